@@ -1,0 +1,76 @@
+"""Every error that Streamhouse raises on purpose.
+
+StreamhouseError            one readable message: what failed, what to change
+├── OptionError             an option is unknown, missing or has a value that is not allowed
+├── SqlError                a statement cannot be read (line, column, snippet)
+│   └── UnsupportedSqlError a statement is understood, and not supported
+├── TableError              a table, column or database is missing or of the wrong shape
+├── ConnectError            a server cannot be reached, refuses us, or is set up wrongly
+├── DataLossError           data that a reader still needs is gone
+├── SchemaChangeError       a schema changed in a way that cannot be followed
+└── CommitConflictError     a commit lost against others more often than it may retry
+"""
+
+from __future__ import annotations
+
+
+class StreamhouseError(Exception):
+    """Base of all errors a user can act upon; `str(error)` is the whole message."""
+
+
+class OptionError(StreamhouseError):
+    """An option is unknown, missing, or has a value that is not allowed."""
+
+
+class SqlError(StreamhouseError):
+    """A statement that cannot be read.
+
+    `line` and `column` count from 1 in the script; `snippet` is the offending text.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        line: int = 0,
+        column: int = 0,
+        source_line: str = "",
+        snippet: str = "",
+    ) -> None:
+        self.message = message
+        self.line = line
+        self.column = column
+        self.snippet = snippet
+        text = message
+        if line:
+            text = f"line {line}, column {column}: {message}"
+            if source_line:
+                caret = " " * (column - 1) + "^" * max(
+                    1, len(snippet.splitlines()[0]) if snippet else 1
+                )
+                text += f"\n  {source_line}\n  {caret}"
+        super().__init__(text)
+
+
+class UnsupportedSqlError(SqlError):
+    """A statement that is understood and not supported; the message names a way round."""
+
+
+class TableError(StreamhouseError):
+    """A table, column or database is missing, exists already, or has the wrong shape."""
+
+
+class ConnectError(StreamhouseError):
+    """A server cannot be reached, refuses the login, or lacks a setting that is needed."""
+
+
+class DataLossError(StreamhouseError):
+    """Data that a reader still needs is gone; the message says what is left."""
+
+
+class SchemaChangeError(StreamhouseError):
+    """A schema changed in a way that a running reader or writer cannot follow."""
+
+
+class CommitConflictError(StreamhouseError):
+    """A commit lost against concurrent commits more often than it may retry."""

@@ -1,0 +1,83 @@
+"""Options as users write them (`'key' = 'value'`), checked and converted in one place."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+
+from streamhouse.errors import OptionError
+
+_DURATION = re.compile(r"^\s*(\d+)\s*([a-zA-Zµ]*)\s*$")
+_DURATION_MS: dict[str, float] = {
+    "": 1,
+    **dict.fromkeys(("ms", "milli", "millis", "millisecond", "milliseconds"), 1),
+    **dict.fromkeys(("us", "µs", "micro", "micros", "microsecond", "microseconds"), 1e-3),
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1_000),
+    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), 60_000),
+    **dict.fromkeys(("h", "hour", "hours"), 3_600_000),
+    **dict.fromkeys(("d", "day", "days"), 86_400_000),
+}
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """A ready half-sentence naming the most similar known word, or what is known."""
+    names = sorted(set(known))
+    close = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
+    if close:
+        return f"did you mean '{close[0]}'?"
+    return f"known: {', '.join(names)}" if names else "none are known"
+
+
+def check_known(given: Iterable[str], known: Iterable[str], where: str) -> None:
+    """Raise `OptionError` for the first option of `given` that is not in `known`."""
+    names = set(known)
+    for key in given:
+        if key not in names:
+            raise OptionError(f"{where}: unknown option '{key}'; {nearest(key, names)}")
+
+
+def duration_ms(key: str, value: str) -> int:
+    """Milliseconds of a duration such as `500ms`, `1 s`, `2 min`; bare numbers are milliseconds."""
+    match = _DURATION.match(value)
+    unit = match.group(2).lower() if match else ""
+    if match is None or unit not in _DURATION_MS:
+        raise OptionError(
+            f"option '{key}': '{value}' is not a duration; write a number and a unit, "
+            "such as '500ms', '1s', '2 min'"
+        )
+    return int(int(match.group(1)) * _DURATION_MS[unit])
+
+
+def integer(key: str, value: str, minimum: int | None = None) -> int:
+    """An integer option, at least `minimum`."""
+    try:
+        number = int(value)
+    except ValueError:
+        raise OptionError(f"option '{key}': '{value}' is not a whole number") from None
+    if minimum is not None and number < minimum:
+        raise OptionError(f"option '{key}': {number} is too small; the least is {minimum}")
+    return number
+
+
+def boolean(key: str, value: str) -> bool:
+    """A boolean option: `true` or `false` in any case."""
+    lowered = value.strip().lower()
+    if lowered not in ("true", "false"):
+        raise OptionError(f"option '{key}': '{value}' is neither 'true' nor 'false'")
+    return lowered == "true"
+
+
+def choice(key: str, value: str, allowed: Iterable[str]) -> str:
+    """An option with a fixed set of values."""
+    names = list(allowed)
+    if value not in names:
+        raise OptionError(f"option '{key}': '{value}' is not one of {', '.join(names)}")
+    return value
+
+
+def required(options: Mapping[str, str], key: str, where: str) -> str:
+    """The value of an option that must be there."""
+    if key not in options:
+        raise OptionError(f"{where}: option '{key}' is missing")
+    return options[key]

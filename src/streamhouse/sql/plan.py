@@ -1,0 +1,252 @@
+"""What a script asks for, as frozen records; knows nothing of Spark, Paimon or MySQL."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
+
+Name: TypeAlias = tuple[str, ...]
+"""A dotted name as written: (table,), (database, table) or (catalog, database, table)."""
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a statement starts in the script, counted from 1."""
+
+    line: int
+    column: int
+
+
+@dataclass(frozen=True)
+class Column:
+    """A physical column; `type` is Flink's spelling in upper case, such as `TIMESTAMP(3)`."""
+
+    name: str
+    type: str
+    nullable: bool = True
+    comment: str | None = None
+
+
+@dataclass(frozen=True)
+class ComputedColumn:
+    """A column that is not stored: its Flink SQL expression over the others (or `PROCTIME()`)."""
+
+    name: str
+    expression: str
+
+
+@dataclass(frozen=True)
+class TableInfo:
+    """A table as the planner sees it; `connector` is `paimon`, `datagen` or `mysql-cdc`."""
+
+    name: Name
+    columns: tuple[Column, ...]
+    computed: tuple[ComputedColumn, ...] = ()
+    primary_key: tuple[str, ...] = ()
+    partitioned_by: tuple[str, ...] = ()
+    options: Mapping[str, str] = field(default_factory=dict)
+    connector: str = "paimon"
+
+
+class Resolver(Protocol):
+    """Gives the planner its tables."""
+
+    def table(self, name: Name) -> TableInfo:
+        """The table, its name made full; `TableError` naming the nearest if there is none."""
+
+
+@dataclass(frozen=True)
+class Statement:
+    """Base of all statements: where it stands and its text."""
+
+    position: Position
+    text: str
+
+
+@dataclass(frozen=True)
+class CreateCatalog(Statement):
+    name: str
+    options: Mapping[str, str]
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True)
+class UseCatalog(Statement):
+    name: str
+
+
+@dataclass(frozen=True)
+class CreateDatabase(Statement):
+    name: Name
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True)
+class UseDatabase(Statement):
+    name: Name
+
+
+@dataclass(frozen=True)
+class CreateTable(Statement):
+    name: Name
+    columns: tuple[Column, ...]
+    computed: tuple[ComputedColumn, ...]
+    primary_key: tuple[str, ...]
+    partitioned_by: tuple[str, ...]
+    options: Mapping[str, str]
+    comment: str | None = None
+    temporary: bool = False
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True)
+class Drop(Statement):
+    """DROP TABLE | DATABASE | CATALOG | VIEW; `kind` is the word in upper case."""
+
+    kind: str
+    name: Name
+    if_exists: bool = False
+    temporary: bool = False
+
+
+@dataclass(frozen=True)
+class SetOption(Statement):
+    """SET 'key' = 'value'; a bare SET has no key and lists what is set."""
+
+    key: str | None = None
+    value: str | None = None
+
+
+@dataclass(frozen=True)
+class ResetOption(Statement):
+    key: str | None = None
+
+
+@dataclass(frozen=True)
+class Show(Statement):
+    """SHOW CATALOGS | DATABASES | TABLES | CREATE TABLE t; `kind` is the words in upper case."""
+
+    kind: str
+    name: Name = ()
+
+
+@dataclass(frozen=True)
+class Describe(Statement):
+    name: Name = ()
+
+
+@dataclass(frozen=True)
+class Query:
+    """A SELECT or VALUES as written; `streamhouse.sql.analysis` gives it meaning."""
+
+    text: str
+    position: Position
+
+
+@dataclass(frozen=True)
+class Select(Statement):
+    query: Query
+
+
+@dataclass(frozen=True)
+class Explain(Statement):
+    statement: Statement
+
+
+@dataclass(frozen=True)
+class Insert(Statement):
+    """INSERT INTO|OVERWRITE target [(columns)] query; `options` come from an OPTIONS hint."""
+
+    target: Name
+    columns: tuple[str, ...]
+    query: Query
+    overwrite: bool = False
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class StatementSet(Statement):
+    inserts: tuple[Insert, ...]
+
+
+@dataclass(frozen=True)
+class LookupRetry:
+    """`LOOKUP` hint: how long a missed row waits; `delay_ms` between at most `max_attempts`."""
+
+    delay_ms: int
+    max_attempts: int
+
+
+@dataclass(frozen=True)
+class LookupJoin:
+    """One `JOIN dim FOR SYSTEM_TIME AS OF … ON …` of a continuous query.
+
+    `relation` is the name under which `StreamQuery.rows_sql` reads it (`dim_0`, `dim_1`, …),
+    `columns` the dimension's columns it needs, `keys` the dimension's columns compared for
+    equality in ON, `left` whether it is a LEFT JOIN.
+    """
+
+    table: TableInfo
+    relation: str
+    columns: tuple[str, ...]
+    keys: tuple[str, ...]
+    left: bool
+    retry: LookupRetry | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class StreamQuery:
+    """A continuous SELECT over one streaming source, ready for an embedded engine.
+
+    The SQL texts are in DuckDB's dialect over the relations `src` (columns `source_columns`, then
+    `_row BIGINT`, then, if `changelog`, `rowkind VARCHAR`) and each lookup's `relation`.
+
+    - `rows_sql` gives the output rows: columns named and cast as the target wants them (or, for a
+      bare SELECT, as `output`), then, if `changelog`, `rowkind`. INNER lookups drop missed rows,
+      LEFT ones give nulls.
+    - `misses_sql` gives `_row` of the source rows that pass the filters over the source's own
+      columns and miss a lookup that has a retry policy; None when no lookup has one.
+    - The time of the batch is `getvariable('now')` (TIMESTAMP, UTC), where the query uses
+      PROCTIME(), CURRENT_TIMESTAMP, LOCALTIMESTAMP, NOW(), CURRENT_DATE ….
+    - `grouped`: the query has a GROUP BY (or an aggregate) whose aggregates are the target's own
+      merge functions, so partial results of parts of a batch may be combined by the target.
+    - `fingerprint` is the same for two texts that differ in layout only.
+    """
+
+    source: TableInfo
+    source_options: Mapping[str, str]
+    source_columns: tuple[str, ...]
+    lookups: tuple[LookupJoin, ...]
+    output: tuple[Column, ...]
+    rows_sql: str
+    misses_sql: str | None
+    changelog: bool
+    grouped: bool
+    fingerprint: str
+
+
+@dataclass(frozen=True)
+class BoundedScan:
+    """One table of a bounded query: the `relation` name in its SQL and the columns it needs.
+
+    `options` come from an OPTIONS hint; `snapshot`, `timestamp_ms` or `tag` from time travel.
+    """
+
+    table: TableInfo
+    relation: str
+    columns: tuple[str, ...]
+    options: Mapping[str, str] = field(default_factory=dict)
+    snapshot: int | None = None
+    timestamp_ms: int | None = None
+    tag: str | None = None
+
+
+@dataclass(frozen=True)
+class BoundedQuery:
+    """A SELECT or VALUES that ends: DuckDB SQL over the scans' relations; ORDER BY is kept."""
+
+    scans: tuple[BoundedScan, ...]
+    sql: str
+    output: tuple[str, ...]
