@@ -1,0 +1,306 @@
+"""A private MariaDB: its own data folder, socket and port; for the demo and for tests."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import psutil
+import pymysql
+
+from streamhouse.errors import ConnectError
+
+USER = "streamhouse"
+PASSWORD = "streamhouse"
+
+_START_SECONDS = 60.0
+_STOP_SECONDS = 30.0
+_SOCKET_PATH_LIMIT = 100
+
+_SERVER_OPTIONS = (
+    "--bind-address=127.0.0.1",
+    "--skip-name-resolve",
+    "--character-set-server=utf8mb4",
+    "--innodb-buffer-pool-size=32M",
+    "--innodb-log-file-size=16M",
+    "--innodb-flush-log-at-trx-commit=2",
+    "--performance-schema=OFF",
+    "--log-bin=binlog",
+    "--binlog-format=ROW",
+    "--binlog-row-image=FULL",
+    "--binlog-row-metadata=FULL",
+    "--server-id=1",
+)
+
+_GRANTS = "SELECT, REPLICATION SLAVE, BINLOG MONITOR, REPLICATION SLAVE ADMIN"
+
+
+class MariaDB:
+    """A server of its own under `data_dir`, with a row-format binlog, on 127.0.0.1 only.
+
+    `port`: the TCP port; by default a free one, which later starts on the same folder keep when
+    they can. `server_options`: more `mariadbd` options; they win over the defaults. As a context
+    manager it starts and stops the server. A server left behind by an earlier run on the same
+    folder is stopped first; the data stay. `root` comes in by the socket without a password,
+    `USER` with `PASSWORD` by TCP with what change data capture needs (it cannot write).
+
+    Raises `ConnectError` when MariaDB is not installed or does not come up.
+    """
+
+    def __init__(
+        self, data_dir: Path, port: int | None = None, server_options: Sequence[str] = ()
+    ) -> None:
+        self.data_dir = Path(data_dir).absolute()
+        self.server_options = tuple(server_options)
+        self._given_port = port
+        self._port = port
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def port(self) -> int:
+        """The TCP port; known once the server has been started."""
+        if self._port is None:
+            raise ConnectError("the private MariaDB has no port yet: call start() first")
+        return self._port
+
+    @property
+    def socket(self) -> Path:
+        """The Unix socket; a long data folder has it in the temporary folder, by its inode."""
+        path = self.data_dir / "mariadb.sock"
+        if len(str(path)) < _SOCKET_PATH_LIMIT:
+            return path
+        return Path(tempfile.gettempdir()) / f"streamhouse-{self.data_dir.stat().st_ino}.sock"
+
+    @property
+    def pid(self) -> int | None:
+        """The process id of the server that this object started, while it runs."""
+        process = self._process
+        return process.pid if process is not None and process.poll() is None else None
+
+    def start(self) -> MariaDB:
+        """Start the server (create its data the first time) and wait until it answers."""
+        if self.pid is not None:
+            return self
+        self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._stop_earlier()
+        self._install()
+        self._port = self._choose_port()
+        command = [
+            _program("mariadbd"),
+            "--no-defaults",
+            *_as_user(),
+            f"--datadir={self.data_dir / 'data'}",
+            f"--socket={self.socket}",
+            f"--port={self._port}",
+            f"--pid-file={self._pid_file}",
+            f"--log-error={self._log_file}",
+            *_SERVER_OPTIONS,
+            *self.server_options,
+        ]
+        # A session of its own: Ctrl-C in the terminal stops the pipeline first, then the server.
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        self._wait_until_up()
+        self._create_user()
+        return self
+
+    def stop(self) -> None:
+        """Stop the server in order, by force after half a minute; nothing if it is not running."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(timeout=_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(timeout=_STOP_SECONDS)
+
+    def kill(self) -> None:
+        """End the server as a crash would."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait(timeout=_STOP_SECONDS)
+
+    def connect(self, database: str | None = None) -> pymysql.Connection[Any]:
+        """A connection of `root` by the socket, in autocommit mode, UTF-8."""
+        return pymysql.connect(
+            unix_socket=str(self.socket),
+            user="root",
+            database=database,
+            charset="utf8mb4",
+            autocommit=True,
+            connect_timeout=10,
+        )
+
+    def execute(self, *statements: str, database: str | None = None) -> list[tuple[Any, ...]]:
+        """Run the statements as `root`, one after another; the rows of the last one."""
+        connection = self.connect(database)
+        try:
+            with connection.cursor() as cursor:
+                for statement in statements:
+                    cursor.execute(statement)
+                return list(cursor.fetchall())
+        finally:
+            connection.close()
+
+    def __enter__(self) -> MariaDB:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    @property
+    def _pid_file(self) -> Path:
+        return self.data_dir / "mariadb.pid"
+
+    @property
+    def _log_file(self) -> Path:
+        return self.data_dir / "mariadb.log"
+
+    def _stop_earlier(self) -> None:
+        try:
+            process = psutil.Process(int(self._pid_file.read_text()))
+            command = process.cmdline()
+        except (OSError, ValueError, psutil.Error):
+            return
+        if f"--datadir={self.data_dir / 'data'}" in command:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.terminate()
+                _wait_or_kill(process)
+
+    def _install(self) -> None:
+        done = self.data_dir / "installed"
+        if done.exists():
+            return
+        data = self.data_dir / "data"
+        shutil.rmtree(data, ignore_errors=True)
+        command = [
+            _program("mariadb-install-db"),
+            "--no-defaults",
+            *_as_user(),
+            f"--datadir={data}",
+            "--auth-root-authentication-method=normal",
+            "--skip-test-db",
+            "--innodb-log-file-size=16M",
+        ]
+        result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        if result.returncode != 0:
+            text = (result.stderr or result.stdout).strip()
+            last = text.splitlines()[-1] if text else f"exit code {result.returncode}"
+            raise ConnectError(f"mariadb-install-db failed in {self.data_dir}: {last}")
+        done.touch()
+
+    def _choose_port(self) -> int:
+        remembered = self.data_dir / "port"
+        if self._given_port is not None:
+            return self._given_port
+        with contextlib.suppress(OSError, ValueError):
+            port = self._port or int(remembered.read_text())
+            if _is_free(port):
+                return port
+        port = free_port()
+        remembered.write_text(str(port))
+        return port
+
+    def _wait_until_up(self) -> None:
+        process = self._process
+        assert process is not None
+        deadline = time.monotonic() + _START_SECONDS
+        while time.monotonic() < deadline:
+            # A bare knock first: PyMySQL leaks its socket when nobody listens yet.
+            if _answers(self.socket):
+                with contextlib.suppress(pymysql.err.OperationalError):
+                    self.connect().close()
+                    return
+            if process.poll() is not None:
+                break
+            time.sleep(0.02)
+        self.stop()
+        raise ConnectError(f"the private MariaDB did not start: {self._last_error()}")
+
+    def _last_error(self) -> str:
+        try:
+            lines = self._log_file.read_text(errors="replace").splitlines()
+        except OSError:
+            lines = []
+        errors = [line for line in lines[-200:] if "[ERROR]" in line and "Aborting" not in line]
+        return errors[-1].split("[ERROR]")[1].strip() if errors else f"see {self._log_file}"
+
+    def _create_user(self) -> None:
+        names = ("127.0.0.1", "::1", socket.gethostname().lower())
+        self.execute(
+            *(f"DROP USER IF EXISTS 'root'@'{host}'" for host in names),
+            f"CREATE USER IF NOT EXISTS '{USER}'@'%' IDENTIFIED BY '{PASSWORD}'",
+            f"GRANT {_GRANTS} ON *.* TO '{USER}'@'%'",
+        )
+
+
+def free_port() -> int:
+    """A TCP port of 127.0.0.1 that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _answers(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(str(path))
+        except OSError:
+            return False
+        return True
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
+
+
+def _program(name: str) -> str:
+    # Debian keeps the server in sbin, which is not on every user's PATH.
+    path = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin", "/sbin"])
+    found = shutil.which(name, path=path)
+    if found is None:
+        raise ConnectError(
+            f"{name} is not installed; run `make setup`, or `apt-get install mariadb-server`"
+        )
+    return found
+
+
+def _as_user() -> list[str]:
+    return ["--user=root"] if os.geteuid() == 0 else []
+
+
+def _wait_or_kill(process: psutil.Process) -> None:
+    try:
+        process.wait(timeout=_STOP_SECONDS)
+    except psutil.TimeoutExpired:
+        process.kill()
+        process.wait(timeout=_STOP_SECONDS)

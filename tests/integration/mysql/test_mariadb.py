@@ -1,0 +1,67 @@
+"""The private MariaDB of the demo and of these tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pymysql
+import pytest
+
+from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
+from streamhouse.errors import ConnectError
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path
+    MariaDB(tmp_path)._stop_earlier()
+
+
+def test_a_second_start_resumes_the_data_on_the_same_port(home: Path) -> None:
+    with MariaDB(home) as first:
+        first.execute("CREATE DATABASE d", "CREATE TABLE d.t (i INT PRIMARY KEY)")
+        first.execute("INSERT INTO d.t VALUES (1)")
+        port = first.port
+    assert first.pid is None
+    with MariaDB(home) as second:
+        assert second.execute("SELECT i FROM d.t") == [(1,)]
+        assert second.port == port
+
+
+def test_a_server_left_behind_is_replaced(home: Path) -> None:
+    left = MariaDB(home).start()
+    pid = left.pid
+    assert pid is not None
+    with MariaDB(home) as server:
+        assert server.pid not in (None, pid)
+        assert left.pid is None
+        assert server.execute("SELECT 1") == [(1,)]
+    left.stop()
+
+
+def test_the_user_can_follow_the_binlog_but_not_write(mariadb: MariaDB) -> None:
+    mariadb.execute("CREATE DATABASE IF NOT EXISTS grants_db")
+    connection = pymysql.connect(host="127.0.0.1", port=mariadb.port, user=USER, password=PASSWORD)
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SHOW MASTER STATUS")
+            assert cursor.fetchone() is not None
+            with pytest.raises(pymysql.err.OperationalError):
+                cursor.execute("CREATE TABLE grants_db.t (i INT)")
+    finally:
+        connection.close()
+
+
+def test_a_missing_server_says_how_to_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shutil.which", lambda name, path=None: None)
+    with pytest.raises(ConnectError, match=r"make setup.*apt-get install mariadb-server"):
+        MariaDB(tmp_path).start()
+
+
+def test_a_bad_server_option_is_told_in_one_line(home: Path) -> None:
+    with pytest.raises(ConnectError, match="unknown variable 'no-such-option=1'") as caught:
+        MariaDB(home, server_options=["--no-such-option=1"]).start()
+    assert len(str(caught.value).splitlines()) == 1
