@@ -1,0 +1,51 @@
+"""Column types: Flink's spelling to Arrow's."""
+
+from __future__ import annotations
+
+import re
+
+import pyarrow as pa
+
+from streamhouse.errors import OptionError
+from streamhouse.options import nearest
+
+_PLAIN: dict[str, pa.DataType] = {
+    "BOOLEAN": pa.bool_(),
+    "TINYINT": pa.int8(),
+    "SMALLINT": pa.int16(),
+    "INT": pa.int32(),
+    "INTEGER": pa.int32(),
+    "BIGINT": pa.int64(),
+    "FLOAT": pa.float32(),
+    "DOUBLE": pa.float64(),
+    "STRING": pa.string(),
+    "CHAR": pa.string(),
+    "VARCHAR": pa.string(),
+    "BYTES": pa.binary(),
+    "BINARY": pa.binary(),
+    "VARBINARY": pa.binary(),
+    "DATE": pa.date32(),
+    "TIME": pa.time32("ms"),
+}
+_SHAPE = re.compile(r"^([A-Z_]+)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?$")
+
+
+def arrow_type(flink_type: str) -> pa.DataType:
+    """The Arrow type of an atomic Flink type such as `DECIMAL(10,2)` or `TIMESTAMP(3)`.
+
+    Timestamps are zoneless, of milliseconds up to precision 3, else microseconds; `TIMESTAMP_LTZ`
+    has the zone UTC. Raises `OptionError` for types that are not atomic.
+    """
+    match = _SHAPE.match(flink_type.strip().upper().removesuffix(" NOT NULL"))
+    name = match.group(1) if match else flink_type
+    if match is not None:
+        if name in _PLAIN:
+            return _PLAIN[name]
+        precision = None if match.group(2) is None else int(match.group(2))
+        if name in ("DECIMAL", "NUMERIC"):
+            return pa.decimal128(precision or 10, int(match.group(3) or 0))
+        if name in ("TIMESTAMP", "TIMESTAMP_LTZ"):
+            unit = "us" if precision is None or precision > 3 else "ms"
+            return pa.timestamp(unit, tz="UTC" if name == "TIMESTAMP_LTZ" else None)
+    known = [*_PLAIN, "DECIMAL", "TIMESTAMP", "TIMESTAMP_LTZ"]
+    raise OptionError(f"type {flink_type} is not supported here; {nearest(name, known)}")

@@ -1,0 +1,103 @@
+"""Generated rows: bounds, repeatability, pace."""
+
+from __future__ import annotations
+
+import time
+
+import pyarrow as pa
+import pytest
+
+from streamhouse.datagen.source import DatagenSource
+from streamhouse.errors import OptionError
+from streamhouse.sql.plan import Column
+
+COLUMNS = (
+    Column("order_id", "BIGINT"),
+    Column("customer_id", "INT"),
+    Column("price", "DOUBLE"),
+    Column("note", "STRING"),
+    Column("order_time", "TIMESTAMP(3)"),
+)
+OPTIONS = {
+    "rows-per-second": "100000",
+    "number-of-rows": "5000",
+    "fields.order_id.kind": "sequence",
+    "fields.order_id.start": "1",
+    "fields.order_id.end": "1000000",
+    "fields.customer_id.min": "1",
+    "fields.customer_id.max": "10",
+    "fields.price.min": "1",
+    "fields.price.max": "100",
+    "fields.note.length": "20",
+}
+
+
+def rows(source: DatagenSource, start: dict[str, int], end: dict[str, int]) -> pa.Table:
+    batches = [b for p in source.partitions(start, end) for b in source.read(p)]
+    return pa.Table.from_batches(batches, schema=source.schema)
+
+
+def run_out(source: DatagenSource) -> list[dict[str, int]]:
+    offsets, deadline = [source.initial_offset()], time.monotonic() + 10
+    while not source.finished(offsets[-1]):
+        assert time.monotonic() < deadline
+        offset = source.latest_offset(offsets[-1], max_rows=1_700)
+        if offset != offsets[-1]:
+            offsets.append(offset)
+    return offsets
+
+
+def test_all_rows_once_and_within_bounds() -> None:
+    source = DatagenSource(COLUMNS, OPTIONS)
+    offsets = run_out(source)
+    table = pa.concat_tables(rows(source, a, b) for a, b in zip(offsets, offsets[1:], strict=False))
+    data = table.to_pydict()
+    assert data["order_id"] == list(range(1, 5001))
+    assert set(data["customer_id"]) == set(range(1, 11))
+    assert 1 <= min(data["price"]) < 5 and 95 < max(data["price"]) < 100
+    assert {len(text) for text in data["note"]} == {20}
+    assert data["order_time"] == sorted(data["order_time"])
+
+
+def test_a_replay_makes_the_same_rows_in_another_process_state() -> None:
+    source = DatagenSource(COLUMNS, OPTIONS)
+    offsets = run_out(source)
+    again = DatagenSource(COLUMNS, OPTIONS)
+    for a, b in zip(offsets, offsets[1:], strict=False):
+        assert rows(source, a, b).equals(rows(again, a, b))
+
+
+def test_pace_and_no_catching_up_after_a_pause() -> None:
+    options = {**OPTIONS, "rows-per-second": "1000"}
+    source = DatagenSource(COLUMNS, options)
+    first = source.latest_offset({})
+    time.sleep(0.3)
+    end = source.latest_offset(first)
+    assert 250 <= end["rows"] <= 500
+    assert DatagenSource(COLUMNS, options).latest_offset(end) == end
+
+
+def test_whole_range_of_bigint_and_nulls() -> None:
+    source = DatagenSource(
+        (Column("x", "BIGINT"), Column("y", "DECIMAL(10,2)"), Column("z", "BOOLEAN")),
+        {"number-of-rows": "2000", "rows-per-second": "10000000", "fields.y.null-rate": "0.5"},
+    )
+    offsets = run_out(source)
+    table = pa.concat_tables(rows(source, a, b) for a, b in zip(offsets, offsets[1:], strict=False))
+    assert min(table["x"].to_pylist()) < -(2**62) and max(table["x"].to_pylist()) > 2**62
+    assert 800 < table["y"].null_count < 1200
+    assert set(table["z"].to_pylist()) == {True, False}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"fields.price.kind": "sequence"}, "a sequence needs an integer column, not DOUBLE"),
+        ({"fields.order_id.kind": "sequence"}, "'fields.order_id.start'"),
+        ({"fields.price.min": "9", "fields.price.max": "3"}, "9 is more than the end, 3"),
+        ({"rows-per-second": "fast"}, "'fast' is not a whole number"),
+    ],
+)
+def test_bad_options_say_what_to_change(options: dict[str, str], message: str) -> None:
+    with pytest.raises(OptionError, match=message.replace("(", r"\(")):
+        DatagenSource(COLUMNS, options)
