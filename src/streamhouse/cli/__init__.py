@@ -1,0 +1,1 @@
+"""The `streamhouse` command, one module a command."""

@@ -1,0 +1,81 @@
+"""Arguments that several commands share, and the warehouse they name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from streamhouse.errors import OptionError, TableError
+
+if TYPE_CHECKING:
+    from streamhouse.paimon.catalog import Warehouse
+
+DEFAULT_WAREHOUSE = "./warehouse"
+
+WarehouseArgument = Annotated[
+    str,
+    typer.Option(
+        "--warehouse",
+        envvar="STREAMHOUSE_WAREHOUSE",
+        metavar="DIR",
+        help="Where the tables are: a directory or an object store's URL.",
+    ),
+]
+
+OptionsArgument = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--option",
+        metavar="KEY=VALUE",
+        help="A catalog option, such as s3.endpoint=…; may be given several times.",
+    ),
+]
+
+
+class LookFormat(StrEnum):
+    """How `query` prints its rows."""
+
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+
+
+class WatchFormat(StrEnum):
+    """How `watch` prints changes."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+def catalog_options(warehouse: str, options: Sequence[str] | None) -> dict[str, str]:
+    """The catalog's options; `OptionError` for one that is not written `key=value`."""
+    result = {"warehouse": warehouse}
+    for option in options or ():
+        key, separator, value = option.partition("=")
+        if not separator or not key.strip():
+            # The text is not repeated: it may be a bare secret.
+            raise OptionError("--option takes KEY=VALUE, such as --option s3.region=eu-west-1")
+        result[key.strip()] = value
+    return result
+
+
+def is_local(warehouse: str) -> bool:
+    """Whether the warehouse is a directory of this machine."""
+    return "://" not in warehouse or warehouse.startswith("file:")
+
+
+def open_warehouse(warehouse: str, options: Sequence[str] | None = None) -> Warehouse:
+    """The warehouse; `TableError` when it is a local directory that is not there."""
+    from streamhouse.paimon.catalog import Warehouse
+
+    given = catalog_options(warehouse, options)
+    if is_local(warehouse) and not Path(warehouse.removeprefix("file://")).is_dir():
+        raise TableError(
+            f"there is no warehouse at '{warehouse}'; name its directory with --warehouse DIR "
+            "or in the environment variable STREAMHOUSE_WAREHOUSE"
+        )
+    return Warehouse(given)

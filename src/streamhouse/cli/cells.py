@@ -1,0 +1,168 @@
+"""One Arrow column as the values of a JSON object, a CSV field or a cell of a table.
+
+What consumers of JSON and CSV get:
+
+| Arrow            | JSON                                      | CSV                       |
+|------------------|-------------------------------------------|---------------------------|
+| integers, bool   | number, true or false                     | the same                  |
+| float, double    | number; NaN and the infinities are null   | number; NaN, inf, -inf    |
+| decimal          | string, all digits, no exponent: a number | the same digits           |
+|                  | would lose digits in most JSON readers    |                           |
+| date, time       | string, ISO 8601                          | the same                  |
+| timestamp        | string, ISO 8601, with the fraction of    | the same                  |
+|                  | the type's unit; `Z` if it has a zone     |                           |
+| binary           | string, base64                            | the same                  |
+| list, struct     | array, object                             | JSON text                 |
+| map              | object if its keys are strings, else an   | JSON text                 |
+|                  | array of [key, value]                     |                           |
+| null             | null                                      | empty, unquoted           |
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import decimal
+import json
+import math
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_ISO = "%Y-%m-%dT%H:%M:%S"
+
+
+def json_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """The column's values, ready for `json.dumps`."""
+    kind = column.type
+    if pa.types.is_timestamp(kind):
+        return _timestamps(column)
+    if pa.types.is_date(kind) or pa.types.is_time(kind):
+        texts: list[Any] = column.cast(pa.string()).to_pylist()
+        return texts
+    values: list[Any] = column.to_pylist()
+    if _is_plain(kind):
+        return values
+    return [_json_value(value) for value in values]
+
+
+def csv_values(column: pa.Array | pa.ChunkedArray) -> list[str | None]:
+    """The column's values as CSV fields, before quoting; None is a null."""
+    kind = column.type
+    if pa.types.is_floating(kind):
+        return [None if value is None else repr(value) for value in column.to_pylist()]
+    if pa.types.is_boolean(kind):
+        return [None if v is None else str(v).lower() for v in column.to_pylist()]
+    return [_csv_value(value) for value in json_values(column)]
+
+
+def table_texts(column: pa.Array | pa.ChunkedArray, exact: bool = True) -> list[str | None]:
+    """The column's values for human eyes; None is a null.
+
+    Numbers have thousands separators. Unless `exact`, floating numbers are rounded to as many
+    decimals as help at their size, the same for the whole column, so that their points align.
+    """
+    kind = column.type
+    if is_number(kind):
+        decimals = None if exact or not pa.types.is_floating(kind) else _decimals(column)
+        return [_number(value, decimals) for value in column.to_pylist()]
+    if pa.types.is_timestamp(kind):
+        return [None if v is None else v.replace("T", " ") for v in _timestamps(column)]
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return [None if v is None else "0x" + v.hex() for v in column.to_pylist()]
+    texts = (None if v is None else _csv_value(v) for v in json_values(column))
+    return [None if text is None else printable(text) for text in texts]
+
+
+def is_number(kind: pa.DataType) -> bool:
+    """Whether values of the type are right-aligned in a table."""
+    return bool(
+        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    )
+
+
+def printable(text: str) -> str:
+    """The text with control characters written as escapes, so that it cannot steer a terminal."""
+    if text.isprintable():
+        return text
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text
+    )
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_integer(kind)
+        or pa.types.is_boolean(kind)
+        or pa.types.is_string(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_null(kind)
+    )
+
+
+def _timestamps(column: pa.Array | pa.ChunkedArray) -> list[Any]:
+    if column.type.tz is None:
+        return list(pc.strftime(column, format=_ISO).to_pylist())
+    utc = column.cast(pa.timestamp(column.type.unit, "UTC"))
+    return list(pc.strftime(utc, format=_ISO + "Z").to_pylist())
+
+
+def _json_value(value: Any) -> Any:
+    match value:
+        case float():
+            return value if math.isfinite(value) else None
+        case decimal.Decimal():
+            return format(value, "f")
+        case datetime.datetime() | datetime.date() | datetime.time():
+            text = value.isoformat()
+            return text.removesuffix("+00:00") + "Z" if text.endswith("+00:00") else text
+        case bytes():
+            return base64.b64encode(value).decode("ascii")
+        case dict():
+            return {key: _json_value(inner) for key, inner in value.items()}
+        case list():
+            return _json_list(value)
+    return value
+
+
+def _json_list(values: list[Any]) -> Any:
+    # Arrow gives a map as a list of (key, value) tuples; nothing else gives tuples.
+    if values and all(isinstance(item, tuple) for item in values):
+        if all(isinstance(key, str) for key, _ in values):
+            return {key: _json_value(inner) for key, inner in values}
+        return [[_json_value(key), _json_value(inner)] for key, inner in values]
+    return [_json_value(item) for item in values]
+
+
+def _csv_value(value: Any) -> str | None:
+    match value:
+        case None:
+            return None
+        case str():
+            return value
+        case bool():
+            return "true" if value else "false"
+        case list() | dict():
+            return json.dumps(value, ensure_ascii=False)
+    return str(value)
+
+
+def _decimals(column: pa.Array | pa.ChunkedArray) -> int:
+    finite = pc.filter(column, pc.fill_null(pc.is_finite(column), False))
+    largest = pc.max(pc.abs(finite)).as_py() if len(finite) else None
+    if not largest:
+        return 2
+    return min(12, max(2, 4 - math.floor(math.log10(largest))))
+
+
+def _number(value: Any, decimals: int | None) -> str | None:
+    if value is None:
+        return None
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else ("∞" if value > 0 else "-∞")
+    if decimals is not None:
+        return f"{value:,.{decimals}f}"
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+        return f"{value:,.1f}"
+    return format(value, ",f" if isinstance(value, decimal.Decimal) else ",")

@@ -1,0 +1,112 @@
+"""What a user sees when a command fails: one message, and an exit code.
+
+| code | when                                                        |
+|------|-------------------------------------------------------------|
+| 1    | something that the user can change (`StreamhouseError`, …)  |
+| 2    | wrong usage of the command, or an internal error            |
+| 130  | interrupted with Ctrl-C                                     |
+| 141  | whatever reads our output has gone away                     |
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import inspect
+import os
+import re
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from streamhouse.errors import StreamhouseError
+
+_RAISED = re.compile(r"streamhouse\.errors\.[A-Za-z]+: ([^\r\n]+)")
+_SECRET = re.compile(
+    r"""(?ix) ( (?: password | passwd | secret[\w.-]* | access[.-]?key | token ) ["']? \s*[=:]\s* )
+        (?: "[^"]*" | '[^']*' | [^\s,;)}]+ )"""
+)
+_URL_SECRET = re.compile(r"(://[^\s/:@]*:)[^\s/@]+@")
+_USER_ERRNO = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS}
+_VERBOSE_HELP = "On an error, print the whole stack trace too."
+
+USER_ERROR, INTERNAL_ERROR, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141
+
+
+def explain(error: BaseException) -> tuple[str, int]:
+    """The message for a failed command, without passwords, and its exit code.
+
+    An error that Spark wrapped is unwrapped: the first of our own messages in its text, which is
+    the innermost one, is what the user can act upon.
+    """
+    if isinstance(error, StreamhouseError):
+        return hide_secrets(f"error: {error}"), USER_ERROR
+    found = _RAISED.search(str(error))
+    if found:
+        return hide_secrets(f"error: {found.group(1).strip()}"), USER_ERROR
+    if isinstance(error, OSError) and error.errno in _USER_ERRNO:
+        where = f"{error.filename}: " if error.filename else ""
+        return f"error: {where}{os.strerror(error.errno).lower()}", USER_ERROR
+    lines = str(error).strip().splitlines()
+    what = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    return hide_secrets(f"internal error: {what}; run again with --verbose"), INTERNAL_ERROR
+
+
+def hide_secrets(text: str) -> str:
+    """The text with the values of passwords, keys and tokens replaced by stars."""
+    return _URL_SECRET.sub(r"\1***@", _SECRET.sub(r"\1***", text))
+
+
+def reported(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The command's function with `--verbose` added and its errors told as `explain` does."""
+    signature = inspect.signature(function, eval_str=True)
+    own = "verbose" in signature.parameters
+
+    @functools.wraps(function)
+    def command(**arguments: Any) -> Any:
+        verbose = bool(arguments["verbose"] if own else arguments.pop("verbose"))
+        try:
+            result = function(**arguments)
+            sys.stdout.flush()
+            return result
+        except (typer.Exit, typer.Abort, typer.TyperException):
+            raise
+        except KeyboardInterrupt:
+            code = INTERRUPTED
+        except BrokenPipeError:
+            # Without this the interpreter fails once more when it flushes at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            code = BROKEN_PIPE
+        except Exception as error:  # noqa: BLE001 - the last place where it can be told
+            code = _report(error, verbose)
+        raise typer.Exit(code)
+
+    if not own:
+        _add_verbose(command, signature)
+    return command
+
+
+def _add_verbose(command: Callable[..., Any], signature: inspect.Signature) -> None:
+    annotation = Annotated[bool, typer.Option("--verbose", help=_VERBOSE_HELP)]
+    verbose = inspect.Parameter(
+        "verbose", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=annotation
+    )
+    parameters = [*signature.parameters.values(), verbose]
+    command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {p.name: p.annotation for p in parameters}
+
+
+def _report(error: BaseException, verbose: bool) -> int:
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    if verbose:
+        trace = "".join(traceback.format_exception(error))
+        console.print(Text(hide_secrets(trace.rstrip()), style="dim"))
+    message, code = explain(error)
+    console.print(Text(message, style="red"))
+    return code

@@ -1,0 +1,86 @@
+"""The `streamhouse` command: finds the asked command, and loads only what that one needs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+
+from streamhouse.cli.errors import reported
+
+
+@dataclass(frozen=True)
+class Command:
+    """Where a command's function is, and its line in `streamhouse --help`."""
+
+    module: str
+    function: str
+    help: str
+
+    def load(self) -> Callable[..., Any]:
+        """The function, with its module imported."""
+        function: Callable[..., Any] = getattr(import_module(self.module), self.function)
+        return function
+
+
+COMMANDS = {
+    "run": Command("streamhouse.cli.run", "run", "Run a SQL script and its continuous queries."),
+    "watch": Command("streamhouse.cli.watch", "watch", "Print a table each time it changes."),
+    "query": Command("streamhouse.cli.query", "query", "Print the answer of one SELECT."),
+    "audit": Command(
+        "streamhouse.cli.audit", "audit", "Compute a view again from its history and compare."
+    ),
+    "demo": Command(
+        "streamhouse.cli.demo", "demo", "Run the revenue view on a MariaDB of its own."
+    ),
+}
+
+
+def build(arguments: Sequence[str]) -> typer.Typer:
+    """The application for these arguments.
+
+    Only the command they name is imported; the others are there with their line of help. That is
+    what keeps `--help` and `query` free of everything that Spark needs.
+    """
+    asked = next((word for word in arguments if not word.startswith("-")), None)
+    app = typer.Typer(
+        name="streamhouse",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_globals)
+    for name, command in COMMANDS.items():
+        function = reported(command.load()) if name == asked else _unloaded
+        app.command(name, help=None if name == asked else command.help)(function)
+    return app
+
+
+def main() -> None:
+    """Entry of the console script."""
+    build(sys.argv[1:])(prog_name="streamhouse")
+
+
+def _unloaded() -> None:
+    raise AssertionError("a command ran that the arguments did not name")
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        typer.echo(f"streamhouse {version('streamhouse')}")
+        raise typer.Exit
+
+
+def _globals(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    """Real-time data views on PySpark and Apache Paimon."""

@@ -1,0 +1,210 @@
+"""How a watched table looks: its rows, what changed in them, and how fresh they are."""
+
+from __future__ import annotations
+
+import datetime
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamhouse.cli.cells import printable, table_texts
+from streamhouse.cli.output import grid, null
+from streamhouse.source import ROW_KIND
+
+if TYPE_CHECKING:
+    from streamhouse.serve.feed import Change, Feed
+
+MAX_ROWS = 1000
+"""Rows kept for display; more than any terminal shows, and enough for plain output."""
+
+MAX_GONE = 5
+FRAME_LINES = 7
+"""Lines that are no rows: title, table header and borders, notes, the line of the cursor."""
+
+NEW, CHANGED, GONE = "green", "bold black on yellow", "red"
+
+
+class View:
+    """The state of one watched table, and what the last change did to it.
+
+    A table with a primary key shows its first rows in the order of the key; an append table its
+    newest ones.
+    """
+
+    def __init__(self, feed: Feed) -> None:
+        self._feed = feed
+        self._change: Change | None = None
+        self._rows: pa.Table = feed.schema.empty_table()
+        self._before: dict[tuple[Any, ...], tuple[Any, ...] | None] = {}
+        self._new_from = 0
+        self._gone: list[str] = []
+        self._shown_after_ms = 0.0
+
+    def take(self, change: Change) -> bool:
+        """Bring the view up to date; whether any row changed."""
+        self._change = change
+        self._before, self._gone = {}, []
+        changed = self._take_keyed(change) if self._feed.primary_key else self._take_added(change)
+        self._shown_after_ms = time.time() * 1000 - change.commit_time_ms
+        return changed
+
+    def render(self, height: int | None = None) -> Any:
+        """What to print; `height` is that of the terminal, None for one without end."""
+        from rich.console import Group
+        from rich.text import Text
+
+        rows, cut = self._visible(height)
+        parts: list[Any] = [self._title(live=height is not None)]
+        parts.append(
+            grid(
+                rows.schema,
+                self._cells(rows, marked=height is not None),
+                overflow="ellipsis" if height is not None else "fold",
+                key=self._feed.primary_key,
+            )
+        )
+        if cut:
+            where = "below" if self._feed.primary_key else "above"
+            parts.append(Text(f"… and {cut:,} more rows {where}", style="dim"))
+        if self._gone:
+            parts.append(Text(self._gone_line(), style=GONE))
+        return Group(*parts)
+
+    def _take_keyed(self, change: Change) -> bool:
+        rows = self._feed.rows
+        assert rows is not None
+        self._rows = rows.slice(0, MAX_ROWS)
+        if change.first:
+            return rows.num_rows > 0
+        changes = pa.Table.from_batches(change.batches) if change.batches else None
+        if changes is None or changes.num_rows == 0:
+            return False
+        self._mark(changes)
+        return True
+
+    def _mark(self, changes: pa.Table) -> None:
+        key = [name for name in self._feed.primary_key if name in changes.schema.names]
+        kinds = changes.column(ROW_KIND)
+        gone = changes.filter(pc.equal(kinds, "-D"))
+        texts = [table_texts(gone.column(name)) for name in key or gone.schema.names[1:]]
+        self._gone = ["/".join(t or "NULL" for t in row) for row in zip(*texts, strict=True)]
+        if not key:
+            return
+        # Only keys on display matter, and the first column of the key tells most others apart.
+        near = pc.is_in(
+            changes.column(key[0]), value_set=self._rows.column(key[0]).combine_chunks()
+        )
+        shown = changes.filter(pc.and_(near, pc.is_in(kinds, pa.array(["+I", "-U"]))))
+        values = shown.select(self._rows.schema.names)
+        for kind, at, row in zip(
+            shown.column(ROW_KIND).to_pylist(), _tuples(shown, key), _tuples(values), strict=True
+        ):
+            self._before[at] = None if kind == "+I" else row
+
+    def _take_added(self, change: Change) -> bool:
+        newest = self._rows if not change.first else self._feed.schema.empty_table()
+        kept, added, gone = newest, 0, 0
+        for batch in change.batches:
+            table = pa.Table.from_batches([batch])
+            new = table.filter(pc.equal(table.column(0), "+I")).remove_column(0)
+            gone += table.num_rows - new.num_rows
+            added += new.num_rows
+            kept = _newest(kept, new)
+        if gone:
+            self._gone = [f"{gone:,} rows overwritten"]
+        self._rows = kept
+        self._new_from = kept.num_rows if change.first else max(0, kept.num_rows - added)
+        return bool(added or gone)
+
+    def _visible(self, height: int | None) -> tuple[pa.Table, int]:
+        total = self._change.rows if self._change else 0
+        room = self._rows.num_rows
+        if height is not None:
+            room = max(1, height - FRAME_LINES - (1 if self._gone else 0))
+        count = min(room, self._rows.num_rows)
+        if self._feed.primary_key:
+            return self._rows.slice(0, count), total - count
+        return self._rows.slice(self._rows.num_rows - count), total - count
+
+    def _cells(self, rows: pa.Table, marked: bool) -> list[list[Any]]:
+        from rich.text import Text
+
+        texts = [table_texts(rows.column(i), exact=False) for i in range(rows.num_columns)]
+        styles = self._styles(rows) if marked else None
+        cells = []
+        for number, row in enumerate(zip(*texts, strict=True)):
+            line = []
+            for column, text in enumerate(row):
+                cell = null() if text is None else Text(text)
+                if styles is not None and styles[number][column]:
+                    cell.stylize(styles[number][column])
+                line.append(cell)
+            cells.append(line)
+        return cells
+
+    def _styles(self, rows: pa.Table) -> list[list[str]]:
+        width = rows.num_columns
+        key = [name for name in self._feed.primary_key if name in rows.schema.names]
+        if not key:
+            first_new = rows.num_rows - (self._rows.num_rows - self._new_from)
+            return [[NEW if i >= first_new else ""] * width for i in range(rows.num_rows)]
+        styles = []
+        for at, row in zip(_tuples(rows, key), _tuples(rows), strict=True):
+            before = self._before.get(at, row)
+            if before is None:
+                styles.append([NEW] * width)
+            else:
+                same = (_same(old, new) for old, new in zip(before, row, strict=True))
+                styles.append(["" if equal else CHANGED for equal in same])
+        return styles
+
+    def _title(self, live: bool) -> Any:
+        from rich.text import Text
+
+        title = Text(printable(self._feed.identifier), style="bold")
+        if self._change is None:
+            return title.append(" · nothing committed yet", style="not bold dim")
+        rows = self._change.rows
+        at = datetime.datetime.fromtimestamp(self._change.commit_time_ms / 1000, datetime.UTC)
+        facts = [
+            f"snapshot {self._change.snapshot}",
+            f"{rows:,} row{'' if rows == 1 else 's'}",
+            f"committed {at:%Y-%m-%d %H:%M:%S}.{at.microsecond // 1000:03d} UTC",
+        ]
+        if not self._change.first:
+            facts.append(f"shown {self._shown_after_ms:,.0f} ms later")
+        age = time.time() - self._change.commit_time_ms / 1000
+        if live and age >= 1:
+            facts.append(f"{_age(age)} ago")
+        return title.append(" · " + " · ".join(facts), style="not bold dim")
+
+    def _gone_line(self) -> str:
+        more = len(self._gone) - MAX_GONE
+        text = "gone: " + ", ".join(self._gone[:MAX_GONE])
+        return text + (f" and {more:,} more" if more > 0 else "")
+
+
+def _newest(kept: pa.Table, added: pa.Table) -> pa.Table:
+    if kept.schema.names != added.schema.names or added.num_rows >= MAX_ROWS:
+        kept = added.slice(0, 0)
+    both = pa.concat_tables([kept.cast(added.schema), added])
+    return both.slice(max(0, both.num_rows - MAX_ROWS)).combine_chunks()
+
+
+def _tuples(table: pa.Table, names: Sequence[str] | None = None) -> list[tuple[Any, ...]]:
+    columns = [table.column(name).to_pylist() for name in names or table.schema.names]
+    return list(zip(*columns, strict=True))
+
+
+def _same(old: Any, new: Any) -> bool:
+    return bool(old == new) or (old != old and new != new)
+
+
+def _age(seconds: float) -> str:
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.0f} s"

@@ -1,0 +1,156 @@
+"""`streamhouse watch`: a table as it is, printed anew each time it changes."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from typing import IO, TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from streamhouse.cli.arguments import (
+    DEFAULT_WAREHOUSE,
+    OptionsArgument,
+    WarehouseArgument,
+    WatchFormat,
+    is_local,
+    open_warehouse,
+)
+from streamhouse.errors import OptionError, TableError
+from streamhouse.options import duration_ms
+
+if TYPE_CHECKING:
+    from streamhouse.serve.feed import Change, Feed
+
+LOCAL_POLL_MS = 15
+REMOTE_POLL_MS = 500
+WAIT_POLL_MS = 200
+TICK_S = 1.0
+
+
+def watch(
+    table: Annotated[str, typer.Argument(metavar="DATABASE.TABLE", help="The table to watch.")],
+    warehouse: WarehouseArgument = DEFAULT_WAREHOUSE,
+    option: OptionsArgument = None,
+    format: Annotated[
+        WatchFormat, typer.Option("--format", help="A table, or one JSON object a changed row.")
+    ] = WatchFormat.TABLE,
+    every: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DURATION",
+            help="Look no more often than this, such as 1s. Default: 15ms, object stores 500ms.",
+        ),
+    ] = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="If the table is not there yet, wait for it.")
+    ] = False,
+) -> None:
+    """Print a table each time it changes, until Ctrl-C.
+
+    In a terminal the table is drawn in place: new rows green, changed cells marked, rows that went
+    named below. Elsewhere each state is printed below the last. With --format json each line is one
+    row that changed: {"snapshot": 12, "rowkind": "+U", …columns}, first all rows as +I, later +I,
+    -U (as it was), +U (as it is), -D. Decimals and timestamps are strings (all digits, ISO 8601),
+    bytes base64, NaN null. A column called snapshot or rowkind is written with a trailing
+    underscore.
+    """
+    every_ms = _interval(every, warehouse)
+    feed = _open(table, warehouse, option, wait)
+    try:
+        if format is WatchFormat.JSON:
+            _print_json(_changes(feed, every_ms), sys.stdout)
+        elif sys.stdout.isatty():
+            _print_live(feed, every_ms, sys.stdout)
+        else:
+            _print_states(feed, every_ms, sys.stdout)
+    finally:
+        feed.close()
+
+
+def _interval(every: str | None, warehouse: str) -> int:
+    if every is None:
+        return LOCAL_POLL_MS if is_local(warehouse) else REMOTE_POLL_MS
+    interval = duration_ms("--every", every)
+    if interval < 1:
+        raise OptionError(f"option '--every': '{every}' is too short; the least is 1ms")
+    return interval
+
+
+def _open(table: str, warehouse: str, option: list[str] | None, wait: bool) -> Feed:
+    from streamhouse.serve.feed import Feed
+
+    if "." not in table:
+        raise TableError(f"'{table}' names no database; write database.table")
+    told = False
+    while True:
+        try:
+            return Feed(open_warehouse(warehouse, option), table)
+        except TableError:
+            if not wait:
+                raise
+        if not told:
+            print(f"waiting for table {table} …", file=sys.stderr, flush=True)
+            told = True
+        time.sleep(WAIT_POLL_MS / 1000)
+
+
+def _looks(feed: Feed, every_ms: int) -> Iterator[Change | None]:
+    """Each change as it comes, and None about once in `TICK_S` while there is none."""
+    quiet_since = time.monotonic()
+    while True:
+        change = feed.poll()
+        if change is not None or time.monotonic() - quiet_since >= TICK_S:
+            yield change
+            quiet_since = time.monotonic()
+        if change is None or feed.primary_key:
+            time.sleep(every_ms / 1000)
+
+
+def _changes(feed: Feed, every_ms: int) -> Iterator[Change]:
+    return (change for change in _looks(feed, every_ms) if change is not None)
+
+
+def _print_json(changes: Iterator[Change], out: IO[str]) -> None:
+    from streamhouse.cli.output import json_line, json_objects
+
+    for change in changes:
+        for batch in change.batches:
+            kinds = batch.column(0).to_pylist()
+            rows = json_objects(batch.select(batch.schema.names[1:]))
+            for kind, row in zip(kinds, rows, strict=True):
+                out.write(json_line(_record(change.snapshot, kind, row)) + "\n")
+        out.flush()
+
+
+def _record(snapshot: int, kind: str, row: dict[str, Any]) -> dict[str, Any]:
+    record: dict[str, Any] = {"snapshot": snapshot, "rowkind": kind}
+    for name, value in row.items():
+        record[f"{name}_" if name in ("snapshot", "rowkind") else name] = value
+    return record
+
+
+def _print_states(feed: Feed, every_ms: int, out: IO[str]) -> None:
+    from streamhouse.cli.output import console
+    from streamhouse.cli.view import View
+
+    view, printer = View(feed), console(out)
+    for change in _changes(feed, every_ms):
+        if view.take(change) or change.first:
+            printer.print(view.render(), end="\n\n")
+            out.flush()
+
+
+def _print_live(feed: Feed, every_ms: int, out: IO[str]) -> None:
+    from rich.live import Live
+
+    from streamhouse.cli.output import console
+    from streamhouse.cli.view import View
+
+    view, screen = View(feed), console(out)
+    with Live(view.render(screen.height), console=screen, auto_refresh=False) as live:
+        for change in _looks(feed, every_ms):
+            if change is not None:
+                view.take(change)
+            live.update(view.render(screen.height), refresh=True)

@@ -1,0 +1,202 @@
+"""Bounded queries: DuckDB over tables that are read as it asks for them.
+
+Each scan is a stream of Arrow batches from the table format's own reader, opened anew each time the
+query reads it; DuckDB holds what its joins and groups need, within a limit, and spills the rest to
+a temporary folder. Nothing here needs a JVM.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import tempfile
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pyarrow as pa
+
+from streamhouse.errors import StreamhouseError, TableError
+from streamhouse.options import nearest
+from streamhouse.sql.plan import BoundedQuery, BoundedScan
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from streamhouse.paimon.catalog import Warehouse
+    from streamhouse.paimon.table import Table
+
+THREADS = 2
+MEMORY_LIMIT = "1GB"
+BATCH_ROWS = 65_536
+
+Batches: TypeAlias = Callable[[], Iterator[Any]]
+Scanner: TypeAlias = Callable[[BoundedScan], tuple[pa.Schema, Batches]]
+"""Gives a scan's schema, and a function that reads its batches from the start each time."""
+
+
+def run_bounded(query: BoundedQuery, tables: Warehouse | Scanner) -> pa.Table:
+    """The whole answer of a bounded query, its columns named as `query.output`.
+
+    `tables` is a warehouse, or a function for scans that are not all in one. Raises `TableError`
+    for a snapshot, tag or time that is not there, `StreamhouseError` for what fails on the way.
+    """
+    with bounded_reader(query, tables) as reader:
+        return reader.read_all()
+
+
+@contextlib.contextmanager
+def bounded_reader(
+    query: BoundedQuery, tables: Warehouse | Scanner
+) -> Iterator[pa.RecordBatchReader]:
+    """As `run_bounded`, but a reader that yields the answer in batches within the `with`."""
+    import duckdb
+
+    scanner = tables if callable(tables) else _warehouse_scanner(tables)
+    with tempfile.TemporaryDirectory(prefix="streamhouse-spill-") as spill:
+        connection = duckdb.connect(
+            ":memory:",
+            config={
+                "threads": THREADS,
+                "memory_limit": MEMORY_LIMIT,
+                "temp_directory": spill,
+                "python_enable_replacements": "false",
+            },
+        )
+        try:
+            _prepare(connection)
+            scans = [_Scan(*scanner(scan)) for scan in query.scans]
+            for scan, opened in zip(query.scans, scans, strict=True):
+                connection.register(scan.relation, opened)
+            with _readable_errors(scans):
+                relation = _flink_integers(connection.sql(query.sql))
+                yield _renamed(relation.to_arrow_reader(BATCH_ROWS), query.output)
+        finally:
+            connection.close()
+
+
+class _Scan:
+    """One scan as DuckDB takes it; every stream it asks for reads the table from the start."""
+
+    def __init__(self, schema: pa.Schema, read: Callable[[], Iterator[pa.RecordBatch]]) -> None:
+        self._schema = schema
+        self._read = read
+        self.error: Exception | None = None
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        reader = pa.RecordBatchReader.from_batches(self._schema, self._batches())
+        return reader.__arrow_c_stream__(requested_schema)
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        try:
+            for batch in self._read():
+                yield batch.select(self._schema.names).cast(self._schema)
+        except Exception as error:
+            # DuckDB hands on only its text.
+            self.error = error
+            raise
+
+
+def _prepare(connection: duckdb.DuckDBPyConnection) -> None:
+    # Queries come from users: they see the registered tables and no files.
+    connection.execute("SET enable_external_access = false")
+    connection.execute("SET TimeZone = 'UTC'")
+    now = datetime.datetime.now(datetime.UTC).replace(tzinfo=None)
+    connection.execute(f"SET VARIABLE now = TIMESTAMP '{now}'")
+
+
+def _flink_integers(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
+    # DuckDB sums integers to 128 bits, which no column here has; Arrow would make it a decimal.
+    wide = [str(kind) == "HUGEINT" for kind in relation.types]
+    if not any(wide):
+        return relation
+    names = ['"' + name.replace('"', '""') + '"' for name in relation.columns]
+    return relation.project(
+        ", ".join(
+            f"CAST({name} AS BIGINT) AS {name}" if cast else name
+            for name, cast in zip(names, wide, strict=True)
+        )
+    )
+
+
+def _renamed(reader: pa.RecordBatchReader, names: tuple[str, ...]) -> pa.RecordBatchReader:
+    if list(names) == reader.schema.names:
+        return reader
+    fields = [field.with_name(name) for field, name in zip(reader.schema, names, strict=True)]
+    schema = pa.schema(fields)
+    batches = (pa.record_batch(batch.columns, schema=schema) for batch in reader)
+    return pa.RecordBatchReader.from_batches(schema, batches)
+
+
+@contextlib.contextmanager
+def _readable_errors(scans: list[_Scan]) -> Iterator[None]:
+    import duckdb
+
+    try:
+        yield
+    except (duckdb.Error, pa.ArrowException, OSError) as error:
+        failed = next((scan.error for scan in scans if scan.error is not None), None)
+        if failed is not None:
+            raise failed from None
+        if isinstance(error, OSError) and not isinstance(error, pa.ArrowException):
+            raise
+        raise StreamhouseError(f"the query failed: {_first_paragraph(str(error))}") from error
+
+
+def _first_paragraph(text: str) -> str:
+    # What follows quotes our own translation of the statement, which the user never wrote.
+    return text.strip().split("\n\n")[0].split("\nLINE ")[0]
+
+
+def _warehouse_scanner(warehouse: Warehouse) -> Scanner:
+    def scanner(scan: BoundedScan) -> tuple[pa.Schema, Batches]:
+        identifier = ".".join(scan.table.name[-2:])
+        table = warehouse.table(identifier, dict(scan.options) or None)
+        columns = list(scan.columns)
+        schema = pa.schema([table.arrow_schema.field(name) for name in columns])
+        # Decided once: a table that is read twice by one query is the same both times.
+        snapshot = _snapshot(table, scan)
+        if snapshot is None:
+            return schema, lambda: iter(())
+        return schema, lambda: table.read(columns=columns, snapshot=snapshot)
+
+    return scanner
+
+
+def _snapshot(table: Table, scan: BoundedScan) -> int | None:
+    if scan.snapshot is not None:
+        return scan.snapshot
+    if scan.tag is not None:
+        tags = {tag.name(): tag.snapshot_id() for tag in table.rust.list_tags()}
+        if scan.tag not in tags:
+            raise TableError(
+                f"table '{table.identifier}' has no tag '{scan.tag}'; {nearest(scan.tag, tags)}"
+            )
+        return int(tags[scan.tag])
+    latest = table.latest_snapshot_id()
+    if scan.timestamp_ms is None or latest is None:
+        return latest
+    return _snapshot_at(table, scan.timestamp_ms, latest)
+
+
+def _snapshot_at(table: Table, time_ms: int, latest: int) -> int:
+    """The newest snapshot committed at or before the time; commit times grow with the ids."""
+    low = table.earliest_snapshot_id() or latest
+    earliest, high = low, latest
+    while low <= high:
+        middle = (low + high) // 2
+        if table.snapshot(middle).time_ms <= time_ms:
+            low = middle + 1
+        else:
+            high = middle - 1
+    if high < earliest:
+        first = table.snapshot(earliest).time_ms
+        raise TableError(
+            f"table '{table.identifier}' has no snapshot as old as {_iso(time_ms)}; "
+            f"its earliest is {earliest}, of {_iso(first)}"
+        )
+    return high
+
+
+def _iso(time_ms: int) -> str:
+    moment = datetime.datetime.fromtimestamp(time_ms / 1000, datetime.UTC)
+    return moment.strftime("%Y-%m-%d %H:%M:%S.") + f"{time_ms % 1000:03d} UTC"

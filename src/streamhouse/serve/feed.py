@@ -1,0 +1,218 @@
+"""A table as what it is now, and then as each change of it, straight from the warehouse.
+
+Tables with a primary key are compared as a whole, newest snapshot against the last one seen, so it
+works for every merge engine and needs no changelog; snapshots in between are passed over. Tables
+without a key are followed snapshot by snapshot, and only the added rows are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from streamhouse.errors import DataLossError, TableError
+from streamhouse.options import nearest
+from streamhouse.serve.difference import Differ
+from streamhouse.source import ROW_KIND
+
+if TYPE_CHECKING:
+    from streamhouse.paimon.catalog import Warehouse
+
+
+@dataclass(frozen=True)
+class Change:
+    """What one look at a table found.
+
+    `batches` have a leading `rowkind` column, and are to be taken before the next look. `first`
+    says that they are the whole table as it was found; `rows` is how many rows it has now. A
+    snapshot that changed nothing visible (a compaction) gives no batches.
+    """
+
+    snapshot: int
+    commit_time_ms: int
+    first: bool
+    rows: int
+    batches: Iterable[pa.RecordBatch]
+
+
+class Feed:
+    """Follows one table; not for use by several threads at once.
+
+    `columns` are those wanted, all by default. `TableError` when the table or a column is missing,
+    here and in `poll`.
+    """
+
+    def __init__(
+        self, warehouse: Warehouse, identifier: str, columns: Sequence[str] | None = None
+    ) -> None:
+        self._warehouse = warehouse
+        self._wanted = None if columns is None else tuple(columns)
+        self._differ: Differ | None = None
+        self._seen: int | None = None
+        self._rows: pa.Table | None = None
+        self._table = warehouse.table(identifier)
+        self.identifier: str = self._table.identifier
+        self._columns = self._pick()
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The wanted columns, as the table has them now; without the row kind."""
+        schema: pa.Schema = self._table.arrow_schema
+        return pa.schema([schema.field(name) for name in self._columns])
+
+    @property
+    def primary_key(self) -> tuple[str, ...]:
+        """The table's primary key; empty for an append table."""
+        return tuple(self._table.primary_key)
+
+    @property
+    def rows(self) -> pa.Table | None:
+        """The rows as last seen, in the order of the key; None for an append table."""
+        return None if self._rows is None else self._rows.select(list(self._columns))
+
+    def close(self) -> None:
+        """Free what comparing needed; the feed is of no use afterwards."""
+        self._rows = None
+        if self._differ is not None:
+            self._differ.close()
+
+    def poll(self) -> Change | None:
+        """The next change, or None if nothing was committed since the last look.
+
+        The first one is the table as it is. `DataLossError` when an append table's next snapshot
+        has expired before it was looked at.
+        """
+        latest = self._table.latest_snapshot_id()
+        if latest == self._seen:
+            return None
+        # Another schema, or a table dropped and made again, shows itself here.
+        self._table = self._warehouse.table(self.identifier)
+        self._columns = self._pick()
+        if latest is None:
+            self._seen = None
+            return None
+        if self.primary_key:
+            return self._newest_state(latest)
+        if self._seen is None or latest < self._seen:
+            return self._all_rows(latest)
+        return self._next_rows(self._seen + 1, latest)
+
+    def _pick(self) -> tuple[str, ...]:
+        known = tuple(column.name for column in self._table.columns)
+        if ROW_KIND in (known if self._wanted is None else self._wanted):
+            raise TableError(
+                f"table '{self.identifier}' has a column '{ROW_KIND}', which is the name of the "
+                "row kind here; leave it out of the columns, or rename it"
+            )
+        if self._wanted is None:
+            return known
+        for name in self._wanted:
+            if name not in known:
+                raise TableError(
+                    f"table '{self.identifier}' has no column '{name}'; {nearest(name, known)}"
+                )
+        return self._wanted
+
+    def _newest_state(self, latest: int) -> Change:
+        while True:
+            try:
+                return self._next_state(latest)
+            except DataLossError:
+                # It expired while it was read; then there is a newer one, or the loss is real.
+                newest = self._table.latest_snapshot_id()
+                if newest is None or newest <= latest:
+                    raise
+                latest = newest
+
+    def _next_state(self, latest: int) -> Change:
+        key = self.primary_key
+        columns = [*self._columns, *(name for name in key if name not in self._columns)]
+        new = self._read(latest, columns).sort_by([(name, "ascending") for name in key])
+        old, self._rows, first = self._rows, new, self._seen is None
+        self._seen = latest
+        if first or old is None:
+            changes = with_kind(new, "+I")
+        else:
+            changes = self._compare().by_key(as_schema(old, new.schema), new, key)
+        visible = changes.select([ROW_KIND, *self._columns])
+        return self._change(latest, first, new.num_rows, visible.to_batches())
+
+    def _all_rows(self, latest: int) -> Change:
+        self._seen = latest
+        batches = (
+            kinded(batch, "+I", self._columns)
+            for batch in self._table.read(columns=list(self._columns), snapshot=latest)
+        )
+        return self._change(latest, True, None, batches)
+
+    def _next_rows(self, following: int, latest: int) -> Change:
+        try:
+            kind = self._table.snapshot(following).commit_kind
+        except (DataLossError, TableError, OSError) as error:
+            raise DataLossError(
+                f"table '{self.identifier}': snapshot {following} has expired before it was read; "
+                f"the newest is {latest}: keep snapshots for longer (snapshot.time-retained) or "
+                "start again"
+            ) from error
+        self._seen = following
+        batches: Iterable[pa.RecordBatch] = ()
+        if kind == "APPEND":
+            batches = self._added(following)
+        elif kind == "OVERWRITE":
+            # An overwrite is not seen by incremental reads, only by comparing.
+            columns = list(self._columns)
+            old, new = self._read(following - 1, columns), self._read(following, columns)
+            changes = self._compare().by_row(as_schema(old, new.schema), new)
+            batches = changes.to_batches()
+        return self._change(following, False, None, batches)
+
+    def _added(self, snapshot: int) -> Iterator[pa.RecordBatch]:
+        builder = self._table.rust.new_read_builder().with_projection(list(self._columns))
+        plan = builder.new_incremental_scan(snapshot - 1, snapshot, "delta").plan()
+        for batch in builder.new_read().read_arrow(plan.splits()):
+            yield kinded(batch, "+I", self._columns)
+
+    def _change(
+        self, snapshot: int, first: bool, rows: int | None, batches: Iterable[pa.RecordBatch]
+    ) -> Change:
+        record = self._table.snapshot(snapshot)
+        total = record.total_record_count if rows is None else rows
+        return Change(snapshot, record.time_ms, first, total, batches)
+
+    def _read(self, snapshot: int, columns: Sequence[str]) -> pa.Table:
+        batches = list(self._table.read(columns=list(columns), snapshot=snapshot))
+        schema = batches[0].schema if batches else self._table.arrow_schema
+        table = pa.Table.from_batches(batches, schema) if batches else schema.empty_table()
+        # States are laid side by side: whether a column may be null must not tell them apart.
+        fields = [schema.field(name) for name in columns]
+        return table.select(list(columns)).cast(pa.schema([f.with_nullable(True) for f in fields]))
+
+    def _compare(self) -> Differ:
+        if self._differ is None:
+            self._differ = Differ()
+        return self._differ
+
+
+def with_kind(table: pa.Table, kind: str) -> pa.Table:
+    """The table with a leading `rowkind` column of one kind."""
+    return table.add_column(0, ROW_KIND, pa.repeat(kind, table.num_rows))
+
+
+def kinded(batch: pa.RecordBatch, kind: str, columns: Sequence[str]) -> pa.RecordBatch:
+    """The batch's columns with a leading `rowkind` column of one kind."""
+    arrays = [pa.repeat(kind, batch.num_rows), *(batch.column(name) for name in columns)]
+    return pa.record_batch(arrays, names=[ROW_KIND, *columns])
+
+
+def as_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The table as it would be under a newer schema: added columns are null."""
+    columns = [
+        table.column(field.name).cast(field.type)
+        if field.name in table.schema.names
+        else pa.nulls(table.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.table(columns, schema=schema)
