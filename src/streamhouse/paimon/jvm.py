@@ -1,0 +1,152 @@
+"""A small Java process beside this one, spoken to through py4j."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import psutil
+import pyspark
+from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+from py4j.protocol import Py4JError
+
+from streamhouse.errors import StreamhouseError
+
+# A JVM that was killed is our error to raise, not text on the terminal.
+logging.getLogger("py4j").addHandler(logging.NullHandler())
+
+_END_SECONDS = 5.0
+_TAIL_BYTES = 2_000
+
+
+def spark_jars(patterns: Iterable[str] = ("*.jar",)) -> list[Path]:
+    """The jars that ship with PySpark and match one of the patterns, sorted by name."""
+    folder = Path(pyspark.__path__[0]) / "jars"
+    return sorted({jar for pattern in patterns for jar in folder.glob(pattern)})
+
+
+class JavaProcess:
+    """One JVM that ends with this process, even when this process is killed.
+
+    The JVM reads the pipe whose other end only we hold and exits when it breaks; a terminal's
+    Ctrl-C does not reach it, so that it can finish a commit. Its output goes to a temporary file.
+    `classpath` and `java_options` are as for `java`. `nice` lowers its priority (0 to 19).
+    Raises `StreamhouseError` when Java is missing or does not start.
+    """
+
+    def __init__(
+        self, classpath: Sequence[Path], java_options: Sequence[str] = (), nice: int = 0
+    ) -> None:
+        py4j_jar = spark_jars(["py4j-*.jar"])[0]
+        # Held open as long as the JVM writes into it.
+        self._errors = tempfile.TemporaryFile()
+        try:
+            port, token, process = launch_gateway(
+                jarpath=str(py4j_jar),
+                classpath=os.pathsep.join(map(str, classpath)),
+                javaopts=list(java_options),
+                java_path=None,
+                die_on_exit=True,
+                enable_auth=True,
+                create_new_process_group=True,
+                redirect_stderr=self._errors,
+                return_proc=True,
+            )[0:3]
+        except (OSError, ValueError) as error:
+            said = self.error_tail() or str(error)
+            self._errors.close()
+            raise StreamhouseError(
+                f"Java did not start: {said}; install Java 17 or set JAVA_HOME to it"
+            ) from None
+        self._process: subprocess.Popen[bytes] = process
+        # Java objects are let go by `release`, not by Python's collector, which would talk to the
+        # JVM from any thread at any moment.
+        self._gateway = JavaGateway(
+            gateway_parameters=GatewayParameters(
+                port=port, auth_token=token, auto_convert=True, enable_memory_management=False
+            )
+        )
+        self._bindings = self._gateway.java_gateway_server.getGateway().getBindings()
+        self._kept = self._gateway.jvm.java.util.HashSet()
+        self.keep()
+        if nice:
+            self._lower_priority(nice)
+
+    def __enter__(self) -> JavaProcess:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def jvm(self) -> Any:
+        """The root of Java's packages."""
+        return self._gateway.jvm
+
+    @property
+    def pid(self) -> int:
+        """The JVM's process id."""
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether the JVM still runs."""
+        return self._process.poll() is None
+
+    def keep(self) -> None:
+        """Let `release` spare the Java objects that Python has now."""
+        self._kept.addAll(self._bindings.keySet())
+
+    def release(self) -> None:
+        """Let go of all Java objects that Python got after the last `keep`."""
+        self._bindings.keySet().retainAll(self._kept)
+
+    def error_tail(self) -> str:
+        """The end of what the JVM wrote to its standard error."""
+        if self._errors.closed:
+            return ""
+        descriptor = self._errors.fileno()
+        size = os.fstat(descriptor).st_size
+        start = max(0, size - _TAIL_BYTES)
+        return os.pread(descriptor, _TAIL_BYTES, start).decode(errors="replace").strip()
+
+    def kill(self) -> None:
+        """End the JVM at once; safe from any thread, and wakes a caller that waits for it."""
+        self._process.kill()
+
+    def close(self) -> None:
+        """End the JVM: by closing its pipe, and by force if it has not gone in 5 seconds."""
+        try:
+            self._gateway.close()
+        except (Py4JError, OSError):
+            pass
+        if self._process.stdin is not None:
+            try:
+                self._process.stdin.close()
+            except OSError:
+                pass
+        try:
+            self._process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait(_END_SECONDS)
+        self._errors.close()
+
+    def _lower_priority(self, nice: int) -> None:
+        # On Linux a priority belongs to a thread; threads inherit that of their creator.
+        try:
+            for thread in psutil.Process(self.pid).threads():
+                os.setpriority(os.PRIO_PROCESS, thread.id, nice)
+        except (psutil.Error, OSError):
+            pass

@@ -1,0 +1,399 @@
+"""Paimon's official Java core in a process of its own, for what only it can do."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
+
+from streamhouse.errors import CommitConflictError, StreamhouseError, TableError
+from streamhouse.paimon.jars import paimon_jar
+from streamhouse.paimon.jvm import JavaProcess, spark_jars
+
+COMMIT_USER = "streamhouse-maintenance"
+"""Who commits compactions; never the user of a query."""
+
+JAVA_OPTIONS = (
+    "-Xms32m",
+    "-Xmx768m",
+    "-Xss512k",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-XX:MinHeapFreeRatio=10",
+    "-XX:MaxHeapFreeRatio=30",
+    "-Djava.awt.headless=true",
+    "-Dslf4j.internal.verbosity=ERROR",
+)
+_SPARK_JARS = (
+    "hadoop-client-*.jar",
+    "slf4j-api-*.jar",
+    "commons-*.jar",
+    "snappy-java-*.jar",
+    "zstd-jni-*.jar",
+    "lz4-java-*.jar",
+    "aircompressor-*.jar",
+)
+# Java's commits merge this many small manifests at once: the Rust writers never do.
+_COMMIT_OPTIONS = {
+    "write-only": "true",
+    "manifest.merge-min-count": "8",
+    "commit.min-retry-wait": "5 ms",
+    "commit.max-retry-wait": "50 ms",
+    "commit.max-retries": "20",
+}
+_SECRET = ("secret", "password", "token", "access-key", "accesskey", "credential")
+_CONFLICT = ("conflict", "commit failed after", "retries")
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class BucketFiles:
+    """How many data files one bucket has, and how many of them are of level 0.
+
+    `partition` maps partition columns to their text; `bucket` is 0 for unaware-bucket tables.
+    """
+
+    partition: Mapping[str, str]
+    bucket: int
+    files: int
+    level0: int
+
+
+class Sidecar:
+    """The Java core over one warehouse; its JVM starts at the first call, and anew if it died.
+
+    `warehouse_options` are the catalog's options (`warehouse`, `s3.*`, …). Runs on the driver, or
+    in any Python process with a `java`. One call runs at a time. The JVM ends with this process.
+    No call expires a snapshot. Tables are named `database.table`; system tables
+    (`database.table$audit_log`) can be read. Raises `TableError` for a table that is not there,
+    `CommitConflictError` when others' commits won too often (nothing was changed: call again),
+    `StreamhouseError` for everything else.
+    """
+
+    def __init__(
+        self,
+        warehouse_options: Mapping[str, str],
+        java_options: Sequence[str] = JAVA_OPTIONS,
+        nice: int = 0,
+    ) -> None:
+        self._options = dict(warehouse_options)
+        self._java_options = tuple(java_options)
+        self._nice = nice
+        self._process: JavaProcess | None = None
+        self._catalog: Any = None
+        self._lock = threading.RLock()
+
+    def __enter__(self) -> Sidecar:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def pid(self) -> int | None:
+        """The JVM's process id, None while none runs."""
+        process = self._process
+        return process.pid if process is not None and process.alive else None
+
+    def read(
+        self, table: str, snapshot: int | None = None, options: Mapping[str, str] | None = None
+    ) -> pa.Table:
+        """All rows of a table as the Java core merges them, now or as of a snapshot id.
+
+        `options` are dynamic table options of the read, such as `incremental-between`.
+        """
+        dynamic = dict(options or {})
+        if snapshot is not None:
+            dynamic["scan.snapshot-id"] = str(snapshot)
+        with tempfile.TemporaryDirectory(prefix="streamhouse-") as folder:
+            file = Path(folder) / "rows.parquet"
+            self._call(table, lambda: self._copy_rows(self._table(table, dynamic), file))
+            return pq.read_table(file)
+
+    def compact(
+        self,
+        table: str,
+        full: bool = False,
+        partitions: Sequence[Mapping[str, str]] | None = None,
+    ) -> bool:
+        """Compact all buckets, or those of some partitions; whether a snapshot was made.
+
+        `full` rewrites each bucket into one level; otherwise the Java core picks what its
+        `num-sorted-run.*` options ask for. Changelogs are produced as the table's
+        `changelog-producer` says. Append tables are compacted where there are enough small files.
+        """
+        return self._call(table, lambda: self._compact(table, full, partitions))
+
+    def compact_manifests(self, table: str) -> None:
+        """Merge all manifests of a table, without touching its data."""
+
+        def merge() -> None:
+            with _closing(self._committer(self._table(table))) as commit:
+                commit.compactManifests()
+
+        self._call(table, merge)
+
+    def buckets(self, table: str) -> list[BucketFiles]:
+        """The buckets of a table that have files."""
+        return self._call(table, lambda: self._buckets(self._table(table)))
+
+    def options(self, table: str) -> dict[str, str]:
+        """The options that are set on a table."""
+        return self._call(table, lambda: dict(self._table(table).options()))
+
+    def close(self) -> None:
+        """End the JVM; a later call starts another."""
+        with self._lock:
+            process, self._process, self._catalog = self._process, None, None
+            if process is not None:
+                process.close()
+
+    def kill(self) -> None:
+        """End the JVM at once, also while another thread waits for it: that call then fails."""
+        process = self._process
+        if process is not None:
+            process.kill()
+
+    def _call(self, table: str, work: Callable[[], Result]) -> Result:
+        with self._lock:
+            try:
+                return work()
+            except Py4JError as error:
+                raise self._explained(table, error) from None
+            finally:
+                self._release()
+
+    def _release(self) -> None:
+        if self._process is not None and self._process.alive:
+            try:
+                self._process.release()
+            except Py4JError:
+                self.close()
+
+    def _explained(self, table: str, error: Py4JError) -> StreamhouseError:
+        try:
+            if isinstance(error, Py4JJavaError):
+                return self._translated(table, error)
+        except Py4JError as later:
+            error = later
+        if isinstance(error, Py4JNetworkError) or self.pid is None:
+            self.close()
+            return StreamhouseError(
+                f"the Java process that worked on table '{table}' ended; "
+                "the next call starts another"
+            )
+        reason = (str(error).splitlines() or ["no reason given"])[0]
+        return StreamhouseError(f"the Java core failed on table '{table}': {reason}")
+
+    def _jvm(self) -> Any:
+        if self._process is not None and not self._process.alive:
+            self.close()
+        if self._process is None or self._catalog is None:
+            self.close()
+            classpath = [paimon_jar(), *spark_jars(_SPARK_JARS)]
+            self._process = JavaProcess(classpath, self._java_options, self._nice)
+            self._catalog = self._open_catalog(self._process.jvm)
+            self._process.keep()
+        return self._process.jvm
+
+    def _open_catalog(self, jvm: Any) -> Any:
+        # Tables also change in other processes: no cache.
+        settings = self._options | {"cache-enabled": "false"}
+        options = jvm.org.apache.paimon.options.Options.fromMap(settings)
+        context = jvm.org.apache.paimon.catalog.CatalogContext.create(options)
+        return jvm.org.apache.paimon.catalog.CatalogFactory.createCatalog(context)
+
+    def _table(self, name: str, dynamic: Mapping[str, str] | None = None) -> Any:
+        database, dot, table = name.partition(".")
+        if not dot or not table:
+            raise TableError(f"table '{name}': write the name as 'database.table'")
+        identifier = self._jvm().org.apache.paimon.catalog.Identifier.create(database, table)
+        found = self._catalog.getTable(identifier)
+        return found.copy(dict(dynamic)) if dynamic else found
+
+    def _committer(self, table: Any) -> Any:
+        # A write-only table's commit expires nothing: neither snapshots nor partitions.
+        return table.copy(_COMMIT_OPTIONS).newCommit(COMMIT_USER)
+
+    def _compact(
+        self, name: str, full: bool, partitions: Sequence[Mapping[str, str]] | None
+    ) -> bool:
+        table = self._table(name, {"write-only": "false"})
+        if partitions is not None and not partitions:
+            return False
+        with tempfile.TemporaryDirectory(prefix="streamhouse-") as spill:
+            if table.primaryKeys() or table.bucketSpec().getNumBuckets() > 0:
+                return self._compact_buckets(table, full, partitions, spill)
+            return self._compact_append(table, partitions)
+
+    def _compact_buckets(
+        self, table: Any, full: bool, partitions: Sequence[Mapping[str, str]] | None, spill: str
+    ) -> bool:
+        io_manager = self._jvm().org.apache.paimon.disk.IOManager.create(spill)
+        identifier = self._next_identifier(table)
+        with _closing(table.newWrite(COMMIT_USER).withIOManager(io_manager)) as write:
+            for entry in self._reader(table, partitions).bucketEntries():
+                write.compact(entry.partition(), entry.bucket(), full)
+            return self._commit(table, identifier, write.prepareCommit(True, identifier))
+
+    def _compact_append(self, table: Any, partitions: Sequence[Mapping[str, str]] | None) -> bool:
+        jvm = self._jvm()
+        coordinator = jvm.org.apache.paimon.append.AppendCompactCoordinator
+        if partitions is None:
+            tasks = coordinator(table, False).run()
+        else:
+            predicate = jvm.org.apache.paimon.partition.PartitionPredicate.fromMaps(
+                table.schema().logicalPartitionType(),
+                [dict(partition) for partition in partitions],
+                table.coreOptions().partitionDefaultName(),
+            )
+            tasks = coordinator(table, False, predicate).run()
+        messages = jvm.java.util.ArrayList()
+        if tasks:
+            with _closing(table.store().newWrite(COMMIT_USER)) as write:
+                for task in tasks:
+                    messages.add(task.doCompact(table, write))
+        return self._commit(table, self._next_identifier(table), messages)
+
+    def _commit(self, table: Any, identifier: int, messages: Any) -> bool:
+        if not any(not message.isEmpty() for message in messages):
+            return False
+        with _closing(self._committer(table)) as commit:
+            try:
+                commit.commit(identifier, messages)
+            except Py4JJavaError as error:
+                # Files of a commit whose outcome is not known for sure must stay.
+                if _is_conflict(error) and "retries" not in _text(error):
+                    commit.abort(messages)
+                raise
+        return True
+
+    def _next_identifier(self, table: Any) -> int:
+        latest = table.snapshotManager().latestSnapshotId()
+        return int(latest or 0) + 1
+
+    def _reader(self, table: Any, partitions: Sequence[Mapping[str, str]] | None = None) -> Any:
+        reader = table.newSnapshotReader()
+        if partitions is not None:
+            maps = self._jvm().java.util.ArrayList()
+            for partition in partitions:
+                maps.add(dict(partition))
+            reader = reader.withPartitionsFilter(maps)
+        return reader
+
+    def _buckets(self, table: Any) -> list[BucketFiles]:
+        store = table.store()
+        names = store.pathFactory()
+
+        def counts(reader: Any) -> dict[tuple[str, int], int]:
+            return {
+                (names.getPartitionString(entry.partition()), entry.bucket()): entry.fileCount()
+                for entry in reader.bucketEntries()
+            }
+
+        level0 = counts(self._reader(table).withLevel(0))
+        return [
+            BucketFiles(_partition(text), bucket, files, level0.get((text, bucket), 0))
+            for (text, bucket), files in counts(self._reader(table)).items()
+        ]
+
+    def _copy_rows(self, table: Any, file: Path) -> None:
+        """Have Java write all rows of a table into one Parquet file, row by row on its side."""
+        jvm = self._jvm()
+        paimon = jvm.org.apache.paimon
+        builder = paimon.table.source.ReadBuilderImpl(table)
+        splits = builder.newScan().plan().splits()
+        parquet = paimon.format.FileFormat.fromIdentifier("parquet", paimon.options.Options())
+        local = paimon.fs.local.LocalFileIO.create()
+        out = local.newOutputStream(paimon.fs.Path(str(file)), True)
+        with _closing(out):
+            with _closing(
+                parquet.createWriterFactory(builder.readType()).create(out, "zstd")
+            ) as to:
+                add = _bound(jvm, "format.FormatWriter", to, "addElement", "data.InternalRow")
+                for split in splits:
+                    with _closing(builder.newRead().createReader(split)) as reader:
+                        _for_each(jvm, reader, add)
+
+    def _translated(self, table: str, error: Py4JJavaError) -> StreamhouseError:
+        thrown = error.java_exception
+        name = thrown.getClass().getSimpleName()
+        if name in ("TableNotExistException", "DatabaseNotExistException"):
+            return TableError(f"table '{table}' does not exist")
+        reason = f"{name}: {_message(thrown)}"
+        for key, value in self._options.items():
+            if value and any(word in key.lower() for word in _SECRET):
+                reason = reason.replace(value, "***")
+        if _is_conflict(error):
+            return CommitConflictError(
+                f"table '{table}' was not compacted, other commits won ({reason}); try again"
+            )
+        return StreamhouseError(f"the Java core failed on table '{table}': {reason}")
+
+
+@contextmanager
+def _closing(value: Any) -> Iterator[Any]:
+    try:
+        yield value
+    finally:
+        value.close()
+
+
+def _bound(jvm: Any, owner: str, target: Any, method: str, argument: str) -> Any:
+    """A Java method of one argument, bound to an object: py4j sees no default methods."""
+    named = jvm.java.lang.Class.forName
+    signature = jvm.java.lang.invoke.MethodType.methodType(
+        jvm.java.lang.Void.TYPE,
+        named(argument if argument.startswith("java.") else f"org.apache.paimon.{argument}"),
+    )
+    lookup = jvm.java.lang.invoke.MethodHandles.publicLookup()
+    return lookup.findVirtual(named(f"org.apache.paimon.{owner}"), method, signature).bindTo(target)
+
+
+def _for_each(jvm: Any, reader: Any, add: Any) -> None:
+    """Have Java hand each row of a reader to a method, without a call from Python per row."""
+    consumer = jvm.java.lang.invoke.MethodHandleProxies.asInterfaceInstance(
+        jvm.java.lang.Class.forName("java.util.function.Consumer"), add
+    )
+    each = _bound(
+        jvm, "reader.RecordReader", reader, "forEachRemaining", "java.util.function.Consumer"
+    )
+    each.invokeWithArguments([consumer])
+
+
+def _partition(text: str) -> dict[str, str]:
+    """`a=1/b=2/` as a mapping."""
+    return dict(part.split("=", 1) for part in text.strip("/").split("/") if "=" in part)
+
+
+def _message(thrown: Any) -> str:
+    """The first line of a Java exception's message, or of its cause's when it has none."""
+    while thrown is not None:
+        text = thrown.getMessage()
+        if text:
+            return str(text).splitlines()[0][:500]
+        thrown = thrown.getCause()
+    return "no message"
+
+
+def _is_conflict(error: Py4JJavaError) -> bool:
+    return any(word in _text(error) for word in _CONFLICT)
+
+
+def _text(error: Py4JJavaError) -> str:
+    return str(error.java_exception.getMessage() or "").lower()

@@ -1,0 +1,115 @@
+"""Tables that the Rust core writes, and the Java core beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pypaimon import CatalogFactory, Schema
+from pypaimon_rust.datafusion import PaimonCatalog
+
+from streamhouse.paimon.sidecar import Sidecar
+
+SALES = pa.schema(
+    [
+        pa.field("country", pa.string(), nullable=False),
+        pa.field("orders", pa.int64()),
+        pa.field("revenue", pa.float64()),
+    ]
+)
+SUMS = {
+    "bucket": "2",
+    "merge-engine": "aggregation",
+    "fields.orders.aggregate-function": "sum",
+    "fields.revenue.aggregate-function": "sum",
+    "write-only": "true",
+}
+
+
+class Lake:
+    """A warehouse in a folder, written by the Rust core as the queries do it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.options = {"warehouse": str(folder)}
+        self.folder = folder
+        self.catalog = CatalogFactory.create(self.options)
+        self.catalog.create_database("shop", True)
+
+    def create(
+        self,
+        name: str,
+        options: Mapping[str, str],
+        schema: pa.Schema = SALES,
+        keys: Sequence[str] = ("country",),
+        partitions: Sequence[str] = (),
+    ) -> str:
+        self.catalog.create_table(
+            f"shop.{name}",
+            Schema.from_pyarrow_schema(
+                schema,
+                partition_keys=list(partitions),
+                primary_keys=list(keys),
+                options=dict(options),
+            ),
+            False,
+        )
+        return f"shop.{name}"
+
+    def sales(self, name: str = "sales", **options: str) -> str:
+        changed = {key.replace("_", "-"): value for key, value in options.items()}
+        return self.create(name, {**SUMS, **changed})
+
+    def table(self, name: str) -> Any:
+        return PaimonCatalog(self.options).get_table(name)
+
+    def commit(self, name: str, identifier: int, batch: pa.RecordBatch, user: str = "u") -> int:
+        """Commit one batch; 1, or 0 when the identifier was committed before."""
+        builder = self.table(name).new_stream_write_builder().with_commit_user(user)
+        write = builder.new_write()
+        write.write_arrow(batch)
+        messages = write.prepare_commit(True, identifier)
+        write.close()
+        commit = builder.new_commit()
+        done = int(commit.filter_and_commit({identifier: messages}))
+        if not done:
+            commit.abort(messages)
+        commit.close()
+        return done
+
+    def rows(self, name: str, snapshot: int | None = None) -> list[dict[str, Any]]:
+        options = {"scan.snapshot-id": str(snapshot)} if snapshot else None
+        builder = self.table(name).new_read_builder(options)
+        batches = builder.new_read().read(builder.new_scan().plan().splits())
+        return [row for batch in batches for row in batch.to_pylist()]
+
+    def snapshots(self, name: str) -> list[tuple[int, str]]:
+        listed = self.table(name).list_snapshots()
+        return sorted((snapshot.id(), snapshot.commit_kind()) for snapshot in listed)
+
+    def latest(self, name: str) -> int:
+        snapshot = self.table(name).latest_snapshot()
+        return snapshot.id() if snapshot else 0
+
+
+def sale(*rows: tuple[str, int, float]) -> pa.RecordBatch:
+    columns = list(zip(*rows, strict=True))
+    return pa.record_batch([pa.array(column) for column in columns], schema=SALES)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake(tmp_path / "lake")
+
+
+@pytest.fixture
+def make_sale() -> Any:
+    return sale
+
+
+@pytest.fixture
+def java(lake: Lake) -> Iterator[Sidecar]:
+    with Sidecar(lake.options) as sidecar:
+        yield sidecar

@@ -1,0 +1,286 @@
+"""The Java core reads, compacts and merges what the Rust core wrote."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from typing import Any
+
+import psutil
+import pyarrow as pa
+import pytest
+
+from streamhouse.errors import StreamhouseError, TableError
+from streamhouse.paimon.sidecar import COMMIT_USER, Sidecar
+
+
+def by_key(rows: list[dict[str, Any]], key: str = "country") -> dict[Any, dict[str, Any]]:
+    assert len({row[key] for row in rows}) == len(rows)
+    return {row[key]: row for row in rows}
+
+
+def with_kinds(batch: pa.RecordBatch, kinds: list[int]) -> pa.RecordBatch:
+    return batch.append_column("_VALUE_KIND", pa.array(kinds, pa.int8()))
+
+
+def test_java_reads_sums_as_rust_does(lake: Any, java: Sidecar, make_sale: Any) -> None:
+    name = lake.sales()
+    lake.commit(name, 0, make_sale(("China", 1, 2.5), ("Chad", 2, 1.0)))
+    lake.commit(name, 1, make_sale(("China", 3, 0.5)))
+    retract = with_kinds(make_sale(("Chad", 1, 0.25)), [3])
+    lake.commit(name, 2, retract)
+
+    rows = java.read(name).to_pylist()
+
+    assert by_key(rows) == by_key(lake.rows(name))
+    assert by_key(rows)["China"]["orders"] == 4
+    assert by_key(rows)["Chad"] == {"country": "Chad", "orders": 1, "revenue": 0.75}
+    assert by_key(java.read(name, snapshot=1).to_pylist())["China"]["orders"] == 1
+
+
+def test_java_reads_deletes_and_types_as_rust_does(lake: Any, java: Sidecar) -> None:
+    schema = pa.schema(
+        [
+            pa.field("id", pa.int32(), nullable=False),
+            pa.field("name", pa.string()),
+            pa.field("price", pa.decimal128(12, 2)),
+            pa.field("day", pa.date32()),
+            pa.field("at", pa.timestamp("ms")),
+            pa.field("raw", pa.binary()),
+        ]
+    )
+    name = lake.create("c", {"bucket": "1", "changelog-producer": "input"}, schema, ["id"])
+    at = datetime.datetime(2024, 2, 29, 23, 59, 59, 999000)
+    row = {"name": "é", "price": decimal.Decimal("-1.05"), "day": at.date(), "at": at, "raw": b"\0"}
+    full = pa.RecordBatch.from_pylist([{"id": i, **row} for i in (1, 2, 3)], schema)
+    lake.commit(name, 0, full)
+    nulls = pa.RecordBatch.from_pylist([{"id": 2}, {"id": 3}], schema)
+    lake.commit(name, 1, with_kinds(nulls, [3, 2]))
+
+    rows = java.read(name).to_pylist()
+
+    assert by_key(rows, "id") == by_key(lake.rows(name), "id")
+    assert by_key(rows, "id")[1] == {"id": 1, **row}
+    assert sorted(by_key(rows, "id")) == [1, 3]
+    kinds = java.read(f"{name}$audit_log", options={"incremental-between": "1,2"})
+    assert sorted(kinds.column("rowkind").to_pylist()) == ["+U", "-D"]
+
+
+def test_full_compaction_keeps_rows_and_every_snapshot(
+    lake: Any, java: Sidecar, make_sale: Any
+) -> None:
+    name = lake.sales(
+        **{
+            "snapshot.num-retained.min": "1",
+            "snapshot.num-retained.max": "2",
+            "snapshot.time-retained": "1 ms",
+        }
+    )
+    for identifier in range(12):
+        lake.commit(name, identifier, make_sale(("China", 1, 0.5), ("Chad", 1, 0.5)))
+    before = by_key(lake.rows(name))
+
+    assert java.compact(name, full=True)
+
+    assert by_key(lake.rows(name)) == by_key(java.read(name).to_pylist()) == before
+    assert all(bucket.level0 == 0 and bucket.files == 1 for bucket in java.buckets(name))
+    assert [i for i, _ in lake.snapshots(name)] == list(range(1, 14))
+    assert lake.snapshots(name)[-1] == (13, "COMPACT")
+    assert by_key(lake.rows(name, 5))["China"]["orders"] == 5
+    last = json.loads((lake.folder / "shop.db/sales/snapshot/snapshot-13").read_text())
+    assert last["commitUser"] == COMMIT_USER
+
+
+def test_a_compaction_without_work_makes_no_snapshot(
+    lake: Any, java: Sidecar, make_sale: Any
+) -> None:
+    name = lake.sales()
+    assert not java.compact(name, full=True)
+    lake.commit(name, 0, make_sale(("China", 1, 0.5)))
+    assert java.compact(name, full=True)
+    assert not java.compact(name, full=True)
+    assert not java.compact(name)
+    assert lake.latest(name) == 2
+
+
+def test_a_replay_is_recognised_after_a_compaction(
+    lake: Any, java: Sidecar, make_sale: Any
+) -> None:
+    name = lake.sales()
+    for identifier in range(3):
+        assert lake.commit(name, identifier, make_sale(("China", 1, 0.5))) == 1
+    java.compact(name, full=True)
+    java.compact_manifests(name)
+
+    assert lake.commit(name, 2, make_sale(("China", 1, 0.5))) == 0
+    assert lake.commit(name, 3, make_sale(("China", 1, 0.5))) == 1
+    assert by_key(java.read(name).to_pylist())["China"]["orders"] == 4
+
+
+def test_full_compaction_produces_the_changelog(lake: Any, java: Sidecar, make_sale: Any) -> None:
+    name = lake.sales(**{"changelog-producer": "full-compaction"})
+    lake.commit(name, 0, make_sale(("China", 1, 1.0)))
+    java.compact(name, full=True)
+    lake.commit(name, 1, make_sale(("China", 1, 10.0)))
+    java.compact(name, full=True)
+
+    builder = lake.table(name).new_read_builder().with_include_row_kind(True)
+    splits = builder.new_incremental_scan(2, 4, "changelog").plan().splits()
+    rows = [row for batch in builder.new_read().read(splits) for row in batch.to_pylist()]
+
+    assert [(row["rowkind"], row["revenue"]) for row in rows] == [("-U", 1.0), ("+U", 11.0)]
+
+
+def test_manifests_are_merged(lake: Any, java: Sidecar, make_sale: Any) -> None:
+    name = lake.sales()
+    for identifier in range(20):
+        lake.commit(name, identifier, make_sale(("China", 1, 0.5)))
+    listed = java.read(f"{name}$manifests").num_rows
+    assert listed == 20
+
+    java.compact_manifests(name)
+
+    assert java.read(f"{name}$manifests").num_rows == 1
+    assert len(lake.snapshots(name)) == 21
+    assert by_key(lake.rows(name))["China"]["orders"] == 20
+
+
+def test_an_append_table_is_compacted(lake: Any, java: Sidecar) -> None:
+    schema = pa.schema([("order_id", pa.int64()), ("customer_id", pa.int32())])
+    name = lake.create("orders", {"bucket": "-1"}, schema, [])
+    for i in range(12):
+        lake.commit(name, i, pa.record_batch([[i, i + 100], [1, 2]], schema=schema))
+
+    assert java.compact(name)
+
+    assert sum(bucket.files for bucket in java.buckets(name)) == 1
+    expected = sorted([*range(12), *range(100, 112)])
+    assert sorted(row["order_id"] for row in lake.rows(name)) == expected
+    assert len(lake.snapshots(name)) == 13
+
+
+def test_only_the_named_partitions_are_compacted(lake: Any, java: Sidecar) -> None:
+    schema = pa.schema([pa.field("day", pa.string(), False), pa.field("id", pa.int32(), False)])
+    append = lake.create("log", {"bucket": "-1"}, schema, [], ["day"])
+    keyed = lake.create("state", {"bucket": "1"}, schema, ["day", "id"], ["day"])
+    for name in (append, keyed):
+        for i in range(6):
+            lake.commit(name, i, pa.record_batch([["mon", "tue"], [i, i]], schema=schema))
+        assert java.compact(name, full=True, partitions=[{"day": "tue"}])
+        files = {bucket.partition["day"]: bucket.files for bucket in java.buckets(name)}
+        assert files == {"mon": 6, "tue": 1}
+
+
+def test_compaction_beside_a_committing_writer_keeps_totals(
+    lake: Any, java: Sidecar, make_sale: Any
+) -> None:
+    name = lake.sales()
+    lake.commit(name, 0, make_sale(("China", 1, 0.5), ("Chad", 1, 1.0)))
+    failures: list[BaseException] = []
+    done = threading.Event()
+
+    def write() -> None:
+        try:
+            for identifier in range(1, 60):
+                batch = make_sale(("China", 1, 0.5), ("Chad", 1, 1.0))
+                assert lake.commit(name, identifier, batch) == 1
+                time.sleep(0.02)
+        except BaseException as error:  # noqa: BLE001  # handed to the test's thread
+            failures.append(error)
+        finally:
+            done.set()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    compactions = 0
+    deadline = time.monotonic() + 60
+    while not done.is_set() and time.monotonic() < deadline:
+        compactions += java.compact(name, full=compactions % 2 == 0)
+        time.sleep(0.05)
+    writer.join(60)
+
+    assert not failures
+    assert compactions >= 3
+    assert lake.commit(name, 59, make_sale(("China", 1, 0.5))) == 0
+    rows = by_key(java.read(name).to_pylist())
+    assert rows == by_key(lake.rows(name))
+    assert rows["China"] == {"country": "China", "orders": 60, "revenue": 30.0}
+    assert rows["Chad"] == {"country": "Chad", "orders": 60, "revenue": 60.0}
+    assert len(lake.snapshots(name)) == 60 + compactions
+
+
+def test_a_missing_table_is_said(lake: Any, java: Sidecar) -> None:
+    with pytest.raises(TableError, match="table 'shop.nothing' does not exist"):
+        java.compact("shop.nothing")
+    with pytest.raises(TableError, match="database.table"):
+        java.read("nothing")
+
+
+def test_a_dead_jvm_is_replaced(lake: Any, java: Sidecar, make_sale: Any) -> None:
+    name = lake.sales()
+    lake.commit(name, 0, make_sale(("China", 1, 0.5)))
+    assert java.pid is None
+    java.read(name)
+    first = java.pid
+    assert first is not None
+    os.kill(first, signal.SIGKILL)
+
+    deadline = time.monotonic() + 10
+    while java.pid is not None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert java.read(name).num_rows == 1
+    assert java.pid not in (None, first)
+
+
+def test_a_jvm_that_dies_during_a_call_is_an_error_and_replaced(
+    lake: Any, java: Sidecar, make_sale: Any
+) -> None:
+    name = lake.sales()
+    lake.commit(name, 0, make_sale(("China", 1, 0.5)))
+    threading.Timer(0.4, java.kill).start()
+    with pytest.raises(StreamhouseError, match="ended; the next call starts another"):
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            java.read(name)
+            if java.pid is None:
+                # The kill fell between two calls: as good.
+                raise StreamhouseError("ended; the next call starts another")
+    assert java.read(name).num_rows == 1
+
+
+def test_the_jvm_dies_with_its_killed_parent(lake: Any, make_sale: Any) -> None:
+    name = lake.sales()
+    lake.commit(name, 0, make_sale(("China", 1, 0.5)))
+    code = (
+        "import sys, time\n"
+        "from streamhouse.paimon.sidecar import Sidecar\n"
+        f"sidecar = Sidecar({lake.options!r})\n"
+        f"sidecar.read({name!r})\n"
+        "print(sidecar.pid, flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        jvm = psutil.Process(int(parent.stdout.readline()))
+        assert jvm.is_running()
+        parent.send_signal(signal.SIGKILL)
+        parent.wait(10)
+    gone, _ = psutil.wait_procs([jvm], timeout=10)
+    assert gone
+
+
+def test_a_call_says_nothing_on_the_terminal(
+    lake: Any, java: Sidecar, make_sale: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    name = lake.sales()
+    lake.commit(name, 0, make_sale(("China", 1, 0.5)))
+    java.compact(name, full=True)
+    java.close()
+    assert capfd.readouterr() == ("", "")
