@@ -1,0 +1,237 @@
+"""A Paimon warehouse: its databases and tables, made with pypaimon, opened with the Rust core."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pypaimon_rust.datafusion import PaimonCatalog
+
+from streamhouse.errors import OptionError, StreamhouseError, TableError
+from streamhouse.options import nearest
+from streamhouse.paimon import types
+from streamhouse.paimon.files import Files, files_of, is_local, local_path
+from streamhouse.paimon.table import Table, resolve
+from streamhouse.paimon.table_options import check_table_options
+from streamhouse.sql.plan import Column
+
+_RUST_ERRORS = (ValueError, RuntimeError, OSError, KeyError)
+_catalogs: dict[tuple[int, tuple[tuple[str, str], ...]], Any] = {}
+_tables: dict[tuple[int, tuple[tuple[str, str], ...], str], tuple[object, Table]] = {}
+
+
+class Warehouse:
+    """Databases and tables under one Paimon catalog.
+
+    `path_or_options` is a folder or URI, or catalog options with `warehouse` among them (and
+    `s3.*`, `metastore`, … as Paimon names them). Objects are cheap: what is expensive is kept
+    once per process.
+    """
+
+    def __init__(self, path_or_options: str | Mapping[str, str]) -> None:
+        given = path_or_options
+        options = {"warehouse": given} if isinstance(given, str) else dict(given)
+        if not options.get("warehouse"):
+            raise OptionError(
+                "option 'warehouse' is missing: give the folder or URI of the Paimon warehouse"
+            )
+        if is_local(options["warehouse"]):
+            options["warehouse"] = os.path.abspath(local_path(options["warehouse"]))
+        self.options: Mapping[str, str] = options
+        self._key = tuple(sorted(options.items()))
+
+    def __repr__(self) -> str:
+        return f"Warehouse({self.path!r})"
+
+    @property
+    def path(self) -> str:
+        """The warehouse's folder or URI, a local one absolute."""
+        return self.options["warehouse"]
+
+    @property
+    def files(self) -> Files:
+        return files_of(self.path, self.options)
+
+    def databases(self) -> list[str]:
+        """Names of all databases, sorted."""
+        try:
+            return sorted(self._rust().list_databases())
+        except _RUST_ERRORS:
+            if is_local(self.path) and not os.path.isdir(self.path):
+                return []
+            raise
+
+    def tables(self, database: str) -> list[str]:
+        """Names of a database's tables, sorted; `TableError` if there is no such database."""
+        if database not in self.databases():
+            raise self._no_database(database)
+        return sorted(self._rust().list_tables(database))
+
+    def create_database(self, name: str, if_not_exists: bool = False) -> None:
+        """Make a database (and a local warehouse's folder)."""
+        if is_local(self.path):
+            os.makedirs(self.path, exist_ok=True)
+        if name in self.databases():
+            if if_not_exists:
+                return
+            raise TableError(f"database '{name}' exists already; write IF NOT EXISTS to keep it")
+        self._python().create_database(name, True)
+
+    def drop_database(self, name: str, if_exists: bool = False, cascade: bool = False) -> None:
+        """Drop a database; with `cascade` its tables too, else it must be empty."""
+        if name not in self.databases():
+            if if_exists:
+                return
+            raise self._no_database(name)
+        tables = self.tables(name)
+        if tables and not cascade:
+            raise TableError(
+                f"database '{name}' still has tables ({', '.join(tables[:5])}); drop them first, "
+                "or write CASCADE"
+            )
+        self._python().drop_database(name, True, cascade)
+        self._forget(f"{name}.")
+
+    def create_table(
+        self,
+        database: str,
+        name: str,
+        columns: Sequence[Column],
+        primary_key: Sequence[str] = (),
+        partitioned_by: Sequence[str] = (),
+        options: Mapping[str, str] | None = None,
+        comment: str | None = None,
+        if_not_exists: bool = False,
+    ) -> None:
+        """Make a table.
+
+        Columns of the primary key become NOT NULL. Raises `TableError` if the table exists or a
+        key names no column, `OptionError` for an option that Paimon does not know.
+        """
+        full = f"{database}.{name}"
+        if self.exists(database, name):
+            if if_not_exists:
+                return
+            raise TableError(f"table '{full}' exists already; write IF NOT EXISTS to keep it")
+        if database not in self.databases():
+            raise self._no_database(database)
+        check_table_options(options or {}, f"table {full}")
+        names = [column.name for column in columns]
+        _check_columns(full, names, primary_key, partitioned_by)
+        self._create(full, columns, primary_key, partitioned_by, dict(options or {}), comment)
+        self._forget(full)
+
+    def drop_table(self, database: str, name: str, if_exists: bool = False) -> None:
+        """Drop a table and its files."""
+        if not self.exists(database, name):
+            if if_exists:
+                return
+            raise self._no_table(database, name)
+        self._python().drop_table(f"{database}.{name}", True)
+        self._forget(f"{database}.{name}")
+
+    def exists(self, database: str, name: str) -> bool:
+        """Whether the table is there; a missing database counts as no."""
+        return database in self.databases() and name in self._rust().list_tables(database)
+
+    def table(self, identifier: str, dynamic_options: Mapping[str, str] | None = None) -> Table:
+        """The table `database.table` as it is now, with `dynamic_options` over its own.
+
+        Raises `TableError` naming the nearest if the table or database is missing.
+        """
+        database, name = split_identifier(identifier)
+        key = (os.getpid(), self._key, identifier)
+        stamp, table = _tables.get(key, (None, None))
+        if table is None or stamp is None or table.schema_stamp() != stamp:
+            table = self._open(database, name)
+            _tables[key] = (table.schema_stamp(), table)
+        return table.copy(dynamic_options) if dynamic_options else table
+
+    def _open(self, database: str, name: str) -> Table:
+        try:
+            rust = self._rust().get_table((database, name))
+        except _RUST_ERRORS as error:
+            base = name.partition("$")[0]
+            if not self.exists(database, base):
+                raise self._no_table(database, name) from None
+            raise StreamhouseError(f"table {database}.{name} cannot be opened: {error}") from error
+        return resolve(rust, database, name, self.options)
+
+    def _create(
+        self,
+        full: str,
+        columns: Sequence[Column],
+        primary_key: Sequence[str],
+        partitioned_by: Sequence[str],
+        options: dict[str, str],
+        comment: str | None,
+    ) -> None:
+        from pypaimon import Schema
+        from pypaimon.schema import data_types
+
+        counter = data_types.AtomicInteger(-1)
+        fields = []
+        for column in columns:
+            number = counter.increment_and_get()
+            nullable = column.nullable and column.name not in primary_key
+            parsed = data_types.DataTypeParser.parse_data_type(types.parse(column.type, nullable))
+            kind = data_types.reassign_field_id(parsed, counter)
+            fields.append(data_types.DataField(number, column.name, kind, column.comment))
+        try:
+            schema = Schema(fields, list(partitioned_by), list(primary_key), options, comment)
+            self._python().create_table(full, schema, False)
+        except ValueError as error:
+            raise OptionError(f"table {full}: {error}") from error
+
+    def _rust(self) -> Any:
+        key = (os.getpid(), self._key)
+        if key not in _catalogs:
+            _catalogs[key] = PaimonCatalog(dict(self.options))
+        return _catalogs[key]
+
+    def _python(self) -> Any:
+        from pypaimon import CatalogFactory
+
+        return CatalogFactory.create(dict(self.options))
+
+    def _forget(self, prefix: str) -> None:
+        for key in [key for key in _tables if key[2].startswith(prefix)]:
+            del _tables[key]
+
+    def _no_database(self, name: str) -> TableError:
+        hint = nearest(name, self.databases())
+        return TableError(f"there is no database '{name}' in {self.path}; {hint}")
+
+    def _no_table(self, database: str, name: str) -> TableError:
+        if database not in self.databases():
+            return self._no_database(database)
+        hint = nearest(name, self._rust().list_tables(database))
+        return TableError(f"there is no table '{name}' in database '{database}'; {hint}")
+
+
+def split_identifier(identifier: str) -> tuple[str, str]:
+    """Database and table of `database.table`; `TableError` if it is not of that form."""
+    database, dot, name = identifier.partition(".")
+    if not (database and dot and name):
+        raise TableError(f"'{identifier}' does not name a table; write database.table")
+    return database, name
+
+
+def _check_columns(
+    full: str, names: Sequence[str], primary_key: Sequence[str], partitioned_by: Sequence[str]
+) -> None:
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise TableError(f"table {full}: column '{twice}' is there twice")
+    for what, keys in (("primary key", primary_key), ("partition key", partitioned_by)):
+        for key in keys:
+            if key not in names:
+                raise TableError(
+                    f"table {full}: {what} '{key}' is no column; {nearest(key, names)}"
+                )
+    missing = [key for key in partitioned_by if primary_key and key not in primary_key]
+    if missing and set(partitioned_by) & set(primary_key):
+        raise TableError(
+            f"table {full}: partition key '{missing[0]}' is not part of the primary key; add it"
+        )

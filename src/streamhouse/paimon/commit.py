@@ -1,0 +1,235 @@
+"""Writing to a table exactly once: files on executors, commits and their clean-up on the driver."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pypaimon_rust.datafusion import CommitMessage
+
+from streamhouse.errors import CommitConflictError, StreamhouseError
+from streamhouse.paimon.catalog import Warehouse
+from streamhouse.paimon.rows import to_table
+from streamhouse.paimon.table import Table
+
+COMMIT_OPTIONS = {
+    "commit.min-retry-wait": "5 ms",
+    "commit.max-retry-wait": "50 ms",
+    "commit.max-retries": "100",
+    "snapshot.ignore-empty-commit": "true",
+}
+"""Retries are short and many, since a compactor commits beside every stream."""
+
+_RUST_ERRORS = (ValueError, RuntimeError, OSError)
+_FILE_ID = re.compile(rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}-\d+\.")
+
+
+def query_tag(commit_user: str) -> str:
+    """The part of a commit user that names its files; 16 characters of the user, or fewer."""
+    return re.sub(r"[^A-Za-z0-9]", "", commit_user)[:16]
+
+
+def file_prefix(commit_user: str, batch: int | None = None, attempt: str | None = None) -> str:
+    """How the files of one attempt at one batch are named, so that leftovers can be told.
+
+    `attempt` is a word without '-', by default a random one; `batch` is None where the writer
+    cannot know it.
+    """
+    number = "" if batch is None else f"b{batch}-"
+    return f"{query_tag(commit_user)}-{number}{attempt or uuid.uuid4().hex[:12]}-"
+
+
+def writable(table: Table, prefix: str | None = None) -> Table:
+    """The table with the options under which Streamhouse writes it."""
+    options = dict(COMMIT_OPTIONS)
+    if prefix is not None:
+        options["data-file.prefix"] = prefix
+        options["changelog-file.prefix"] = f"{prefix}changelog-"
+    # The core writes no compressed ORC and no timestamps in it; a file's format goes by its
+    # suffix, so the compactor still writes what the table says.
+    for key in ("file.format", "changelog-file.format"):
+        if table.options.get(key, "").lower() == "orc":
+            options[key] = "parquet"
+    return table.copy(options)
+
+
+class TableWriter:
+    """Writes batches of rows into files of a table; one object per attempt at a batch, executors.
+
+    The rows become visible only when a `TableCommitter` commits what `prepare` returns.
+    """
+
+    def __init__(
+        self,
+        warehouse_options: Mapping[str, str],
+        identifier: str,
+        commit_user: str,
+        prefix: str | None = None,
+    ) -> None:
+        self._table = writable(Warehouse(warehouse_options).table(identifier), prefix)
+        builder = self._table.rust.new_stream_write_builder().with_commit_user(commit_user)
+        self._writer: Any = builder.new_write()
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Take the rows of a batch: columns by name, with an optional `rowkind` column.
+
+        Missing nullable columns become null. Raises `TableError` for unknown or missing columns
+        and values that do not fit, `StreamhouseError` if the disk is full.
+        """
+        if batch.num_rows == 0:
+            return
+        try:
+            self._writer.write_arrow(to_table(batch, self._table))
+        except _RUST_ERRORS as error:
+            raise write_error(self._table, error) from error
+
+    def prepare(self, identifier: int) -> list[bytes]:
+        """Close the files and return the serialised commit messages."""
+        try:
+            messages = self._writer.prepare_commit(True, identifier)
+        except _RUST_ERRORS as error:
+            raise write_error(self._table, error) from error
+        return [message.serialize() for message in messages]
+
+    def close(self) -> None:
+        """Let go of buffers; files that were not prepared are leftovers."""
+        self._writer.close()
+
+
+class TableCommitter:
+    """Commits what writers prepared, each identifier once; driver.
+
+    `commit_user` names the query for ever: it must come from a checkpoint's own id, since a new
+    query under an old name would have its first batches taken for replays.
+    """
+
+    def __init__(
+        self, warehouse_options: Mapping[str, str], identifier: str, commit_user: str
+    ) -> None:
+        self._table = writable(Warehouse(warehouse_options).table(identifier))
+        self._user = commit_user
+        builder = self._table.rust.new_stream_write_builder().with_commit_user(commit_user)
+        self._commit: Any = builder.new_commit()
+
+    @property
+    def table(self) -> Table:
+        return self._table
+
+    def commit(self, identifier: int, messages: Sequence[bytes]) -> bool:
+        """Make the rows of `messages` visible under `identifier`, which must grow.
+
+        Returns False if that identifier was committed before: nothing changes then, and the
+        files of these messages are removed (unless they are the ones that were committed).
+        Without messages no snapshot is made. Raises `CommitConflictError` when other writers
+        won too often.
+        """
+        if not messages:
+            return not self.committed(identifier)
+        parts = [CommitMessage.deserialize(message) for message in messages]
+        try:
+            done = self._commit.filter_and_commit({identifier: parts})
+        except _RUST_ERRORS as error:
+            raise write_error(self._table, error) from error
+        if not done:
+            self._discard(identifier, messages)
+        return bool(done)
+
+    def committed(self, identifier: int) -> bool:
+        """Whether this user has committed `identifier` or a later one."""
+        last = self._table.last_commit_of(self._user)
+        return last is not None and last.commit_identifier >= identifier
+
+    def abort(self, messages: Sequence[bytes]) -> None:
+        """Remove the files of messages that are known never to have been committed."""
+        self._commit.abort([CommitMessage.deserialize(message) for message in messages])
+
+    def remove_leftovers(
+        self, query_tag: str, from_identifier: int = 0, keep: str | None = None
+    ) -> int:
+        """Remove files of a query's attempts that no snapshot knows; returns how many.
+
+        Looked at are files named for `query_tag` and a batch from `from_identifier` on, or no
+        batch at all, except those whose attempt is `keep`. To be called before the query writes.
+        """
+        pattern = re.compile(rf"{re.escape(query_tag)}-(?:b(?P<batch>\d+)-)?(?P<attempt>[^-]+)-")
+        found: dict[str, str] = {}
+        for folder, name in _data_files(self._table, self._table.location):
+            match = pattern.match(name)
+            if match is None or match["attempt"] == keep:
+                continue
+            if match["batch"] is None or int(match["batch"]) >= from_identifier:
+                found[f"{folder}/{name}"] = name
+        if not found:
+            return 0
+        known = _known_files(self._table)
+        lost = [path for path, name in found.items() if not _ids(name.encode()) <= known]
+        for path in lost:
+            self._table.files.delete(path)
+        return len(lost)
+
+    def _discard(self, identifier: int, messages: Sequence[bytes]) -> None:
+        ids = _ids(*messages)
+        for snapshot in self._table.snapshots.newest_first():
+            if snapshot.commit_user != self._user or snapshot.commit_identifier > identifier:
+                continue
+            if snapshot.commit_identifier < identifier:
+                break
+            if not ids & _added_files(self._table, snapshot.id):
+                self.abort(messages)
+            return
+
+
+def write_error(table: Table, error: Exception) -> StreamhouseError:
+    """What a failed write or commit means to a user."""
+    text = " ".join(str(error).split())
+    if "No space left on device" in text or "StorageFull" in text:
+        return StreamhouseError(
+            f"table {table.identifier}: the disk under {table.location} is full; free some space "
+            "and start again, nothing committed is lost"
+        )
+    if "conflict" in text.lower() or "retries" in text.lower():
+        return CommitConflictError(
+            f"table {table.identifier}: the commit lost against other writers too often; start "
+            f"again, or let fewer queries and compactions write this table at once: {text}"
+        )
+    return StreamhouseError(f"table {table.identifier} cannot be written: {text}")
+
+
+def _data_files(table: Table, folder: str) -> Iterator[tuple[str, str]]:
+    for name, is_folder in table.files.names(folder):
+        if not is_folder:
+            if "/bucket-" in folder:
+                yield folder, name
+        elif name.startswith("bucket-") or "=" in name:
+            yield from _data_files(table, f"{folder}/{name}")
+
+
+def _known_files(table: Table) -> set[bytes]:
+    """Ids of the data files that any snapshot left refers to."""
+    earliest = table.earliest_snapshot_id()
+    latest = table.latest_snapshot_id()
+    if earliest is None or latest is None:
+        return set()
+    known = _ids(*table.splits(earliest), *table.splits(latest))
+    for snapshot_id in range(earliest, latest + 1):
+        known |= _added_files(table, snapshot_id)
+    return known
+
+
+def _added_files(table: Table, snapshot_id: int) -> set[bytes]:
+    snapshot = table.snapshots.find(snapshot_id)
+    if snapshot is None or snapshot.commit_kind == "COMPACT":
+        return set()
+    if snapshot.commit_kind == "OVERWRITE":
+        return _ids(*table.splits(snapshot_id))
+    added = _ids(*table.changes(snapshot_id - 1, snapshot_id, "delta"))
+    if snapshot.changelog_record_count:
+        added |= _ids(*table.changes(snapshot_id - 1, snapshot_id, "changelog"))
+    return added
+
+
+def _ids(*serialised: bytes) -> set[bytes]:
+    return {match for text in serialised for match in _FILE_ID.findall(text)}

@@ -1,0 +1,134 @@
+"""Small files under a warehouse: local ones straight through the system, others by pypaimon."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from typing import Any, Protocol
+from urllib.parse import unquote, urlparse
+
+
+class Files(Protocol):
+    """What the table format needs of a file system; paths are those of `Table.location`."""
+
+    def read_text(self, path: str) -> str | None:
+        """The text of a file; None if there is no such file."""
+
+    def exists(self, path: str) -> bool: ...
+
+    def names(self, path: str) -> list[tuple[str, bool]]:
+        """Names in a directory and whether each is a directory; empty if there is none."""
+
+    def stamp(self, path: str) -> object | None:
+        """Something that changes when the file does; None where that costs a request."""
+
+    def open_output(self, path: str) -> Any:
+        """A new file to write bytes to, its directories made."""
+
+    def open_input(self, path: str) -> Any: ...
+
+    def delete(self, path: str) -> None:
+        """Delete a file or a whole directory, if it is there."""
+
+
+class LocalFiles:
+    """Files of a mounted file system."""
+
+    def read_text(self, path: str) -> str | None:
+        try:
+            with open(local_path(path), encoding="utf-8") as file:
+                return file.read()
+        except FileNotFoundError:
+            return None
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(local_path(path))
+
+    def names(self, path: str) -> list[tuple[str, bool]]:
+        try:
+            with os.scandir(local_path(path)) as entries:
+                return [(entry.name, entry.is_dir()) for entry in entries]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def stamp(self, path: str) -> object | None:
+        try:
+            stat = os.stat(local_path(path))
+        except FileNotFoundError:
+            return None
+        return (stat.st_ino, stat.st_mtime_ns, stat.st_size)
+
+    def open_output(self, path: str) -> Any:
+        os.makedirs(os.path.dirname(local_path(path)), exist_ok=True)
+        return open(local_path(path), "xb")
+
+    def open_input(self, path: str) -> Any:
+        return open(local_path(path), "rb")
+
+    def delete(self, path: str) -> None:
+        target = local_path(path)
+        if os.path.isdir(target):
+            shutil.rmtree(target, ignore_errors=True)
+        else:
+            try:
+                os.remove(target)
+            except FileNotFoundError:
+                return
+
+
+class RemoteFiles:
+    """Files of an object store, through pypaimon's file systems."""
+
+    def __init__(self, io: Any) -> None:
+        self._io = io
+
+    def read_text(self, path: str) -> str | None:
+        try:
+            return str(self._io.read_file_utf8(path))
+        except FileNotFoundError:
+            return None
+
+    def exists(self, path: str) -> bool:
+        return bool(self._io.exists(path))
+
+    def names(self, path: str) -> list[tuple[str, bool]]:
+        if not self._io.exists(path):
+            return []
+        return [
+            (str(status.base_name), getattr(status.type, "name", "") == "Directory")
+            for status in self._io.list_status(path)
+            if status.base_name
+        ]
+
+    def stamp(self, path: str) -> object | None:
+        return None
+
+    def open_output(self, path: str) -> Any:
+        return self._io.new_output_stream(path)
+
+    def open_input(self, path: str) -> Any:
+        return self._io.new_input_stream(path)
+
+    def delete(self, path: str) -> None:
+        if self._io.exists(path):
+            self._io.delete(path, True)
+
+
+def local_path(path: str) -> str:
+    """The path in the local file system of a plain path or a `file:` URI."""
+    return unquote(urlparse(path).path) if path.startswith("file:") else path
+
+
+def is_local(path: str) -> bool:
+    return path.startswith("file:") or "://" not in path
+
+
+def files_of(location: str, options: Mapping[str, str]) -> Files:
+    """The file system of a location, with the catalog's options (such as `s3.*`)."""
+    if is_local(location):
+        return LocalFiles()
+    from pypaimon.common.file_io import FileIO
+    from pypaimon.common.options import Options
+
+    return RemoteFiles(FileIO.get(location, Options(dict(options))))

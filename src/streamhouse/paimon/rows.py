@@ -1,0 +1,92 @@
+"""Rows as a table wants them: its columns in their order, its types, row kinds as it stores them."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamhouse.errors import TableError
+from streamhouse.options import nearest
+from streamhouse.paimon.table import Table
+from streamhouse.source import ROW_KIND, ROW_KINDS
+
+VALUE_KIND = "_VALUE_KIND"
+"""The trailing int8 column in which the Rust core takes a row's kind."""
+
+
+def to_table(batch: pa.RecordBatch, table: Table) -> pa.RecordBatch:
+    """The batch in the table's schema, by column name; `TableError` if that cannot be.
+
+    Zoned timestamps go into zoneless columns as their UTC wall clock, and the reverse; both are
+    cut to the column's precision. A `rowkind` column that the table does not have becomes kinds.
+    """
+    schema = table.arrow_schema
+    kinds = ROW_KIND in batch.schema.names and ROW_KIND not in schema.names
+    for name in batch.schema.names:
+        if name not in schema.names and not (kinds and name == ROW_KIND):
+            hint = nearest(name, schema.names)
+            raise TableError(f"table {table.identifier} has no column '{name}'; {hint}")
+    arrays = [_column(batch, field, table) for field in schema]
+    if not kinds:
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    arrays.append(_kinds(batch.column(ROW_KIND), table))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema.append(pa.field(VALUE_KIND, pa.int8())))
+
+
+def _column(batch: pa.RecordBatch, field: pa.Field, table: Table) -> pa.Array:
+    index = batch.schema.get_field_index(field.name)
+    if index < 0:
+        if not field.nullable:
+            raise TableError(
+                f"table {table.identifier}: column '{field.name}' is NOT NULL and has no value in "
+                f"the rows written (their columns: {', '.join(batch.schema.names)})"
+            )
+        return pa.nulls(batch.num_rows, field.type)
+    array = batch.column(index)
+    if not field.nullable and array.null_count:
+        raise TableError(f"table {table.identifier}: column '{field.name}' is NOT NULL, got a null")
+    return array if array.type == field.type else _cast(array, field, table)
+
+
+def _cast(array: pa.Array, field: pa.Field, table: Table) -> pa.Array:
+    try:
+        if pa.types.is_timestamp(array.type) and pa.types.is_timestamp(field.type):
+            return _cast_timestamp(array, field.type)
+        # A struct's cast wants its own timestamps cut, too, so it cannot be a checked one.
+        nested = pa.types.is_nested(field.type)
+        return array.cast(field.type, safe=not nested)
+    except pa.ArrowException as error:
+        raise TableError(
+            f"table {table.identifier}: column '{field.name}' is {field.type} and cannot take "
+            f"{array.type}: {error}; cast it in the query"
+        ) from error
+
+
+def _cast_timestamp(array: pa.Array, kind: pa.TimestampType) -> pa.Array:
+    """Arrow keeps the instant under all zones, so a change of zone is a change of type alone."""
+    units = ("s", "ms", "us", "ns")
+    if units.index(kind.unit) < units.index(array.type.unit):
+        array = pc.floor_temporal(
+            array.cast(pa.timestamp(array.type.unit)), unit=_UNIT_NAMES[kind.unit]
+        )
+    return array.cast(pa.timestamp(array.type.unit)).cast(pa.timestamp(kind.unit)).cast(kind)
+
+
+_UNIT_NAMES = {"s": "second", "ms": "millisecond", "us": "microsecond", "ns": "nanosecond"}
+
+
+def _kinds(array: pa.Array, table: Table) -> pa.Array:
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    codes = pc.index_in(array, value_set=pa.array(ROW_KINDS, array.type))
+    if codes.null_count:
+        bad = array.filter(pc.is_null(codes))[0].as_py()
+        raise TableError(
+            f"table {table.identifier}: row kind {bad!r} is not one of {', '.join(ROW_KINDS)}"
+        )
+    if not table.primary_key and pc.any(pc.not_equal(codes, 0)).as_py():
+        raise TableError(
+            f"table {table.identifier} has no primary key and takes inserts (+I) only; make it "
+            "with a primary key to write updates and deletes"
+        )
+    return codes.cast(pa.int8())

@@ -1,0 +1,247 @@
+"""One Paimon table: its shape, its snapshots, and reading it in Arrow batches."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pypaimon_rust.datafusion import Split
+
+from streamhouse.errors import DataLossError, StreamhouseError, TableError
+from streamhouse.options import nearest
+from streamhouse.paimon import types
+from streamhouse.paimon.files import Files, files_of
+from streamhouse.paimon.snapshots import Snapshot, Snapshots
+from streamhouse.source import ROW_KIND
+from streamhouse.sql.plan import Column
+
+READ_BATCH_ROWS = "65536"
+"""Rows of a batch as read; the core's own default of 1,024 costs more in calls than in work."""
+
+Filter = Mapping[str, Any]
+"""A condition as the Rust core takes it: `{"method": …, "field": …, "literals": […]}`."""
+
+_RUST_ERRORS = (ValueError, RuntimeError, OSError)
+
+
+class Table:
+    """A table as of one schema; made by `Warehouse.table`."""
+
+    def __init__(
+        self,
+        rust: Any,
+        database: str,
+        name: str,
+        catalog_options: Mapping[str, str],
+        schema: Mapping[str, Any],
+    ) -> None:
+        self.rust = rust
+        self.database = database
+        self.name = name
+        self.location: str = rust.location()
+        self.catalog_options = catalog_options
+        self.schema_id: int = schema["id"]
+        self.options: Mapping[str, str] = dict(schema.get("options") or {})
+        self.primary_key: tuple[str, ...] = tuple(schema.get("primaryKeys") or ())
+        self.partition_keys: tuple[str, ...] = tuple(schema.get("partitionKeys") or ())
+        self.columns: tuple[Column, ...] = _columns(rust)
+        self.arrow_schema: pa.Schema = pa.schema(
+            pa.field(
+                column.name,
+                types.arrow_type(types.parse(column.type)),
+                nullable=column.nullable,
+            )
+            for column in self.columns
+        )
+        self._schema = schema
+        self.files: Files = files_of(self.location, catalog_options)
+        branch = rust.branch()
+        self._root = (
+            self.location if branch == "main" else f"{self.location}/branch/branch-{branch}"
+        )
+        self.snapshots = Snapshots(self.files, self._root, self.identifier)
+
+    def __repr__(self) -> str:
+        return f"Table({self.identifier!r})"
+
+    @property
+    def identifier(self) -> str:
+        """`database.table`."""
+        return f"{self.database}.{self.name}"
+
+    @property
+    def bucket(self) -> int:
+        """The option `bucket`: -1 for an append table's single stream or dynamic buckets."""
+        return int(self.options.get("bucket", "-1"))
+
+    def copy(self, dynamic_options: Mapping[str, str]) -> Table:
+        """The same table with options over its own, for this object only."""
+        schema = {**self._schema, "options": {**self.options, **dynamic_options}}
+        rust = self.rust.copy_with_resolved_schema(json.dumps(schema))
+        return Table(rust, self.database, self.name, self.catalog_options, schema)
+
+    def schema_stamp(self) -> object | None:
+        """Changes when the table is altered or made anew; None where looking is not cheap."""
+        folder = f"{self._root}/schema"
+        if self.files.stamp(f"{folder}/schema-{self.schema_id + 1}") is not None:
+            return None
+        return self.files.stamp(f"{folder}/schema-{self.schema_id}")
+
+    def latest_snapshot_id(self) -> int | None:
+        """The newest snapshot's id, None if the table is empty; cheap enough to poll."""
+        return self.snapshots.latest_id()
+
+    def earliest_snapshot_id(self) -> int | None:
+        """The oldest snapshot that has not expired."""
+        return self.snapshots.earliest_id()
+
+    def snapshot(self, snapshot_id: int) -> Snapshot:
+        """One snapshot's record; `DataLossError` if it has expired."""
+        return self.snapshots.get(snapshot_id)
+
+    def last_commit_of(self, user: str) -> Snapshot | None:
+        """The newest snapshot of a commit user, None if there is none (any more)."""
+        return self.snapshots.last_commit_of(user)
+
+    def splits(
+        self,
+        snapshot: int | None = None,
+        columns: Sequence[str] | None = None,
+        filter: Filter | None = None,
+    ) -> list[bytes]:
+        """The pieces of one snapshot (by default the newest), in a stable order, serialised."""
+        builder = self._builder(columns, snapshot, filter)
+        return sorted(self._plan(builder.new_scan(), snapshot))
+
+    def changes(
+        self,
+        after: int,
+        until: int,
+        mode: str = "delta",
+        columns: Sequence[str] | None = None,
+    ) -> list[bytes]:
+        """The pieces of the snapshots (`after`, `until`]; `mode` is `delta` or `changelog`."""
+        scan = self._builder(columns, None, None).new_incremental_scan(after, until, mode)
+        return self._plan(scan, after + 1)
+
+    def read(
+        self,
+        columns: Sequence[str] | None = None,
+        snapshot: int | None = None,
+        filter: Filter | None = None,
+        splits: Sequence[bytes] | None = None,
+        row_kind: bool = False,
+    ) -> Iterator[pa.RecordBatch]:
+        """Rows as Arrow batches of the table's own schema, in the order of `columns`.
+
+        Without `splits` one snapshot is read whole (by default the newest). `filter` prunes and
+        filters; conditions the core cannot apply exactly are its caller's to check. With
+        `row_kind` a string column `rowkind` comes last.
+        """
+        builder = self._builder(columns, snapshot, filter)
+        if row_kind:
+            builder = builder.with_include_row_kind(True)
+        pieces = self.splits(snapshot, columns, filter) if splits is None else splits
+        if not pieces:
+            return
+        schema = self.read_schema(columns, row_kind)
+        try:
+            reader = builder.new_read().read_arrow([Split.deserialize(one) for one in pieces])
+            for batch in reader:
+                yield conformed(batch, schema)
+        except _RUST_ERRORS as error:
+            raise self._read_error(error) from error
+
+    def read_schema(
+        self, columns: Sequence[str] | None = None, row_kind: bool = False
+    ) -> pa.Schema:
+        """The Arrow schema of `read`; `TableError` naming the nearest for an unknown column."""
+        names = [column.name for column in self.columns] if columns is None else list(columns)
+        for name in names:
+            if self.arrow_schema.get_field_index(name) < 0:
+                hint = nearest(name, self.arrow_schema.names)
+                raise TableError(f"table {self.identifier} has no column '{name}'; {hint}")
+        fields = [self.arrow_schema.field(name) for name in names]
+        if row_kind:
+            fields.append(pa.field(ROW_KIND, pa.string(), nullable=False))
+        return pa.schema(fields)
+
+    def _builder(
+        self, columns: Sequence[str] | None, snapshot: int | None, filter: Filter | None
+    ) -> Any:
+        options = {"read.batch-size": self.options.get("read.batch-size", READ_BATCH_ROWS)}
+        if snapshot is not None:
+            options["scan.snapshot-id"] = str(snapshot)
+        try:
+            builder = self.rust.new_read_builder(options)
+        except _RUST_ERRORS as error:
+            raise self._plan_error(error, snapshot) from error
+        if columns is not None:
+            self.read_schema(columns)
+            builder = builder.with_projection(list(columns))
+        if filter is not None:
+            builder = builder.with_filter(dict(filter))
+        return builder
+
+    def _plan(self, scan: Any, snapshot: int | None) -> list[bytes]:
+        try:
+            return [split.serialize() for split in scan.plan().splits()]
+        except _RUST_ERRORS as error:
+            raise self._plan_error(error, snapshot) from error
+
+    def _plan_error(self, error: Exception, snapshot: int | None) -> StreamhouseError:
+        if snapshot is not None and self.snapshots.find(snapshot) is None:
+            return self.snapshots.lost(snapshot)
+        return self._read_error(error)
+
+    def _read_error(self, error: Exception) -> StreamhouseError:
+        text = " ".join(str(error).split())
+        if "not found" in text.lower() or "NotFound" in text or "No such file" in text:
+            earliest, latest = self.earliest_snapshot_id(), self.latest_snapshot_id()
+            return DataLossError(
+                f"table {self.identifier}: a file of the snapshot being read is gone (expired, or "
+                f"dropped with the table); snapshots {earliest} to {latest} are left: {text}"
+            )
+        return StreamhouseError(f"table {self.identifier} cannot be read: {text}")
+
+
+def resolve(rust: Any, database: str, name: str, catalog_options: Mapping[str, str]) -> Table:
+    """A `Table` on an opened one of the Rust core, both of the same schema version."""
+    location = rust.location()
+    branch = rust.branch()
+    root = location if branch == "main" else f"{location}/branch/branch-{branch}"
+    files = files_of(location, catalog_options)
+    ids = [
+        int(file.removeprefix("schema-"))
+        for file, _ in files.names(f"{root}/schema")
+        if file.removeprefix("schema-").isdigit()
+    ]
+    text = files.read_text(f"{root}/schema/schema-{max(ids, default=0)}")
+    if text is None:
+        raise TableError(f"table {database}.{name} has no schema file under {root}/schema")
+    schema = json.loads(text)
+    table = rust.copy_with_resolved_schema(text)
+    return Table(table, database, name, catalog_options, schema)
+
+
+def conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The batch with exactly these columns, cast where the core's type differs."""
+    arrays = []
+    for field in schema:
+        array = batch.column(field.name)
+        arrays.append(array if array.type == field.type else array.cast(field.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _columns(rust: Any) -> tuple[Column, ...]:
+    return tuple(
+        Column(
+            field.name(),
+            types.spell(field.field_type()),
+            bool(field.is_nullable()),
+            field.description(),
+        )
+        for field in rust.schema().fields()
+    )
