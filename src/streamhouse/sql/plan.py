@@ -45,7 +45,7 @@ class TableInfo:
     computed: tuple[ComputedColumn, ...] = ()
     primary_key: tuple[str, ...] = ()
     partitioned_by: tuple[str, ...] = ()
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
     connector: str = "paimon"
 
 
@@ -58,16 +58,19 @@ class Resolver(Protocol):
 
 @dataclass(frozen=True)
 class Statement:
-    """Base of all statements: where it stands and its text."""
+    """Base of all statements: where it stands and its text.
+
+    Texts and options are left out of reprs, since they can hold passwords.
+    """
 
     position: Position
-    text: str
+    text: str = field(repr=False)
 
 
 @dataclass(frozen=True)
 class CreateCatalog(Statement):
     name: str
-    options: Mapping[str, str]
+    options: Mapping[str, str] = field(repr=False)
     if_not_exists: bool = False
 
 
@@ -80,6 +83,7 @@ class UseCatalog(Statement):
 class CreateDatabase(Statement):
     name: Name
     if_not_exists: bool = False
+    comment: str | None = None
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,7 @@ class CreateTable(Statement):
     computed: tuple[ComputedColumn, ...]
     primary_key: tuple[str, ...]
     partitioned_by: tuple[str, ...]
-    options: Mapping[str, str]
+    options: Mapping[str, str] = field(repr=False)
     comment: str | None = None
     temporary: bool = False
     if_not_exists: bool = False
@@ -138,10 +142,14 @@ class Describe(Statement):
 
 @dataclass(frozen=True)
 class Query:
-    """A SELECT or VALUES as written; `streamhouse.sql.analysis` gives it meaning."""
+    """A SELECT or VALUES as written; `streamhouse.sql.analysis` gives it meaning.
+
+    `prefix` is what stands before it on its first line, so that errors can show the whole line.
+    """
 
     text: str
     position: Position
+    prefix: str = field(default="", compare=False, repr=False)
 
 
 @dataclass(frozen=True)

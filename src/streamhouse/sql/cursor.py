@@ -1,0 +1,219 @@
+"""A walk over the tokens of one statement, for everything that is not a query."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+from sqlglot.tokenizer_core import Token, TokenType
+
+from streamhouse.errors import SqlError, UnsupportedSqlError
+from streamhouse.sql.plan import Name, Position
+from streamhouse.sql.text import Script, suggestion
+
+_OPEN = {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}
+
+
+@dataclass
+class Cursor:
+    """Tokens of a statement and the place of the next one.
+
+    Words are compared in upper case; a token such as `GROUP BY` counts as the two words it is
+    (`original` keeps the tokens as the lexer gave them, for the parser of queries).
+    """
+
+    script: Script
+    tokens: list[Token]
+    original: list[Token] = field(default_factory=list)
+    index: int = 0
+
+    def __post_init__(self) -> None:
+        self.original = self.original or self.tokens
+        self.tokens = [part for token in self.tokens for part in _words(token)]
+
+    def part(self, tokens: list[Token]) -> Cursor:
+        """A walk over some of the tokens."""
+        return Cursor(self.script, tokens, self.original)
+
+    def rest(self) -> list[Token]:
+        """What is left, as the lexer gave it."""
+        end = self.tokens[-1].end
+        return [t for t in self.original if self.offset <= t.start and t.end <= end]
+
+    @property
+    def done(self) -> bool:
+        return self.index >= len(self.tokens)
+
+    @property
+    def current(self) -> Token | None:
+        return None if self.done else self.tokens[self.index]
+
+    @property
+    def offset(self) -> int:
+        """Where the next token starts (or the statement ends)."""
+        return self.tokens[-1].end + 1 if self.done else self.tokens[self.index].start
+
+    def peek(self, ahead: int = 0) -> str:
+        """The word ahead in upper case; empty for strings, quoted names and the end."""
+        place = self.index + ahead
+        if place >= len(self.tokens):
+            return ""
+        token = self.tokens[place]
+        if token.token_type in (TokenType.STRING, TokenType.IDENTIFIER, TokenType.HINT):
+            return ""
+        return token.text.upper()
+
+    def at(self, *words: str) -> bool:
+        return all(self.peek(ahead) == word for ahead, word in enumerate(words))
+
+    def accept(self, *words: str) -> bool:
+        """Step over the words if they come next, all of them."""
+        if not self.at(*words):
+            return False
+        self.index += len(words)
+        return True
+
+    def expect(self, *words: str) -> None:
+        if not self.accept(*words):
+            self.fail(f"expected {' '.join(words)}")
+
+    def take(self) -> Token:
+        if self.done:
+            self.fail("the statement ends too early")
+        self.index += 1
+        return self.tokens[self.index - 1]
+
+    def identifier(self, what: str) -> str:
+        """A name, quoted with ` or a plain word."""
+        token = self.current
+        if token is None or not _is_name(token):
+            self.fail(f"expected {what}")
+        return self.take().text
+
+    def name(self, what: str) -> Name:
+        """A dotted name of at most three parts."""
+        start = self.offset
+        parts = [self.identifier(what)]
+        while self.accept("."):
+            parts.append(self.identifier(what))
+        if len(parts) > 3:
+            raise self.script.error(
+                f"{what} has at most three parts: catalog.database.table",
+                start,
+                self.tokens[self.index - 1].end + 1,
+            )
+        return tuple(parts)
+
+    def string(self, what: str) -> str:
+        token = self.current
+        if token is None or token.token_type != TokenType.STRING:
+            self.fail(f"expected {what} as a 'string'")
+        return self.take().text
+
+    def number(self, what: str) -> int:
+        token = self.current
+        if token is None or token.token_type != TokenType.NUMBER or not token.text.isdigit():
+            self.fail(f"expected {what} as a whole number")
+        return int(self.take().text)
+
+    def options(self, places: dict[str, int] | None = None) -> dict[str, str]:
+        """`('key' = 'value', …)`; an empty list is allowed; `places` gets each key's offset."""
+        self.expect("(")
+        found: dict[str, str] = {}
+        while not self.accept(")"):
+            if found:
+                self.expect(",")
+            place = self.offset
+            key = self.string("an option's key")
+            if key in found:
+                raise self.script.error(f"option '{key}' is given twice", place)
+            if places is not None:
+                places[key] = place
+            self.expect("=")
+            found[key] = self.string(f"the value of option '{key}'")
+        return found
+
+    def names(self, what: str) -> tuple[str, ...]:
+        """`(a, b, …)`."""
+        self.expect("(")
+        found = [self.identifier(what)]
+        while self.accept(","):
+            found.append(self.identifier(what))
+        self.expect(")")
+        return tuple(found)
+
+    def until(self, *ends: str) -> list[Token]:
+        """The tokens up to one of the words outside of parentheses, or to the end."""
+        depth, start = 0, self.index
+        while not self.done:
+            step = _OPEN.get(self.tokens[self.index].token_type, 0)
+            if depth == 0 and (self.peek() in ends or step < 0):
+                break
+            depth += step
+            self.index += 1
+        return self.tokens[start : self.index]
+
+    def text_of(self, tokens: list[Token]) -> str:
+        return self.script.text[tokens[0].start : tokens[-1].end + 1]
+
+    def position(self) -> Position:
+        return self.script.position(self.offset)
+
+    def end(self, expected: str = "the end of the statement (;)") -> None:
+        if not self.done:
+            self.fail(f"expected {expected}")
+
+    def keyword(self, words: tuple[str, ...]) -> NoReturn:
+        """The next word is none of `words`: say so, with the nearest."""
+        token = self.current
+        got = token.text if token else ""
+        guess = suggestion(got, words)
+        hint = f"did you mean {guess}?" if guess else f"expected one of {', '.join(words)}"
+        if token is None:
+            self.fail(f"expected one of {', '.join(words)}")
+        raise self.script.error(f"'{got}' is not expected here; {hint}", token.start, token.end + 1)
+
+    def fail(self, message: str) -> NoReturn:
+        token = self.current
+        if token is None:
+            if not message.startswith("the statement"):
+                message = f"the statement ends too early: {message}"
+            raise self.script.error(message, self.offset)
+        got = (
+            "a string"
+            if token.token_type == TokenType.STRING
+            else self.script.text[token.start : token.end + 1]
+        )
+        raise self.script.error(f"{message}, got {got}", token.start, token.end + 1)
+
+    def unsupported(self, message: str, start: int | None = None) -> NoReturn:
+        """What is understood and not supported, from `start` to the last token taken."""
+        first = self.offset if start is None else start
+        last = self.tokens[max(self.index - 1, 0)].end + 1
+        if last <= first and not self.done:
+            last = self.tokens[self.index].end + 1
+        raise self.script.error(message, first, last, kind=UnsupportedSqlError)
+
+    def error(self, message: str, start: int, end: int | None = None) -> SqlError:
+        return self.script.error(message, start, end)
+
+
+def _is_name(token: Token) -> bool:
+    if token.token_type in (TokenType.STRING, TokenType.NUMBER, TokenType.HINT):
+        return False
+    return token.token_type == TokenType.IDENTIFIER or token.text.replace("$", "_").isidentifier()
+
+
+def _words(token: Token) -> list[Token]:
+    if token.token_type in (TokenType.STRING, TokenType.IDENTIFIER, TokenType.HINT):
+        return [token]
+    words = token.text.split()
+    if len(words) < 2:
+        return [token]
+    found, offset = [], token.start
+    for word in words[:-1]:
+        found.append(Token(TokenType.VAR, word, start=offset, end=offset + len(word) - 1))
+        offset += len(word) + 1
+    last = words[-1]
+    found.append(Token(TokenType.VAR, last, start=token.end - len(last) + 1, end=token.end))
+    return found

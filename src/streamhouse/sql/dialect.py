@@ -1,0 +1,264 @@
+"""Flink's dialect, as a small delta over sqlglot's base dialect.
+
+The parser gives queries only; statements around them are read by `streamhouse.sql.script`. Two
+things are kept that the base would drop or misread: `/*+ … */` blocks reach the tree (as
+`TableHints` on a table, as `Hint` on a SELECT) or are an error, and only the functions of
+`streamhouse.sql.functions` exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any, ClassVar
+
+from sqlglot import exp, parser, tokens
+from sqlglot.dialects.dialect import Dialect, NormalizationStrategy
+from sqlglot.errors import ErrorLevel, ParseError, TokenError
+from sqlglot.tokenizer_core import Token, TokenType
+
+from streamhouse.errors import SqlError, UnsupportedSqlError
+from streamhouse.sql import functions
+from streamhouse.sql.text import Hint, Script, suggestion
+
+_CLAUSES = "FROM WHERE GROUP HAVING ORDER LIMIT JOIN LEFT INNER UNION SELECT VALUES".split()
+
+
+class FlinkParseError(ParseError):
+    """A parse error that knows its token; `unsupported` tells a limit from a mistake."""
+
+    def __init__(self, message: str, token: Token, unsupported: bool = False) -> None:
+        super().__init__(message)
+        self.message = message
+        self.token = token
+        self.unsupported = unsupported
+
+
+class TableHints(exp.Expression):
+    """`/*+ … */` after a table's name or alias; `this` is the text inside."""
+
+    arg_types = {"this": True}
+
+
+class Flink(Dialect):
+    """Apache Flink SQL, its queries."""
+
+    NORMALIZATION_STRATEGY = NormalizationStrategy.CASE_SENSITIVE
+    TYPED_DIVISION = True
+    SAFE_DIVISION = False
+
+    class Tokenizer(tokens.Tokenizer):
+        IDENTIFIERS = ["`"]
+        QUOTES = ["'"]
+        IDENTIFIER_ESCAPES = ["`"]
+        COMMANDS: ClassVar[set[TokenType]] = set()
+        VAR_SINGLE_TOKENS = {"$"}
+        KEYWORDS = {
+            **{
+                word: token
+                for word, token in tokens.Tokenizer.KEYWORDS.items()
+                if word not in ("/*+", "::", "?::", "??", "->", "->>", "~~", "~~~", "~~*", "~*")
+            },
+            "BYTES": TokenType.VARBINARY,
+        }
+
+        def tokenize(self, sql: str) -> list[Token]:
+            """Tokens with each hint block as a HINT token of its own; raises `SqlError`."""
+            return _with_hints(sql, super().tokenize)
+
+    class Parser(parser.Parser):
+        FUNCTIONS = functions.BUILDERS
+        FUNCTION_PARSERS = {
+            name: parser.Parser.FUNCTION_PARSERS[name]
+            for name in ("CAST", "CEIL", "EXTRACT", "FLOOR", "POSITION", "SUBSTRING", "TRIM")
+        } | {"TRY_CAST": parser.Parser.FUNCTION_PARSERS["TRY_CAST"]}
+        NO_PAREN_FUNCTION_PARSERS = {
+            "CASE": parser.Parser.NO_PAREN_FUNCTION_PARSERS["CASE"],
+        }
+        NO_PAREN_FUNCTIONS = {
+            TokenType.CURRENT_DATE: lambda: functions.moment("CURRENT_DATE"),
+            TokenType.CURRENT_TIME: lambda: functions.moment("LOCALTIME"),
+            TokenType.CURRENT_TIMESTAMP: lambda: functions.moment("CURRENT_TIMESTAMP"),
+            TokenType.LOCALTIME: lambda: functions.moment("LOCALTIME"),
+            TokenType.LOCALTIMESTAMP: lambda: functions.moment("LOCALTIMESTAMP"),
+        }
+
+        def raise_error(self, message: str, token: Token | None = None) -> None:
+            raise FlinkParseError(message, token or self._curr)
+
+        def _parse_hint(self) -> exp.Hint | None:
+            if not self._match(TokenType.HINT):
+                return None
+            token = self._prev
+            return exp.Hint(expressions=[exp.Var(this=token.text)]).update_positions(token)
+
+        def _parse_table(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
+            mark = self._index
+            table = super()._parse_table(*args, **kwargs)
+            self._take_hints()
+            if table is None:
+                return None
+            own = [
+                token
+                for start, token in sorted(self._hints.items())
+                if start >= self._tokens[mark].start
+            ]
+            for token in own:
+                del self._hints[token.start]
+            if own:
+                hints = [TableHints(this=t.text).update_positions(t) for t in own]
+                table.meta["hints"] = hints
+            return table
+
+        def _parse_table_parts(self, *args: Any, **kwargs: Any) -> Any:
+            table = super()._parse_table_parts(*args, **kwargs)
+            self._take_hints()
+            return table
+
+        def _parse_version(self) -> exp.Version | None:
+            start = self._curr
+            version = super()._parse_version()
+            if version is not None:
+                if version.args.get("kind") != "AS OF":
+                    raise FlinkParseError(
+                        "only AS OF one moment is supported here", start, unsupported=True
+                    )
+                version.update_positions(start)
+                self._take_hints()
+            return version
+
+        def _take_hints(self) -> None:
+            while self._match(TokenType.HINT):
+                self._hints[self._prev.start] = self._prev
+
+        def reset(self) -> None:
+            super().reset()
+            # Keyed by offset: the base parser backs up and may read a hint twice.
+            self._hints: dict[int, Token] = {}
+
+        def _parse_table_alias(
+            self, alias_tokens: Collection[TokenType] | None = None
+        ) -> exp.TableAlias | None:
+            if self._curr.token_type == TokenType.STRING:
+                self.raise_error("an alias is a name, not a string")
+            return super()._parse_table_alias(alias_tokens)
+
+        def _parse_function_call(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
+            token = self._curr
+            if token and self._is_unknown_function(token):
+                raise FlinkParseError(functions.unknown(token.text), token, unsupported=True)
+            try:
+                return super()._parse_function_call(*args, **kwargs)
+            except functions.ArgumentError as error:
+                kind = error.unsupported
+                raise FlinkParseError(str(error), token, unsupported=kind) from None
+
+        def _is_unknown_function(self, token: Token) -> bool:
+            if self._next.token_type != TokenType.L_PAREN:
+                return False
+            if token.token_type not in (*self.IDENTIFIER_TOKENS, *_FUNCTION_WORDS):
+                return False
+            name = token.text.upper()
+            return name not in self.FUNCTIONS and name not in self.FUNCTION_PARSERS
+
+
+# Keywords of the base dialect that are ordinary function names in Flink.
+_FUNCTION_WORDS = frozenset(
+    token
+    for word, token in tokens.Tokenizer.KEYWORDS.items()
+    if word in ("REPLACE", "LEFT", "RIGHT", "TRUNCATE", "JSON", "UUID", "FIRST", "NEXT")
+)
+
+
+def _with_hints(sql: str, tokenize: Callable[[str], list[Token]]) -> list[Token]:
+    """Tokens of `sql`; a hint block becomes a HINT token whose text is what stands inside."""
+    hints = list(Script(sql).hints())
+    blanked = sql
+    for hint in hints:
+        blank = "".join("\n" if char == "\n" else " " for char in sql[hint.start : hint.end])
+        blanked = blanked[: hint.start] + blank + blanked[hint.end :]
+    try:
+        found = tokenize(blanked)
+    except TokenError as error:
+        raise SqlError(f"the text cannot be read: {error}") from None
+    for token in found:
+        token.comments = []
+    found += [_hint_token(hint) for hint in hints]
+    return sorted(found, key=lambda token: token.start)
+
+
+def _hint_token(hint: Hint) -> Token:
+    return Token(TokenType.HINT, hint.body, start=hint.start, end=hint.end - 1)
+
+
+def lex(script: Script) -> list[Token]:
+    """All tokens of a script."""
+    tokenizer: Any = Flink.Tokenizer(dialect=Flink())
+    found: list[Token] = tokenizer.tokenize(script.text)
+    return found
+
+
+def parse_tokens(script: Script, found: list[Token]) -> exp.Expr:
+    """The query or expression that the tokens make; raises `SqlError` with its place."""
+    flink = Flink.Parser(dialect=Flink(), error_level=ErrorLevel.IMMEDIATE)
+    try:
+        tree = flink.parse(found, script.text)
+    except FlinkParseError as error:
+        raise _located(script, found, error) from None
+    except RecursionError:
+        raise script.error(
+            "the expression is nested too deeply", found[0].start, found[-1].end + 1
+        ) from None
+    if len(tree) != 1 or tree[0] is None:
+        raise script.error("a query is expected here", found[0].start, found[-1].end + 1)
+    if any(not select.expressions for select in tree[0].find_all(exp.Select)):
+        raise script.error("SELECT needs at least one column", found[0].start, found[0].end + 1)
+    return tree[0]
+
+
+def _located(script: Script, found: list[Token], error: FlinkParseError) -> SqlError:
+    token = error.token
+    kind = UnsupportedSqlError if error.unsupported else SqlError
+    if not token:
+        token = found[-1]
+        return script.error(
+            f"the statement ends too early: {_expectation(error.message)}",
+            token.end + 1,
+            kind=kind,
+        )
+    message = error.message
+    if token.token_type == TokenType.HINT:
+        message = "a hint /*+ … */ can only stand after SELECT or after a table"
+    elif message.startswith(("Invalid expression", "Expect", "Required", "Fail")):
+        got = script.text[token.start : token.end + 1]
+        misspelt = _misspelt(found, token)
+        if misspelt:
+            token, guess = misspelt
+            message = f"'{token.text}' is not a keyword; did you mean {guess}?"
+        else:
+            message = f"'{got}' is not expected here; {_expectation(message)}"
+    return script.error(message, token.start, token.end + 1, kind=kind)
+
+
+def _misspelt(found: list[Token], token: Token) -> tuple[Token, str] | None:
+    """A word at or just before the token that looks like a clause's keyword."""
+    place = found.index(token) if token in found else 0
+    for word in found[max(0, place - 2) : place + 1]:
+        text = word.text.upper()
+        if word.token_type != TokenType.VAR or len(text) < 3:
+            continue
+        if text in ("GROUP", "ORDER"):
+            return word, f"{text} BY"
+        guess = suggestion(text, _CLAUSES, cutoff=0.74)
+        if guess and guess != text:
+            return word, guess
+    return None
+
+
+def _expectation(message: str) -> str:
+    if message.startswith("Expecting "):
+        return f"expected '{message.removeprefix('Expecting ').rstrip('.')}'"
+    if message.startswith("Expected "):
+        return message[0].lower() + message[1:].split(" but got")[0]
+    if message.startswith("Required argument"):
+        return "expected an expression"
+    return "expected an expression, a clause (FROM, JOIN, WHERE, GROUP BY, …) or the end"

@@ -1,0 +1,136 @@
+"""`/*+ OPTIONS(…) */` on tables and `/*+ LOOKUP(…) */` on queries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sqlglot.tokenizer_core import Token
+
+from streamhouse.errors import OptionError, UnsupportedSqlError
+from streamhouse.options import boolean, choice, duration_ms, integer, nearest
+from streamhouse.sql import dialect
+from streamhouse.sql.cursor import Cursor
+from streamhouse.sql.plan import LookupRetry
+from streamhouse.sql.text import Script, suggestion
+
+_OTHER_HINTS = (
+    "BROADCAST",
+    "SHUFFLE_HASH",
+    "SHUFFLE_MERGE",
+    "NEST_LOOP",
+    "STATE_TTL",
+    "MULTI_JOIN",
+)
+_RETRY = ("retry-predicate", "retry-strategy", "fixed-delay", "max-attempts")
+
+LOOKUP_HINT_KEYS = {
+    "table": "the alias or name of the table that is looked up",
+    "retry-predicate": "lookup_miss: a row without a partner waits and is tried again",
+    "retry-strategy": "fixed_delay",
+    "fixed-delay": "the time between two tries",
+    "max-attempts": "how often a row is tried again",
+    "async": "accepted; has no effect (rows that wait never hold up others)",
+    "output-mode": "accepted; has no effect",
+    "capacity": "accepted; has no effect",
+    "timeout": "accepted; has no effect",
+}
+
+
+@dataclass(frozen=True)
+class LookupHint:
+    """A LOOKUP hint: the table it is about, and the retry it asks for."""
+
+    table: str
+    retry: LookupRetry | None
+    start: int
+    end: int
+
+
+def table_options(script: Script, token: Token) -> dict[str, str]:
+    """The options of a table's hint block, whose text stands in the token."""
+    found: dict[str, str] = {}
+    for name, start, cursor in _each(script, token.text, token.start + 3):
+        if name != "OPTIONS":
+            _wrong(cursor, name, start, ("OPTIONS",), "on a table")
+        places: dict[str, int] = {}
+        options = cursor.options(places)
+        for key in options:
+            if key in found:
+                raise script.error(f"option '{key}' is given twice", places[key])
+        found |= options
+    return found
+
+
+def lookup_hints(script: Script, body: str, offset: int) -> list[LookupHint]:
+    """The LOOKUP hints of a query's hint block whose text starts at `offset`."""
+    found = []
+    for name, start, cursor in _each(script, body, offset):
+        if name != "LOOKUP":
+            _wrong(cursor, name, start, ("LOOKUP",), "after SELECT")
+        places: dict[str, int] = {}
+        options = cursor.options(places)
+        end = cursor.tokens[cursor.index - 1].end + 1
+        for key in options:
+            if key not in LOOKUP_HINT_KEYS:
+                raise script.error(
+                    f"hint LOOKUP: unknown option '{key}'; {nearest(key, LOOKUP_HINT_KEYS)}",
+                    places[key],
+                    places[key] + len(key) + 2,
+                )
+        if "table" not in options:
+            raise script.error("hint LOOKUP: option 'table' is missing", start, end)
+        try:
+            retry = _retry(options)
+        except OptionError as error:
+            raise script.error(f"hint LOOKUP: {error}", start, end) from None
+        found.append(LookupHint(options["table"], retry, start, end))
+    return found
+
+
+def _retry(options: dict[str, str]) -> LookupRetry | None:
+    if "async" in options:
+        boolean("async", options["async"])
+    if "output-mode" in options:
+        choice("output-mode", options["output-mode"], ("ordered", "allow_unordered"))
+    if "capacity" in options:
+        integer("capacity", options["capacity"], 1)
+    if "timeout" in options:
+        duration_ms("timeout", options["timeout"])
+    given = [key for key in _RETRY if key in options]
+    if not given:
+        return None
+    missing = [key for key in _RETRY if key not in options]
+    if missing:
+        raise OptionError(f"'{given[0]}' needs '{missing[0]}' beside it")
+    choice("retry-predicate", options["retry-predicate"], ("lookup_miss",))
+    choice("retry-strategy", options["retry-strategy"], ("fixed_delay",))
+    delay = duration_ms("fixed-delay", options["fixed-delay"])
+    return LookupRetry(delay, integer("max-attempts", options["max-attempts"], 1))
+
+
+def _each(script: Script, body: str, offset: int) -> Iterator[tuple[str, int, Cursor]]:
+    """(name, offset, walk standing at its parenthesis) of every hint in a block."""
+    cursor = Cursor(script, dialect.lex(Script(" " * offset + body)))
+    if not cursor.tokens:
+        raise script.error("the hint is empty; leave it out", offset - 3, offset + len(body) + 2)
+    while True:
+        start = cursor.offset
+        yield cursor.identifier("a hint's name").upper(), start, cursor
+        if cursor.done:
+            return
+        cursor.accept(",")
+
+
+def _wrong(cursor: Cursor, name: str, start: int, known: tuple[str, ...], where: str) -> None:
+    end = start + len(name)
+    if name in ("OPTIONS", "LOOKUP"):
+        place = "after the table's name" if name == "OPTIONS" else "after SELECT"
+        raise cursor.error(f"hint {name} cannot stand {where}; it stands {place}", start, end)
+    if name in _OTHER_HINTS:
+        raise cursor.script.error(
+            f"hint {name} is not supported; leave it out", start, end, UnsupportedSqlError
+        )
+    guess = suggestion(name, known)
+    hint = f"did you mean {guess}?" if guess else f"known here: {', '.join(known)}"
+    raise cursor.error(f"unknown hint {name}; {hint}", start, end)

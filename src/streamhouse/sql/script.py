@@ -1,0 +1,346 @@
+"""A script as a list of statements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sqlglot import exp
+from sqlglot.tokenizer_core import Token, TokenType
+
+from streamhouse.sql import dialect, hints
+from streamhouse.sql.cursor import Cursor
+from streamhouse.sql.ddl import parse_create_table
+from streamhouse.sql.plan import (
+    CreateCatalog,
+    CreateDatabase,
+    Describe,
+    Drop,
+    Explain,
+    Insert,
+    Position,
+    Query,
+    ResetOption,
+    Select,
+    SetOption,
+    Show,
+    Statement,
+    StatementSet,
+    UseCatalog,
+    UseDatabase,
+)
+from streamhouse.sql.text import Script
+
+# Statements that are understood and wait for a later release, each with a way round.
+UNSUPPORTED = {
+    "ALTER": "ALTER is not supported yet; drop the table and create it anew",
+    "CALL": "CALL is not supported yet",
+    "MERGE": "MERGE is not supported yet; INSERT into a primary-key table replaces rows",
+    "UPDATE": "UPDATE is not supported yet; INSERT into a primary-key table replaces rows",
+    "DELETE": "DELETE is not supported yet",
+    "TRUNCATE": "TRUNCATE is not supported yet; use INSERT OVERWRITE",
+    "ANALYZE": "ANALYZE is not supported; leave it out",
+    "ADD": "ADD JAR is not supported and not needed; leave it out",
+    "REMOVE": "REMOVE JAR is not supported and not needed; leave it out",
+    "LOAD": "LOAD MODULE is not supported; leave it out",
+    "UNLOAD": "UNLOAD MODULE is not supported; leave it out",
+    "COMPILE": "COMPILE PLAN is not supported; a changed SELECT is told by its fingerprint",
+    "STOP": "STOP JOB is not supported; end the process",
+}
+
+
+def parse_script(text: str) -> list[Statement]:
+    """The statements of a script; `SqlError` and `UnsupportedSqlError` tell line and column."""
+    script = Script(text)
+    return [_statement(Cursor(script, tokens)) for tokens in _split(script, dialect.lex(script))]
+
+
+def _split(script: Script, tokens: list[Token]) -> list[list[Token]]:
+    """Tokens of each statement; a statement set stays in one piece."""
+    found: list[list[Token]] = [[]]
+    inside = False
+    for token in tokens:
+        current = found[-1]
+        if token.token_type != TokenType.SEMICOLON or inside:
+            current.append(token)
+            words = [t.text.upper() for t in current]
+            begins = words[-3:] == ["BEGIN", "STATEMENT", "SET"] and len(words) == 3
+            begins = begins or words == ["EXECUTE", "STATEMENT", "SET", "BEGIN"]
+            inside = begins or (inside and not _ends(current))
+        else:
+            found.append([])
+    if inside:
+        first = found[-1][0]
+        raise script.error(
+            "the statement set is never closed; write END; after its last INSERT",
+            first.start,
+            found[-1][min(2, len(found[-1]) - 1)].end + 1,
+        )
+    return [tokens for tokens in found if tokens]
+
+
+def _ends(tokens: list[Token]) -> bool:
+    """Whether the last token is the END of a statement set (CASE has an END too)."""
+    return (
+        tokens[-1].token_type == TokenType.END
+        and len(tokens) > 1
+        and tokens[-2].token_type in (TokenType.SEMICOLON, TokenType.BEGIN, TokenType.SET)
+    )
+
+
+def _statement(cursor: Cursor) -> Statement:
+    word = cursor.peek()
+    if word in UNSUPPORTED:
+        cursor.unsupported(UNSUPPORTED[word])
+    if word == "(" or word == "TABLE":
+        cursor.fail("a statement starts with a keyword such as SELECT")
+    parse = _STATEMENTS.get(word)
+    if parse is None:
+        cursor.keyword((*_STATEMENTS, *UNSUPPORTED))
+    position = cursor.position()
+    text = cursor.text_of(cursor.tokens)
+    return parse(cursor, position, text)
+
+
+def _create(cursor: Cursor, position: Position, text: str) -> Statement:
+    start = cursor.offset
+    cursor.expect("CREATE")
+    if cursor.accept("CATALOG"):
+        if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
+        name = cursor.identifier("the catalog's name")
+        cursor.expect("WITH")
+        options = cursor.options()
+        cursor.end()
+        return CreateCatalog(position, text, name, options, if_not_exists)
+    if cursor.accept("DATABASE"):
+        if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
+        full = cursor.name("the database's name")
+        comment = cursor.string("a comment") if cursor.accept("COMMENT") else None
+        if cursor.at("WITH"):
+            cursor.unsupported("options of a database are not supported; leave out WITH (…)")
+        cursor.end("COMMENT or the end of the statement (;)")
+        return CreateDatabase(position, text, full, if_not_exists, comment)
+    temporary = cursor.accept("TEMPORARY")
+    if cursor.accept("TABLE"):
+        return parse_create_table(cursor, position, text, temporary)
+    if cursor.accept("SYSTEM") or cursor.at("FUNCTION"):
+        cursor.unsupported("functions of your own are not supported yet", start)
+    if cursor.accept("VIEW"):
+        cursor.unsupported("CREATE VIEW is not supported yet; use WITH … AS in the query", start)
+    if cursor.at("OR", "REPLACE") or cursor.at("MATERIALIZED"):
+        words = "OR REPLACE" if cursor.at("OR") else "MATERIALIZED TABLE"
+        cursor.unsupported(f"CREATE {words} is not supported; use DROP and CREATE TABLE", start)
+    cursor.keyword(("TABLE", "TEMPORARY", "CATALOG", "DATABASE", "VIEW"))
+
+
+def _drop(cursor: Cursor, position: Position, text: str) -> Statement:
+    start = cursor.offset
+    cursor.expect("DROP")
+    temporary = cursor.accept("TEMPORARY")
+    kind = cursor.peek()
+    if kind == "FUNCTION":
+        cursor.unsupported("functions of your own are not supported yet", start)
+    if kind not in ("TABLE", "DATABASE", "CATALOG", "VIEW"):
+        cursor.keyword(("TABLE", "DATABASE", "CATALOG", "VIEW"))
+    cursor.take()
+    if_exists = cursor.accept("IF", "EXISTS")
+    name = cursor.name(f"the {kind.lower()}'s name")
+    if kind == "DATABASE" and cursor.at("CASCADE"):
+        cursor.unsupported("CASCADE is not supported; drop the tables first")
+    if kind == "DATABASE":
+        cursor.accept("RESTRICT")
+    cursor.end()
+    return Drop(position, text, kind, name, if_exists, temporary)
+
+
+def _use(cursor: Cursor, position: Position, text: str) -> Statement:
+    cursor.expect("USE")
+    if cursor.at("MODULES"):
+        cursor.unsupported("USE MODULES is not supported; leave it out")
+    if cursor.at("CATALOG") and cursor.peek(1) != ".":
+        cursor.take()
+        catalog = cursor.identifier("the catalog's name")
+        cursor.end()
+        return UseCatalog(position, text, catalog)
+    name = cursor.name("the database's name")
+    cursor.end()
+    return UseDatabase(position, text, name)
+
+
+def _key(cursor: Cursor) -> str:
+    """An option's key: a string, or words joined by dots and dashes."""
+    token = cursor.current
+    if token is not None and token.token_type == TokenType.STRING:
+        return cursor.take().text
+    parts: list[Token] = []
+    while not cursor.done and not cursor.at("="):
+        parts.append(cursor.take())
+    if not parts:
+        cursor.fail("expected an option's key")
+    key = cursor.text_of(parts)
+    if any(char.isspace() for char in key):
+        raise cursor.error(f"expected 'key' = 'value', got {key}", parts[0].start)
+    return key
+
+
+def _set(cursor: Cursor, position: Position, text: str) -> Statement:
+    cursor.expect("SET")
+    if cursor.done:
+        return SetOption(position, text)
+    key = _key(cursor)
+    cursor.expect("=")
+    if cursor.current is not None and cursor.current.token_type == TokenType.STRING:
+        value = cursor.take().text
+        cursor.end()
+    else:
+        rest = cursor.tokens[cursor.index :]
+        if not rest:
+            cursor.fail(f"expected the value of option '{key}'")
+        value = cursor.text_of(rest)
+    return SetOption(position, text, key, value)
+
+
+def _reset(cursor: Cursor, position: Position, text: str) -> Statement:
+    cursor.expect("RESET")
+    key = None if cursor.done else _key(cursor)
+    cursor.end()
+    return ResetOption(position, text, key)
+
+
+_SHOW = ("CATALOGS", "DATABASES", "TABLES", "VIEWS", "FUNCTIONS", "JOBS",
+         "CURRENT CATALOG", "CURRENT DATABASE", "CREATE TABLE", "COLUMNS")  # fmt: skip
+
+
+def _show(cursor: Cursor, position: Position, text: str) -> Statement:
+    cursor.expect("SHOW")
+    for kind in _SHOW:
+        if cursor.accept(*kind.split()):
+            break
+    else:
+        cursor.keyword(_SHOW)
+    if kind == "CREATE TABLE":
+        name = cursor.name("the table's name")
+    elif kind == "COLUMNS":
+        if not cursor.accept("IN"):
+            cursor.expect("FROM")
+        name = cursor.name("the table's name")
+    elif cursor.accept("IN") or cursor.accept("FROM"):
+        if kind not in ("TABLES", "VIEWS"):
+            cursor.unsupported(f"SHOW {kind} takes no name")
+        name = cursor.name("the database's name")
+    else:
+        name = ()
+    if cursor.at("LIKE") or cursor.at("NOT", "LIKE"):
+        cursor.unsupported("LIKE is not supported in SHOW; leave it out")
+    cursor.end()
+    return Show(position, text, kind, name)
+
+
+def _describe(cursor: Cursor, position: Position, text: str) -> Statement:
+    cursor.take()
+    if cursor.at("EXTENDED"):
+        cursor.unsupported("DESCRIBE EXTENDED is not supported; use DESCRIBE")
+    cursor.accept("TABLE")
+    name = cursor.name("the table's name")
+    cursor.end()
+    return Describe(position, text, name)
+
+
+def _explain(cursor: Cursor, position: Position, text: str) -> Statement:
+    cursor.expect("EXPLAIN")
+    if not cursor.accept("PLAN", "FOR") and cursor.peek() in (
+        "ESTIMATED_COST", "CHANGELOG_MODE", "JSON_EXECUTION_PLAN", "PLAN_ADVICE",
+    ):  # fmt: skip
+        cursor.unsupported("details of EXPLAIN are not supported; write EXPLAIN <statement>")
+    if cursor.done or cursor.peek() not in ("SELECT", "WITH", "INSERT", "VALUES", "EXECUTE"):
+        cursor.fail("expected SELECT, WITH, VALUES or INSERT")
+    inner = _statement(cursor.part(cursor.tokens[cursor.index :]))
+    return Explain(position, text, inner)
+
+
+def _insert(cursor: Cursor, position: Position, text: str) -> Insert:
+    cursor.expect("INSERT")
+    overwrite = cursor.accept("OVERWRITE")
+    if overwrite:
+        cursor.accept("INTO")
+    else:
+        cursor.expect("INTO")
+    target = cursor.name("the target table's name")
+    options: dict[str, str] = {}
+    while cursor.current is not None and cursor.current.token_type == TokenType.HINT:
+        options |= hints.table_options(cursor.script, cursor.take())
+    if cursor.at("PARTITION"):
+        cursor.unsupported(
+            "PARTITION (…) of INSERT is not supported; select the partition's value as a column"
+        )
+    columns: tuple[str, ...] = ()
+    if cursor.at("(") and cursor.peek(1) not in ("SELECT", "WITH", "VALUES", "("):
+        place = cursor.offset
+        columns = cursor.names("a column")
+        if len(set(columns)) < len(columns):
+            raise cursor.error("a column is named twice", place)
+    if cursor.peek() not in ("SELECT", "WITH", "VALUES", "("):
+        guesses = ("SELECT", "VALUES", "WITH")
+        cursor.keyword(guesses)
+    return Insert(position, text, target, columns, _query(cursor), overwrite, options)
+
+
+def _query(cursor: Cursor) -> Query:
+    """The rest of the statement as a query; its syntax is checked here."""
+    tokens = cursor.rest()
+    place = cursor.position()
+    first = cursor.offset
+    text = cursor.text_of(tokens)
+    if not isinstance(dialect.parse_tokens(cursor.script, tokens), exp.Query | exp.Values):
+        raise cursor.error("expected SELECT, WITH or VALUES", first, tokens[-1].end + 1)
+    prefix = cursor.script.text[first - place.column + 1 : first]
+    return Query(text, place, prefix)
+
+
+def _select(cursor: Cursor, position: Position, text: str) -> Statement:
+    return Select(position, text, _query(cursor))
+
+
+def _statement_set(cursor: Cursor, position: Position, text: str) -> Statement:
+    if cursor.accept("EXECUTE"):
+        if cursor.peek() in ("INSERT", "SELECT", "WITH", "VALUES"):
+            return _statement(cursor.part(cursor.tokens[cursor.index :]))
+        cursor.expect("STATEMENT", "SET")
+        cursor.expect("BEGIN")
+    else:
+        cursor.expect("BEGIN", "STATEMENT", "SET")
+        cursor.accept(";")
+    inserts = []
+    while not cursor.at("END"):
+        start = cursor.index
+        while not cursor.at(";") and not cursor.done:
+            cursor.index += 1
+        part = cursor.part(cursor.tokens[start : cursor.index])
+        if not part.at("INSERT"):
+            cursor.index = start
+            cursor.fail("a statement set holds INSERT statements and ends with END")
+        inserts.append(_insert(part, part.position(), part.text_of(part.tokens)))
+        cursor.expect(";")
+    cursor.expect("END")
+    cursor.end()
+    if not inserts:
+        raise cursor.error("the statement set is empty", cursor.tokens[0].start)
+    return StatementSet(position, text, tuple(inserts))
+
+
+_STATEMENTS: dict[str, Callable[[Cursor, Position, str], Statement]] = {
+    "CREATE": _create,
+    "DROP": _drop,
+    "USE": _use,
+    "SET": _set,
+    "RESET": _reset,
+    "SHOW": _show,
+    "DESCRIBE": _describe,
+    "DESC": _describe,
+    "EXPLAIN": _explain,
+    "INSERT": _insert,
+    "SELECT": _select,
+    "WITH": _select,
+    "VALUES": _select,
+    "BEGIN": _statement_set,
+    "EXECUTE": _statement_set,
+}

@@ -1,0 +1,112 @@
+"""The text of a script, and errors that point into it."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cached_property
+from typing import TypeVar
+
+from sqlglot import exp
+
+from streamhouse.errors import SqlError
+from streamhouse.sql.plan import Position, Query
+
+E = TypeVar("E", bound=SqlError)
+
+_LEXEME = re.compile(
+    r"""
+    (?P<string>'(?:[^']|'')*')
+    | (?P<name>`(?:[^`]|``)*`)
+    | (?P<line>--[^\n]*)
+    | (?P<hint>/\*\+.*?\*/)
+    | (?P<block>/\*.*?\*/)
+    | (?P<bad>['`"]|/\*)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_SECRET = re.compile(
+    r"('[^']*(?:password|secret|token|access-?key)[^']*'\s*=\s*')([^']+)", re.IGNORECASE
+)
+_UNCLOSED = {
+    "'": "this string is never closed; end it with '",
+    "`": "this quoted name is never closed; end it with `",
+    "/*": "this comment is never closed; end it with */",
+    '"': "double quotes are not used in Flink SQL; write 'text' for a string, `name` for a name",
+}
+
+
+@dataclass(frozen=True)
+class Hint:
+    """A `/*+ … */` block: offsets of the whole block, and its body."""
+
+    start: int
+    end: int
+    body: str
+
+
+@dataclass(frozen=True)
+class Script:
+    """A text whose offsets can be told as line and column, both counted from 1."""
+
+    text: str
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return [0, *(match.end() for match in re.finditer("\n", self.text))]
+
+    @cached_property
+    def _masked(self) -> str:
+        """The text with the values of secret options starred out, of the same length."""
+        return _SECRET.sub(lambda m: m.group(1) + "*" * len(m.group(2)), self.text)
+
+    def position(self, offset: int) -> Position:
+        line = bisect_right(self._starts, offset)
+        return Position(line, offset - self._starts[line - 1] + 1)
+
+    def error(
+        self, message: str, start: int, end: int | None = None, kind: type[E] | None = None
+    ) -> SqlError:
+        """An error of class `kind` about the text from `start` up to (not including) `end`."""
+        start = min(start, max(len(self.text) - 1, 0))
+        place = self.position(start)
+        first = self._starts[place.line - 1]
+        return (kind or SqlError)(
+            message,
+            line=place.line,
+            column=place.column,
+            source_line=self._masked[first:].split("\n", 1)[0].rstrip("\r"),
+            snippet=self._masked[start : end if end is not None else start + 1],
+        )
+
+    def hints(self) -> Iterator[Hint]:
+        """The hint blocks; raises `SqlError` for a quote or comment that is never closed."""
+        for match in _LEXEME.finditer(self.text):
+            if match.lastgroup == "bad":
+                raise self.error(_UNCLOSED[match.group()], match.start(), match.end())
+            if match.lastgroup == "hint":
+                yield Hint(match.start(), match.end(), match.group()[3:-2])
+
+
+def of_query(query: Query) -> Script:
+    """The query as a script in which every offset tells its place in the whole script."""
+    margin = query.prefix.rjust(query.position.column - 1)
+    return Script("\n" * (query.position.line - 1) + margin + query.text)
+
+
+def span(node: exp.Expr) -> tuple[int, int] | None:
+    """Offsets (start, end exclusive) of the parts of a node whose place is known."""
+    places = [part.meta for part in node.walk() if "start" in part.meta]
+    if not places:
+        return None
+    return min(p["start"] for p in places), max(p["end"] for p in places) + 1
+
+
+def suggestion(word: str, known: Iterable[str], cutoff: float = 0.5) -> str | None:
+    """The most similar known word, in the spelling in which it is known."""
+    by_lower = {name.lower(): name for name in known}
+    close = get_close_matches(word.lower(), list(by_lower), n=1, cutoff=cutoff)
+    return by_lower[close[0]] if close else None
