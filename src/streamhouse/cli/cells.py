@@ -153,7 +153,7 @@ def _decimals(column: pa.Array | pa.ChunkedArray) -> int:
     largest = pc.max(pc.abs(finite)).as_py() if len(finite) else None
     if not largest:
         return 2
-    return min(12, max(2, 4 - math.floor(math.log10(largest))))
+    return min(12, max(2, 3 - math.floor(math.log10(largest))))
 
 
 def _number(value: Any, decimals: int | None) -> str | None:
@@ -161,8 +161,8 @@ def _number(value: Any, decimals: int | None) -> str | None:
         return None
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else ("∞" if value > 0 else "-∞")
+    if isinstance(value, float) and abs(value) >= 1e15:
+        return repr(value)
     if decimals is not None:
         return f"{value:,.{decimals}f}"
-    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
-        return f"{value:,.1f}"
     return format(value, ",f" if isinstance(value, decimal.Decimal) else ",")

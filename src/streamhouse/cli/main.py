@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -56,8 +57,14 @@ def build(arguments: Sequence[str]) -> typer.Typer:
     app.callback()(_globals)
     for name, command in COMMANDS.items():
         function = reported(command.load()) if name == asked else _unloaded
-        app.command(name, help=None if name == asked else command.help)(function)
+        app.command(name, help=_help(function) if name == asked else command.help)(function)
     return app
+
+
+def _help(function: Callable[..., Any]) -> str:
+    """The docstring with each paragraph on one line, for the terminal's width to break."""
+    paragraphs = inspect.cleandoc(function.__doc__ or "").split("\n\n")
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
 
 def main() -> None:

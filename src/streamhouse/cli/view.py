@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 MAX_ROWS = 1000
 """Rows kept for display; more than any terminal shows, and enough for plain output."""
 
+PLAIN_ADDED_ROWS = 20
+"""Newest rows of an append table in plain output, which prints them again with each commit."""
+
 MAX_GONE = 5
 FRAME_LINES = 7
 """Lines that are no rows: title, table header and borders, notes, the line of the cursor."""
@@ -67,8 +70,8 @@ class View:
             )
         )
         if cut:
-            where = "below" if self._feed.primary_key else "above"
-            parts.append(Text(f"… and {cut:,} more rows {where}", style="dim"))
+            where = "" if self._feed.primary_key else " before these"
+            parts.append(Text(f"… and {cut:,} more row{'' if cut == 1 else 's'}{where}", "dim"))
         if self._gone:
             parts.append(Text(self._gone_line(), style=GONE))
         return Group(*parts)
@@ -78,7 +81,7 @@ class View:
         assert rows is not None
         self._rows = rows.slice(0, MAX_ROWS)
         if change.first:
-            return rows.num_rows > 0
+            return True
         changes = pa.Table.from_batches(change.batches) if change.batches else None
         if changes is None or changes.num_rows == 0:
             return False
@@ -117,11 +120,12 @@ class View:
             self._gone = [f"{gone:,} rows overwritten"]
         self._rows = kept
         self._new_from = kept.num_rows if change.first else max(0, kept.num_rows - added)
-        return bool(added or gone)
+        return change.first or bool(added or gone)
 
     def _visible(self, height: int | None) -> tuple[pa.Table, int]:
-        total = self._change.rows if self._change else 0
-        room = self._rows.num_rows
+        known = self._change.rows if self._change else None
+        total = self._rows.num_rows if known is None else known
+        room = self._rows.num_rows if self._feed.primary_key else PLAIN_ADDED_ROWS
         if height is not None:
             room = max(1, height - FRAME_LINES - (1 if self._gone else 0))
         count = min(room, self._rows.num_rows)
@@ -165,15 +169,16 @@ class View:
         from rich.text import Text
 
         title = Text(printable(self._feed.identifier), style="bold")
+        title.no_wrap, title.overflow = live, "ellipsis" if live else "fold"
         if self._change is None:
             return title.append(" · nothing committed yet", style="not bold dim")
         rows = self._change.rows
         at = datetime.datetime.fromtimestamp(self._change.commit_time_ms / 1000, datetime.UTC)
-        facts = [
-            f"snapshot {self._change.snapshot}",
-            f"{rows:,} row{'' if rows == 1 else 's'}",
-            f"committed {at:%Y-%m-%d %H:%M:%S}.{at.microsecond // 1000:03d} UTC",
-        ]
+        day = "" if live and time.time() - at.timestamp() < 43_200 else f"{at:%Y-%m-%d} "
+        facts = [f"snapshot {self._change.snapshot}"]
+        if rows is not None:
+            facts.append(f"{rows:,} row{'' if rows == 1 else 's'}")
+        facts.append(f"committed {day}{at:%H:%M:%S}.{at.microsecond // 1000:03d} UTC")
         if not self._change.first:
             facts.append(f"shown {self._shown_after_ms:,.0f} ms later")
         age = time.time() - self._change.commit_time_ms / 1000

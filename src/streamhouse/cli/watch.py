@@ -137,7 +137,7 @@ def _print_states(feed: Feed, every_ms: int, out: IO[str]) -> None:
 
     view, printer = View(feed), console(out)
     for change in _changes(feed, every_ms):
-        if view.take(change) or change.first:
+        if view.take(change):
             printer.print(view.render(), end="\n\n")
             out.flush()
 

@@ -27,14 +27,15 @@ class Change:
     """What one look at a table found.
 
     `batches` have a leading `rowkind` column, and are to be taken before the next look. `first`
-    says that they are the whole table as it was found; `rows` is how many rows it has now. A
-    snapshot that changed nothing visible (a compaction) gives no batches.
+    says that they are the whole table as it was found; `rows` is how many rows it has now, None
+    where an old writer did not count them. A snapshot that changed nothing visible, such as a
+    compaction, gives no batches.
     """
 
     snapshot: int
     commit_time_ms: int
     first: bool
-    rows: int
+    rows: int | None
     batches: Iterable[pa.RecordBatch]
 
 
@@ -87,6 +88,9 @@ class Feed:
         """
         latest = self._table.latest_snapshot_id()
         if latest == self._seen:
+            if latest is not None and self.primary_key:
+                # Loaded while there is time, not when the first change waits for it.
+                self._compare()
             return None
         # Another schema, or a table dropped and made again, shows itself here.
         self._table = self._warehouse.table(self.identifier)
@@ -149,14 +153,7 @@ class Feed:
         return self._change(latest, True, None, batches)
 
     def _next_rows(self, following: int, latest: int) -> Change:
-        try:
-            kind = self._table.snapshot(following).commit_kind
-        except (DataLossError, TableError, OSError) as error:
-            raise DataLossError(
-                f"table '{self.identifier}': snapshot {following} has expired before it was read; "
-                f"the newest is {latest}: keep snapshots for longer (snapshot.time-retained) or "
-                "start again"
-            ) from error
+        kind = self._table.snapshot(following).commit_kind
         self._seen = following
         batches: Iterable[pa.RecordBatch] = ()
         if kind == "APPEND":
@@ -170,9 +167,9 @@ class Feed:
         return self._change(following, False, None, batches)
 
     def _added(self, snapshot: int) -> Iterator[pa.RecordBatch]:
-        builder = self._table.rust.new_read_builder().with_projection(list(self._columns))
-        plan = builder.new_incremental_scan(snapshot - 1, snapshot, "delta").plan()
-        for batch in builder.new_read().read_arrow(plan.splits()):
+        columns = list(self._columns)
+        pieces = self._table.changes(snapshot - 1, snapshot, "delta", columns)
+        for batch in self._table.read(columns=columns, splits=pieces):
             yield kinded(batch, "+I", self._columns)
 
     def _change(
