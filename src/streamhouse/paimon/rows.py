@@ -1,4 +1,4 @@
-"""Rows as a table wants them: its columns in their order, its types, row kinds as it stores them."""
+"""Rows as a table takes them: its columns in their order, its types, its form of row kinds."""
 
 from __future__ import annotations
 
