@@ -1,0 +1,151 @@
+"""Maintenance beside a committing writer, with the real Java core."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+import psutil
+import pyarrow as pa
+import pytest
+
+from streamhouse.errors import StreamhouseError
+from streamhouse.paimon.maintenance import Maintenance, Pace
+from streamhouse.paimon.sidecar import Sidecar
+
+QUICK = Pace(poll_seconds=0.02, first_seconds=0.0, compact_seconds=0.2, append_seconds=0.2)
+
+
+def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.02)
+
+
+def test_a_stream_of_commits_stays_small_and_exact(
+    lake: Any, java: Sidecar, make_sale: Any
+) -> None:
+    name = lake.sales()
+    maintenance = Maintenance(lake.options, lambda: [name], QUICK)
+    maintenance.start()
+    try:
+        for identifier in range(80):
+            batch = make_sale(("China", 1, 0.5), ("Chad", 1, 1.0))
+            assert lake.commit(name, identifier, batch) == 1
+            time.sleep(0.03)
+        until(lambda: maintenance.counts.compactions >= 3)
+        until(lambda: max(bucket.files for bucket in java.buckets(name)) <= 10)
+    finally:
+        maintenance.stop()
+
+    assert lake.commit(name, 79, make_sale(("China", 1, 0.5))) == 0
+    assert java.read(f"{name}$manifests").num_rows <= 15
+    totals = {row["country"]: row["orders"] for row in java.read(name).to_pylist()}
+    assert totals == {"China": 80, "Chad": 80}
+    kinds = [kind for _, kind in lake.snapshots(name)]
+    assert kinds.count("APPEND") == 80
+    assert [i for i, _ in lake.snapshots(name)] == list(range(1, len(kinds) + 1))
+    assert maintenance.counts.failures == 0
+
+
+def test_manifests_of_an_append_table_are_merged(lake: Any, java: Sidecar) -> None:
+    schema = pa.schema([("order_id", pa.int64())])
+    name = lake.create("orders", {"bucket": "-1"}, schema, [])
+    for identifier in range(20):
+        lake.commit(name, identifier, pa.record_batch([[identifier]], schema=schema))
+    maintenance = Maintenance(lake.options, lambda: [name], QUICK)
+    maintenance.start()
+    try:
+        until(lambda: maintenance.counts.merges == 1)
+        assert maintenance.counts.compactions == 0
+        for identifier in range(20, 110):
+            lake.commit(name, identifier, pa.record_batch([[identifier]], schema=schema))
+        until(lambda: maintenance.counts.compactions >= 1)
+    finally:
+        maintenance.stop()
+    assert java.read(f"{name}$manifests").num_rows <= 16
+    assert sorted(row["order_id"] for row in lake.rows(name)) == list(range(110))
+
+
+def test_lookup_tables_show_their_changelog_at_once(lake: Any, make_sale: Any) -> None:
+    name = lake.sales(**{"changelog-producer": "lookup"})
+    maintenance = Maintenance(lake.options, lambda: [name], QUICK)
+    maintenance.start()
+    try:
+        for identifier in range(2):
+            lake.commit(name, identifier, make_sale(("China", 1, 1.0)))
+            until(lambda: lake.snapshots(name)[-1][1] == "COMPACT")
+    finally:
+        maintenance.stop()
+    builder = lake.table(name).new_read_builder().with_include_row_kind(True)
+    splits = builder.new_incremental_scan(2, lake.latest(name), "changelog").plan().splits()
+    rows = [row for batch in builder.new_read().read(splits) for row in batch.to_pylist()]
+    assert [(row["rowkind"], row["orders"]) for row in rows] == [("-U", 1), ("+U", 2)]
+
+
+def test_idle_tables_are_left_alone(lake: Any, make_sale: Any) -> None:
+    name = lake.sales(**{"changelog-producer": "full-compaction"})
+    lake.commit(name, 0, make_sale(("China", 1, 1.0)))
+    maintenance = Maintenance(lake.options, lambda: [name], QUICK)
+    maintenance.start()
+    try:
+        until(lambda: maintenance.counts.compactions == 1)
+        time.sleep(0.6)
+        assert lake.latest(name) == 2
+        assert maintenance.counts.compactions == 1
+    finally:
+        maintenance.stop()
+
+
+def test_a_failing_table_is_logged_and_others_go_on(
+    lake: Any, make_sale: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = lake.sales()
+    for identifier in range(6):
+        lake.commit(name, identifier, make_sale(("China", 1, 1.0)))
+    maintenance = Maintenance(lake.options, lambda: ["shop.gone", name], QUICK)
+    with caplog.at_level(logging.INFO, "streamhouse.maintenance"):
+        maintenance.start()
+        try:
+            until(lambda: maintenance.counts.compactions == 1)
+            until(lambda: maintenance.counts.failures == 2)
+        finally:
+            maintenance.stop()
+    assert "table 'shop.gone'" in caplog.text
+    assert "tried again in 1 s" in caplog.text
+    assert "tried again in 2 s" in caplog.text
+
+
+def test_a_killed_sidecar_is_started_again(lake: Any, make_sale: Any) -> None:
+    name = lake.sales()
+    maintenance = Maintenance(lake.options, lambda: [name], QUICK)
+    maintenance.start()
+    try:
+        for identifier in range(6):
+            lake.commit(name, identifier, make_sale(("China", 1, 1.0)))
+        until(lambda: maintenance.counts.compactions == 1)
+        assert maintenance.pid is not None
+        first = psutil.Process(maintenance.pid)
+        first.kill()
+        for identifier in range(6, 12):
+            lake.commit(name, identifier, make_sale(("China", 1, 1.0)))
+        until(lambda: maintenance.counts.compactions == 2)
+        assert maintenance.pid not in (None, first.pid)
+    finally:
+        maintenance.stop()
+    assert maintenance.pid is None
+    assert lake.rows(name) == [{"country": "China", "orders": 12, "revenue": 12.0}]
+
+
+def test_starting_twice_is_an_error_and_a_stop_ends_all(lake: Any) -> None:
+    maintenance = Maintenance(lake.options, lambda: [])
+    maintenance.start()
+    with pytest.raises(StreamhouseError, match="running already"):
+        maintenance.start()
+    maintenance.stop()
+    maintenance.stop()
+    maintenance.start()
+    maintenance.stop()

@@ -1,0 +1,54 @@
+"""When tables are compacted, by their options."""
+
+from __future__ import annotations
+
+import pytest
+
+from streamhouse.errors import OptionError
+from streamhouse.paimon.maintenance import Care, Pace
+
+PACE = Pace()
+
+
+def test_a_keyed_table_is_compacted_by_its_trigger() -> None:
+    assert Care.of(True, {}, PACE) == Care(5, 1.0)
+    assert Care.of(True, {"num-sorted-run.compaction-trigger": "9"}, PACE) == Care(9, 1.0)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"changelog-producer": "lookup"},
+        {"merge-engine": "first-row"},
+        {"deletion-vectors.enabled": "true"},
+    ],
+)
+def test_tables_that_are_read_from_compacted_files_are_compacted_at_once(
+    options: dict[str, str],
+) -> None:
+    assert Care.of(True, options, PACE).commits == 1
+
+
+def test_full_compactions_make_the_changelog() -> None:
+    options = {"changelog-producer": "full-compaction"}
+    assert Care.of(True, options, PACE) == Care(5, 1.0, full_commits=1)
+    options["full-compaction.delta-commits"] = "20"
+    assert Care.of(True, options, PACE) == Care(5, 1.0, full_commits=20)
+
+
+def test_a_full_compaction_can_be_asked_for_by_time() -> None:
+    care = Care.of(True, {"compaction.optimization-interval": "2 min"}, PACE)
+    assert care.full_seconds == 120
+
+
+def test_append_tables_are_compacted_rarely() -> None:
+    assert Care.of(False, {"bucket": "-1"}, PACE) == Care(100, 60.0)
+
+
+def test_postpone_tables_are_not_compacted() -> None:
+    assert Care.of(True, {"bucket": "-2"}, PACE).commits is None
+
+
+def test_a_wrong_trigger_is_said() -> None:
+    with pytest.raises(OptionError, match="num-sorted-run.compaction-trigger"):
+        Care.of(True, {"num-sorted-run.compaction-trigger": "0"}, PACE)
