@@ -8,6 +8,7 @@ a temporary folder. Nothing here needs a JVM.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
 import tempfile
 from collections.abc import Callable, Iterator
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 
 from streamhouse.errors import StreamhouseError, TableError
-from streamhouse.options import nearest
+from streamhouse.options import integer, nearest
 from streamhouse.sql.plan import BoundedQuery, BoundedScan
 
 if TYPE_CHECKING:
@@ -149,10 +150,13 @@ def _first_paragraph(text: str) -> str:
 
 def _warehouse_scanner(warehouse: Warehouse) -> Scanner:
     def scanner(scan: BoundedScan) -> tuple[pa.Schema, Batches]:
-        identifier = ".".join(scan.table.name[-2:])
-        table = warehouse.table(identifier, dict(scan.options) or None)
+        scan = _with_hinted_travel(scan)
+        table = warehouse.table(".".join(scan.table.name[-2:]), dict(scan.options) or None)
         columns = list(scan.columns)
-        schema = pa.schema([table.arrow_schema.field(name) for name in columns])
+        schema = table.read_schema(columns)
+        if scan.tag is not None:
+            tagged = _tagged(table, scan.tag)
+            return schema, lambda: tagged.read(columns=columns)
         # Decided once: a table that is read twice by one query is the same both times.
         snapshot = _snapshot(table, scan)
         if snapshot is None:
@@ -162,16 +166,32 @@ def _warehouse_scanner(warehouse: Warehouse) -> Scanner:
     return scanner
 
 
+def _with_hinted_travel(scan: BoundedScan) -> BoundedScan:
+    """Time travel that an OPTIONS hint asks for, as if the query had said so."""
+    options = dict(scan.options)
+    snapshot = options.pop("scan.snapshot-id", None)
+    time_ms = options.pop("scan.timestamp-millis", None)
+    tag = options.pop("scan.tag-name", None)
+    return dataclasses.replace(
+        scan,
+        options=options,
+        snapshot=integer("scan.snapshot-id", snapshot, 1) if snapshot else scan.snapshot,
+        timestamp_ms=integer("scan.timestamp-millis", time_ms) if time_ms else scan.timestamp_ms,
+        tag=tag or scan.tag,
+    )
+
+
+def _tagged(table: Table, tag: str) -> Table:
+    # By name, not by the snapshot's id: a tag outlives its snapshot.
+    tags = [known.name() for known in table.rust.list_tags()]
+    if tag not in tags:
+        raise TableError(f"table '{table.identifier}' has no tag '{tag}'; {nearest(tag, tags)}")
+    return table.copy({"scan.tag-name": tag})
+
+
 def _snapshot(table: Table, scan: BoundedScan) -> int | None:
     if scan.snapshot is not None:
         return scan.snapshot
-    if scan.tag is not None:
-        tags = {tag.name(): tag.snapshot_id() for tag in table.rust.list_tags()}
-        if scan.tag not in tags:
-            raise TableError(
-                f"table '{table.identifier}' has no tag '{scan.tag}'; {nearest(scan.tag, tags)}"
-            )
-        return int(tags[scan.tag])
     latest = table.latest_snapshot_id()
     if scan.timestamp_ms is None or latest is None:
         return latest

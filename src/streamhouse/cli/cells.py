@@ -21,7 +21,6 @@ What consumers of JSON and CSV get:
 from __future__ import annotations
 
 import base64
-import datetime
 import decimal
 import json
 import math
@@ -35,16 +34,23 @@ _ISO = "%Y-%m-%dT%H:%M:%S"
 
 def json_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
     """The column's values, ready for `json.dumps`."""
+    if isinstance(column, pa.ChunkedArray):
+        return [value for chunk in column.chunks for value in json_values(chunk)]
     kind = column.type
     if pa.types.is_timestamp(kind):
         return _timestamps(column)
     if pa.types.is_date(kind) or pa.types.is_time(kind):
-        texts: list[Any] = column.cast(pa.string()).to_pylist()
-        return texts
+        return list(column.cast(pa.string()).to_pylist())
+    if pa.types.is_struct(kind):
+        return _structs(column)
+    if pa.types.is_map(kind):
+        return _maps(column)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return _lists(column, json_values(column.values))
     values: list[Any] = column.to_pylist()
-    if _is_plain(kind):
-        return values
-    return [_json_value(value) for value in values]
+    if pa.types.is_decimal(kind) or pa.types.is_floating(kind) or _is_bytes(kind):
+        return [_json_value(value) for value in values]
+    return values
 
 
 def csv_values(column: pa.Array | pa.ChunkedArray) -> list[str | None]:
@@ -69,7 +75,7 @@ def table_texts(column: pa.Array | pa.ChunkedArray, exact: bool = True) -> list[
         return [_number(value, decimals) for value in column.to_pylist()]
     if pa.types.is_timestamp(kind):
         return [None if v is None else v.replace("T", " ") for v in _timestamps(column)]
-    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+    if _is_bytes(kind):
         return [None if v is None else "0x" + v.hex() for v in column.to_pylist()]
     texts = (None if v is None else _csv_value(v) for v in json_values(column))
     return [None if text is None else printable(text) for text in texts]
@@ -91,13 +97,11 @@ def printable(text: str) -> str:
     )
 
 
-def _is_plain(kind: pa.DataType) -> bool:
+def _is_bytes(kind: pa.DataType) -> bool:
     return bool(
-        pa.types.is_integer(kind)
-        or pa.types.is_boolean(kind)
-        or pa.types.is_string(kind)
-        or pa.types.is_large_string(kind)
-        or pa.types.is_null(kind)
+        pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_fixed_size_binary(kind)
     )
 
 
@@ -114,25 +118,34 @@ def _json_value(value: Any) -> Any:
             return value if math.isfinite(value) else None
         case decimal.Decimal():
             return format(value, "f")
-        case datetime.datetime() | datetime.date() | datetime.time():
-            text = value.isoformat()
-            return text.removesuffix("+00:00") + "Z" if text.endswith("+00:00") else text
         case bytes():
             return base64.b64encode(value).decode("ascii")
-        case dict():
-            return {key: _json_value(inner) for key, inner in value.items()}
-        case list():
-            return _json_list(value)
     return value
 
 
-def _json_list(values: list[Any]) -> Any:
-    # Arrow gives a map as a list of (key, value) tuples; nothing else gives tuples.
-    if values and all(isinstance(item, tuple) for item in values):
-        if all(isinstance(key, str) for key, _ in values):
-            return {key: _json_value(inner) for key, inner in values}
-        return [[_json_value(key), _json_value(inner)] for key, inner in values]
-    return [_json_value(item) for item in values]
+def _lists(column: pa.Array, values: list[Any]) -> list[Any]:
+    ends = column.offsets.to_pylist()
+    valid = column.is_valid().to_pylist()
+    return [values[ends[i] : ends[i + 1]] if ok else None for i, ok in enumerate(valid)]
+
+
+def _maps(column: pa.Array) -> list[Any]:
+    keys, items = json_values(column.keys), json_values(column.items)
+    pairs = _lists(column, list(zip(keys, items, strict=True)))
+    if pa.types.is_string(column.type.key_type):
+        return [None if one is None else dict(one) for one in pairs]
+    return [None if one is None else [list(pair) for pair in one] for one in pairs]
+
+
+def _structs(column: pa.Array) -> list[Any]:
+    names = [field.name for field in column.type]
+    fields = [json_values(column.field(i)) for i in range(len(names))]
+    valid = column.is_valid().to_pylist()
+    rows = zip(*fields, strict=True)
+    return [
+        dict(zip(names, row, strict=True)) if ok else None
+        for row, ok in zip(rows, valid, strict=True)
+    ]
 
 
 def _csv_value(value: Any) -> str | None:
@@ -153,7 +166,7 @@ def _decimals(column: pa.Array | pa.ChunkedArray) -> int:
     largest = pc.max(pc.abs(finite)).as_py() if len(finite) else None
     if not largest:
         return 2
-    return min(12, max(2, 3 - math.floor(math.log10(largest))))
+    return min(12, max(2, 2 - math.floor(math.log10(largest))))
 
 
 def _number(value: Any, decimals: int | None) -> str | None:

@@ -138,7 +138,8 @@ def _print_states(feed: Feed, every_ms: int, out: IO[str]) -> None:
     view, printer = View(feed), console(out)
     for change in _changes(feed, every_ms):
         if view.take(change):
-            printer.print(view.render(), end="\n\n")
+            printer.print(view.render())
+            printer.print()
             out.flush()
 
 

@@ -43,8 +43,8 @@ def changes(table: pa.Table) -> list[Row]:
 @settings(deadline=None, max_examples=60)
 @given(old=states, new=states)
 def test_changes_by_key(differ: Differ, old: dict[Row, Any], new: dict[Row, Any]) -> None:
-    tables = [as_table([(*key, value) for key, value in s.items()]) for s in (old, new)]
-    found = changes(differ.by_key(*tables, ["a", "A"]))
+    before, after = (as_table([(*key, value) for key, value in s.items()]) for s in (old, new))
+    found = changes(differ.by_key(before, after, ["a", "A"]))
     state = dict(old)
     for kind, *key, value in found:
         at = tuple(key)

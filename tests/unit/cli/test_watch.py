@@ -1,0 +1,210 @@
+"""`streamhouse watch` as a user runs it: in a terminal, in a pipe, as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamhouse.sql.plan import Column
+
+STREAMHOUSE = [sys.executable, "-c", "from streamhouse.cli.main import main; main()"]
+DEADLINE_S = 20.0
+
+
+class Watching:
+    """A running `streamhouse watch`, its output collected as it comes."""
+
+    def __init__(self, arguments: list[str], terminal: bool, folder: Path) -> None:
+        reader, writer = pty.openpty() if terminal else os.pipe()
+        self._reader = reader
+        self.text = ""
+        self.errors = folder / "stderr"
+        with self.errors.open("w") as errors:
+            self.process = subprocess.Popen(
+                [*STREAMHOUSE, "watch", *arguments],
+                stdout=writer,
+                stderr=errors,
+                env={**os.environ, "COLUMNS": "90", "LINES": "14", "TERM": "xterm-256color"},
+            )
+        os.close(writer)
+
+    def until(self, condition: Callable[[str], bool]) -> str:
+        """Read on until the text fulfils the condition; the text."""
+        deadline = time.monotonic() + DEADLINE_S
+        while not condition(self.text):
+            left = deadline - time.monotonic()
+            assert left > 0, f"not seen in time; so far:\n{self.text}\n{self.errors.read_text()}"
+            if select.select([self._reader], [], [], min(left, 0.5))[0]:
+                self.text += os.read(self._reader, 1 << 16).decode()
+        return self.text
+
+    def lines(self, count: int) -> list[dict[str, Any]]:
+        """The first `count` lines, as the JSON objects they are."""
+        text = self.until(lambda text: text.count("\n") >= count)
+        return [json.loads(line) for line in text.splitlines()]
+
+    def interrupt(self) -> int:
+        self.process.send_signal(signal.SIGINT)
+        return self.process.wait(DEADLINE_S)
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait(DEADLINE_S)
+        os.close(self._reader)
+
+
+@pytest.fixture
+def watch(shop: Any, tmp_path: Path) -> Iterator[Callable[..., Watching]]:
+    running: list[Watching] = []
+
+    def start(*arguments: str, terminal: bool = False) -> Watching:
+        given = ["--warehouse", str(shop.path), *arguments]
+        running.append(Watching(given, terminal, tmp_path))
+        return running[-1]
+
+    yield start
+    for one in running:
+        one.close()
+
+
+def test_json_lines_are_rows_then_changes(shop: Any, watch: Callable[..., Watching]) -> None:
+    columns = (
+        Column("id", "INT"),
+        Column("price", "DECIMAL(20, 2)"),
+        Column("at", "TIMESTAMP(3)"),
+        Column("raw", "BYTES"),
+        Column("snapshot", "DOUBLE"),
+    )
+    table = shop.create("types", columns, ["id"])
+    big = Decimal("123456789012345678.90")
+    first = shop.write(table, (1, big, 1_700_000_000_123, b"\xff\x00", float("nan")))
+    watching = watch(table, "--format", "json")
+    row = {
+        "id": 1,
+        "price": "123456789012345678.90",
+        "at": "2023-11-14T22:13:20.123",
+        "raw": "/wA=",
+        "snapshot_": None,
+    }
+    assert watching.lines(1) == [{"snapshot": first, "rowkind": "+I"} | row]
+    second = shop.write(table, (1, None, None, None, 0.5), (2, None, None, None, None))
+    empty = {"price": None, "at": None, "raw": None}
+    assert watching.lines(4)[1:] == [
+        {"snapshot": second, "rowkind": "-U"} | row,
+        {"snapshot": second, "rowkind": "+U", "id": 1} | empty | {"snapshot_": 0.5},
+        {"snapshot": second, "rowkind": "+I", "id": 2} | empty | {"snapshot_": None},
+    ]
+    third = shop.write(table, (2, None, None, None, None), kinds=["-D"])
+    assert watching.lines(5)[4]["rowkind"] == "-D"
+    assert watching.lines(5)[4]["snapshot"] == third
+    assert watching.interrupt() == 130
+    assert watching.errors.read_text() == ""
+
+
+def test_a_commit_is_printed_at_once(shop: Any, watch: Callable[..., Watching]) -> None:
+    table = shop.sales()
+    shop.write(table, ("Chad", 0, 0.0))
+    watching = watch(table, "--format", "json")
+    watching.lines(1)
+    took = []
+    for orders in range(1, 8):
+        shop.write(table, ("Chad", orders, 0.0))
+        start = time.monotonic()
+        watching.lines(1 + 2 * orders)
+        took.append(time.monotonic() - start)
+    # The median, since the machine may be busy; by itself it is about 20 ms.
+    assert sorted(took)[len(took) // 2] < 0.5, took
+
+
+def test_append_table_as_json(shop: Any, watch: Callable[..., Watching]) -> None:
+    table = shop.orders()
+    shop.write(table, (1, "nut", Decimal(1)))
+    watching = watch(table, "--format", "json")
+    watching.lines(1)
+    shop.write(table, (2, 'a "b"\n', None))
+    assert watching.lines(2)[1] == {
+        "snapshot": 2,
+        "rowkind": "+I",
+        "id": 2,
+        "item": 'a "b"\n',
+        "price": None,
+    }
+
+
+def test_pipe_gets_one_plain_table_a_change(shop: Any, watch: Callable[..., Watching]) -> None:
+    table = shop.sales()
+    shop.write(table, ("Chad", 1_234, 1.5), ("Mali", 2, None))
+    watching = watch(table)
+    text = watching.until(lambda text: text.endswith("\n\n"))
+    assert "shop.sales · snapshot 1 · 2 rows · committed 20" in text
+    assert "│ Chad    │  1,234 │    1.50 │" in text
+    assert "│ Mali    │      2 │    NULL │" in text
+    shop.write(table, ("Chad", 1_234, 1.5))
+    shop.write(table, ("Chad", 1_234, 1.5), kinds=["-D"])
+    text = watching.until(lambda text: text.count("\n\n") == 2)
+    assert "snapshot 2" not in text and "snapshot 3 · 1 row · " in text
+    assert text.rstrip().endswith("gone: Chad")
+    assert "\x1b" not in text
+
+
+def test_terminal_marks_what_changed(shop: Any, watch: Callable[..., Watching]) -> None:
+    table = shop.sales()
+    shop.write(table, *((f"c{i:02d}", i, 0.25) for i in range(30)))
+    watching = watch(table, terminal=True)
+    text = watching.until(lambda text: "… and" in text)
+    assert "… and 23 more rows" in text
+    assert "c06" in text and "c07" not in text
+    shop.write(table, ("c01", 777, 0.25), ("a00", 5, 1.0))
+    text = watching.until(lambda text: "… and 24 more rows" in text)
+    last = text[text.rindex("snapshot 2") :]
+    assert "\x1b[1;30;43m777\x1b[0m" in last
+    assert "\x1b[32ma00\x1b[0m" in last
+    assert last.count("43m") == 1
+    assert watching.interrupt() == 130
+
+
+def test_empty_table_and_waiting(shop: Any, watch: Callable[..., Watching]) -> None:
+    watching = watch("shop.later", "--wait")
+    deadline = time.monotonic() + DEADLINE_S
+    while "waiting for table shop.later" not in watching.errors.read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    table = shop.sales("later")
+    shop.write(table, ("Chad", 1, 1.0))
+    assert "Chad" in watching.until(lambda text: text.endswith("\n\n"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["shop.sale"], "error: there is no table 'sale' in database 'shop'; did you mean 'sales'"),
+        (["shpo.sales"], "did you mean 'shop'"),
+        (["sales"], "error: 'sales' names no database; write database.table"),
+        (["shop.sales", "--every", "soon"], "error: option '--every': 'soon' is not a duration"),
+        (["shop.sales", "--every", "0s"], "the least is 1ms"),
+        (["shop.sales", "--option", "s3"], "error: --option takes KEY=VALUE"),
+        (["shop.sales", "--warehouse", "/no/such"], "error: there is no warehouse at '/no/such'"),
+    ],
+)
+def test_bad_input_is_one_message(
+    shop: Any, watch: Callable[..., Watching], arguments: list[str], message: str
+) -> None:
+    shop.sales()
+    watching = watch(*arguments)
+    assert watching.process.wait(DEADLINE_S) == 1
+    errors = watching.errors.read_text()
+    assert message in errors
+    assert errors.count("\n") == 1 and "Traceback" not in errors
