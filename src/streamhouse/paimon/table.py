@@ -55,7 +55,7 @@ class Table:
             )
             for column in self.columns
         )
-        self._schema = schema
+        self.schema: Mapping[str, Any] = schema
         self.files: Files = files_of(self.location, catalog_options)
         branch = rust.branch()
         self._root = (
@@ -78,7 +78,7 @@ class Table:
 
     def copy(self, dynamic_options: Mapping[str, str]) -> Table:
         """The same table with options over its own, for this object only."""
-        schema = {**self._schema, "options": {**self.options, **dynamic_options}}
+        schema = {**self.schema, "options": {**self.options, **dynamic_options}}
         rust = self.rust.copy_with_resolved_schema(json.dumps(schema))
         return Table(rust, self.database, self.name, self.catalog_options, schema)
 

@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from streamhouse.errors import CommitConflictError, StreamhouseError, TableError
+from streamhouse.paimon.commit import TableWriter, file_prefix, query_tag, write_error
+
+if TYPE_CHECKING:
+    from tests.unit.paimon.conftest import Lab
+
+USER = "0f8fad5b-d9cb-469f-a165-70867728950e"
+
+
+def test_a_replayed_batch_changes_nothing_and_leaves_no_file(lab: Lab) -> None:
+    table = lab.make("t")
+    assert lab.write(table, 1, [(1, 10), (2, 20)])
+    files = lab.data_files(table)
+    assert not lab.write(table, 1, [(1, 10), (2, 99)])
+    assert lab.data_files(table) == files
+    assert lab.content(table) == [(1, 10), (2, 20)]
+    assert table.latest_snapshot_id() == 1
+
+
+def test_committing_the_very_same_messages_again_keeps_their_files(lab: Lab) -> None:
+    table = lab.make("t")
+    messages = lab.prepare(table, 1, [(1, 10)])
+    assert lab.committer(table).commit(1, messages)
+    assert not lab.committer(table).commit(1, messages)
+    assert lab.content(table) == [(1, 10)]
+
+
+def test_an_older_batch_replayed_is_dropped_too(lab: Lab) -> None:
+    table = lab.make("t")
+    lab.write(table, 1, [(1, 10)])
+    lab.write(table, 2, [(2, 20)])
+    files = lab.data_files(table)
+    assert not lab.write(table, 1, [(1, 10)])
+    assert lab.data_files(table) == files
+
+
+def test_no_messages_make_no_snapshot(lab: Lab) -> None:
+    table = lab.make("t")
+    assert lab.committer(table).commit(1, lab.prepare(table, 1, []))
+    assert table.latest_snapshot_id() is None
+
+
+def test_committed_looks_at_this_user_only(lab: Lab) -> None:
+    table = lab.make("t")
+    lab.write(table, 7, [(1, 1)], user="other")
+    committer = lab.committer(table)
+    assert not committer.committed(0)
+    lab.write(table, 3, [(1, 1)])
+    assert committer.committed(3)
+    assert not committer.committed(4)
+    last = table.last_commit_of(USER)
+    assert last is not None and (last.id, last.commit_identifier) == (2, 3)
+
+
+def test_leftovers_of_uncommitted_batches_go_and_nothing_else_does(lab: Lab) -> None:
+    table = lab.make("t")
+    lab.write(table, 1, [(1, 10)])
+    lab.prepare(table, 2, [(2, 20)])
+    lab.prepare(table, 2, [(9, 90)], user="another-query")
+    before = lab.data_files(table)
+    assert lab.committer(table).remove_leftovers(query_tag(USER), 2) == 1
+    gone = set(before) - set(lab.data_files(table))
+    assert [name.split("-")[:2] for name in gone] == [[query_tag(USER), "b2"]]
+    assert lab.content(table) == [(1, 10)]
+
+
+def test_committed_files_are_no_leftovers_even_when_asked_for_their_batch(lab: Lab) -> None:
+    table = lab.make("t", {"changelog-producer": "input"})
+    for batch in (1, 2):
+        lab.write(table, batch, [(batch, batch)])
+    files = lab.data_files(table)
+    assert any("changelog" in name for name in files)
+    assert lab.committer(table).remove_leftovers(query_tag(USER), 0) == 0
+    assert lab.data_files(table) == files
+
+
+def test_files_are_named_for_query_batch_and_attempt(lab: Lab) -> None:
+    table = lab.make("t")
+    lab.write(table, 12, [(1, 1)])
+    (name,) = lab.data_files(table)
+    assert re.match(rf"{query_tag(USER)}-b12-[0-9a-f]{{12}}-.*\.parquet$", name)
+    assert file_prefix(USER, 3, "x") == f"{query_tag(USER)}-b3-x-"
+
+
+def test_row_kinds_insert_update_and_delete(lab: Lab) -> None:
+    table = lab.make("t")
+    lab.write(table, 1, [(1, 1, "+I"), (2, 2, "+I"), (3, 3, "+I")])
+    lab.write(table, 2, [(1, 1, "-U"), (1, 5, "+U"), (2, 2, "-D")])
+    assert lab.content(table) == [(1, 5), (3, 3)]
+
+
+def test_row_kinds_retract_sums(lab: Lab) -> None:
+    options = {"merge-engine": "aggregation", "fields.v.aggregate-function": "sum"}
+    table = lab.make("t", options)
+    lab.write(table, 1, [(1, 10, "+I"), (1, 10, "-U"), (1, 4, "+U"), (1, 3, "+I")])
+    assert lab.content(table) == [(1, 7)]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"id": 1, "w": 2}, r"no column 'w'"),
+        ({"v": 2}, r"'id' is NOT NULL and has no value"),
+        ({"id": None, "v": 2}, r"'id' is NOT NULL, got a null"),
+        ({"id": 1, "v": "x"}, r"'v' is int32 and cannot take string"),
+        ({"id": 1, "v": 2**40}, r"'v' is int32 and cannot take int64"),
+        ({"id": 1, "rowkind": "D"}, r"row kind 'D' is not one of \+I, -U, \+U, -D"),
+    ],
+)
+def test_rows_that_do_not_fit_are_refused_in_words(
+    lab: Lab, row: dict[str, object], message: str
+) -> None:
+    table = lab.make("t")
+    writer = TableWriter(lab.warehouse.options, table.identifier, USER)
+    with pytest.raises(TableError, match=message):
+        writer.write(pa.RecordBatch.from_pylist([row]))
+
+
+def test_deletes_are_refused_by_an_append_table(lab: Lab) -> None:
+    table = lab.make("t", keyed=False)
+    with pytest.raises(TableError, match="has no primary key and takes inserts"):
+        lab.prepare(table, 1, [(1, 1, "-D")])
+
+
+def test_an_orc_table_is_written_in_parquet_and_read_back(lab: Lab) -> None:
+    table = lab.make("t", {"file.format": "orc"})
+    lab.write(table, 1, [(1, 1)])
+    assert lab.data_files(table)[0].endswith(".parquet")
+    assert lab.content(table) == [(1, 1)]
+
+
+def test_errors_of_the_core_become_ones_to_act_upon(lab: Lab) -> None:
+    table = lab.make("t")
+    full = write_error(table, OSError("write: No space left on device (os error 28)"))
+    assert type(full) is StreamhouseError and f"{table.location} is full" in str(full)
+    lost = write_error(table, RuntimeError("commit failed\nafter 100 retries"))
+    assert isinstance(lost, CommitConflictError) and "\n" not in str(lost)
