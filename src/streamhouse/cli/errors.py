@@ -81,7 +81,7 @@ def reported(function: Callable[..., Any]) -> Callable[..., Any]:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             code = BROKEN_PIPE
         except Exception as error:  # noqa: BLE001 - the last place where it can be told
-            code = _report(error, verbose)
+            code = report(error, verbose)
         raise typer.Exit(code)
 
     if not own:
@@ -99,7 +99,8 @@ def _add_verbose(command: Callable[..., Any], signature: inspect.Signature) -> N
     command.__annotations__ = {p.name: p.annotation for p in parameters}
 
 
-def _report(error: BaseException, verbose: bool) -> int:
+def report(error: BaseException, verbose: bool) -> int:
+    """Tell the error on standard error, with its trace if `verbose`; its exit code."""
     from rich.console import Console
     from rich.text import Text
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from streamhouse.cli.errors import reported
+from streamhouse.cli.errors import report, reported
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,12 @@ def _help(function: Callable[..., Any]) -> str:
 
 def main() -> None:
     """Entry of the console script."""
-    build(sys.argv[1:])(prog_name="streamhouse")
+    arguments = sys.argv[1:]
+    try:
+        app = build(arguments)
+    except ImportError as error:
+        sys.exit(report(error, "--verbose" in arguments))
+    app(prog_name="streamhouse")
 
 
 def _unloaded() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, Any
@@ -30,13 +31,12 @@ def json_line(record: dict[str, Any]) -> str:
 
 def write_json(reader: Iterable[pa.RecordBatch], out: IO[str]) -> None:
     """One array of objects, an object a line."""
-    out.write("[")
-    separator = "\n"
+    separator = "[\n"
     for batch in reader:
         for record in json_objects(batch):
             out.write(separator + json_line(record))
             separator = ",\n"
-    out.write("]\n" if separator == "\n" else "\n]\n")
+    out.write("[]\n" if separator == "[\n" else "\n]\n")
 
 
 def write_csv(schema: pa.Schema, reader: Iterable[pa.RecordBatch], out: IO[str]) -> None:
@@ -45,8 +45,11 @@ def write_csv(schema: pa.Schema, reader: Iterable[pa.RecordBatch], out: IO[str])
     A null is an empty field, an empty string is `""`.
     """
     plain = csv.writer(out, lineterminator="\r\n")
+    batches = iter(reader)
+    # Nothing is written before the query has proven itself with its first rows.
+    first = next(batches, None)
     plain.writerow(schema.names)
-    for batch in reader:
+    for batch in itertools.chain([] if first is None else [first], batches):
         columns = [csv_values(batch.column(i)) for i in range(batch.num_columns)]
         for row in zip(*columns, strict=True):
             if "" in row or (len(row) == 1 and row[0] is None):

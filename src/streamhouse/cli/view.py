@@ -24,8 +24,8 @@ PLAIN_ADDED_ROWS = 20
 """Newest rows of an append table in plain output, which prints them again with each commit."""
 
 MAX_GONE = 5
-FRAME_LINES = 7
-"""Lines that are no rows: title, table header and borders, notes, the line of the cursor."""
+FRAME_LINES = 8
+"""Lines that are no rows: the title, which may take two, the table's header and borders, a note."""
 
 NEW, CHANGED, GONE = "green", "bold black on yellow", "red"
 
@@ -169,7 +169,6 @@ class View:
         from rich.text import Text
 
         title = Text(printable(self._feed.identifier), style="bold")
-        title.no_wrap, title.overflow = live, "ellipsis" if live else "fold"
         if self._change is None:
             return title.append(" · nothing committed yet", style="not bold dim")
         rows = self._change.rows
