@@ -1,0 +1,186 @@
+"""From a query's text to what an embedded engine runs: continuous or bounded."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+from sqlglot import exp
+
+from streamhouse.sql import columns as names
+from streamhouse.sql import functions, lowering
+from streamhouse.sql import target as targets
+from streamhouse.sql.binder import generate
+from streamhouse.sql.bounded import analyze_bounded
+from streamhouse.sql.levels import Level, Lookup, Reader
+from streamhouse.sql.plan import (
+    Column,
+    LookupJoin,
+    Name,
+    Query,
+    Resolver,
+    StreamQuery,
+    TableInfo,
+)
+from streamhouse.sql.stream import Stream, bound, used_columns
+from streamhouse.sql.target import Slot
+from streamhouse.sql.text import span
+
+__all__ = ["analyze_bounded", "analyze_stream", "is_changelog", "tables_of"]
+
+
+def tables_of(query: Query) -> list[Name]:
+    """The catalog's tables that a query reads, each once, in the order of the text."""
+    tree = names.parse_query(query).tree
+    return list(dict.fromkeys(names.table_name(table) for table in names.leaves(tree)))
+
+
+def is_changelog(table: TableInfo) -> bool:
+    """Whether a stream over the table can change rows that it gave before."""
+    return table.connector == "mysql-cdc" or (
+        table.connector == "paimon" and bool(table.primary_key)
+    )
+
+
+def analyze_stream(
+    query: Query,
+    resolver: Resolver,
+    target: TableInfo | None = None,
+    columns: tuple[str, ...] = (),
+) -> StreamQuery:
+    """A SELECT over one streaming source, as SQL over `src` and `dim_n`.
+
+    `target` and `columns` are an INSERT's table and column list; without a target the columns are
+    the query's own. Raises `SqlError` for what is wrong and `UnsupportedSqlError` for what is not
+    supported, both with line and column in the script.
+    """
+    return _Analysis(query, resolver).run(target, columns)
+
+
+class _Analysis:
+    """One continuous query on its way to a plan."""
+
+    def __init__(self, query: Query, resolver: Resolver) -> None:
+        self.parsed = names.parse_query(query)
+        reader = Reader(self.parsed.script, resolver)
+        top = reader.read(self.parsed.tree)
+        assert reader.source is not None
+        self.source_options = reader.source_options
+        changelog = is_changelog(reader.source)
+        self.stream = Stream(self.parsed.script, top, reader.source, changelog)
+
+    @property
+    def top(self) -> Level:
+        return self.stream.top
+
+    def run(self, table: TableInfo | None, given: tuple[str, ...]) -> StreamQuery:
+        script, top, stream = self.parsed.script, self.top, self.stream
+        filled = self._slots(table, given)
+        grouped = targets.check_grouping(script, top, table, filled)
+        if grouped and stream.changelog:
+            raise lowering.unsupported(
+                script,
+                top.group[0] if top.group else top.items[0],
+                "GROUP BY over a table whose rows change is not supported yet; "
+                "read a table without a primary key",
+            )
+        ordered = any(item.find(exp.FirstValue, exp.LastValue) for item in top.items)
+        if ordered:
+            self._order_values()
+        types = bound(stream, stream.rows(top.items, top.names, carry_row=ordered))
+        items, output = self._output(filled, [kind for _, kind in types])
+        rows = stream.rows(items, [column.name for column in output], carry_row=ordered)
+        misses = stream.misses()
+        return self._query(rows, misses, output, grouped)
+
+    def _slots(self, table: TableInfo | None, given: tuple[str, ...]) -> list[Slot]:
+        if table is None:
+            return []
+        count = len(self.top.items)
+        return targets.slots(self.parsed.script, self.top.select, table, given, count)
+
+    def _order_values(self) -> None:
+        """FIRST_VALUE and LAST_VALUE go by the order of the rows."""
+        alias = exp.to_identifier(self.top.alias, quoted=True)
+        row = exp.column(exp.to_identifier("_row", quoted=True), alias)
+        for place, item in enumerate(self.top.items):
+            wrapped = exp.Paren(this=item)
+            for node in list(wrapped.find_all(exp.FirstValue, exp.LastValue)):
+                name = "FIRST" if isinstance(node, exp.FirstValue) else "LAST"
+                order = exp.Order(this=node.this, expressions=[exp.Ordered(this=row.copy())])
+                node.replace(functions.call(name, order))
+            self.top.items[place] = wrapped.this
+
+    def _output(
+        self, filled: list[Slot], types: list[str]
+    ) -> tuple[list[exp.Expr], tuple[Column, ...]]:
+        """The projections as the target wants them, and the columns they make."""
+        top = self.top
+        if not filled:
+            output = tuple(Column(name, kind) for name, kind in zip(top.names, types, strict=False))
+            pairs = zip(top.items, output, strict=True)
+            return [targets.cast_to(item, c.type, c.type) for item, c in pairs], output
+        items: list[exp.Expr] = []
+        for slot in filled:
+            if slot.index is None:
+                items.append(targets.cast_to(exp.Null(), "STRING", slot.column.type))
+                continue
+            item, kind = top.items[slot.index], types[slot.index]
+            node = item if span(item) else top.select
+            items.append(targets.converted(self.parsed.script, node, item, kind, slot.column))
+        return items, tuple(slot.column for slot in filled)
+
+    def _query(
+        self, rows: exp.Expr, misses: exp.Expr | None, output: tuple[Column, ...], grouped: bool
+    ) -> StreamQuery:
+        stream = self.stream
+        trees = [rows] if misses is None else [rows, misses]
+        source_columns = used_columns(trees, "src", stream.source)
+        # A source must be read even when none of its columns is needed (SELECT 1 FROM t).
+        source_columns = source_columns or (stream.source.columns[0].name,)
+        lookups = tuple(_lookup_join(lookup, trees) for lookup in stream.lookups)
+        return StreamQuery(
+            source=stream.source,
+            source_options=self.source_options,
+            source_columns=source_columns,
+            lookups=lookups,
+            output=output,
+            rows_sql=generate(rows),
+            misses_sql=None if misses is None else generate(misses),
+            changelog=stream.changelog,
+            grouped=grouped,
+            fingerprint=self._fingerprint(source_columns, lookups, output),
+        )
+
+    def _fingerprint(
+        self,
+        source_columns: tuple[str, ...],
+        lookups: tuple[LookupJoin, ...],
+        output: tuple[Column, ...],
+    ) -> str:
+        """Of the words of the query and of the parts of its tables that it uses."""
+
+        def used(table: TableInfo, names: tuple[str, ...]) -> list[object]:
+            kinds = [(c.name, c.type) for c in table.columns if c.name in names]
+            computed = [(c.name, " ".join(c.expression.split())) for c in table.computed]
+            return [table.name, table.connector, kinds, computed]
+
+        parts = [
+            self.parsed.canonical,
+            used(self.stream.source, source_columns),
+            [used(lookup.table, lookup.columns) for lookup in lookups],
+            [(column.name, column.type) for column in output],
+        ]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def _lookup_join(lookup: Lookup, trees: list[exp.Expr]) -> LookupJoin:
+    return LookupJoin(
+        table=lookup.table,
+        relation=lookup.relation,
+        columns=used_columns(trees, lookup.relation, lookup.table),
+        keys=lookup.keys,
+        left=lookup.left,
+        retry=lookup.retry,
+        options=lookup.options,
+    )

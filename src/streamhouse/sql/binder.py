@@ -1,0 +1,48 @@
+"""DuckDB as the judge of a generated query: does it bind, and with which types?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import duckdb
+from duckdb.sqltypes import DuckDBPyType
+from sqlglot import exp
+
+Relations = Mapping[str, Mapping[str, str]]
+
+
+class BindError(ValueError):
+    """DuckDB does not take the query; the text is its reason in one line."""
+
+
+def generate(tree: exp.Expr) -> str:
+    """The tree as DuckDB SQL, every name quoted."""
+    return tree.sql(dialect="duckdb", identify=True, comments=False)
+
+
+def describe(sql: str, relations: Relations) -> list[tuple[str, DuckDBPyType]]:
+    """The columns that a query gives over empty relations of the given types."""
+    with duckdb.connect(":memory:", config={"threads": 1}) as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        for name, columns in relations.items():
+            body = ", ".join(f"{quote(column)} {kind}" for column, kind in columns.items())
+            connection.execute(f"CREATE TABLE {quote(name)} ({body})")
+        try:
+            relation = connection.sql(sql)
+        except duckdb.Error as error:
+            raise BindError(_reason(str(error))) from None
+        if relation is None:
+            raise BindError("the query gives no rows")
+        return list(zip(relation.columns, relation.types, strict=True))
+
+
+def quote(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _reason(text: str) -> str:
+    """DuckDB's message without its class name, candidates and listing of the SQL."""
+    first = text.split("\n", 1)[0]
+    first = re.sub(r"^(\w+ )+Error: ", "", first)
+    return first.replace("You might need to add explicit type casts.", "Add a CAST.").strip()

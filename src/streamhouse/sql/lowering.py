@@ -1,0 +1,205 @@
+"""A Flink expression's meaning, said in DuckDB's terms: types decide what `/` and CAST do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from sqlglot import exp
+from sqlglot.optimizer.annotate_types import annotate_types
+from sqlglot.schema import MappingSchema
+
+from streamhouse.errors import SqlError, UnsupportedSqlError
+from streamhouse.sql import functions
+from streamhouse.sql.functions import call, cast
+from streamhouse.sql.text import Script, span
+
+Relations = Mapping[str, Mapping[str, str]]
+"""Relation name to its columns and their DuckDB types."""
+
+_INTS = exp.DataType.INTEGER_TYPES
+_REALS = (exp.DType.FLOAT, exp.DType.DOUBLE)
+_TIMES = exp.DataType.TEMPORAL_TYPES
+_TIME_TEXT = {"TIMESTAMP_S": "%Y-%m-%d %H:%M:%S", "TIMESTAMP_MS": "%Y-%m-%d %H:%M:%S.%g"}
+
+
+def place(script: Script, node: exp.Expr) -> tuple[int, int]:
+    """Where a node stands, or the nearest node around it that knows."""
+    current: exp.Expr | None = node
+    while current is not None:
+        found = span(current)
+        if found:
+            return found
+        current = current.parent
+    return len(script.text) - len(script.text.lstrip()), len(script.text)
+
+
+def error(
+    script: Script, node: exp.Expr, message: str, kind: type[SqlError] = SqlError
+) -> SqlError:
+    """An error that points at a node."""
+    start, end = place(script, node)
+    return script.error(message, start, end, kind)
+
+
+def unsupported(script: Script, node: exp.Expr, message: str) -> SqlError:
+    return error(script, node, message, UnsupportedSqlError)
+
+
+def _rewrite(tree: exp.Expr, rule: Callable[[exp.Expr], exp.Expr]) -> exp.Expr:
+    """Apply a rule to every node, parts before wholes."""
+    for node in reversed(list(tree.walk(bfs=False))):
+        new = rule(node)
+        if new is not node:
+            if new.type is None:
+                new.type = node.type
+            if node is tree:
+                tree = new
+            else:
+                node.replace(new)
+    return tree
+
+
+def simplify(script: Script, tree: exp.Expr) -> exp.Expr:
+    """EXTRACT and FLOOR … TO as plain calls; needs no types."""
+
+    def rule(node: exp.Expr) -> exp.Expr:
+        try:
+            if isinstance(node, exp.Extract):
+                return _located(functions.extract(node), node)
+            if isinstance(node, exp.Floor | exp.Ceil) and node.args.get("to"):
+                return _located(functions.rounded(node), node)
+        except functions.ArgumentError as failure:
+            raise error(script, node, str(failure)) from None
+        return node
+
+    return _rewrite(tree, rule)
+
+
+def _located(new: exp.Expr, old: exp.Expr) -> exp.Expr:
+    new.meta.update({k: v for k, v in old.meta.items() if k in ("line", "col", "start", "end")})
+    return new
+
+
+def fix_moments(tree: exp.Expr, bounded: bool) -> exp.Expr:
+    """PROCTIME() and its like as the variable `now`, so that a replay sees the same time."""
+    now = cast(call("GETVARIABLE", exp.Literal.string("now")), "TIMESTAMP")
+    if bounded:
+        clock = cast(exp.Anonymous(this="NOW"), "TIMESTAMP")
+        now = exp.Coalesce(this=now, expressions=[clock])
+    kinds = {"CURRENT_DATE": "DATE", "LOCALTIME": "TIME"}
+
+    def rule(node: exp.Expr) -> exp.Expr:
+        name = functions.moment_name(node)
+        if name is None:
+            return node
+        return cast(now.copy(), kinds[name]) if name in kinds else now.copy()
+
+    return _rewrite(tree, rule)
+
+
+def lower(script: Script, tree: exp.Expr, relations: Relations, bounded: bool) -> exp.Expr:
+    """The query with DuckDB's meaning; every column must be qualified.
+
+    Raises `UnsupportedSqlError` where a type decides the meaning and is not known.
+    """
+    tree = fix_moments(tree, bounded)
+    schema = MappingSchema(
+        {name: dict(columns) for name, columns in relations.items()},
+        dialect="duckdb",
+        normalize=False,
+    )
+    tree = annotate_types(tree, schema=schema, dialect="duckdb", overwrite_types=True)
+
+    def rule(node: exp.Expr) -> exp.Expr:
+        if isinstance(node, exp.Div):
+            return _divide(script, node)
+        if isinstance(node, exp.Cast) and not node.meta.get("plain"):
+            return _convert(node)
+        if isinstance(node, exp.Sum | exp.Avg) and not isinstance(node.parent, exp.Window):
+            if isinstance(node.parent, exp.Filter):
+                return node
+            return _aggregate(node)
+        if isinstance(node, exp.Filter | exp.Window) and isinstance(node.this, exp.Sum | exp.Avg):
+            return _aggregate(node, node.this)
+        return node
+
+    return _rewrite(tree, rule)
+
+
+def _divide(script: Script, node: exp.Div) -> exp.Expr:
+    left, right = node.left, node.right
+    if left.is_type(*_INTS) and right.is_type(*_INTS):
+        new = exp.IntDiv(this=_wrap(left), expression=_wrap(right))
+        # `//` binds differently from `/` among its neighbours.
+        return exp.Paren(this=new)
+    known = (*_INTS, *_REALS, exp.DType.DECIMAL, exp.DType.UDECIMAL, exp.DType.NULL)
+    for side in (left, right):
+        if not side.is_type(*known):
+            raise unsupported(
+                script, node, "the type of this division is not known; CAST what is divided"
+            )
+    return exp.Div(this=_wrap(left), expression=_wrap(right), typed=False, safe=False)
+
+
+def _wrap(node: exp.Expr) -> exp.Expr:
+    return exp.Paren(this=node) if isinstance(node, exp.Binary) else node
+
+
+def _duck(kind: exp.DataType) -> exp.DataType:
+    """The type of a CAST as DuckDB names it: precision of timestamps decides the unit."""
+    if kind.is_type(exp.DType.TIMESTAMP):
+        size = int(kind.expressions[0].name) if kind.expressions else 6
+        word = "TIMESTAMP_MS" if size <= 3 else "TIMESTAMP" if size <= 6 else "TIMESTAMP_NS"
+        return exp.DataType.build(word, dialect="duckdb")
+    if kind.is_type(exp.DType.TIMESTAMPLTZ):
+        return exp.DataType.build("TIMESTAMPTZ", dialect="duckdb")
+    if kind.is_type(*exp.DataType.TEXT_TYPES):
+        return exp.DataType.build("VARCHAR", dialect="duckdb")
+    return kind
+
+
+def _convert(node: exp.Cast) -> exp.Expr:
+    source, kind = node.this, node.args["to"]
+    to = _duck(kind)
+    value = source
+    if to.is_type(*_INTS) and source.is_type(*_REALS, exp.DType.DECIMAL):
+        value = call("TRUNC", source)
+    elif to.is_type(exp.DType.VARCHAR) and source.is_type(exp.DType.BOOLEAN):
+        value = exp.Upper(this=cast(source, "VARCHAR"))
+    elif to.is_type(exp.DType.VARCHAR) and source.is_type(*_TIMES):
+        value = _time_text(source)
+    elif to.is_type(exp.DType.TIMESTAMP_MS) and source.is_type(exp.DType.TIMESTAMP):
+        value = call("DATE_TRUNC", exp.Literal.string("milliseconds"), source)
+    if isinstance(node, exp.TryCast):
+        new: exp.Expr = exp.TryCast(this=value, to=to)
+    else:
+        new = exp.Cast(this=value, to=to)
+    if to.is_type(exp.DType.VARCHAR) and kind.expressions:
+        new = cast(call("LEFT", new, kind.expressions[0].this.copy()), "VARCHAR")
+    new.meta["plain"] = True
+    new.type = to
+    return new
+
+
+def _time_text(source: exp.Expr) -> exp.Expr:
+    """Flink writes all the digits of a timestamp's fraction, DuckDB none that are zero."""
+    if source.is_type(exp.DType.TIMESTAMP_MS):
+        pattern = "%Y-%m-%d %H:%M:%S.%g"
+    elif source.is_type(exp.DType.TIMESTAMP):
+        pattern = "%Y-%m-%d %H:%M:%S.%f"
+    else:
+        return source
+    return call("STRFTIME", cast(source, "TIMESTAMP"), exp.Literal.string(pattern))
+
+
+def _aggregate(node: exp.Expr, inner: exp.Expr | None = None) -> exp.Expr:
+    """SUM of whole numbers is a BIGINT, AVG of them a whole number, as in Flink."""
+    aggregate = inner if inner is not None else node
+    argument = aggregate.this
+    if isinstance(argument, exp.Distinct) and argument.expressions:
+        argument = argument.expressions[0]
+    if not argument.is_type(*_INTS):
+        return node
+    if isinstance(aggregate, exp.Sum):
+        return cast(node.copy(), "BIGINT")
+    return cast(call("TRUNC", node.copy()), "BIGINT")

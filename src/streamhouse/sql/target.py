@@ -1,0 +1,171 @@
+"""What an INSERT's target asks of the query's columns: number, types, merge functions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from streamhouse.options import nearest
+from streamhouse.sql import lowering
+from streamhouse.sql.levels import Level
+from streamhouse.sql.plan import Column, Name, TableInfo
+from streamhouse.sql.text import Script
+from streamhouse.sql.types import base, duck_type, fits
+
+# Which merge functions of an aggregation table carry on with the partial results of a function.
+_MERGES: dict[type[exp.Expr], tuple[str, ...]] = {
+    exp.Sum: ("sum",),
+    exp.Count: ("sum",),
+    exp.Min: ("min",),
+    exp.Max: ("max",),
+    exp.LastValue: ("last_value",),
+    exp.FirstValue: ("first_value",),
+}
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A column of the target and which projection fills it; None for a NULL."""
+
+    column: Column
+    index: int | None
+
+
+def slots(
+    script: Script, node: exp.Expr, target: TableInfo, given: tuple[str, ...], count: int
+) -> list[Slot]:
+    """The target's columns in order, each with the projection that fills it.
+
+    Raises `SqlError` for an unknown column and for a number of columns that does not fit.
+    """
+    names = [column.name for column in target.columns]
+    computed = {column.name for column in target.computed}
+    for name in given:
+        if name not in names:
+            reason = "is computed, it cannot be written" if name in computed else "does not exist"
+            hint = "" if name in computed else f"; {nearest(name, names)}"
+            raise lowering.error(script, node, f"{_dotted(target)}: '{name}' {reason}{hint}")
+    wanted = list(given) or names
+    if len(wanted) != count:
+        raise lowering.error(
+            script,
+            node,
+            f"the query gives {count} column(s), {_dotted(target)} takes {len(wanted)}: "
+            f"{', '.join(wanted)}",
+        )
+    filled = {name: place for place, name in enumerate(wanted)}
+    return [Slot(column, filled.get(column.name)) for column in target.columns]
+
+
+def converted(
+    script: Script, node: exp.Expr, item: exp.Expr, source: str, column: Column
+) -> exp.Expr:
+    """A projection of Flink type `source` cast to the column's type; `SqlError` if it cannot be."""
+    if isinstance(item.unnest(), exp.Null) or fits(source, column.type):
+        return cast_to(item, source, column.type)
+    raise lowering.error(
+        script,
+        node,
+        f"column '{column.name}' is {column.type}, the query gives {source}; "
+        f"write CAST(… AS {column.type})",
+    )
+
+
+def cast_to(item: exp.Expr, source: str, flink: str) -> exp.Expr:
+    """A cast to a column's type; fractions of a second are cut off, not rounded."""
+    kind = duck_type(flink)
+    value = item
+    if kind == "TIMESTAMP_MS" and base(source) in ("TIMESTAMP", "TIMESTAMP_LTZ"):
+        if "(3)" not in source and "(0)" not in source:
+            unit = exp.Literal.string("milliseconds")
+            value = exp.Anonymous(this="DATE_TRUNC", expressions=[unit, item])
+    tree = exp.Cast(this=value, to=exp.DataType.build(kind, dialect="duckdb"))
+    tree.meta["plain"] = True
+    return tree
+
+
+def check_grouping(
+    script: Script, level: Level, target: TableInfo | None, filled: list[Slot]
+) -> bool:
+    """Whether the query aggregates, in a way that the target's merge functions carry on.
+
+    Raises `UnsupportedSqlError` saying which table declaration would do.
+    """
+    aggregates = [node for item in level.items for node in item.find_all(exp.AggFunc)]
+    if not aggregates and not level.group:
+        return False
+    node = aggregates[0] if aggregates else level.group[0]
+    if target is None:
+        raise lowering.unsupported(
+            script,
+            node,
+            "an aggregation that runs for ever needs a table to keep its results: INSERT INTO a "
+            "table with 'merge-engine' = 'aggregation', or SET 'execution.runtime-mode' = 'batch'",
+        )
+    if not target.primary_key or target.options.get("merge-engine") != "aggregation":
+        raise lowering.unsupported(script, node, _declaration(script, level, target, filled))
+    keys = {target.columns[i].name: slot for i, slot in enumerate(filled)}
+    groups = [item.unnest().sql() for item in level.group]
+    found = []
+    for key in target.primary_key:
+        slot = keys[key]
+        item = level.items[slot.index].unnest().sql() if slot.index is not None else None
+        found.append(item)
+    if sorted(groups) != sorted(item for item in found if item) or None in found:
+        raise lowering.unsupported(
+            script,
+            level.group[0] if level.group else node,
+            f"GROUP BY must be exactly the primary key of {_dotted(target)}: "
+            f"{', '.join(target.primary_key)}",
+        )
+    for slot in filled:
+        if slot.column.name not in target.primary_key:
+            _check_merge(script, level, target, slot)
+    return True
+
+
+def _check_merge(script: Script, level: Level, target: TableInfo, slot: Slot) -> None:
+    if slot.index is None:
+        return
+    item = level.items[slot.index].unnest()
+    inner = item.this if isinstance(item, exp.Filter) else item
+    known = _MERGES.get(type(inner), ())
+    if isinstance(inner, exp.AggFunc) and inner.find(exp.Distinct):
+        known = ()
+    if not known:
+        raise lowering.unsupported(
+            script,
+            item,
+            f"column '{slot.column.name}': a continuous GROUP BY takes only SUM, COUNT, MIN, MAX, "
+            "FIRST_VALUE and LAST_VALUE, each as a column of its own; keep SUM and COUNT for an "
+            "average and divide when reading",
+        )
+    key = f"fields.{slot.column.name}.aggregate-function"
+    given = target.options.get(key, target.options.get("fields.default-aggregate-function"))
+    given = given or "last_non_null_value"
+    if given not in known:
+        raise lowering.unsupported(
+            script,
+            item,
+            f"column '{slot.column.name}' of {_dotted(target)} merges by {given}; "
+            f"for this aggregate declare '{key}' = '{known[0]}'",
+        )
+
+
+def _declaration(script: Script, level: Level, target: TableInfo, filled: list[Slot]) -> str:
+    options = ["'merge-engine' = 'aggregation'"]
+    for slot in filled:
+        item = level.items[slot.index].unnest() if slot.index is not None else None
+        known = _MERGES.get(type(item)) if item is not None else None
+        if known:
+            options.append(f"'fields.{slot.column.name}.aggregate-function' = '{known[0]}'")
+    return (
+        f"GROUP BY on a stream needs a target that keeps the sums: declare {_dotted(target)} with "
+        f"a PRIMARY KEY of the grouping columns and WITH ({', '.join(options)})"
+    )
+
+
+def _dotted(target: TableInfo) -> str:
+    name: Name = target.name
+    return "table " + ".".join(name)

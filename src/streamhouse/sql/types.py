@@ -1,0 +1,164 @@
+"""Flink's types and DuckDB's, and which value may go where without a CAST."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from duckdb.sqltypes import DuckDBPyType
+
+_NAMES = {
+    "BOOLEAN": "BOOLEAN",
+    "TINYINT": "TINYINT",
+    "SMALLINT": "SMALLINT",
+    "INT": "INTEGER",
+    "INTEGER": "INTEGER",
+    "BIGINT": "BIGINT",
+    "FLOAT": "FLOAT",
+    "DOUBLE": "DOUBLE",
+    "STRING": "VARCHAR",
+    "VARCHAR": "VARCHAR",
+    "CHAR": "VARCHAR",
+    "BYTES": "BLOB",
+    "BINARY": "BLOB",
+    "VARBINARY": "BLOB",
+    "DATE": "DATE",
+    "TIME": "TIME",
+    "TIMESTAMP_LTZ": "TIMESTAMPTZ",
+}
+_FLINK = {
+    "boolean": "BOOLEAN",
+    "tinyint": "TINYINT",
+    "smallint": "SMALLINT",
+    "integer": "INT",
+    "bigint": "BIGINT",
+    "hugeint": "DECIMAL(38, 0)",
+    "float": "FLOAT",
+    "double": "DOUBLE",
+    "varchar": "STRING",
+    "blob": "BYTES",
+    "date": "DATE",
+    "time": "TIME(6)",
+    "timestamp": "TIMESTAMP(6)",
+    "timestamp_s": "TIMESTAMP(0)",
+    "timestamp_ms": "TIMESTAMP(3)",
+    "timestamp_ns": "TIMESTAMP(9)",
+    "timestamp with time zone": "TIMESTAMP_LTZ(6)",
+}
+_INTEGERS = ("TINYINT", "SMALLINT", "INT", "INTEGER", "BIGINT")
+_TEXTS = ("STRING", "VARCHAR", "CHAR")
+_BINARIES = ("BYTES", "BINARY", "VARBINARY")
+_MOMENTS = ("DATE", "TIMESTAMP", "TIMESTAMP_LTZ")
+
+
+def _split(inner: str) -> list[str]:
+    """The parts of a comma-separated list, commas inside brackets or quotes aside."""
+    parts, depth, start, quoted = [], 0, 0, False
+    for place, char in enumerate(inner):
+        quoted ^= char == "`"
+        if not quoted:
+            depth += (char in "<(") - (char in ">)")
+            if char == "," and depth == 0:
+                parts.append(inner[start:place].strip())
+                start = place + 1
+    return [*parts, inner[start:].strip()]
+
+
+def base(flink: str) -> str:
+    """The type's first word: DECIMAL of `DECIMAL(10, 2) NOT NULL`."""
+    word = flink.strip().upper()
+    for mark in "(< ":
+        word = word.split(mark, 1)[0]
+    return word
+
+
+def _inner(flink: str) -> str:
+    opening = min(place for place in (flink.find("<"), flink.find("(")) if place >= 0)
+    closing = max(flink.rfind(">"), flink.rfind(")"))
+    return flink[opening + 1 : closing]
+
+
+def digits(flink: str, default: int = 6) -> int:
+    """The size in parentheses: 3 of `TIMESTAMP(3)`."""
+    return int(_inner(flink)) if "(" in flink else default
+
+
+def _field(text: str) -> tuple[str, str]:
+    """(name, type) of one field of a ROW."""
+    if text.startswith("`"):
+        end = text.index("`", 1)
+        return text[1:end], text[end + 1 :].strip()
+    name, kind = text.split(None, 1)
+    return name, kind
+
+
+def duck_type(flink: str) -> str:
+    """DuckDB's type for a Flink type, in DuckDB's spelling."""
+    word = base(flink)
+    if word in _NAMES:
+        return _NAMES[word]
+    if word == "DECIMAL":
+        return f"DECIMAL({_inner(flink)})" if "(" in flink else "DECIMAL(10, 0)"
+    if word == "TIMESTAMP":
+        if "LOCAL" in flink.upper():
+            return "TIMESTAMPTZ"
+        size = digits(flink)
+        return "TIMESTAMP_MS" if size <= 3 else "TIMESTAMP" if size <= 6 else "TIMESTAMP_NS"
+    if word == "ARRAY":
+        return f"{duck_type(_inner(flink))}[]"
+    if word == "MAP":
+        key, value = _split(_inner(flink))
+        return f"MAP({duck_type(key)}, {duck_type(value)})"
+    if word == "ROW":
+        fields = [_field(part) for part in _split(_inner(flink))]
+        inner = ", ".join(f'"{name}" {duck_type(kind)}' for name, kind in fields)
+        return f"STRUCT({inner})"
+    raise ValueError(f"type {flink} is not known")
+
+
+def flink_type(duck: DuckDBPyType) -> str:
+    """Flink's type for a DuckDB type; raises `ValueError` if there is none."""
+    kind = duck.id
+    if kind in _FLINK:
+        return _FLINK[kind]
+    if kind == "null":
+        return "STRING"
+    children: dict[str, Any] = {}
+    if kind in ("decimal", "list", "map", "struct"):
+        children = dict(duck.children)
+    if kind == "decimal":
+        return f"DECIMAL({children['precision']}, {children['scale']})"
+    if kind == "list":
+        return f"ARRAY<{flink_type(children['child'])}>"
+    if kind == "map":
+        return f"MAP<{flink_type(children['key'])}, {flink_type(children['value'])}>"
+    if kind == "struct":
+        return f"ROW<{', '.join(f'`{n}` {flink_type(t)}' for n, t in children.items())}>"
+    raise ValueError(f"a value of type {duck} cannot be an output column")
+
+
+def fits(source: str, target: str) -> bool:
+    """Whether a value of Flink type `source` goes into a column of `target` without a CAST.
+
+    Whole numbers may get narrower: a value that does not fit is an error when it comes.
+    """
+    one, two = base(source), base(target)
+    for family in (_TEXTS, _BINARIES, _MOMENTS):
+        if one in family:
+            return two in family
+    if one in _INTEGERS:
+        return two in (*_INTEGERS, "DECIMAL", "FLOAT", "DOUBLE")
+    if one == "DECIMAL":
+        return two in ("DECIMAL", "FLOAT", "DOUBLE")
+    if one == "FLOAT":
+        return two in ("FLOAT", "DOUBLE")
+    if one in ("ARRAY", "MAP", "ROW") and one == two:
+        return _nested_fits(one, source, target)
+    return one == two
+
+
+def _nested_fits(kind: str, source: str, target: str) -> bool:
+    ours, theirs = _split(_inner(source)), _split(_inner(target))
+    if kind == "ROW":
+        ours, theirs = [_field(p)[1] for p in ours], [_field(p)[1] for p in theirs]
+    pairs = zip(ours, theirs, strict=False)
+    return len(ours) == len(theirs) and all(fits(a, b) for a, b in pairs)
