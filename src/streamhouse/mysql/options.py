@@ -1,0 +1,180 @@
+"""The options of the `mysql-cdc` connector, under Flink CDC's names."""
+
+from __future__ import annotations
+
+import random
+import zoneinfo
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from streamhouse.errors import OptionError
+from streamhouse.mysql.position import Position
+from streamhouse.options import boolean, check_known, choice, duration_ms, integer, required
+
+WHERE = "mysql-cdc"
+
+KNOWN: frozenset[str] = frozenset(
+    {
+        "hostname",
+        "port",
+        "username",
+        "password",
+        "database-name",
+        "table-name",
+        "server-id",
+        "server-time-zone",
+        "scan.startup.mode",
+        "scan.startup.specific-offset.file",
+        "scan.startup.specific-offset.pos",
+        "scan.incremental.snapshot.enabled",
+        "scan.incremental.snapshot.chunk.size",
+        "scan.snapshot.fetch.size",
+        "connect.timeout",
+        "connect.max-retries",
+        "heartbeat.interval",
+        "jdbc.properties.useSSL",
+        "jdbc.properties.allowPublicKeyRetrieval",
+        "jdbc.properties.useUnicode",
+        "jdbc.properties.characterEncoding",
+        "jdbc.properties.zeroDateTimeBehavior",
+    }
+)
+"""Every option key that `mysql-cdc` understands."""
+
+STARTUP_MODES = ("initial", "latest-offset", "earliest-offset", "specific-offset", "snapshot")
+
+
+@dataclass(frozen=True)
+class MySqlOptions:
+    """The options, checked; times in milliseconds, sizes in rows. `repr` hides the password."""
+
+    hostname: str
+    port: int
+    username: str
+    password: str = field(repr=False)
+    database: str
+    table: str
+    server_ids: tuple[int, int] | None
+    server_time_zone: str | None
+    startup_mode: str
+    startup_position: Position | None
+    chunk_size: int
+    fetch_size: int
+    connect_timeout_ms: int
+    connect_retries: int
+    heartbeat_ms: int
+
+    @property
+    def name(self) -> str:
+        """`database.table`, for messages."""
+        return f"{self.database}.{self.table}"
+
+    @property
+    def address(self) -> str:
+        """`host:port`, for messages."""
+        return f"{self.hostname}:{self.port}"
+
+    def server_id(self) -> int:
+        """A replica's number for one binlog connection; the server drops one of two equal ones."""
+        low, high = self.server_ids or (1_000_000_000, 2_000_000_000)
+        return random.randint(low, high)
+
+
+def parse(options: Mapping[str, str]) -> MySqlOptions:
+    """The checked options; raises `OptionError` naming the option and what it may be."""
+    check_known(options, KNOWN, WHERE)
+    _check_ignored(options)
+    mode = _startup_mode(options)
+
+    def number(key: str, default: int, minimum: int = 1) -> int:
+        return integer(key, options.get(key, str(default)), minimum)
+
+    return MySqlOptions(
+        hostname=required(options, "hostname", WHERE),
+        port=number("port", 3306),
+        username=required(options, "username", WHERE),
+        password=required(options, "password", WHERE),
+        database=required(options, "database-name", WHERE),
+        table=required(options, "table-name", WHERE),
+        server_ids=_server_ids(options.get("server-id")),
+        server_time_zone=_time_zone(options.get("server-time-zone")),
+        startup_mode=mode,
+        startup_position=_startup_position(options) if mode == "specific-offset" else None,
+        chunk_size=number("scan.incremental.snapshot.chunk.size", 8096),
+        fetch_size=number("scan.snapshot.fetch.size", 1024),
+        connect_timeout_ms=_duration(options, "connect.timeout", "30s"),
+        connect_retries=number("connect.max-retries", 3, 0),
+        heartbeat_ms=_duration(options, "heartbeat.interval", "30s"),
+    )
+
+
+def _duration(options: Mapping[str, str], key: str, default: str) -> int:
+    value = duration_ms(key, options.get(key, default))
+    if value < 1:
+        raise OptionError(f"option '{key}': '{options[key]}' is too short; the least is '1ms'")
+    return value
+
+
+def _check_ignored(options: Mapping[str, str]) -> None:
+    if boolean("useSSL", options.get("jdbc.properties.useSSL", "false")):
+        raise OptionError(
+            "option 'jdbc.properties.useSSL': encrypted connections are not supported yet; "
+            "leave it out or set it to 'false'"
+        )
+    key = "scan.incremental.snapshot.enabled"
+    if not boolean(key, options.get(key, "true")):
+        raise OptionError(f"option '{key}': only 'true' is supported; leave it out")
+
+
+def _startup_mode(options: Mapping[str, str]) -> str:
+    key = "scan.startup.mode"
+    mode = options.get(key, "initial")
+    if mode == "timestamp":
+        raise OptionError(
+            f"option '{key}': 'timestamp' is not supported yet; use 'specific-offset' with "
+            "'scan.startup.specific-offset.file' and '.pos'"
+        )
+    mode = choice(key, mode, STARTUP_MODES)
+    for name in ("file", "pos"):
+        extra = f"scan.startup.specific-offset.{name}"
+        if extra in options and mode != "specific-offset":
+            raise OptionError(f"option '{extra}' needs '{key}' = 'specific-offset'")
+    return mode
+
+
+def _startup_position(options: Mapping[str, str]) -> Position:
+    prefix = "scan.startup.specific-offset"
+    file = required(options, f"{prefix}.file", WHERE)
+    if not file.rpartition(".")[2].isdigit():
+        raise OptionError(
+            f"option '{prefix}.file': '{file}' is not a binlog file; "
+            "write a name as SHOW BINARY LOGS gives it, such as 'binlog.000003'"
+        )
+    key = f"{prefix}.pos"
+    return Position(file, integer(key, required(options, key, WHERE), 4))
+
+
+def _server_ids(value: str | None) -> tuple[int, int] | None:
+    if value is None:
+        return None
+    low, _, high = value.partition("-")
+    first = integer("server-id", low, 1)
+    last = integer("server-id", high or low, 1)
+    if last < first or last >= 2**32:
+        raise OptionError(
+            f"option 'server-id': '{value}' is not a number below 4294967296, "
+            "nor a range such as '5400-5408'"
+        )
+    return first, last
+
+
+def _time_zone(value: str | None) -> str | None:
+    if value is not None:
+        try:
+            zoneinfo.ZoneInfo(value)
+        except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+            raise OptionError(
+                f"option 'server-time-zone': '{value}' is not a time zone; "
+                "write one such as 'UTC' or 'Asia/Shanghai'"
+            ) from None
+    return value

@@ -1,0 +1,315 @@
+"""A MySQL table as one stream: a snapshot without locks that becomes the binlog."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from streamhouse.errors import DataLossError, OptionError, TableError
+from streamhouse.mysql.binlog import Following, close_readers, read_changes
+from streamhouse.mysql.connection import Session
+from streamhouse.mysql.keys import KeySpace
+from streamhouse.mysql.limits import bounded_end, first_position
+from streamhouse.mysql.options import MySqlOptions, parse
+from streamhouse.mysql.position import KeyJson, Place, Position
+from streamhouse.mysql.rows import RowWriter
+from streamhouse.mysql.snapshot import Chunk, ChunkReader, all_chunks, chunk_ends, split
+from streamhouse.mysql.table import check_server, load_table
+from streamhouse.mysql.types import MySqlColumn, key_of_value
+from streamhouse.options import nearest
+from streamhouse.source import ROW_KIND, Offset
+from streamhouse.sql.plan import Column
+from streamhouse.types import arrow_type
+
+_CHUNKS_A_BATCH = 64
+_STATUS_SECONDS = 0.02
+_BATCH_ROWS = 65_536
+
+
+@dataclass(frozen=True)
+class BinlogPart:
+    """Changes of a range of the binlog, of keys up to `up_to` (None: of all keys)."""
+
+    start: Position
+    end: Position
+    up_to: KeyJson | None = None
+
+
+@dataclass(frozen=True)
+class SnapshotPart:
+    """Chunks of the table as of `position`."""
+
+    chunks: tuple[Chunk, ...]
+    position: Position
+    lookback: Position | None = None
+
+
+class MySqlSource:
+    """A MySQL or MariaDB table and its changes; a `Source`.
+
+    `options` are Flink CDC's names, see `streamhouse.mysql.options.KNOWN`. `columns`: the columns
+    of a declared table, taken by name and cast to the declared types; without them, all the
+    table's own. Connects at once: raises `OptionError`, `ConnectError` or `TableError`.
+
+    An offset is a key and a binlog position (`{"phase": "snapshot", "key": […], "file": …,
+    "pos": …}`), later just the position: the rows up to that key as of that position have been
+    given. The same two offsets give the same rows, whenever they are read, while the binlog from
+    the first one on is kept; without it `DataLossError` is raised.
+
+    `initial_offset`, `latest_offset` and `partitions` run on the driver, `read` anywhere; the
+    object can be pickled.
+    """
+
+    changelog = True
+    ordered = False
+
+    def __init__(self, options: Mapping[str, str], columns: Sequence[Column] | None = None) -> None:
+        self._options = parse(options)
+        self._session = Session(self._options)
+        try:
+            self._server = check_server(self._session, self._options)
+            table = load_table(self._session, self._options)
+            KeySpace(table)
+            selected = _selected(self._options, table.columns, columns)
+            zone = self._options.server_time_zone or self._server_zone(selected)
+        except Exception:
+            self._session.close()
+            raise
+        names = {column.name for column, _ in selected}
+        extra = [column for column in table.key if column.name not in names]
+        self._following = Following(
+            self._options, table, (*(column for column, _ in selected), *extra)
+        )
+        self._writer = RowWriter(tuple(selected), zone)
+        self._seen: Position | None = None
+        self._seen_at = 0.0
+        self._plan: tuple[Place, list[Chunk]] | None = None
+
+    def __repr__(self) -> str:
+        return f"MySqlSource({self._options.name} at {self._options.address})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(self.__dict__)
+        state.update(_session=None, _seen=None, _plan=None)
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._session = Session(self._options)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._writer.schema
+
+    @property
+    def primary_key(self) -> tuple[str, ...]:
+        """The names of the table's primary key, in order."""
+        return tuple(column.name for column in self._following.table.key)
+
+    def initial_offset(self) -> Offset:
+        mode = self._options.startup_mode
+        if mode == "specific-offset":
+            return Place(self._options.startup_position, whole=True).to_offset()
+        if mode in ("latest-offset", "earliest-offset"):
+            return {"start": mode}
+        return Place().to_offset()
+
+    def latest_offset(self, start: Offset, max_rows: int | None = None) -> Offset:
+        if "start" in start:
+            if start["start"] == "earliest-offset":
+                return Place(first_position(self._session), whole=True).to_offset()
+            return Place(self._current(fresh=True), whole=True).to_offset()
+        place = Place.from_offset(start)
+        if not place.whole:
+            return self._next_chunks(place, max_rows).to_offset()
+        if self._options.startup_mode == "snapshot":
+            return start
+        assert place.position is not None
+        return self._next_binlog(place.position, max_rows).to_offset()
+
+    def partitions(self, start: Offset, end: Offset, parallelism: int = 1) -> Sequence[Any]:
+        first, last = Place.from_offset(start), Place.from_offset(end)
+        if last.position is None or (first.whole and first.position is None):
+            return []
+        parts: list[BinlogPart | SnapshotPart] = []
+        if first.position is not None and first.position < last.position:
+            if first.whole or first.key is not None:
+                parts.append(BinlogPart(first.position, last.position, first.key))
+        if not first.whole and (last.whole or last.key != first.key):
+            chunks = self._chunks(first, last)
+            for group in _groups(chunks, parallelism):
+                parts.append(SnapshotPart(tuple(group), last.position, first.position))
+        return parts
+
+    def read(self, partition: BinlogPart | SnapshotPart) -> Iterator[pa.RecordBatch]:
+        if isinstance(partition, SnapshotPart):
+            return self._read_chunks(partition)
+        return self._read_binlog(partition)
+
+    def committed(self, end: Offset) -> None:
+        pass
+
+    def finished(self, offset: Offset) -> bool:
+        snapshot_only = self._options.startup_mode == "snapshot"
+        return snapshot_only and Place.from_offset(offset).whole
+
+    def close(self) -> None:
+        self._session.close()
+        close_readers(self._following)
+
+    def _server_zone(self, selected: Sequence[tuple[MySqlColumn, pa.DataType]]) -> str:
+        crossing = [
+            column
+            for column, target in selected
+            if column.family in ("datetime", "timestamp") and target != column.natural
+        ]
+        if not crossing:
+            return "UTC"
+        names = self._session.rows("SELECT @@global.time_zone, @@system_time_zone")[0]
+        name = str(names[1] if names[0] == "SYSTEM" else names[0])
+        if name in ("UTC", "GMT", "+00:00", "Etc/UTC"):
+            return "UTC"
+        raise OptionError(
+            f"mysql-cdc: the server's time zone is '{name}'; set the option 'server-time-zone' "
+            f"(such as 'Europe/Berlin'), which column '{crossing[0].name}' needs to become "
+            f"a value of its declared type"
+        )
+
+    def _current(self, fresh: bool = False) -> Position:
+        now = time.monotonic()
+        if self._seen is None or fresh or now - self._seen_at > _STATUS_SECONDS:
+            self._seen = self._server.position(self._session)
+            self._seen_at = time.monotonic()
+        return self._seen
+
+    def _next_binlog(self, start: Position, max_rows: int | None) -> Place:
+        current = self._current()
+        if current < start:
+            current = self._current(fresh=True)
+        if current < start:
+            raise DataLossError(
+                f"the binlog of MySQL at {self._options.address} ends at {current}, before "
+                f"{start}: it was reset; start {self._options.name} anew with a new checkpoint"
+            )
+        end = bounded_end(self._session, self._following.table, start, current, max_rows)
+        return Place(end, whole=True)
+
+    def _next_chunks(self, place: Place, max_rows: int | None) -> Place:
+        if place.position is None and not self._server.mariadb:
+            # Give the SELECTs a stretch of binlog to be corrected by.
+            return Place(self._current(fresh=True))
+        size = self._options.chunk_size
+        most = _CHUNKS_A_BATCH
+        if max_rows is not None:
+            size = min(size, max_rows)
+            most = max(1, min(most, max_rows // size))
+        ends, whole = chunk_ends(self._session, self._following, place.key, size, most)
+        bounds = [place.key, *ends, *([None] if whole else [])]
+        chunks = [Chunk(a, b) for a, b in zip(bounds, bounds[1:], strict=False)]
+        after = Place(self._current(fresh=True), None if whole else ends[-1], whole)
+        self._plan = (after, chunks)
+        return after
+
+    def _chunks(self, first: Place, last: Place) -> list[Chunk]:
+        high = None if last.whole else last.key
+        if self._plan is not None:
+            planned, chunks = self._plan
+            if planned == last and chunks[0].low == first.key:
+                return chunks
+        return split(self._session, self._following, first.key, high, self._options.chunk_size)
+
+    def _read_chunks(self, part: SnapshotPart) -> Iterator[pa.RecordBatch]:
+        reader = ChunkReader(self._following, self._server, part.position, part.lookback)
+        for rows in all_chunks(reader, part.chunks):
+            if rows.texts:
+                yield self._writer.snapshot(rows.texts)
+            if rows.values:
+                yield self._writer.changes(["+I"] * len(rows.values), rows.values)
+
+    def _read_binlog(self, part: BinlogPart) -> Iterator[pa.RecordBatch]:
+        kinds: list[str] = []
+        rows: list[tuple[Any, ...]] = []
+        membership = _Membership(self._following, part.up_to, self._options)
+        try:
+            for change in read_changes(self._following, part.start, part.end):
+                before = change.before if membership.counts(change.before) else None
+                after = change.after if membership.counts(change.after) else None
+                moved = membership.moved(before, after)
+                if before is not None:
+                    kinds.append("-D" if moved else "-U")
+                    rows.append(before)
+                if after is not None:
+                    kinds.append("+I" if moved else "+U")
+                    rows.append(after)
+                if len(rows) >= _BATCH_ROWS:
+                    yield self._writer.changes(kinds, rows)
+                    kinds, rows = [], []
+        finally:
+            membership.close()
+        if rows:
+            yield self._writer.changes(kinds, rows)
+
+
+class _Membership:
+    """Whether a row's key is among those that the stream has reached."""
+
+    def __init__(self, following: Following, up_to: KeyJson | None, options: MySqlOptions) -> None:
+        self._columns = following.table.key
+        wanted = [column.name for column in following.wanted]
+        self._at = [wanted.index(column.name) for column in self._columns]
+        self._up_to = up_to
+        self._space = KeySpace(following.table)
+        self._session = Session(options)
+        self._known: dict[KeyJson, bool] = {}
+
+    def counts(self, row: tuple[Any, ...] | None) -> bool:
+        if row is None or self._up_to is None:
+            return row is not None
+        key = tuple(
+            key_of_value(column, row[at])
+            for column, at in zip(self._columns, self._at, strict=True)
+        )
+        if key not in self._known:
+            self._known[key] = self._space.within([key], None, self._up_to, self._session)[0]
+        return self._known[key]
+
+    def moved(self, before: tuple[Any, ...] | None, after: tuple[Any, ...] | None) -> bool:
+        """Whether a change is none of one key: an insert, a delete, or an update of the key."""
+        if before is None or after is None:
+            return True
+        return any(before[at] != after[at] for at in self._at)
+
+    def close(self) -> None:
+        self._session.close()
+
+
+def _selected(
+    options: MySqlOptions, own: Sequence[MySqlColumn], declared: Sequence[Column] | None
+) -> list[tuple[MySqlColumn, pa.DataType]]:
+    if declared is None:
+        return [(column, column.natural) for column in own]
+    by_name = {column.name: column for column in own}
+    selected = []
+    for column in declared:
+        if column.name not in by_name:
+            raise TableError(
+                f"MySQL table {options.name} has no column '{column.name}'; "
+                f"{nearest(column.name, by_name)} (it has {', '.join(by_name)})"
+            )
+        selected.append((by_name[column.name], arrow_type(column.type)))
+    for found, _ in selected:
+        _ = found.family
+    return selected
+
+
+def _groups(chunks: Sequence[Chunk], most: int) -> list[Sequence[Chunk]]:
+    count = max(1, min(most, len(chunks)))
+    bounds = [len(chunks) * i // count for i in range(count + 1)]
+    return [chunks[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
+
+
+__all__ = ["ROW_KIND", "BinlogPart", "MySqlSource", "SnapshotPart"]
