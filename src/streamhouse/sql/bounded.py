@@ -2,7 +2,60 @@
 
 from __future__ import annotations
 
-from streamhouse.sql.plan import BoundedQuery, Query, Resolver, TableInfo
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import duckdb
+from sqlglot import exp
+from sqlglot.errors import OptimizeError
+from sqlglot.optimizer.pushdown_projections import pushdown_projections
+from sqlglot.optimizer.qualify import qualify
+from sqlglot.optimizer.scope import Scope, traverse_scope
+from sqlglot.schema import MappingSchema
+
+from streamhouse.options import nearest
+from streamhouse.sql import columns as names
+from streamhouse.sql import functions, hints, lowering
+from streamhouse.sql import target as targets
+from streamhouse.sql.binder import BindError, describe, generate
+from streamhouse.sql.columns import Parsed, physical
+from streamhouse.sql.dialect import Flink
+from streamhouse.sql.plan import BoundedQuery, BoundedScan, Query, Resolver, TableInfo
+from streamhouse.sql.stream import used_columns
+from streamhouse.sql.types import flink_type
+
+
+@dataclass
+class _Travel:
+    """The moment at which a table is read, as `BoundedScan` keeps it."""
+
+    snapshot: int | None = None
+    timestamp_ms: int | None = None
+    tag: str | None = None
+
+
+@dataclass
+class _Scans:
+    """The tables of a query, in the order in which their relations are numbered."""
+
+    tables: list[tuple[TableInfo, dict[str, str], _Travel]] = field(default_factory=list)
+
+    @property
+    def relations(self) -> dict[str, dict[str, str]]:
+        return {f"scan_{i}": physical(info) for i, (info, _, _) in enumerate(self.tables)}
+
+    def plan(self, tree: exp.Expr) -> tuple[BoundedScan, ...]:
+        found = []
+        for place, (info, options, travel) in enumerate(self.tables):
+            relation = f"scan_{place}"
+            used = used_columns([tree], relation, info) or (info.columns[0].name,)
+            found.append(
+                BoundedScan(
+                    info, relation, used, options, travel.snapshot, travel.timestamp_ms, travel.tag
+                )
+            )
+        return tuple(found)
 
 
 def analyze_bounded(
@@ -11,4 +64,332 @@ def analyze_bounded(
     target: TableInfo | None = None,
     columns: tuple[str, ...] = (),
 ) -> BoundedQuery:
-    raise NotImplementedError
+    """A SELECT or VALUES as DuckDB SQL over `scan_0`, `scan_1`, …, one for each table read.
+
+    With a `target` (and an INSERT's column list) the output is the target's columns in order.
+    Raises `SqlError` and `UnsupportedSqlError` with line and column. The time of the query is
+    `getvariable('now')` if that is set, else the clock's; the engine's time zone must be UTC.
+    """
+    parsed = names.parse_query(query)
+    tree = parsed.tree
+    tree = _values(tree) if isinstance(tree, exp.Values) else tree
+    if not isinstance(tree, exp.Query):
+        raise lowering.unsupported(parsed.script, tree, "a query is SELECT, WITH or VALUES")
+    _drop_query_hints(parsed, tree)
+    scans = _Scans()
+    for table in names.leaves(tree):
+        _scan(parsed, resolver, scans, tree, table)
+    tree = _qualified(parsed, tree, scans)
+    lowered = lowering.lower(parsed.script, tree, scans.relations, bounded=True)
+    tree = pushdown_projections(lowered)
+    assert isinstance(tree, exp.Query)
+    output = _name_outputs(tree)
+    found = _bound(parsed, tree, scans)
+    if target is not None:
+        tree = _into(parsed, tree, target, columns, output, found)
+        output = [column.name for column in target.columns]
+        _bound(parsed, tree, scans)
+    return BoundedQuery(scans.plan(tree), generate(tree), tuple(output))
+
+
+def _values(tree: exp.Values) -> exp.Select:
+    """VALUES as a SELECT over them, its columns named as Flink names them."""
+    width = len(tree.expressions[0].expressions)
+    made = [exp.to_identifier(f"EXPR${i}", quoted=True) for i in range(width)]
+    tree = tree.copy()
+    alias = exp.TableAlias(this=exp.to_identifier("given", quoted=True), columns=made)
+    tree.set("alias", alias)
+    select = exp.Select(expressions=[exp.column(name.copy()) for name in made])
+    select.set("from_", exp.From(this=tree))
+    return select
+
+
+def _drop_query_hints(parsed: Parsed, tree: exp.Expr) -> None:
+    """LOOKUP hints are checked; a query that ends waits for no partner."""
+    for select in tree.find_all(exp.Select):
+        hint = select.args.get("hint")
+        if hint is None:
+            continue
+        known = {table.alias_or_name for table in select.find_all(exp.Table)}
+        known |= {table.name for table in select.find_all(exp.Table)}
+        body, start = hint.expressions[0].name, hint.meta["start"] + 3
+        for found in hints.lookup_hints(parsed.script, body, start):
+            if found.table not in known:
+                message = f"hint LOOKUP: there is no table '{found.table}'; "
+                message += nearest(found.table, known)
+                raise parsed.script.error(message, found.start, found.end)
+        select.set("hint", None)
+    for subquery in tree.find_all(exp.Subquery):
+        if subquery.meta.get("hints"):
+            hinted = subquery.meta["hints"][0]
+            raise lowering.error(parsed.script, hinted, "a hint stands on a table, not a subquery")
+
+
+def _scan(
+    parsed: Parsed, resolver: Resolver, scans: _Scans, tree: exp.Expr, table: exp.Table
+) -> None:
+    """Put a relation in the place of a table."""
+    info = names.resolve_table(parsed.script, table, resolver)
+    options = names.table_options(parsed.script, table)
+    travel = _travel(parsed, tree, table, resolver)
+    relation = exp.to_identifier(f"scan_{len(scans.tables)}", quoted=True)
+    scans.tables.append((info, options, travel))
+    alias = table.args.get("alias") or exp.TableAlias(this=table.this.copy())
+    new: exp.Expr = exp.Table(this=relation)
+    if info.computed:
+        inner = table.name
+        shown = names.visible_columns(info, inner)
+        items = [
+            exp.alias_(
+                made.copy() if made is not None else exp.column(_quoted(name), _quoted(inner)),
+                _quoted(name),
+            )
+            for name, made in shown.items()
+        ]
+        new.set("alias", exp.TableAlias(this=_quoted(inner)))
+        select = exp.Select(expressions=items)
+        select.set("from_", exp.From(this=new))
+        new = exp.Subquery(this=select)
+    new.set("alias", alias.copy())
+    for key in ("joins", "laterals", "pivots", "sample"):
+        if table.args.get(key):
+            new.set(key, table.args[key])
+    table.replace(new)
+
+
+def _quoted(name: str) -> exp.Identifier:
+    return exp.to_identifier(name, quoted=True)
+
+
+def _travel(parsed: Parsed, tree: exp.Expr, table: exp.Table, resolver: Resolver) -> _Travel:
+    version = table.args.get("version")
+    if version is None:
+        return _Travel()
+    moment = version.expression
+    if version.this == "VERSION":
+        if isinstance(moment, exp.Literal):
+            text = str(moment.this)
+            if moment.is_string:
+                return _Travel(tag=text)
+            if text.isdigit():
+                return _Travel(snapshot=int(text))
+        message = "VERSION AS OF takes a snapshot's number or a tag's 'name'"
+        raise lowering.error(parsed.script, version, message)
+    if moment.find(exp.Column) is None:
+        return _Travel(timestamp_ms=_milliseconds(parsed, version, moment))
+    if isinstance(moment, exp.Column) and _is_processing_time(tree, moment.name, resolver):
+        return _Travel()
+    raise lowering.unsupported(
+        parsed.script,
+        version,
+        "FOR SYSTEM_TIME AS OF takes a TIMESTAMP '…' or a column that is computed as PROCTIME()",
+    )
+
+
+def _is_processing_time(tree: exp.Expr, name: str, resolver: Resolver) -> bool:
+    for alias in tree.find_all(exp.Alias):
+        if alias.alias == name:
+            return functions.moment_name(alias.this) == "PROCTIME"
+    for table in names.leaves(tree):
+        if table.name.startswith("scan_"):
+            continue
+        for computed in resolver.table(names.table_name(table)).computed:
+            if computed.name == name:
+                return "".join(computed.expression.upper().split()) == "PROCTIME()"
+    return False
+
+
+def _milliseconds(parsed: Parsed, version: exp.Expr, moment: exp.Expr) -> int:
+    """A constant moment in milliseconds since 1970, UTC."""
+    try:
+        lowered = lowering.lower(parsed.script, moment.copy(), {}, bounded=True)
+        with duckdb.connect(":memory:", config={"threads": 1}) as connection:
+            connection.execute("SET TimeZone = 'UTC'")
+            text = f"SELECT epoch_ms(CAST({generate(lowered)} AS TIMESTAMP))"
+            row = connection.execute(text).fetchone()
+    except duckdb.Error:
+        row = None
+    if not row or row[0] is None:
+        raise lowering.error(parsed.script, version, "AS OF needs a moment: TIMESTAMP '…'")
+    return int(row[0])
+
+
+def _qualified(parsed: Parsed, tree: exp.Query, scans: _Scans) -> exp.Query:
+    """Stars written out, every column with its table; what cannot be found is an error."""
+    _name_expressions(tree)
+    _check_columns(parsed, tree, scans)
+    schema = MappingSchema({**scans.relations}, dialect="duckdb", normalize=False)
+    try:
+        done = qualify(
+            tree,
+            dialect=Flink(),
+            schema=schema,
+            validate_qualify_columns=False,
+            identify=True,
+        )
+    except OptimizeError as error:
+        reason = re.sub(r"\. Line.*", "", str(error), flags=re.DOTALL)
+        raise lowering.error(parsed.script, tree, reason) from None
+    assert isinstance(done, exp.Query)
+    return done
+
+
+def _check_columns(parsed: Parsed, tree: exp.Query, scans: _Scans) -> None:
+    for scope in traverse_scope(tree):
+        for column in scope.columns:
+            # A scope also lists what the subqueries in it may mean by an outer column.
+            if column.parent_select is scope.expression:
+                _check_column(parsed, scope, column, scans)
+
+
+def _leftmost(tree: exp.Expr) -> exp.Expr:
+    """The SELECT that gives a query its column names."""
+    while isinstance(tree, exp.SetOperation | exp.Subquery):
+        tree = tree.this
+    return tree
+
+
+def _name_expressions(tree: exp.Query) -> None:
+    """EXPR$n, Flink's name, for what is not a column and has no name."""
+    first = _leftmost(tree)
+    for place, item in enumerate(first.expressions if isinstance(first, exp.Select) else ()):
+        if not isinstance(item, exp.Alias | exp.Column | exp.Star | exp.Dot):
+            item.replace(exp.alias_(item.copy(), _quoted(f"EXPR${place}")))
+
+
+def _check_column(parsed: Parsed, scope: Scope, column: exp.Column, scans: _Scans) -> None:
+    if isinstance(column.this, exp.Star):
+        return
+    around = list(_around(scope, scans))
+    if column.table:
+        _check_qualified(parsed, column, around)
+        return
+    name = column.name
+    clause = column.find_ancestor(exp.Order, exp.Group, exp.Having, exp.Select)
+    own = scope.expression
+    if isinstance(own, exp.Query) and not isinstance(clause, exp.Select):
+        if name in own.named_selects:
+            return
+    for visible in around:
+        owners = [owner for owner, known in visible.items() if known and name in known]
+        if len(owners) > 1:
+            choices = " or ".join(f"{owner}.{name}" for owner in owners)
+            message = f"column '{name}' is ambiguous; write {choices}"
+            raise lowering.error(parsed.script, column, message)
+        if owners or None in visible.values():
+            return
+    everything = {n for visible in around for known in visible.values() for n in known or ()}
+    message = f"there is no column '{name}'; {nearest(name, everything)}"
+    raise lowering.error(parsed.script, column, message)
+
+
+_Names = dict[str, list[str] | None]
+
+
+def _check_qualified(parsed: Parsed, column: exp.Column, around: list[_Names]) -> None:
+    alias, name = column.table, column.name
+    for visible in around:
+        if alias in visible:
+            known = visible[alias]
+            if known is not None and name not in known:
+                message = f"'{alias}' has no column '{name}'; {nearest(name, known)}"
+                raise lowering.error(parsed.script, column, message)
+            return
+        if any(known is not None and alias in known for known in visible.values()):
+            return
+    everything = {other for visible in around for other in visible}
+    message = f"there is no table or alias '{alias}'; {nearest(alias, everything)}"
+    raise lowering.error(parsed.script, column, message)
+
+
+def _around(scope: Scope, scans: _Scans) -> Iterator[_Names]:
+    """What a scope sees, then what the scopes around it see."""
+    current: Scope | None = scope
+    while current is not None:
+        yield _visible(current, scans)
+        current = current.parent
+
+
+def _visible(scope: Scope, scans: _Scans) -> _Names:
+    """Alias to the columns that it gives; None where they are not known."""
+    found: _Names = {}
+    for alias, (node, source) in scope.selected_sources.items():
+        renamed = node.args.get("alias")
+        if renamed is not None and renamed.columns:
+            found[alias] = [column.name for column in renamed.columns]
+        elif isinstance(source, Scope):
+            found[alias] = _selects(source, scans)
+        else:
+            relation = scans.relations.get(source.name)
+            found[alias] = list(relation) if relation is not None else None
+    return found
+
+
+def _selects(scope: Scope, scans: _Scans) -> list[str] | None:
+    """The columns that a scope gives, `*` written out; None where they are not known."""
+    first = _leftmost(scope.expression)
+    if not isinstance(first, exp.Select):
+        return None
+    if first is not scope.expression:
+        inner = [s for s in scope.traverse() if s.expression is first]
+        scope = inner[0] if inner else scope
+    found: list[str] = []
+    for item in first.expressions:
+        star = isinstance(item, exp.Star) or isinstance(item.unalias().this, exp.Star)
+        if not star:
+            found.append(item.alias_or_name)
+            continue
+        wanted = item.table if isinstance(item, exp.Column) else None
+        for alias, known in _visible(scope, scans).items():
+            if wanted in (None, "", alias):
+                if known is None:
+                    return None
+                found += known
+    return found
+
+
+def _name_outputs(tree: exp.Expr) -> list[str]:
+    """Give the outermost columns unique names, Flink's own where the query gives none."""
+    first = _leftmost(tree)
+    wanted = names.output_names(first.selects if isinstance(first, exp.Select) else [])
+    if isinstance(first, exp.Select):
+        for item, name in zip(first.selects, wanted, strict=True):
+            if isinstance(item, exp.Alias):
+                item.set("alias", _quoted(name))
+            elif item.alias_or_name != name:
+                item.replace(exp.alias_(item.copy(), _quoted(name)))
+    return wanted
+
+
+def _bound(parsed: Parsed, tree: exp.Expr, scans: _Scans) -> list[str]:
+    """Flink types of the columns; `SqlError` if DuckDB does not take the query."""
+    try:
+        found = describe(generate(tree), scans.relations)
+        return [flink_type(kind) for _, kind in found]
+    except (BindError, ValueError) as failure:
+        raise lowering.error(parsed.script, parsed.tree, str(failure)) from None
+
+
+def _into(
+    parsed: Parsed,
+    tree: exp.Query,
+    target: TableInfo,
+    given: tuple[str, ...],
+    output: list[str],
+    types: list[str],
+) -> exp.Query:
+    """The query's columns as the target's: its order, its types, NULL for what is missing."""
+    node = parsed.tree
+    items: list[exp.Expr] = []
+    for slot in targets.slots(parsed.script, node, target, given, len(output)):
+        if slot.index is None:
+            item = targets.cast_to(exp.Null(), "STRING", slot.column.type)
+        else:
+            column = exp.column(_quoted(output[slot.index]), _quoted("made"))
+            kind = types[slot.index]
+            item = targets.converted(parsed.script, node, column, kind, slot.column)
+        items.append(exp.alias_(item, _quoted(slot.column.name)))
+    select = exp.Select(expressions=items)
+    alias = exp.TableAlias(this=_quoted("made"))
+    select.set("from_", exp.From(this=exp.Subquery(this=tree, alias=alias)))
+    return select

@@ -18,8 +18,6 @@ Relations = Mapping[str, Mapping[str, str]]
 
 _INTS = exp.DataType.INTEGER_TYPES
 _REALS = (exp.DType.FLOAT, exp.DType.DOUBLE)
-_TIMES = exp.DataType.TEMPORAL_TYPES
-_TIME_TEXT = {"TIMESTAMP_S": "%Y-%m-%d %H:%M:%S", "TIMESTAMP_MS": "%Y-%m-%d %H:%M:%S.%g"}
 
 
 def place(script: Script, node: exp.Expr) -> tuple[int, int]:
@@ -164,9 +162,9 @@ def _convert(node: exp.Cast) -> exp.Expr:
     value = source
     if to.is_type(*_INTS) and source.is_type(*_REALS, exp.DType.DECIMAL):
         value = call("TRUNC", source)
-    elif to.is_type(exp.DType.VARCHAR) and source.is_type(exp.DType.BOOLEAN):
+    elif to.is_type(*exp.DataType.TEXT_TYPES) and source.is_type(exp.DType.BOOLEAN):
         value = exp.Upper(this=cast(source, "VARCHAR"))
-    elif to.is_type(exp.DType.VARCHAR) and source.is_type(*_TIMES):
+    elif to.is_type(*exp.DataType.TEXT_TYPES) and source.type is not None:
         value = _time_text(source)
     elif to.is_type(exp.DType.TIMESTAMP_MS) and source.is_type(exp.DType.TIMESTAMP):
         value = call("DATE_TRUNC", exp.Literal.string("milliseconds"), source)
@@ -174,7 +172,7 @@ def _convert(node: exp.Cast) -> exp.Expr:
         new: exp.Expr = exp.TryCast(this=value, to=to)
     else:
         new = exp.Cast(this=value, to=to)
-    if to.is_type(exp.DType.VARCHAR) and kind.expressions:
+    if to.is_type(*exp.DataType.TEXT_TYPES) and kind.expressions:
         new = cast(call("LEFT", new, kind.expressions[0].this.copy()), "VARCHAR")
     new.meta["plain"] = True
     new.type = to
