@@ -27,7 +27,6 @@ import math
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 _ISO = "%Y-%m-%dT%H:%M:%S"
 
@@ -106,6 +105,8 @@ def _is_bytes(kind: pa.DataType) -> bool:
 
 
 def _timestamps(column: pa.Array | pa.ChunkedArray) -> list[Any]:
+    import pyarrow.compute as pc  # slow to import, and most answers do without
+
     if column.type.tz is None:
         return list(pc.strftime(column, format=_ISO).to_pylist())
     utc = column.cast(pa.timestamp(column.type.unit, "UTC"))
@@ -162,8 +163,8 @@ def _csv_value(value: Any) -> str | None:
 
 
 def _decimals(column: pa.Array | pa.ChunkedArray) -> int:
-    finite = pc.filter(column, pc.fill_null(pc.is_finite(column), False))
-    largest = pc.max(pc.abs(finite)).as_py() if len(finite) else None
+    sizes = (abs(v) for v in column.to_pylist() if v is not None and math.isfinite(v))
+    largest = max(sizes, default=0.0)
     if not largest:
         return 2
     return min(12, max(2, 2 - math.floor(math.log10(largest))))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -44,8 +43,6 @@ def query(
     from streamhouse.sql.analysis import analyze_bounded
 
     plan = analyze_bounded(asked, WarehouseTables(opened))
-    if format is LookFormat.JSON:
-        _check_names(plan.output)
     with bounded_reader(plan, opened) as reader:
         match format:
             case LookFormat.JSON:
@@ -54,15 +51,6 @@ def query(
                 output.write_csv(reader.schema, reader, sys.stdout)
             case LookFormat.TABLE:
                 output.write_table(reader.schema, reader, sys.stdout)
-
-
-def _check_names(names: Sequence[str]) -> None:
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise SqlError(
-            f"the answer has two columns called '{twice}', and a JSON object can have one; "
-            "name them apart with AS"
-        )
 
 
 def selected(sql: str) -> Query:

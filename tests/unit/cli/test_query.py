@@ -45,6 +45,8 @@ def test_json_is_one_array_of_objects(shop: Any) -> None:
         {"country": "Chad", "orders": 1_234_567},
     ]
     assert answer(shop, "SELECT * FROM shop.sales WHERE orders > 9999999") == []
+    twice = "SELECT country, orders AS country FROM sales WHERE country = 'Mali'"
+    assert list(answer(shop, twice)[0].values()) == ["Mali", 2]
 
 
 @pytest.mark.usefixtures("sales")
@@ -103,7 +105,6 @@ def test_a_bare_name_must_be_in_one_database(shop: Any) -> None:
         ("SELECT * FROM shpo.sales", "did you mean 'shop'"),
         ("SELECT * FROM sale", "did you mean 'shop.sales'"),
         ("SELECT contry FROM shop.sales", "country"),
-        ("SELECT country, orders AS country FROM sales", "two columns called 'country'"),
         ("INSERT INTO shop.sales VALUES ('X', 1, 1)", "takes one SELECT and nothing else"),
         ("DROP TABLE shop.sales", "takes one SELECT and nothing else"),
         ("SELECT 1; DROP TABLE shop.sales", "takes one SELECT and nothing else"),
