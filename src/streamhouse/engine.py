@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
+import re
 import tempfile
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -144,8 +145,9 @@ def _readable_errors(scans: list[_Scan]) -> Iterator[None]:
 
 
 def _first_paragraph(text: str) -> str:
-    # What follows quotes our own translation of the statement, which the user never wrote.
-    return text.strip().split("\n\n")[0].split("\nLINE ")[0]
+    # What follows quotes our own translation of the statement, which the user never wrote, or
+    # advises settings and functions that only DuckDB has.
+    return re.split(r"\n\n|\nLINE | Use TRY\(", text.strip())[0]
 
 
 def _warehouse_scanner(warehouse: Warehouse) -> Scanner:

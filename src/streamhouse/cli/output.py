@@ -103,7 +103,7 @@ def grid(
             Text(field.name, style="underline" if field.name in key else ""),
             justify="right" if is_number(field.type) else "left",
             overflow="ellipsis" if overflow == "ellipsis" else "fold",
-            no_wrap=overflow == "ellipsis",
+            no_wrap=overflow == "ellipsis" or is_number(field.type),
         )
     for row in rows:
         table.add_row(*row)

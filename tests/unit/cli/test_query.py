@@ -110,6 +110,7 @@ def test_a_bare_name_must_be_in_one_database(shop: Any) -> None:
         ("SELECT 1; DROP TABLE shop.sales", "takes one SELECT and nothing else"),
         ("SELCT 1", "did you mean SELECT?"),
         ("SELECT CAST(country AS INT) FROM shop.sales", "Chad"),
+        ("SELECT 1 / 0 AS x", "Division by zero"),
         ("", "there is no statement; write one SELECT"),
     ],
 )
