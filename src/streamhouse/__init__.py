@@ -2,4 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from streamhouse.spark import register
+
+__all__ = ["__version__", "register"]
+
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    # Much of the command line needs no Spark, whose import takes long.
+    if name == "register":
+        from streamhouse.spark import register
+
+        return register
+    raise AttributeError(f"module 'streamhouse' has no attribute '{name}'")

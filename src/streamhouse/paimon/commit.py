@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -12,6 +12,7 @@ from pypaimon_rust.datafusion import CommitMessage
 
 from streamhouse.errors import CommitConflictError, StreamhouseError
 from streamhouse.paimon.catalog import Warehouse
+from streamhouse.paimon.pieces import file_ids as _ids
 from streamhouse.paimon.rows import to_table
 from streamhouse.paimon.table import Table
 
@@ -24,7 +25,6 @@ COMMIT_OPTIONS = {
 """Retries are short and many, since a compactor commits beside every stream."""
 
 _RUST_ERRORS = (ValueError, RuntimeError, OSError)
-_FILE_ID = re.compile(rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}-\d+\.")
 
 
 def query_tag(commit_user: str) -> str:
@@ -42,16 +42,18 @@ def file_prefix(commit_user: str, batch: int | None = None, attempt: str | None 
     return f"{query_tag(commit_user)}-{number}{attempt or uuid.uuid4().hex[:12]}-"
 
 
-def writable(table: Table, prefix: str | None = None) -> Table:
+def writable(
+    table: Table, prefix: str | None = None, table_options: Mapping[str, str] | None = None
+) -> Table:
     """The table with the options under which Streamhouse writes it."""
-    options = dict(COMMIT_OPTIONS)
+    options = {**COMMIT_OPTIONS, **(table_options or {})}
     if prefix is not None:
         options["data-file.prefix"] = prefix
         options["changelog-file.prefix"] = f"{prefix}changelog-"
     # The core writes no compressed ORC and no timestamps in it; a file's format goes by its
     # suffix, so the compactor still writes what the table says.
     for key in ("file.format", "changelog-file.format"):
-        if table.options.get(key, "").lower() == "orc":
+        if options.get(key, table.options.get(key, "")).lower() == "orc":
             options[key] = "parquet"
     return table.copy(options)
 
@@ -59,7 +61,8 @@ def writable(table: Table, prefix: str | None = None) -> Table:
 class TableWriter:
     """Writes batches of rows into files of a table; one object per attempt at a batch, executors.
 
-    The rows become visible only when a `TableCommitter` commits what `prepare` returns.
+    The rows become visible only when a `TableCommitter` commits what `prepare` returns (or, with
+    `overwrite`, when `overwrite_table` does). `table_options` go over the table's own.
     """
 
     def __init__(
@@ -68,9 +71,16 @@ class TableWriter:
         identifier: str,
         commit_user: str,
         prefix: str | None = None,
+        table_options: Mapping[str, str] | None = None,
+        overwrite: bool = False,
     ) -> None:
-        self._table = writable(Warehouse(warehouse_options).table(identifier), prefix)
-        builder = self._table.rust.new_stream_write_builder().with_commit_user(commit_user)
+        table = Warehouse(warehouse_options).table(identifier)
+        self._table = writable(table, prefix, table_options)
+        self._overwrite = overwrite
+        if overwrite:
+            builder = _overwriting(self._table, commit_user)
+        else:
+            builder = self._table.rust.new_stream_write_builder().with_commit_user(commit_user)
         self._writer: Any = builder.new_write()
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -89,7 +99,8 @@ class TableWriter:
     def prepare(self, identifier: int) -> list[bytes]:
         """Close the files and return the serialised commit messages."""
         try:
-            messages = self._writer.prepare_commit(True, identifier)
+            given = () if self._overwrite else (True, identifier)
+            messages = self._writer.prepare_commit(*given)
         except _RUST_ERRORS as error:
             raise write_error(self._table, error) from error
         return [message.serialize() for message in messages]
@@ -134,7 +145,7 @@ class TableCommitter:
         except _RUST_ERRORS as error:
             raise write_error(self._table, error) from error
         if not done:
-            self._discard(identifier, messages)
+            self.discard(identifier, messages)
         return bool(done)
 
     def committed(self, identifier: int) -> bool:
@@ -147,18 +158,19 @@ class TableCommitter:
         self._commit.abort([CommitMessage.deserialize(message) for message in messages])
 
     def remove_leftovers(
-        self, query_tag: str, from_identifier: int = 0, keep: str | None = None
+        self, query_tag: str, from_identifier: int = 0, keep: Collection[str] = ()
     ) -> int:
         """Remove files of a query's attempts that no snapshot knows; returns how many.
 
         Looked at are files named for `query_tag` and a batch from `from_identifier` on, or no
-        batch at all, except those whose attempt is `keep`. To be called before the query writes.
+        batch at all, except those whose attempt is in `keep`. To be called before the query
+        writes.
         """
         pattern = re.compile(rf"{re.escape(query_tag)}-(?:b(?P<batch>\d+)-)?(?P<attempt>[^-]+)-")
         found: dict[str, str] = {}
         for folder, name in _data_files(self._table, self._table.location):
             match = pattern.match(name)
-            if match is None or match["attempt"] == keep:
+            if match is None or match["attempt"] in keep:
                 continue
             if match["batch"] is None or int(match["batch"]) >= from_identifier:
                 found[f"{folder}/{name}"] = name
@@ -170,7 +182,8 @@ class TableCommitter:
             self._table.files.delete(path)
         return len(lost)
 
-    def _discard(self, identifier: int, messages: Sequence[bytes]) -> None:
+    def discard(self, identifier: int, messages: Sequence[bytes]) -> None:
+        """Remove the files of a replay of `identifier`, unless they are the committed ones."""
         ids = _ids(*messages)
         for snapshot in self._table.snapshots.newest_first():
             if snapshot.commit_user != self._user or snapshot.commit_identifier > identifier:
@@ -180,6 +193,29 @@ class TableCommitter:
             if not ids & _added_files(self._table, snapshot.id):
                 self.abort(messages)
             return
+
+
+def overwrite_table(
+    table: Table,
+    commit_user: str,
+    messages: Sequence[bytes],
+    table_options: Mapping[str, str] | None = None,
+) -> None:
+    """Replace a table's rows by those of `messages`, in one snapshot; driver.
+
+    Of a partitioned table only the partitions written to are replaced, unless its option
+    `dynamic-partition-overwrite` is false.
+    """
+    builder = _overwriting(writable(table, None, table_options), commit_user)
+    try:
+        builder.new_commit().commit([CommitMessage.deserialize(one) for one in messages])
+    except _RUST_ERRORS as error:
+        raise write_error(table, error) from error
+
+
+def _overwriting(table: Table, commit_user: str) -> Any:
+    builder = table.rust.new_batch_write_builder()._with_commit_user(commit_user)
+    return builder.with_overwrite()
 
 
 def write_error(table: Table, error: Exception) -> StreamhouseError:
@@ -229,7 +265,3 @@ def _added_files(table: Table, snapshot_id: int) -> set[bytes]:
     if snapshot.changelog_record_count:
         added |= _ids(*table.changes(snapshot_id - 1, snapshot_id, "changelog"))
     return added
-
-
-def _ids(*serialised: bytes) -> set[bytes]:
-    return {match for text in serialised for match in _FILE_ID.findall(text)}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -21,16 +23,22 @@ def to_table(batch: pa.RecordBatch, table: Table) -> pa.RecordBatch:
     cut to the column's precision. A `rowkind` column that the table does not have becomes kinds.
     """
     schema = table.arrow_schema
+    check_columns(batch.schema.names, table)
     kinds = ROW_KIND in batch.schema.names and ROW_KIND not in schema.names
-    for name in batch.schema.names:
-        if name not in schema.names and not (kinds and name == ROW_KIND):
-            hint = nearest(name, schema.names)
-            raise TableError(f"table {table.identifier} has no column '{name}'; {hint}")
     arrays = [_column(batch, field, table) for field in schema]
     if not kinds:
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
     arrays.append(_kinds(batch.column(ROW_KIND), table))
     return pa.RecordBatch.from_arrays(arrays, schema=schema.append(pa.field(VALUE_KIND, pa.int8())))
+
+
+def check_columns(names: Iterable[str], table: Table) -> None:
+    """Raise `TableError` for the first name that is neither a column nor the row kind."""
+    columns = table.arrow_schema.names
+    for name in names:
+        if name not in columns and name != ROW_KIND:
+            hint = nearest(name, columns)
+            raise TableError(f"table {table.identifier} has no column '{name}'; {hint}")
 
 
 def _column(batch: pa.RecordBatch, field: pa.Field, table: Table) -> pa.Array:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from pypaimon_rust.datafusion import Split
 
 from streamhouse.errors import DataLossError, StreamhouseError
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.compacted import compacted_only
+from streamhouse.paimon.pieces import Bound, Piece, pieces
 from streamhouse.paimon.scan import ScanOptions
 from streamhouse.paimon.snapshots import Snapshot
 from streamhouse.paimon.table import Table
@@ -20,13 +19,6 @@ from streamhouse.source import ROW_KIND, Offset
 _IDLE_SNAPSHOTS = 5
 """Snapshots without changes that an offset may stand still for, before it must follow them lest
 they expire under it (Paimon keeps ten at least, unless told otherwise)."""
-
-
-@dataclass(frozen=True)
-class Piece:
-    """What one task reads: splits that are read together, one group after the other."""
-
-    groups: tuple[tuple[bytes, ...], ...]
 
 
 class PaimonSource:
@@ -62,6 +54,7 @@ class PaimonSource:
         self._mode = "delta" if self._producer == "none" else "changelog"
         self._plans: dict[tuple[int, bool], list[bytes]] = {}
         self._idle = (0, 0)
+        self._until: int | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_plans": {}, "_idle": (0, 0)}
@@ -87,20 +80,34 @@ class PaimonSource:
     def initial_offset(self) -> Offset:
         return {}
 
-    def latest_offset(self, start: Offset, max_rows: int | None = None) -> Offset:
+    def hold(self) -> None:
+        """Go no further than the snapshot that is the newest now."""
+        self._until = self.table.latest_snapshot_id() or 0
+
+    def latest_offset(
+        self,
+        start: Offset,
+        max_rows: int | None = None,
+        *,
+        max_files: int | None = None,
+        max_bytes: int | None = None,
+    ) -> Offset:
         table = self.table
         latest = table.latest_snapshot_id()
+        if self._until is not None and latest is not None:
+            latest = max(min(latest, self._until), start.get("snapshot", 0)) or None
+        bound = Bound.of(max_rows, max_files, max_bytes)
         if not start:
-            return self._first_offset(table, latest, max_rows)
+            return self._first_offset(table, latest, bound)
         if "split" in start:
-            return self._next_split(table, start, max_rows)
+            return self._next_split(table, start, bound)
         if latest is None or latest < start["snapshot"]:
             raise DataLossError(
                 f"table {table.identifier}: snapshot {start['snapshot']} was read, and the newest "
                 f"is now {latest}: the table was rolled back or made anew; start from a fresh "
                 "checkpoint"
             )
-        return self._next_snapshots(table, start, latest, max_rows)
+        return self._next_snapshots(table, start, latest, bound)
 
     def partitions(self, start: Offset, end: Offset, parallelism: int = 1) -> Sequence[Piece]:
         if start == end:
@@ -108,14 +115,14 @@ class PaimonSource:
         table = self.table
         if not start and self._scan.start in ("full", "snapshot-full"):
             splits = self._full(table, end["snapshot"])
-            return _pieces(splits[: end.get("split", len(splits))], parallelism)
+            return pieces(splits[: end.get("split", len(splits))], parallelism)
         if "split" in start:
             splits = self._split_range(table, start, end)
-            return _pieces(splits, parallelism)
+            return pieces(splits, parallelism)
         after = start["snapshot"] if start else self._before_first(end)
         if "split" in end:
             splits = self._changed(table, end["snapshot"])[: self._checked(table, end)]
-            return _pieces(splits, parallelism)
+            return pieces(splits, parallelism)
         return self._change_pieces(table, after, end["snapshot"], parallelism)
 
     def read(self, partition: Piece) -> Iterator[pa.RecordBatch]:
@@ -136,7 +143,7 @@ class PaimonSource:
     def close(self) -> None:
         self._plans.clear()
 
-    def _first_offset(self, table: Table, latest: int | None, max_rows: int | None) -> Offset:
+    def _first_offset(self, table: Table, latest: int | None, bound: Bound | None) -> Offset:
         scan = self._scan
         if scan.start == "latest":
             return {"snapshot": latest or 0}
@@ -144,13 +151,13 @@ class PaimonSource:
             first = {"snapshot": self._before_first({})}
             if latest is None or latest <= first["snapshot"]:
                 return {}
-            return self._next_snapshots(table, first, latest, max_rows)
+            return self._next_snapshots(table, first, latest, bound)
         snapshot = latest if scan.start == "full" else scan.snapshot_id
         if snapshot is None or latest is None:
             return {}
-        if max_rows is None:
+        if bound is None:
             return {"snapshot": snapshot}
-        return _bounded(snapshot, self._full(table, snapshot), 0, max_rows, False)
+        return _bounded(snapshot, self._full(table, snapshot), 0, bound, False)
 
     def _before_first(self, end: Offset) -> int:
         """The snapshot after which a stream that starts with changes reads."""
@@ -158,35 +165,42 @@ class PaimonSource:
             return int(end["snapshot"])
         return (self._scan.snapshot_id or 1) - 1
 
-    def _next_split(self, table: Table, start: Offset, max_rows: int | None) -> Offset:
+    def _next_split(self, table: Table, start: Offset, bound: Bound | None) -> Offset:
         changes = bool(start.get("changes"))
         snapshot = int(start["snapshot"])
-        if max_rows is None:
+        if bound is None:
             return {"snapshot": snapshot}
         splits = self._changed(table, snapshot) if changes else self._full(table, snapshot)
-        return _bounded(snapshot, splits, self._checked(table, start), max_rows, changes)
+        return _bounded(snapshot, splits, self._checked(table, start), bound, changes)
 
     def _next_snapshots(
-        self, table: Table, start: Offset, latest: int, max_rows: int | None
+        self, table: Table, start: Offset, latest: int, bound: Bound | None
     ) -> Offset:
-        position, rows, end = int(start["snapshot"]), 0, 0
+        position, taken, end = int(start["snapshot"]), 0, 0
         base, seen = self._idle
         first = max(seen, position) + 1 if base == position else position + 1
         for snapshot in self._snapshots(table, first - 1, latest):
             count = self._rows_of(snapshot)
             if count == 0:
                 continue
-            if max_rows is not None and rows + count > max_rows and end:
-                return {"snapshot": end}
-            if max_rows is not None and count > max_rows:
-                splits = self._changed(table, snapshot.id)
-                if len(splits) > 1:
-                    return _bounded(snapshot.id, splits, 0, max_rows, True)
-            rows, end = rows + count, snapshot.id
+            if bound is not None:
+                taken += self._weight(table, snapshot, count, bound)
+                if taken > bound.most and end:
+                    return {"snapshot": end}
+                if taken > bound.most:
+                    splits = self._changed(table, snapshot.id)
+                    return _bounded(snapshot.id, splits, 0, bound, True)
+            end = snapshot.id
         if end or latest - position >= _IDLE_SNAPSHOTS:
-            return {"snapshot": latest if max_rows is None or not end else end}
+            return {"snapshot": latest}
         self._idle = (position, latest)
         return start
+
+    def _weight(self, table: Table, snapshot: Snapshot, rows: int, bound: Bound) -> int:
+        """How much of a bound a snapshot's changes take; rows are known without planning."""
+        if bound.what == "rows" or snapshot.commit_kind == "OVERWRITE":
+            return rows
+        return sum(bound.weigh(split) for split in self._changed(table, snapshot.id))
 
     def _snapshots(self, table: Table, after: int, until: int) -> Iterator[Snapshot]:
         for snapshot_id in range(after + 1, until + 1):
@@ -208,7 +222,7 @@ class PaimonSource:
         if not snapshots:
             return []
         if not self._keyed:
-            return _pieces(table.changes(after, until, "delta", self._columns), parallelism)
+            return pieces(table.changes(after, until, "delta", self._columns), parallelism)
         groups = [tuple(self._changed(table, one.id)) for one in snapshots]
         return [Piece(tuple(group for group in groups if group))] if any(groups) else []
 
@@ -265,32 +279,15 @@ class PaimonSource:
 
 
 def _bounded(
-    snapshot: int, splits: Sequence[bytes], first: int, max_rows: int, changes: bool
+    snapshot: int, splits: Sequence[bytes], first: int, bound: Bound, changes: bool
 ) -> Offset:
-    rows, last = 0, first
+    taken, last = 0, first
     for split in splits[first:]:
-        rows += Split.deserialize(split).row_count()
-        if rows > max_rows and last > first:
+        taken += bound.weigh(split)
+        if taken > bound.most and last > first:
             break
         last += 1
     if last >= len(splits):
         return {"snapshot": snapshot}
     offset: Offset = {"snapshot": snapshot, "split": last, "splits": len(splits)}
     return {**offset, "changes": True} if changes else offset
-
-
-def _pieces(splits: Sequence[bytes], parallelism: int) -> list[Piece]:
-    """Neighbouring splits in at most `parallelism` pieces of about the same number of rows."""
-    if parallelism <= 1 or len(splits) <= 1:
-        return [Piece((tuple(splits),))] if splits else []
-    counts = [max(1, Split.deserialize(split).row_count()) for split in splits]
-    goal, rows = sum(counts) / parallelism, 0
-    pieces: list[Piece] = []
-    current: list[bytes] = []
-    for split, count in zip(splits, counts, strict=True):
-        current.append(split)
-        rows += count
-        if rows >= goal and len(pieces) < parallelism - 1:
-            pieces.append(Piece((tuple(current),)))
-            current, rows = [], 0
-    return [*pieces, Piece((tuple(current),))] if current else pieces

@@ -1,0 +1,165 @@
+"""The Spark data source `paimon`: batch and streaming reads and writes of Paimon tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
+from pyspark.sql.datasource import (
+    Filter as SparkFilter,
+)
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxFiles,
+    ReadMaxRows,
+)
+from pyspark.sql.types import StructType
+
+from streamhouse.errors import OptionError
+from streamhouse.options import integer
+from streamhouse.paimon.catalog import Warehouse
+from streamhouse.paimon.pieces import pieces
+from streamhouse.paimon.pushdown import push
+from streamhouse.paimon.sink import PaimonStreamWriter, PaimonWriter
+from streamhouse.paimon.source import PaimonSource
+from streamhouse.paimon.spark_options import SparkOptions
+from streamhouse.paimon.table import Filter, Table
+from streamhouse.spark import SourcePartition, SourceStreamReader, for_spark, spark_schema
+
+
+class PaimonDataSource(DataSource):
+    """`spark.read`, `readStream`, `write` and `writeStream` with `format("paimon")`.
+
+    Options: `warehouse` (and others of a Paimon catalog, such as `s3.*`), the table as the path.
+    See `SparkOptions` for all.
+    """
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        self._parsed = SparkOptions.parse(options)
+
+    @classmethod
+    def name(cls) -> str:
+        return "paimon"
+
+    def schema(self) -> StructType:
+        table = self._table()
+        return spark_schema(table.read_schema(self._parsed.columns, self._parsed.row_kind))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return PaimonReader(self._parsed, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return PaimonStreamReader(self._parsed, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        return PaimonWriter(self._parsed, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        return PaimonStreamWriter(self._parsed, schema, overwrite)
+
+    def _table(self) -> Table:
+        return Warehouse(self._parsed.catalog).table(self._parsed.identifier)
+
+
+class PaimonReader(DataSourceReader):
+    """One snapshot of a table: the newest, or the one that `snapshot` names."""
+
+    def __init__(self, options: SparkOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._filter: Filter | None = None
+        unused = [key for key in options.scan if key not in ("scan.snapshot-id", "scan.mode")]
+        if unused or options.limits:
+            bad = [*unused, *options.limits][0]
+            raise OptionError(f"option '{bad}' is for streams; leave it out of spark.read")
+        given = options.scan.get("scan.snapshot-id")
+        self._snapshot = None if given is None else integer("scan.snapshot-id", given, 1)
+
+    def pushFilters(self, filters: list[SparkFilter]) -> Iterable[SparkFilter]:
+        """Spark checks all filters again: what is pushed saves reading, and decides nothing."""
+        self._filter = push(filters, self._table().arrow_schema)
+        return filters
+
+    def partitions(self) -> Sequence[InputPartition]:
+        table = self._table()
+        if self._snapshot is None:
+            # Executors must read the snapshot that was planned, not what is newest by then.
+            self._snapshot = table.latest_snapshot_id()
+        if self._snapshot is None:
+            return [SourcePartition(None)]
+        splits = table.splits(self._snapshot, self._columns(table), self._filter)
+        planned = pieces(splits, self._options.parallelism)
+        return [SourcePartition(piece) for piece in planned] or [SourcePartition(None)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, SourcePartition)
+        if partition.piece is None:
+            return iter(())
+        return for_spark(self._batches(partition.piece.groups), self._schema)
+
+    def _batches(self, groups: Iterable[Sequence[bytes]]) -> Iterator[pa.RecordBatch]:
+        table = self._table()
+        for group in groups:
+            yield from table.read(
+                self._columns(table),
+                filter=self._filter,
+                splits=group,
+                row_kind=self._options.row_kind,
+            )
+
+    def _columns(self, table: Table) -> Sequence[str]:
+        columns = self._options.columns
+        return table.arrow_schema.names if columns is None else columns
+
+    def _table(self) -> Table:
+        options = dict(self._options.table)
+        return Warehouse(self._options.catalog).table(self._options.identifier, options or None)
+
+
+class PaimonStreamReader(SourceStreamReader):
+    """A table's snapshot, then its changes, within the read limits that options set."""
+
+    def __init__(self, options: SparkOptions, schema: StructType) -> None:
+        self._paimon = PaimonSource(
+            options.catalog,
+            options.identifier,
+            options.columns,
+            {**options.scan, **options.table},
+        )
+        super().__init__(self._paimon, schema, parallelism=options.parallelism)
+        self._limits = options.limits
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        for name, value in self._limits.items():
+            return _LIMITS[name](value)
+        return ReadAllAvailable()
+
+    def bounded(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        if isinstance(limit, ReadMaxFiles):
+            return self._paimon.latest_offset(start, max_files=limit.max_files)
+        if isinstance(limit, ReadMaxBytes):
+            return self._paimon.latest_offset(start, max_bytes=limit.max_bytes)
+        return super().bounded(start, limit)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        latest = self._paimon.table.latest_snapshot_id()
+        return None if latest is None else {"snapshot": latest}
+
+
+_LIMITS: dict[str, Callable[[int], ReadLimit]] = {
+    "maxRowsPerTrigger": ReadMaxRows,
+    "maxFilesPerTrigger": ReadMaxFiles,
+    "maxBytesPerTrigger": ReadMaxBytes,
+}

@@ -1,0 +1,88 @@
+"""Spark's filters as conditions of the Rust core, where both mean the same."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import datasource as spark
+
+from streamhouse.paimon.table import Filter
+
+_COMPARISONS: dict[type[spark.Filter], str] = {
+    spark.EqualTo: "equal",
+    spark.GreaterThan: "greaterThan",
+    spark.GreaterThanOrEqual: "greaterOrEqual",
+    spark.LessThan: "lessThan",
+    spark.LessThanOrEqual: "lessOrEqual",
+    spark.StringStartsWith: "startsWith",
+    spark.StringEndsWith: "endsWith",
+    spark.StringContains: "contains",
+}
+_FLOAT_SAFE = ("equal", "lessThan", "lessOrEqual", "in")
+"""Spark holds NaN to be the largest number; the files' statistics leave it out."""
+
+
+def push(filters: Iterable[spark.Filter], schema: pa.Schema) -> Filter | None:
+    """One condition for all the filters that can be pushed, None if none can.
+
+    It may let too many rows pass and never too few: Spark is to check all its filters again.
+    """
+    pushed = [one for one in (_condition(each, schema) for each in filters) if one is not None]
+    if len(pushed) <= 1:
+        return pushed[0] if pushed else None
+    return {"method": "and", "children": pushed}
+
+
+def _condition(one: spark.Filter, schema: pa.Schema) -> dict[str, Any] | None:
+    path: tuple[str, ...] = getattr(one, "attribute", ())
+    if len(path) != 1 or schema.get_field_index(path[0]) < 0:
+        return None
+    field = schema.field(path[0])
+    if isinstance(one, (spark.IsNull, spark.IsNotNull)):
+        return {
+            "method": "isNull" if isinstance(one, spark.IsNull) else "isNotNull",
+            "field": field.name,
+        }
+    if isinstance(one, spark.In):
+        return _compared("in", field, list(one.value))
+    method = _COMPARISONS.get(type(one))
+    return None if method is None else _compared(method, field, [getattr(one, "value", None)])
+
+
+def _compared(method: str, field: pa.Field, values: list[Any]) -> dict[str, Any] | None:
+    fits = next((check for is_type, check in _FITS if is_type(field.type)), None)
+    if fits is None or not values or not all(fits(field.type, value) for value in values):
+        return None
+    if pa.types.is_floating(field.type) and method not in _FLOAT_SAFE:
+        return None
+    return {"method": method, "field": field.name, "literals": values}
+
+
+def _integer_fits(kind: pa.DataType, value: Any) -> bool:
+    limit = 1 << (kind.bit_width - 1)
+    return type(value) is int and -limit <= value < limit
+
+
+def _float_fits(kind: pa.DataType, value: Any) -> bool:
+    return isinstance(value, float) and math.isfinite(value) and value != 0.0
+
+
+def _timestamp_fits(kind: pa.TimestampType, value: Any) -> bool:
+    """Whole milliseconds only: a literal cut to the column's precision would be another one."""
+    if not isinstance(value, datetime.datetime) or (value.tzinfo is None) != (kind.tz is None):
+        return False
+    return value.microsecond == 0 or (kind.unit == "ms" and value.microsecond % 1000 == 0)
+
+
+_FITS: list[tuple[Callable[[pa.DataType], bool], Callable[[Any, Any], bool]]] = [
+    (pa.types.is_integer, _integer_fits),
+    (pa.types.is_floating, _float_fits),
+    (pa.types.is_string, lambda _, value: isinstance(value, str)),
+    (pa.types.is_boolean, lambda _, value: isinstance(value, bool)),
+    (pa.types.is_date, lambda _, value: type(value) is datetime.date),
+    (pa.types.is_timestamp, _timestamp_fits),
+]

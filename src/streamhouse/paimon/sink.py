@@ -1,0 +1,227 @@
+"""Spark's writes to a Paimon table: tasks write or stage rows, the driver commits them once."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from streamhouse.errors import OptionError, StreamhouseError
+from streamhouse.paimon.catalog import Warehouse
+from streamhouse.paimon.commit import (
+    TableCommitter,
+    TableWriter,
+    file_prefix,
+    overwrite_table,
+    query_tag,
+)
+from streamhouse.paimon.files import files_of
+from streamhouse.paimon.rows import check_columns
+from streamhouse.paimon.spark_options import SparkOptions
+from streamhouse.paimon.staging import Staged, stage, staged_rows
+from streamhouse.paimon.table import Table
+
+_QUERY_ID = "sql.streaming.queryId"
+_BATCH_ID = "streaming.sql.batchId"
+_BATCH_WRITE = 2**63 - 1
+"""The identifier of a write that is not part of a stream, as Paimon itself has it."""
+
+_cleaned: set[tuple[str, str]] = set()
+"""Queries whose leftovers this process has removed."""
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What one task hands to the commit: files it wrote, or rows it staged."""
+
+    partition: int
+    attempt: str
+    query: str | None = None
+    batch: int | None = None
+    files: tuple[bytes, ...] = ()
+    staged: Staged | None = None
+
+
+class _Sink:
+    """What batch and streaming writes have in common."""
+
+    def __init__(self, options: SparkOptions, schema: StructType, overwrite: bool) -> None:
+        self._options = options
+        self._overwrite = overwrite
+        table = self._table()
+        if options.scan or options.limits or options.columns is not None:
+            bad = [*options.scan, *options.limits, "columns"][0]
+            raise OptionError(f"option '{bad}' is for reading; leave it out of a write")
+        check_columns(schema.names, table)
+        self._location = table.location
+        # Rows of one key must reach the table in one order, and Spark does not let a Python data
+        # source ask for that; so they go through one writer, unless they are arranged by key.
+        # A table that finds its buckets by itself allows one writer only.
+        self._staged = bool(table.primary_key) and (not options.by_key or table.bucket < 0)
+
+    def _table(self) -> Table:
+        return Warehouse(self._options.catalog).table(self._options.identifier)
+
+    def _writer(self, user: str, prefix: str) -> TableWriter:
+        return TableWriter(
+            self._options.catalog,
+            self._options.identifier,
+            user,
+            prefix,
+            table_options=self._options.table,
+            overwrite=self._overwrite,
+        )
+
+    def _take(
+        self, batches: Iterator[pa.RecordBatch], user: str, batch: int | None, folder: str
+    ) -> Written:
+        context = TaskContext.get()
+        partition = context.partitionId() if context is not None else 0
+        attempt = uuid.uuid4().hex[:12]
+        if self._staged:
+            files = files_of(self._location, self._options.catalog)
+            staged = stage(files, folder, partition, attempt, batches)
+            return Written(partition, attempt, staged=staged)
+        writer = self._writer(user, file_prefix(user, batch, attempt))
+        try:
+            for rows in batches:
+                writer.write(rows)
+            messages = writer.prepare(_BATCH_WRITE if batch is None else batch)
+        finally:
+            writer.close()
+        return Written(partition, attempt, files=tuple(messages))
+
+    def _collected(self, messages: Sequence[Written], user: str, batch: int | None) -> list[bytes]:
+        """The commit messages of all tasks, staged rows written in the order of partitions."""
+        ordered = sorted(messages, key=lambda one: one.partition)
+        done = [message for one in ordered for message in one.files]
+        staged = [one.staged for one in ordered if one.staged is not None]
+        if not staged:
+            return done
+        files = files_of(self._location, self._options.catalog)
+        writer = self._writer(user, file_prefix(user, batch))
+        try:
+            for one in staged:
+                for rows in staged_rows(files, one):
+                    writer.write(rows)
+            return done + writer.prepare(_BATCH_WRITE if batch is None else batch)
+        finally:
+            writer.close()
+
+    def _drop_staging(self, folder: str) -> None:
+        if self._staged:
+            files_of(self._location, self._options.catalog).delete(folder)
+
+    def _committer(self, user: str) -> TableCommitter:
+        return TableCommitter(self._options.catalog, self._options.identifier, user)
+
+
+class PaimonWriter(_Sink, DataSourceArrowWriter):
+    """One batch write, `append` or `overwrite`, in one snapshot."""
+
+    def __init__(self, options: SparkOptions, schema: StructType, overwrite: bool) -> None:
+        super().__init__(options, schema, overwrite)
+        self._user = str(uuid.uuid4())
+        self._folder = f"{self._location}/.staging-{self._user}"
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return self._take(iterator, self._user, None, self._folder)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        try:
+            found = [one for one in messages if isinstance(one, Written)]
+            collected = self._collected(found, self._user, None)
+            if self._overwrite:
+                overwrite_table(self._table(), self._user, collected, self._options.table)
+            else:
+                self._committer(self._user).commit(_BATCH_WRITE, collected)
+        finally:
+            self._drop_staging(self._folder)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._drop_staging(self._folder)
+        self._committer(self._user).remove_leftovers(query_tag(self._user))
+
+
+class PaimonStreamWriter(_Sink, DataSourceStreamArrowWriter):
+    """Micro-batches, each committed once: by the query's id and the batch's number."""
+
+    def __init__(self, options: SparkOptions, schema: StructType, overwrite: bool) -> None:
+        super().__init__(options, schema, overwrite)
+        if overwrite:
+            raise OptionError(
+                "format 'paimon': outputMode 'complete' is not supported; use 'update' with a "
+                "table whose primary key is the grouping, or 'append'"
+            )
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        context = TaskContext.get()
+        query = context.getLocalProperty(_QUERY_ID) if context is not None else None
+        number = context.getLocalProperty(_BATCH_ID) if context is not None else None
+        user = query or self._checkpointed()
+        batch = None if number is None else int(number)
+        written = self._take(iterator, user, batch, self._folder(user, batch))
+        written.query, written.batch = user, batch
+        return written
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        found = [one for one in messages if isinstance(one, Written)]
+        user = next((one.query for one in found if one.query), None)
+        if user is None:
+            return
+        committer = self._committer(user)
+        self._clean(committer, user, found)
+        try:
+            if committer.committed(batchId):
+                committer.discard(batchId, [file for one in found for file in one.files])
+                return
+            committer.commit(batchId, self._collected(found, user, batchId))
+        finally:
+            self._drop_staging(self._folder(user, found[0].batch))
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        found = [one for one in messages if isinstance(one, Written)]
+        for user, batch in {(one.query, one.batch) for one in found if one.query}:
+            self._drop_staging(self._folder(user, batch))
+            self._committer(user).remove_leftovers(query_tag(user), batchId)
+
+    def _clean(self, committer: TableCommitter, user: str, found: Sequence[Written]) -> None:
+        """Before the first commit of a run: what runs that were killed left behind."""
+        key = (self._location, user)
+        if key not in _cleaned:
+            _cleaned.add(key)
+            committer.remove_leftovers(query_tag(user), keep={one.attempt for one in found})
+            batch = found[0].batch
+            files = files_of(self._location, self._options.catalog)
+            folder = f"{self._location}/.staging-{user}"
+            for name, _ in files.names(folder):
+                if name != str(batch):
+                    files.delete(f"{folder}/{name}")
+
+    def _folder(self, user: str, batch: int | None) -> str:
+        return f"{self._location}/.staging-{user}/{batch}"
+
+    def _checkpointed(self) -> str:
+        """The query's id from its checkpoint, where Spark does not tell tasks."""
+        if self._options.checkpoint is None:
+            raise OptionError(
+                "format 'paimon': the query's id is not known to its tasks; write "
+                '.option("checkpointLocation", <folder>) on the writer itself'
+            )
+        path = f"{self._options.checkpoint}/metadata"
+        text = files_of(path, self._options.catalog).read_text(path)
+        if text is None:
+            raise StreamhouseError(f"the checkpoint has no file {path}; start with a fresh one")
+        record: dict[str, Any] = json.loads(text)
+        return str(record["id"])

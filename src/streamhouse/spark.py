@@ -1,0 +1,157 @@
+"""Sources as Spark data sources: what is common to all of them, and their registration."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from streamhouse.source import ROW_KIND, Offset, Source
+
+_DATA_SOURCES = (
+    ("streamhouse.paimon.datasource", "PaimonDataSource"),
+    ("streamhouse.mysql.datasource", "MysqlCdcDataSource"),
+)
+
+
+def register(spark: SparkSession) -> None:
+    """Make Streamhouse's data sources known to a Spark session, and push-down of filters to them.
+
+    Example: `register(spark)`, then
+    `spark.read.format("paimon").option("warehouse", "/data").load("db.orders")`.
+    """
+    for module, name in _DATA_SOURCES:
+        if importlib.util.find_spec(module) is not None:
+            source: type[DataSource] = getattr(importlib.import_module(module), name)
+            spark.dataSource.register(source)
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    """Spark's types for a source's columns; zoneless timestamps are TIMESTAMP_NTZ."""
+    plain = pa.schema(pa.field(one.name, _spark_type(one.type), one.nullable) for one in schema)
+    return from_arrow_schema(plain, prefer_timestamp_ntz=True)
+
+
+def for_spark(batches: Iterator[pa.RecordBatch], schema: StructType) -> Iterator[pa.RecordBatch]:
+    """Batches in the Arrow types that Spark takes for these columns (microseconds, UTC)."""
+    wanted = to_arrow_schema(schema, timezone="UTC")
+    for batch in batches:
+        arrays = [
+            batch.column(field.name)
+            if batch.column(field.name).type == field.type
+            else batch.column(field.name).cast(field.type, safe=False)
+            for field in wanted
+        ]
+        yield pa.RecordBatch.from_arrays(arrays, schema=wanted)
+
+
+def _spark_type(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_time(kind):
+        return pa.time64("ns")
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_spark_type(kind.value_type)))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_spark_type(field.type)) for field in kind])
+    return kind
+
+
+@dataclass
+class SourcePartition(InputPartition):
+    """One piece of a source's range."""
+
+    piece: Any
+
+    def __init__(self, piece: Any) -> None:
+        super().__init__(None)
+        self.piece = piece
+
+
+@runtime_checkable
+class Holdable(Protocol):
+    """A source that can be told to go no further than what there is now."""
+
+    def hold(self) -> None: ...
+
+
+class SourceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Any `Source` as a Spark stream; columns of `schema` are taken by name.
+
+    Without a `rowkind` column in `schema`, a changelog gives the rows that are there after each
+    change: `+I` and `+U`; what was deleted or replaced is left out.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        schema: StructType,
+        max_rows: int | None = None,
+        parallelism: int = 1,
+    ) -> None:
+        self._source = source
+        self._schema = schema
+        self._max_rows = max_rows
+        self._parallelism = parallelism
+        self._target: Offset | None = None
+        self._available_now = False
+
+    def initialOffset(self) -> Offset:
+        return self._source.initial_offset()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadAllAvailable() if self._max_rows is None else ReadMaxRows(self._max_rows)
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+        if self._available_now and not isinstance(self._source, Holdable):
+            if self._target is None:
+                self._target = self._source.latest_offset(start)
+            return self._target
+        return self.bounded(start, limit)
+
+    def bounded(self, start: Offset, limit: ReadLimit) -> Offset:
+        """The newest offset within a limit."""
+        rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        return self._source.latest_offset(start, rows)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._available_now = True
+        if isinstance(self._source, Holdable):
+            self._source.hold()
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        pieces = self._source.partitions(start, end, self._parallelism)
+        return [SourcePartition(piece) for piece in pieces]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, SourcePartition)
+        batches = self._source.read(partition.piece)
+        return for_spark(images(batches, self._schema), self._schema)
+
+    def commit(self, end: Offset) -> None:
+        self._source.committed(end)
+
+    def stop(self) -> None:
+        self._source.close()
+
+
+def images(batches: Iterator[pa.RecordBatch], schema: StructType) -> Iterator[pa.RecordBatch]:
+    """Only the rows that are there afterwards, where nobody asked for row kinds."""
+    for batch in batches:
+        if ROW_KIND in batch.schema.names and ROW_KIND not in schema.names:
+            batch = batch.filter(pc.is_in(batch.column(ROW_KIND), pa.array(["+I", "+U"])))
+        yield batch
