@@ -120,7 +120,7 @@ class BinlogReader:
                 "host": options.hostname,
                 "port": options.port,
                 "user": options.username,
-                "passwd": options.password,
+                "password": options.password,
                 "charset": "utf8mb4",
                 "connect_timeout": max(1, options.connect_timeout_ms // 1000),
                 "read_timeout": _READ_SECONDS,
@@ -167,6 +167,8 @@ class BinlogReader:
         self._connections += 1
         if self._connections > 2:
             raise pymysql.err.OperationalError(2013, "the binlog connection was lost")
+        if "db" in settings:  # PyMySQL warns of this name
+            settings["database"] = settings.pop("db")
         return pymysql.connect(**settings)
 
     def _changes_of(self, event: Any) -> Iterator[Change]:

@@ -205,8 +205,9 @@ def _decimal(wire: Any, column: MySqlColumn) -> Read:
         for length, width in groups:
             text += f"{int.from_bytes(raw[byte : byte + length], 'big'):0{width}d}"
             byte += length
-        number = Decimal(("-" if negative else "") + text).scaleb(-scale)
-        return number, at + size
+        point = len(text) - scale
+        sign = "-" if negative else ""
+        return Decimal(f"{sign}{text[:point]}.{text[point:]}"), at + size
 
     return read
 

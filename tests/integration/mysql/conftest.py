@@ -1,0 +1,18 @@
+"""Fixtures of the change data capture tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from streamhouse.demo.mariadb import MariaDB
+from tests.integration.mysql.history import Database
+
+
+@pytest.fixture
+def database(mariadb: MariaDB) -> Iterator[Database]:
+    """A fresh database on the shared server."""
+    database = Database(mariadb)
+    yield database
+    database.close()

@@ -1,0 +1,93 @@
+"""A database of its own for each test, sources over its tables, and a table kept by changes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
+from streamhouse.mysql import MySqlSource
+from streamhouse.source import ROW_KIND, Offset
+from streamhouse.sql.plan import Column
+
+_NUMBERS = itertools.count(1)
+
+
+class Database:
+    """A fresh database on the shared server."""
+
+    def __init__(self, server: MariaDB) -> None:
+        self.server = server
+        self.name = f"cdc_{next(_NUMBERS)}"
+        server.execute(f"CREATE DATABASE {self.name}")
+        self._sources: list[MySqlSource] = []
+
+    def run(self, *statements: str) -> list[tuple[Any, ...]]:
+        return self.server.execute(*statements, database=self.name)
+
+    def options(self, table: str, **extra: str) -> dict[str, str]:
+        return {
+            "hostname": "127.0.0.1",
+            "port": str(self.server.port),
+            "username": USER,
+            "password": PASSWORD,
+            "database-name": self.name,
+            "table-name": table,
+            "connect.max-retries": "0",
+        } | extra
+
+    def source(
+        self,
+        table: str,
+        columns: Sequence[Column] | None = None,
+        options: dict[str, str] | None = None,
+    ) -> MySqlSource:
+        source = MySqlSource(self.options(table, **(options or {})), columns)
+        self._sources.append(source)
+        return source
+
+    def close(self) -> None:
+        for source in self._sources:
+            source.close()
+
+
+def rows_of(
+    source: MySqlSource, start: Offset, end: Offset, parts: int = 1
+) -> list[dict[str, Any]]:
+    """All rows of a range, in order."""
+    return [
+        row
+        for part in source.partitions(start, end, parts)
+        for batch in source.read(part)
+        for row in batch.to_pylist()
+    ]
+
+
+def catch_up(source: MySqlSource, start: Offset) -> tuple[Offset, list[dict[str, Any]]]:
+    """The rows from `start` to the newest offset, and that offset."""
+    rows: list[dict[str, Any]] = []
+    for _ in range(10_000):
+        end = source.latest_offset(start)
+        if end == start:
+            return end, rows
+        rows += rows_of(source, start, end)
+        start = end
+    raise AssertionError("the source never came to rest")
+
+
+def apply(
+    state: dict[tuple[Any, ...], dict[str, Any]],
+    rows: Sequence[dict[str, Any]],
+    key: Sequence[str],
+) -> None:
+    """Apply changes to a table held as a dict; each must fit what the table holds."""
+    for row in rows:
+        kind = row[ROW_KIND]
+        values = {name: value for name, value in row.items() if name != ROW_KIND}
+        at = tuple(values[name] for name in key)
+        if kind in ("-U", "-D"):
+            assert state.pop(at) == values, f"{kind} of another row than the table holds"
+        else:
+            assert at not in state, f"{kind} of a key that is there already: {values}"
+            state[at] = values
