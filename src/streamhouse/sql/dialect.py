@@ -147,7 +147,10 @@ class Flink(Dialect):
             if token and self._is_unknown_function(token):
                 raise FlinkParseError(functions.unknown(token.text), token, unsupported=True)
             try:
-                return super()._parse_function_call(*args, **kwargs)
+                made = super()._parse_function_call(*args, **kwargs)
+                if made is not None and "start" not in made.meta:
+                    made.update_positions(token)
+                return made
             except functions.ArgumentError as error:
                 kind = error.unsupported
                 raise FlinkParseError(str(error), token, unsupported=kind) from None

@@ -29,15 +29,14 @@ DATAGEN_FIELD_OPTIONS: dict[str, tuple[str, ...] | None] = {
     "kind": None,
     "min": _NUMBERS,
     "max": _NUMBERS,
-    "start": (*_NUMBERS, *_TEXTS),
-    "end": (*_NUMBERS, *_TEXTS),
+    "start": _INTEGERS,
+    "end": _INTEGERS,
     "length": _TEXTS,
-    "var-len": _TEXTS,
     "max-past": ("TIMESTAMP", "TIMESTAMP_LTZ"),
     "null-rate": None,
 }
 _SEQUENCE_ONLY = ("start", "end")
-_RANDOM_ONLY = ("min", "max", "length", "var-len", "max-past", "null-rate")
+_RANDOM_ONLY = ("min", "max", "length", "max-past", "null-rate")
 
 LOOKUP_OPTIONS = {
     "lookup.cache": "AUTO, FULL or MEMORY; the whole dimension is cached in each case",
@@ -189,8 +188,8 @@ def _check_field(column: Column, given: Mapping[str, str], where: str) -> None:
 
 
 def _check_sequence(prefix: str, given: Mapping[str, str], word: str, where: str) -> None:
-    if word not in (*_NUMBERS, *_TEXTS):
-        raise OptionError(f"{where}: '{prefix}kind' = 'sequence' is for numbers and strings")
+    if word not in _INTEGERS:
+        raise OptionError(f"{where}: '{prefix}kind' = 'sequence' is for whole numbers")
     for option in _SEQUENCE_ONLY:
         if option not in given:
             raise OptionError(f"{where}: a sequence needs '{prefix}{option}'")
@@ -204,9 +203,7 @@ def _check_value(key: str, option: str, value: str, word: str) -> None:
     elif option in ("min", "max"):
         _number(key, value, whole=word in _INTEGERS)
     elif option == "length":
-        integer(key, value, 1)
-    elif option == "var-len":
-        boolean(key, value)
+        integer(key, value, 0)
     elif option == "max-past":
         duration_ms(key, value)
     elif option == "null-rate":

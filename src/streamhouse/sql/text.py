@@ -71,7 +71,7 @@ class Script:
         self, message: str, start: int, end: int | None = None, kind: type[E] | None = None
     ) -> SqlError:
         """An error of class `kind` about the text from `start` up to (not including) `end`."""
-        start = min(start, max(len(self.text) - 1, 0))
+        start = min(start, len(self.text))
         place = self.position(start)
         first = self._starts[place.line - 1]
         return (kind or SqlError)(

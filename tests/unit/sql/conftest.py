@@ -1,0 +1,160 @@
+"""A catalog in a dictionary, and DuckDB to run what the planner writes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from streamhouse.errors import TableError
+from streamhouse.options import nearest
+from streamhouse.sql.analysis import analyze_bounded, analyze_stream
+from streamhouse.sql.plan import (
+    BoundedQuery,
+    CreateTable,
+    Insert,
+    Name,
+    Query,
+    Select,
+    StreamQuery,
+    TableInfo,
+)
+from streamhouse.sql.script import parse_script
+
+NOW = "2024-05-06 07:08:09.123456"
+Rows = Sequence[Mapping[str, Any]]
+
+TABLES = """
+CREATE TABLE orders (order_id BIGINT, customer_id INT, price DOUBLE, order_time TIMESTAMP(3),
+  proc_time AS PROCTIME(), double_price AS price * 2);
+CREATE TABLE customers (id INT, name STRING, country STRING, zip STRING,
+  PRIMARY KEY (id) NOT ENFORCED);
+CREATE TABLE rates (country STRING PRIMARY KEY NOT ENFORCED, rate DOUBLE);
+CREATE TABLE customers_cdc (id INT PRIMARY KEY NOT ENFORCED, name STRING, country STRING)
+  WITH ('connector' = 'mysql-cdc');
+CREATE TABLE country_sales (country STRING, orders BIGINT, revenue DOUBLE,
+  PRIMARY KEY (country) NOT ENFORCED) WITH ('merge-engine' = 'aggregation',
+  'fields.orders.aggregate-function' = 'sum', 'fields.revenue.aggregate-function' = 'sum');
+CREATE TABLE plain (country STRING, orders BIGINT, revenue DOUBLE);
+CREATE TABLE typed (i INT, n BIGINT, d DOUBLE, s STRING, t TIMESTAMP(3), day_ DATE,
+  m DECIMAL(10, 2), b BOOLEAN);
+"""
+_ARROW = {
+    "INT": pa.int32(),
+    "BIGINT": pa.int64(),
+    "DOUBLE": pa.float64(),
+    "STRING": pa.string(),
+    "TIMESTAMP(3)": pa.timestamp("ms"),
+    "DATE": pa.date32(),
+    "DECIMAL(10, 2)": pa.decimal128(10, 2),
+    "BOOLEAN": pa.bool_(),
+}
+
+
+class Catalog:
+    """Tables by their last name; plans queries and runs them over rows given as dicts."""
+
+    def __init__(self) -> None:
+        self.tables: dict[str, TableInfo] = {}
+
+    def add(self, script: str) -> None:
+        for made in parse_script(script):
+            if isinstance(made, CreateTable):
+                self.tables[made.name[-1]] = TableInfo(
+                    ("default", made.name[-1]),
+                    made.columns,
+                    made.computed,
+                    made.primary_key,
+                    made.partitioned_by,
+                    made.options,
+                    made.options.get("connector", "paimon"),
+                )
+
+    def table(self, name: Name) -> TableInfo:
+        if name[-1] not in self.tables:
+            raise TableError(f"there is no table '{name[-1]}'; {nearest(name[-1], self.tables)}")
+        return self.tables[name[-1]]
+
+    def stream(self, text: str) -> StreamQuery:
+        """The plan of a continuous SELECT or INSERT."""
+        query, target, columns = self._parts(text)
+        return analyze_stream(query, self, target, columns)
+
+    def bounded(self, text: str) -> BoundedQuery:
+        query, target, columns = self._parts(text)
+        return analyze_bounded(query, self, target, columns)
+
+    def _parts(self, text: str) -> tuple[Query, TableInfo | None, tuple[str, ...]]:
+        (statement,) = parse_script(text)
+        if isinstance(statement, Insert):
+            return statement.query, self.table(statement.target), statement.columns
+        assert isinstance(statement, Select)
+        return statement.query, None, ()
+
+    def rows(self, text: str, source: Rows, *dimensions: Rows) -> list[tuple[Any, ...]]:
+        """What a continuous query gives for these rows of its source and dimensions."""
+        plan = self.stream(text)
+        return _run(plan.rows_sql, _relations(plan, source, dimensions))
+
+    def misses(self, text: str, source: Rows, *dimensions: Rows) -> list[int]:
+        """The places of the source rows that wait for a partner."""
+        plan = self.stream(text)
+        assert plan.misses_sql is not None
+        found = _run(plan.misses_sql, _relations(plan, source, dimensions))
+        return sorted(row[0] for row in found)
+
+    def query(self, text: str, *tables: Rows) -> list[tuple[Any, ...]]:
+        """What a bounded query gives, its tables in the order of the text."""
+        plan = self.bounded(text)
+        relations = {
+            scan.relation: _table(scan.table, scan.columns, rows)
+            for scan, rows in zip(plan.scans, tables, strict=True)
+        }
+        return _run(plan.sql, relations)
+
+    def value(self, expression: str, **row: Any) -> Any:
+        """An expression over one row of the table `typed`, by both planners."""
+        text = f"SELECT {expression} AS v FROM typed"
+        (once,) = self.query(text, [row])
+        (again,) = self.rows(text, [row])
+        assert once == again
+        return once[0]
+
+
+def _table(info: TableInfo, names: Sequence[str], rows: Rows) -> pa.Table:
+    kinds = {column.name: _ARROW[column.type] for column in info.columns}
+    return pa.table(
+        {name: pa.array([row.get(name) for row in rows], kinds[name]) for name in names}
+    )
+
+
+def _relations(plan: StreamQuery, source: Rows, dimensions: Sequence[Rows]) -> dict[str, pa.Table]:
+    """Exactly the columns that the plan says it needs, so that a missing one is noticed."""
+    table = _table(plan.source, plan.source_columns, source)
+    table = table.append_column("_row", pa.array(range(len(source)), pa.int64()))
+    if plan.changelog:
+        table = table.append_column("rowkind", pa.array([row["rowkind"] for row in source]))
+    found = {"src": table}
+    for lookup, rows in zip(plan.lookups, dimensions, strict=True):
+        found[lookup.relation] = _table(lookup.table, lookup.columns, rows)
+    return found
+
+
+def _run(sql: str, relations: Mapping[str, pa.Table]) -> list[tuple[Any, ...]]:
+    with duckdb.connect(":memory:") as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        connection.execute(f"SET VARIABLE now = TIMESTAMP '{NOW}'")
+        for name, table in relations.items():
+            connection.register(name, table)
+        return connection.execute(sql).fetchall()
+
+
+@pytest.fixture
+def catalog() -> Catalog:
+    """The tables of `TABLES`."""
+    made = Catalog()
+    made.add(TABLES)
+    return made

@@ -1,0 +1,140 @@
+"""Queries that end, executed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from streamhouse.errors import SqlError, UnsupportedSqlError
+from streamhouse.sql.analysis import tables_of
+from streamhouse.sql.plan import Select
+from streamhouse.sql.script import parse_script
+
+if TYPE_CHECKING:
+    from tests.unit.sql.conftest import Catalog
+
+CUSTOMERS: list[dict[str, Any]] = [
+    {"id": 1, "name": "Ann", "country": "France"},
+    {"id": 2, "name": "Bob", "country": "Peru"},
+    {"id": 3, "name": "Eve", "country": None},
+]
+ORDERS: list[dict[str, Any]] = [
+    {"order_id": n, "customer_id": n % 3, "price": float(n)} for n in range(6)
+]
+
+
+def test_join_group_order(catalog: Catalog) -> None:
+    text = (
+        "SELECT c.country, COUNT(*) AS n, SUM(o.price) AS total, AVG(o.customer_id) AS a "
+        "FROM orders AS o JOIN customers AS c ON o.customer_id = c.id "
+        "GROUP BY c.country HAVING COUNT(*) > 1 ORDER BY total DESC LIMIT 5"
+    )
+    assert catalog.query(text, ORDERS, CUSTOMERS) == [("Peru", 2, 7.0, 2), ("France", 2, 5.0, 1)]
+    scans = catalog.bounded(text).scans
+    assert [scan.columns for scan in scans] == [("customer_id", "price"), ("id", "country")]
+
+
+def test_lookup_join_reads_the_dimension_as_it_is(catalog: Catalog) -> None:
+    text = (
+        "SELECT /*+ LOOKUP('table'='c') */ o.order_id, c.name FROM orders AS o LEFT JOIN customers "
+        "FOR SYSTEM_TIME AS OF o.proc_time AS c ON o.customer_id = c.id ORDER BY 1 LIMIT 2"
+    )
+    assert catalog.query(text, ORDERS, CUSTOMERS) == [(0, None), (1, "Ann")]
+
+
+def test_nulls_come_first_as_in_flink(catalog: Catalog) -> None:
+    text = "SELECT country FROM customers ORDER BY country"
+    assert catalog.query(text, CUSTOMERS) == [(None,), ("France",), ("Peru",)]
+
+
+def test_with_window_set_operation_subquery(catalog: Catalog) -> None:
+    text = (
+        "WITH q AS (SELECT id, country, ROW_NUMBER() OVER (ORDER BY id DESC) AS r FROM customers) "
+        "SELECT q.id, r FROM q WHERE r < 3 UNION ALL SELECT order_id, 0 FROM orders "
+        "WHERE customer_id IN (SELECT id FROM customers WHERE name = 'Ann') ORDER BY id"
+    )
+    found = catalog.query(text, CUSTOMERS, ORDERS, CUSTOMERS)
+    assert found == [(1, 0), (2, 2), (3, 1), (4, 0)]
+
+
+def test_correlated_subquery_and_star(catalog: Catalog) -> None:
+    text = (
+        "SELECT * FROM (SELECT id, name FROM customers) AS c WHERE EXISTS "
+        "(SELECT 1 FROM orders AS o WHERE o.customer_id = c.id AND price > 4)"
+    )
+    assert catalog.query(text, CUSTOMERS, ORDERS) == [(2, "Bob")]
+    assert catalog.bounded(text).output == ("id", "name")
+
+
+def test_values(catalog: Catalog) -> None:
+    plan = catalog.bounded("VALUES (1, 'a'), (2, NULL)")
+    assert plan.output == ("EXPR$0", "EXPR$1") and plan.scans == ()
+    text = "INSERT INTO typed (m, s, n) VALUES (1.5, 'x;y', 2)"
+    assert catalog.query(text)[0][1:4] == (2, None, "x;y")
+    assert len(catalog.bounded(text).output) == 8
+
+
+def test_output_names(catalog: Catalog) -> None:
+    text = "SELECT id, id, id + 1, COUNT(*) AS `my count` FROM customers GROUP BY id"
+    assert catalog.bounded(text).output == ("id", "id0", "EXPR$2", "my count")
+
+
+@pytest.mark.parametrize(
+    ("clause", "expected"),
+    [
+        ("FOR SYSTEM_TIME AS OF TIMESTAMP '2024-01-01 00:00:00'", (None, 1704067200000, None)),
+        ("FOR SYSTEM_TIME AS OF TIMESTAMP '2024-01-01 00:05:00' - INTERVAL '5' MINUTE",
+         (None, 1704067200000, None)),
+        ("VERSION AS OF 7", (7, None, None)),
+        ("FOR VERSION AS OF 'nightly'", (None, None, "nightly")),
+    ],
+)  # fmt: skip
+def test_time_travel(catalog: Catalog, clause: str, expected: tuple[object, ...]) -> None:
+    text = f"SELECT c.id FROM customers /*+ OPTIONS('scan.x'='1') */ {clause} AS c"
+    (scan,) = catalog.bounded(text).scans
+    assert (scan.snapshot, scan.timestamp_ms, scan.tag) == expected
+    assert scan.options == {"scan.x": "1"}
+
+
+def test_tables_of(catalog: Catalog) -> None:
+    text = (
+        "WITH orders AS (SELECT * FROM a.b.orders) SELECT * FROM orders JOIN x ON TRUE WHERE id IN "
+        "(SELECT id FROM `t$snapshots`) UNION SELECT * FROM x"
+    )
+    (statement,) = parse_script(text)
+    assert isinstance(statement, Select)
+    assert tables_of(statement.query) == [("a", "b", "orders"), ("x",), ("t$snapshots",)]
+
+
+ERRORS = [
+    ("SELECT id,\n  contry FROM customers", 2, 3, "there is no column 'contry'; did you mean 'country'?"),
+    ("SELECT c.contry FROM customers c", 1, 8, "'c' has no column 'contry'; did you mean 'country'?"),
+    ("SELECT d.id FROM customers c", 1, 8, "there is no table or alias 'd'; known: c"),
+    ("SELECT id FROM custmers", 1, 16, "there is no table 'custmers'; did you mean 'customers'?"),
+    ("SELECT id FROM customers a, customers b", 1, 8, "column 'id' is ambiguous; write a.id or b.id"),
+    ("SELECT nme FROM (SELECT * FROM customers) q", 1, 8, "there is no column 'nme'; did you mean 'name'?"),
+    ("INSERT INTO plain VALUES ('a', 1)", 1, 27,
+     "the query gives 2 column(s), table default.plain takes 3: country, orders, revenue"),
+    ("INSERT INTO plain VALUES ('a', 'b', 1)", 1, 27,
+     "column 'orders' is BIGINT, the query gives STRING; write CAST(… AS BIGINT)"),
+    ("INSERT INTO plain (contry) VALUES ('a')", 1, 36,
+     "table default.plain: 'contry' does not exist; did you mean 'country'?"),
+    ("SELECT id FROM customers FOR SYSTEM_TIME AS OF id", 1, 26, "FOR SYSTEM_TIME AS OF takes"),
+    ("SELECT country, COUNT(*) FROM customers", 1, 8, 'column "country" must appear in the GROUP BY'),
+]  # fmt: skip  # noqa: E501
+
+
+@pytest.mark.parametrize(("text", "line", "column", "message"), ERRORS)
+def test_errors(catalog: Catalog, text: str, line: int, column: int, message: str) -> None:
+    with pytest.raises(SqlError) as caught:
+        catalog.bounded(text)
+    assert (caught.value.line, caught.value.column) == (line, column)
+    assert caught.value.message.startswith(message)
+
+
+def test_unknown_hint_key(catalog: Catalog) -> None:
+    with pytest.raises(SqlError, match="unknown hint OPTION; did you mean OPTIONS?"):
+        catalog.bounded("SELECT id FROM customers /*+ OPTION('a'='b') */")
+    with pytest.raises(UnsupportedSqlError, match="hint BROADCAST is not supported"):
+        catalog.bounded("SELECT /*+ BROADCAST(c) */ id FROM customers AS c")

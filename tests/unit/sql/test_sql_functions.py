@@ -1,0 +1,175 @@
+"""Flink's functions and operators, executed, continuous and bounded alike."""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pytest
+
+from streamhouse.errors import SqlError, UnsupportedSqlError
+from streamhouse.sql.timeformat import PatternError, strftime
+
+if TYPE_CHECKING:
+    from tests.unit.sql.conftest import Catalog
+
+ROW: dict[str, Any] = {
+    "i": -7,
+    "n": 3,
+    "d": 2.75,
+    "s": " Hello ",
+    "t": datetime(2024, 2, 29, 13, 4, 5, 678000),
+    "day_": date(2024, 2, 29),
+    "m": Decimal("12.34"),
+    "b": True,
+}
+CASES: list[tuple[str, object]] = [
+    # whole numbers divide to whole numbers, towards zero
+    ("i / 2", -3),
+    ("7 / 2 * 2", 6),
+    ("1 + 7 / 2", 4),
+    ("n / 2.0", 1.5),
+    ("d / 2", 1.375),
+    ("(i + 1) / (n - 1)", -3),
+    ("MOD(i, 4)", -3),
+    ("i % 4", -3),
+    ("ABS(i)", 7),
+    ("ROUND(d, 1)", 2.8),
+    ("FLOOR(d)", 2.0),
+    ("CEIL(d)", 3.0),
+    ("POWER(n, 2)", 9.0),
+    ("SIGN(i)", -1),
+    ("GREATEST(1, n, 2)", 3),
+    ("LEAST(1, CAST(NULL AS INT))", None),
+    # casts
+    ("CAST(d AS INT)", 2),
+    ("CAST(-d AS BIGINT)", -2),
+    ("CAST(m AS INT)", 12),
+    ("CAST('5' AS INT)", 5),
+    ("TRY_CAST('x' AS INT)", None),
+    ("CAST(b AS STRING)", "TRUE"),
+    ("CAST(t AS STRING)", "2024-02-29 13:04:05.678"),
+    ("CAST('abcdef' AS VARCHAR(3))", "abc"),
+    ("CAST(t AS DATE)", date(2024, 2, 29)),
+    ("CAST(m AS DECIMAL(10, 1))", Decimal("12.3")),
+    # strings
+    ("TRIM(s)", "Hello"),
+    ("TRIM(LEADING 'x' FROM 'xxay')", "ay"),
+    ("TRIM(TRAILING 'y' FROM 'xay')", "xa"),
+    ("LTRIM(s)", "Hello "),
+    ("UPPER(TRIM(s)) || '!'", "HELLO!"),
+    ("LOWER(s)", " hello "),
+    ("'a' || CAST(NULL AS STRING)", None),
+    ("CONCAT('a', CAST(NULL AS STRING))", None),
+    ("CONCAT('a', 'b', 'c')", "abc"),
+    ("CONCAT_WS('-', 'a', CAST(NULL AS STRING), 'b')", "a-b"),
+    ("SUBSTRING('abcdef', 2, 3)", "bcd"),
+    ("SUBSTRING('abcdef' FROM 4)", "def"),
+    ("SUBSTR('abcdef', -2)", "ef"),
+    ("CHAR_LENGTH('äb')", 2),
+    ("REPLACE('aXa', 'X', 'b')", "aba"),
+    ("POSITION('c' IN 'abc')", 3),
+    ("LOCATE('c', 'abc')", 3),
+    ("INSTR('abc', 'c')", 3),
+    ("LPAD('7', 3, '0')", "007"),
+    ("LEFT('abc', 2)", "ab"),
+    ("SPLIT_INDEX('a,b,c', ',', 1)", "b"),
+    ("SPLIT_INDEX('a,b,c', ',', 9)", None),
+    ("REGEXP_EXTRACT('id=42', 'id=(\\d+)', 1)", "42"),
+    ("REGEXP_EXTRACT('none', 'id=(\\d+)', 1)", None),
+    ("REGEXP_REPLACE('a1b22', '(\\d+)', '<$1>')", "a<1>b<22>"),
+    ("'abc' LIKE 'a%'", True),
+    ("'a%c' LIKE 'a!%c' ESCAPE '!'", True),
+    ("'abc' NOT LIKE '_b_'", False),
+    # choices
+    ("IF(i < 0, 'neg', 'pos')", "neg"),
+    ("CASE WHEN n = 3 THEN 'x' ELSE 'y' END", "x"),
+    ("CASE n WHEN 1 THEN 'x' END", None),
+    ("COALESCE(CAST(NULL AS INT), n)", 3),
+    ("IFNULL(CAST(NULL AS INT), 5)", 5),
+    ("NULLIF(n, 3)", None),
+    ("n IS DISTINCT FROM 3", False),
+    ("CAST(NULL AS INT) IS NOT DISTINCT FROM CAST(NULL AS INT)", True),
+    ("n BETWEEN 1 AND 3", True),
+    ("n NOT IN (1, 2)", True),
+    ("b IS TRUE", True),
+    # time
+    ("DATE_FORMAT(t, 'yyyy-MM-dd HH:mm:ss.SSS')", "2024-02-29 13:04:05.678"),
+    ("DATE_FORMAT(t, 'yyyyMMdd''T''HH')", "20240229T13"),
+    ("DATE_FORMAT('2024-01-02 03:04:05', 'd.M.yy hh')", "2.1.24 03"),
+    ("EXTRACT(YEAR FROM t)", 2024),
+    ("EXTRACT(DAY FROM day_)", 29),
+    ("EXTRACT(DOW FROM t)", 5),
+    ("HOUR(t)", 13),
+    ("DAYOFWEEK(day_)", 5),
+    ("QUARTER(t)", 1),
+    ("TO_TIMESTAMP('2024-01-02 03:04:05')", datetime(2024, 1, 2, 3, 4, 5)),
+    ("TO_TIMESTAMP('02.01.2024', 'dd.MM.yyyy')", datetime(2024, 1, 2)),
+    ("TO_TIMESTAMP('rubbish')", None),
+    ("TO_DATE('2024-01-02')", date(2024, 1, 2)),
+    ("TIMESTAMPDIFF(DAY, TIMESTAMP '2024-02-27 14:00:00', t)", 1),
+    ("TIMESTAMPDIFF(MONTH, DATE '2024-01-30', day_)", 1),
+    ("TIMESTAMPDIFF(SECOND, t, TIMESTAMP '2024-02-29 13:04:00')", -5),
+    ("TIMESTAMPADD(HOUR, 2, TIMESTAMP '2024-02-29 23:00:00')", datetime(2024, 3, 1, 1)),
+    ("TIMESTAMP '2024-02-29 00:00:00' + INTERVAL '1' DAY", datetime(2024, 3, 1)),
+    ("FLOOR(t TO HOUR)", datetime(2024, 2, 29, 13)),
+    ("CEIL(t TO DAY)", datetime(2024, 3, 1)),
+    ("CEIL(TIMESTAMP '2024-03-01 00:00:00' TO DAY)", datetime(2024, 3, 1)),
+    ("FROM_UNIXTIME(86400)", "1970-01-02 00:00:00"),
+    ("UNIX_TIMESTAMP('1970-01-02 00:00:00')", 86400),
+    ("TO_TIMESTAMP_LTZ(1500, 3)", datetime(1970, 1, 1, 0, 0, 1, 500000)),
+    ("CURRENT_DATE", date(2024, 5, 6)),
+    ("NOW()", datetime(2024, 5, 6, 7, 8, 9, 123456)),
+    ("UNIX_TIMESTAMP() / 86400", 19849),
+]
+
+
+@pytest.mark.parametrize(("expression", "expected"), CASES)
+def test_value(catalog: Catalog, expression: str, expected: object) -> None:
+    found = catalog.value(expression, **ROW)
+    assert found == expected
+    assert type(found) is type(expected)
+
+
+def test_division_of_whole_numbers_by_zero_is_an_error(catalog: Catalog) -> None:
+    with pytest.raises(duckdb.Error, match="[Dd]ivision by zero"):
+        catalog.value("n / (n - 3)", **ROW)
+
+
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        ("UPER(s)", "function 'UPER' is not supported; did you mean UPPER?"),
+        ("UPPER(s, s)", "UPPER takes 1 argument(s), not 2"),
+        ("IF(b, 1)", "IF takes 3 argument(s), not 2"),
+        ("DATE_FORMAT(t, s)", "the date pattern must be a string literal"),
+        ("DATE_FORMAT(t, 'yyyy-QQ')", "'QQ' in the pattern 'yyyy-QQ' is not supported"),
+        ("TIMESTAMPDIFF(FORTNIGHT, t, t)", "'FORTNIGHT' is not a unit of time"),
+        ("EXTRACT(CENTURY FROM t)", "EXTRACT knows no part 'CENTURY'"),
+        ("CURRENT_USER", "there is no column 'CURRENT_USER'"),
+    ],
+)
+def test_wrong_calls_are_told_at_their_place(
+    catalog: Catalog, expression: str, message: str
+) -> None:
+    with pytest.raises(SqlError) as caught:
+        catalog.stream(f"SELECT 1,\n   {expression} AS v FROM typed")
+    assert (caught.value.line, caught.value.column) == (2, 4)
+    assert caught.value.message.startswith(message)
+
+
+def test_rubbish_functions_are_unsupported_not_passed_on(catalog: Catalog) -> None:
+    with pytest.raises(UnsupportedSqlError, match="READ_CSV"):
+        catalog.bounded("SELECT READ_CSV('x') FROM typed")
+    with pytest.raises(UnsupportedSqlError, match="read_csv"):
+        catalog.bounded("SELECT * FROM read_csv('/etc/passwd')")
+
+
+def test_pattern_letters() -> None:
+    assert strftime("EEE, dd MMM yyyy hh 'o''clock' a %") == "%a, %d %b %Y %I o'clock %p %%"
+    with pytest.raises(PatternError, match="'W'"):
+        strftime("W")
+    with pytest.raises(PatternError, match="never closed"):
+        strftime("yyyy'T")

@@ -1,0 +1,83 @@
+"""Options that the SQL layer checks by itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from streamhouse.errors import OptionError
+from streamhouse.sql.options import check_datagen, check_lookup, check_set
+from streamhouse.sql.plan import Column
+
+COLUMNS = (
+    Column("id", "BIGINT"),
+    Column("price", "DOUBLE"),
+    Column("name", "STRING"),
+    Column("at", "TIMESTAMP(3)"),
+)
+
+
+def test_datagen_takes_what_it_knows() -> None:
+    options = {
+        "connector": "datagen",
+        "rows-per-second": "10",
+        "number-of-rows": "100",
+        "fields.id.kind": "sequence",
+        "fields.id.start": "1",
+        "fields.id.end": "50",
+        "fields.price.min": "0.5",
+        "fields.price.max": "9",
+        "fields.name.length": "3",
+        "fields.at.max-past": "5 s",
+        "fields.at.null-rate": "0.5",
+    }
+    check_datagen(options, COLUMNS, "table t")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"rows-per-secnd": "1"},
+            "unknown option 'rows-per-secnd'; did you mean 'rows-per-second'?",
+        ),
+        ({"rows-per-second": "0"}, "option 'rows-per-second': 0 is too small; the least is 1"),
+        ({"fields.prize.min": "1"}, "'fields.prize.min' names no column; did you mean 'price'?"),
+        ({"fields.price.mim": "1"}, "unknown option 'fields.price.mim'; did you mean 'min'?"),
+        ({"fields.name.min": "1"}, "'fields.name.min' does not go with STRING"),
+        ({"fields.id.min": "1.5"}, "option 'fields.id.min': '1.5' is not a whole number"),
+        ({"fields.id.start": "1"}, "'fields.id.start' needs 'fields.id.kind' = 'sequence'"),
+        ({"fields.id.kind": "sequence"}, "a sequence needs 'fields.id.start'"),
+        ({"fields.id.kind": "seq"}, "'seq' is not one of random, sequence"),
+        ({"fields.at.null-rate": "2"}, "'2' is not between 0 and 1"),
+        ({"fields.id.min": "5", "fields.id.max": "4"}, "'fields.id.min' is greater than"),
+    ],
+)
+def test_datagen_names_what_is_wrong(options: dict[str, str], message: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        check_datagen(options, COLUMNS, "table t")
+    assert message in str(caught.value)
+
+
+def test_set() -> None:
+    check_set("execution.checkpointing.interval", "500 ms")
+    check_set("execution.runtime-mode", "BATCH")
+    check_set("sql-client.execution.result-mode", "tableau")
+    for key, value, message in [
+        ("pipline.name", "x", "SET: unknown option 'pipline.name'; did you mean 'pipeline.name'?"),
+        ("table.local-time-zone", "Europe/Paris", "the only zone is 'UTC'"),
+        ("execution.runtime-mode", "auto", "'auto' is not one of streaming, batch"),
+        ("execution.checkpointing.interval", "soon", "'soon' is not a duration"),
+        ("parallelism.default", "0", "0 is too small"),
+    ]:
+        with pytest.raises(OptionError) as caught:
+            check_set(key, value)
+        assert message in str(caught.value)
+
+
+def test_lookup_options_tell_what_has_no_effect() -> None:
+    options = {"lookup.cache": "auto", "lookup.async": "true", "scan.mode": "latest"}
+    assert check_lookup(options, "table c") == ["lookup.async"]
+    with pytest.raises(OptionError, match="did you mean 'lookup.async'?"):
+        check_lookup({"lookup.asinc": "true"}, "table c")
+    with pytest.raises(OptionError, match="'SOME' is not one of AUTO, FULL, MEMORY"):
+        check_lookup({"lookup.cache": "some"}, "table c")
