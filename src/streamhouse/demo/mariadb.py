@@ -147,6 +147,7 @@ class MariaDB:
             charset="utf8mb4",
             autocommit=True,
             connect_timeout=10,
+            ssl_disabled=True,
         )
 
     def execute(self, *statements: str, database: str | None = None) -> list[tuple[Any, ...]]:

@@ -36,7 +36,7 @@ from pymysqlreplication.row_event import (
 
 from streamhouse.errors import ConnectError, DataLossError, SchemaChangeError
 from streamhouse.mysql import decode
-from streamhouse.mysql.connection import is_lost, readable
+from streamhouse.mysql.connection import is_lost, open_connection, readable
 from streamhouse.mysql.options import MySqlOptions
 from streamhouse.mysql.position import Position
 from streamhouse.mysql.table import FollowedTable
@@ -117,12 +117,7 @@ class BinlogReader:
         options = following.options
         self._stream = BinLogStreamReader(
             connection_settings={
-                "host": options.hostname,
-                "port": options.port,
-                "user": options.username,
-                "password": options.password,
                 "charset": "utf8mb4",
-                "connect_timeout": max(1, options.connect_timeout_ms // 1000),
                 "read_timeout": _READ_SECONDS,
                 "init_command": "SET net_write_timeout = 600",
             },
@@ -169,7 +164,7 @@ class BinlogReader:
             raise pymysql.err.OperationalError(2013, "the binlog connection was lost")
         if "db" in settings:  # PyMySQL warns of this name
             settings["database"] = settings.pop("db")
-        return pymysql.connect(**settings)
+        return open_connection(self._following.options, **settings)
 
     def _changes_of(self, event: Any) -> Iterator[Change]:
         kind = _KINDS.get(type(event))

@@ -10,7 +10,7 @@ from streamhouse.mysql.table import FollowedTable
 _MOST_BYTES = 256 * 1024 * 1024
 _EVENTS_A_LOOK = 1000
 _GROUP_ENDS = ("Xid", "XID", "Rotate", "Stop")
-_ROW_OVERHEAD = 2
+_COLUMN_BYTES = 8
 
 
 def log_files(session: Session) -> list[tuple[str, int]]:
@@ -35,7 +35,7 @@ def bounded_end(
 ) -> Position:
     """An end between `start` and `current`; a single transaction is never split.
 
-    Rows are estimated from bytes (`avg_row_length`), over all tables: about `max_rows`, at most
+    Rows are estimated from bytes (eight a column), over all tables: about `max_rows`, at most
     256 MB. `DataLossError` when the file of `start` is gone.
     """
     if start.file == current.file:
@@ -62,7 +62,7 @@ def bounded_end(
 def _budget(table: FollowedTable, max_rows: int | None) -> int:
     if max_rows is None:
         return _MOST_BYTES
-    return min(_MOST_BYTES, max_rows * table.row_bytes * _ROW_OVERHEAD)
+    return min(_MOST_BYTES, max_rows * _COLUMN_BYTES * (1 + len(table.columns)))
 
 
 def _walk(session: Session, start: Position, budget: int) -> Position | None:

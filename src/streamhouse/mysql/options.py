@@ -63,6 +63,7 @@ class MySqlOptions:
     connect_timeout_ms: int
     connect_retries: int
     heartbeat_ms: int
+    use_ssl: bool | None
 
     @property
     def name(self) -> str:
@@ -85,6 +86,7 @@ def parse(options: Mapping[str, str]) -> MySqlOptions:
     check_known(options, KNOWN, WHERE)
     _check_ignored(options)
     mode = _startup_mode(options)
+    ssl = "jdbc.properties.useSSL"
 
     def number(key: str, default: int, minimum: int = 1) -> int:
         return integer(key, options.get(key, str(default)), minimum)
@@ -105,6 +107,7 @@ def parse(options: Mapping[str, str]) -> MySqlOptions:
         connect_timeout_ms=_duration(options, "connect.timeout", "30s"),
         connect_retries=number("connect.max-retries", 3, 0),
         heartbeat_ms=_duration(options, "heartbeat.interval", "30s"),
+        use_ssl=None if ssl not in options else boolean(ssl, options[ssl]),
     )
 
 
@@ -116,11 +119,6 @@ def _duration(options: Mapping[str, str], key: str, default: str) -> int:
 
 
 def _check_ignored(options: Mapping[str, str]) -> None:
-    if boolean("useSSL", options.get("jdbc.properties.useSSL", "false")):
-        raise OptionError(
-            "option 'jdbc.properties.useSSL': encrypted connections are not supported yet; "
-            "leave it out or set it to 'false'"
-        )
     key = "scan.incremental.snapshot.enabled"
     if not boolean(key, options.get(key, "true")):
         raise OptionError(f"option '{key}': only 'true' is supported; leave it out")

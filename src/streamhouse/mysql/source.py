@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +25,6 @@ from streamhouse.sql.plan import Column
 from streamhouse.types import arrow_type
 
 _CHUNKS_A_BATCH = 64
-_STATUS_SECONDS = 0.02
 _BATCH_ROWS = 65_536
 
 
@@ -85,8 +83,6 @@ class MySqlSource:
             self._options, table, (*(column for column, _ in selected), *extra)
         )
         self._writer = RowWriter(tuple(selected), zone)
-        self._seen: Position | None = None
-        self._seen_at = 0.0
         self._plan: tuple[Place, list[Chunk]] | None = None
 
     def __repr__(self) -> str:
@@ -94,7 +90,7 @@ class MySqlSource:
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
-        state.update(_session=None, _seen=None, _plan=None)
+        state.update(_session=None, _plan=None)
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -122,7 +118,7 @@ class MySqlSource:
         if "start" in start:
             if start["start"] == "earliest-offset":
                 return Place(first_position(self._session), whole=True).to_offset()
-            return Place(self._current(fresh=True), whole=True).to_offset()
+            return Place(self._current(), whole=True).to_offset()
         place = Place.from_offset(start)
         if not place.whole:
             return self._next_chunks(place, max_rows).to_offset()
@@ -179,17 +175,12 @@ class MySqlSource:
             f"a value of its declared type"
         )
 
-    def _current(self, fresh: bool = False) -> Position:
-        now = time.monotonic()
-        if self._seen is None or fresh or now - self._seen_at > _STATUS_SECONDS:
-            self._seen = self._server.position(self._session)
-            self._seen_at = time.monotonic()
-        return self._seen
+    def _current(self) -> Position:
+        # Asked each time, about 0.1 ms: an answer kept for later would hide the last changes.
+        return self._server.position(self._session)
 
     def _next_binlog(self, start: Position, max_rows: int | None) -> Place:
         current = self._current()
-        if current < start:
-            current = self._current(fresh=True)
         if current < start:
             raise DataLossError(
                 f"the binlog of MySQL at {self._options.address} ends at {current}, before "
@@ -201,7 +192,7 @@ class MySqlSource:
     def _next_chunks(self, place: Place, max_rows: int | None) -> Place:
         if place.position is None and not self._server.mariadb:
             # Give the SELECTs a stretch of binlog to be corrected by.
-            return Place(self._current(fresh=True))
+            return Place(self._current())
         size = self._options.chunk_size
         most = _CHUNKS_A_BATCH
         if max_rows is not None:
@@ -210,7 +201,7 @@ class MySqlSource:
         ends, whole = chunk_ends(self._session, self._following, place.key, size, most)
         bounds = [place.key, *ends, *([None] if whole else [])]
         chunks = [Chunk(a, b) for a, b in zip(bounds, bounds[1:], strict=False)]
-        after = Place(self._current(fresh=True), None if whole else ends[-1], whole)
+        after = Place(self._current(), None if whole else ends[-1], whole)
         self._plan = (after, chunks)
         return after
 

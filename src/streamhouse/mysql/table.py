@@ -51,7 +51,6 @@ class FollowedTable:
     name: str
     columns: tuple[MySqlColumn, ...]
     key: tuple[MySqlColumn, ...]
-    row_bytes: int
 
     @property
     def full_name(self) -> str:
@@ -126,17 +125,11 @@ def load_table(session: Session, options: MySqlOptions) -> FollowedTable:
                 f"MySQL table {options.name}: its primary key takes only a prefix of column "
                 f"'{name}', which cannot be followed yet; key the whole column"
             )
-    size = session.rows(
-        "SELECT avg_row_length FROM information_schema.tables "
-        "WHERE table_schema = %s AND table_name = %s",
-        names,
-    )
     return FollowedTable(
         options.database,
         options.table,
         columns,
         tuple(by_name[str(name)] for name, _ in key_rows),
-        max(16, int(size[0][0] or 0)),
     )
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from tests.integration.mysql.history import Database
 
 from streamhouse.demo.mariadb import MariaDB
-from tests.integration.mysql.history import Database
 
 
 @pytest.fixture

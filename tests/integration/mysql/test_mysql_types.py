@@ -8,10 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.integration.mysql.history import Database, catch_up
 
 from streamhouse.errors import TableError
 from streamhouse.sql.plan import Column
-from tests.integration.mysql.history import Database, catch_up
 
 UTC = datetime.UTC
 D = datetime.datetime
@@ -45,7 +45,8 @@ CASES: list[tuple[str, list[str], pa.DataType, list[Any]]] = [
         pa.decimal128(38, 20),
         [Decimal("-123456789012345678.12345678901234567890"), Decimal("0E-20")],
     ),
-    ("DECIMAL(20,0)", ["-12345678901234567890"], pa.decimal128(20), [Decimal(-12345678901234567890)]),
+    ("DECIMAL(20,0)", ["-12345678901234567890"], pa.decimal128(20),
+     [Decimal(-12345678901234567890)]),
     ("DECIMAL(5,5)", ["-0.12345"], pa.decimal128(5, 5), [Decimal("-0.12345")]),
     (
         "DECIMAL(65,30)",
@@ -56,7 +57,8 @@ CASES: list[tuple[str, list[str], pa.DataType, list[Any]]] = [
     ("FLOAT", ["16777217", "0.1", "-1e-10"], pa.float32(), [16777216.0, 0.10000000149011612, None]),
     ("DOUBLE", ["0.1", "1e300", "-2.5"], pa.float64(), [0.1, 1e300, -2.5]),
     ("CHAR(5)", ["'ab '", "''", "'äöü'"], pa.string(), ["ab", "", "äöü"]),
-    ("VARCHAR(20)", ["'ab '", "'日本😀'", "'it''s \\\\ %'"], pa.string(), ["ab ", "日本😀", "it's \\ %"]),
+    ("VARCHAR(20)", ["'ab '", "'日本😀'", "'it''s \\\\ %'"], pa.string(),
+     ["ab ", "日本😀", "it's \\ %"]),
     ("VARCHAR(300)", ["REPEAT('x', 300)"], pa.string(), ["x" * 300]),
     ("VARCHAR(20) CHARACTER SET latin1", ["'é€'"], pa.string(), ["é€"]),
     ("VARCHAR(20) CHARACTER SET ucs2", ["'é€'"], pa.string(), ["é€"]),
@@ -65,7 +67,8 @@ CASES: list[tuple[str, list[str], pa.DataType, list[Any]]] = [
     ("TEXT", ["'äh'", "REPEAT('é', 20000)"], pa.string(), ["äh", "é" * 20000]),
     ("MEDIUMTEXT", ["REPEAT('y', 70000)"], pa.string(), ["y" * 70000]),
     ("LONGTEXT", ["'z'"], pa.string(), ["z"]),
-    ("BINARY(5)", ["'ab'", "x'0000'", "x'6100620000'"], pa.binary(), [b"ab\0\0\0", b"\0" * 5, b"a\0b\0\0"]),
+    ("BINARY(5)", ["'ab'", "x'0000'", "x'6100620000'"], pa.binary(),
+     [b"ab\0\0\0", b"\0" * 5, b"a\0b\0\0"]),
     ("VARBINARY(5)", ["x'00ff00'", "''"], pa.binary(), [b"\x00\xff\x00", b""]),
     ("BLOB", ["x'80ff0027'"], pa.binary(), [b"\x80\xff\x00'"]),
     ("ENUM('x','it''s','z')", ["'z'", "'it''s'"], pa.string(), ["z", "it's"]),
@@ -75,7 +78,8 @@ CASES: list[tuple[str, list[str], pa.DataType, list[Any]]] = [
     ("DATE", ["'2024-02-29'", "'0000-00-00'", "'1000-01-01'"], pa.date32(),
      [datetime.date(2024, 2, 29), None, datetime.date(1000, 1, 1)]),
     ("TIME", ["'-838:59:59'", "'01:02:03'"], pa.string(), ["-838:59:59", "01:02:03"]),
-    ("TIME(3)", ["'-00:00:00.500'", "'23:59:59.999'"], pa.string(), ["-00:00:00.500", "23:59:59.999"]),
+    ("TIME(3)", ["'-00:00:00.500'", "'23:59:59.999'"], pa.string(),
+     ["-00:00:00.500", "23:59:59.999"]),
     ("TIME(6)", ["'-01:00:00.000001'"], pa.string(), ["-01:00:00.000001"]),
     ("DATETIME", ["'2024-07-01 12:34:56'", "'0000-00-00 00:00:00'"], pa.timestamp("us"),
      [D(2024, 7, 1, 12, 34, 56), None]),

@@ -1,0 +1,339 @@
+"""The stream against a table that changes all the while, across restarts of both sides."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import random
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pymysql
+import pytest
+from tests.integration.mysql.history import Database, apply, catch_up, rows_of
+
+from streamhouse.demo.mariadb import MariaDB
+from streamhouse.errors import DataLossError, SchemaChangeError
+from streamhouse.mysql import MySqlSource
+from streamhouse.source import ROW_KIND
+from streamhouse.sql.plan import Column
+
+TABLES = {
+    "numbers": ("CREATE TABLE t (id INT PRIMARY KEY, v INT)", ["id"]),
+    "decimals": ("CREATE TABLE t (id DECIMAL(8,2) PRIMARY KEY, v INT)", ["id"]),
+    "moments": ("CREATE TABLE t (id DATETIME(3) PRIMARY KEY, v INT)", ["id"]),
+    "binaries": ("CREATE TABLE t (id VARBINARY(9) PRIMARY KEY, v INT)", ["id"]),
+    "words": (
+        "CREATE TABLE t (id VARCHAR(20) COLLATE utf8mb4_unicode_ci PRIMARY KEY, v INT)",
+        ["id"],
+    ),
+    "composite": (
+        "CREATE TABLE t (v INT, id VARCHAR(20) CHARACTER SET latin1, shop INT, "
+        "PRIMARY KEY (shop, id))",
+        ["shop", "id"],
+    ),
+}
+_WORDS = ["a", "B", "ä", "Z", "ß", "o'", "%s", "\\", "é", "_"]
+
+
+def _key(name: str, chance: random.Random) -> dict[str, Any]:
+    number = chance.randrange(400)
+    word = _WORDS[number % 10] + str(number // 10)
+    keys: dict[str, dict[str, Any]] = {
+        "numbers": {"id": number},
+        "decimals": {"id": f"{number - 200}.25"},
+        "moments": {"id": f"2024-01-{number % 28 + 1:02d} 00:00:00.{number:03d}"},
+        "binaries": {"id": bytes([number % 256, number // 256])},
+        "words": {"id": word},
+        "composite": {"id": word, "shop": number % 3},
+    }
+    return keys[name]
+
+
+def _change(cursor: Any, name: str, chance: random.Random) -> None:
+    key = _key(name, chance)
+    where = " AND ".join(f"{column} = %s" for column in key)
+    kind = chance.random()
+    if kind < 0.45:
+        columns = ", ".join(key)
+        marks = ", ".join(["%s"] * len(key))
+        cursor.execute(
+            f"INSERT INTO t ({columns}, v) VALUES ({marks}, %s) "
+            "ON DUPLICATE KEY UPDATE v = VALUES(v)",
+            [*key.values(), chance.randrange(1000)],
+        )
+    elif kind < 0.65:
+        cursor.execute(f"UPDATE t SET v = v + 1 WHERE {where}", list(key.values()))
+    elif kind < 0.8:
+        new = _key(name, chance)
+        assign = ", ".join(f"{column} = %s" for column in new)
+        with contextlib.suppress(pymysql.err.IntegrityError):
+            cursor.execute(f"UPDATE t SET {assign} WHERE {where}", [*new.values(), *key.values()])
+    else:
+        cursor.execute(f"DELETE FROM t WHERE {where}", list(key.values()))
+
+
+class Writer:
+    """Changes the table in random transactions until stopped."""
+
+    def __init__(self, database: Database, name: str, seed: int) -> None:
+        self._database, self._name, self._seed = database, name, seed
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.transactions = 0
+
+    def __enter__(self) -> Writer:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stop.set()
+        self._thread.join(timeout=30)
+        assert not self._thread.is_alive()
+
+    def _run(self) -> None:
+        chance = random.Random(self._seed)
+        connection = self._database.server.connect(self._database.name)
+        connection.autocommit(False)
+        try:
+            while not self._stop.is_set():
+                with connection.cursor() as cursor:
+                    for _ in range(chance.randrange(1, 6)):
+                        _change(cursor, self._name, chance)
+                if chance.random() < 0.1:
+                    connection.rollback()
+                else:
+                    connection.commit()
+                self.transactions += 1
+                if chance.random() < 0.02:
+                    self._database.server.execute("FLUSH BINARY LOGS")
+                self._stop.wait(chance.random() * 0.004)
+        finally:
+            connection.close()
+
+
+def _held(source: MySqlSource, key: list[str]) -> dict[tuple[Any, ...], dict[str, Any]]:
+    """The whole table, by a fresh snapshot of a table at rest."""
+    _, rows = catch_up(source, source.initial_offset())
+    state: dict[tuple[Any, ...], dict[str, Any]] = {}
+    apply(state, rows, key)
+    return state
+
+
+@pytest.mark.parametrize("name", list(TABLES))
+def test_the_changes_make_the_table_whatever_happens_meanwhile(
+    database: Database, name: str
+) -> None:
+    create, key = TABLES[name]
+    chance = random.Random(name)
+    database.run(create)
+    connection = database.server.connect(database.name)
+    with connection.cursor() as cursor:
+        for _ in range(600):
+            _change(cursor, name, chance)
+    connection.close()
+    options = {"scan.incremental.snapshot.chunk.size": "7"}
+    source = database.source("t", options=options)
+    offset = source.initial_offset()
+    state: dict[tuple[Any, ...], dict[str, Any]] = {}
+    snapshot_steps = 0
+    with Writer(database, name, seed=chance.randrange(1000)) as writer:
+        for _ in range(60):
+            if chance.random() < 0.2:
+                source = database.source("t", options=options)
+            end = source.latest_offset(offset, chance.choice([5, 20, 40]))
+            if end == offset:
+                continue
+            snapshot_steps += "phase" in end
+            rows = rows_of(source, offset, end, chance.choice([1, 3]))
+            if chance.random() < 0.3:
+                again = pickle.loads(pickle.dumps(source))
+                replay = rows_of(again, offset, end)
+                assert _sorted(replay) == _sorted(rows), "a replay gave other rows"
+                again.close()
+            apply(state, rows, key)
+            offset = end
+    offset, rows = catch_up(source, offset)
+    apply(state, rows, key)
+    assert writer.transactions > 10
+    assert snapshot_steps > 3
+    expected = _held(database.source("t"), key)
+    assert expected
+    assert state == expected
+
+
+def _sorted(rows: list[dict[str, Any]]) -> list[str]:
+    """Chunks may be cut elsewhere on a replay, so rows of a snapshot can stand in another order."""
+    return sorted(str(sorted(row.items())) for row in rows)
+
+
+def test_a_new_source_reads_on_from_a_saved_offset(database: Database) -> None:
+    database.run(
+        "CREATE TABLE t (id INT PRIMARY KEY, v INT)", "INSERT INTO t VALUES (1, 1), (2, 2)"
+    )
+    source = database.source("t")
+    offset, rows = catch_up(source, source.initial_offset())
+    assert [row["id"] for row in rows] == [1, 2]
+    source.close()
+    database.run(
+        "UPDATE t SET v = 5 WHERE id = 2", "FLUSH BINARY LOGS", "DELETE FROM t WHERE id = 1"
+    )
+    database.run("UPDATE t SET id = 9 WHERE id = 2", "INSERT INTO t VALUES (3, NULL)")
+    offset, rows = catch_up(database.source("t"), offset)
+    assert [(row[ROW_KIND], row["id"], row["v"]) for row in rows] == [
+        ("-U", 2, 2),
+        ("+U", 2, 5),
+        ("-D", 1, 1),
+        ("-D", 2, 5),
+        ("+I", 9, 5),
+        ("+I", 3, None),
+    ]
+
+
+def test_other_tables_and_rolled_back_work_do_not_show(database: Database) -> None:
+    database.run("CREATE TABLE t (id INT PRIMARY KEY)", "CREATE TABLE tt (id INT PRIMARY KEY)")
+    source = database.source("t", options={"scan.startup.mode": "latest-offset"})
+    offset, _ = catch_up(source, source.initial_offset())
+    database.run("INSERT INTO tt VALUES (1)", "BEGIN", "INSERT INTO t VALUES (1)", "ROLLBACK")
+    database.run("CREATE TABLE other (t INT)", "DROP TABLE other", "TRUNCATE tt")
+    offset, rows = catch_up(source, offset)
+    assert rows == []
+    database.run("INSERT INTO t VALUES (4)")
+    assert [row["id"] for row in catch_up(source, offset)[1]] == [4]
+
+
+@pytest.fixture
+def own_server(tmp_path: Path) -> Iterator[MariaDB]:
+    with MariaDB(tmp_path / "own") as server:
+        yield server
+
+
+@pytest.mark.parametrize("crash", [False, True], ids=["restart", "crash"])
+def test_the_stream_goes_on_after_the_server_was_away(own_server: MariaDB, crash: bool) -> None:
+    database = Database(own_server)
+    database.run("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    source = database.source("t")
+    offset, _ = catch_up(source, source.initial_offset())
+    database.run("INSERT INTO t VALUES (2)")
+    offset, rows = catch_up(source, offset)
+    assert [row["id"] for row in rows] == [2]
+    database.run("INSERT INTO t VALUES (3)")
+    own_server.kill() if crash else own_server.stop()
+    back = threading.Timer(0.5, own_server.start)
+    back.start()
+    offset, rows = catch_up(source, offset)
+    assert [row["id"] for row in rows] == [3]
+    back.join(timeout=30)
+    database.run("INSERT INTO t VALUES (4)")
+    assert [row["id"] for row in catch_up(source, offset)[1]] == [4]
+    database.close()
+
+
+def test_a_purged_binlog_is_data_loss(own_server: MariaDB) -> None:
+    database = Database(own_server)
+    database.run("CREATE TABLE t (id INT PRIMARY KEY)")
+    source = database.source("t")
+    offset, _ = catch_up(source, source.initial_offset())
+    database.run("INSERT INTO t VALUES (1)")
+    end = source.latest_offset(offset)
+    source.close()
+    own_server.execute("FLUSH BINARY LOGS", "FLUSH BINARY LOGS")
+    deadline = time.monotonic() + 10
+    while len(own_server.execute("SHOW BINARY LOGS")) > 1:
+        assert time.monotonic() < deadline
+        own_server.execute("PURGE BINARY LOGS TO 'binlog.000003'")
+    with pytest.raises(DataLossError, match=r"binlog.000001.*the oldest is binlog.000003"):
+        source.latest_offset(offset)
+    with pytest.raises(DataLossError, match="no longer has the binlog"):
+        rows_of(source, offset, end)
+    own_server.execute("RESET MASTER")
+    later = {"file": "binlog.000009", "pos": 4}
+    with pytest.raises(DataLossError, match="it was reset"):
+        source.latest_offset(later)
+    database.close()
+
+
+def test_startup_modes(database: Database) -> None:
+    database.run("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    file, pos, *_ = database.run("SHOW MASTER STATUS")[0]
+    database.run("INSERT INTO t VALUES (2)")
+
+    def ids(**options: str) -> list[int]:
+        source = database.source("t", options=options)
+        return [row["id"] for row in catch_up(source, source.initial_offset())[1]]
+
+    mode = "scan.startup.mode"
+    assert ids() == [1, 2]
+    assert ids(**{mode: "latest-offset"}) == []
+    specific = "scan.startup.specific-offset"
+    place = {f"{specific}.file": file, f"{specific}.pos": str(pos)}
+    assert ids(**{mode: "specific-offset"}, **place) == [2]
+    bounded = database.source("t", options={mode: "snapshot"})
+    end, rows = catch_up(bounded, bounded.initial_offset())
+    assert bounded.finished(end) and not bounded.finished(bounded.initial_offset())
+    database.run("INSERT INTO t VALUES (3)")
+    assert bounded.latest_offset(end) == end
+
+
+def test_columns_that_come_and_go_beside_the_declared_ones(database: Database) -> None:
+    database.run("CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT)")
+    source = database.source("t", [Column("b", "INT"), Column("id", "BIGINT")])
+    offset, _ = catch_up(source, source.initial_offset())
+    database.run(
+        "INSERT INTO t VALUES (1, 2, 3)",
+        "ALTER TABLE t ADD COLUMN c VARCHAR(500) FIRST, DROP COLUMN a",
+        "INSERT INTO t VALUES ('c', 2, 4)",
+    )
+    offset, rows = catch_up(source, offset)
+    assert [(row["id"], row["b"]) for row in rows] == [(1, 3), (2, 4)]
+    database.run("ALTER TABLE t MODIFY b BIGINT", "INSERT INTO t VALUES ('c', 3, 5)")
+    with pytest.raises(SchemaChangeError, match="column 'b' is int.*it was altered"):
+        catch_up(source, offset)
+
+
+@pytest.mark.parametrize(
+    "statement", ["TRUNCATE TABLE t", "DROP TABLE t", "RENAME TABLE t TO u", "TRUNCATE `{db}`.`t`"]
+)
+def test_a_statement_that_rows_cannot_tell_stops_the_stream(
+    database: Database, statement: str
+) -> None:
+    database.run("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    source = database.source("t")
+    offset, _ = catch_up(source, source.initial_offset())
+    database.run(statement.format(db=database.name))
+    with pytest.raises(SchemaChangeError, match="start anew with a new checkpoint"):
+        catch_up(source, offset)
+
+
+def test_changes_logged_as_statements_are_data_loss(database: Database) -> None:
+    database.run("CREATE TABLE t (id INT PRIMARY KEY)")
+    source = database.source("t")
+    offset, _ = catch_up(source, source.initial_offset())
+    database.run("SET SESSION binlog_format = STATEMENT", "INSERT INTO t VALUES (1)")
+    with pytest.raises(DataLossError, match="logged as a statement"):
+        catch_up(source, offset)
+
+
+def test_a_large_range_is_bounded_between_transactions(database: Database) -> None:
+    database.run("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "INSERT INTO t VALUES (0, 0)")
+    source = database.source("t")
+    offset, _ = catch_up(source, source.initial_offset())
+    connection = database.server.connect(database.name)
+    with connection.cursor() as cursor:
+        for number in range(1, 301):
+            cursor.execute("INSERT INTO t VALUES (%s, 0), (%s, 0)", (2 * number, 2 * number + 1))
+            if number == 150:
+                cursor.execute("FLUSH BINARY LOGS")
+    connection.close()
+    sizes = []
+    ids: list[int] = []
+    while (end := source.latest_offset(offset, 1)) != offset:
+        rows = rows_of(source, offset, end)
+        sizes.append(len(rows))
+        ids += [row["id"] for row in rows]
+        offset = end
+    assert ids == list(range(2, 602))
+    assert max(sizes) == 2 and all(size % 2 == 0 for size in sizes)
