@@ -26,9 +26,10 @@ def to_table(batch: pa.RecordBatch, table: Table) -> pa.RecordBatch:
     check_columns(batch.schema.names, table)
     kinds = ROW_KIND in batch.schema.names and ROW_KIND not in schema.names
     arrays = [_column(batch, field, table) for field in schema]
-    if not kinds:
+    codes = _kinds(batch.column(ROW_KIND), table) if kinds else None
+    if codes is None or not table.primary_key:
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
-    arrays.append(_kinds(batch.column(ROW_KIND), table))
+    arrays.append(codes)
     return pa.RecordBatch.from_arrays(arrays, schema=schema.append(pa.field(VALUE_KIND, pa.int8())))
 
 

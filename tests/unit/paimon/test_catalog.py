@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from streamhouse.errors import OptionError, TableError
+from streamhouse.paimon import types
+from streamhouse.paimon.catalog import Warehouse
+from streamhouse.paimon.table_options import check_table_options
+from streamhouse.sql.plan import Column
+
+if TYPE_CHECKING:
+    from tests.unit.paimon.conftest import Lab
+
+NESTED = "ROW<`a b` INT NOT NULL, l ARRAY<MAP<STRING, DECIMAL(5, 1)>>>"
+
+
+def test_a_table_comes_back_as_it_was_made(warehouse: Warehouse) -> None:
+    columns = [
+        Column("id", "BIGINT"),
+        Column("name", "VARCHAR(20)", nullable=False, comment="as signed"),
+        Column("at", "TIMESTAMP_LTZ(3)"),
+        Column("r", NESTED),
+    ]
+    options = {"bucket": "4", "fields.name.ignore-retract": "true"}
+    warehouse.create_table("db", "t", columns, ["id", "name"], ["name"], options, "people")
+    table = warehouse.table("db.t")
+    assert [(one.name, one.nullable) for one in table.columns] == [
+        ("id", False),
+        ("name", False),
+        ("at", True),
+        ("r", True),
+    ]
+    assert table.columns[1].comment == "as signed"
+    assert (table.columns[1].type, table.columns[2].type) == ("VARCHAR(20)", "TIMESTAMP_LTZ(3)")
+    assert (table.primary_key, table.partition_keys) == (("id", "name"), ("name",))
+    assert (table.bucket, table.options["fields.name.ignore-retract"]) == (4, "true")
+    assert table.arrow_schema.field("at").type == pa.timestamp("ms", "UTC")
+    assert warehouse.tables("db") == ["t"]
+
+
+def test_what_exists_or_is_missing_is_said(lab: Lab) -> None:
+    warehouse = lab.warehouse
+    lab.make("orders")
+    with pytest.raises(TableError, match="did you mean 'orders'"):
+        warehouse.table("db.order")
+    with pytest.raises(TableError, match="there is no database 'dc'"):
+        warehouse.table("dc.orders")
+    with pytest.raises(TableError, match="exists already"):
+        lab.make("orders")
+    with pytest.raises(TableError, match="still has tables"):
+        warehouse.drop_database("db")
+    with pytest.raises(TableError, match="partition key 'vv' is no column"):
+        warehouse.create_table("db", "x", [Column("v", "INT")], partitioned_by=["vv"])
+    warehouse.create_table("db", "orders", [Column("x", "INT")], if_not_exists=True)
+    assert warehouse.table("db.orders").arrow_schema.names == ["id", "v"]
+    warehouse.drop_table("db", "orders")
+    assert not warehouse.exists("db", "orders")
+    warehouse.drop_table("db", "orders", if_exists=True)
+    warehouse.drop_database("db")
+    assert warehouse.databases() == []
+
+
+def test_a_table_made_anew_is_opened_anew(lab: Lab) -> None:
+    lab.make("t")
+    assert lab.warehouse.table("db.t") is lab.warehouse.table("db.t")
+    lab.warehouse.drop_table("db", "t")
+    lab.warehouse.create_table("db", "t", [Column("other", "INT")])
+    assert lab.warehouse.table("db.t").arrow_schema.names == ["other"]
+
+
+def test_the_newest_snapshot_is_found_whatever_the_hint_says(lab: Lab) -> None:
+    table = lab.make("t")
+    assert (table.latest_snapshot_id(), table.earliest_snapshot_id()) == (None, None)
+    for batch in range(1, 4):
+        lab.write(table, batch, [(batch, batch)])
+    hint = f"{table.location}/snapshot/LATEST"
+    for text in ("1", "9", "", "x"):
+        with open(hint, "w", encoding="utf-8") as file:
+            file.write(text)
+        assert table.latest_snapshot_id() == 3
+    os.remove(hint)
+    assert table.latest_snapshot_id() == 3
+    os.remove(f"{table.location}/snapshot/snapshot-1")
+    assert table.earliest_snapshot_id() == 2
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["bucket", "fields.v.aggregate-function", "fields.a,b.sequence-group", "lookup.cache",
+     "fields.default-aggregate-function", "file-index.bloom-filter.columns",
+     "parquet.compression.codec.zstd.level", "snapshot.num-retained.max"],
+)  # fmt: skip
+def test_options_that_paimon_knows_pass(key: str) -> None:
+    check_table_options({key: "x"}, "table t")
+
+
+@pytest.mark.parametrize(
+    ("key", "hint"),
+    [
+        ("changelog-produser", "did you mean 'changelog-producer'"),
+        ("fields.v.aggregate-functions", "did you mean 'aggregate-function'"),
+        ("connector", "unknown table option 'connector'"),
+        ("snapshot.num-retained", "did you mean 'snapshot.num-retained.m"),
+    ],
+)
+def test_options_that_paimon_does_not_know_are_named(key: str, hint: str) -> None:
+    with pytest.raises(OptionError, match=hint):
+        check_table_options({key: "x"}, "table t")
+
+
+@pytest.mark.parametrize(
+    ("text", "parsed"),
+    [
+        ("int", "INT"),
+        ("INTEGER NOT NULL", "INT NOT NULL"),
+        ("NUMERIC(10)", "DECIMAL(10, 0)"),
+        ("DOUBLE PRECISION", "DOUBLE"),
+        ("TIMESTAMP", "TIMESTAMP(6)"),
+        ("TIMESTAMP(3) WITHOUT TIME ZONE", "TIMESTAMP(3)"),
+        ("TIMESTAMP(3) WITH LOCAL TIME ZONE", "TIMESTAMP(3) WITH LOCAL TIME ZONE"),
+        ("TIMESTAMP_LTZ(9)", "TIMESTAMP(9) WITH LOCAL TIME ZONE"),
+        ("VARCHAR", "VARCHAR(1)"),
+    ],
+)
+def test_types_in_flinks_spelling(text: str, parsed: str) -> None:
+    assert types.parse(text) == parsed
+
+
+@pytest.mark.parametrize("text", ["INTT", "DECIMAL(", "ARRAY<INT", "MAP<INT>", "INT INT", "$", ""])
+def test_what_is_no_type_is_refused(text: str) -> None:
+    with pytest.raises(TableError, match="is not a column type"):
+        types.parse(text)

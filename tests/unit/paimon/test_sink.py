@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql.types import StringType, StructType
+
+from streamhouse.errors import OptionError, TableError
+from streamhouse.paimon import sink, staging
+from streamhouse.paimon.commit import query_tag
+from streamhouse.paimon.datasource import PaimonDataSource
+from streamhouse.paimon.sink import PaimonStreamWriter, Written
+from streamhouse.paimon.table import Table
+
+if TYPE_CHECKING:
+    from tests.unit.paimon.conftest import Lab
+
+USER = "0f8fad5b-d9cb-469f-a165-70867728950e"
+Start = Callable[[Table], PaimonStreamWriter]
+
+
+def columns(*names: str) -> StructType:
+    """Only the names count: values are cast to the table's types."""
+    schema = StructType()
+    for name in names:
+        schema = schema.add(name, StringType())
+    return schema
+
+
+@pytest.fixture
+def start(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
+    """A writer as a newly started driver has it."""
+
+    def made(table: Table) -> PaimonStreamWriter:
+        monkeypatch.setattr(sink, "_cleaned", set())
+        checkpoint = tmp_path / "checkpoint"
+        checkpoint.mkdir(exist_ok=True)
+        (checkpoint / "metadata").write_text(json.dumps({"id": USER}))
+        options = {"warehouse": lab.warehouse.path, "path": table.identifier}
+        source = PaimonDataSource({**options, "checkpointLocation": str(checkpoint)})
+        writer = source.streamWriter(columns("id", "v", "rowkind"), False)
+        assert isinstance(writer, PaimonStreamWriter)
+        return writer
+
+    return made
+
+
+def task(
+    lab: Lab, writer: PaimonStreamWriter, rows: Sequence[tuple[Any, ...]], partition: int = 0
+) -> Written:
+    written = writer.write(iter([lab.batch(rows)]))
+    assert isinstance(written, Written) and written.query == USER
+    written.partition = partition
+    return written
+
+
+@pytest.mark.parametrize("inline", [True, False])
+def test_keyed_rows_are_written_in_the_order_of_partitions(
+    lab: Lab, start: Start, inline: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staging, "INLINE_BYTES", staging.INLINE_BYTES if inline else 0)
+    table = lab.make("t")
+    writer = start(table)
+    late = task(lab, writer, [(1, 9, "+U"), (2, 2, "-D")], partition=1)
+    early = task(lab, writer, [(1, 1, "+I"), (2, 2, "+I")], partition=0)
+    staged = [name for name in os.listdir(table.location) if name.startswith(".staging")]
+    assert len(staged) == (0 if inline else 1)
+    writer.commit([late, None, early], 0)
+    assert lab.content(table) == [(1, 9)]
+    replay = [task(lab, writer, [(1, 1, "+I")])]
+    writer.commit([*replay], 0)
+    assert lab.content(table) == [(1, 9)]
+    assert len(lab.data_files(table)) == 1
+    for name in staged:
+        assert os.listdir(f"{table.location}/{name}") == []
+
+
+def test_what_a_killed_run_left_goes_before_the_next_commit(lab: Lab, start: Start) -> None:
+    table = lab.make("t", keyed=False)
+    writer = start(table)
+    writer.commit([task(lab, writer, [(1, 1, "+I")])], 0)
+    task(lab, writer, [(2, 2, "+I")])
+    lab.prepare(table, 1, [(2, 2)])
+    assert len(lab.data_files(table)) == 3
+    writer = start(table)
+    writer.commit([task(lab, writer, [(2, 2, "+I")])], 1)
+    assert len(lab.data_files(table)) == 2
+    assert all(name.startswith(query_tag(USER)) for name in lab.data_files(table))
+    assert lab.content(table) == [(1, 1), (2, 2)]
+
+
+def test_an_aborted_batch_leaves_no_file(lab: Lab, start: Start) -> None:
+    table = lab.make("t", keyed=False)
+    writer = start(table)
+    writer.abort([task(lab, writer, [(1, 1, "+I")]), None], 0)
+    assert lab.data_files(table) == []
+
+
+def test_a_batch_whose_commit_succeeded_survives_an_abort(lab: Lab, start: Start) -> None:
+    table = lab.make("t", keyed=False)
+    writer = start(table)
+    messages = [task(lab, writer, [(1, 1, "+I")])]
+    writer.commit([*messages], 0)
+    writer.abort([*messages], 0)
+    assert lab.content(table) == [(1, 1)]
+
+
+def test_complete_mode_is_refused(lab: Lab) -> None:
+    lab.make("t")
+    source = PaimonDataSource({"warehouse": lab.warehouse.path, "path": "db.t"})
+    with pytest.raises(OptionError, match="outputMode 'complete' is not supported"):
+        source.streamWriter(columns("id"), True)
+    with pytest.raises(TableError, match="did you mean 'id'"):
+        source.streamWriter(columns("idd"), False)
