@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import duckdb
 from duckdb.sqltypes import DuckDBPyType
 from sqlglot import exp
+from sqlglot.errors import ErrorLevel, UnsupportedError
 
 Relations = Mapping[str, Mapping[str, str]]
 
@@ -17,8 +18,13 @@ class BindError(ValueError):
 
 
 def generate(tree: exp.Expr) -> str:
-    """The tree as DuckDB SQL, every name quoted."""
-    return tree.sql(dialect="duckdb", identify=True, comments=False)
+    """The tree as DuckDB SQL, every name quoted; `BindError` for what DuckDB cannot say."""
+    try:
+        return tree.sql(
+            dialect="duckdb", identify=True, comments=False, unsupported_level=ErrorLevel.RAISE
+        )
+    except UnsupportedError as error:
+        raise BindError(str(error).split("\n", 1)[0]) from None
 
 
 def describe(sql: str, relations: Relations) -> list[tuple[str, DuckDBPyType]]:

@@ -75,6 +75,7 @@ def analyze_bounded(
     tree = _values(tree) if isinstance(tree, exp.Values) else tree
     if not isinstance(tree, exp.Query):
         raise lowering.unsupported(parsed.script, tree, "a query is SELECT, WITH or VALUES")
+    _check_clauses(parsed, tree)
     _drop_query_hints(parsed, tree)
     scans = _Scans()
     for table in names.leaves(tree):
@@ -102,6 +103,32 @@ def _values(tree: exp.Values) -> exp.Select:
     select = exp.Select(expressions=[exp.column(name.copy()) for name in made])
     select.set("from_", exp.From(this=tree))
     return select
+
+
+_SELECT_ARGS = (
+    "expressions from_ joins where group having order limit offset with_ distinct windows hint "
+    "laterals"
+).split()
+_TABLE_ARGS = "this db catalog alias version joins laterals".split()
+_CLAUSES = {
+    "locks": "FOR UPDATE",
+    "sample": "TABLESAMPLE",
+    "pivots": "PIVOT",
+    "into": "INTO",
+    "match": "MATCH_RECOGNIZE",
+}
+
+
+def _check_clauses(parsed: Parsed, tree: exp.Expr) -> None:
+    """Only clauses that Flink has and that mean the same here."""
+    for node in tree.find_all(exp.Select, exp.Table, exp.Subquery):
+        allowed = _SELECT_ARGS if isinstance(node, exp.Select) else _TABLE_ARGS + _SELECT_ARGS
+        extra = names.first_set(node.args, allowed)
+        if extra:
+            word = _CLAUSES.get(extra, extra.strip("_").upper().replace("_", " "))
+            raise lowering.unsupported(
+                parsed.script, node, f"{word} is not supported; leave it out"
+            )
 
 
 def _drop_query_hints(parsed: Parsed, tree: exp.Expr) -> None:

@@ -145,6 +145,9 @@ def resolve(script: Script, tree: exp.Expr, visible: Visible) -> exp.Expr:
 def _resolve_column(script: Script, column: exp.Column, visible: Visible) -> exp.Expr:
     if isinstance(column.this, exp.Star):
         raise lowering.error(script, column, "* cannot stand inside an expression")
+    if column.db in visible and column.table in visible[column.db]:
+        struct = _found(column, column.db, column.table, visible)
+        return exp.Dot(this=struct, expression=exp.to_identifier(column.name, quoted=True))
     if column.args.get("db"):
         raise lowering.unsupported(
             script, column, "a column has at most one qualifier; give the table an alias"

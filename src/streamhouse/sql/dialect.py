@@ -45,6 +45,7 @@ class Flink(Dialect):
     NORMALIZATION_STRATEGY = NormalizationStrategy.CASE_SENSITIVE
     TYPED_DIVISION = True
     SAFE_DIVISION = False
+    INDEX_OFFSET = 1
 
     class Tokenizer(tokens.Tokenizer):
         IDENTIFIERS = ["`"]

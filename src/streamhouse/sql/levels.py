@@ -14,7 +14,7 @@ from streamhouse.sql.columns import Visible
 from streamhouse.sql.plan import LookupRetry, Resolver, TableInfo
 from streamhouse.sql.text import Script
 
-_SELECT_ARGS = ("expressions", "from_", "joins", "where", "group", "hint", "kind")
+_SELECT_ARGS = ("expressions", "from_", "joins", "where", "group", "hint")
 _CLAUSES = {
     "distinct": "DISTINCT is not supported on a stream; use a primary-key table as the target",
     "order": "ORDER BY is not supported on a stream; order when reading the target table",
@@ -165,10 +165,12 @@ class Reader:
             inner = node.this
             while isinstance(inner, exp.Subquery):
                 inner = inner.this
-            if isinstance(inner, exp.SetOperation) or not isinstance(inner, exp.Select):
+            if isinstance(inner, exp.SetOperation):
                 self._no(
                     inner, "UNION is not supported on a stream; write one INSERT for each part"
                 )
+            if not isinstance(inner, exp.Select):
+                self._no(inner, "only a SELECT can stand in parentheses here")
             below = self._level(self._inlined(inner))
             alias = node.alias or "EXPR$"
             if node.args.get("alias") is not None and node.args["alias"].columns:

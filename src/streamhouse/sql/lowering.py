@@ -108,6 +108,8 @@ def lower(script: Script, tree: exp.Expr, relations: Relations, bounded: bool) -
     )
     tree = annotate_types(tree, schema=schema, dialect="duckdb", overwrite_types=True)
 
+    _check_types(script, tree)
+
     def rule(node: exp.Expr) -> exp.Expr:
         if isinstance(node, exp.Div):
             return _divide(script, node)
@@ -122,6 +124,23 @@ def lower(script: Script, tree: exp.Expr, relations: Relations, bounded: bool) -
         return node
 
     return _rewrite(tree, rule)
+
+
+_ARITHMETIC = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%"}
+
+
+def _check_types(script: Script, tree: exp.Expr) -> None:
+    """Strings do not count as numbers, nor numbers as conditions, as DuckDB would let them."""
+    for node in tree.find_all(*_ARITHMETIC):
+        for side in (node.this, node.expression):
+            if side.is_type(*exp.DataType.TEXT_TYPES):
+                sign = _ARITHMETIC[type(node)]
+                raise error(script, node, f"'{sign}' does not take a string; CAST it to a number")
+    conditions = [node.this for node in tree.find_all(exp.Where, exp.Having)]
+    conditions += [node.args["on"] for node in tree.find_all(exp.Join) if node.args.get("on")]
+    for condition in conditions:
+        if condition.is_type(*_INTS, *_REALS, exp.DType.DECIMAL, *exp.DataType.TEXT_TYPES):
+            raise error(script, condition, "a condition must be BOOLEAN; compare it with something")
 
 
 def _divide(script: Script, node: exp.Div) -> exp.Expr:
@@ -145,7 +164,7 @@ def _wrap(node: exp.Expr) -> exp.Expr:
 
 def _duck(kind: exp.DataType) -> exp.DataType:
     """The type of a CAST as DuckDB names it: precision of timestamps decides the unit."""
-    if kind.is_type(exp.DType.TIMESTAMP):
+    if kind.is_type(exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ):
         size = int(kind.expressions[0].name) if kind.expressions else 6
         word = "TIMESTAMP_MS" if size <= 3 else "TIMESTAMP" if size <= 6 else "TIMESTAMP_NS"
         return exp.DataType.build(word, dialect="duckdb")
@@ -166,7 +185,9 @@ def _convert(node: exp.Cast) -> exp.Expr:
         value = exp.Upper(this=cast(source, "VARCHAR"))
     elif to.is_type(*exp.DataType.TEXT_TYPES) and source.type is not None:
         value = _time_text(source)
-    elif to.is_type(exp.DType.TIMESTAMP_MS) and source.is_type(exp.DType.TIMESTAMP):
+    elif to.is_type(exp.DType.TIMESTAMP_MS) and source.is_type(
+        exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ
+    ):
         value = call("DATE_TRUNC", exp.Literal.string("milliseconds"), source)
     if isinstance(node, exp.TryCast):
         new: exp.Expr = exp.TryCast(this=value, to=to)
@@ -183,7 +204,7 @@ def _time_text(source: exp.Expr) -> exp.Expr:
     """Flink writes all the digits of a timestamp's fraction, DuckDB none that are zero."""
     if source.is_type(exp.DType.TIMESTAMP_MS):
         pattern = "%Y-%m-%d %H:%M:%S.%g"
-    elif source.is_type(exp.DType.TIMESTAMP):
+    elif source.is_type(exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ):
         pattern = "%Y-%m-%d %H:%M:%S.%f"
     else:
         return source

@@ -84,12 +84,14 @@ def test_output_names(catalog: Catalog) -> None:
     ("clause", "expected"),
     [
         ("FOR SYSTEM_TIME AS OF TIMESTAMP '2024-01-01 00:00:00'", (None, 1704067200000, None)),
-        ("FOR SYSTEM_TIME AS OF TIMESTAMP '2024-01-01 00:05:00' - INTERVAL '5' MINUTE",
-         (None, 1704067200000, None)),
+        (
+            "FOR SYSTEM_TIME AS OF TIMESTAMP '2024-01-01 00:05:00' - INTERVAL '5' MINUTE",
+            (None, 1704067200000, None),
+        ),
         ("VERSION AS OF 7", (7, None, None)),
         ("FOR VERSION AS OF 'nightly'", (None, None, "nightly")),
     ],
-)  # fmt: skip
+)
 def test_time_travel(catalog: Catalog, clause: str, expected: tuple[object, ...]) -> None:
     text = f"SELECT c.id FROM customers /*+ OPTIONS('scan.x'='1') */ {clause} AS c"
     (scan,) = catalog.bounded(text).scans
@@ -108,21 +110,58 @@ def test_tables_of(catalog: Catalog) -> None:
 
 
 ERRORS = [
-    ("SELECT id,\n  contry FROM customers", 2, 3, "there is no column 'contry'; did you mean 'country'?"),
-    ("SELECT c.contry FROM customers c", 1, 8, "'c' has no column 'contry'; did you mean 'country'?"),
+    (
+        "SELECT id,\n  contry FROM customers",
+        2,
+        3,
+        "there is no column 'contry'; did you mean 'country'?",
+    ),
+    (
+        "SELECT c.contry FROM customers c",
+        1,
+        8,
+        "'c' has no column 'contry'; did you mean 'country'?",
+    ),
     ("SELECT d.id FROM customers c", 1, 8, "there is no table or alias 'd'; known: c"),
     ("SELECT id FROM custmers", 1, 16, "there is no table 'custmers'; did you mean 'customers'?"),
-    ("SELECT id FROM customers a, customers b", 1, 8, "column 'id' is ambiguous; write a.id or b.id"),
-    ("SELECT nme FROM (SELECT * FROM customers) q", 1, 8, "there is no column 'nme'; did you mean 'name'?"),
-    ("INSERT INTO plain VALUES ('a', 1)", 1, 27,
-     "the query gives 2 column(s), table default.plain takes 3: country, orders, revenue"),
-    ("INSERT INTO plain VALUES ('a', 'b', 1)", 1, 27,
-     "column 'orders' is BIGINT, the query gives STRING; write CAST(… AS BIGINT)"),
-    ("INSERT INTO plain (contry) VALUES ('a')", 1, 36,
-     "table default.plain: 'contry' does not exist; did you mean 'country'?"),
+    (
+        "SELECT id FROM customers a, customers b",
+        1,
+        8,
+        "column 'id' is ambiguous; write a.id or b.id",
+    ),
+    (
+        "SELECT nme FROM (SELECT * FROM customers) q",
+        1,
+        8,
+        "there is no column 'nme'; did you mean 'name'?",
+    ),
+    (
+        "INSERT INTO plain VALUES ('a', 1)",
+        1,
+        27,
+        "the query gives 2 column(s), table default.plain takes 3: country, orders, revenue",
+    ),
+    (
+        "INSERT INTO plain VALUES ('a', 'b', 1)",
+        1,
+        27,
+        "column 'orders' is BIGINT, the query gives STRING; write CAST(… AS BIGINT)",
+    ),
+    (
+        "INSERT INTO plain (contry) VALUES ('a')",
+        1,
+        36,
+        "table default.plain: 'contry' does not exist; did you mean 'country'?",
+    ),
     ("SELECT id FROM customers FOR SYSTEM_TIME AS OF id", 1, 26, "FOR SYSTEM_TIME AS OF takes"),
-    ("SELECT country, COUNT(*) FROM customers", 1, 8, 'column "country" must appear in the GROUP BY'),
-]  # fmt: skip  # noqa: E501
+    (
+        "SELECT country, COUNT(*) FROM customers",
+        1,
+        8,
+        'column "country" must appear in the GROUP BY',
+    ),
+]
 
 
 @pytest.mark.parametrize(("text", "line", "column", "message"), ERRORS)
@@ -131,6 +170,26 @@ def test_errors(catalog: Catalog, text: str, line: int, column: int, message: st
         catalog.bounded(text)
     assert (caught.value.line, caught.value.column) == (line, column)
     assert caught.value.message.startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("tail", "message"),
+    [
+        ("TABLESAMPLE BERNOULLI (10)", "TABLESAMPLE is not supported"),
+        ("FOR UPDATE", "FOR UPDATE is not supported"),
+        ("QUALIFY ROW_NUMBER() OVER (ORDER BY id) = 1", "QUALIFY is not supported"),
+    ],
+)
+def test_clauses_that_flink_does_not_have(catalog: Catalog, tail: str, message: str) -> None:
+    with pytest.raises(UnsupportedSqlError, match=message):
+        catalog.bounded(f"SELECT id FROM customers {tail}")
+
+
+def test_a_condition_is_boolean(catalog: Catalog) -> None:
+    with pytest.raises(SqlError, match="a condition must be BOOLEAN"):
+        catalog.bounded("SELECT id FROM customers WHERE id")
+    with pytest.raises(SqlError, match="line 1, column 32: a condition must be BOOLEAN"):
+        catalog.stream("SELECT id FROM customers WHERE id")
 
 
 def test_unknown_hint_key(catalog: Catalog) -> None:

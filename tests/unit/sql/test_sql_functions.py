@@ -52,6 +52,7 @@ CASES: list[tuple[str, object]] = [
     ("CAST(b AS STRING)", "TRUE"),
     ("CAST(t AS STRING)", "2024-02-29 13:04:05.678"),
     ("CAST('abcdef' AS VARCHAR(3))", "abc"),
+    ("CAST(TIMESTAMP '2024-01-02 03:04:05' AS STRING)", "2024-01-02 03:04:05.000000"),
     ("CAST(t AS DATE)", date(2024, 2, 29)),
     ("CAST(m AS DECIMAL(10, 1))", Decimal("12.3")),
     # strings
@@ -95,6 +96,8 @@ CASES: list[tuple[str, object]] = [
     ("n BETWEEN 1 AND 3", True),
     ("n NOT IN (1, 2)", True),
     ("b IS TRUE", True),
+    ("ARRAY['a', 'b'][1]", "a"),
+    ("CARDINALITY(ARRAY[1, 2])", 2),
     # time
     ("DATE_FORMAT(t, 'yyyy-MM-dd HH:mm:ss.SSS')", "2024-02-29 13:04:05.678"),
     ("DATE_FORMAT(t, 'yyyyMMdd''T''HH')", "20240229T13"),
@@ -148,6 +151,7 @@ def test_division_of_whole_numbers_by_zero_is_an_error(catalog: Catalog) -> None
         ("DATE_FORMAT(t, 'yyyy-QQ')", "'QQ' in the pattern 'yyyy-QQ' is not supported"),
         ("TIMESTAMPDIFF(FORTNIGHT, t, t)", "'FORTNIGHT' is not a unit of time"),
         ("EXTRACT(CENTURY FROM t)", "EXTRACT knows no part 'CENTURY'"),
+        ("n + s", "'+' does not take a string; CAST it to a number"),
         ("CURRENT_USER", "there is no column 'CURRENT_USER'"),
     ],
 )

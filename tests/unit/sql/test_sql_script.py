@@ -45,7 +45,10 @@ def one(text: str) -> Statement:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("CREATE CATALOG c WITH ('type' = 'paimon')", CreateCatalog(P, "", "c", {"type": "paimon"})),
+        (
+            "CREATE CATALOG c WITH ('type' = 'paimon')",
+            CreateCatalog(P, "", "c", {"type": "paimon"}),
+        ),
         ("USE CATALOG c", UseCatalog(P, "", "c")),
         ("USE d", UseDatabase(P, "", ("d",))),
         ("use `c`.`d e`", UseDatabase(P, "", ("c", "d e"))),
@@ -62,7 +65,7 @@ def one(text: str) -> Statement:
         ("SHOW CREATE TABLE a.b", Show(P, "", "CREATE TABLE", ("a", "b"))),
         ("DESC t", Describe(P, "", ("t",))),
     ],
-)  # fmt: skip
+)
 def test_statements(text: str, expected: Statement) -> None:
     found = one(text)
     assert type(found) is type(expected)
@@ -158,8 +161,12 @@ SYNTAX = [
     ("CREATE TABLE t (a INT,)", 1, 23, "expected a column's name, got )"),
     ("CREATE TABLE t (a INT PRIMARY KEY)", 1, 34, "expected NOT ENFORCED after PRIMARY KEY, got )"),
     ("CREATE TABLE t (a INT, a INT)", 1, 24, "column 'a' is defined twice"),
-    ("CREATE TABLE t (a INT, PRIMARY KEY (b) NOT ENFORCED)", 1, 24,
-     "PRIMARY KEY: there is no column 'b'; known: a"),
+    (
+        "CREATE TABLE t (a INT, PRIMARY KEY (b) NOT ENFORCED)",
+        1,
+        24,
+        "PRIMARY KEY: there is no column 'b'; known: a",
+    ),
     ("CREATE TABLE t (a DECIMAL(50, 2))", 1, 19, "DECIMAL(p, s) needs 1 <= p <= 38"),
     ("CREATE TABLE t (a INT) WITH ('k' 'v')", 1, 34, "expected =, got a string"),
     ("CREATE TABLE t (a INT) WITH ('k'='v', 'k'='w')", 1, 39, "option 'k' is given twice"),
@@ -171,7 +178,7 @@ SYNTAX = [
     ("BEGIN STATEMENT SET; INSERT INTO a SELECT 1;", 1, 1, "the statement set is never closed"),
     ("BEGIN STATEMENT SET; SELECT 1; END;", 1, 22, "a statement set holds INSERT statements"),
     ("DROP TABLE a b", 1, 14, "expected the end of the statement (;), got b"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("text", "line", "column", "message"), SYNTAX)
@@ -200,9 +207,12 @@ UNSUPPORTED = [
     ("INSERT INTO t PARTITION (a = 1) SELECT 1", 15, "PARTITION (…) of INSERT is not supported"),
     ("DROP DATABASE d CASCADE", 17, "CASCADE is not supported"),
     ("SELECT a FROM t FOR SYSTEM_TIME BETWEEN 1 AND 2", 17, "only AS OF one moment"),
-    ("SELECT a FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(a), INTERVAL '1' MINUTE))", 21,
-     "window function TUMBLE is not supported yet"),
-]  # fmt: skip
+    (
+        "SELECT a FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(a), INTERVAL '1' MINUTE))",
+        21,
+        "window function TUMBLE is not supported yet",
+    ),
+]
 
 
 @pytest.mark.parametrize(("text", "column", "message"), UNSUPPORTED)

@@ -13,64 +13,133 @@ if TYPE_CHECKING:
 
 JOIN = "JOIN customers FOR SYSTEM_TIME AS OF o.proc_time AS c ON o.customer_id = c.id"
 UNSUPPORTED = [
-    ("SELECT o.price FROM orders o JOIN customers c ON o.customer_id = c.id", 35,
-     "a join of two streams is not supported; join with JOIN t FOR SYSTEM_TIME AS OF"),
+    (
+        "SELECT o.price FROM orders o JOIN customers c ON o.customer_id = c.id",
+        35,
+        "a join of two streams is not supported; join with JOIN t FOR SYSTEM_TIME AS OF",
+    ),
     ("SELECT price FROM orders, customers", 27, "a join of two streams is not supported"),
-    ("SELECT o.price FROM orders o JOIN customers FOR SYSTEM_TIME AS OF o.order_time AS c "
-     "ON o.customer_id = c.id", 67, "'o.order_time' is not a processing-time column"),
+    (
+        "SELECT o.price FROM orders o JOIN customers FOR SYSTEM_TIME AS OF o.order_time AS c "
+        "ON o.customer_id = c.id",
+        67,
+        "'o.order_time' is not a processing-time column",
+    ),
     ("SELECT o.price FROM orders o RIGHT " + JOIN, 41, "RIGHT JOIN is not supported here"),
     ("SELECT o.price FROM orders o " + JOIN.replace("=", ">"), 87, "ON needs an equality"),
-    ("SELECT price FROM orders UNION ALL SELECT price FROM orders", 8,
-     "UNION is not supported on a stream"),
+    (
+        "SELECT price FROM orders UNION ALL SELECT price FROM orders",
+        8,
+        "UNION is not supported on a stream",
+    ),
     ("SELECT DISTINCT price FROM orders", 17, "DISTINCT is not supported on a stream"),
     ("SELECT price FROM orders ORDER BY price", 35, "ORDER BY is not supported on a stream"),
     ("SELECT price FROM orders LIMIT 3", 32, "LIMIT is not supported on a stream"),
     ("SELECT ROW_NUMBER() OVER (ORDER BY price) FROM orders", 8, "window functions are not"),
-    ("SELECT price FROM orders WHERE customer_id IN (SELECT id FROM customers)", 55,
-     "a subquery here is not supported on a stream"),
+    (
+        "SELECT price FROM orders WHERE customer_id IN (SELECT id FROM customers)",
+        55,
+        "a subquery here is not supported on a stream",
+    ),
     ("SELECT SUM(price) FROM orders", 8, "an aggregation that runs for ever needs a table"),
-    ("SELECT n FROM (SELECT COUNT(*) AS n FROM orders) AS q", 23,
-     "an aggregation in a subquery is not supported"),
-    ("INSERT INTO plain SELECT 'a', COUNT(*), SUM(price) FROM orders", 31,
-     "GROUP BY on a stream needs a target that keeps the sums: declare table default.plain with "
-     "a PRIMARY KEY of the grouping columns and WITH ('merge-engine' = 'aggregation', "
-     "'fields.orders.aggregate-function' = 'sum', 'fields.revenue.aggregate-function' = 'sum')"),
-    ("INSERT INTO country_sales SELECT 'a', customer_id, SUM(price) FROM orders "
-     "GROUP BY customer_id", 84, "GROUP BY must be exactly the primary key"),
-    ("INSERT INTO country_sales SELECT c.country, COUNT(*), MAX(o.price) FROM orders o " + JOIN
-     + " GROUP BY c.country", 55, "column 'revenue' of table default.country_sales merges by sum; "
-     "for this aggregate declare 'fields.revenue.aggregate-function' = 'max'"),
-    ("INSERT INTO country_sales SELECT c.country, COUNT(*), AVG(o.price) FROM orders o " + JOIN
-     + " GROUP BY c.country", 55, "column 'revenue': a continuous GROUP BY takes only SUM"),
-    ("INSERT INTO country_sales SELECT country, COUNT(*), SUM(1) FROM customers GROUP BY country",
-     84, "GROUP BY over a table whose rows change is not supported yet"),
+    (
+        "SELECT n FROM (SELECT COUNT(*) AS n FROM orders) AS q",
+        23,
+        "an aggregation in a subquery is not supported",
+    ),
+    (
+        "INSERT INTO plain SELECT 'a', COUNT(*), SUM(price) FROM orders",
+        31,
+        "GROUP BY on a stream needs a target that keeps the sums: declare table default.plain with "
+        "a PRIMARY KEY of the grouping columns and WITH ('merge-engine' = 'aggregation', "
+        "'fields.orders.aggregate-function' = 'sum', 'fields.revenue.aggregate-function' = 'sum')",
+    ),
+    (
+        "INSERT INTO country_sales SELECT 'a', customer_id, SUM(price) FROM orders "
+        "GROUP BY customer_id",
+        84,
+        "GROUP BY must be exactly the primary key",
+    ),
+    (
+        "INSERT INTO country_sales SELECT c.country, COUNT(*), MAX(o.price) FROM orders o "
+        + JOIN
+        + " GROUP BY c.country",
+        55,
+        "column 'revenue' of table default.country_sales merges by sum; "
+        "for this aggregate declare 'fields.revenue.aggregate-function' = 'max'",
+    ),
+    (
+        "INSERT INTO country_sales SELECT c.country, COUNT(*), AVG(o.price) FROM orders o "
+        + JOIN
+        + " GROUP BY c.country",
+        55,
+        "column 'revenue': a continuous GROUP BY takes only SUM",
+    ),
+    (
+        "INSERT INTO country_sales SELECT country, COUNT(*), SUM(1) FROM customers "
+        "GROUP BY country",
+        84,
+        "GROUP BY over a table whose rows change is not supported yet",
+    ),
     ("VALUES (1)", 9, "a continuous query is a SELECT over a table"),
     ("SELECT 1", 8, "a continuous query needs FROM"),
-]  # fmt: skip
+]
 WRONG = [
     ("SELECT contry FROM customers", 8, "there is no column 'contry'; did you mean 'country'?"),
     ("SELECT o.prise FROM orders o", 8, "'o' has no column 'prise'; did you mean 'price'?"),
-    ("SELECT o.price FROM orders o WHERE p.price > 1", 36, "there is no table or alias 'p'; known: o"),
+    (
+        "SELECT o.price FROM orders o WHERE p.price > 1",
+        36,
+        "there is no table or alias 'p'; known: o",
+    ),
     ("SELECT price FROM oders", 19, "there is no table 'oders'; did you mean 'orders'?"),
-    ("SELECT country FROM orders o " + JOIN + " JOIN rates FOR SYSTEM_TIME AS OF o.proc_time AS r "
-     "ON c.country = r.country", 8, "column 'country' is ambiguous; write c.country or r.country"),
-    ("SELECT /*+ LOOKUP('table'='d') */ o.price FROM orders o " + JOIN, 12,
-     "hint LOOKUP: no lookup join has the table 'd'; known: c"),
-    ("SELECT /*+ LOOKUP('table'='c', 'fixed-dely'='1s') */ o.price FROM orders o " + JOIN, 32,
-     "hint LOOKUP: unknown option 'fixed-dely'; did you mean 'fixed-delay'?"),
-    ("SELECT /*+ LOOKUP('table'='c', 'fixed-delay'='1s') */ o.price FROM orders o " + JOIN, 12,
-     "hint LOOKUP: 'fixed-delay' needs 'retry-predicate' beside it"),
-    ("SELECT /*+ LOKUP('table'='c') */ o.price FROM orders o " + JOIN, 12,
-     "unknown hint LOKUP; did you mean LOOKUP?"),
-    ("SELECT /*+ OPTIONS('a'='b') */ price FROM orders", 12, "hint OPTIONS cannot stand after SELECT"),
-    ("INSERT INTO plain SELECT 'a', price, 1 FROM orders", 31,
-     "column 'orders' is BIGINT, the query gives DOUBLE; write CAST(… AS BIGINT)"),
+    (
+        "SELECT country FROM orders o "
+        + JOIN
+        + " JOIN rates FOR SYSTEM_TIME AS OF o.proc_time AS r "
+        "ON c.country = r.country",
+        8,
+        "column 'country' is ambiguous; write c.country or r.country",
+    ),
+    (
+        "SELECT /*+ LOOKUP('table'='d') */ o.price FROM orders o " + JOIN,
+        12,
+        "hint LOOKUP: no lookup join has the table 'd'; known: c",
+    ),
+    (
+        "SELECT /*+ LOOKUP('table'='c', 'fixed-dely'='1s') */ o.price FROM orders o " + JOIN,
+        32,
+        "hint LOOKUP: unknown option 'fixed-dely'; did you mean 'fixed-delay'?",
+    ),
+    (
+        "SELECT /*+ LOOKUP('table'='c', 'fixed-delay'='1s') */ o.price FROM orders o " + JOIN,
+        12,
+        "hint LOOKUP: 'fixed-delay' needs 'retry-predicate' beside it",
+    ),
+    (
+        "SELECT /*+ LOKUP('table'='c') */ o.price FROM orders o " + JOIN,
+        12,
+        "unknown hint LOKUP; did you mean LOOKUP?",
+    ),
+    (
+        "SELECT /*+ OPTIONS('a'='b') */ price FROM orders",
+        12,
+        "hint OPTIONS cannot stand after SELECT",
+    ),
+    (
+        "INSERT INTO plain SELECT 'a', price, 1 FROM orders",
+        31,
+        "column 'orders' is BIGINT, the query gives DOUBLE; write CAST(… AS BIGINT)",
+    ),
     ("INSERT INTO plain SELECT 'a', 1 FROM orders", 26, "the query gives 2 column(s)"),
-    ("INSERT INTO orders (proc_time) SELECT order_time FROM orders", 39,
-     "table default.orders: 'proc_time' is computed, it cannot be written"),
+    (
+        "INSERT INTO orders (proc_time) SELECT order_time FROM orders",
+        39,
+        "table default.orders: 'proc_time' is computed, it cannot be written",
+    ),
     ("SELECT price AS _row FROM orders", 8, "'_row' is a reserved name"),
     ("SELECT price FROM orders WHERE SUM(price) > 1", 32, "an aggregate cannot stand in WHERE"),
-]  # fmt: skip  # noqa: E501
+]
 
 
 @pytest.mark.parametrize(("text", "column", "message"), UNSUPPORTED)
