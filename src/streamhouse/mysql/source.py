@@ -20,7 +20,7 @@ from streamhouse.mysql.snapshot import Chunk, ChunkReader, all_chunks, chunk_end
 from streamhouse.mysql.table import check_server, load_table
 from streamhouse.mysql.types import MySqlColumn, key_of_value
 from streamhouse.options import nearest
-from streamhouse.source import ROW_KIND, Offset
+from streamhouse.source import Offset
 from streamhouse.sql.plan import Column
 from streamhouse.types import arrow_type
 
@@ -84,6 +84,7 @@ class MySqlSource:
         )
         self._writer = RowWriter(tuple(selected), zone)
         self._plan: tuple[Place, list[Chunk]] | None = None
+        self._held: Position | None = None
 
     def __repr__(self) -> str:
         return f"MySqlSource({self._options.name} at {self._options.address})"
@@ -146,6 +147,15 @@ class MySqlSource:
             return self._read_chunks(partition)
         return self._read_binlog(partition)
 
+    def whole_table(self, parallelism: int = 1) -> Sequence[SnapshotPart]:
+        """Pieces that together are the table as it is now; driver only."""
+        end = Place(self._current(), whole=True)
+        return self.partitions(Place().to_offset(), end.to_offset(), parallelism)
+
+    def hold(self) -> None:
+        """Go no further than where the binlog ends now (Spark's `AvailableNow`)."""
+        self._held = self._server.position(self._session)
+
     def committed(self, end: Offset) -> None:
         pass
 
@@ -177,11 +187,11 @@ class MySqlSource:
 
     def _current(self) -> Position:
         # Asked each time, about 0.1 ms: an answer kept for later would hide the last changes.
-        return self._server.position(self._session)
+        return self._held or self._server.position(self._session)
 
     def _next_binlog(self, start: Position, max_rows: int | None) -> Place:
         current = self._current()
-        if current < start:
+        if current < start and self._held is None:
             raise DataLossError(
                 f"the binlog of MySQL at {self._options.address} ends at {current}, before "
                 f"{start}: it was reset; start {self._options.name} anew with a new checkpoint"
@@ -301,6 +311,3 @@ def _groups(chunks: Sequence[Chunk], most: int) -> list[Sequence[Chunk]]:
     count = max(1, min(most, len(chunks)))
     bounds = [len(chunks) * i // count for i in range(count + 1)]
     return [chunks[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
-
-
-__all__ = ["ROW_KIND", "BinlogPart", "MySqlSource", "SnapshotPart"]
