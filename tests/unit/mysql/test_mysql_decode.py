@@ -1,0 +1,72 @@
+"""Row images made by hand: the packed forms against plain arithmetic."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pymysqlreplication.constants import FIELD_TYPE
+
+from streamhouse.errors import SchemaChangeError
+from streamhouse.mysql import decode
+from streamhouse.mysql.types import MySqlColumn
+
+TIME = MySqlColumn("t", "time", "time(6)", fraction=6)
+
+
+def _packed_time(micros: int) -> bytes:
+    seconds, fraction = divmod(abs(micros), 1_000_000)
+    hours, minutes = seconds // 3600, seconds // 60 % 60
+    packed = (hours << 12 | minutes << 6 | seconds % 60) << 24 | fraction
+    return ((-packed if micros < 0 else packed) + (0x800000 << 24)).to_bytes(6, "big")
+
+
+@given(st.integers(-3_020_399_999_999, 3_020_399_999_999))
+def test_times_of_either_sign(micros: int) -> None:
+    read = decode.reader(SimpleNamespace(type=FIELD_TYPE.TIME2, fsp=6), TIME)
+    text, end = read(b"xx" + _packed_time(micros), 2)
+    seconds, fraction = divmod(abs(micros), 1_000_000)
+    sign = "-" if micros < 0 else ""
+    clock = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
+    assert (text, end) == (f"{sign}{clock}.{fraction:06d}", 8)
+
+
+def _packed_decimal(number: Decimal, precision: int, scale: int) -> bytes:
+    digits = f"{abs(int(number.scaleb(scale))):0{precision}d}"
+    whole, part = digits[: precision - scale], digits[precision - scale :]
+    bytes_of = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
+    head = len(whole) % 9
+    groups = [whole[:head]] + [whole[i : i + 9] for i in range(head, len(whole), 9)]
+    groups += [part[i : i + 9] for i in range(0, len(part), 9)]
+    raw = b"".join(int(g).to_bytes(bytes_of[len(g)], "big") for g in groups if g)
+    if number < 0:
+        raw = bytes(byte ^ 0xFF for byte in raw)
+    return bytes([raw[0] ^ 0x80]) + raw[1:]
+
+
+@pytest.mark.parametrize(("precision", "scale"), [(10, 2), (20, 0), (5, 5), (27, 9), (18, 13)])
+@given(data=st.data())
+def test_decimals_of_each_shape(precision: int, scale: int, data: st.DataObject) -> None:
+    most = 10**precision - 1
+    number = Decimal(data.draw(st.integers(-most, most))).scaleb(-scale)
+    wire = SimpleNamespace(type=FIELD_TYPE.NEWDECIMAL, precision=precision, decimals=scale)
+    column = MySqlColumn("d", "decimal", "decimal", precision=precision, scale=scale)
+    packed = _packed_decimal(number, precision, scale)
+    assert decode.reader(wire, column)(packed, 0) == (number, len(packed))
+    assert decode.skipper(wire)(packed, 0) == (None, len(packed))
+
+
+def test_an_altered_column_is_told() -> None:
+    wire: Any = SimpleNamespace(type=FIELD_TYPE.LONGLONG)
+    with pytest.raises(SchemaChangeError, match=r"column 'n' is int\(11\).*it was altered"):
+        decode.reader(wire, MySqlColumn("n", "int", "int(11)"))
+
+
+def test_latin1_is_the_servers_own() -> None:
+    column = MySqlColumn("s", "varchar", "varchar(9)", charset="latin1")
+    wire = SimpleNamespace(type=FIELD_TYPE.VARCHAR, max_length=9)
+    assert decode.reader(wire, column)(b"\x03\x80\x81\xe9", 0) == ("€\x81é", 4)

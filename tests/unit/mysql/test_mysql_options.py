@@ -1,0 +1,79 @@
+"""The connector's options and offsets, without a server."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamhouse.errors import OptionError
+from streamhouse.mysql.options import KNOWN, parse
+from streamhouse.mysql.position import Place, Position
+
+BASE = {
+    "hostname": "db",
+    "username": "u",
+    "password": "s3cret",
+    "database-name": "shop",
+    "table-name": "customers",
+}
+
+
+def test_the_defaults() -> None:
+    options = parse(BASE)
+    assert (options.port, options.chunk_size, options.startup_mode) == (3306, 8096, "initial")
+    assert options.connect_timeout_ms == 30_000 and options.use_ssl is None
+    assert "s3cret" not in repr(options)
+
+
+def test_a_server_id_is_taken_from_the_range() -> None:
+    options = parse(BASE | {"server-id": "5400-5402"})
+    assert {options.server_id() for _ in range(100)} == {5400, 5401, 5402}
+    assert parse(BASE | {"server-id": "7"}).server_id() == 7
+
+
+@pytest.mark.parametrize(
+    ("extra", "told"),
+    [
+        ({"hostnam": "x"}, "unknown option 'hostnam'; did you mean 'hostname'"),
+        ({"port": "x"}, "'port': 'x' is not a whole number"),
+        ({"server-id": "9-5"}, "such as '5400-5408'"),
+        ({"server-time-zone": "Mars/Base"}, "'Mars/Base' is not a time zone"),
+        ({"scan.startup.mode": "timestamp"}, "not supported yet; use 'specific-offset'"),
+        ({"scan.startup.mode": "newest"}, "is not one of initial, latest-offset"),
+        ({"scan.startup.mode": "specific-offset"}, "specific-offset.file' is missing"),
+        ({"scan.startup.specific-offset.pos": "4"}, "needs 'scan.startup.mode'"),
+        ({"scan.incremental.snapshot.chunk.size": "0"}, "is too small"),
+        ({"connect.timeout": "soon"}, "is not a duration"),
+        ({"jdbc.properties.useSSL": "maybe"}, "neither 'true' nor 'false'"),
+    ],
+)
+def test_a_wrong_option_is_told(extra: dict[str, str], told: str) -> None:
+    with pytest.raises(OptionError, match=told):
+        parse(BASE | extra)
+
+
+def test_each_needed_option_is_asked_for() -> None:
+    assert set(BASE) < KNOWN
+    for key in BASE:
+        with pytest.raises(OptionError, match=f"option '{key}' is missing"):
+            parse({name: value for name, value in BASE.items() if name != key})
+
+
+def test_positions_are_ordered_by_number() -> None:
+    assert Position("binlog.999999", 900) < Position("binlog.1000000", 4)
+    assert Position("b.000002", 4) > Position("b.000001", 10_000)
+
+
+@given(
+    st.none() | st.integers(4, 2**32),
+    st.none() | st.lists(st.integers() | st.text(), min_size=1, max_size=3),
+    st.booleans(),
+)
+def test_an_offset_survives_json(pos: int | None, key: list[int | str] | None, whole: bool) -> None:
+    whole = whole and pos is not None
+    position = None if pos is None else Position("binlog.000007", pos)
+    place = Place(position, None if whole or key is None else tuple(key), whole)
+    assert Place.from_offset(json.loads(json.dumps(place.to_offset()))) == place
