@@ -89,7 +89,11 @@ class _Analysis:
             self._order_values()
         types = bound(stream, stream.rows(top.items, top.names, carry_row=ordered))
         items, output = self._output(filled, [kind for _, kind in types])
-        rows = stream.rows(items, [column.name for column in output], carry_row=ordered)
+        # A join may give rows in any order, and changes of one key must keep theirs.
+        sort = bool(stream.lookups) and not grouped
+        sort = sort and (stream.changelog or targets.needs_order(table))
+        made = [column.name for column in output]
+        rows = stream.rows(items, made, carry_row=ordered, ordered=sort)
         misses = stream.misses()
         return self._query(rows, misses, output, grouped)
 

@@ -116,9 +116,12 @@ class Flink(Dialect):
             return table
 
         def _parse_version(self) -> exp.Version | None:
-            start = self._curr
+            start, mark = self._curr, self._index
             version = super()._parse_version()
             if version is not None:
+                words = [token.text.upper() for token in self._tokens[mark : mark + 4]]
+                if version.args.get("kind") == "AS OF" and "OF" not in words:
+                    self.raise_error("Expecting AS OF", self._tokens[mark + 2])
                 if version.args.get("kind") != "AS OF":
                     raise FlinkParseError(
                         "only AS OF one moment is supported here", start, unsupported=True

@@ -44,13 +44,19 @@ class Stream:
             found[lookup.relation] = physical(lookup.table)
         return found
 
-    def rows(self, items: list[exp.Expr], names: list[str], carry_row: bool) -> exp.Select:
+    def rows(
+        self, items: list[exp.Expr], names: list[str], carry_row: bool, ordered: bool = False
+    ) -> exp.Select:
         """The query with these projections (resolved at the top level) under these names."""
+        carry_row = carry_row or ordered
         carried = ([ROW] if carry_row else []) + ([ROW_KIND] if self.changelog else [])
         last = [ROW_KIND] if self.changelog else []
         select = _select(self.top, items, names, carried, last)
         if self.top.group:
             select.set("group", exp.Group(expressions=[g.copy() for g in self.top.group]))
+        if ordered:
+            row = exp.column(_name(ROW), _name(self.top.alias))
+            select.set("order", exp.Order(expressions=[exp.Ordered(this=row)]))
         return self.finished(select)
 
     def finished(self, select: exp.Select) -> exp.Select:

@@ -24,6 +24,23 @@ _MERGES: dict[type[exp.Expr], tuple[str, ...]] = {
 }
 
 
+_ANY_ORDER = ("sum", "count", "product", "min", "max", "bool_and", "bool_or")
+
+
+def needs_order(target: TableInfo | None) -> bool:
+    """Whether the order of the rows written decides what the target holds."""
+    if target is None or not target.primary_key:
+        return False
+    if target.options.get("merge-engine") != "aggregation":
+        return True
+    default = target.options.get("fields.default-aggregate-function", "last_non_null_value")
+    return any(
+        target.options.get(f"fields.{column.name}.aggregate-function", default) not in _ANY_ORDER
+        for column in target.columns
+        if column.name not in target.primary_key
+    )
+
+
 @dataclass(frozen=True)
 class Slot:
     """A column of the target and which projection fills it; None for a NULL."""

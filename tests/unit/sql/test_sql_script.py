@@ -177,6 +177,7 @@ SYNTAX = [
     ("SHOW TABLE", 1, 6, "'TABLE' is not expected here; did you mean TABLES?"),
     ("BEGIN STATEMENT SET; INSERT INTO a SELECT 1;", 1, 1, "the statement set is never closed"),
     ("BEGIN STATEMENT SET; SELECT 1; END;", 1, 22, "a statement set holds INSERT statements"),
+    ("SELECT a FROM t FOR SYSTEM_TIME x AS c", 1, 33, "'x' is not expected here; expected 'AS OF'"),
     ("DROP TABLE a b", 1, 14, "expected the end of the statement (;), got b"),
 ]
 

@@ -166,6 +166,28 @@ def test_changelog_carries_the_row_kind(catalog: Catalog) -> None:
     assert [column.name for column in catalog.stream(text).output] == ["k", "country"]
 
 
+def test_changes_keep_their_order_through_a_join(catalog: Catalog) -> None:
+    """A large dimension makes the engine build its hash table over the changes instead."""
+    catalog.add("CREATE TABLE changes (id INT PRIMARY KEY NOT ENFORCED, n BIGINT, "
+                "p AS PROCTIME()) WITH ('connector' = 'mysql-cdc')")  # fmt: skip
+    text = (
+        "SELECT s.n, c.name FROM changes AS s JOIN customers FOR SYSTEM_TIME AS OF s.p AS c "
+        "ON s.id = c.id"
+    )
+    source = [{"id": n % 7, "n": n, "rowkind": "+U"} for n in range(5000)]
+    dimension = [{"id": n % 20_000, "name": f"c{n}"} for n in range(40_000)]
+    found = [row[0] for row in catalog.rows(text, source, dimension)]
+    assert found == [n for n in range(5000) for _ in range(2)]
+
+
+def test_order_is_paid_for_where_it_matters_only(catalog: Catalog) -> None:
+    query = f"SELECT c.country, 1, o.price FROM orders AS o {JOIN}"
+    assert "ORDER BY" not in catalog.stream(f"INSERT INTO country_sales {query}").rows_sql
+    assert "ORDER BY" not in catalog.stream(f"INSERT INTO plain {query}").rows_sql
+    keyed = f"INSERT INTO rates SELECT c.country, o.price FROM orders AS o {JOIN}"
+    assert catalog.stream(keyed).rows_sql.endswith('ORDER BY "o"."_row"')
+
+
 def test_grouped_partial_sums(catalog: Catalog) -> None:
     text = (
         f"INSERT INTO country_sales SELECT {RETRY} c.country, COUNT(*), SUM(o.price) "
