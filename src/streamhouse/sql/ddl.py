@@ -146,8 +146,7 @@ def parse_create_table(
     """The rest of CREATE [TEMPORARY] TABLE, to the end of the statement."""
     if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
     name = cursor.name("the table's name")
-    if cursor.at("AS"):
-        cursor.unsupported("CREATE TABLE … AS is not supported; create the table, then INSERT")
+    _no_query(cursor)
     body = _Body()
     if cursor.at("LIKE"):
         _like(cursor)
@@ -169,8 +168,7 @@ def parse_create_table(
     options = cursor.options() if cursor.accept("WITH") else {}
     if cursor.at("LIKE"):
         _like(cursor)
-    if cursor.at("AS"):
-        cursor.unsupported("CREATE TABLE … AS is not supported; create the table, then INSERT")
+    _no_query(cursor)
     cursor.end("COMMENT, PARTITIONED BY, WITH or the end of the statement (;)")
     _check(cursor, body, partitioned, partition_start)
     columns = tuple(
@@ -181,6 +179,11 @@ def parse_create_table(
         position, text, name, columns, tuple(body.computed), body.primary_key, partitioned,
         options, comment, temporary, if_not_exists,
     )  # fmt: skip
+
+
+def _no_query(cursor: Cursor) -> None:
+    if cursor.at("AS"):
+        cursor.unsupported("CREATE TABLE … AS is not supported; create the table, then INSERT")
 
 
 def _like(cursor: Cursor) -> NoReturn:
