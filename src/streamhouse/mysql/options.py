@@ -39,7 +39,11 @@ KNOWN: frozenset[str] = frozenset(
         "jdbc.properties.zeroDateTimeBehavior",
     }
 )
-"""Every option key that `mysql-cdc` understands."""
+"""Every option key that `mysql-cdc` understands.
+
+`heartbeat.interval` and `scan.snapshot.fetch.size` are checked and change nothing: positions move
+with every transaction of the server, and a chunk is fetched whole.
+"""
 
 STARTUP_MODES = ("initial", "latest-offset", "earliest-offset", "specific-offset", "snapshot")
 
