@@ -129,8 +129,6 @@ def test_a_server_without_full_metadata_is_followed_by_place(tmp_path: Path) -> 
         database.close()
 
 
-
-
 def test_an_option_that_is_unknown() -> None:
     with pytest.raises(OptionError, match="did you mean 'hostname'"):
         MySqlSource({"hostnam": "x"})
