@@ -12,6 +12,7 @@ from pypaimon_rust.datafusion import CommitMessage
 
 from streamhouse.errors import CommitConflictError, StreamhouseError
 from streamhouse.paimon.catalog import Warehouse
+from streamhouse.paimon.lock import commit_lock
 from streamhouse.paimon.pieces import file_ids as _ids
 from streamhouse.paimon.rows import to_table
 from streamhouse.paimon.table import Table
@@ -141,7 +142,8 @@ class TableCommitter:
             return not self.committed(identifier)
         parts = [CommitMessage.deserialize(message) for message in messages]
         try:
-            done = self._commit.filter_and_commit({identifier: parts})
+            with commit_lock(self._table.location):
+                done = self._commit.filter_and_commit({identifier: parts})
         except _RUST_ERRORS as error:
             raise write_error(self._table, error) from error
         if not done:
@@ -208,7 +210,8 @@ def overwrite_table(
     """
     builder = _overwriting(writable(table, None, table_options), commit_user)
     try:
-        builder.new_commit().commit([CommitMessage.deserialize(one) for one in messages])
+        with commit_lock(table.location):
+            builder.new_commit().commit([CommitMessage.deserialize(one) for one in messages])
     except _RUST_ERRORS as error:
         raise write_error(table, error) from error
 

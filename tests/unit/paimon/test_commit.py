@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -8,6 +9,7 @@ import pytest
 
 from streamhouse.errors import CommitConflictError, StreamhouseError, TableError
 from streamhouse.paimon.commit import TableWriter, file_prefix, query_tag, write_error
+from streamhouse.paimon.lock import commit_lock
 
 if TYPE_CHECKING:
     from tests.unit.paimon.conftest import Lab
@@ -143,3 +145,25 @@ def test_errors_of_the_core_become_ones_to_act_upon(lab: Lab) -> None:
     assert type(full) is StreamhouseError and f"{table.location} is full" in str(full)
     lost = write_error(table, RuntimeError("commit failed\nafter 100 retries"))
     assert isinstance(lost, CommitConflictError) and "\n" not in str(lost)
+
+
+def test_commits_at_one_moment_are_all_kept(lab: Lab) -> None:
+    table = lab.make("t")
+    users = [f"user{number}" for number in range(4)]
+
+    def commit_some(user: str) -> None:
+        for batch in range(15):
+            assert lab.write(table, batch, [(batch, batch)], user=user)
+
+    with ThreadPoolExecutor(len(users)) as pool:
+        for done in [pool.submit(commit_some, user) for user in users]:
+            done.result(timeout=60)
+    kept = {(one.commit_user, one.commit_identifier) for one in table.snapshots.newest_first()}
+    assert kept == {(user, batch) for user in users for batch in range(15)}
+
+
+def test_a_lock_that_is_held_too_long_is_said(lab: Lab) -> None:
+    location = lab.make("t").location
+    with commit_lock(location), pytest.raises(CommitConflictError, match="another process"):
+        with commit_lock(location, wait_s=0.01):
+            raise AssertionError

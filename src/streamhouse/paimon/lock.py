@@ -1,0 +1,57 @@
+"""One commit at a time to a table, among the processes of this machine."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from streamhouse.errors import CommitConflictError
+from streamhouse.paimon.files import is_local, local_path
+
+LOCK_WAIT_S = 60.0
+_POLL_S = 0.001
+
+
+@contextmanager
+def commit_lock(location: str, wait_s: float = LOCK_WAIT_S) -> Iterator[None]:
+    """Hold the right to commit to the table at `location` (its root, not a branch's).
+
+    Both official cores look whether the next snapshot exists and then rename their file to it, so
+    on a plain file system the later of two commits at one moment replaces the earlier. Every
+    commit, of rows as of a compaction, is to be made under this lock. It ends with the process.
+    Raises `CommitConflictError` after `wait_s` seconds.
+    """
+    path = _lock_path(location)
+    deadline = time.monotonic() + wait_s
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        while not _taken(descriptor):
+            if time.monotonic() > deadline:
+                raise CommitConflictError(
+                    f"the table at {location} is being committed to for more than {wait_s:g} s by "
+                    f"another process (it holds {path}); end it and start again"
+                )
+            time.sleep(_POLL_S)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _taken(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _lock_path(location: str) -> str:
+    if is_local(location):
+        return os.path.join(local_path(location), ".commit-lock")
+    digest = hashlib.sha256(location.encode()).hexdigest()[:32]
+    return os.path.join(tempfile.gettempdir(), f"streamhouse-{digest}.lock")
