@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 
 from streamhouse.errors import CommitConflictError, StreamhouseError, TableError
-from streamhouse.paimon.jars import paimon_jar
+from streamhouse.paimon.jars import COORDINATES, JAR_VARIABLE, paimon_jar
 from streamhouse.paimon.jvm import JavaProcess, spark_jars
 
 COMMIT_USER = "streamhouse-maintenance"
@@ -42,6 +42,8 @@ _SPARK_JARS = (
     "lz4-java-*.jar",
     "aircompressor-*.jar",
 )
+# The interval is counted from a writer's birth, and ours are born anew for each compaction.
+_COMPACT_OPTIONS = {"write-only": "false", "compaction.optimization-interval": None}
 # Java's commits merge this many small manifests at once: the Rust writers never do.
 _COMMIT_OPTIONS = {
     "write-only": "true",
@@ -207,7 +209,15 @@ class Sidecar:
             self.close()
             classpath = [paimon_jar(), *spark_jars(_SPARK_JARS)]
             self._process = JavaProcess(classpath, self._java_options, self._nice)
-            self._catalog = self._open_catalog(self._process.jvm)
+            try:
+                self._catalog = self._open_catalog(self._process.jvm)
+            except TypeError:
+                # What py4j makes of a class that is not there.
+                self.close()
+                raise StreamhouseError(
+                    f"'{classpath[0]}' does not hold Paimon's Java core; set {JAR_VARIABLE} to "
+                    f"the path of {COORDINATES}, or unset it to have it fetched"
+                ) from None
             self._process.keep()
         return self._process.jvm
 
@@ -218,7 +228,7 @@ class Sidecar:
         context = jvm.org.apache.paimon.catalog.CatalogContext.create(options)
         return jvm.org.apache.paimon.catalog.CatalogFactory.createCatalog(context)
 
-    def _table(self, name: str, dynamic: Mapping[str, str] | None = None) -> Any:
+    def _table(self, name: str, dynamic: Mapping[str, str | None] | None = None) -> Any:
         database, dot, table = name.partition(".")
         if not dot or not table:
             raise TableError(f"table '{name}': write the name as 'database.table'")
@@ -233,7 +243,7 @@ class Sidecar:
     def _compact(
         self, name: str, full: bool, partitions: Sequence[Mapping[str, str]] | None
     ) -> bool:
-        table = self._table(name, {"write-only": "false"})
+        table = self._table(name, _COMPACT_OPTIONS)
         if partitions is not None and not partitions:
             return False
         with tempfile.TemporaryDirectory(prefix="streamhouse-") as spill:

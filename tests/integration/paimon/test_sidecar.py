@@ -11,13 +11,15 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import psutil
 import pyarrow as pa
 import pytest
 
-from streamhouse.errors import StreamhouseError, TableError
+from streamhouse.errors import CommitConflictError, StreamhouseError, TableError
+from streamhouse.paimon.jars import paimon_jar
 from streamhouse.paimon.sidecar import COMMIT_USER, Sidecar
 
 
@@ -214,6 +216,97 @@ def test_compaction_beside_a_committing_writer_keeps_totals(
     assert rows["China"] == {"country": "China", "orders": 60, "revenue": 30.0}
     assert rows["Chad"] == {"country": "Chad", "orders": 60, "revenue": 60.0}
     assert len(lake.snapshots(name)) == 60 + compactions
+
+
+def test_a_lost_compaction_is_a_conflict_and_leaves_no_file(
+    lake: Any, java: Sidecar, make_sale: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = lake.sales()
+    for identifier in range(3):
+        lake.commit(name, identifier, make_sale(("China", 1, 0.5)))
+    commit = java._commit
+
+    def late(table: Any, identifier: int, messages: Any) -> bool:
+        with Sidecar(lake.options) as other:
+            assert other.compact(name, full=True)
+        return commit(table, identifier, messages)
+
+    monkeypatch.setattr(java, "_commit", late)
+    with pytest.raises(CommitConflictError, match="table 'shop.sales' was not compacted"):
+        java.compact(name, full=True)
+
+    assert len(list((lake.folder / "shop.db/sales").rglob("data-*"))) == 4
+    assert java.read(name).to_pylist() == lake.rows(name)
+    assert lake.rows(name)[0]["orders"] == 3
+
+
+def test_a_bucketed_append_table_is_compacted(lake: Any, java: Sidecar) -> None:
+    schema = pa.schema([pa.field("id", pa.int64())])
+    name = lake.create("events", {"bucket": "1", "bucket-key": "id"}, schema, [])
+    for identifier in range(7):
+        lake.commit(name, identifier, pa.record_batch([[identifier]], schema=schema))
+    assert java.compact(name, full=True)
+    assert [bucket.files for bucket in java.buckets(name)] == [1]
+    assert sorted(java.read(name).column("id").to_pylist()) == list(range(7))
+
+
+def test_a_time_between_full_compactions_does_not_make_each_one_full(
+    lake: Any, java: Sidecar, make_sale: Any
+) -> None:
+    name = lake.sales(bucket="1", **{"compaction.optimization-interval": "1 h"})
+    for identifier in range(2):
+        lake.commit(name, identifier, make_sale(("China", 1, 0.5)))
+    assert not java.compact(name)
+    assert java.compact(name, full=True)
+
+
+def test_an_empty_table_has_columns_and_no_rows(lake: Any, java: Sidecar) -> None:
+    name = lake.sales()
+    assert java.read(name).column_names == ["country", "orders", "revenue"]
+    assert java.read(name).num_rows == 0
+    assert java.buckets(name) == []
+
+
+def test_python_holds_no_java_objects_between_calls(
+    lake: Any, java: Sidecar, make_sale: Any
+) -> None:
+    name = lake.sales()
+    lake.commit(name, 0, make_sale(("China", 1, 0.5)))
+    counts = []
+    for _ in range(3):
+        java.read(name)
+        assert java._process is not None
+        counts.append(java._process._bindings.size())
+    assert counts[0] == counts[2]
+
+
+def test_secrets_are_not_in_messages() -> None:
+    options = {"warehouse": "s3://hushhush/w", "s3.secret-key": "hushhush"}
+    with Sidecar(options) as sidecar, pytest.raises(StreamhouseError) as raised:
+        sidecar.read("shop.sales")
+    assert "hushhush" not in str(raised.value)
+    assert "***" in str(raised.value)
+
+
+def test_a_jar_that_is_not_paimon_is_said(
+    lake: Any, java: Sidecar, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STREAMHOUSE_PAIMON_JAR", __file__)
+    with pytest.raises(StreamhouseError, match="does not hold Paimon's Java core"):
+        java.read("shop.sales")
+    assert java.pid is None
+
+
+def test_a_jar_that_cannot_be_fetched_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("STREAMHOUSE_PAIMON_JAR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    proxy = "-Dhttp.proxyHost=127.0.0.1 -Dhttp.proxyPort=9"
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", proxy + " " + proxy.replace("http", "https"))
+    with pytest.raises(StreamhouseError, match="set STREAMHOUSE_PAIMON_JAR to its path"):
+        paimon_jar()
+    assert not list(tmp_path.rglob("*.jar"))
 
 
 def test_a_missing_table_is_said(lake: Any, java: Sidecar) -> None:
