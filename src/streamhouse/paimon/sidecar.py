@@ -18,6 +18,7 @@ from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from streamhouse.errors import CommitConflictError, StreamhouseError, TableError
 from streamhouse.paimon.jars import COORDINATES, JAR_VARIABLE, paimon_jar
 from streamhouse.paimon.jvm import JavaProcess, spark_jars
+from streamhouse.paimon.lock import commit_lock
 
 COMMIT_USER = "streamhouse-maintenance"
 """Who commits compactions; never the user of a query."""
@@ -145,7 +146,8 @@ class Sidecar:
         """Merge all manifests of a table, without touching its data."""
 
         def merge() -> None:
-            with _closing(self._committer(self._table(table))) as commit:
+            found = self._table(table)
+            with commit_lock(_location(found)), _closing(self._committer(found)) as commit:
                 commit.compactManifests()
 
         self._call(table, merge)
@@ -285,7 +287,8 @@ class Sidecar:
             return False
         with _closing(self._committer(table)) as commit:
             try:
-                commit.commit(identifier, messages)
+                with commit_lock(_location(table)):
+                    commit.commit(identifier, messages)
             except Py4JJavaError as error:
                 # Files of a commit whose outcome is not known for sure must stay.
                 if _is_conflict(error) and "retries" not in _text(error):
@@ -362,6 +365,13 @@ def _closing(value: Any) -> Iterator[Any]:
         yield value
     finally:
         value.close()
+
+
+def _location(table: Any) -> str:
+    """Where a table is, as the committing queries spell it: the lock is theirs too."""
+    uri = table.location().toUri()
+    local = uri.getScheme() in (None, "file")
+    return str(uri.getPath() if local else table.location().toString())
 
 
 def _bound(jvm: Any, owner: str, target: Any, method: str, argument: str) -> Any:

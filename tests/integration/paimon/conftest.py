@@ -11,6 +11,7 @@ import pytest
 from pypaimon import CatalogFactory, Schema
 from pypaimon_rust.datafusion import PaimonCatalog
 
+from streamhouse.paimon.lock import commit_lock
 from streamhouse.paimon.sidecar import Sidecar
 
 SALES = pa.schema(
@@ -73,7 +74,8 @@ class Lake:
         messages = write.prepare_commit(True, identifier)
         write.close()
         commit = builder.new_commit()
-        done = int(commit.filter_and_commit({identifier: messages}))
+        with commit_lock(self.table(name).location()):
+            done = int(commit.filter_and_commit({identifier: messages}))
         if not done:
             commit.abort(messages)
         commit.close()

@@ -20,6 +20,7 @@ import pytest
 
 from streamhouse.errors import CommitConflictError, StreamhouseError, TableError
 from streamhouse.paimon.jars import paimon_jar
+from streamhouse.paimon.lock import commit_lock
 from streamhouse.paimon.sidecar import COMMIT_USER, Sidecar
 
 
@@ -193,7 +194,7 @@ def test_compaction_beside_a_committing_writer_keeps_totals(
             for identifier in range(1, 60):
                 batch = make_sale(("China", 1, 0.5), ("Chad", 1, 1.0))
                 assert lake.commit(name, identifier, batch) == 1
-                time.sleep(0.02)
+                time.sleep(0.01)
         except BaseException as error:  # noqa: BLE001  # handed to the test's thread
             failures.append(error)
         finally:
@@ -216,6 +217,24 @@ def test_compaction_beside_a_committing_writer_keeps_totals(
     assert rows["China"] == {"country": "China", "orders": 60, "revenue": 30.0}
     assert rows["Chad"] == {"country": "Chad", "orders": 60, "revenue": 60.0}
     assert len(lake.snapshots(name)) == 60 + compactions
+
+
+@pytest.mark.parametrize("job", ["compact", "compact_manifests"])
+def test_java_commits_wait_for_the_commit_of_a_query(
+    lake: Any, java: Sidecar, make_sale: Any, job: str
+) -> None:
+    name = lake.sales()
+    for identifier in range(8):
+        lake.commit(name, identifier, make_sale(("China", 1, 0.5)))
+    java.read(name)
+    worker = threading.Thread(target=getattr(java, job), args=[name])
+    with commit_lock(lake.table(name).location()):
+        worker.start()
+        worker.join(2.0)
+        assert worker.is_alive()
+        assert lake.latest(name) == 8
+    worker.join(30)
+    assert lake.latest(name) == 9
 
 
 def test_a_lost_compaction_is_a_conflict_and_leaves_no_file(
