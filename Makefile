@@ -1,0 +1,37 @@
+# Two commands do everything from an empty state: `make demo` and `make test`.
+BIN := .venv/bin
+PYTEST := $(BIN)/pytest
+PACKAGES := src tests $(wildcard benchmarks)
+BENCHMARKS := $(wildcard benchmarks/*.py)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint soak bench
+
+help:
+	@echo 'make demo    set up what is missing, then run the revenue view in the terminal'
+	@echo 'make test    set up what is missing, then run all tests (ARGS="tests/unit -x": some)'
+	@echo 'make setup   set up what is missing: system packages, .venv, the Paimon jar'
+	@echo 'make lint    ruff, mypy, and the direction of imports'
+	@echo 'make soak    the long tests'
+	@echo 'make bench   the benchmarks'
+
+setup:
+	@scripts/setup.sh
+
+demo: setup
+	@$(BIN)/streamhouse demo
+
+test: setup
+	$(PYTEST) -m 'not soak' $(ARGS)
+
+lint: setup
+	$(BIN)/ruff check $(PACKAGES)
+	$(BIN)/ruff format --check $(PACKAGES)
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo --cache-dir .ruff_cache/imports
+
+soak: setup
+	$(PYTEST) -m soak --timeout 0 $(ARGS)
+
+bench: setup
+	@for each in $(BENCHMARKS); do echo "== $$each"; $(BIN)/python $$each || exit; done
