@@ -1,4 +1,4 @@
-"""Chunks of the table exactly as of a binlog position; see docs/decisions/mysql-chunks.md.
+"""Chunks of the table exactly as of a binlog position (docs/decisions/001-mysql-chunks.md).
 
 A SELECT sees the table at some later moment. What changed since the position is in the binlog,
 with its before image: the first change of a key tells what the key's row was.
