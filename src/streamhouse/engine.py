@@ -53,7 +53,7 @@ def bounded_reader(
     """As `run_bounded`, but a reader that yields the answer in batches within the `with`."""
     import duckdb
 
-    scanner = tables if callable(tables) else _warehouse_scanner(tables)
+    scanner = tables if callable(tables) else warehouse_scanner(tables)
     with tempfile.TemporaryDirectory(prefix="streamhouse-spill-") as spill:
         connection = duckdb.connect(
             ":memory:",
@@ -150,7 +150,7 @@ def _first_paragraph(text: str) -> str:
     return re.split(r"\n\n|\nLINE | Use TRY\(", text.strip())[0]
 
 
-def _warehouse_scanner(warehouse: Warehouse) -> Scanner:
+def warehouse_scanner(warehouse: Warehouse) -> Scanner:
     def scanner(scan: BoundedScan) -> tuple[pa.Schema, Batches]:
         scan = _with_hinted_travel(scan)
         table = warehouse.table(".".join(scan.table.name[-2:]), dict(scan.options) or None)

@@ -431,6 +431,7 @@ _PATTERNS = tuple(
         r"rocksdb\..+",
         r"metadata\.iceberg\..+",
         r"properties\..+",
+        r"schema\.\d+\.(name|expr|data-type)",
     )
 )
 

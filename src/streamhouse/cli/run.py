@@ -1,0 +1,130 @@
+"""`streamhouse run`: a SQL script and its continuous queries."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from streamhouse.cli.arguments import OptionsArgument, catalog_options, is_local
+from streamhouse.errors import OptionError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def run(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="The SQL script; - reads stdin.")],
+    warehouse: Annotated[
+        str | None,
+        typer.Option(
+            "--warehouse",
+            envvar="STREAMHOUSE_WAREHOUSE",
+            metavar="DIR",
+            help="Where the tables are; replaces the path of every catalog the script creates.",
+        ),
+    ] = None,
+    until_caught_up: Annotated[
+        bool,
+        typer.Option("--until-caught-up", help="Stop when nothing moves in any query."),
+    ] = False,
+    checkpoints: Annotated[
+        Path | None,
+        typer.Option(
+            "--checkpoints", metavar="DIR", help="Where queries keep their place between runs."
+        ),
+    ] = None,
+    master: Annotated[
+        str, typer.Option("--master", help="Spark's master, such as local[2].")
+    ] = "local[2]",
+    option: OptionsArgument = None,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Print logs and stack traces.")
+    ] = False,
+) -> None:
+    """Run a SQL script: definitions at once, every INSERT over a stream as a continuous query.
+
+    Continuous queries run until Ctrl-C or, with --until-caught-up, until nothing moves in any of
+    them. Running the script again goes on where it stopped.
+    """
+    from streamhouse.runtime.script import Script, ScriptOptions, script_name
+    from streamhouse.sql.script import parse_script
+
+    statements = parse_script(_read(file))
+    if warehouse is not None and is_local(warehouse):
+        Path(warehouse.removeprefix("file://")).mkdir(parents=True, exist_ok=True)
+    given = None if warehouse is None else catalog_options(_absolute(warehouse), option)
+    stop = _StopSignal()
+    options = ScriptOptions(
+        name=script_name(Path(file)),
+        warehouse=given,
+        checkpoints=checkpoints,
+        until_caught_up=until_caught_up,
+        master=master,
+        verbose=verbose,
+        stopped=stop.asked,
+    )
+    Script(options, ConsolePrinter()).run(statements)
+
+
+def _read(file: str) -> str:
+    if file == "-":
+        return sys.stdin.read()
+    try:
+        return Path(file).read_text()
+    except FileNotFoundError:
+        raise OptionError(f"there is no script '{file}'") from None
+    except (IsADirectoryError, UnicodeDecodeError):
+        raise OptionError(f"'{file}' is not a text file") from None
+
+
+def _absolute(warehouse: str) -> str:
+    if not is_local(warehouse):
+        return warehouse
+    return os.path.abspath(warehouse.removeprefix("file://"))
+
+
+class _StopSignal:
+    """Ctrl-C and SIGTERM ask for a stop between two batches; a second one ends at once."""
+
+    def __init__(self) -> None:
+        self._asked = False
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._ask)
+
+    def asked(self) -> bool:
+        return self._asked
+
+    def _ask(self, number: int, frame: object) -> None:
+        if self._asked:
+            os._exit(130)
+        self._asked = True
+        if sys.stderr.isatty():
+            print("stopping …", file=sys.stderr, flush=True)
+
+
+class ConsolePrinter:
+    """Prints results on standard output, notices on standard error."""
+
+    def notice(self, text: str) -> None:
+        print(f"notice: {text}", file=sys.stderr, flush=True)
+
+    def rows(self, reader: pa.RecordBatchReader) -> None:
+        from streamhouse.cli.output import write_table
+
+        write_table(reader.schema, reader, sys.stdout)
+        sys.stdout.flush()
+
+    def changes(self, batch: pa.RecordBatch) -> None:
+        from streamhouse.cli.cells import table_texts
+
+        columns: list[Any] = [table_texts(batch.column(i)) for i in range(batch.num_columns)]
+        for row in zip(*columns, strict=True):
+            kind, *values = (str(value) for value in row)
+            pairs = zip(batch.schema.names[1:], values, strict=True)
+            print(f"{kind}  " + "  ".join(f"{name}={value}" for name, value in pairs))
+        sys.stdout.flush()

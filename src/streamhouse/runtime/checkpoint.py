@@ -1,0 +1,133 @@
+"""The checkpoint of one query: Spark's own folder, and what Streamhouse keeps in it.
+
+A query's identity is the pipeline's name and its target table. The folder holds Spark's logs
+(`metadata`, `offsets`, `commits`), `lock` (who runs it) and `query.json` (what it computed last).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from streamhouse.errors import OptionError, StreamhouseError
+from streamhouse.source import Offset
+
+FOLDER = ".checkpoints"
+"""Where checkpoints are in a local warehouse, beside its databases."""
+
+
+def checkpoints_of(warehouse: str) -> Path:
+    """The default folder of checkpoints; `OptionError` where the warehouse is not local."""
+    path = warehouse.removeprefix("file://")
+    if "://" in path:
+        raise OptionError(
+            f"the warehouse {warehouse} is not a local directory: say where checkpoints shall be "
+            "kept with --checkpoints DIR"
+        )
+    return Path(path) / FOLDER
+
+
+class Checkpoint:
+    """The folder of one query."""
+
+    def __init__(self, root: Path, pipeline: str, target: str) -> None:
+        self.path = (root / quote(pipeline, safe=" ") / target).absolute()
+        self._lock: int | None = None
+
+    def acquire(self, wait_s: float = 30.0) -> None:
+        """Become the only process that runs this query; waits for one that is just dying.
+
+        The lock goes when this process ends, however it ends.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        handle = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        deadline = time.monotonic() + wait_s
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                holder = os.pread(handle, 32, 0).decode().strip() or "unknown"
+                if time.monotonic() >= deadline or _alive(holder):
+                    os.close(handle)
+                    raise StreamhouseError(
+                        f"the query in {self.path} is already running (process {holder}); "
+                        "stop that one first, or set another 'pipeline.name'"
+                    ) from None
+                time.sleep(0.1)
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, str(os.getpid()).encode(), 0)
+        self._lock = handle
+
+    def release(self) -> None:
+        """Let another process run the query."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def query_id(self) -> str:
+        """The id that Spark keeps in `metadata`, made here if the query is new."""
+        path = self.path / "metadata"
+        if not path.exists():
+            self.path.mkdir(parents=True, exist_ok=True)
+            _write(path, json.dumps({"id": str(uuid.uuid4())}))
+        text = path.read_text()
+        try:
+            return str(json.loads(text)["id"])
+        except (ValueError, KeyError):
+            raise StreamhouseError(
+                f"{path} is damaged; the query cannot go on from it. Delete {self.path} and the "
+                "target's rows to start anew"
+            ) from None
+
+    def last_committed(self) -> int:
+        """The last batch that Spark knows to be done; -1 before the first."""
+        return max(self._numbers("commits"), default=-1)
+
+    def logged(self) -> dict[int, Offset]:
+        """End offsets by batch, of those that Spark still keeps."""
+        return {number: self._offset(number) for number in sorted(self._numbers("offsets"))}
+
+    def last_offset(self) -> Offset:
+        """The end of the last committed batch; `{}` before the first."""
+        last = self.last_committed()
+        return self._offset(last) if last >= 0 and last in self._numbers("offsets") else {}
+
+    def previous(self) -> dict[str, Any] | None:
+        """What `remember` kept last."""
+        path = self.path / "query.json"
+        return json.loads(path.read_text()) if path.exists() else None
+
+    def remember(self, record: dict[str, Any]) -> None:
+        """Keep what the query computes."""
+        _write(self.path / "query.json", json.dumps(record, indent=1))
+
+    def _numbers(self, folder: str) -> set[int]:
+        path = self.path / folder
+        names = os.listdir(path) if path.exists() else []
+        return {int(name) for name in names if name.isdigit()}
+
+    def _offset(self, number: int) -> Offset:
+        lines = (self.path / "offsets" / str(number)).read_text().splitlines()
+        offset: Offset = json.loads(lines[-1])
+        return offset
+
+
+def _alive(pid: str) -> bool:
+    """Whether a process is there and not just dying: a zombie, or one with SIGKILL pending."""
+    try:
+        return Path(f"/proc/{int(pid)}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (OSError, ValueError):
+        return False
+
+
+def _write(path: Path, text: str) -> None:
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    fresh.write_text(text)
+    os.replace(fresh, path)

@@ -1,0 +1,70 @@
+"""A SELECT over a stream: its changes, printed as they come, until stopped."""
+
+from __future__ import annotations
+
+import time
+
+import pyarrow as pa
+
+from streamhouse.lookup.full import dimension
+from streamhouse.runtime.kernel import Kernel, numbered
+from streamhouse.runtime.printer import Printer
+from streamhouse.runtime.session import Session
+from streamhouse.runtime.task import chunks
+from streamhouse.source import ROW_KIND, Offset
+from streamhouse.sql.plan import StreamQuery
+from streamhouse.types import arrow_type
+
+
+class ConsoleSelect:
+    """Runs in the driver, keeps no checkpoint: each start prints from the beginning."""
+
+    def __init__(self, session: Session, query: StreamQuery, printer: Printer) -> None:
+        self._query = query
+        self._printer = printer
+        self._lookups = [session.address(lookup.table) for lookup in query.lookups]
+        self._source = session.source(query).open(query.source_columns)
+        self._offset = self._source.initial_offset()
+        schema = pa.schema([pa.field(c.name, arrow_type(c.type)) for c in query.output])
+        self._kernel = Kernel(query, schema, None)
+
+    def step(self) -> None:
+        """Print what is new."""
+        end = self._source.latest_offset(self._offset)
+        if end == self._offset:
+            return
+        self._kernel.bind(time.time_ns() // 1_000_000, self._dimensions())
+        for piece in self._source.partitions(self._offset, end):
+            for chunk in chunks(self._source.read(piece)):
+                self._print(self._kernel.rows(numbered(chunk, 0)))
+        self._offset = end
+
+    def settled(self) -> Offset | None:
+        """Where it stands, if nothing is new."""
+        if getattr(self._source, "bounded", False) and not self._source.finished(self._offset):
+            return None
+        latest = self._source.latest_offset(self._offset)
+        return self._offset if latest == self._offset else None
+
+    def close(self) -> None:
+        self._source.close()
+
+    def _dimensions(self) -> dict[str, pa.Table]:
+        return {
+            lookup.relation: dimension(
+                address.warehouse,
+                address.identifier,
+                lookup.columns,
+                address.open().latest_snapshot_id(),
+            )
+            for lookup, address in zip(self._query.lookups, self._lookups, strict=True)
+        }
+
+    def _print(self, rows: pa.Table) -> None:
+        if ROW_KIND in rows.column_names:
+            kinds = rows.column(ROW_KIND)
+            rows = rows.drop_columns([ROW_KIND])
+        else:
+            kinds = pa.chunked_array([pa.repeat(pa.scalar("+I"), rows.num_rows)])
+        for batch in rows.add_column(0, ROW_KIND, kinds).combine_chunks().to_batches():
+            self._printer.changes(batch)

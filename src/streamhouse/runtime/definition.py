@@ -1,0 +1,101 @@
+"""A query's definition as JSON, so that its past batches can be computed again, without secrets."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+from streamhouse.runtime.spec import QuerySpec, SourceSpec, TableAddress
+from streamhouse.sql.plan import Column, ComputedColumn, LookupJoin, LookupRetry, StreamQuery
+from streamhouse.sql.plan import TableInfo as Info
+
+_KEPT_OPTIONS = ("connector", "scan.", "rows-per-second", "number-of-rows", "fields.", "source.")
+
+
+def definition_json(spec: QuerySpec) -> str:
+    """The query, its source and its lookups; warehouses only by their path."""
+    query = asdict(spec.query)
+    for table in (query["source"], *(lookup["table"] for lookup in query["lookups"])):
+        table["options"] = {}
+    query["source_options"] = {}
+    source = {
+        "connector": spec.source.connector,
+        "options": {
+            key: value
+            for key, value in spec.source.options.items()
+            if key.startswith(_KEPT_OPTIONS)
+        },
+        "columns": [asdict(column) for column in spec.source.columns],
+        "table": None if spec.source.address is None else spec.source.address.identifier,
+    }
+    return json.dumps(
+        {
+            "query": query,
+            "source": source,
+            "lookups": [address.identifier for address in spec.lookups],
+            "waits": spec.pending is not None,
+        }
+    )
+
+
+def spec_of(definition: str, target: TableAddress, query_id: str) -> QuerySpec:
+    """The query of a definition, all of its tables in the warehouse of `target`."""
+    record = json.loads(definition)
+    warehouse = target.warehouse
+    source = record["source"]
+    address = None if source["table"] is None else TableAddress(warehouse, source["table"])
+    return QuerySpec(
+        query=_query(record["query"]),
+        source=SourceSpec(
+            source["connector"], source["options"], _columns(source["columns"]), address
+        ),
+        lookups=tuple(TableAddress(warehouse, name) for name in record["lookups"]),
+        target=target,
+        pending=target.beside("pending") if record["waits"] else None,
+        unmatched=target.beside("unmatched") if record["waits"] else None,
+        query_id=query_id,
+        parallelism=1,
+    )
+
+
+def _query(record: dict[str, Any]) -> StreamQuery:
+    return StreamQuery(
+        **{
+            **record,
+            "source": _table(record["source"]),
+            "source_columns": tuple(record["source_columns"]),
+            "lookups": tuple(_lookup(lookup) for lookup in record["lookups"]),
+            "output": _columns(record["output"]),
+        }
+    )
+
+
+def _lookup(record: dict[str, Any]) -> LookupJoin:
+    retry = record["retry"]
+    return LookupJoin(
+        **{
+            **record,
+            "table": _table(record["table"]),
+            "columns": tuple(record["columns"]),
+            "keys": tuple(record["keys"]),
+            "retry": None if retry is None else LookupRetry(**retry),
+        }
+    )
+
+
+def _table(record: dict[str, Any]) -> Info:
+    return Info(
+        **{
+            **record,
+            "name": tuple(record["name"]),
+            "columns": _columns(record["columns"]),
+            "computed": tuple(ComputedColumn(**one) for one in record["computed"]),
+            "primary_key": tuple(record["primary_key"]),
+            "partitioned_by": tuple(record["partitioned_by"]),
+        }
+    )
+
+
+def _columns(records: list[dict[str, Any]]) -> tuple[Column, ...]:
+    return tuple(Column(**record) for record in records)

@@ -1,0 +1,97 @@
+"""The fused Spark data source: a stream whose reading tasks join, combine and write.
+
+What crosses into Spark are commit messages, so a batch costs one small Spark job whatever it reads.
+Spark plans the batches, keeps their offsets, spreads and repeats the tasks; the driver commits.
+"""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
+from pyspark.sql.types import StructType
+
+from streamhouse.runtime.planner import Planner, TaskInput
+from streamhouse.runtime.spec import QuerySpec
+from streamhouse.runtime.task import Task
+from streamhouse.source import Offset
+
+FORMAT = "streamhouse-query"
+_IDLE_WAIT_S = 0.05
+_IDLE_STEP_S = 0.005
+
+
+class FusedDataSource(DataSource):
+    """Option `spec`: the path of a pickled `QuerySpec`; `hold`: a file that stops new batches."""
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def schema(self) -> str:
+        return "table STRING, message BINARY, report STRING"
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return FusedReader(self.options["spec"], self.options["hold"])
+
+
+class TaskPartition(InputPartition):
+    """One task of a batch."""
+
+    def __init__(self, task: TaskInput) -> None:
+        super().__init__(None)
+        self.task = task
+
+
+class FusedReader(DataSourceStreamReader):
+    """Plans on the driver's side, runs `Task` on executors."""
+
+    def __init__(self, spec: str, hold: str) -> None:
+        self._hold = Path(hold)
+        self._spec: QuerySpec = pickle.loads(Path(spec).read_bytes())
+        self._planner: Planner | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_planner": None}
+
+    def initialOffset(self) -> Offset:
+        return {}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        rows = self._spec.max_rows
+        return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+        rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        deadline = time.monotonic() + _IDLE_WAIT_S
+        while not self._hold.exists():
+            end = self._plan().latest_offset(start, rows)
+            if end != start or time.monotonic() >= deadline:
+                return end
+            time.sleep(_IDLE_STEP_S)
+        return start
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        return [TaskPartition(task) for task in self._plan().tasks(start, end)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, TaskPartition)
+        return Task(self._spec, partition.task).run()
+
+    def commit(self, end: Offset) -> None:
+        self._plan().committed(end)
+
+    def stop(self) -> None:
+        if self._planner is not None:
+            self._planner.close()
+
+    def _plan(self) -> Planner:
+        if self._planner is None:
+            self._planner = Planner(self._spec)
+        return self._planner

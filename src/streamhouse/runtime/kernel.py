@@ -1,0 +1,143 @@
+"""Projection, lookup join and partial aggregation of one query, on Arrow chunks, in one process."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamhouse.source import ROW_KIND
+from streamhouse.sql.plan import Column, StreamQuery
+
+ROW = "_row"
+_COMBINERS = {"sum": "sum", "min": "min", "max": "max"}
+
+
+@dataclass(frozen=True)
+class Combine:
+    """Partial aggregation before a write: the target's keys, and each other column's function."""
+
+    keys: tuple[str, ...]
+    functions: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def of(
+        cls, columns: Sequence[Column], primary_key: Sequence[str], options: Mapping[str, str]
+    ) -> Combine | None:
+        """How rows for an aggregation table may be combined; None where their order matters."""
+        if options.get("merge-engine") != "aggregation" or not primary_key:
+            return None
+        if any(key.endswith("sequence.field") or "sequence-group" in key for key in options):
+            return None
+        functions = []
+        for column in columns:
+            if column.name in primary_key:
+                continue
+            default = options.get("fields.default-aggregate-function", "last_non_null_value")
+            name = options.get(f"fields.{column.name}.aggregate-function", default)
+            if name not in _COMBINERS:
+                return None
+            functions.append((column.name, _COMBINERS[name]))
+        return cls(tuple(primary_key), tuple(functions))
+
+    def sql(self, relation: str, columns: Sequence[str]) -> str:
+        """The DuckDB SELECT that combines the rows of a relation."""
+        functions = dict(self.functions)
+        parts = [
+            f'{functions[name]}("{name}") AS "{name}"' if name in functions else f'"{name}"'
+            for name in columns
+        ]
+        keys = ", ".join(f'"{key}"' for key in self.keys)
+        return f"SELECT {', '.join(parts)} FROM {relation} GROUP BY {keys}"
+
+
+class Kernel:
+    """One query's embedded engine. Not thread-safe; one a process and query is kept.
+
+    `schema` is the Arrow schema of the target's columns, to which the rows are cast.
+    """
+
+    def __init__(self, query: StreamQuery, schema: pa.Schema, combine: Combine | None) -> None:
+        self._query = query
+        self._combine = None if query.changelog else combine
+        self._names = [*schema.names, *([ROW_KIND] if query.changelog else [])]
+        self._schema = schema.append(pa.field(ROW_KIND, pa.string())) if query.changelog else schema
+        self._db = duckdb.connect(":memory:", config={"threads": 1, "memory_limit": "2GB"})
+        self._db.execute("SET TimeZone = 'UTC'")
+        self._bound: dict[str, pa.Table] = {}
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The rows' schema: the target's columns, then `rowkind` for a changelog."""
+        return self._schema
+
+    def bind(self, now_ms: int, dimensions: Mapping[str, pa.Table]) -> None:
+        """Fix the time of the batch and the versions of its dimensions (relation name: table)."""
+        now = datetime.datetime.fromtimestamp(now_ms / 1000, datetime.UTC).replace(tzinfo=None)
+        self._db.execute(f"SET VARIABLE now = TIMESTAMP '{now.isoformat(sep=' ')}'")
+        for relation, table in dimensions.items():
+            if self._bound.get(relation) is not table:
+                self._db.register(relation, table)
+                self._bound[relation] = table
+
+    def misses(self, src: pa.Table) -> pa.Array:
+        """`_row` of the rows of `src` that miss a lookup which retries."""
+        if self._query.misses_sql is None or src.num_rows == 0:
+            return pa.array([], pa.int64())
+        return self._run(self._query.misses_sql, src).column(0).combine_chunks()
+
+    def rows(self, src: pa.Table) -> pa.Table:
+        """The output rows of `src`, combined where the target allows it."""
+        if self._combine is None:
+            out = self._run(self._query.rows_sql, src)
+        else:
+            combined = self._combine.sql(f"({self._query.rows_sql})", self._names)
+            out = self._run(combined, src)
+        return self._cast(out)
+
+    def combine(self, parts: Sequence[pa.Table]) -> pa.Table:
+        """The output of several chunks as one table, combined where the target allows it."""
+        whole = pa.concat_tables(parts) if parts else self._schema.empty_table()
+        if self._combine is None or len(parts) < 2:
+            return whole
+        self._db.register("parts", whole)
+        try:
+            return self._cast(self._arrow(self._combine.sql("parts", self._names)))
+        finally:
+            self._db.unregister("parts")
+
+    def _run(self, sql: str, src: pa.Table) -> pa.Table:
+        self._db.register("src", src)
+        try:
+            return self._arrow(sql)
+        finally:
+            self._db.unregister("src")
+
+    def _arrow(self, sql: str) -> pa.Table:
+        return self._db.sql(sql).to_arrow_table()
+
+    def _cast(self, table: pa.Table) -> pa.Table:
+        return table.rename_columns(self._names).cast(self._schema)
+
+
+def numbered(chunk: pa.Table, first: int) -> pa.Table:
+    """`chunk` with a last column `_row`: its rows' numbers, counted from `first`."""
+    numbers = pa.array(np.arange(first, first + chunk.num_rows, dtype=np.int64))
+    return chunk.append_column(ROW, numbers)
+
+
+def without(src: pa.Table, missed: pa.Array) -> pa.Table:
+    """The rows of `src` whose `_row` is not among `missed`."""
+    if len(missed) == 0:
+        return src
+    return src.filter(pc.invert(pc.is_in(src.column(ROW), value_set=missed)))
+
+
+def only(src: pa.Table, wanted: pa.Array) -> pa.Table:
+    """The rows of `src` whose `_row` is among `wanted`."""
+    return src.filter(pc.is_in(src.column(ROW), value_set=wanted))

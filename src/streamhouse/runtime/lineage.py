@@ -1,0 +1,169 @@
+"""What each batch of a query read: the table `<target>__lineage`.
+
+One row per query and batch: `query_id`, `batch_id`, `batch_time` (the time the batch took for its
+own, UTC), `fingerprint` of the query that ran, `start_offset` and `end_offset` (JSON, see
+`streamhouse.runtime.planner`), `dimensions` (JSON: table name to snapshot id), `rows_read` and
+`rows_missed` (null where a crash took the count), and `definition` (JSON of the query; on the first
+row of each fingerprint only). It is written within about a second after a batch; after a crash the
+missing rows come from Spark's offset log.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from streamhouse.paimon.catalog import Warehouse, split_identifier
+from streamhouse.paimon.commit import TableCommitter, TableWriter, file_prefix
+from streamhouse.runtime.checkpoint import Checkpoint
+from streamhouse.runtime.definition import definition_json
+from streamhouse.runtime.spec import QuerySpec, TableAddress
+from streamhouse.source import Offset
+from streamhouse.sql.plan import Column
+
+SUFFIX = "lineage"
+COLUMNS = (
+    Column("query_id", "STRING", False),
+    Column("batch_id", "BIGINT", False),
+    Column("batch_time", "TIMESTAMP(3)"),
+    Column("fingerprint", "STRING"),
+    Column("start_offset", "STRING"),
+    Column("end_offset", "STRING"),
+    Column("dimensions", "STRING"),
+    Column("rows_read", "BIGINT"),
+    Column("rows_missed", "BIGINT"),
+    Column("definition", "STRING"),
+)
+_FLUSH_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class BatchRecord:
+    """One batch as the driver saw it."""
+
+    batch: int
+    start: Offset
+    end: Offset
+    rows: int | None
+    missed: int | None
+
+
+class Lineage:
+    """Keeps the lineage of one query; driver only."""
+
+    def __init__(self, spec: QuerySpec) -> None:
+        self._spec = spec
+        self._address = spec.target.beside(SUFFIX)
+        database, name = split_identifier(self._address.identifier)
+        Warehouse(self._address.warehouse).create_table(
+            database,
+            name,
+            COLUMNS,
+            ("query_id", "batch_id"),
+            options={"bucket": "1"},
+            if_not_exists=True,
+        )
+        self._committer = TableCommitter(
+            self._address.warehouse, self._address.identifier, spec.query_id
+        )
+        self._waiting: list[BatchRecord] = []
+        self._lock = threading.Lock()
+        self._flushed_at = time.monotonic()
+        self._covered, self._defined = self._state()
+
+    @property
+    def address(self) -> TableAddress:
+        return self._address
+
+    def recover(self, checkpoint: Checkpoint) -> None:
+        """Write the rows that a crash left out, from Spark's log."""
+        last = checkpoint.last_committed()
+        start: Offset = {}
+        for number, end in checkpoint.logged().items():
+            batch = int(end.get("batch", -1))
+            if number <= last and batch > self._covered:
+                self._waiting.append(BatchRecord(batch, start, end, None, None))
+            start = end
+        self.flush()
+
+    def note(self, record: BatchRecord) -> None:
+        """Take a batch that has been committed; writes about once a second."""
+        with self._lock:
+            if record.batch > self._covered:
+                self._waiting.append(record)
+        self.flush_if_due()
+
+    def flush_if_due(self) -> None:
+        """Write what waits for longer than a second."""
+        if self._waiting and time.monotonic() - self._flushed_at >= _FLUSH_SECONDS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what waits."""
+        with self._lock:
+            if not self._waiting:
+                return
+            last = self._waiting[-1].batch
+            self._write(last, self._waiting)
+            self._waiting = []
+            self._covered = last
+            self._flushed_at = time.monotonic()
+
+    def _write(self, identifier: int, records: Sequence[BatchRecord]) -> None:
+        address, user = self._address, self._spec.query_id
+        rows = [self._row(record) for record in records]
+        writer = TableWriter(
+            address.warehouse, address.identifier, user, file_prefix(user, identifier)
+        )
+        schema = self._committer.table.arrow_schema
+        writer.write(pa.RecordBatch.from_pylist(rows, schema=schema))
+        messages = writer.prepare(identifier)
+        writer.close()
+        self._committer.commit(identifier, messages)
+
+    def _row(self, record: BatchRecord) -> dict[str, Any]:
+        fingerprint = self._spec.query.fingerprint
+        definition = None
+        if fingerprint not in self._defined:
+            self._defined.add(fingerprint)
+            definition = definition_json(self._spec)
+        names = {
+            lookup.relation: address.identifier
+            for lookup, address in zip(self._spec.query.lookups, self._spec.lookups, strict=True)
+        }
+        dims = {names.get(k, k): v for k, v in record.end["dims"].items()}
+        return {
+            "query_id": self._spec.query_id,
+            "batch_id": record.batch,
+            "batch_time": int(record.end["now"]),
+            "fingerprint": fingerprint,
+            "start_offset": json.dumps(record.start),
+            "end_offset": json.dumps(record.end),
+            "dimensions": json.dumps(dims),
+            "rows_read": record.rows,
+            "rows_missed": record.missed,
+            "definition": definition,
+        }
+
+    def _state(self) -> tuple[int, set[str]]:
+        """The last batch written, and the fingerprints whose definition is there."""
+        rows = read_lineage(self._address, self._spec.query_id)
+        covered = max((row["batch_id"] for row in rows), default=-1)
+        return covered, {row["fingerprint"] for row in rows if row["definition"]}
+
+
+def read_lineage(address: TableAddress, query_id: str | None = None) -> list[dict[str, Any]]:
+    """The rows of a lineage table, by query and batch."""
+    table = address.open()
+    if table.latest_snapshot_id() is None:
+        return []
+    rows = [row for batch in table.read() for row in batch.to_pylist()]
+    if query_id is not None:
+        rows = [row for row in rows if row["query_id"] == query_id]
+    return sorted(rows, key=lambda row: (row["query_id"], row["batch_id"]))

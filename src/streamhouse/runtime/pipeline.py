@@ -1,0 +1,114 @@
+"""The continuous queries of one script, in one driver, with the maintenance of their tables."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from streamhouse.paimon.maintenance import Maintenance
+from streamhouse.runtime.query import ContinuousQuery
+from streamhouse.source import Offset
+
+_TICK_S = 0.05
+_CALM_LOOKS = 3
+
+
+class Side(Protocol):
+    """Something that runs beside the queries in the driver, such as a SELECT on the console."""
+
+    def step(self) -> None:
+        """Do what there is to do now."""
+
+    def settled(self) -> Offset | None:
+        """Where it stands if nothing is left to do, else None."""
+
+    def close(self) -> None: ...
+
+
+class Pipeline:
+    """Starts queries, watches them, stops them between two batches."""
+
+    def __init__(self, master: str, verbose: bool, stopped: Callable[[], bool]) -> None:
+        self._master = master
+        self._verbose = verbose
+        self._stopped = stopped
+        self._new: list[tuple[ContinuousQuery, int]] = []
+        self._running: list[ContinuousQuery] = []
+        self._maintenance: dict[str, Maintenance] = {}
+
+    @property
+    def queries(self) -> list[ContinuousQuery]:
+        """All queries, running or still to be started."""
+        return [*self._running, *(query for query, _ in self._new)]
+
+    def add(self, query: ContinuousQuery, trigger_ms: int) -> None:
+        """Take a query to be started by the next `run`."""
+        self._new.append((query, trigger_ms))
+
+    def run(self, until_caught_up: bool, sides: Sequence[Side]) -> None:
+        """Run all queries until stopped, or until nothing moves in any of them."""
+        try:
+            if self._new:
+                self._start()
+            calm = 0
+            before: list[Offset | None] = []
+            while not self._stopped():
+                self._step(sides)
+                if until_caught_up:
+                    now = [*(q.settled() for q in self._running), *(s.settled() for s in sides)]
+                    calm = calm + 1 if now == before and None not in now else 0
+                    before = now
+                    if calm >= _CALM_LOOKS:
+                        return
+                time.sleep(_TICK_S)
+        finally:
+            for side in sides:
+                side.close()
+
+    def close(self) -> None:
+        """Stop all queries between two batches, then the maintenance."""
+        for query in self.queries:
+            query.stop()
+        for maintenance in self._maintenance.values():
+            maintenance.stop()
+        self._running, self._new, self._maintenance = [], [], {}
+
+    def _step(self, sides: Sequence[Side]) -> None:
+        for query in self._running:
+            query.tick()
+        for side in sides:
+            side.step()
+
+    def _start(self) -> None:
+        from streamhouse.runtime.spark_session import start_session
+
+        started = time.monotonic()
+        if sys.stderr.isatty():
+            print("starting Spark …", file=sys.stderr, flush=True)
+        spark = start_session("streamhouse", self._master, self._verbose)
+        for query, trigger_ms in self._new:
+            query.start(spark, trigger_ms)
+            self._running.append(query)
+        self._new = []
+        for query in self._running:
+            self._maintain(query)
+        if sys.stderr.isatty():
+            took = time.monotonic() - started
+            print(f"{len(self._running)} queries run after {took:.1f} s", file=sys.stderr)
+
+    def _maintain(self, query: ContinuousQuery) -> None:
+        warehouse = query.address.warehouse
+        key = repr(sorted(warehouse.items()))
+        if key not in self._maintenance:
+            self._maintenance[key] = Maintenance(
+                warehouse,
+                lambda: [
+                    table
+                    for one in self._running
+                    if one.address.warehouse == warehouse
+                    for table in one.tables
+                ],
+            )
+            self._maintenance[key].start()

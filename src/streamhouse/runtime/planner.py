@@ -1,0 +1,107 @@
+"""Where a continuous query stands: offsets that hold all that a batch reads, and its tasks.
+
+An offset is `{"batch", "now", "source", "dims", "pending"}`: the number of the batch that ends
+there (from 0; Spark's own numbers also count an empty first batch), the time it takes for its own
+(epoch ms), the source's offset, the snapshot of each lookup's table (0: before the first) and of
+the pending table. Spark writes it to its log before the batch runs, so a batch that runs again
+reads the same, to the row.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from streamhouse.runtime.pending import PendingRows
+from streamhouse.runtime.spec import QuerySpec
+from streamhouse.source import Offset, Source
+
+
+@dataclass(frozen=True)
+class TaskInput:
+    """What one task of a batch does: `pieces` of the source, and with `due` the waiting rows."""
+
+    index: int
+    start: Offset = field(repr=False)
+    end: Offset
+    pieces: tuple[Any, ...] = field(repr=False)
+    due: bool
+
+    @property
+    def batch(self) -> int:
+        return int(self.end["batch"])
+
+    @property
+    def now_ms(self) -> int:
+        return int(self.end["now"])
+
+
+class Planner:
+    """Plans the batches of one query; driver only."""
+
+    def __init__(self, spec: QuerySpec) -> None:
+        self._spec = spec
+        self._source: Source = spec.source.open(spec.query.source_columns)
+        self._one_task = spec.one_task(self._source)
+        self._pending = None if spec.pending is None else PendingRows(spec.pending, spec.query_id)
+
+    @property
+    def source(self) -> Source:
+        return self._source
+
+    def latest_offset(self, start: Offset, max_rows: int | None = None) -> Offset:
+        """The end of the next batch; `start` itself when nothing came and no row is due."""
+        now = max(time.time_ns() // 1_000_000, int(start.get("now", 0)) + 1)
+        before: Offset = start["source"] if start else self._source.initial_offset()
+        source = self._source.latest_offset(before, max_rows)
+        waiting = None if self._pending is None else self._pending.waiting()
+        due = waiting is not None and waiting.next_due_ms is not None
+        due = due and waiting is not None and (waiting.next_due_ms or 0) <= now
+        if source == before and not due:
+            return start
+        return {
+            "batch": int(start.get("batch", -1)) + 1,
+            "now": now,
+            "source": source,
+            "dims": {
+                lookup.relation: address.open().latest_snapshot_id() or 0
+                for lookup, address in zip(
+                    self._spec.query.lookups, self._spec.lookups, strict=True
+                )
+            },
+            "pending": (waiting.snapshot or 0) if waiting is not None else 0,
+        }
+
+    def tasks(self, start: Offset, end: Offset) -> list[TaskInput]:
+        """The tasks of the batch from `start` to `end`; at least one."""
+        if start == end:
+            return []
+        before: Offset = start["source"] if start else self._source.initial_offset()
+        parallelism = 1 if self._one_task else self._spec.parallelism
+        pieces: Sequence[Any] = []
+        if before != end["source"]:
+            pieces = self._source.partitions(before, end["source"], parallelism)
+        count = max(1, min(parallelism, len(pieces)))
+        bounds = [len(pieces) * i // count for i in range(count + 1)]
+        return [
+            TaskInput(i, start, end, tuple(pieces[a:b]), due=i == 0 and end["pending"] > 0)
+            for i, (a, b) in enumerate(zip(bounds, bounds[1:], strict=False))
+        ]
+
+    def committed(self, end: Offset) -> None:
+        if end:
+            self._source.committed(end["source"])
+
+    def settled(self, start: Offset) -> bool:
+        """Whether there is nothing after `start`, nothing waits, and a bounded source has ended."""
+        before: Offset = start["source"] if start else self._source.initial_offset()
+        if getattr(self._source, "bounded", False) and not self._source.finished(before):
+            return False
+        if self._pending is not None and self._pending.waiting().rows:
+            return False
+        return self._source.latest_offset(before) == before
+
+    def close(self) -> None:
+        self._source.close()

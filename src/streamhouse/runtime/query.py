@@ -1,0 +1,188 @@
+"""One continuous query: a Spark streaming query whose batches the driver commits, exactly once."""
+
+from __future__ import annotations
+
+import json
+import logging
+import pickle
+import shutil
+import tempfile
+import time
+from collections import defaultdict
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from streamhouse.paimon.commit import TableCommitter, query_tag
+from streamhouse.runtime import pending
+from streamhouse.runtime.checkpoint import Checkpoint
+from streamhouse.runtime.failpoint import reached
+from streamhouse.runtime.fused import FORMAT
+from streamhouse.runtime.lineage import BatchRecord, Lineage
+from streamhouse.runtime.planner import Planner
+from streamhouse.runtime.spec import QuerySpec, TableAddress
+from streamhouse.source import Offset
+
+log = logging.getLogger("streamhouse.query")
+
+
+class ContinuousQuery:
+    """Runs a `QuerySpec` under a checkpoint.
+
+    Every batch is committed under its number by the checkpoint's query id, to the target, then to
+    the tables of waiting rows; each commit takes a number once. So a batch that was cut off
+    anywhere runs again with the same input and adds only what is missing.
+    """
+
+    def __init__(self, spec: QuerySpec, checkpoint: Checkpoint, pipeline: str, sql: str) -> None:
+        self._checkpoint = checkpoint
+        checkpoint.acquire()
+        self._spec: QuerySpec = replace(spec, query_id=checkpoint.query_id())
+        self._pipeline = pipeline
+        self._sql = sql
+        self._last: Offset = checkpoint.last_offset()
+        self._query: StreamingQuery | None = None
+        self._folder = Path(tempfile.mkdtemp(prefix="streamhouse-query-"))
+        self._planner: Planner | None = None
+        self.batches = 0
+        self.rows = 0
+
+    @property
+    def name(self) -> str:
+        """The pipeline and the target."""
+        return f"{self._pipeline}: {self._spec.target.identifier}"
+
+    @property
+    def target(self) -> str:
+        return self._spec.target.identifier
+
+    @property
+    def address(self) -> TableAddress:
+        """The target."""
+        return self._spec.target
+
+    @property
+    def checkpoint_path(self) -> Path:
+        return self._checkpoint.path
+
+    @property
+    def tables(self) -> list[str]:
+        """The tables that the query writes, in its target's warehouse."""
+        waiting = [a for a in (self._spec.pending, self._spec.unmatched) if a is not None]
+        lineage = self._spec.target.beside("lineage")
+        return [a.identifier for a in (self._spec.target, *waiting, lineage)]
+
+    def change_notice(self) -> str | None:
+        """What to tell the user if another SELECT ran under this identity before."""
+        before = self._checkpoint.previous()
+        if before is None or before["fingerprint"] == self._spec.query.fingerprint:
+            return None
+        return (
+            f"the SELECT of {self.target} in pipeline '{self._pipeline}' has changed; it goes on "
+            "where the old one stopped, and rows written so far stay. To compute all of them "
+            "anew, set another 'pipeline.name' and empty the table"
+        )
+
+    def start(self, spark: SparkSession, trigger_ms: int) -> None:
+        """Prepare the query's tables, clear what a crash left, and start it."""
+        spec = self._spec
+        if spec.pending is not None and spec.unmatched is not None:
+            changelog = spec.query.changelog
+            pending.create_tables(spec.pending, spec.unmatched, spec.source.columns, changelog)
+        self._planner = Planner(spec)
+        self._lineage = Lineage(spec)
+        self._lineage.recover(self._checkpoint)
+        addresses = [a for a in (spec.target, spec.unmatched, spec.pending) if a is not None]
+        self._committers = {
+            a.identifier: TableCommitter(a.warehouse, a.identifier, spec.query_id)
+            for a in addresses
+        }
+        first = int(self._last.get("batch", -1)) + 1
+        for committer in self._committers.values():
+            removed = committer.remove_leftovers(query_tag(spec.query_id), first)
+            if removed:
+                log.info("%s: removed %d left-over files", self.name, removed)
+        self._checkpoint.remember(
+            {"fingerprint": spec.query.fingerprint, "target": self.target, "sql": self._sql}
+        )
+        path = self._folder / "spec.pickle"
+        path.touch(mode=0o600)
+        path.write_bytes(pickle.dumps(spec))
+        stream = spark.readStream.format(FORMAT).options(
+            spec=str(path), hold=str(self._folder / "hold")
+        )
+        self._query = (
+            stream.load()
+            .writeStream.foreachBatch(self._commit)
+            .queryName(self.name)
+            .option("checkpointLocation", str(self._checkpoint.path))
+            .trigger(processingTime="0 seconds")
+            .start()
+        )
+
+    def _commit(self, frame: DataFrame, spark_batch: int) -> None:
+        messages: dict[str, list[bytes]] = defaultdict(list)
+        reports: list[dict[str, Any]] = []
+        for row in frame.collect():
+            if row["report"] is not None:
+                reports.append(json.loads(row["report"]))
+            else:
+                messages[row["table"]].append(bytes(row["message"]))
+        if not reports:
+            return
+        end = reports[0]["end"]
+        batch = int(end["batch"])
+        reached("batch-written", batch)
+        steps = ("target-committed", "unmatched-committed", "pending-committed")
+        for step, (identifier, committer) in zip(steps, self._committers.items(), strict=False):
+            committer.commit(batch, messages.get(identifier, []))
+            reached(step, batch)
+        rows = sum(report["rows"] for report in reports)
+        missed = sum(report["missed"] for report in reports)
+        self._lineage.note(BatchRecord(batch, reports[0]["start"], end, rows, missed))
+        reached("lineage-written", batch)
+        self._last = end
+        self.batches += 1
+        self.rows += rows
+
+    def tick(self) -> None:
+        """Raise what made the query fail, if anything; write what is due."""
+        if self._query is None:
+            return
+        error = self._query.exception()
+        if error is not None:
+            raise error
+        self._lineage.flush_if_due()
+
+    def settled(self) -> Offset | None:
+        """Where the query stands if nothing is left to do, else None."""
+        assert self._planner is not None and self._query is not None
+        last = self._last
+        if self._planner.settled(last):
+            return last
+        return None
+
+    def stop(self, timeout_s: float = 30.0) -> None:
+        """Stop between two batches: a query that is stopped inside one fails at length."""
+        if self._query is not None:
+            (self._folder / "hold").touch()
+            deadline = time.monotonic() + timeout_s
+            while self._busy() and time.monotonic() < deadline:
+                time.sleep(0.02)
+            self._query.stop()
+            self._lineage.flush()
+            self._query = None
+        if self._planner is not None:
+            self._planner.close()
+            self._planner = None
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._checkpoint.release()
+
+    def _busy(self) -> bool:
+        assert self._query is not None
+        logged = self._checkpoint.logged()
+        behind = bool(logged) and max(logged) > self._checkpoint.last_committed()
+        return self._query.isActive and behind

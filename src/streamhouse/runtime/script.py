@@ -1,0 +1,254 @@
+"""Runs a script: definitions and bounded statements in order, continuous queries together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+
+from streamhouse.errors import OptionError, SqlError, TableError, UnsupportedSqlError
+from streamhouse.runtime import bounded
+from streamhouse.runtime.checkpoint import Checkpoint, checkpoints_of
+from streamhouse.runtime.console import ConsoleSelect
+from streamhouse.runtime.pipeline import Pipeline
+from streamhouse.runtime.printer import Printer
+from streamhouse.runtime.query import ContinuousQuery
+from streamhouse.runtime.session import Session
+from streamhouse.runtime.spec import QuerySpec
+from streamhouse.sql import plan
+from streamhouse.sql.analysis import analyze_stream, tables_of
+from streamhouse.sql.options import check_lookup, is_lookup_option
+from streamhouse.sql.plan import Insert, Query, StreamQuery, TableInfo
+
+
+@dataclass
+class ScriptOptions:
+    """How a script runs; `checkpoints` None: beside the warehouse's databases."""
+
+    name: str
+    warehouse: Mapping[str, str] | None = None
+    checkpoints: Path | None = None
+    until_caught_up: bool = False
+    master: str = "local[2]"
+    verbose: bool = False
+    stopped: Callable[[], bool] = field(default=lambda: False)
+
+
+class Script:
+    """Runs the statements of one script."""
+
+    def __init__(self, options: ScriptOptions, printer: Printer) -> None:
+        self._options = options
+        self._printer = printer
+        self._session = Session(options.warehouse)
+        self._pipeline = Pipeline(options.master, options.verbose, options.stopped)
+        self._selects: list[StreamQuery] = []
+
+    def run(self, statements: list[plan.Statement]) -> None:
+        """Run all of them; returns when nothing continuous is left to run.
+
+        A script with continuous queries runs until it is stopped or, with `until_caught_up`,
+        until nothing moves in any of them. Queries start after all statements have been read,
+        so a mistake at the end of a script starts nothing.
+        """
+        try:
+            for statement in statements:
+                self._statement(statement)
+            self._run_continuous()
+        finally:
+            self._pipeline.close()
+
+    def _run_continuous(self) -> None:
+        if self._selects:
+            selects = [ConsoleSelect(self._session, one, self._printer) for one in self._selects]
+            self._selects = []
+            self._pipeline.run(self._options.until_caught_up, selects)
+        elif self._pipeline.queries:
+            self._pipeline.run(self._options.until_caught_up, [])
+
+    def _statement(self, statement: plan.Statement) -> None:
+        session = self._session
+        try:
+            match statement:
+                case plan.CreateCatalog():
+                    session.create_catalog(statement)
+                case plan.UseCatalog():
+                    session.use_catalog(statement.name)
+                case plan.CreateDatabase():
+                    session.create_database(statement)
+                case plan.UseDatabase():
+                    session.use_database(statement.name)
+                case plan.CreateTable():
+                    session.create_table(statement)
+                case plan.Drop():
+                    session.drop(statement)
+                case plan.SetOption():
+                    self._set(statement)
+                case plan.ResetOption():
+                    session.reset(statement.key)
+                case plan.StatementSet():
+                    for one in statement.inserts:
+                        self._insert(one)
+                case plan.Insert():
+                    self._insert(statement)
+                case plan.Select():
+                    self._select(statement.query)
+                case plan.Show() | plan.Describe():
+                    self._describe(statement)
+                case plan.Explain():
+                    self._explain(statement)
+                case _:
+                    raise UnsupportedSqlError("this statement is not supported")
+        except (OptionError, TableError) as error:
+            text = f"line {statement.position.line}, column {statement.position.column}: {error}"
+            raise type(error)(text) from error
+        except SqlError as error:
+            if error.line:
+                raise
+            place = statement.position
+            raise type(error)(error.message, line=place.line, column=place.column) from error
+
+    def _set(self, statement: plan.SetOption) -> None:
+        if statement.key is not None:
+            self._session.set(statement.key, statement.value or "")
+            return
+        settings = self._session.settings
+        self._table({"key": list(settings), "value": list(settings.values())})
+
+    def _table(self, columns: Mapping[str, Sequence[str | None]]) -> None:
+        table = pa.table({name: pa.array(v, pa.string()) for name, v in columns.items()})
+        self._printer.rows(table.to_reader())
+
+    def _describe(self, statement: plan.Show | plan.Describe) -> None:
+        if isinstance(statement, plan.Show) and statement.kind != "CREATE TABLE":
+            self._table({statement.kind.lower(): list(self._session.show(statement.kind))})
+            return
+        info = self._session.table(statement.name)
+        keys = info.primary_key
+        self._table(
+            {
+                "name": [c.name for c in info.columns] + [c.name for c in info.computed],
+                "type": [c.type for c in info.columns]
+                + [f"AS {c.expression}" for c in info.computed],
+                "null": [str(c.nullable).upper() for c in info.columns]
+                + [None] * len(info.computed),
+                "key": ["PRI" if c.name in keys else None for c in info.columns]
+                + [None] * len(info.computed),
+            }
+        )
+
+    def _explain(self, statement: plan.Explain) -> None:
+        inner = statement.statement
+        if isinstance(inner, Insert):
+            query = analyze_stream(
+                inner.query, self._session, self._session.table(inner.target), inner.columns
+            )
+        elif isinstance(inner, plan.Select):
+            query = analyze_stream(inner.query, self._session)
+        else:
+            raise UnsupportedSqlError("EXPLAIN takes an INSERT or a SELECT")
+        lines = [f"source: {'.'.join(query.source.name)} ({', '.join(query.source_columns)})"]
+        for lookup in query.lookups:
+            retry = "" if lookup.retry is None else f", retries every {lookup.retry.delay_ms} ms"
+            lines.append(
+                f"lookup: {'.'.join(lookup.table.name)} by {', '.join(lookup.keys)}, full cache, "
+                f"{'LEFT' if lookup.left else 'INNER'}{retry}"
+            )
+        self._table({"plan": [*lines, f"kernel: {query.rows_sql}"]})
+
+    def _select(self, query: Query) -> None:
+        if self._bounded(query):
+            self._catch_up()
+            with bounded.select(self._session, query) as reader:
+                self._printer.rows(reader)
+        else:
+            planned = analyze_stream(query, self._session)
+            if any(lookup.retry for lookup in planned.lookups):
+                raise UnsupportedSqlError(
+                    "a LOOKUP hint with a retry needs a table where rows can wait; INSERT INTO a "
+                    "table, or leave out the retry",
+                    line=query.position.line,
+                    column=query.position.column,
+                )
+            self._selects.append(planned)
+
+    def _insert(self, statement: Insert) -> None:
+        if self._bounded(statement.query):
+            self._catch_up()
+            rows = bounded.insert(self._session, statement)
+            self._printer.notice(f"{'.'.join(statement.target)}: {rows:,} rows written")
+            return
+        if statement.overwrite:
+            raise UnsupportedSqlError(
+                "INSERT OVERWRITE from a stream; write INSERT INTO, or "
+                "SET 'execution.runtime-mode' = 'batch'",
+                line=statement.position.line,
+                column=statement.position.column,
+            )
+        target = self._session.table(statement.target)
+        if target.connector != "paimon":
+            raise UnsupportedSqlError(
+                f"INSERT into a {target.connector} table; the target must be a Paimon table",
+                line=statement.position.line,
+                column=statement.position.column,
+            )
+        planned = analyze_stream(statement.query, self._session, target, statement.columns)
+        self._pipeline.add(self._continuous(statement, target, planned), self._session.trigger_ms)
+
+    def _bounded(self, query: Query) -> bool:
+        """Whether a query ends: it reads no table, or the runtime mode is batch."""
+        return not self._session.streaming or not tables_of(query)
+
+    def _catch_up(self) -> None:
+        """With `until_caught_up`, a bounded statement sees what the queries above it wrote."""
+        if self._options.until_caught_up and self._pipeline.queries:
+            self._pipeline.run(True, [])
+
+    def _continuous(
+        self, statement: Insert, target: TableInfo, query: StreamQuery
+    ) -> ContinuousQuery:
+        session = self._session
+        address = session.address(target)
+        pipeline = session.settings.get("pipeline.name", self._options.name)
+        root = self._options.checkpoints or checkpoints_of(address.warehouse["warehouse"])
+        self._tell_ineffective(query)
+        waits = any(lookup.retry is not None for lookup in query.lookups)
+        spec = QuerySpec(
+            query=query,
+            source=session.source(query),
+            lookups=tuple(session.address(lookup.table) for lookup in query.lookups),
+            target=address,
+            pending=address.beside("pending") if waits else None,
+            unmatched=address.beside("unmatched") if waits else None,
+            query_id="",
+            parallelism=int(session.settings.get("parallelism.default", "2")),
+        )
+        checkpoint = Checkpoint(root, pipeline, address.identifier)
+        if any(other.checkpoint_path == checkpoint.path for other in self._pipeline.queries):
+            raise UnsupportedSqlError(
+                f"two INSERTs into {address.identifier} in pipeline '{pipeline}' would share a "
+                "checkpoint; write SET 'pipeline.name' = '…' before the second",
+                line=statement.position.line,
+                column=statement.position.column,
+            )
+        continuous = ContinuousQuery(spec, checkpoint, pipeline, statement.text)
+        notice = continuous.change_notice()
+        if notice:
+            self._printer.notice(notice)
+        return continuous
+
+    def _tell_ineffective(self, query: StreamQuery) -> None:
+        for lookup in query.lookups:
+            where = f"lookup of {lookup.table.name[-1]}"
+            for key in check_lookup(lookup.options, where):
+                self._printer.notice(f"{where}: option '{key}' has no effect here")
+            for key in lookup.options:
+                if not is_lookup_option(key):
+                    raise OptionError(f"{where}: option '{key}' does not concern a lookup")
+
+
+def script_name(path: Path) -> str:
+    """The default name of a script's pipeline."""
+    return path.name if str(path) != "-" else "stdin"

@@ -1,0 +1,240 @@
+"""A script's names: catalogs, the current database, temporary tables and settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from streamhouse.errors import OptionError, TableError
+from streamhouse.mysql.options import parse as parse_mysql
+from streamhouse.options import duration_ms, nearest
+from streamhouse.paimon.catalog import Warehouse
+from streamhouse.runtime.computed import computed_of, with_computed
+from streamhouse.runtime.spec import SourceSpec, TableAddress
+from streamhouse.sql.options import check_datagen, check_set
+from streamhouse.sql.plan import (
+    CreateCatalog,
+    CreateDatabase,
+    CreateTable,
+    Drop,
+    Name,
+    StreamQuery,
+    TableInfo,
+)
+
+DEFAULT_CATALOG = "default_catalog"
+DEFAULT_DATABASE = "default"
+_CONNECTORS = ("paimon", "datagen", "mysql-cdc")
+
+
+class Session:
+    """Resolves names as Flink does and runs what defines them; a `Resolver`.
+
+    With a `warehouse` (from the command line), the current catalog is a Paimon catalog over it
+    from the start, and it also replaces the path of every catalog that a script creates.
+    """
+
+    def __init__(self, warehouse: Mapping[str, str] | None) -> None:
+        self._given = dict(warehouse) if warehouse is not None else None
+        self._catalogs: dict[str, dict[str, str]] = {}
+        self._temporary: dict[Name, TableInfo] = {}
+        self._catalog = DEFAULT_CATALOG
+        self._database = DEFAULT_DATABASE
+        self.settings: dict[str, str] = {}
+        if self._given is not None:
+            self._catalogs[DEFAULT_CATALOG] = self._given
+            self._make_default(self._given)
+
+    @property
+    def streaming(self) -> bool:
+        """Whether queries over tables are continuous (`execution.runtime-mode`)."""
+        return self.settings.get("execution.runtime-mode", "streaming").lower() == "streaming"
+
+    @property
+    def trigger_ms(self) -> int:
+        """The longest time between two batches."""
+        key = "execution.checkpointing.interval"
+        return duration_ms(key, self.settings.get(key, "1 s"))
+
+    def set(self, key: str, value: str) -> None:
+        check_set(key, value)
+        self.settings[key] = value
+
+    def reset(self, key: str | None) -> None:
+        if key is None:
+            self.settings.clear()
+        else:
+            self.settings.pop(key, None)
+
+    def create_catalog(self, statement: CreateCatalog) -> None:
+        options = dict(statement.options)
+        if statement.name in self._catalogs:
+            if statement.if_not_exists:
+                return
+            raise OptionError(f"catalog '{statement.name}' exists already")
+        kind = options.pop("type", None)
+        if kind not in ("paimon", "generic_in_memory"):
+            raise OptionError(
+                f"catalog '{statement.name}': 'type' is {kind!r}; it must be 'paimon'"
+            )
+        if self._given is not None:
+            options.update(self._given)
+        if "warehouse" not in options:
+            raise OptionError(
+                f"catalog '{statement.name}': option 'warehouse' is missing; give it in WITH, or "
+                "--warehouse DIR on the command line"
+            )
+        options["warehouse"] = options["warehouse"].removeprefix("file://")
+        self._catalogs[statement.name] = options
+        self._make_default(options)
+
+    def use_catalog(self, name: str) -> None:
+        self._options(name)
+        self._catalog, self._database = name, DEFAULT_DATABASE
+
+    def create_database(self, statement: CreateDatabase) -> None:
+        catalog, database = self._database_name(statement.name)
+        self._warehouse(catalog).create_database(database, statement.if_not_exists)
+
+    def use_database(self, name: Name) -> None:
+        catalog, database = self._database_name(name)
+        known = self._warehouse(catalog).databases()
+        if database not in known:
+            raise TableError(f"there is no database '{database}'; {nearest(database, known)}")
+        self._catalog, self._database = catalog, database
+
+    def create_table(self, statement: CreateTable) -> None:
+        full = self.full(statement.name)
+        options = dict(statement.options)
+        connector = options.get("connector", "paimon")
+        info = TableInfo(
+            full,
+            statement.columns,
+            statement.computed,
+            statement.primary_key,
+            statement.partitioned_by,
+            options,
+            connector,
+        )
+        where = f"table {'.'.join(full[1:])}"
+        if connector not in _CONNECTORS:
+            raise OptionError(
+                f"{where}: unknown connector '{connector}'; {nearest(connector, _CONNECTORS)}"
+            )
+        if connector != "paimon":
+            self._create_foreign(statement, info, where)
+            return
+        if statement.temporary:
+            raise OptionError(
+                f"{where}: a temporary table needs a 'connector', such as 'datagen' or 'mysql-cdc'"
+            )
+        options.pop("connector", None)
+        self._warehouse(full[0]).create_table(
+            full[1],
+            full[2],
+            statement.columns,
+            statement.primary_key,
+            statement.partitioned_by,
+            with_computed(options, statement.columns, statement.computed),
+            statement.comment,
+            statement.if_not_exists,
+        )
+
+    def drop(self, statement: Drop) -> None:
+        if statement.kind == "DATABASE":
+            catalog, database = self._database_name(statement.name)
+            self._warehouse(catalog).drop_database(database, statement.if_exists)
+        elif statement.kind == "CATALOG":
+            if self._catalogs.pop(statement.name[0], None) is None and not statement.if_exists:
+                raise OptionError(f"there is no catalog '{statement.name[0]}'")
+        else:
+            full = self.full(statement.name)
+            if self._temporary.pop(full, None) is None:
+                warehouse = self._warehouse(full[0])
+                warehouse.drop_table(full[1], full[2], statement.if_exists)
+
+    def show(self, kind: str) -> list[str]:
+        """The names of SHOW CATALOGS, DATABASES or TABLES."""
+        if kind == "CATALOGS":
+            return sorted(self._catalogs)
+        if kind == "DATABASES":
+            return sorted(self._warehouse(self._catalog).databases())
+        temporary = [n[2] for n in self._temporary if n[:2] == (self._catalog, self._database)]
+        return sorted([*temporary, *self._warehouse(self._catalog).tables(self._database)])
+
+    def full(self, name: Name) -> Name:
+        """The name with catalog and database."""
+        return (self._catalog, self._database)[: 3 - len(name)] + tuple(name)
+
+    def table(self, name: Name) -> TableInfo:
+        """The table of a name, temporary ones first; `TableError` naming the nearest."""
+        full = self.full(name)
+        if full in self._temporary:
+            return self._temporary[full]
+        try:
+            table = self._warehouse(full[0]).table(f"{full[1]}.{full[2]}")
+        except TableError:
+            close = nearest(full[2], self._known(full))
+            raise TableError(
+                f"there is no table '{full[2]}' in database '{full[1]}'; {close}"
+            ) from None
+        options, computed = computed_of(table.options)
+        return TableInfo(
+            full, table.columns, computed, tuple(table.primary_key),
+            tuple(table.partition_keys), options,
+        )  # fmt: skip
+
+    def address(self, info: TableInfo) -> TableAddress:
+        """Where a Paimon table is."""
+        catalog, database, name = info.name
+        return TableAddress(self._options(catalog), f"{database}.{name}")
+
+    def source(self, query: StreamQuery) -> SourceSpec:
+        """Where a continuous query reads."""
+        table = query.source
+        if table.connector == "paimon":
+            address = self.address(table)
+            return SourceSpec("paimon", dict(query.source_options), table.columns, address)
+        options = {**connector_options(table), **query.source_options}
+        return SourceSpec(table.connector, options, table.columns)
+
+    def _create_foreign(self, statement: CreateTable, info: TableInfo, where: str) -> None:
+        if info.name in self._temporary:
+            if statement.if_not_exists:
+                return
+            raise TableError(f"{where} exists already; drop it or write IF NOT EXISTS")
+        if info.connector == "datagen":
+            check_datagen(info.options, info.columns, where)
+        else:
+            parse_mysql(connector_options(info))
+        self._temporary[info.name] = info
+
+    def _known(self, full: Name) -> list[str]:
+        temporary = [name[2] for name in self._temporary if name[:2] == full[:2]]
+        warehouse = self._warehouse(full[0])
+        stored = warehouse.tables(full[1]) if full[1] in warehouse.databases() else []
+        return [*temporary, *stored]
+
+    def _database_name(self, name: Name) -> tuple[str, str]:
+        return (name[0], name[1]) if len(name) == 2 else (self._catalog, name[0])
+
+    def _options(self, catalog: str) -> dict[str, str]:
+        if catalog not in self._catalogs:
+            if catalog == DEFAULT_CATALOG and not self._catalogs:
+                raise TableError(
+                    "there is no catalog yet: write CREATE CATALOG … WITH ('type' = 'paimon', "
+                    "'warehouse' = '…') and USE CATALOG, or give --warehouse DIR"
+                )
+            hint = nearest(catalog, self._catalogs)
+            raise TableError(f"there is no catalog '{catalog}'; {hint}")
+        return self._catalogs[catalog]
+
+    def _warehouse(self, catalog: str) -> Warehouse:
+        return Warehouse(self._options(catalog))
+
+    def _make_default(self, options: Mapping[str, str]) -> None:
+        Warehouse(options).create_database(DEFAULT_DATABASE, if_not_exists=True)
+
+
+def connector_options(table: TableInfo) -> dict[str, str]:
+    """The options of a table that its connector reads."""
+    return {key: value for key, value in table.options.items() if key != "connector"}

@@ -1,0 +1,102 @@
+"""All that a task needs to know of one continuous query; picklable, fixed for the query's life."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from streamhouse.datagen.source import DatagenSource
+from streamhouse.errors import OptionError
+from streamhouse.mysql import MySqlSource
+from streamhouse.paimon.catalog import Warehouse
+from streamhouse.paimon.source import PaimonSource
+from streamhouse.paimon.table import Table
+from streamhouse.runtime.kernel import Combine
+from streamhouse.source import Source
+from streamhouse.sql.plan import Column, LookupRetry, StreamQuery
+
+
+@dataclass(frozen=True)
+class TableAddress:
+    """A Paimon table: the options of its warehouse, and `database.table`."""
+
+    warehouse: Mapping[str, str] = field(repr=False)
+    identifier: str
+
+    def open(self) -> Table:
+        """The table as it is now."""
+        return Warehouse(self.warehouse).table(self.identifier)
+
+    def beside(self, suffix: str) -> TableAddress:
+        """The table of the same database whose name ends in `__suffix`."""
+        return TableAddress(self.warehouse, f"{self.identifier}__{suffix}")
+
+
+@dataclass(frozen=True)
+class SourceSpec:
+    """Where a query reads: a connector, its options and all physical columns of its table."""
+
+    connector: str
+    options: Mapping[str, str] = field(repr=False)
+    columns: tuple[Column, ...]
+    address: TableAddress | None = None
+
+    def open(self, names: Sequence[str] | None = None) -> Source:
+        """The source; `names` are the columns needed, where the connector can leave out others.
+
+        Raises `OptionError`, `TableError` or `ConnectError` for what is set up wrongly.
+        """
+        if self.connector == "paimon":
+            assert self.address is not None
+            wanted = [c.name for c in self.columns] if names is None else list(names)
+            address = self.address
+            return PaimonSource(address.warehouse, address.identifier, wanted, self.options)
+        if self.connector == "datagen":
+            return DatagenSource(self.columns, self.options)
+        if self.connector == "mysql-cdc":
+            return MySqlSource(self.options, self.columns)
+        raise OptionError(f"connector '{self.connector}' cannot be read as a stream")
+
+
+@dataclass(frozen=True)
+class QuerySpec:
+    """One continuous query: what it computes, from where, into which tables.
+
+    `query_id` is the id of its checkpoint and the commit user of all its commits. `lookups` are
+    the tables of `query.lookups`, in order. `pending` and `unmatched` are there when a lookup has
+    a retry policy.
+    """
+
+    query: StreamQuery
+    source: SourceSpec
+    lookups: tuple[TableAddress, ...]
+    target: TableAddress
+    pending: TableAddress | None
+    unmatched: TableAddress | None
+    query_id: str
+    parallelism: int
+    max_rows: int | None = None
+
+    @property
+    def retry(self) -> LookupRetry | None:
+        """How long missed rows wait: the shortest delay and the most attempts of the lookups."""
+        policies = [lookup.retry for lookup in self.query.lookups if lookup.retry is not None]
+        if not policies:
+            return None
+        return LookupRetry(
+            min(policy.delay_ms for policy in policies),
+            max(policy.max_attempts for policy in policies),
+        )
+
+    def combine(self, target: Table) -> Combine | None:
+        """How rows may be combined before they are written, if at all."""
+        if self.query.changelog:
+            return None
+        return Combine.of(target.columns, target.primary_key, target.options)
+
+    def one_task(self, source: Source) -> bool:
+        """Whether a batch must be one task, lest the changes of a key lose their order."""
+        target = self.target.open()
+        if source.ordered:
+            return True
+        return bool(target.primary_key) and (self.combine(target) is None or target.bucket < 0)

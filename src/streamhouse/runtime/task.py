@@ -1,0 +1,236 @@
+"""One task of a batch: read, join, combine and write, and hand back only commit messages."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamhouse.lookup.full import dimension
+from streamhouse.paimon.commit import TableWriter, file_prefix
+from streamhouse.runtime import pending
+from streamhouse.runtime.kernel import ROW, Kernel, numbered, only, without
+from streamhouse.runtime.planner import TaskInput
+from streamhouse.runtime.spec import QuerySpec, TableAddress
+from streamhouse.source import ROW_KIND, Source
+
+RESULT = pa.schema(
+    [
+        pa.field("table", pa.string()),
+        pa.field("message", pa.binary()),
+        pa.field("report", pa.string()),
+    ]
+)
+"""What a task gives to the driver: commit messages of its tables, then one report."""
+
+CHUNK_ROWS = 262_144
+_kernels: dict[tuple[int, str, str], Kernel] = {}
+_sources: dict[tuple[int, str, str], Source] = {}
+
+
+def kernel_for(spec: QuerySpec) -> Kernel:
+    """The process's own kernel of a query, kept between batches."""
+    key = (os.getpid(), spec.query_id, spec.query.fingerprint)
+    if key not in _kernels:
+        target = spec.target.open()
+        _kernels[key] = Kernel(spec.query, target.arrow_schema, spec.combine(target))
+    return _kernels[key]
+
+
+def source_for(spec: QuerySpec) -> Source:
+    """The process's own source of a query; its connections stay open between batches."""
+    key = (os.getpid(), spec.query_id, spec.query.fingerprint)
+    if key not in _sources:
+        _sources[key] = spec.source.open(spec.query.source_columns)
+    return _sources[key]
+
+
+def chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Batches gathered to about `CHUNK_ROWS` rows, in order."""
+    held: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        held.append(batch)
+        rows += batch.num_rows
+        if rows >= CHUNK_ROWS:
+            yield pa.Table.from_batches(held)
+            held, rows = [], 0
+    if rows:
+        yield pa.Table.from_batches(held)
+
+
+@dataclass
+class _Output:
+    """What a task has gathered for its tables."""
+
+    rows: list[pa.Table] = field(default_factory=list)
+    pending: list[pa.Table] = field(default_factory=list)
+    unmatched: list[pa.Table] = field(default_factory=list)
+    read: int = 0
+    missed: int = 0
+
+
+class Task:
+    """Runs one `TaskInput` of a query; executors.
+
+    Run twice with the same input it writes the same rows into other files; only one of the two
+    can be committed, as both carry the batch's number.
+    """
+
+    def __init__(self, spec: QuerySpec, task: TaskInput) -> None:
+        self._spec = spec
+        self._source = source_for(spec)
+        self._task = task
+        self._kernel = kernel_for(spec)
+        self._out = _Output()
+
+    def run(self) -> Iterator[pa.RecordBatch]:
+        """Rows of `RESULT`."""
+        self._bind()
+        for number, piece in enumerate(self._task.pieces):
+            self._join(number, piece)
+        if self._task.due:
+            self._retry()
+        messages = self._write()
+        report = {
+            "start": self._task.start,
+            "end": self._task.end,
+            "rows": self._out.read,
+            "missed": self._out.missed,
+        }
+        records = [{"table": t, "message": m, "report": None} for t, m in messages]
+        records.append({"table": None, "message": None, "report": json.dumps(report)})
+        yield pa.RecordBatch.from_pylist(records, schema=RESULT)
+
+    def _bind(self) -> None:
+        versions: dict[str, int] = self._task.end["dims"]
+        bound = {
+            lookup.relation: dimension(
+                address.warehouse,
+                address.identifier,
+                lookup.columns,
+                versions[lookup.relation] or None,
+            )
+            for lookup, address in zip(self._spec.query.lookups, self._spec.lookups, strict=True)
+        }
+        self._kernel.bind(self._task.now_ms, bound)
+
+    def _join(self, number: int, piece: Any) -> None:
+        first = 0
+        missed: list[Any] = []
+        for chunk in chunks(self._source.read(piece)):
+            src = numbered(chunk, first)
+            first += chunk.num_rows
+            misses = self._kernel.misses(src)
+            self._out.rows.append(self._kernel.rows(without(src, misses)))
+            if len(misses):
+                missed.append(misses.to_numpy(zero_copy_only=False))
+        self._out.read += first
+        if missed:
+            self._wait(number, piece, np.sort(np.concatenate(missed)))
+
+    def _wait(self, number: int, piece: Any, missed: Any) -> None:
+        """Put missed rows, whole, into the pending table; they are read again to be whole."""
+        retry = self._spec.retry
+        assert retry is not None
+        source = self._spec.source.open()
+        first = 0
+        try:
+            for chunk in chunks(source.read(piece)):
+                here = missed[(missed >= first) & (missed < first + chunk.num_rows)]
+                if len(here):
+                    rows = chunk.take(pa.array(here - first))
+                    ids = [
+                        f"{self._task.batch:012d}-{self._task.index:04d}-{number:06d}-{row:012d}"
+                        for row in here
+                    ]
+                    self._put(rows, pa.array(ids), pa.array(np.zeros(len(ids), np.int32)), "+I")
+                first += chunk.num_rows
+        finally:
+            source.close()
+        self._out.missed += len(missed)
+
+    def _retry(self) -> None:
+        spec, now = self._spec, self._task.now_ms
+        assert spec.pending is not None and spec.retry is not None
+        rows = pending.PendingRows(spec.pending, spec.query_id)
+        due = rows.due(int(self._task.end["pending"]), now)
+        if due.num_rows == 0:
+            return
+        src = numbered(pending.as_source(due, spec.query.changelog), 0)
+        misses = self._kernel.misses(src)
+        self._out.rows.append(self._kernel.rows(without(src, misses)))
+        hit = pc.invert(pc.is_in(src.column(ROW), value_set=misses))
+        attempts = pc.add(due.column(pending.ATTEMPTS), 1)
+        spent = pc.and_(pc.invert(hit), pc.greater_equal(attempts, spec.retry.max_attempts))
+        again = pc.and_(pc.invert(hit), pc.invert(spent))
+        source = src.drop_columns([ROW])
+        ids = due.column(pending.ROW_ID)
+        self._put(source.filter(again), ids.filter(again), attempts.filter(again), "+U")
+        gone = pc.invert(again)
+        self._put(source.filter(gone), ids.filter(gone), attempts.filter(gone), "-D")
+        self._spent(src.filter(spent), attempts.filter(spent))
+
+    def _put(self, source: pa.Table, ids: Any, attempts: Any, kind: str) -> None:
+        if source.num_rows == 0:
+            return
+        retry = self._spec.retry
+        assert retry is not None
+        due_ms = self._task.now_ms + retry.delay_ms
+        rows = pending.as_waiting(source, self._spec.query_id, ids, due_ms, attempts)
+        kinds = pa.repeat(pa.scalar(kind), rows.num_rows)
+        self._out.pending.append(rows.append_column(ROW_KIND, kinds))
+
+    def _spent(self, src: pa.Table, attempts: Any) -> None:
+        """Rows without attempts left: out with nulls (LEFT), or to the unmatched table (INNER)."""
+        if src.num_rows == 0:
+            return
+        lookups = self._spec.query.lookups
+        if all(lookup.left for lookup in lookups):
+            self._out.rows.append(self._kernel.rows(src))
+            return
+        dropped = []
+        for row in src.column(ROW).to_pylist():
+            out = self._kernel.rows(only(src, pa.array([row], pa.int64())))
+            dropped.append(out.num_rows == 0)
+            self._out.rows.append(out)
+        lost = pa.array(dropped)
+        source = src.filter(lost).drop_columns([ROW])
+        self._out.unmatched.append(
+            pending.as_unmatched(source, pc.filter(attempts, lost), self._task.now_ms)
+        )
+
+    def _write(self) -> list[tuple[str, bytes]]:
+        spec = self._spec
+        messages = self._write_table(spec.target, [self._kernel.combine(self._out.rows)])
+        if spec.pending is not None and spec.unmatched is not None:
+            messages += self._write_table(spec.unmatched, self._out.unmatched)
+            messages += self._write_table(spec.pending, self._out.pending)
+        return messages
+
+    def _write_table(
+        self, address: TableAddress, tables: list[pa.Table]
+    ) -> list[tuple[str, bytes]]:
+        if not any(table.num_rows for table in tables):
+            return []
+        spec, batch = self._spec, self._task.batch
+        writer = TableWriter(
+            address.warehouse,
+            address.identifier,
+            spec.query_id,
+            file_prefix(spec.query_id, batch),
+        )
+        try:
+            for table in tables:
+                for part in table.combine_chunks().to_batches():
+                    writer.write(part)
+            prepared = writer.prepare(batch)
+        finally:
+            writer.close()
+        return [(address.identifier, message) for message in prepared]
