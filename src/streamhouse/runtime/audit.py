@@ -1,0 +1,259 @@
+"""Is a view what its queries should have made of their sources? Computed again, and compared."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from streamhouse.errors import TableError
+from streamhouse.paimon.catalog import Warehouse
+from streamhouse.paimon.commit import TableCommitter, TableWriter
+from streamhouse.paimon.table import Table
+from streamhouse.runtime.kernel import Combine
+from streamhouse.runtime.lineage import SUFFIX, read_lineage
+from streamhouse.runtime.recompute import Batch, Recomputation
+from streamhouse.runtime.spec import TableAddress
+from streamhouse.source import ROW_KIND
+
+_KEPT = ("merge-engine", "fields.", "aggregation.", "partial-update.", "sequence.field", "ignore-")
+_CENT = 0.005
+_RELATIVE = 1e-12
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One key whose row is not as it should be; None where there is no row."""
+
+    key: tuple[Any, ...]
+    actual: dict[str, Any] | None
+    expected: dict[str, Any] | None
+
+
+@dataclass(frozen=True)
+class Audit:
+    """The outcome: what was compared, at which snapshot, and what differs."""
+
+    table: str
+    snapshot: int | None
+    batches: int
+    source_rows: int
+    joined_rows: int
+    waiting_rows: int
+    rows: int
+    differences: tuple[Difference, ...] = field(repr=False)
+
+    @property
+    def equal(self) -> bool:
+        return not self.differences
+
+
+@dataclass
+class _Counts:
+    source: int = 0
+    joined: int = 0
+    waiting: int = 0
+
+
+def audit(warehouse: Mapping[str, str], identifier: str) -> Audit:
+    """Compute the table `database.table` again from its lineage and compare, row by row.
+
+    The newest snapshot is compared whose batches are all in the lineage (while queries run, it is
+    about a second behind). Sums of DOUBLE are equal to half a cent or to 1 in 10^12, since their
+    order of addition differs. Rows that others wrote (INSERT … VALUES, other programs) are taken
+    as they were written. Raises `TableError` if no query of a script writes the table.
+    """
+    address = TableAddress(dict(warehouse), identifier)
+    table = address.open()
+    rows = _lineage(address)
+    batches = [
+        Batch(
+            row["query_id"], row["batch_id"], row["fingerprint"],
+            json.loads(row["start_offset"]), json.loads(row["end_offset"]),
+        )
+        for row in rows
+    ]  # fmt: skip
+    definitions = {row["fingerprint"]: row["definition"] for row in rows if row["definition"]}
+    covered = {batch.query_id: batch.number for batch in batches}
+    cut = _cut(table, covered)
+    counts = _Counts()
+    with tempfile.TemporaryDirectory(prefix="streamhouse-audit-") as folder:
+        scratch = _Scratch(table, folder)
+        for part in _expected(address, table, batches, definitions, cut, counts):
+            scratch.write(part)
+        expected = scratch.finish()
+        actual = _rows(table, cut)
+        differences = tuple(_compare(table, actual, expected))
+    taken = [b for b in batches if b.number <= _last(table, b.query_id, cut)]
+    return Audit(
+        identifier, cut, len(taken), counts.source, counts.joined, counts.waiting,
+        actual.num_rows, differences,
+    )  # fmt: skip
+
+
+def _lineage(address: TableAddress) -> list[dict[str, Any]]:
+    try:
+        rows = read_lineage(address.beside(SUFFIX))
+    except TableError:
+        rows = []
+    if not rows:
+        raise TableError(
+            f"table {address.identifier} has no lineage: no continuous query of a script has "
+            "written it yet"
+        )
+    return rows
+
+
+def _cut(table: Table, covered: Mapping[str, int]) -> int | None:
+    """The newest snapshot of which every query's part is in the lineage."""
+    cut = table.latest_snapshot_id()
+    open_users = set(covered)
+    for snapshot in table.snapshots.newest_first():
+        user = snapshot.commit_user
+        if user not in open_users:
+            continue
+        if snapshot.commit_identifier > covered[user]:
+            cut = snapshot.id - 1
+        else:
+            open_users.discard(user)
+        if not open_users:
+            break
+    return cut
+
+
+def _last(table: Table, user: str, cut: int | None) -> int:
+    """The last batch of a query that a snapshot holds; batches without rows make none."""
+    for snapshot in table.snapshots.newest_first():
+        if snapshot.commit_user == user and cut is not None:
+            if snapshot.id <= cut:
+                return int(snapshot.commit_identifier)
+    return -1
+
+
+def _expected(
+    address: TableAddress,
+    table: Table,
+    batches: list[Batch],
+    definitions: dict[str, str],
+    cut: int | None,
+    counts: _Counts,
+) -> Iterator[pa.Table]:
+    """The rows to be written, in the order in which they were."""
+    users = {batch.query_id for batch in batches}
+    snapshots = [s for s in table.snapshots.newest_first() if cut is not None and s.id <= cut]
+    base = next((s.id for s in snapshots if s.commit_kind == "OVERWRITE"), 0)
+    place = {(s.commit_user, s.commit_identifier): s.id for s in snapshots}
+    foreign = [
+        s.id
+        for s in snapshots
+        if s.commit_user not in users and s.commit_kind == "APPEND" and s.id > base
+    ]
+    any_order = Combine.of(table.columns, table.primary_key, table.options) is not None
+    grouped = any_order or (len(users) == 1 and not foreign)
+    parts: list[tuple[int, pa.Table]] = []
+    if base:
+        parts.append((base, _rows(table, base)))
+    for snapshot_id in foreign:
+        splits = table.changes(snapshot_id - 1, snapshot_id, "delta")
+        keyed = bool(table.primary_key)
+        read = list(table.read(splits=splits, row_kind=keyed))
+        schema = table.read_schema(row_kind=keyed)
+        parts.append((snapshot_id, pa.Table.from_batches(read, schema=schema)))
+    for user in sorted(users):
+        last = _last(table, user, cut)
+        own = [b for b in batches if b.query_id == user and b.number <= last]
+        whole = Recomputation(address, definitions, own, grouped and not base)
+        at = 0
+        for step in whole.steps():
+            at = max(at, place.get((user, step.last.number), at))
+            counts.joined += step.hits.num_rows
+            if at > base:
+                parts.append((at, step.rows))
+        counts.waiting += 0 if whole.waiting is None else whole.waiting.num_rows
+    for _, rows in sorted(parts, key=lambda part: part[0]):
+        counts.source += rows.num_rows
+        yield rows
+
+
+class _Scratch:
+    """A table like the audited one, elsewhere, that the official core merges from scratch."""
+
+    def __init__(self, like: Table, folder: str) -> None:
+        self._warehouse = Warehouse({"warehouse": folder})
+        self._like = like
+        self._warehouse.create_database("audit")
+        options = {k: v for k, v in like.options.items() if k.startswith(_KEPT)}
+        if like.primary_key:
+            options["bucket"] = "1"
+        self._warehouse.create_table(
+            "audit", "expected", like.columns, like.primary_key, like.partition_keys, options
+        )
+        self._user = str(uuid.uuid4())
+        self._writer = TableWriter(self._warehouse.options, "audit.expected", self._user)
+
+    def write(self, rows: pa.Table) -> None:
+        """Write rows in their order."""
+        schema = self._like.read_schema(row_kind=ROW_KIND in rows.column_names)
+        for batch in rows.rename_columns(schema.names).cast(schema).combine_chunks().to_batches():
+            self._writer.write(batch)
+
+    def finish(self) -> pa.Table:
+        """The merged rows."""
+        messages = self._writer.prepare(0)
+        self._writer.close()
+        options = self._warehouse.options
+        TableCommitter(options, "audit.expected", self._user).commit(0, messages)
+        table = self._warehouse.table("audit.expected")
+        return _rows(table, table.latest_snapshot_id())
+
+
+def _rows(table: Table, snapshot: int | None) -> pa.Table:
+    read = [] if snapshot is None else list(table.read(snapshot=snapshot))
+    return pa.Table.from_batches(read, schema=table.arrow_schema)
+
+
+def _compare(table: Table, actual: pa.Table, expected: pa.Table) -> Iterator[Difference]:
+    key = list(table.primary_key)
+    if not key:
+        yield from _compare_bags(actual, expected)
+        return
+    there = {tuple(row[k] for k in key): row for row in actual.to_pylist()}
+    due = {tuple(row[k] for k in key): row for row in expected.to_pylist()}
+    for one in sorted(there.keys() | due.keys(), key=repr):
+        if not _same(there.get(one), due.get(one)):
+            yield Difference(one, there.get(one), due.get(one))
+
+
+def _compare_bags(actual: pa.Table, expected: pa.Table) -> Iterator[Difference]:
+    """Tables without keys hold the same rows, each as often."""
+    import duckdb
+
+    db = duckdb.connect(":memory:")
+    try:
+        db.register("a", actual)
+        db.register("e", expected.cast(actual.schema))
+        extra = db.sql("SELECT * FROM a EXCEPT ALL SELECT * FROM e").to_arrow_table()
+        missing = db.sql("SELECT * FROM e EXCEPT ALL SELECT * FROM a").to_arrow_table()
+    finally:
+        db.close()
+    for row in extra.to_pylist():
+        yield Difference(tuple(row.values()), row, None)
+    for row in missing.to_pylist():
+        yield Difference(tuple(row.values()), None, row)
+
+
+def _same(actual: dict[str, Any] | None, expected: dict[str, Any] | None) -> bool:
+    if actual is None or expected is None:
+        return actual is expected
+    return all(_equal(actual[name], expected[name]) for name in actual)
+
+
+def _equal(a: Any, b: Any) -> bool:
+    if isinstance(a, float) and isinstance(b, float):
+        return a == b or abs(a - b) <= max(_CENT, _RELATIVE * max(abs(a), abs(b)))
+    return bool(a == b)

@@ -1,0 +1,214 @@
+"""A query's past, computed again from its lineage: other code than the stream, the same versions.
+
+Rows of the source are read again between recorded offsets and joined, as one batch query, with the
+dimension snapshots that were recorded. What had to wait is waited for in memory, by the recorded
+times of the batches, without a look at the pending table.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamhouse.errors import StreamhouseError
+from streamhouse.runtime.definition import spec_of
+from streamhouse.runtime.kernel import ROW, numbered, only, without
+from streamhouse.runtime.planner import Planner
+from streamhouse.runtime.spec import QuerySpec, TableAddress
+from streamhouse.source import Offset
+
+_DUE, _ATTEMPTS = "_due", "_attempts"
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One row of a lineage table."""
+
+    query_id: str
+    number: int
+    fingerprint: str
+    start: Offset
+    end: Offset
+
+    @property
+    def now_ms(self) -> int:
+        return int(self.end["now"])
+
+
+@dataclass(frozen=True)
+class Step:
+    """What the batches up to `last` (since the last step) put out.
+
+    `hits` are the rows of the source that were joined, `rows` what they became.
+    """
+
+    last: Batch
+    hits: pa.Table
+    rows: pa.Table
+
+
+class Recomputation:
+    """One query's batches, computed again in order; in process, no Spark.
+
+    `definitions` are the definitions of the lineage by fingerprint. With `grouped`, consecutive
+    batches that joined the same versions are one step, as long as nothing has to wait.
+    """
+
+    def __init__(
+        self, target: TableAddress, definitions: dict[str, str], batches: Sequence[Batch],
+        grouped: bool = True,
+    ) -> None:  # fmt: skip
+        self._target = target
+        self._definitions = definitions
+        self._batches = batches
+        self._grouped = grouped
+        self._waiting: pa.Table | None = None
+
+    def steps(self) -> Iterator[Step]:
+        """The steps, in the order of the batches."""
+        for _, run in groupby(self._batches, key=lambda b: (b.fingerprint, b.end["dims"])):
+            batches = list(run)
+            definition = self._definitions.get(batches[0].fingerprint)
+            if definition is None:
+                raise StreamhouseError(
+                    f"the lineage of {self._target.identifier} does not hold the definition of "
+                    f"query {batches[0].fingerprint[:12]}: rows of it were deleted"
+                )
+            spec = spec_of(definition, self._target, batches[0].query_id)
+            if spec.source.connector == "mysql-cdc":
+                raise StreamhouseError(
+                    f"table {self._target.identifier} follows a MySQL table, whose past MySQL does "
+                    "not keep; audit the tables that are computed from it"
+                )
+            yield from _Run(spec, self).steps(batches, self._grouped)
+
+    @property
+    def waiting(self) -> pa.Table | None:
+        """The rows that wait after the last step."""
+        return self._waiting
+
+
+class _Run:
+    """Batches of one query that joined the same versions."""
+
+    def __init__(self, spec: QuerySpec, whole: Recomputation) -> None:
+        self._spec = spec
+        self._whole = whole
+        self._planner = Planner(spec)
+        self._source = spec.source.open(
+            None if spec.retry is not None else spec.query.source_columns
+        )
+        self._db = duckdb.connect(":memory:", config={"threads": 2})
+        self._db.execute("SET TimeZone = 'UTC'")
+
+    def steps(self, batches: list[Batch], grouped: bool) -> Iterator[Step]:
+        self._join(batches[0].end["dims"])
+        timed = "getvariable" in self._spec.query.rows_sql
+        try:
+            if grouped and not timed and self._whole._waiting is None:
+                step = self._together(batches)
+                if step is not None:
+                    yield step
+                    return
+            for batch in batches:
+                yield self._alone(batch)
+        finally:
+            self._db.close()
+            self._planner.close()
+
+    def _join(self, dims: dict[str, int]) -> None:
+        for lookup, address in zip(self._spec.query.lookups, self._spec.lookups, strict=True):
+            table, snapshot = address.open(), dims[lookup.relation]
+            schema = table.read_schema(lookup.columns)
+            read = table.read(lookup.columns, snapshot=snapshot) if snapshot else ()
+            self._db.register(lookup.relation, pa.Table.from_batches(read, schema=schema))
+
+    def _together(self, batches: list[Batch]) -> Step | None:
+        """All batches as one query; None if a row misses, as its time then matters."""
+        src = self._read(batches[0].start, batches[-1].end)
+        if len(self._misses(src)):
+            return None
+        self._now(batches[-1].now_ms)
+        return Step(batches[-1], src, self._sql(self._spec.query.rows_sql, src))
+
+    def _alone(self, batch: Batch) -> Step:
+        self._now(batch.now_ms)
+        src = self._read(batch.start, batch.end)
+        misses = self._misses(src)
+        parts = [self._hit(src, misses)]
+        again = []
+        if len(misses):
+            again.append(self._wait(only(src, misses), batch.now_ms, None))
+        waiting = self._whole._waiting
+        if waiting is not None:
+            due = pc.less_equal(waiting.column(_DUE), batch.now_ms)
+            hits, rest = self._retry(waiting.filter(due), batch.now_ms)
+            parts.append(hits)
+            again += [rest, waiting.filter(pc.invert(due))]
+        left = pa.concat_tables(again, promote_options="default") if again else None
+        self._whole._waiting = left if left is not None and left.num_rows else None
+        return Step(
+            batch,
+            pa.concat_tables([hits for hits, _ in parts], promote_options="default"),
+            pa.concat_tables([rows for _, rows in parts]),
+        )
+
+    def _retry(self, due: pa.Table, now_ms: int) -> tuple[tuple[pa.Table, pa.Table], pa.Table]:
+        src = numbered(due.drop_columns([_DUE, _ATTEMPTS]), 0)
+        misses = self._misses(src)
+        attempts = pc.add(due.column(_ATTEMPTS), pa.scalar(1, pa.int32()))
+        missed = pc.is_in(src.column(ROW), value_set=misses)
+        retry = self._spec.retry
+        assert retry is not None
+        spent = pc.and_(missed, pc.greater_equal(attempts, retry.max_attempts))
+        again = pc.and_(missed, pc.invert(spent))
+        out = src.filter(pc.invert(again))
+        hits = self._hit(out, pa.array([], pa.int64()))
+        return hits, self._wait(src.filter(again), now_ms, attempts.filter(again))
+
+    def _wait(self, src: pa.Table, now_ms: int, attempts: Any) -> pa.Table:
+        retry = self._spec.retry
+        assert retry is not None
+        due = pa.repeat(pa.scalar(now_ms + retry.delay_ms, pa.int64()), src.num_rows)
+        if attempts is None:
+            attempts = pa.repeat(pa.scalar(0, pa.int32()), src.num_rows)
+        return src.drop_columns([ROW]).append_column(_DUE, due).append_column(_ATTEMPTS, attempts)
+
+    def _hit(self, src: pa.Table, misses: pa.Array) -> tuple[pa.Table, pa.Table]:
+        kept = without(src, misses)
+        return kept.drop_columns([ROW]), self._sql(self._spec.query.rows_sql, kept)
+
+    def _misses(self, src: pa.Table) -> pa.Array:
+        sql = self._spec.query.misses_sql
+        if sql is None or src.num_rows == 0:
+            return pa.array([], pa.int64())
+        return self._sql(sql, src).column(0).combine_chunks()
+
+    def _read(self, start: Offset, end: Offset) -> pa.Table:
+        before: Offset = start["source"] if start else self._source.initial_offset()
+        schema = self._source.schema
+        batches = [
+            batch
+            for piece in self._source.partitions(before, end["source"])
+            for batch in self._source.read(piece)
+        ]
+        table = pa.Table.from_batches(batches) if batches else schema.empty_table()
+        return numbered(table, 0)
+
+    def _now(self, now_ms: int) -> None:
+        now = datetime.datetime.fromtimestamp(now_ms / 1000, datetime.UTC).replace(tzinfo=None)
+        self._db.execute(f"SET VARIABLE now = TIMESTAMP '{now.isoformat(sep=' ')}'")
+
+    def _sql(self, sql: str, src: pa.Table) -> pa.Table:
+        self._db.register("src", src)
+        try:
+            return self._db.sql(sql).to_arrow_table()
+        finally:
+            self._db.unregister("src")
