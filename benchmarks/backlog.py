@@ -1,0 +1,214 @@
+"""How fast the revenue view takes in a backlog: 5 M orders waiting, 10,000 customers, join and sum.
+
+Each run is a process of its own with a fresh Spark session, so that its workers have seen none of
+the data. The clock starts when the session is up and the script is given to the runtime; it stops
+at the commit time of the first snapshot of the view whose sum is that of all orders. Planning, the
+making of the view's tables, starting Python workers, the read, the join and the commits are in it.
+The limit is the same read and join in one process without Spark, on the same machine: projected
+columns, large chunks, one thread a core.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from streamhouse.paimon.catalog import Warehouse
+from streamhouse.paimon.commit import TableCommitter, TableWriter
+
+CUSTOMERS = 10_000
+COUNTRIES = 50
+SNAPSHOTS = 10
+RUN_SECONDS = 300
+
+TABLES = """
+CREATE DATABASE shop;
+USE shop;
+CREATE TABLE orders (
+  order_id BIGINT, customer_id INT, price DOUBLE, order_time TIMESTAMP(3),
+  proc_time AS PROCTIME()
+) WITH ('bucket' = '-1');
+CREATE TABLE customers (
+  id INT PRIMARY KEY NOT ENFORCED, name STRING, country STRING, zip STRING
+) WITH ('bucket' = '1', 'changelog-producer' = 'input');
+"""
+VIEW = """
+USE shop;
+CREATE TABLE country_sales (
+  country STRING PRIMARY KEY NOT ENFORCED, orders BIGINT, revenue DOUBLE
+) WITH (
+  'bucket' = '1', 'merge-engine' = 'aggregation', 'changelog-producer' = 'full-compaction',
+  'fields.orders.aggregate-function' = 'sum', 'fields.revenue.aggregate-function' = 'sum'
+);
+INSERT INTO country_sales
+SELECT /*+ LOOKUP('table'='c', 'retry-predicate'='lookup_miss', 'retry-strategy'='fixed_delay',
+                  'fixed-delay'='1s', 'max-attempts'='10') */
+  c.country, 1 AS orders, o.price AS revenue
+FROM orders AS o
+JOIN customers FOR SYSTEM_TIME AS OF o.proc_time AS c ON o.customer_id = c.id;
+"""
+
+
+class Quiet:
+    """A printer for scripts whose output nobody reads."""
+
+    def notice(self, text: str) -> None:
+        print(text, file=sys.stderr)
+
+    def rows(self, reader: pa.RecordBatchReader) -> None: ...
+
+    def changes(self, batch: pa.RecordBatch) -> None: ...
+
+
+def run_script(text: str, name: str, warehouse: str) -> None:
+    """Run a script to its end, as `streamhouse run --until-caught-up` does."""
+    from streamhouse.runtime.script import Script, ScriptOptions
+    from streamhouse.sql.script import parse_script
+
+    options = ScriptOptions(name, {"warehouse": warehouse}, until_caught_up=True)
+    Script(options, Quiet()).run(parse_script(text))
+
+
+def make_tables(warehouse: str, rows: int) -> float:
+    """Orders in several snapshots, and customers; the sum of all prices, whole numbers."""
+    run_script(TABLES, "tables", warehouse)
+    random = np.random.default_rng(1)
+    ids = np.arange(1, CUSTOMERS + 1)
+    customers = {
+        "id": pa.array(ids, pa.int32()),
+        "name": pa.array([f"customer {i}" for i in ids]),
+        "country": pa.array([f"country {i % COUNTRIES:02d}" for i in ids]),
+        "zip": pa.array([f"{i:06d}" for i in ids]),
+    }
+    _append(warehouse, "shop.customers", 0, pa.record_batch(customers))
+    total = 0.0
+    bounds = [rows * i // SNAPSHOTS for i in range(SNAPSHOTS + 1)]
+    for number, (first, last) in enumerate(zip(bounds, bounds[1:], strict=False)):
+        prices = random.integers(1, 1000, last - first).astype(np.float64)
+        total += float(prices.sum())
+        orders = {
+            "order_id": pa.array(np.arange(first, last)),
+            "customer_id": pa.array(random.integers(1, CUSTOMERS + 1, last - first), pa.int32()),
+            "price": pa.array(prices),
+            "order_time": pa.array(np.arange(first, last) + 1_700_000_000_000).cast(
+                pa.timestamp("ms")
+            ),
+        }
+        _append(warehouse, "shop.orders", number, pa.record_batch(orders))
+    return total
+
+
+def _append(warehouse: str, table: str, number: int, batch: pa.RecordBatch) -> None:
+    options = {"warehouse": warehouse}
+    writer = TableWriter(options, table, "backlog")
+    writer.write(batch)
+    messages = writer.prepare(number)
+    writer.close()
+    TableCommitter(options, table, "backlog").commit(number, messages)
+
+
+def limit(warehouse: str, total: float) -> float:
+    """Seconds for the same read and join in this process."""
+    started = time.perf_counter()
+    tables = Warehouse(warehouse)
+    db = duckdb.connect()
+    customers = tables.table("shop.customers").read(["id", "country"])
+    db.register("customers", pa.Table.from_batches(list(customers)))
+    orders = pa.Table.from_batches(
+        list(tables.table("shop.orders").read(["customer_id", "price"]))
+    )
+    db.register("orders", orders)
+    answer = db.sql(
+        "SELECT country, count(*), sum(price) FROM orders JOIN customers ON id = customer_id "
+        "GROUP BY country"
+    ).fetchall()
+    seconds = time.perf_counter() - started
+    if sum(row[2] for row in answer) != total:
+        raise SystemExit("the sum computed in one process is wrong")
+    return seconds
+
+
+def one_run(warehouse: str, total: float) -> dict[str, Any]:
+    """The runtime's seconds for the backlog, and whether its sum is right; in a fresh process."""
+    from streamhouse.runtime.spark_session import start_session
+
+    before = time.perf_counter()
+    start_session("backlog", "local[2]")
+    session_s = time.perf_counter() - before
+    name = f"run{time.time_ns()}"
+    view = f"shop.country_sales_{name}"
+    started_ms = time.time_ns() / 1e6
+    run_script(VIEW.replace("country_sales", view.removeprefix("shop.")), name, warehouse)
+    table = Warehouse(warehouse).table(view)
+    for snapshot_id in range(1, (table.latest_snapshot_id() or 0) + 1):
+        rows = [row for batch in table.read(snapshot=snapshot_id) for row in batch.to_pylist()]
+        if sum(row["revenue"] for row in rows) == total:
+            seconds = (table.snapshot(snapshot_id).time_ms - started_ms) / 1000
+            return {"right": True, "seconds": seconds, "session_s": session_s}
+    return {"right": False, "seconds": None, "session_s": session_s}
+
+
+def _in_fresh_process(warehouse: str, total: float) -> dict[str, Any]:
+    command = [sys.executable, __file__, "--one-run", warehouse, repr(total)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=RUN_SECONDS)
+    if done.returncode:
+        raise SystemExit(f"a run failed with exit code {done.returncode}")
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+def measure(rows: int, runs: int) -> dict[str, Any]:
+    """The figures, medians over `runs`."""
+    with tempfile.TemporaryDirectory(prefix="streamhouse-backlog-") as folder:
+        warehouse = str(Path(folder) / "warehouse")
+        total = make_tables(warehouse, rows)
+        limits, results = [], []
+        for _ in range(runs):
+            limits.append(limit(warehouse, total))
+            results.append(_in_fresh_process(warehouse, total))
+    right = all(result["right"] for result in results)
+    seconds = statistics.median(r["seconds"] for r in results) if right else float("inf")
+    best = rows / statistics.median(limits)
+    return {
+        "rows": rows,
+        "rows_per_s": round(rows / seconds),
+        "in_process_limit_rows_per_s": round(best),
+        "ratio": round(rows / seconds / best, 3),
+        "seconds": [r["seconds"] and round(r["seconds"], 3) for r in results],
+        "session_start_s": round(statistics.median(r["session_s"] for r in results), 2),
+        "sum_is_right": right,
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=5_000_000)
+    parser.add_argument("--runs", type=int, default=3, help="figures are medians over them")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--one-run", nargs=2, metavar=("WAREHOUSE", "SUM"), help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.one_run:
+        print(json.dumps(one_run(given.one_run[0], float(given.one_run[1]))))
+        return 0
+    figures = measure(given.rows, given.runs)
+    if given.json:
+        print(json.dumps(figures))
+    else:
+        for name, value in figures.items():
+            print(f"{name:30} {value:,}" if isinstance(value, int | float) else f"{name:30} {value}")
+    return 0 if figures["sum_is_right"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
