@@ -1,0 +1,51 @@
+"""The project's documents, taken apart for the tests that hold them to the code."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+GUIDES = (ROOT / "README.md", *sorted((ROOT / "docs" / "guides").glob("*.md")))
+DOCUMENTS = (*GUIDES, *sorted((ROOT / "docs").glob("[!g]*/*.md")))
+
+_FENCE = re.compile(
+    r"^(?:<!-- (?P<mark>[^\n]*) -->\n)?```(?P<language>[a-z]*)\n(?P<text>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block; `mark` is the HTML comment on the line above it, `line` counts from 1."""
+
+    document: Path
+    line: int
+    language: str
+    text: str
+    mark: str
+
+    def __str__(self) -> str:
+        return f"{self.document.relative_to(ROOT)}:{self.line}"
+
+
+def blocks(document: Path, *languages: str) -> list[Block]:
+    """The blocks of a document in these languages, in their order."""
+    text = document.read_text()
+    return [
+        Block(
+            document,
+            text.count("\n", 0, found.start("text")) + 1,
+            found["language"],
+            found["text"],
+            found["mark"] or "",
+        )
+        for found in _FENCE.finditer(text)
+        if found["language"] in languages
+    ]
+
+
+def code_words(text: str) -> set[str]:
+    """All that stands in `back quotes` in a text, outside of blocks."""
+    return set(re.findall(r"`([^`\n]+)`", _FENCE.sub("", text)))

@@ -1,0 +1,93 @@
+"""Commands and programs in README.md and the guides, run as a reader would run them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.documents import GUIDES, ROOT, Block, blocks
+
+SKIPPED = "not run: "
+ENDLESS = "runs until stopped"
+SECONDS = 150.0
+LANGUAGES = {"bash": ["bash", "-euo", "pipefail", "-c"], "python": [sys.executable, "-c"]}
+
+
+def environment() -> dict[str, str]:
+    """The reader's, with the project's commands first."""
+    own = {key: value for key, value in os.environ.items() if not key.startswith("STREAMHOUSE_W")}
+    own["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), own.get("PATH", "")])
+    return own
+
+
+@contextlib.contextmanager
+def started(block: Block, folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """The block's process in a group of its own, of which nothing is left afterwards."""
+    process = subprocess.Popen(
+        [*LANGUAGES[block.language], block.text],
+        cwd=folder,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate(timeout=30)
+
+
+def run(block: Block, folder: Path) -> None:
+    with started(block, folder) as process:
+        output, _ = process.communicate(timeout=SECONDS)
+    assert process.returncode == 0, f"{block} ended with {process.returncode}:\n{output}"
+
+
+def watch(block: Block, folder: Path) -> None:
+    """A block that runs until Ctrl-C must print something, and end by it."""
+    with started(block, folder) as process:
+        output = first_output(process)
+        os.killpg(process.pid, signal.SIGINT)
+        rest, _ = process.communicate(timeout=30)
+    assert process.returncode in (0, 130, -signal.SIGINT), f"{block}:\n{output}{rest}"
+    assert output.strip() and "Traceback" not in output + rest, f"{block}:\n{output}{rest}"
+
+
+def first_output(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ)
+        deadline = time.monotonic() + SECONDS
+        while not selector.select(0.5):
+            assert process.poll() is None and time.monotonic() < deadline
+    return process.stdout.readline()
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("document", GUIDES, ids=lambda path: path.stem)
+def test_a_document_runs_from_top_to_bottom(document: Path, tmp_path: Path) -> None:
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    for block in blocks(document, *LANGUAGES):
+        if block.mark == ENDLESS:
+            watch(block, tmp_path)
+        elif not block.mark.startswith(SKIPPED):
+            run(block, tmp_path)
+
+
+def test_only_what_must_be_is_left_out() -> None:
+    marked = [block for one in GUIDES for block in blocks(one, *LANGUAGES) if block.mark]
+    left_out = [block for block in marked if block.mark != ENDLESS]
+    assert all(block.mark.startswith(SKIPPED) for block in left_out)
+    assert all(line.startswith("make ") for b in left_out for line in b.text.splitlines())

@@ -1,0 +1,181 @@
+"""What documents say about names, options and scripts is what the code knows."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from tests.documents import DOCUMENTS, GUIDES, ROOT, Block, blocks, code_words
+
+from streamhouse.cli.main import COMMANDS
+from streamhouse.errors import TableError
+from streamhouse.mysql.options import KNOWN as MYSQL_OPTIONS
+from streamhouse.mysql.options import parse as parse_mysql
+from streamhouse.paimon import spark_options
+from streamhouse.paimon.table_options import check_table_options
+from streamhouse.sql import functions, hints, options, script
+from streamhouse.sql.analysis import analyze_bounded, analyze_stream, tables_of
+from streamhouse.sql.plan import (
+    CreateTable,
+    Insert,
+    Name,
+    Select,
+    SetOption,
+    Statement,
+    StatementSet,
+    TableInfo,
+)
+
+SQL_GUIDE = (ROOT / "docs/guides/sql.md").read_text()
+PYTHON_GUIDE = (ROOT / "docs/guides/python-data-sources.md").read_text()
+SCRIPTS = [block for document in GUIDES for block in blocks(document, "sql")]
+EXAMPLES = sorted((ROOT / "examples").glob("*.sql"))
+LATER = {"docs/demo.svg"}
+"""Files that a document may name before they are there."""
+
+
+class Scratch:
+    """The tables that a script creates, by their last name."""
+
+    def __init__(self) -> None:
+        self.tables: dict[str, TableInfo] = {}
+
+    def table(self, name: Name) -> TableInfo:
+        if name[-1] not in self.tables:
+            raise TableError(f"there is no table '{name[-1]}'")
+        return self.tables[name[-1]]
+
+    def take(self, statement: Statement) -> int:
+        """Check a statement; how many queries it has."""
+        match statement:
+            case CreateTable():
+                self._create(statement)
+            case SetOption(key=str(key), value=str(value)):
+                options.check_set(key, value)
+            case StatementSet():
+                return sum(self.take(one) for one in statement.inserts)
+            case Insert():
+                target = self.table(statement.target)
+                plan = analyze_stream if tables_of(statement.query) else analyze_bounded
+                plan(statement.query, self, target, statement.columns)
+                return 1
+            case Select():
+                analyze_stream(statement.query, self)
+                return 1
+        return 0
+
+    def _create(self, statement: CreateTable) -> None:
+        given = dict(statement.options)
+        connector = given.pop("connector", "paimon")
+        name = statement.name[-1]
+        if connector == "datagen":
+            options.check_datagen(given, statement.columns, name)
+        elif connector == "mysql-cdc":
+            parse_mysql(given)
+        else:
+            check_table_options(given, name)
+        self.tables[name] = TableInfo(
+            statement.name,
+            statement.columns,
+            statement.computed,
+            statement.primary_key,
+            statement.partitioned_by,
+            given,
+            connector,
+        )
+
+
+def queries_of(text: str) -> int:
+    scratch = Scratch()
+    return sum(scratch.take(statement) for statement in script.parse_script(text))
+
+
+@pytest.mark.parametrize("block", SCRIPTS, ids=str)
+def test_sql_in_guides_is_valid(block: Block) -> None:
+    assert queries_of(block.text) > 0
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_examples_are_valid(path: Path) -> None:
+    assert queries_of(path.read_text()) > 0
+
+
+def test_the_readme_shows_the_example_that_it_runs() -> None:
+    shown = [block.text for block in blocks(ROOT / "README.md", "sql")]
+    assert shown == [(ROOT / "examples/spending.sql").read_text()]
+
+
+@pytest.mark.parametrize(
+    ("guide", "known"),
+    [
+        (SQL_GUIDE, functions.known()),
+        (SQL_GUIDE, options.SET_OPTIONS),
+        (SQL_GUIDE, options.LOOKUP_OPTIONS),
+        (SQL_GUIDE, hints.LOOKUP_HINT_KEYS),
+        (SQL_GUIDE, [key for key in options.DATAGEN_OPTIONS if key != "connector"]),
+        (SQL_GUIDE, [f"fields.<column>.{key}" for key in options.DATAGEN_FIELD_OPTIONS]),
+        (PYTHON_GUIDE, MYSQL_OPTIONS),
+        (PYTHON_GUIDE, spark_options._ALL),
+    ],
+    ids=["functions", "set", "lookup", "hints", "datagen", "fields", "mysql-cdc", "paimon"],
+)
+def test_guides_name_all_options(guide: str, known: list[str]) -> None:
+    assert sorted(set(known) - code_words(guide)) == []
+
+
+def test_the_sql_guide_names_all_statements() -> None:
+    words = {word.split()[0].rstrip("…") for word in code_words(SQL_GUIDE) if word.split()}
+    alike = {"DESC": "DESCRIBE"}
+    known = {alike.get(word, word) for word in script._STATEMENTS}
+    assert sorted(known - words) == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(document: Path) -> None:
+    targets = re.findall(r"\]\((?!https?:)([^)#]+)", document.read_text())
+    missing = [
+        target
+        for target in targets
+        if not (document.parent / target).exists() and target not in LATER
+    ]
+    assert missing == []
+
+
+def test_the_architecture_names_every_package() -> None:
+    text = (ROOT / "docs/reference/architecture.md").read_text()
+    package = ROOT / "src/streamhouse"
+    there = {path.stem for path in package.iterdir() if path.suffix == ".py" or path.is_dir()}
+    assert sorted(there - {"__init__", "__pycache__", "py"} - code_words(text)) == []
+    for module in re.findall(r"`((?:sql|runtime|paimon|serve|cli|mysql)\.[a-z_]+)", text):
+        path = package / module.replace(".", "/")
+        assert path.with_suffix(".py").exists() or path.is_dir(), module
+
+
+def test_commands_in_documents_exist() -> None:
+    text = "".join(document.read_text() for document in DOCUMENTS)
+    named = set(re.findall(r"(?m)^(?:timeout \S+ )?streamhouse ([a-z]+)", text))
+    assert named
+    assert named <= set(COMMANDS)
+
+
+def test_make_targets_in_documents_exist() -> None:
+    text = "".join(document.read_text() for document in DOCUMENTS)
+    named = set(re.findall(r"`make ([a-z]+)`|(?m:^make ([a-z]+))", text))
+    makefile = (ROOT / "Makefile").read_text()
+    targets = set(re.findall(r"(?m)^([a-z]+):", makefile))
+    assert {first or second for first, second in named} <= targets
+
+
+def test_decisions_are_numbered_and_citations_lead_to_them() -> None:
+    records = sorted(path.name for path in (ROOT / "docs/decisions").glob("*.md"))
+    assert [int(name[:3]) for name in records] == list(range(1, len(records) + 1))
+    found = subprocess.run(
+        ["grep", "-rhoE", "docs/decisions/[a-z0-9.-]*[a-z0-9]", "src", "tests"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert {line.removeprefix("docs/decisions/") for line in found.stdout.split()} <= set(records)
