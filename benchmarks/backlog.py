@@ -125,9 +125,7 @@ def limit(warehouse: str, total: float) -> float:
     db = duckdb.connect()
     customers = tables.table("shop.customers").read(["id", "country"])
     db.register("customers", pa.Table.from_batches(list(customers)))
-    orders = pa.Table.from_batches(
-        list(tables.table("shop.orders").read(["customer_id", "price"]))
-    )
+    orders = pa.Table.from_batches(list(tables.table("shop.orders").read(["customer_id", "price"])))
     db.register("orders", orders)
     answer = db.sql(
         "SELECT country, count(*), sum(price) FROM orders JOIN customers ON id = customer_id "
@@ -206,7 +204,8 @@ def main() -> int:
         print(json.dumps(figures))
     else:
         for name, value in figures.items():
-            print(f"{name:30} {value:,}" if isinstance(value, int | float) else f"{name:30} {value}")
+            text = f"{value:,}" if isinstance(value, int | float) else value
+            print(f"{name:30} {text}")
     return 0 if figures["sum_is_right"] else 1
 
 
