@@ -68,6 +68,8 @@ def _print(result: Audit) -> None:
     )
     if result.waiting_rows:
         about += f" ({result.waiting_rows:,} rows wait for their lookup)"
+    if result.foreign_snapshots:
+        about += f", with {result.foreign_snapshots:,} snapshots of other writers taken as they are"
     print(about)
     if result.equal:
         print("equal")

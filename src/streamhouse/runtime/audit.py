@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 import uuid
 from collections.abc import Iterator, Mapping
@@ -42,9 +41,9 @@ class Audit:
     table: str
     snapshot: int | None
     batches: int
-    source_rows: int
     joined_rows: int
     waiting_rows: int
+    foreign_snapshots: int
     rows: int
     differences: tuple[Difference, ...] = field(repr=False)
 
@@ -55,7 +54,7 @@ class Audit:
 
 @dataclass
 class _Counts:
-    source: int = 0
+    foreign: int = 0
     joined: int = 0
     waiting: int = 0
 
@@ -71,13 +70,7 @@ def audit(warehouse: Mapping[str, str], identifier: str) -> Audit:
     address = TableAddress(dict(warehouse), identifier)
     table = address.open()
     rows = _lineage(address)
-    batches = [
-        Batch(
-            row["query_id"], row["batch_id"], row["fingerprint"],
-            json.loads(row["start_offset"]), json.loads(row["end_offset"]),
-        )
-        for row in rows
-    ]  # fmt: skip
+    batches = [Batch.of(row) for row in rows]
     definitions = {row["fingerprint"]: row["definition"] for row in rows if row["definition"]}
     covered = {batch.query_id: batch.number for batch in batches}
     cut = _cut(table, covered)
@@ -91,7 +84,7 @@ def audit(warehouse: Mapping[str, str], identifier: str) -> Audit:
         differences = tuple(_compare(table, actual, expected))
     taken = [b for b in batches if b.number <= _last(table, b.query_id, cut)]
     return Audit(
-        identifier, cut, len(taken), counts.source, counts.joined, counts.waiting,
+        identifier, cut, len(taken), counts.joined, counts.waiting, counts.foreign,
         actual.num_rows, differences,
     )  # fmt: skip
 
@@ -153,6 +146,7 @@ def _expected(
         for s in snapshots
         if s.commit_user not in users and s.commit_kind == "APPEND" and s.id > base
     ]
+    counts.foreign = len(foreign)
     any_order = Combine.of(table.columns, table.primary_key, table.options) is not None
     grouped = any_order or (len(users) == 1 and not foreign)
     parts: list[tuple[int, pa.Table]] = []
@@ -167,16 +161,15 @@ def _expected(
     for user in sorted(users):
         last = _last(table, user, cut)
         own = [b for b in batches if b.query_id == user and b.number <= last]
-        whole = Recomputation(address, definitions, own, grouped and not base)
+        whole = Recomputation(address, definitions)
         at = 0
-        for step in whole.steps():
+        for step in whole.steps(own, grouped and not base):
             at = max(at, place.get((user, step.last.number), at))
             counts.joined += step.hits.num_rows
             if at > base:
                 parts.append((at, step.rows))
         counts.waiting += 0 if whole.waiting is None else whole.waiting.num_rows
     for _, rows in sorted(parts, key=lambda part: part[0]):
-        counts.source += rows.num_rows
         yield rows
 
 

@@ -8,7 +8,8 @@ times of the batches, without a look at the pending table.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -37,6 +38,17 @@ class Batch:
     start: Offset
     end: Offset
 
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> Batch:
+        """The batch of a row as `read_lineage` gives it."""
+        return cls(
+            row["query_id"],
+            row["batch_id"],
+            row["fingerprint"],
+            json.loads(row["start_offset"]),
+            json.loads(row["end_offset"]),
+        )
+
     @property
     def now_ms(self) -> int:
         return int(self.end["now"])
@@ -57,37 +69,37 @@ class Step:
 class Recomputation:
     """One query's batches, computed again in order; in process, no Spark.
 
-    `definitions` are the definitions of the lineage by fingerprint. With `grouped`, consecutive
-    batches that joined the same versions are one step, as long as nothing has to wait.
+    `definitions` are the definitions of the lineage by fingerprint. What waits is kept from one
+    call of `steps` to the next, so the batches may be given in portions.
     """
 
-    def __init__(
-        self, target: TableAddress, definitions: dict[str, str], batches: Sequence[Batch],
-        grouped: bool = True,
-    ) -> None:  # fmt: skip
+    def __init__(self, target: TableAddress, definitions: Mapping[str, str]) -> None:
         self._target = target
         self._definitions = definitions
-        self._batches = batches
-        self._grouped = grouped
         self._waiting: pa.Table | None = None
 
-    def steps(self) -> Iterator[Step]:
-        """The steps, in the order of the batches."""
-        for _, run in groupby(self._batches, key=lambda b: (b.fingerprint, b.end["dims"])):
-            batches = list(run)
-            definition = self._definitions.get(batches[0].fingerprint)
+    def steps(self, batches: Sequence[Batch], grouped: bool = True) -> Iterator[Step]:
+        """The next batches' steps, in order.
+
+        With `grouped`, consecutive batches that joined the same versions are one step, as long as
+        nothing has to wait.
+        """
+        for _, run in groupby(batches, key=lambda b: (b.fingerprint, b.end["dims"])):
+            together = list(run)
+            first = together[0]
+            definition = self._definitions.get(first.fingerprint)
             if definition is None:
                 raise StreamhouseError(
                     f"the lineage of {self._target.identifier} does not hold the definition of "
-                    f"query {batches[0].fingerprint[:12]}: rows of it were deleted"
+                    f"query {first.fingerprint[:12]}: rows of it were deleted"
                 )
-            spec = spec_of(definition, self._target, batches[0].query_id)
+            spec = spec_of(definition, self._target, first.query_id)
             if spec.source.connector == "mysql-cdc":
                 raise StreamhouseError(
                     f"table {self._target.identifier} follows a MySQL table, whose past MySQL does "
                     "not keep; audit the tables that are computed from it"
                 )
-            yield from _Run(spec, self).steps(batches, self._grouped)
+            yield from _Run(spec, self).steps(together, grouped)
 
     @property
     def waiting(self) -> pa.Table | None:
