@@ -1,0 +1,202 @@
+"""The demo's world: a MariaDB with customers, the pipeline, and what is measured beside them."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import random
+import shutil
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from string import Template
+from typing import Any
+
+import psutil
+
+from streamhouse.demo.driver import Driver
+from streamhouse.demo.freshness import Freshness, SnapshotClock
+from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
+from streamhouse.errors import StreamhouseError, TableError
+from streamhouse.paimon.catalog import Warehouse
+from streamhouse.runtime.audit import Audit, audit
+from streamhouse.runtime.spec import TableAddress
+
+VIEW, ORDERS, UNMATCHED = "shop.country_sales", "shop.orders", "shop.country_sales__unmatched"
+NO_END = 9_000_000_000_000_000_000
+FIRST_SECONDS = 15.0
+_CATCH_UP_S = 180.0
+_CUSTOMERS = """
+CREATE DATABASE shop;
+CREATE TABLE shop.customers (
+  id INT PRIMARY KEY, name VARCHAR(100), country VARCHAR(100), zip VARCHAR(20));
+INSERT INTO shop.customers VALUES
+  (1, 'Amélie', 'France', '75001'), (2, 'Björn', 'Sweden', '11120'),
+  (3, 'Carla', 'Italy', '00118'), (4, 'Dieter', 'Germany', '10115'),
+  (5, 'Elena', 'Spain', '28001'), (6, 'Fiona', 'Ireland', 'D01'),
+  (7, 'George', 'Greece', '10431'), (8, 'Hana', 'Japan', '100-0001'),
+  (9, 'Inês', 'Portugal', '1000'), (10, 'Jack', 'Canada', 'K1A');
+"""
+MOVE = "UPDATE customers SET country = 'China' WHERE id = 7"
+
+
+class Scenario:
+    """Starts and ends everything of one demo under a folder, which keeps its tables."""
+
+    def __init__(self, folder: Path, orders_per_second: int) -> None:
+        self.folder = folder.absolute()
+        self.orders_per_second = orders_per_second
+        self.warehouse = self.folder / "warehouse"
+        self.view = TableAddress({"warehouse": str(self.warehouse)}, VIEW)
+        self._lock: int | None = None
+        self.mariadb = MariaDB(self.folder / "mariadb")
+        self.driver = Driver(self.folder / "revenue.sql", self.warehouse, self.folder / "log")
+
+    def __enter__(self) -> Scenario:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._lock)
+            raise StreamhouseError(
+                f"a demo is running in {self.folder} already; stop it, or give --dir DIR"
+            ) from None
+        shutil.rmtree(self.warehouse, ignore_errors=True)
+        self.warehouse.mkdir()
+        (self.folder / "log").unlink(missing_ok=True)
+        try:
+            self.mariadb.start()
+            self._fill()
+        except BaseException:
+            self.__exit__()
+            raise
+        self.clock = SnapshotClock(self.view)
+        self.freshness = Freshness(self.view, self.clock, "order_time")
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.driver.kill()
+        if hasattr(self, "clock"):
+            self.clock.stop()
+        self.mariadb.stop()
+        if self._lock is not None:
+            os.close(self._lock)
+
+    def start(self) -> None:
+        """Start the pipeline, or start it again."""
+        self._write_script(NO_END)
+        self.driver.start()
+
+    def drain(self) -> None:
+        """Run it once more without new orders, until all is taken in."""
+        self._write_script(1)
+        self.driver.start("--until-caught-up")
+        self.driver.wait(_CATCH_UP_S)
+
+    def move_customer(self) -> None:
+        """Customer 7 moves to China, in MySQL."""
+        self.mariadb.execute(MOVE, database="shop")
+
+    def rows(self, table: str) -> int:
+        """How many rows a table has; 0 while it is not there."""
+        try:
+            opened = Warehouse(str(self.warehouse)).table(table)
+        except TableError:
+            return 0
+        latest = opened.latest_snapshot_id()
+        return 0 if latest is None else opened.snapshot(latest).total_record_count or 0
+
+    def audit(self) -> Audit:
+        """The audit's word on the view."""
+        return audit(self.view.warehouse, VIEW)
+
+    def _fill(self) -> None:
+        statements = ["DROP DATABASE IF EXISTS shop", *_CUSTOMERS.split(";")]
+        self.mariadb.execute(*(text.strip() for text in statements if text.strip()))
+
+    def _write_script(self, orders: int) -> None:
+        template = Template((Path(__file__).parent / "revenue.sql").read_text())
+        path = self.folder / "revenue.sql"
+        path.touch(mode=0o600)
+        path.write_text(
+            template.substitute(
+                orders_per_second=self.orders_per_second,
+                orders=orders,
+                port=self.mariadb.port,
+                username=USER,
+                password=PASSWORD,
+            )
+        )
+
+
+@dataclass
+class Kills:
+    """SIGKILLs the driver again and again, each some seconds after it was back."""
+
+    every_s: float
+    times: list[float] = field(default_factory=list)
+    recoveries: list[float] = field(default_factory=list)
+    _next: float | None = None
+
+    def step(self, scenario: Scenario) -> bool:
+        """Kill and restart if it is time; whether that was done."""
+        if len(self.recoveries) < len(self.times):
+            back = scenario.clock.first_after(self.times[-1])
+            if back is None:
+                return False
+            self.recoveries.append(back - self.times[-1])
+            self._next = None
+        if self._next is None:
+            if scenario.clock.first_after(0) is not None:
+                self._next = time.time() + self.every_s * random.uniform(0.75, 1.25)
+            return False
+        if time.time() < self._next:
+            return False
+        self.times.append(time.time())
+        scenario.driver.kill()
+        scenario.start()
+        return True
+
+
+class PeakMemory:
+    """The greatest sum of resident memory of this process and all below it, in MiB."""
+
+    def __init__(self) -> None:
+        self.peak_mb = 0.0
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="peak-memory", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> float:
+        self._stopped.set()
+        self._thread.join(5)
+        return self.peak_mb
+
+    def _run(self) -> None:
+        me = psutil.Process()
+        while not self._stopped.wait(0.5):
+            total = 0
+            for process in [me, *me.children(recursive=True)]:
+                try:
+                    total += process.memory_info().rss
+                except psutil.Error:
+                    continue
+            self.peak_mb = max(self.peak_mb, total / 2**20)
+
+
+def report(scenario: Scenario, kills: Kills | None, peak_mb: float) -> dict[str, Any]:
+    """The object that `streamhouse demo --json` prints."""
+    scenario.freshness.update()
+    result = scenario.audit()
+    return {
+        "orders": scenario.rows(ORDERS),
+        "matched": result.joined_rows,
+        "unmatched": scenario.rows(UNMATCHED),
+        "equal": result.equal,
+        "freshness_ms": scenario.freshness.figures(FIRST_SECONDS),
+        "restarts": len(kills.times) if kills else 0,
+        "recovery_s": round(max(kills.recoveries), 2) if kills and kills.recoveries else None,
+        "peak_rss_mb": round(peak_mb),
+    }

@@ -1,0 +1,159 @@
+"""The demo on a terminal: the view, live, with its rates and freshness."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.panel import Panel
+from rich.text import Text
+
+from streamhouse.cli.view import View
+from streamhouse.demo.scenario import MOVE, ORDERS, UNMATCHED, VIEW, Kills, Scenario
+from streamhouse.errors import StreamhouseError, TableError
+from streamhouse.paimon.catalog import Warehouse
+from streamhouse.serve.feed import Feed
+
+_START_S = 120.0
+_FRESHNESS_EVERY_S = 1.0
+_OWN_LINES = 7
+
+
+class Show:
+    """Draws the view until the time is over or Ctrl-C; then says what came of it."""
+
+    def __init__(
+        self, scenario: Scenario, seconds: float | None, kills: Kills | None, move_after_s: float
+    ) -> None:
+        self._scenario = scenario
+        self._seconds = seconds
+        self._kills = kills
+        self._move_after_s = move_after_s
+        self._console = Console()
+        self._told: list[str] = []
+        self._moved_at: float | None = None
+        self._feed: Feed | None = None
+        self._view: View | None = None
+        self._orders: list[tuple[float, int]] = []
+        self._freshness: dict[str, float] | None = None
+        self._looked = 0.0
+
+    def run(self) -> None:
+        """Run the whole demo."""
+        self._console.print(f"[bold]Streamhouse demo[/bold] in {self._scenario.folder}")
+        self._console.print(
+            f"MariaDB runs on port {self._scenario.mariadb.port} with 10 customers; "
+            f"{self._scenario.orders_per_second:,} orders a second will come in."
+        )
+        self._scenario.start()
+        try:
+            self._first()
+            self._watch()
+        except KeyboardInterrupt:
+            pass
+        self._end()
+
+    def _first(self) -> None:
+        started = time.time()
+        with self._console.status("starting Spark and the queries …") as status:
+            while self._feed is None:
+                self._scenario.driver.check()
+                took = time.time() - started
+                if took > _START_S:
+                    raise StreamhouseError(
+                        f"the view has shown nothing for {_START_S:.0f} s; see "
+                        f"{self._scenario.folder / 'log'}"
+                    )
+                status.update(f"starting Spark and the queries … {took:.0f} s")
+                if self._scenario.clock.first_after(0) is not None:
+                    self._feed = Feed(Warehouse(str(self._scenario.warehouse)), VIEW)
+                time.sleep(0.05)
+        self._started = time.time()
+
+    def _watch(self) -> None:
+        assert self._feed is not None
+        self._view = View(self._feed)
+        plain = not sys.stdout.isatty()
+        with Live(self._frame(), console=self._console, auto_refresh=False) as live:
+            while self._seconds is None or time.time() - self._started < self._seconds:
+                change = self._feed.poll()
+                if change is not None:
+                    self._view.take(change)
+                self._act()
+                self._measure()
+                if not plain:
+                    live.update(self._frame(), refresh=True)
+                time.sleep(0.05)
+            live.update(self._frame(), refresh=True)
+
+    def _act(self) -> None:
+        scenario, now = self._scenario, time.time()
+        scenario.driver.check()
+        if self._kills is not None and self._kills.step(scenario):
+            self._say(f"SIGKILL number {len(self._kills.times)}: the driver starts again")
+        if self._moved_at is None and now - self._started >= self._move_after_s:
+            scenario.move_customer()
+            self._moved_at = now
+            self._say(f"in MySQL: {MOVE} — from now on their orders count for China")
+
+    def _measure(self) -> None:
+        now = time.time()
+        if now - self._looked < _FRESHNESS_EVERY_S:
+            return
+        self._looked = now
+        self._scenario.freshness.update()
+        self._freshness = self._scenario.freshness.recent()
+        self._orders = [*self._orders[-10:], (now, self._scenario.rows(ORDERS))]
+
+    def _say(self, text: str) -> None:
+        stamp = time.strftime("%H:%M:%S")
+        self._told = [*self._told[-3:], f"{stamp}  {text}"]
+
+    def _frame(self) -> Any:
+        assert self._view is not None
+        height = max(8, self._console.size.height - _OWN_LINES - len(self._told))
+        lines = [Text(self._rates()), *(Text(told, style="yellow") for told in self._told)]
+        title = "revenue per country, live — Ctrl-C ends"
+        return Group(self._view.render(height), Panel(Group(*lines), title=title))
+
+    def _rates(self) -> str:
+        if len(self._orders) < 2:
+            return "measuring …"
+        (t0, n0), (t1, n1) = self._orders[0], self._orders[-1]
+        parts = [f"{n1:,} orders", f"{(n1 - n0) / (t1 - t0):,.0f}/s"]
+        if self._freshness:
+            p50, p99 = self._freshness["p50"], self._freshness["p99"]
+            parts.append(f"order to view p50 {p50:,.0f} ms, p99 {p99:,.0f} ms")
+        parts.append(f"lag {max(0, n1 - self._shown()):,} orders")
+        return "  ·  ".join(parts)
+
+    def _shown(self) -> int:
+        rows = None if self._feed is None else self._feed.rows
+        if rows is None:
+            return 0
+        return sum(n or 0 for n in rows.column("orders").to_pylist())
+
+    def _end(self) -> None:
+        with self._console.status("stopping between two batches …"):
+            self._scenario.driver.stop()
+        if self._feed is None:
+            return
+        with self._console.status("computing the view again from its orders …"):
+            self._scenario.freshness.update()
+            try:
+                result = self._scenario.audit()
+            except TableError:
+                return
+        word = "[green]equal[/green]" if result.equal else "[red]different[/red]"
+        self._console.print(
+            f"audit: the view is {word} to a batch recomputation from {result.joined_rows:,} "
+            f"orders ({self._scenario.rows(UNMATCHED):,} without a customer)"
+        )
+        where = self._scenario.warehouse
+        self._console.print("The tables stay. Look at them without Spark:")
+        self._console.print(
+            f'  streamhouse query "SELECT * FROM {VIEW}" --warehouse {where}', soft_wrap=True
+        )
