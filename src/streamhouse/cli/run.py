@@ -52,6 +52,7 @@ def run(
     them. Running the script again goes on where it stopped.
     """
     from streamhouse.runtime.script import Script, ScriptOptions, script_name
+    from streamhouse.runtime.spark_session import end_session
     from streamhouse.sql.script import parse_script
 
     statements = parse_script(_read(file))
@@ -68,7 +69,10 @@ def run(
         verbose=verbose,
         stopped=stop.asked,
     )
-    Script(options, ConsolePrinter()).run(statements)
+    try:
+        Script(options, ConsolePrinter()).run(statements)
+    finally:
+        end_session()
 
 
 def _read(file: str) -> str:

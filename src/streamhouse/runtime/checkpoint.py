@@ -1,7 +1,9 @@
 """The checkpoint of one query: Spark's own folder, and what Streamhouse keeps in it.
 
 A query's identity is the pipeline's name and its target table. The folder holds Spark's logs
-(`metadata`, `offsets`, `commits`), `lock` (who runs it) and `query.json` (what it computed last).
+(`metadata`, `offsets`, `commits`), `lock` (who runs it), `query.json` (what it computed last) and,
+while it runs, `run` (how its driver and Spark's readers talk; no one else may look in, since it
+holds the options of the source).
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 import time
 import uuid
 from pathlib import Path
@@ -85,6 +88,13 @@ class Checkpoint:
                 f"{path} is damaged; the query cannot go on from it. Delete {self.path} and the "
                 "target's rows to start anew"
             ) from None
+
+    def run_folder(self) -> Path:
+        """An empty folder for this run; what a crashed one left in it is gone."""
+        path = self.path / "run"
+        shutil.rmtree(path, ignore_errors=True)
+        path.mkdir(mode=0o700)
+        return path
 
     def last_committed(self) -> int:
         """The last batch that Spark knows to be done; -1 before the first."""

@@ -23,12 +23,18 @@ from streamhouse.runtime.task import Task
 from streamhouse.source import Offset
 
 FORMAT = "streamhouse-query"
+SPEC = "spec.pickle"
+"""The query's `QuerySpec`, in its folder."""
+HOLD = "hold"
+"""A file that asks for no further batch, in the query's folder."""
+HELD = "held"
+"""The answer: no batch runs, nor will. Spark asks for an offset only between two batches."""
 _IDLE_WAIT_S = 0.05
 _IDLE_STEP_S = 0.005
 
 
 class FusedDataSource(DataSource):
-    """Option `spec`: the path of a pickled `QuerySpec`; `hold`: a file that stops new batches."""
+    """Option `folder`: where the query's `SPEC` is, and its `HOLD` and `HELD` come to be."""
 
     @classmethod
     def name(cls) -> str:
@@ -38,7 +44,7 @@ class FusedDataSource(DataSource):
         return "table STRING, message BINARY, report STRING"
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return FusedReader(self.options["spec"], self.options["hold"])
+        return FusedReader(Path(self.options["folder"]))
 
 
 class TaskPartition(InputPartition):
@@ -52,9 +58,9 @@ class TaskPartition(InputPartition):
 class FusedReader(DataSourceStreamReader):
     """Plans on the driver's side, runs `Task` on executors."""
 
-    def __init__(self, spec: str, hold: str) -> None:
-        self._hold = Path(hold)
-        self._spec: QuerySpec = pickle.loads(Path(spec).read_bytes())
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._spec: QuerySpec = pickle.loads((folder / SPEC).read_bytes())
         self._planner: Planner | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -70,11 +76,12 @@ class FusedReader(DataSourceStreamReader):
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         deadline = time.monotonic() + _IDLE_WAIT_S
-        while not self._hold.exists():
+        while not (self._folder / HOLD).exists():
             end = self._plan().latest_offset(start, rows)
             if end != start or time.monotonic() >= deadline:
                 return end
             time.sleep(_IDLE_STEP_S)
+        (self._folder / HELD).touch()
         return start
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -68,12 +69,18 @@ class Pipeline:
                 side.close()
 
     def close(self) -> None:
-        """Stop all queries between two batches, then the maintenance."""
-        for query in self.queries:
-            query.stop()
-        for maintenance in self._maintenance.values():
-            maintenance.stop()
-        self._running, self._new, self._maintenance = [], [], {}
+        """Stop all queries between two batches, then the maintenance.
+
+        Everything is stopped; then the first error on the way is raised, if there was one.
+        """
+        with contextlib.ExitStack() as stack:
+            for maintenance in self._maintenance.values():
+                stack.callback(maintenance.stop)
+            for query in reversed(self.queries):
+                stack.callback(query.stop)
+            for query in self._running:
+                query.hold()
+            self._running, self._new, self._maintenance = [], [], {}
 
     def _step(self, sides: Sequence[Side]) -> None:
         for query in self._running:

@@ -6,11 +6,9 @@ import json
 import logging
 import pickle
 import shutil
-import tempfile
 import time
 from collections import defaultdict
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -20,7 +18,7 @@ from streamhouse.paimon.commit import TableCommitter, query_tag
 from streamhouse.runtime import pending
 from streamhouse.runtime.checkpoint import Checkpoint
 from streamhouse.runtime.failpoint import reached
-from streamhouse.runtime.fused import FORMAT
+from streamhouse.runtime.fused import FORMAT, HELD, HOLD, SPEC
 from streamhouse.runtime.lineage import BatchRecord, Lineage
 from streamhouse.runtime.planner import Planner
 from streamhouse.runtime.spec import QuerySpec, TableAddress
@@ -40,12 +38,16 @@ class ContinuousQuery:
     def __init__(self, spec: QuerySpec, checkpoint: Checkpoint, pipeline: str, sql: str) -> None:
         self._checkpoint = checkpoint
         checkpoint.acquire()
-        self._spec: QuerySpec = replace(spec, query_id=checkpoint.query_id())
+        try:
+            self._last: Offset = checkpoint.last_offset()
+            self._spec: QuerySpec = replace(spec, query_id=checkpoint.query_id())
+            self._folder = checkpoint.run_folder()
+        except BaseException:
+            checkpoint.release()
+            raise
         self._pipeline = pipeline
         self._sql = sql
-        self._last: Offset = checkpoint.last_offset()
         self._query: StreamingQuery | None = None
-        self._folder = Path(tempfile.mkdtemp(prefix="streamhouse-query-"))
         self._planner: Planner | None = None
         self.batches = 0
         self.rows = 0
@@ -108,12 +110,8 @@ class ContinuousQuery:
         self._checkpoint.remember(
             {"fingerprint": spec.query.fingerprint, "target": self.target, "sql": self._sql}
         )
-        path = self._folder / "spec.pickle"
-        path.touch(mode=0o600)
-        path.write_bytes(pickle.dumps(spec))
-        stream = spark.readStream.format(FORMAT).options(
-            spec=str(path), hold=str(self._folder / "hold")
-        )
+        (self._folder / SPEC).write_bytes(pickle.dumps(spec))
+        stream = spark.readStream.format(FORMAT).option("folder", str(self._folder))
         self._query = (
             stream.load()
             .writeStream.foreachBatch(self._commit)
@@ -165,24 +163,31 @@ class ContinuousQuery:
             return last
         return None
 
+    def hold(self) -> None:
+        """Ask for no further batch."""
+        if self._query is not None:
+            (self._folder / HOLD).touch()
+
     def stop(self, timeout_s: float = 30.0) -> None:
         """Stop between two batches: a query that is stopped inside one fails at length."""
-        if self._query is not None:
-            (self._folder / "hold").touch()
-            deadline = time.monotonic() + timeout_s
-            while self._busy() and time.monotonic() < deadline:
-                time.sleep(0.02)
-            self._query.stop()
-            self._lineage.flush()
+        try:
+            if self._query is not None:
+                self.hold()
+                deadline = time.monotonic() + timeout_s
+                while not self._held() and time.monotonic() < deadline:
+                    time.sleep(0.01)
+                self._query.stop()
+                self._query = None
+                self._lineage.flush()
+        finally:
             self._query = None
-        if self._planner is not None:
-            self._planner.close()
-            self._planner = None
-        shutil.rmtree(self._folder, ignore_errors=True)
-        self._checkpoint.release()
+            if self._planner is not None:
+                self._planner.close()
+                self._planner = None
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._checkpoint.release()
 
-    def _busy(self) -> bool:
+    def _held(self) -> bool:
+        """Whether no batch runs, nor will: the reader has seen that it shall plan none."""
         assert self._query is not None
-        logged = self._checkpoint.logged()
-        behind = bool(logged) and max(logged) > self._checkpoint.last_committed()
-        return self._query.isActive and behind
+        return (self._folder / HELD).exists() or not self._query.isActive

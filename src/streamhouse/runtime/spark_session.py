@@ -1,15 +1,28 @@
-"""The Spark session of a pipeline, set up for many small batches."""
+"""The Spark session of a pipeline, set up for many small batches, and silent on the terminal."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
+import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkRuntimeError
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from streamhouse.errors import StreamhouseError
 from streamhouse.runtime.fused import FusedDataSource
 from streamhouse.spark import register
+
+TASK_ATTEMPTS = 4
+"""How often a task may run when its Python worker dies."""
 
 _SETTINGS = {
     "spark.ui.enabled": "false",
@@ -18,39 +31,87 @@ _SETTINGS = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.streaming.pollingDelay": "5ms",
     "spark.sql.streaming.metricsEnabled": "false",
+    "spark.sql.streaming.stopTimeout": "20s",
     "spark.python.daemon.module": "streamhouse.runtime.worker_daemon",
     "spark.python.worker.reuse": "true",
     "spark.driver.memory": "1g",
     "spark.locality.wait": "0",
     "spark.cleaner.periodicGC.interval": "10min",
     "spark.sql.adaptive.enabled": "false",
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
 }
-_QUIET = """
-rootLogger.level = error
-rootLogger.appenderRef.stderr.ref = stderr
-appender.stderr.type = Console
-appender.stderr.name = stderr
-appender.stderr.target = SYSTEM_ERR
-appender.stderr.layout.type = PatternLayout
-appender.stderr.layout.pattern = %d{HH:mm:ss} spark %p %c{1}: %m%n
-"""
+_END_SECONDS = 10.0
+_LOCAL = re.compile(r"local(\[(?P<threads>\d+|\*)\])?")
 
 
 def start_session(name: str, master: str, verbose: bool = False) -> SparkSession:
-    """A session on `master` (such as `local[2]`), quiet unless `verbose`."""
+    """A session on `master` (such as `local[2]`); Spark's own words are shown only if `verbose`.
+
+    Local tasks are tried `TASK_ATTEMPTS` times, unless `master` says how often. Raises
+    `StreamhouseError` if Java does not start.
+    """
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    builder = SparkSession.builder.master(master).appName(name)
-    for key, value in _SETTINGS.items():
-        builder = builder.config(key, value)
-    options = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-    if not verbose:
-        handle, path = tempfile.mkstemp(prefix="streamhouse-log4j-", suffix=".properties")
-        with os.fdopen(handle, "w") as file:
-            file.write(_QUIET)
-        os.environ["SPARK_SUBMIT_OPTS"] = f"-Dlog4j2.configurationFile={path}"
-    builder = builder.config("spark.driver.extraJavaOptions", options)
-    session: SparkSession = builder.getOrCreate()
+    conf = SparkConf().setMaster(with_attempts(master)).setAppName(name)
+    conf.setAll(list(_SETTINGS.items()))
+    if SparkContext._active_spark_context is None:
+        SparkContext(conf=conf, gateway=_gateway(conf, verbose))
+    session: SparkSession = SparkSession.builder.getOrCreate()
     session.sparkContext.setLogLevel("WARN" if verbose else "OFF")
     register(session)
     session.dataSource.register(FusedDataSource)
     return session
+
+
+def end_session() -> None:
+    """Stop the active session, if any, and its JVM, and wait until its processes are gone."""
+    session = SparkSession.getActiveSession()
+    if session is None:
+        return
+    gateway: Any = SparkContext._gateway
+    session.stop()
+    SparkContext._gateway = SparkContext._jvm = None
+    gateway.shutdown()
+    process = getattr(gateway, "proc", None)
+    if process is not None:
+        process.stdin.close()
+        try:
+            process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(_END_SECONDS)
+
+
+def with_attempts(master: str) -> str:
+    """The master with a number of attempts for each task, where a local one names none."""
+    match = _LOCAL.fullmatch(master)
+    if match is None:
+        return master
+    return f"local[{match['threads'] or 1},{TASK_ATTEMPTS}]"
+
+
+def _gateway(conf: SparkConf, verbose: bool) -> Any:
+    """Spark's JVM, in a session of its own, so that signals to our group do not reach it."""
+    if SparkContext._gateway is not None:
+        return SparkContext._gateway
+    if verbose:
+        return launch_gateway(conf, {"start_new_session": True})
+    with _said() as (output, said):
+        try:
+            return launch_gateway(conf, {"start_new_session": True, "stderr": output})
+        except (PySparkRuntimeError, OSError) as error:
+            lines = Path(said).read_text(errors="replace").strip().splitlines()
+            why = lines[0] if lines else str(error)
+            raise StreamhouseError(
+                f"Spark did not start: {why}; it needs Java 17 (set JAVA_HOME, or install it)"
+            ) from error
+
+
+@contextlib.contextmanager
+def _said() -> Iterator[tuple[int, str]]:
+    """A file for what Spark's processes say, gone from the disk's names once they run."""
+    handle, path = tempfile.mkstemp(prefix="streamhouse-spark-")
+    try:
+        yield handle, path
+    finally:
+        os.close(handle)
+        os.unlink(path)
