@@ -47,7 +47,11 @@ step() {
   done
   wait "$child" || code=$?
   child=
-  [ ! -t 1 ] || printf '\r\033[K%s ' "$title"
+  if [ -t 1 ]; then
+    printf '\r\033[K%s ' "$title"
+  elif [ "$ticks" -ge 10 ]; then
+    printf ' '
+  fi
   if [ "$code" -ne 0 ]; then
     printf 'failed\n\n'
     tail -n 15 "$log" >&2
