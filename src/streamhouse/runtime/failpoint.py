@@ -1,7 +1,8 @@
-"""Places where a test can kill the driver: between any two steps of a batch.
+"""Places where a test can kill a process: between any two steps of a batch.
 
-`STREAMHOUSE_FAILPOINT=<step>:<batch>` makes the driver SIGKILL itself when it reaches that step of
-that batch, or of a later one, of any query.
+`STREAMHOUSE_FAILPOINT=<step>:<batch>[:<table>]` makes the driver SIGKILL itself when it reaches
+that step of that batch, or of a later one, of any query (that writes `table`). `task-written` kills the Python worker of a task that
+has written its files, on the task's first attempt.
 """
 
 from __future__ import annotations
@@ -18,11 +19,16 @@ STEPS = (
 )
 """The steps of a batch, in order, after each of which a crash must change nothing."""
 
+TASK_STEP = "task-written"
+"""The step of a task, before all of these, after which Spark must repeat the task."""
+
 _VARIABLE = "STREAMHOUSE_FAILPOINT"
 
 
-def reached(step: str, batch: int) -> None:
-    """Die here if the environment says so."""
-    asked = os.environ.get(_VARIABLE)
-    if asked and asked.partition(":")[0] == step and batch >= int(asked.partition(":")[2] or 0):
+def reached(step: str, batch: int, table: str) -> None:
+    """Die here if the environment says so; `table` is the query's target."""
+    asked = os.environ.get(_VARIABLE, "").split(":")
+    if asked[0] != step or batch < int(asked[1] if len(asked) > 1 else 0):
+        return
+    if len(asked) < 3 or asked[2] == table:
         os.kill(os.getpid(), signal.SIGKILL)

@@ -20,9 +20,10 @@ from typing import Any
 import pyarrow as pa
 
 from streamhouse.paimon.catalog import Warehouse, split_identifier
-from streamhouse.paimon.commit import TableCommitter, TableWriter, file_prefix
+from streamhouse.paimon.commit import TableCommitter, TableWriter, file_prefix, query_tag
 from streamhouse.runtime.checkpoint import Checkpoint
 from streamhouse.runtime.definition import definition_json
+from streamhouse.runtime.failpoint import reached
 from streamhouse.runtime.spec import QuerySpec, TableAddress
 from streamhouse.source import Offset
 from streamhouse.sql.plan import Column
@@ -83,6 +84,7 @@ class Lineage:
 
     def recover(self, checkpoint: Checkpoint) -> None:
         """Write the rows that a crash left out, from Spark's log."""
+        self._committer.remove_leftovers(query_tag(self._spec.query_id), self._covered + 1)
         last = checkpoint.last_committed()
         start: Offset = {}
         for number, end in checkpoint.logged().items():
@@ -93,11 +95,10 @@ class Lineage:
         self.flush()
 
     def note(self, record: BatchRecord) -> None:
-        """Take a batch that has been committed; writes about once a second."""
+        """Take a batch that has been committed, to be written by the next flush."""
         with self._lock:
             if record.batch > self._covered:
                 self._waiting.append(record)
-        self.flush_if_due()
 
     def flush_if_due(self) -> None:
         """Write what waits for longer than a second."""
@@ -114,6 +115,7 @@ class Lineage:
             self._waiting = []
             self._covered = last
             self._flushed_at = time.monotonic()
+        reached("lineage-written", last, self._spec.target.identifier)
 
     def _write(self, identifier: int, records: Sequence[BatchRecord]) -> None:
         address, user = self._address, self._spec.query_id

@@ -66,6 +66,10 @@ class Waiting:
     rows: int
     next_due_ms: int | None
 
+    def due(self, now_ms: int) -> bool:
+        """Whether the time of any row has come."""
+        return self.next_due_ms is not None and self.next_due_ms <= now_ms
+
 
 class PendingRows:
     """Reads the waiting rows of one query."""

@@ -3,8 +3,8 @@
 An offset is `{"batch", "now", "source", "dims", "pending"}`: the number of the batch that ends
 there (from 0; Spark's own numbers also count an empty first batch), the time it takes for its own
 (epoch ms), the source's offset, the snapshot of each lookup's table (0: before the first) and of
-the pending table. Spark writes it to its log before the batch runs, so a batch that runs again
-reads the same, to the row.
+the pending table (0: no row of it is due). Spark writes it to its log before the batch runs, so a
+batch that runs again reads the same, to the row.
 """
 
 from __future__ import annotations
@@ -57,8 +57,7 @@ class Planner:
         before: Offset = start["source"] if start else self._source.initial_offset()
         source = self._source.latest_offset(before, max_rows)
         waiting = None if self._pending is None else self._pending.waiting()
-        due = waiting is not None and waiting.next_due_ms is not None
-        due = due and waiting is not None and (waiting.next_due_ms or 0) <= now
+        due = waiting is not None and waiting.due(now)
         if source == before and not due:
             return start
         return {
@@ -71,7 +70,7 @@ class Planner:
                     self._spec.query.lookups, self._spec.lookups, strict=True
                 )
             },
-            "pending": (waiting.snapshot or 0) if waiting is not None else 0,
+            "pending": (waiting.snapshot or 0) if due and waiting is not None else 0,
         }
 
     def tasks(self, start: Offset, end: Offset) -> list[TaskInput]:

@@ -8,7 +8,9 @@ import pickle
 import shutil
 import time
 from collections import defaultdict
+from collections.abc import Collection
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -103,10 +105,7 @@ class ContinuousQuery:
             for a in addresses
         }
         first = int(self._last.get("batch", -1)) + 1
-        for committer in self._committers.values():
-            removed = committer.remove_leftovers(query_tag(spec.query_id), first)
-            if removed:
-                log.info("%s: removed %d left-over files", self.name, removed)
+        self._remove_lost(first)
         self._checkpoint.remember(
             {"fingerprint": spec.query.fingerprint, "target": self.target, "sql": self._sql}
         )
@@ -133,18 +132,27 @@ class ContinuousQuery:
             return
         end = reports[0]["end"]
         batch = int(end["batch"])
-        reached("batch-written", batch)
+        reached("batch-written", batch, self.target)
         steps = ("target-committed", "unmatched-committed", "pending-committed")
         for step, (identifier, committer) in zip(steps, self._committers.items(), strict=False):
             committer.commit(batch, messages.get(identifier, []))
-            reached(step, batch)
+            reached(step, batch, self.target)
+        if any(report["repeated"] for report in reports):
+            self._remove_lost(batch, {report["attempt"] for report in reports})
         rows = sum(report["rows"] for report in reports)
         missed = sum(report["missed"] for report in reports)
         self._lineage.note(BatchRecord(batch, reports[0]["start"], end, rows, missed))
-        reached("lineage-written", batch)
         self._last = end
         self.batches += 1
         self.rows += rows
+
+    def _remove_lost(self, from_batch: int, keep: Collection[str] = ()) -> None:
+        """Remove the files of tasks that died, in batches from `from_batch` on."""
+        for committer in self._committers.values():
+            tag = query_tag(self._spec.query_id)
+            removed = committer.remove_leftovers(tag, from_batch, keep)
+            if removed:
+                log.info("%s: removed %d left-over files", self.name, removed)
 
     def tick(self) -> None:
         """Raise what made the query fail, if anything; write what is due."""

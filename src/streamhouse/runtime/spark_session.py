@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -93,11 +93,12 @@ def _gateway(conf: SparkConf, verbose: bool) -> Any:
     """Spark's JVM, in a session of its own, so that signals to our group do not reach it."""
     if SparkContext._gateway is not None:
         return SparkContext._gateway
+    launch: Callable[..., Any] = launch_gateway
     if verbose:
-        return launch_gateway(conf, {"start_new_session": True})
+        return launch(conf, {"start_new_session": True})
     with _said() as (output, said):
         try:
-            return launch_gateway(conf, {"start_new_session": True, "stderr": output})
+            return launch(conf, {"start_new_session": True, "stderr": output})
         except (PySparkRuntimeError, OSError) as error:
             lines = Path(said).read_text(errors="replace").strip().splitlines()
             why = lines[0] if lines else str(error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,10 +12,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark import TaskContext
 
 from streamhouse.lookup.full import dimension
 from streamhouse.paimon.commit import TableWriter, file_prefix
 from streamhouse.runtime import pending
+from streamhouse.runtime.failpoint import TASK_STEP, reached
 from streamhouse.runtime.kernel import ROW, Kernel, numbered, only, without
 from streamhouse.runtime.planner import TaskInput
 from streamhouse.runtime.spec import QuerySpec, TableAddress
@@ -89,16 +92,23 @@ class Task:
         self._task = task
         self._kernel = kernel_for(spec)
         self._out = _Output()
+        self._attempt = uuid.uuid4().hex[:12]
+        context = TaskContext.get()
+        self._repeated = context is not None and context.attemptNumber() > 0
 
     def run(self) -> Iterator[pa.RecordBatch]:
         """Rows of `RESULT`."""
         self._bind()
-        for number, piece in enumerate(self._task.pieces):
-            self._join(number, piece)
         if self._task.due:
             self._retry()
+        for number, piece in enumerate(self._task.pieces):
+            self._join(number, piece)
         messages = self._write()
+        if not self._repeated:
+            reached(TASK_STEP, self._task.batch, self._spec.target.identifier)
         report = {
+            "attempt": self._attempt,
+            "repeated": self._repeated,
             "start": self._task.start,
             "end": self._task.end,
             "rows": self._out.read,
@@ -195,16 +205,23 @@ class Task:
         if all(lookup.left for lookup in lookups):
             self._out.rows.append(self._kernel.rows(src))
             return
-        dropped = []
-        for row in src.column(ROW).to_pylist():
-            out = self._kernel.rows(only(src, pa.array([row], pa.int64())))
-            dropped.append(out.num_rows == 0)
-            self._out.rows.append(out)
-        lost = pa.array(dropped)
+        if all(not lookup.left for lookup in lookups if lookup.retry is not None):
+            lost = pa.repeat(pa.scalar(True), src.num_rows)
+        else:
+            lost = self._lost_of(src)
         source = src.filter(lost).drop_columns([ROW])
         self._out.unmatched.append(
             pending.as_unmatched(source, pc.filter(attempts, lost), self._task.now_ms)
         )
+
+    def _lost_of(self, src: pa.Table) -> pa.Array:
+        """Which rows come to nothing, where some lookups are LEFT and others INNER; one by one."""
+        lost = []
+        for row in src.column(ROW).to_pylist():
+            out = self._kernel.rows(only(src, pa.array([row], pa.int64())))
+            lost.append(out.num_rows == 0)
+            self._out.rows.append(out)
+        return pa.array(lost)
 
     def _write(self) -> list[tuple[str, bytes]]:
         spec = self._spec
@@ -224,7 +241,7 @@ class Task:
             address.warehouse,
             address.identifier,
             spec.query_id,
-            file_prefix(spec.query_id, batch),
+            file_prefix(spec.query_id, batch, self._attempt),
         )
         try:
             for table in tables:
