@@ -29,6 +29,10 @@ from streamhouse.source import Offset
 log = logging.getLogger("streamhouse.query")
 
 
+class QueryFailed(Exception):
+    """A continuous query has ended by itself; the text is Spark's, with our own message in it."""
+
+
 class ContinuousQuery:
     """Runs a `QuerySpec` under a checkpoint.
 
@@ -160,7 +164,8 @@ class ContinuousQuery:
             return
         error = self._query.exception()
         if error is not None:
-            raise error
+            # Its text comes from the JVM, which may be gone when it is told.
+            raise QueryFailed(str(error))
         self._lineage.flush_if_due()
 
     def settled(self) -> Offset | None:
