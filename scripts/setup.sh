@@ -118,7 +118,7 @@ java_fits() {
 }
 
 mariadb_fits() {
-  command -v mariadbd >/dev/null && command -v mariadb-install-db >/dev/null
+  [ -x "$(command -v mariadbd)" ] && [ -x "$(command -v mariadb-install-db)" ]
 }
 
 system_packages() {
