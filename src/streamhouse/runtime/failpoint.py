@@ -1,8 +1,8 @@
 """Places where a test can kill a process: between any two steps of a batch.
 
 `STREAMHOUSE_FAILPOINT=<step>:<batch>[:<table>]` makes the driver SIGKILL itself when it reaches
-that step of that batch, or of a later one, of any query (that writes `table`). `task-written` kills the Python worker of a task that
-has written its files, on the task's first attempt.
+that step of that batch, or of a later one, of any query (that writes `table`). `task-written` kills
+the Python worker of a task that has written its files, on the task's first attempt.
 """
 
 from __future__ import annotations
