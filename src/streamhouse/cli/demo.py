@@ -55,7 +55,8 @@ def demo(
         raise OptionError("--json needs --seconds N, as it prints when the demo has ended")
     if orders_per_second < 1:
         raise OptionError(f"--orders-per-second: {orders_per_second} is too small; the least is 1")
-    signal.signal(signal.SIGTERM, _interrupt)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
     kills = None if kill_every is None else Kills(kill_every)
     with Scenario(dir, orders_per_second) as scenario:
         if as_json:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import os
+import ctypes
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import psutil
+
 from streamhouse.errors import StreamhouseError
 
+_PR_SET_PDEATHSIG = 1
 _MAIN = "from streamhouse.cli.main import main; main()"
 
 
 class Driver:
-    """Runs a script as its own process group, so that a kill takes all of it at once."""
+    """Runs a script in a session of its own, so that Ctrl-C reaches the demo alone."""
 
     def __init__(self, script: Path, warehouse: Path, log: Path) -> None:
         self._script = script
@@ -29,7 +32,12 @@ class Driver:
         command += ["--warehouse", str(self._warehouse), *arguments]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                preexec_fn=_die_with_parent,
             )
 
     def check(self) -> None:
@@ -52,7 +60,7 @@ class Driver:
     def kill(self) -> None:
         """SIGKILL the driver, its JVMs and workers."""
         if self._process is not None:
-            _signal_group(self._process.pid, signal.SIGKILL)
+            _kill_tree(self._process.pid)
             self._process.wait()
             self._process = None
 
@@ -72,8 +80,20 @@ class Driver:
         return (said or (lines[-1] if lines else "it said nothing")).removeprefix("error: ")
 
 
-def _signal_group(pid: int, number: int) -> None:
+def _kill_tree(pid: int) -> None:
+    """SIGKILL a process and all below it; Spark's workers are in groups of their own."""
     try:
-        os.killpg(pid, number)
-    except ProcessLookupError:
-        pass
+        root = psutil.Process(pid)
+        tree = [root, *root.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return
+    for process in tree:
+        try:
+            process.kill()
+        except psutil.NoSuchProcess:
+            continue
+
+
+def _die_with_parent() -> None:
+    """Have the kernel end the driver when the demo is killed, so that none runs on unseen."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
