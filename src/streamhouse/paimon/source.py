@@ -101,13 +101,13 @@ class PaimonSource:
             return self._first_offset(table, latest, bound)
         if "split" in start:
             return self._next_split(table, start, bound)
-        if latest is None or latest < start["snapshot"]:
+        if (latest or 0) < start["snapshot"]:
             raise DataLossError(
                 f"table {table.identifier}: snapshot {start['snapshot']} was read, and the newest "
                 f"is now {latest}: the table was rolled back or made anew; start from a fresh "
                 "checkpoint"
             )
-        return self._next_snapshots(table, start, latest, bound)
+        return self._next_snapshots(table, start, latest or 0, bound)
 
     def partitions(self, start: Offset, end: Offset, parallelism: int = 1) -> Sequence[Piece]:
         if start == end:

@@ -13,6 +13,7 @@ from streamhouse.errors import OptionError, UnsupportedSqlError
 from streamhouse.mysql import MySqlSource
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.commit import TableCommitter, TableWriter, overwrite_table
+from streamhouse.runtime.kernel import conformed
 from streamhouse.runtime.session import Session, connector_options
 from streamhouse.runtime.spec import SourceSpec
 from streamhouse.sql.analysis import analyze_bounded
@@ -53,8 +54,9 @@ def insert(session: Session, statement: Insert) -> int:
         with bounded_reader(plan, lambda scan: _scan(session, scan)) as reader:
             for batch in reader:
                 rows += batch.num_rows
-                named = pa.RecordBatch.from_arrays(batch.columns, names=schema.names)
-                writer.write(named.cast(schema))
+                named = pa.Table.from_arrays(batch.columns, names=schema.names)
+                for part in conformed(named, schema).to_batches():
+                    writer.write(part)
         messages = writer.prepare(0)
     finally:
         writer.close()

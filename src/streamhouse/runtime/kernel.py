@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.plan import Column, StreamQuery
 
@@ -119,10 +120,31 @@ class Kernel:
             self._db.unregister("src")
 
     def _arrow(self, sql: str) -> pa.Table:
-        return self._db.sql(sql).to_arrow_table()
+        try:
+            return self._db.sql(sql).to_arrow_table()
+        except duckdb.Error as error:
+            raise StreamhouseError(
+                f"the query cannot compute a row: {str(error).splitlines()[0]}; change the SELECT, "
+                "for instance with TRY_CAST, NULLIF or a WHERE that leaves such rows out"
+            ) from error
 
     def _cast(self, table: pa.Table) -> pa.Table:
-        return table.rename_columns(self._names).cast(self._schema)
+        return conformed(table.rename_columns(self._names), self._schema)
+
+
+def conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Rows with the target's types; `TableError` for a null or a value that it cannot hold."""
+    for field, column in zip(schema, table.columns, strict=True):
+        if not field.nullable and column.null_count:
+            raise TableError(
+                f"column '{field.name}' of the target cannot be null, and the query gives "
+                f"{column.null_count} rows where it is; leave them out (WHERE … IS NOT NULL), or "
+                "give a value (COALESCE)"
+            )
+    try:
+        return table.cast(schema)
+    except (pa.ArrowInvalid, ValueError) as error:
+        raise TableError(f"the query gives a value that the target cannot hold: {error}") from error
 
 
 def numbered(chunk: pa.Table, first: int) -> pa.Table:

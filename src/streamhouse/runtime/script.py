@@ -178,7 +178,8 @@ class Script:
         if self._bounded(statement.query):
             self._catch_up()
             rows = bounded.insert(self._session, statement)
-            self._printer.notice(f"{'.'.join(statement.target)}: {rows:,} rows written")
+            noun = "row" if rows == 1 else "rows"
+            self._printer.notice(f"{'.'.join(statement.target)}: {rows:,} {noun} written")
             return
         if statement.overwrite:
             raise UnsupportedSqlError(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from streamhouse.errors import OptionError, TableError
 from streamhouse.mysql.options import parse as parse_mysql
-from streamhouse.options import duration_ms, nearest
+from streamhouse.options import check_known, choice, duration_ms, nearest
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.runtime.computed import computed_of, with_computed
 from streamhouse.runtime.spec import SourceSpec, TableAddress
@@ -23,6 +23,7 @@ from streamhouse.sql.plan import (
 
 DEFAULT_CATALOG = "default_catalog"
 DEFAULT_DATABASE = "default"
+_STORE_OPTIONS = ("s3.", "fs.", "oss.")
 _CONNECTORS = ("paimon", "datagen", "mysql-cdc")
 
 
@@ -76,6 +77,8 @@ class Session:
             raise OptionError(
                 f"catalog '{statement.name}': 'type' is {kind!r}; it must be 'paimon'"
             )
+        _check_catalog(options, f"catalog '{statement.name}'")
+        options.pop("metastore", None)
         if self._given is not None:
             options.update(self._given)
         if "warehouse" not in options:
@@ -233,6 +236,12 @@ class Session:
 
     def _make_default(self, options: Mapping[str, str]) -> None:
         Warehouse(options).create_database(DEFAULT_DATABASE, if_not_exists=True)
+
+
+def _check_catalog(options: Mapping[str, str], where: str) -> None:
+    own = [key for key in options if not key.startswith(_STORE_OPTIONS)]
+    check_known(own, ("type", "warehouse", "metastore"), where)
+    choice("metastore", options.get("metastore", "filesystem"), ["filesystem"])
 
 
 def connector_options(table: TableInfo) -> dict[str, str]:
