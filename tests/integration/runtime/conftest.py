@@ -1,0 +1,183 @@
+"""Scripts run as a user runs them: the command as a process, its whole tree watched by a mark."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamhouse.paimon.catalog import Warehouse
+
+MARK = "STREAMHOUSE_TEST_RUN"
+DEADLINE_S = 120.0
+GONE_S = 15.0
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a run of the command ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+class Run:
+    """One running `streamhouse` command, with its output in files, so that no pipe fills up."""
+
+    def __init__(self, folder: Path, arguments: list[str], env: Mapping[str, str]) -> None:
+        self.mark = uuid.uuid4().hex
+        self._out = folder / f"{self.mark}.out"
+        self._err = folder / f"{self.mark}.err"
+        command = [str(Path(sys.executable).with_name("streamhouse")), *arguments]
+        with self._out.open("wb") as out, self._err.open("wb") as err:
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
+                env={**os.environ, "COLUMNS": "200", **env, MARK: self.mark},
+            )
+
+    @property
+    def out(self) -> str:
+        return self._out.read_text()
+
+    @property
+    def err(self) -> str:
+        return self._err.read_text()
+
+    def wait(self, seconds: float = DEADLINE_S) -> Ended:
+        """Wait for the command's end, and for the end of all that it had started."""
+        try:
+            code = self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError(f"still running after {seconds} s: {self.err}") from None
+        self.gone()
+        return Ended(code, self.out, self.err)
+
+    def until(self, what: Callable[[], Any], seconds: float = DEADLINE_S) -> Any:
+        """Wait until `what` gives something, while the command runs."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            found = what()
+            if found:
+                return found
+            if self.process.poll() is not None:
+                raise AssertionError(f"ended with {self.process.returncode}: {self.err}")
+            time.sleep(0.05)
+        self.kill()
+        raise AssertionError(f"not seen within {seconds} s: {self.err}")
+
+    def signal(self, number: int) -> None:
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        """SIGKILL for the whole tree."""
+        for pid in (self.process.pid, *self.tree()):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait(GONE_S)
+        self.gone()
+
+    def tree(self) -> list[int]:
+        """All processes that descend from the command, orphans too."""
+        return list(marked(self.mark))
+
+    def gone(self) -> None:
+        """Fail if a process is left; driver and JVM end one after the other."""
+        deadline = time.monotonic() + GONE_S
+        while self.tree():
+            if time.monotonic() > deadline:
+                left = {pid: _command(pid) for pid in self.tree()}
+                for pid in left:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+                raise AssertionError(f"processes left: {left}")
+            time.sleep(0.05)
+
+
+def marked(mark: str) -> Iterator[int]:
+    """Processes whose environment has the mark."""
+    wanted = f"{MARK}={mark}".encode()
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            with contextlib.suppress(OSError):
+                if wanted in (folder / "environ").read_bytes().split(b"\0"):
+                    yield int(folder.name)
+
+
+def _command(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")[:200]
+    return "gone"
+
+
+@dataclass
+class Shop:
+    """A warehouse and scripts over it."""
+
+    folder: Path
+    runs: list[Run] = field(default_factory=list)
+
+    @property
+    def path(self) -> Path:
+        return self.folder / "warehouse"
+
+    @property
+    def warehouse(self) -> Warehouse:
+        return Warehouse(str(self.path))
+
+    def script(self, text: str, name: str = "shop.sql") -> Path:
+        path = self.folder / name
+        path.write_text(text)
+        return path
+
+    def start(self, text: str, *arguments: str, name: str = "shop.sql", **env: str) -> Run:
+        """Start a script; `env` goes over this process's environment."""
+        script = str(self.script(text, name))
+        options = ["--warehouse", str(self.path), *arguments]
+        run = Run(self.folder, ["run", script, *options], env)
+        self.runs.append(run)
+        return run
+
+    def run(self, text: str, *arguments: str, name: str = "shop.sql", **env: str) -> Ended:
+        """Run a script until it ends."""
+        return self.start(text, *arguments, name=name, **env).wait()
+
+    def settle(self, text: str, *arguments: str, **env: str) -> Ended:
+        """Run a script until it has caught up; it must end well, and say nothing but notices."""
+        ended = self.run(text, "--until-caught-up", *arguments, **env)
+        noise = [line for line in ended.err.splitlines() if not line.startswith("notice: ")]
+        assert (ended.code, noise) == (0, [])
+        return ended
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        """All rows of `default.<table>`, sorted."""
+        opened = self.warehouse.table(f"default.{table}")
+        if opened.latest_snapshot_id() is None:
+            return []
+        rows = [row for batch in opened.read() for row in batch.to_pylist()]
+        return sorted(rows, key=lambda row: [str(value) for value in row.values()])
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Iterator[Shop]:
+    """An empty warehouse; no process may outlive the test."""
+    made = Shop(tmp_path)
+    yield made
+    for run in made.runs:
+        if run.process.poll() is None:
+            run.kill()

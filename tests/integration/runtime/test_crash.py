@@ -1,0 +1,56 @@
+"""A driver or a worker dies at any moment: the view still comes to what its orders come to."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from functools import partial
+
+import pytest
+from tests.integration.runtime import revenue
+from tests.integration.runtime.conftest import Shop
+
+from streamhouse.runtime.failpoint import STEPS, TASK_STEP
+
+KILLED = -signal.SIGKILL
+
+
+def test_a_crash_after_each_step_changes_nothing(shop: Shop) -> None:
+    slow, fast = (revenue.whole(rows=16_000, rate=rate) for rate in (300, 100_000))
+    shop.settle(revenue.TABLES + revenue.CUSTOMERS)
+    for step in STEPS:
+        # A batch after the one that is replayed, so that each step is met in a fresh one too.
+        batch = revenue.checkpoint(shop, "country_sales").last_committed() + 2
+        point = f"{step}:{batch}:default.country_sales"
+        ended = shop.run(slow, "--until-caught-up", STREAMHOUSE_FAILPOINT=point)
+        assert (step, ended.code) == (step, KILLED), ended.err
+    shop.settle(fast)
+    revenue.check(shop, orders=16_000)
+
+
+def test_a_query_survives_a_lost_python_worker(shop: Shop) -> None:
+    shop.settle(revenue.TABLES + revenue.CUSTOMERS)
+    script = revenue.whole(rows=4_000, rate=2_000)
+    shop.settle(script, STREAMHOUSE_FAILPOINT=f"{TASK_STEP}:1:default.country_sales")
+    revenue.check(shop, orders=4_000)
+
+
+@pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.soak)])
+def test_kills_at_random_moments_under_load(shop: Shop, kills: int) -> None:
+    moments = random.Random(kills)
+    rows = kills * 8_000
+    slow, fast = (revenue.whole(rows=rows, rate=rate) for rate in (1_000, 100_000))
+    shop.settle(revenue.TABLES + revenue.CUSTOMERS)
+    for _ in range(kills):
+        run = shop.start(slow, "--until-caught-up")
+        before = revenue.checkpoint(shop, "country_sales").last_committed()
+        run.until(partial(_moved, shop, before))
+        time.sleep(moments.uniform(0.0, 1.5))
+        run.kill()
+    shop.settle(fast)
+    revenue.check(shop, orders=rows)
+
+
+def _moved(shop: Shop, before: int) -> bool:
+    return revenue.checkpoint(shop, "country_sales").last_committed() > before

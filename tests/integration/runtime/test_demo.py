@@ -1,0 +1,62 @@
+"""The demo as a stranger runs it, without a terminal, and with a kill."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+KEYS = {
+    "orders",
+    "matched",
+    "unmatched",
+    "equal",
+    "freshness_ms",
+    "restarts",
+    "recovery_s",
+    "peak_rss_mb",
+}
+
+
+def demo(folder: Path, *arguments: str, timeout: float = 240) -> dict[str, object]:
+    command = [str(Path(sys.executable).with_name("streamhouse")), "demo", "--json"]
+    ended = subprocess.run(
+        [*command, "--dir", str(folder), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    result: dict[str, object] = json.loads(ended.stdout)
+    assert set(result) == KEYS
+    return result
+
+
+@pytest.mark.timeout(300)
+def test_the_demo_comes_out_even_over_a_kill(tmp_path: Path) -> None:
+    result = demo(tmp_path, "--seconds", "25", "--orders-per-second", "400", "--kill-every", "4")
+    assert result["equal"] is True
+    assert result["unmatched"] == 0
+    assert result["orders"] == result["matched"]
+    assert isinstance(result["orders"], int) and result["orders"] > 1_000
+    assert isinstance(result["restarts"], int) and result["restarts"] >= 1
+    assert isinstance(result["peak_rss_mb"], int) and result["peak_rss_mb"] > 200
+
+
+@pytest.mark.soak
+def test_two_minutes_of_freshness(tmp_path: Path) -> None:
+    result = demo(tmp_path, "--seconds", "120", timeout=400)
+    freshness = result["freshness_ms"]
+    assert isinstance(freshness, dict)
+    assert (freshness["p50"] < 1_500, freshness["p99"] < 4_000, result["equal"]) == (True,) * 3
+
+
+@pytest.mark.soak
+def test_twenty_kills(tmp_path: Path) -> None:
+    result = demo(tmp_path, "--seconds", "420", "--kill-every", "8", timeout=900)
+    assert result["equal"] is True
+    assert isinstance(result["restarts"], int) and result["restarts"] >= 20
