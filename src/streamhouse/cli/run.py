@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from streamhouse.cli.arguments import OptionsArgument, catalog_options, is_local
+from streamhouse.cli.errors import INTERRUPTED
 from streamhouse.errors import OptionError
 
 if TYPE_CHECKING:
@@ -48,8 +49,9 @@ def run(
 ) -> None:
     """Run a SQL script: definitions at once, every INSERT over a stream as a continuous query.
 
-    Continuous queries run until Ctrl-C or, with --until-caught-up, until nothing moves in any of
-    them. Running the script again goes on where it stopped.
+    Continuous queries run until Ctrl-C (exit code 130) or SIGTERM (0), which let the batch at hand
+    end, or, with --until-caught-up, until nothing moves in any of them. Running the script again
+    goes on where it stopped.
     """
     from streamhouse.runtime.script import Script, ScriptOptions, script_name
     from streamhouse.runtime.spark_session import end_session
@@ -73,6 +75,8 @@ def run(
         Script(options, ConsolePrinter()).run(statements)
     finally:
         end_session()
+    if stop.interrupted:
+        raise typer.Exit(INTERRUPTED)
 
 
 def _read(file: str) -> str:
@@ -97,6 +101,7 @@ class _StopSignal:
 
     def __init__(self) -> None:
         self._asked = False
+        self.interrupted = False
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._ask)
 
@@ -105,8 +110,9 @@ class _StopSignal:
 
     def _ask(self, number: int, frame: object) -> None:
         if self._asked:
-            os._exit(130)
+            os._exit(INTERRUPTED)
         self._asked = True
+        self.interrupted = number == signal.SIGINT
         if sys.stderr.isatty():
             print("stopping …", file=sys.stderr, flush=True)
 

@@ -94,6 +94,8 @@ class Pipeline:
         started = time.monotonic()
         if sys.stderr.isatty():
             print("starting Spark …", file=sys.stderr, flush=True)
+        for query, _ in self._new:
+            query.prepare()
         spark = start_session("streamhouse", self._master, self._verbose)
         for query, trigger_ms in self._new:
             query.start(spark, trigger_ms)

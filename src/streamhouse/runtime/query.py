@@ -94,8 +94,8 @@ class ContinuousQuery:
             "anew, set another 'pipeline.name' and empty the table"
         )
 
-    def start(self, spark: SparkSession, trigger_ms: int) -> None:
-        """Prepare the query's tables, clear what a crash left, and start it."""
+    def prepare(self) -> None:
+        """Look at the source, make the query's tables, clear what a crash left; needs no Spark."""
         spec = self._spec
         if spec.pending is not None and spec.unmatched is not None:
             changelog = spec.query.changelog
@@ -113,7 +113,10 @@ class ContinuousQuery:
         self._checkpoint.remember(
             {"fingerprint": spec.query.fingerprint, "target": self.target, "sql": self._sql}
         )
-        (self._folder / SPEC).write_bytes(pickle.dumps(spec))
+
+    def start(self, spark: SparkSession, trigger_ms: int) -> None:
+        """Start the query, which has been prepared."""
+        (self._folder / SPEC).write_bytes(pickle.dumps(self._spec))
         stream = spark.readStream.format(FORMAT).option("folder", str(self._folder))
         self._query = (
             stream.load()
