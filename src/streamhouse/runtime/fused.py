@@ -10,17 +10,21 @@ import pickle
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
-from pyspark.sql.types import StructType
 
-from streamhouse.runtime.planner import Planner, TaskInput
-from streamhouse.runtime.spec import QuerySpec
-from streamhouse.runtime.task import Task
-from streamhouse.source import Offset
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from streamhouse.runtime.planner import Planner, TaskInput
+    from streamhouse.runtime.spec import QuerySpec
+    from streamhouse.source import Offset
+
+# Spark starts four Python processes per query, one after the other, and all of them load this
+# module; so what only one of them needs is imported there.
 
 FORMAT = "streamhouse-query"
 SPEC = "spec.pickle"
@@ -60,7 +64,7 @@ class FusedReader(DataSourceStreamReader):
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._spec: QuerySpec = pickle.loads((folder / SPEC).read_bytes())
+        self._pickled = (folder / SPEC).read_bytes()
         self._planner: Planner | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -70,7 +74,7 @@ class FusedReader(DataSourceStreamReader):
         return {}
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        rows = self._spec.max_rows
+        rows = self._spec().max_rows
         return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
@@ -88,8 +92,10 @@ class FusedReader(DataSourceStreamReader):
         return [TaskPartition(task) for task in self._plan().tasks(start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        from streamhouse.runtime.task import Task
+
         assert isinstance(partition, TaskPartition)
-        return Task(self._spec, partition.task).run()
+        return Task(self._spec(), partition.task).run()
 
     def commit(self, end: Offset) -> None:
         self._plan().committed(end)
@@ -98,7 +104,13 @@ class FusedReader(DataSourceStreamReader):
         if self._planner is not None:
             self._planner.close()
 
+    def _spec(self) -> QuerySpec:
+        spec: QuerySpec = pickle.loads(self._pickled)
+        return spec
+
     def _plan(self) -> Planner:
         if self._planner is None:
-            self._planner = Planner(self._spec)
+            from streamhouse.runtime.planner import Planner
+
+            self._planner = Planner(self._spec())
         return self._planner

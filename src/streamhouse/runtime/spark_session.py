@@ -8,17 +8,21 @@ import re
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
-from pyspark.errors import PySparkRuntimeError
+from pyspark.errors import PySparkException, PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from streamhouse.errors import StreamhouseError
+from streamhouse.runtime import class_archive
 from streamhouse.runtime.fused import FusedDataSource
+from streamhouse.runtime.worker_python import worker_python
 from streamhouse.spark import register
 
 TASK_ATTEMPTS = 4
@@ -34,12 +38,14 @@ _SETTINGS = {
     "spark.sql.streaming.stopTimeout": "20s",
     "spark.python.daemon.module": "streamhouse.runtime.worker_daemon",
     "spark.python.worker.reuse": "true",
+    "spark.python.authenticate.socketTimeout": "120s",
     "spark.driver.memory": "1g",
     "spark.locality.wait": "0",
     "spark.cleaner.periodicGC.interval": "10min",
     "spark.sql.adaptive.enabled": "false",
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
 }
+_JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+"""Many small batches: compiling more cleverly costs more than it brings."""
 _END_SECONDS = 10.0
 _LOCAL = re.compile(r"local(\[(?P<threads>\d+|\*)\])?")
 
@@ -50,16 +56,25 @@ def start_session(name: str, master: str, verbose: bool = False) -> SparkSession
     Local tasks are tried `TASK_ATTEMPTS` times, unless `master` says how often. Raises
     `StreamhouseError` if Java does not start.
     """
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    python = worker_python() if master.startswith("local") else sys.executable
+    os.environ["PYSPARK_PYTHON"], os.environ["PYSPARK_DRIVER_PYTHON"] = python, sys.executable
     conf = SparkConf().setMaster(with_attempts(master)).setAppName(name)
     conf.setAll(list(_SETTINGS.items()))
+    conf.set("spark.driver.extraJavaOptions", f"{_JAVA_OPTIONS} {class_archive.java_options()}")
     if SparkContext._active_spark_context is None:
         SparkContext(conf=conf, gateway=_gateway(conf, verbose))
     session: SparkSession = SparkSession.builder.getOrCreate()
     session.sparkContext.setLogLevel("WARN" if verbose else "OFF")
     register(session)
     session.dataSource.register(FusedDataSource)
+    threading.Thread(target=_warm, args=(session,), daemon=True, name="streamhouse-warm").start()
     return session
+
+
+def _warm(session: SparkSession) -> None:
+    """Have Python workers started, and a first job's classes loaded, while queries are planned."""
+    with contextlib.suppress(PySparkException, Py4JError, OSError):
+        session.range(0, 2, numPartitions=2).mapInArrow(lambda rows: rows, "id LONG").collect()
 
 
 def end_session() -> None:
