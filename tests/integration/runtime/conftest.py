@@ -157,9 +157,9 @@ class Shop:
         """Run a script until it ends."""
         return self.start(text, *arguments, name=name, **env).wait()
 
-    def settle(self, text: str, *arguments: str, **env: str) -> Ended:
+    def settle(self, text: str, *arguments: str, name: str = "shop.sql", **env: str) -> Ended:
         """Run a script until it has caught up; it must end well, and say nothing but notices."""
-        ended = self.run(text, "--until-caught-up", *arguments, **env)
+        ended = self.run(text, "--until-caught-up", *arguments, name=name, **env)
         noise = [line for line in ended.err.splitlines() if not line.startswith("notice: ")]
         assert (ended.code, noise) == (0, [])
         return ended
