@@ -16,6 +16,8 @@ from streamhouse.paimon.snapshots import Snapshot
 from streamhouse.paimon.table import Table
 from streamhouse.source import ROW_KIND, Offset
 
+_TARGET_SIZE = ("source.split.target-size", "16 mb")
+"""Paimon's own default of 128 MB leaves all but one core idle on a backlog of 30 MB."""
 _IDLE_SNAPSHOTS = 5
 """Snapshots without changes that an offset may stand still for, before it must follow them lest
 they expire under it (Paimon keeps ten at least, unless told otherwise)."""
@@ -45,6 +47,7 @@ class PaimonSource:
         self._warehouse_options = dict(warehouse_options)
         self._identifier = identifier
         self._scan = ScanOptions.parse(options or {}, f"table {identifier}")
+        self._cut: tuple[Table, Table] | None = None
         table = self.table
         self._columns = tuple(table.arrow_schema.names if columns is None else columns)
         self._schema = table.read_schema(self._columns)
@@ -57,13 +60,15 @@ class PaimonSource:
         self._until: int | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_plans": {}, "_idle": (0, 0)}
+        return {**self.__dict__, "_plans": {}, "_idle": (0, 0), "_cut": None}
 
     @property
     def table(self) -> Table:
         """The table as it is now."""
-        options = dict(self._scan.table_options)
-        return Warehouse(self._warehouse_options).table(self._identifier, options or None)
+        table = Warehouse(self._warehouse_options).table(self._identifier)
+        if self._cut is None or self._cut[0] is not table:
+            self._cut = (table, table.copy(_scan_options(table, self._scan)))
+        return self._cut[1]
 
     @property
     def schema(self) -> pa.Schema:
@@ -276,6 +281,14 @@ class PaimonSource:
                 "it was, or start from a fresh checkpoint"
             )
         return int(offset["split"])
+
+
+def _scan_options(table: Table, scan: ScanOptions) -> dict[str, str]:
+    """Options of the table for this scan; splits of append tables are small, for many tasks."""
+    options = dict(scan.table_options)
+    if not table.primary_key and _TARGET_SIZE[0] not in table.options:
+        options.setdefault(*_TARGET_SIZE)
+    return options
 
 
 def _bounded(
