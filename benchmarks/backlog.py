@@ -139,6 +139,7 @@ def limit(warehouse: str, total: float) -> float:
 
 def one_run(warehouse: str, total: float) -> dict[str, Any]:
     """The runtime's seconds for the backlog, and whether its sum is right; in a fresh process."""
+    import streamhouse.runtime.script  # noqa: F401 - loading Python modules is part of the start
     from streamhouse.runtime.spark_session import start_session
 
     before = time.perf_counter()

@@ -1,0 +1,206 @@
+"""How old an order is when the view shows it, at 1,000 orders/s over two queries.
+
+`streamhouse run` runs the script (generator to orders, orders joined with customers to the view) as
+a user would. An order's age is the commit time of the first snapshot of the view that contains it
+less its `order_time`, when the generator was due to make it; which orders a snapshot contains is
+known from the view's lineage. The first 15 seconds are left out of the figures. Memory is the sum
+of the resident sizes of all processes, so pages that they share are counted once for each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+
+from streamhouse.paimon.catalog import Warehouse
+from streamhouse.paimon.source import PaimonSource
+from streamhouse.paimon.table import Table
+
+ASIDE_S = 15
+START_S = 120
+STOP_S = 60
+CUSTOMERS = 10
+
+SCRIPT = """
+SET 'pipeline.name' = 'freshness';
+CREATE DATABASE shop; USE shop;
+CREATE TEMPORARY TABLE order_source (
+  order_id BIGINT, customer_id INT, price DOUBLE, order_time TIMESTAMP(3)
+) WITH ('connector' = 'datagen', 'rows-per-second' = '{rate}',
+  'fields.order_id.kind' = 'sequence', 'fields.order_id.start' = '1',
+  'fields.order_id.end' = '1000000000',
+  'fields.customer_id.min' = '1', 'fields.customer_id.max' = '{customers}',
+  'fields.price.min' = '1', 'fields.price.max' = '1000');
+CREATE TABLE orders (
+  order_id BIGINT, customer_id INT, price DOUBLE, order_time TIMESTAMP(3),
+  proc_time AS PROCTIME()
+) WITH ('bucket' = '-1');
+CREATE TABLE customers (
+  id INT PRIMARY KEY NOT ENFORCED, name STRING, country STRING, zip STRING
+) WITH ('bucket' = '1', 'changelog-producer' = 'input');
+CREATE TABLE country_sales (
+  country STRING PRIMARY KEY NOT ENFORCED, orders BIGINT, revenue DOUBLE
+) WITH (
+  'bucket' = '1', 'merge-engine' = 'aggregation', 'changelog-producer' = 'full-compaction',
+  'fields.orders.aggregate-function' = 'sum', 'fields.revenue.aggregate-function' = 'sum'
+);
+INSERT INTO customers VALUES {values};
+INSERT INTO orders SELECT order_id, customer_id, price, order_time FROM order_source;
+INSERT INTO country_sales
+SELECT /*+ LOOKUP('table'='c', 'retry-predicate'='lookup_miss', 'retry-strategy'='fixed_delay',
+                  'fixed-delay'='1s', 'max-attempts'='10') */
+  c.country, 1 AS orders, o.price AS revenue
+FROM orders AS o
+JOIN customers FOR SYSTEM_TIME AS OF o.proc_time AS c ON o.customer_id = c.id;
+"""
+
+
+class Run:
+    """The command as a process, its memory and processor time."""
+
+    def __init__(self, folder: Path, rate: int) -> None:
+        self.warehouse = str(folder / "warehouse")
+        values = ", ".join(
+            f"({i}, 'customer {i}', 'country {i % 5}', '{i:06d}')" for i in range(1, CUSTOMERS + 1)
+        )
+        script = folder / "freshness.sql"
+        script.write_text(SCRIPT.format(rate=rate, customers=CUSTOMERS, values=values))
+        self.peak_rss = 0
+        self.cpu_s = 0.0
+        command = str(Path(sys.executable).with_name("streamhouse"))
+        self._started = time.time()
+        self._process = subprocess.Popen(
+            [command, "run", str(script), "--warehouse", self.warehouse]
+        )
+
+    def first_commit(self) -> float:
+        """Wait for the first rows in the view; seconds from the command's start to their commit."""
+        deadline = time.monotonic() + START_S
+        while time.monotonic() < deadline and self._process.poll() is None:
+            if os.path.isdir(f"{self.warehouse}/shop.db/country_sales/snapshot"):
+                table = Warehouse(self.warehouse).table("shop.country_sales")
+                if table.latest_snapshot_id() is not None:
+                    return table.snapshot(1).time_ms / 1000 - self._started
+            time.sleep(0.05)
+        self.stop()
+        raise SystemExit(f"no rows in the view after {START_S} s")
+
+    def watch(self, seconds: float) -> None:
+        """Let it run for so long."""
+        before = self._measure()
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline and self._process.poll() is None:
+            time.sleep(1)
+            after = self._measure()
+        self.cpu_s = (after - before) / seconds
+
+    def _measure(self) -> float:
+        own = psutil.Process(self._process.pid)
+        rss, cpu = 0, 0.0
+        for process in [own, *own.children(recursive=True)]:
+            try:
+                rss += process.memory_info().rss
+                cpu += sum(process.cpu_times()[:2])
+            except psutil.Error:
+                continue
+        self.peak_rss = max(self.peak_rss, rss)
+        return cpu
+
+    def stop(self) -> None:
+        """Stop it between two batches."""
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+        try:
+            self._process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+def ages(warehouse: str) -> tuple[np.ndarray[Any, Any], list[int]]:
+    """Per order its age in ms and `order_time`; per snapshot of the view its commit time."""
+    lineage = Warehouse(warehouse).table("shop.country_sales__lineage")
+    view = Warehouse(warehouse).table("shop.country_sales")
+    rows = [row for batch in lineage.read() for row in batch.to_pylist()]
+    committed = _commit_times(view)
+    orders = PaimonSource({"warehouse": warehouse}, "shop.orders", ["order_time"])
+    parts, times = [], []
+    for row in sorted(rows, key=lambda one: int(one["batch_id"])):
+        end = json.loads(row["end_offset"])["source"]
+        start = (json.loads(row["start_offset"]) or {}).get("source", {})
+        if row["batch_id"] not in committed or start == end:
+            continue
+        time_ms = committed[row["batch_id"]]
+        times.append(time_ms)
+        for piece in orders.partitions(start, end):
+            for batch in orders.read(piece):
+                due = batch.column("order_time").cast("timestamp[ms]").to_numpy(False)
+                due = due.astype(np.int64)
+                parts.append(np.stack([time_ms - due, due]))
+    return np.concatenate(parts, axis=1), times
+
+
+def _commit_times(view: Table) -> dict[int, int]:
+    """Commit time by batch, of the snapshots that brought rows."""
+    latest, earliest = view.latest_snapshot_id(), view.earliest_snapshot_id()
+    assert latest is not None and earliest is not None
+    snapshots = [view.snapshot(number) for number in range(earliest, latest + 1)]
+    return {one.commit_identifier: one.time_ms for one in snapshots if one.commit_kind == "APPEND"}
+
+
+def measure(seconds: int, rate: int) -> dict[str, Any]:
+    """The figures of one run."""
+    with tempfile.TemporaryDirectory(prefix="streamhouse-freshness-") as folder:
+        run = Run(Path(folder), rate)
+        try:
+            start_s = run.first_commit()
+            run.watch(ASIDE_S + seconds)
+        finally:
+            run.stop()
+        found, times = ages(run.warehouse)
+        counted = found[0][found[1] >= found[1].min() + ASIDE_S * 1000]
+        view = Warehouse(run.warehouse).table("shop.country_sales")
+        shown = sum(row["orders"] for batch in view.read() for row in batch.to_pylist())
+    return {
+        "orders": int(counted.size),
+        "p50_ms": round(float(np.percentile(counted, 50))),
+        "p99_ms": round(float(np.percentile(counted, 99))),
+        "max_ms": int(counted.max()),
+        "batch_ms": round(statistics.median(np.diff(np.array(times)))),
+        "start_s": round(start_s, 2),
+        "cores_used": round(run.cpu_s, 2),
+        "peak_rss_mb": run.peak_rss >> 20,
+        "count_is_right": shown == found.shape[1],
+        "load_1min": round(os.getloadavg()[0], 1),
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=int, default=60, help="measured, after the first 15")
+    parser.add_argument("--rate", type=int, default=1000, help="orders a second")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    given = parser.parse_args()
+    figures = measure(given.seconds, given.rate)
+    if given.json:
+        print(json.dumps(figures))
+    else:
+        for name, value in figures.items():
+            print(f"{name:16} {value:,}")
+    return 0 if figures["count_is_right"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
