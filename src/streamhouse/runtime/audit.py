@@ -55,6 +55,7 @@ class Audit:
 @dataclass
 class _Counts:
     foreign: int = 0
+    batches: int = 0
     joined: int = 0
     waiting: int = 0
 
@@ -82,9 +83,8 @@ def audit(warehouse: Mapping[str, str], identifier: str) -> Audit:
         expected = scratch.finish()
         actual = _rows(table, cut)
         differences = tuple(_compare(table, actual, expected))
-    taken = [b for b in batches if b.number <= _last(table, b.query_id, cut)]
     return Audit(
-        identifier, cut, len(taken), counts.joined, counts.waiting, counts.foreign,
+        identifier, cut, counts.batches, counts.joined, counts.waiting, counts.foreign,
         actual.num_rows, differences,
     )  # fmt: skip
 
@@ -119,13 +119,18 @@ def _cut(table: Table, covered: Mapping[str, int]) -> int | None:
     return cut
 
 
-def _last(table: Table, user: str, cut: int | None) -> int:
-    """The last batch of a query that a snapshot holds; batches without rows make none."""
+def _until(table: Table, user: str, cut: int | None) -> int | None:
+    """The first batch of a query that is no part of snapshot `cut`; None if all are.
+
+    Batches that wrote nothing make no snapshot; they belong to the one before.
+    """
+    first = None
     for snapshot in table.snapshots.newest_first():
-        if snapshot.commit_user == user and cut is not None:
-            if snapshot.id <= cut:
-                return int(snapshot.commit_identifier)
-    return -1
+        if cut is not None and snapshot.id <= cut:
+            break
+        if snapshot.commit_user == user:
+            first = int(snapshot.commit_identifier)
+    return first
 
 
 def _expected(
@@ -159,8 +164,9 @@ def _expected(
         schema = table.read_schema(row_kind=keyed)
         parts.append((snapshot_id, pa.Table.from_batches(read, schema=schema)))
     for user in sorted(users):
-        last = _last(table, user, cut)
-        own = [b for b in batches if b.query_id == user and b.number <= last]
+        until = _until(table, user, cut)
+        own = [b for b in batches if b.query_id == user and (until is None or b.number < until)]
+        counts.batches += len(own)
         whole = Recomputation(address, definitions)
         at = 0
         for step in whole.steps(own, grouped and not base):

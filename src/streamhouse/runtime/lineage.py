@@ -1,7 +1,7 @@
 """What each batch of a query read: the table `<target>__lineage`.
 
 One row per query and batch: `query_id`, `batch_id`, `batch_time` (the time the batch took for its
-own, UTC), `fingerprint` of the query that ran, `start_offset` and `end_offset` (JSON, see
+own, UTC), `fingerprint` of the definition that ran, `start_offset` and `end_offset` (JSON, see
 `streamhouse.runtime.planner`), `dimensions` (JSON: table name to snapshot id), `rows_read` and
 `rows_missed` (null where a crash took the count), and `definition` (JSON of the query; on the first
 row of each fingerprint only). It is written within about a second after a batch; after a crash the
@@ -10,6 +10,7 @@ missing rows come from Spark's offset log.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import threading
 import time
@@ -73,6 +74,7 @@ class Lineage:
         self._committer = TableCommitter(
             self._address.warehouse, self._address.identifier, spec.query_id
         )
+        self._define(definition_json(spec))
         self._waiting: list[BatchRecord] = []
         self._lock = threading.Lock()
         self._flushed_at = time.monotonic()
@@ -82,9 +84,22 @@ class Lineage:
     def address(self) -> TableAddress:
         return self._address
 
+    @property
+    def definition(self) -> str:
+        """The query's definition as the lineage keeps it."""
+        return self._definition
+
+    def _define(self, definition: str) -> None:
+        self._definition = definition
+        self._fingerprint = hashlib.sha256(definition.encode()).hexdigest()
+
     def recover(self, checkpoint: Checkpoint) -> None:
-        """Write the rows that a crash left out, from Spark's log."""
+        """Write the rows that a crash left out, from Spark's log; the old definition made them."""
         self._committer.remove_leftovers(query_tag(self._spec.query_id), self._covered + 1)
+        previous = checkpoint.previous()
+        now = self._definition, self._fingerprint
+        if previous is not None:
+            self._define(previous["definition"])
         last = checkpoint.last_committed()
         start: Offset = {}
         for number, end in checkpoint.logged().items():
@@ -93,6 +108,7 @@ class Lineage:
                 self._waiting.append(BatchRecord(batch, start, end, None, None))
             start = end
         self.flush()
+        self._definition, self._fingerprint = now
 
     def note(self, record: BatchRecord) -> None:
         """Take a batch that has been committed, to be written by the next flush."""
@@ -130,11 +146,10 @@ class Lineage:
         self._committer.commit(identifier, messages)
 
     def _row(self, record: BatchRecord) -> dict[str, Any]:
-        fingerprint = self._spec.query.fingerprint
         definition = None
-        if fingerprint not in self._defined:
-            self._defined.add(fingerprint)
-            definition = definition_json(self._spec)
+        if self._fingerprint not in self._defined:
+            self._defined.add(self._fingerprint)
+            definition = self._definition
         names = {
             lookup.relation: address.identifier
             for lookup, address in zip(self._spec.query.lookups, self._spec.lookups, strict=True)
@@ -144,7 +159,7 @@ class Lineage:
             "query_id": self._spec.query_id,
             "batch_id": record.batch,
             "batch_time": int(record.end["now"]),
-            "fingerprint": fingerprint,
+            "fingerprint": self._fingerprint,
             "start_offset": json.dumps(record.start),
             "end_offset": json.dumps(record.end),
             "dimensions": json.dumps(dims),

@@ -35,18 +35,18 @@ class Pipeline:
         self._master = master
         self._verbose = verbose
         self._stopped = stopped
-        self._new: list[tuple[ContinuousQuery, int]] = []
+        self._new: list[ContinuousQuery] = []
         self._running: list[ContinuousQuery] = []
         self._maintenance: dict[str, Maintenance] = {}
 
     @property
     def queries(self) -> list[ContinuousQuery]:
         """All queries, running or still to be started."""
-        return [*self._running, *(query for query, _ in self._new)]
+        return [*self._running, *self._new]
 
-    def add(self, query: ContinuousQuery, trigger_ms: int) -> None:
+    def add(self, query: ContinuousQuery) -> None:
         """Take a query to be started by the next `run`."""
-        self._new.append((query, trigger_ms))
+        self._new.append(query)
 
     def run(self, until_caught_up: bool, sides: Sequence[Side]) -> None:
         """Run all queries until stopped, or until nothing moves in any of them."""
@@ -94,11 +94,11 @@ class Pipeline:
         started = time.monotonic()
         if sys.stderr.isatty():
             print("starting Spark …", file=sys.stderr, flush=True)
-        for query, _ in self._new:
+        for query in self._new:
             query.prepare()
         spark = start_session("streamhouse", self._master, self._verbose)
-        for query, trigger_ms in self._new:
-            query.start(spark, trigger_ms)
+        for query in self._new:
+            query.start(spark)
             self._running.append(query)
         self._new = []
         for query in self._running:

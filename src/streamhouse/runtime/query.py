@@ -41,7 +41,7 @@ class ContinuousQuery:
     anywhere runs again with the same input and adds only what is missing.
     """
 
-    def __init__(self, spec: QuerySpec, checkpoint: Checkpoint, pipeline: str, sql: str) -> None:
+    def __init__(self, spec: QuerySpec, checkpoint: Checkpoint, pipeline: str) -> None:
         self._checkpoint = checkpoint
         checkpoint.acquire()
         try:
@@ -52,7 +52,6 @@ class ContinuousQuery:
             checkpoint.release()
             raise
         self._pipeline = pipeline
-        self._sql = sql
         self._query: StreamingQuery | None = None
         self._planner: Planner | None = None
         self.batches = 0
@@ -111,11 +110,19 @@ class ContinuousQuery:
         first = int(self._last.get("batch", -1)) + 1
         self._remove_lost(first)
         self._checkpoint.remember(
-            {"fingerprint": spec.query.fingerprint, "target": self.target, "sql": self._sql}
+            {
+                "fingerprint": spec.query.fingerprint,
+                "target": self.target,
+                "definition": self._lineage.definition,
+            }
         )
 
-    def start(self, spark: SparkSession, trigger_ms: int) -> None:
-        """Start the query, which has been prepared."""
+    def start(self, spark: SparkSession) -> None:
+        """Start the query, which has been prepared.
+
+        A batch begins as soon as the one before it has ended and something is there to read, so
+        no interval that a script sets is ever exceeded by waiting.
+        """
         (self._folder / SPEC).write_bytes(pickle.dumps(self._spec))
         stream = spark.readStream.format(FORMAT).option("folder", str(self._folder))
         self._query = (

@@ -181,9 +181,13 @@ class _Run:
         assert retry is not None
         spent = pc.and_(missed, pc.greater_equal(attempts, retry.max_attempts))
         again = pc.and_(missed, pc.invert(spent))
-        out = src.filter(pc.invert(again))
-        hits = self._hit(out, pa.array([], pa.int64()))
-        return hits, self._wait(src.filter(again), now_ms, attempts.filter(again))
+        hits, rows = self._hit(src, misses)
+        late, spent_rows = self._hit(src.filter(spent), pa.array([], pa.int64()))
+        if all(lookup.left for lookup in self._spec.query.lookups):
+            hits = pa.concat_tables([hits, late])
+        return (hits, pa.concat_tables([rows, spent_rows])), self._wait(
+            src.filter(again), now_ms, attempts.filter(again)
+        )
 
     def _wait(self, src: pa.Table, now_ms: int, attempts: Any) -> pa.Table:
         retry = self._spec.retry

@@ -196,7 +196,7 @@ class Script:
                 column=statement.position.column,
             )
         planned = analyze_stream(statement.query, self._session, target, statement.columns)
-        self._pipeline.add(self._continuous(statement, target, planned), self._session.trigger_ms)
+        self._pipeline.add(self._continuous(statement, target, planned))
 
     def _bounded(self, query: Query) -> bool:
         """Whether a query ends: it reads no table, or the runtime mode is batch."""
@@ -234,7 +234,7 @@ class Script:
                 line=statement.position.line,
                 column=statement.position.column,
             )
-        continuous = ContinuousQuery(spec, checkpoint, pipeline, statement.text)
+        continuous = ContinuousQuery(spec, checkpoint, pipeline)
         notice = continuous.change_notice()
         if notice:
             self._printer.notice(notice)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from streamhouse.errors import OptionError, TableError
 from streamhouse.mysql.options import parse as parse_mysql
-from streamhouse.options import check_known, choice, duration_ms, nearest
+from streamhouse.options import check_known, choice, nearest
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.runtime.computed import computed_of, with_computed
 from streamhouse.runtime.spec import SourceSpec, TableAddress
@@ -49,12 +49,6 @@ class Session:
     def streaming(self) -> bool:
         """Whether queries over tables are continuous (`execution.runtime-mode`)."""
         return self.settings.get("execution.runtime-mode", "streaming").lower() == "streaming"
-
-    @property
-    def trigger_ms(self) -> int:
-        """The longest time between two batches."""
-        key = "execution.checkpointing.interval"
-        return duration_ms(key, self.settings.get(key, "1 s"))
 
     def set(self, key: str, value: str) -> None:
         check_set(key, value)

@@ -102,7 +102,9 @@ def check_lineage(shop: Shop, table: str) -> None:
     ends = [json.loads(row["end_offset"]) for row in rows]
     starts = [json.loads(row["start_offset"]) for row in rows]
     assert starts == [{}, *ends[:-1]]
-    assert [row["batch_id"] for row in rows if row["definition"]] == [0]
+    defined = [row for row in rows if row["definition"]]
+    assert defined[0]["batch_id"] == 0
+    assert {row["fingerprint"] for row in defined} == {row["fingerprint"] for row in rows}
 
 
 def check_files(shop: Shop, table: str) -> None:
