@@ -40,7 +40,10 @@ class Checkpoint:
     """The folder of one query."""
 
     def __init__(self, root: Path, pipeline: str, target: str) -> None:
-        self.path = (root / quote(pipeline, safe=" ") / target).absolute()
+        folder = quote(pipeline, safe=" ")
+        if folder.startswith("."):
+            folder = f"%2E{folder[1:]}"
+        self.path = (root / folder / target).absolute()
         self._lock: int | None = None
 
     def acquire(self, wait_s: float = 30.0) -> None:

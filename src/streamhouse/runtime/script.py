@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from streamhouse.errors import OptionError, SqlError, TableError, UnsupportedSqlError
+from streamhouse.errors import OptionError, SqlError, StreamhouseError, UnsupportedSqlError
 from streamhouse.runtime import bounded
 from streamhouse.runtime.checkpoint import Checkpoint, checkpoints_of
 from streamhouse.runtime.console import ConsoleSelect
@@ -55,6 +55,8 @@ class Script:
         """
         try:
             for statement in statements:
+                if self._looks(statement):
+                    self._catch_up()
                 self._statement(statement)
             self._run_continuous()
         finally:
@@ -101,14 +103,14 @@ class Script:
                     self._explain(statement)
                 case _:
                     raise UnsupportedSqlError("this statement is not supported")
-        except (OptionError, TableError) as error:
-            text = f"line {statement.position.line}, column {statement.position.column}: {error}"
-            raise type(error)(text) from error
         except SqlError as error:
             if error.line:
                 raise
             place = statement.position
             raise type(error)(error.message, line=place.line, column=place.column) from error
+        except StreamhouseError as error:
+            text = f"line {statement.position.line}, column {statement.position.column}: {error}"
+            raise type(error)(text) from error
 
     def _set(self, statement: plan.SetOption) -> None:
         if statement.key is not None:
@@ -160,7 +162,6 @@ class Script:
 
     def _select(self, query: Query) -> None:
         if self._bounded(query):
-            self._catch_up()
             with bounded.select(self._session, query) as reader:
                 self._printer.rows(reader)
         else:
@@ -176,7 +177,6 @@ class Script:
 
     def _insert(self, statement: Insert) -> None:
         if self._bounded(statement.query):
-            self._catch_up()
             rows = bounded.insert(self._session, statement)
             noun = "row" if rows == 1 else "rows"
             self._printer.notice(f"{'.'.join(statement.target)}: {rows:,} {noun} written")
@@ -201,6 +201,15 @@ class Script:
     def _bounded(self, query: Query) -> bool:
         """Whether a query ends: it reads no table, or the runtime mode is batch."""
         return not self._session.streaming or not tables_of(query)
+
+    def _looks(self, statement: plan.Statement) -> bool:
+        """Whether a statement reads tables, or writes one, as they are now."""
+        match statement:
+            case plan.StatementSet():
+                return any(self._bounded(one.query) for one in statement.inserts)
+            case plan.Insert() | plan.Select():
+                return self._bounded(statement.query)
+        return False
 
     def _catch_up(self) -> None:
         """With `until_caught_up`, a bounded statement sees what the queries above it wrote."""

@@ -1,0 +1,81 @@
+"""The checkpoint's folder: who runs it, which query it belongs to, where it stands."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from streamhouse.errors import OptionError, StreamhouseError
+from streamhouse.runtime.checkpoint import Checkpoint, checkpoints_of
+
+
+def test_only_one_process_runs_a_query(tmp_path: Path) -> None:
+    first, second = Checkpoint(tmp_path, "p", "d.t"), Checkpoint(tmp_path, "p", "d.t")
+    first.acquire()
+    with pytest.raises(StreamhouseError, match=r"already running \(process \d+\)"):
+        second.acquire()
+    Checkpoint(tmp_path, "other", "d.t").acquire()
+    first.release()
+    second.acquire()
+    second.release()
+
+
+def test_the_lock_goes_with_its_process(tmp_path: Path) -> None:
+    hold = (
+        "import sys, pathlib, os; from streamhouse.runtime.checkpoint import Checkpoint;"
+        "Checkpoint(pathlib.Path(sys.argv[1]), 'p', 'd.t').acquire(); os.kill(os.getpid(), 9)"
+    )
+    ended = subprocess.run([sys.executable, "-c", hold, str(tmp_path)], check=False, timeout=60)
+    assert ended.returncode == -9
+    checkpoint = Checkpoint(tmp_path, "p", "d.t")
+    checkpoint.acquire(wait_s=5)
+    checkpoint.release()
+
+
+def test_the_query_id_stays(tmp_path: Path) -> None:
+    made = Checkpoint(tmp_path, "p", "d.t").query_id()
+    assert Checkpoint(tmp_path, "p", "d.t").query_id() == made
+    assert Checkpoint(tmp_path, "p", "d.u").query_id() != made
+    (tmp_path / "p/d.t/metadata").write_text("{")
+    with pytest.raises(StreamhouseError, match="is damaged"):
+        Checkpoint(tmp_path, "p", "d.t").query_id()
+
+
+def test_it_stands_where_spark_has_committed(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(tmp_path, "p", "d.t")
+    assert (checkpoint.last_committed(), checkpoint.last_offset()) == (-1, {})
+    for folder, number, text in (
+        ("offsets", 0, {"batch": 0}),
+        ("offsets", 1, {"batch": 1}),
+        ("commits", 0, {}),
+    ):
+        path = checkpoint.path / folder / str(number)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("v1\n{}\n" + json.dumps(text))
+    (checkpoint.path / "offsets" / ".2.tmp").touch()
+    assert (checkpoint.last_committed(), checkpoint.last_offset()) == (0, {"batch": 0})
+    assert checkpoint.logged() == {0: {"batch": 0}, 1: {"batch": 1}}
+
+
+def test_a_run_begins_with_an_empty_folder_of_its_own(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(tmp_path, "p", "d.t")
+    (tmp_path / "p/d.t").mkdir(parents=True)
+    (checkpoint.run_folder() / "spec").write_text("of a run that crashed")
+    assert list(checkpoint.run_folder().iterdir()) == []
+    assert checkpoint.run_folder().stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("name", ["../../etc/x y.sql", "..", ".", "/x", "a/b"])
+def test_names_cannot_leave_the_folder(tmp_path: Path, name: str) -> None:
+    path = Checkpoint(tmp_path, name, "d.t").path.resolve()
+    assert path.parent.parent == tmp_path.resolve()
+
+
+def test_checkpoints_need_a_local_place(tmp_path: Path) -> None:
+    assert checkpoints_of(f"file://{tmp_path}") == tmp_path / ".checkpoints"
+    with pytest.raises(OptionError, match="--checkpoints"):
+        checkpoints_of("s3://bucket/warehouse")

@@ -1,0 +1,155 @@
+"""Statements of a script that need no Spark, and what is said about those that are wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from streamhouse.errors import OptionError, SqlError, StreamhouseError, TableError
+from streamhouse.runtime.script import Script, ScriptOptions
+from streamhouse.sql.script import parse_script
+
+
+class Kept:
+    """A printer that keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.notices: list[str] = []
+        self.tables: list[list[dict[str, Any]]] = []
+        self.changed: list[dict[str, Any]] = []
+
+    def notice(self, text: str) -> None:
+        self.notices.append(text)
+
+    def rows(self, reader: pa.RecordBatchReader) -> None:
+        self.tables.append(reader.read_all().to_pylist())
+
+    def changes(self, batch: pa.RecordBatch) -> None:
+        self.changed.extend(batch.to_pylist())
+
+
+Run = Callable[[str], Kept]
+
+PEOPLE = """
+CREATE TABLE people (id INT, name STRING, PRIMARY KEY (id) NOT ENFORCED) WITH ('bucket' = '1');
+INSERT INTO people VALUES (1, 'Ann'), (2, 'Ben');
+"""
+BATCH = "SET 'execution.runtime-mode' = 'batch';"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Runs a script over one warehouse, until it has caught up."""
+
+    def go(text: str) -> Kept:
+        kept = Kept()
+        options = ScriptOptions("s.sql", {"warehouse": str(tmp_path)}, until_caught_up=True)
+        Script(options, kept).run(parse_script(text))
+        return kept
+
+    return go
+
+
+def test_values_and_bounded_queries(run: Run) -> None:
+    kept = run(PEOPLE + BATCH + "SELECT name FROM people WHERE id = 2;")
+    assert kept.notices == ["people: 2 rows written"]
+    assert kept.tables == [[{"name": "Ben"}]]
+    kept = run(BATCH + "INSERT INTO people SELECT id + 1, name FROM people; SELECT * FROM people;")
+    assert [tuple(row.values()) for row in kept.tables[0]] == [(1, "Ann"), (2, "Ann"), (3, "Ben")]
+
+
+def test_insert_overwrite_replaces_all_rows(run: Run) -> None:
+    run(PEOPLE)
+    kept = run("INSERT OVERWRITE people VALUES (7, 'Eve');" + BATCH + "SELECT * FROM people;")
+    assert kept.tables == [[{"id": 7, "name": "Eve"}]]
+    with pytest.raises(SqlError, match="line 1, column 1: INSERT OVERWRITE from a stream"):
+        run("INSERT OVERWRITE people SELECT id, name FROM people;")
+
+
+def test_insert_takes_columns_by_name_and_leaves_the_rest_null(run: Run) -> None:
+    insert = "INSERT INTO people (name, id) VALUES ('Zoe', 9); INSERT INTO people (id) VALUES (8);"
+    kept = run(PEOPLE + insert + BATCH + "SELECT name FROM people WHERE id > 7 ORDER BY id;")
+    assert kept.tables == [[{"name": None}, {"name": "Zoe"}]]
+
+
+def test_a_select_over_a_table_prints_its_rows_as_changes(run: Run) -> None:
+    kept = run(PEOPLE + "SELECT id FROM people WHERE name <> 'Ben';")
+    assert kept.changed == [{"rowkind": "+I", "id": 1}]
+
+
+def test_a_bounded_generator_ends(run: Run) -> None:
+    kept = run(
+        """
+        CREATE TEMPORARY TABLE made (id INT) WITH (
+          'connector' = 'datagen', 'fields.id.kind' = 'sequence', 'fields.id.start' = '1',
+          'fields.id.end' = '3'
+        );
+        SELECT id * 2 AS twice FROM made;
+        """
+    )
+    assert [row["twice"] for row in kept.changed] == [2, 4, 6]
+
+
+def test_show_describe_set_explain(run: Run) -> None:
+    kept = run(
+        PEOPLE
+        + "SHOW CATALOGS; SHOW DATABASES; SHOW TABLES; DESCRIBE people;"
+        + "SET 'pipeline.name' = 'p'; SET; RESET; SET; EXPLAIN SELECT id FROM people;"
+    )
+    names = [[row[next(iter(row))] for row in table] for table in kept.tables]
+    assert names[:6] == [
+        ["default_catalog"], ["default"], ["people"], ["id", "name"], ["pipeline.name"], []
+    ]  # fmt: skip
+    assert names[6][0] == "source: default_catalog.default.people (id)"
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "message"),
+    [
+        ("CREATE TABLE t (id INT) WITH ('buket' = '1')", OptionError, "did you mean 'bucket'"),
+        ("SET 'pipeline.nam' = 'x'", OptionError, "did you mean 'pipeline.name'"),
+        ("INSERT INTO peopel VALUES (1, 'a')", TableError, "did you mean 'people'"),
+        ("INSERT INTO people VALUES (3)", SqlError, "gives 1 column"),
+        ("INSERT INTO people VALUES (CAST(NULL AS INT), 'x')", TableError, "cannot be null"),
+        ("INSERT INTO people VALUES (1 / 0, 'x')", StreamhouseError, "Division by zero"),
+        ("SELECT nam FROM people", SqlError, "did you mean 'name'"),
+        ("USE nosuch", TableError, "there is no database 'nosuch'"),
+        ("USE CATALOG nosuch", TableError, "known: default_catalog"),
+        ("CREATE CATALOG c WITH ('type' = 'paimon', 'warehous' = '/x')", OptionError, "warehouse"),
+        ("CREATE CATALOG c WITH ('type' = 'hive')", OptionError, "must be 'paimon'"),
+        ("CREATE TEMPORARY TABLE t (id INT)", OptionError, "needs a 'connector'"),
+        ("CREATE TABLE t (id INT) WITH ('connector' = 'datagn')", OptionError, "'datagen'"),
+        ("DROP TABLE nosuch", TableError, "known: people"),
+        ("MERGE INTO people USING people ON 1 = 1 WHEN MATCHED THEN DELETE", SqlError, "MERGE"),
+    ],
+)
+def test_mistakes_have_their_place(
+    run: Run, text: str, kind: type[StreamhouseError], message: str
+) -> None:
+    run(PEOPLE)
+    with pytest.raises(kind, match=r"line 2, column \d+: ") as caught:
+        run("-- a comment\n" + text)
+    assert message in str(caught.value)
+
+
+def test_two_inserts_into_one_table_need_two_names(run: Run, tmp_path: Path) -> None:
+    run(PEOPLE + "CREATE TABLE copy (id INT) WITH ('bucket' = '-1');")
+    insert = "INSERT INTO copy SELECT id FROM people;\n"
+    with pytest.raises(SqlError, match=r"line 2, column 1: two INSERTs .* 'pipeline.name'"):
+        run(insert + insert)
+    # The lock of the first is free again.
+    with pytest.raises(SqlError, match="two INSERTs"):
+        run(insert + insert)
+    assert not (tmp_path / "default.db/copy/snapshot").exists()
+
+
+def test_an_empty_table_is_followed_from_its_end(run: Run) -> None:
+    kept = run(
+        "CREATE TABLE t (id INT) WITH ('bucket' = '-1');"
+        "SELECT * FROM t /*+ OPTIONS('scan.mode' = 'latest') */;"
+    )
+    assert kept.changed == []
