@@ -122,6 +122,8 @@ class Kernel:
     def _arrow(self, sql: str) -> pa.Table:
         try:
             return self._db.sql(sql).to_arrow_table()
+        except (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException):
+            raise  # our own mistake, not the row's
         except duckdb.Error as error:
             raise StreamhouseError(
                 f"the query cannot compute a row: {str(error).splitlines()[0]}; change the SELECT, "

@@ -1,0 +1,102 @@
+"""Lookup joins and partial aggregation on Arrow chunks."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from streamhouse.errors import StreamhouseError, TableError
+from streamhouse.runtime.kernel import Combine, Kernel, conformed, numbered, only, without
+from streamhouse.sql.plan import Column, StreamQuery, TableInfo
+
+SALES = pa.schema(
+    [pa.field("country", pa.string(), nullable=False), pa.field("revenue", pa.float64())]
+)
+OPTIONS = {"merge-engine": "aggregation", "fields.revenue.aggregate-function": "sum"}
+COLUMNS = (Column("country", "STRING", False), Column("revenue", "DOUBLE"))
+ORDERS = pa.table({"id": [1, 2, 1, 3], "price": [1.0, 2.0, 4.0, 8.0]})
+PEOPLE = pa.table({"id": [1, 2], "country": ["NO", "CL"]})
+
+
+def query(rows_sql: str, changelog: bool = False) -> StreamQuery:
+    return StreamQuery(
+        source=TableInfo(("c", "d", "orders"), ()),
+        source_options={},
+        source_columns=("id", "price"),
+        lookups=(),
+        output=COLUMNS,
+        rows_sql=rows_sql,
+        misses_sql="SELECT src._row FROM src ANTI JOIN dim_0 USING (id)",
+        changelog=changelog,
+        grouped=False,
+        fingerprint="f",
+    )
+
+
+def kernel(rows_sql: str, combine: Combine | None = None, changelog: bool = False) -> Kernel:
+    made = Kernel(query(rows_sql, changelog), SALES, combine)
+    made.bind(0, {"dim_0": PEOPLE})
+    return made
+
+
+JOIN = "SELECT d.country, src.price AS revenue FROM src JOIN dim_0 d ON d.id = src.id"
+
+
+def test_rows_are_joined_and_misses_told() -> None:
+    made = kernel(JOIN)
+    src = numbered(ORDERS, 100)
+    misses = made.misses(src)
+    assert misses.to_pylist() == [103]
+    assert sorted(made.rows(without(src, misses)).column("revenue").to_pylist()) == [1.0, 2.0, 4.0]
+    assert only(src, misses).column("id").to_pylist() == [3]
+
+
+def test_a_new_version_of_a_dimension_takes_effect() -> None:
+    made = kernel(JOIN)
+    src = numbered(ORDERS, 0)
+    made.bind(0, {"dim_0": pa.table({"id": [3], "country": ["JP"]})})
+    assert made.rows(src).to_pylist() == [{"country": "JP", "revenue": 8.0}]
+
+
+def test_rows_for_an_aggregation_table_are_combined() -> None:
+    combine = Combine.of(COLUMNS, ["country"], OPTIONS)
+    made = kernel(JOIN, combine)
+    rows = made.rows(numbered(ORDERS, 0)).sort_by("country")
+    assert rows.to_pylist() == [
+        {"country": "CL", "revenue": 2.0}, {"country": "NO", "revenue": 5.0}
+    ]  # fmt: skip
+    whole = made.combine([rows, rows]).sort_by("country")
+    assert whole.column("revenue").to_pylist() == [4.0, 10.0]
+    assert made.combine([]).num_rows == 0
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"merge-engine": "aggregation"},
+        OPTIONS | {"sequence.field": "at"},
+        OPTIONS | {"fields.revenue.aggregate-function": "last_value"},
+    ],
+)
+def test_rows_whose_order_matters_are_not_combined(options: dict[str, str]) -> None:
+    assert Combine.of(COLUMNS, ["country"], options) is None
+    assert Combine.of(COLUMNS, [], OPTIONS) is None
+
+
+def test_the_time_of_the_batch_is_fixed() -> None:
+    made = kernel("SELECT strftime(getvariable('now'), '%Y-%m-%d %H:%M:%S.%g'), 1.0 FROM src")
+    made.bind(1_700_000_000_123, {})
+    rows = made.rows(numbered(ORDERS.slice(0, 1), 0))
+    assert rows.column("country").to_pylist() == ["2023-11-14 22:13:20.123"]
+
+
+def test_what_cannot_be_computed_or_kept_is_said() -> None:
+    src = numbered(ORDERS, 0)
+    with pytest.raises(StreamhouseError, match="cannot compute a row: Conversion Error"):
+        kernel("SELECT 'x', CAST('abc' AS INT) FROM src").rows(src)
+    with pytest.raises(TableError, match="column 'country' of the target cannot be null"):
+        kernel("SELECT NULL, price FROM src").rows(src)
+    wide = pa.table({"n": pa.array([1 << 40])})
+    with pytest.raises(TableError, match="cannot hold"):
+        conformed(wide, pa.schema([("n", pa.int32())]))

@@ -1,0 +1,145 @@
+"""Offsets that hold all a batch reads: planned again they give the same tasks."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from streamhouse.paimon.catalog import Warehouse
+from streamhouse.paimon.commit import TableCommitter, TableWriter
+from streamhouse.runtime import pending
+from streamhouse.runtime.planner import Planner
+from streamhouse.runtime.spec import QuerySpec, SourceSpec, TableAddress
+from streamhouse.sql.plan import Column, StreamQuery, TableInfo
+
+ID = (Column("id", "INT"),)
+QUERY = StreamQuery(
+    source=TableInfo(("c", "d", "src"), ID),
+    source_options={},
+    source_columns=("id",),
+    lookups=(),
+    output=ID,
+    rows_sql="SELECT id FROM src",
+    misses_sql=None,
+    changelog=False,
+    grouped=False,
+    fingerprint="f",
+)
+
+
+class Tables:
+    """A source, a target and waiting rows, in one warehouse."""
+
+    def __init__(self, path: Path) -> None:
+        self.options = {"warehouse": str(path)}
+        warehouse = Warehouse(self.options)
+        warehouse.create_database("d")
+        warehouse.create_table("d", "src", ID, options={"bucket": "-1"})
+        warehouse.create_table("d", "out", ID, options={"bucket": "-1"})
+        target = self.address("out")
+        waiting, gone = target.beside("pending"), target.beside("unmatched")
+        pending.create_tables(waiting, gone, ID, changelog=False)
+        source = SourceSpec("paimon", {}, ID, self.address("src"))
+        self.spec = QuerySpec(QUERY, source, (), target, waiting, gone, "q", 2)
+        self.commits = 0
+
+    def address(self, name: str) -> TableAddress:
+        return TableAddress(self.options, f"d.{name}")
+
+    def write(self, name: str, rows: pa.Table) -> None:
+        identifier = f"d.{name}"
+        writer = TableWriter(self.options, identifier, "test")
+        for batch in rows.to_batches():
+            writer.write(batch)
+        messages = writer.prepare(self.commits)
+        writer.close()
+        TableCommitter(self.options, identifier, "test").commit(self.commits, messages)
+        self.commits += 1
+
+    def put_off(self, query: str, due_ms: int) -> None:
+        """One row of a query that waits until a time."""
+        rows = pa.table({"id": pa.array([1], pa.int32())})
+        attempts = pa.array([0], pa.int32())
+        waiting = pending.as_waiting(rows, query, pa.array([f"r{due_ms}"]), due_ms, attempts)
+        self.write("out__pending", waiting)
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Tables:
+    return Tables(tmp_path)
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def numbers(*values: int) -> pa.Table:
+    return pa.table({"id": pa.array(values, pa.int32())})
+
+
+def test_nothing_new_is_no_batch(tables: Tables) -> None:
+    planner = Planner(tables.spec)
+    assert planner.latest_offset({}) == {}
+    tables.write("src", numbers(1, 2))
+    first = planner.latest_offset({})
+    assert (first["batch"], first["pending"]) == (0, 0)
+    assert planner.latest_offset(first) == first
+    assert planner.settled(first)
+    tables.write("src", numbers(3))
+    assert not planner.settled(first)
+    assert planner.latest_offset(first)["batch"] == 1
+
+
+def test_a_due_row_starts_a_batch_and_one_that_is_not_due_does_not(tables: Tables) -> None:
+    planner = Planner(tables.spec)
+    tables.put_off("other", now_ms() - 1)
+    assert planner.latest_offset({}) == {}
+    tables.put_off("q", now_ms() + 3_600_000)
+    assert planner.latest_offset({}) == {}
+    assert not planner.settled({})
+    tables.put_off("q", now_ms() - 1)
+    end = planner.latest_offset({})
+    assert (end["batch"], end["pending"]) == (0, 3)
+    (task,) = planner.tasks({}, end)
+    assert (task.due, task.pieces) == (True, ())
+    rows = pending.PendingRows(tables.address("out__pending"), "q")
+    assert rows.due(end["pending"], end["now"]).num_rows == 1
+    # More rows that come due later change nothing in the batch as planned.
+    tables.put_off("q", end["now"] - 5)
+    assert rows.due(end["pending"], end["now"]).num_rows == 1
+
+
+def test_a_planned_batch_is_the_same_in_another_process(tables: Tables) -> None:
+    tables.write("src", numbers(1))
+    tables.write("src", numbers(2))
+    end = Planner(tables.spec).latest_offset({})
+    tables.write("src", numbers(3))
+    again = Planner(tables.spec)
+    source = again.source
+    read = [
+        row
+        for task in again.tasks({}, end)
+        for piece in task.pieces
+        for batch in source.read(piece)
+        for row in batch.column("id").to_pylist()
+    ]
+    assert sorted(read) == [1, 2]
+
+
+def test_the_time_of_batches_grows_even_if_the_clock_does_not(tables: Tables) -> None:
+    tables.write("src", numbers(1))
+    planner = Planner(tables.spec)
+    ahead = {**planner.latest_offset({}), "now": now_ms() + 60_000}
+    tables.write("src", numbers(2))
+    assert planner.latest_offset(ahead)["now"] == ahead["now"] + 1
+
+
+def test_queries_without_retry_look_at_no_pending_table(tables: Tables) -> None:
+    tables.put_off("q", now_ms() - 1)
+    planner = Planner(replace(tables.spec, pending=None, unmatched=None))
+    assert planner.latest_offset({}) == {}
+    assert planner.settled({})
