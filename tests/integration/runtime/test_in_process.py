@@ -1,0 +1,58 @@
+"""`Script` inside another program: what it starts, it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+PROGRAM = """
+import json, sys, tempfile, threading
+from streamhouse.runtime.script import Script, ScriptOptions
+from streamhouse.runtime.spark_session import end_session
+from streamhouse.sql.script import parse_script
+from pyspark.sql import SparkSession
+
+class Silent:
+    def notice(self, text): pass
+    def rows(self, reader): pass
+    def changes(self, batch): pass
+
+def run(rows):
+    text = '''
+    CREATE TABLE IF NOT EXISTS t (id BIGINT) WITH ('bucket' = '-1');
+    CREATE TEMPORARY TABLE made (id BIGINT) WITH ('connector' = 'datagen',
+      'fields.id.kind' = 'sequence', 'fields.id.start' = '1', 'fields.id.end' = '%d');
+    INSERT INTO t SELECT id FROM made;
+    ''' % rows
+    options = ScriptOptions('s', {'warehouse': sys.argv[1]}, until_caught_up=True)
+    Script(options, Silent()).run(parse_script(text))
+
+run(10)
+first = SparkSession.getActiveSession()
+run(20)
+same = SparkSession.getActiveSession() is first
+active = len(first.streams.active)
+end_session()
+end_session()
+threads = [t.name for t in threading.enumerate() if t.name.startswith('streamhouse')]
+print(json.dumps([same, active, threads]))
+"""
+
+
+def test_a_session_serves_two_scripts_and_leaves_nothing(tmp_path: Path) -> None:
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    ended = subprocess.run(
+        [sys.executable, "-W", "error", "-c", PROGRAM, str(tmp_path / "warehouse")],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, "TMPDIR": str(temporary)},
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert json.loads(ended.stdout) == [True, 0, []]
+    assert [path.name for path in temporary.iterdir()] == []
