@@ -196,6 +196,13 @@ class Script:
                 column=statement.position.column,
             )
         planned = analyze_stream(statement.query, self._session, target, statement.columns)
+        if planned.source.name == target.name:
+            raise UnsupportedSqlError(
+                "INSERT into the table that is read would feed itself for ever; write another "
+                "table, or SET 'execution.runtime-mode' = 'batch'",
+                line=statement.position.line,
+                column=statement.position.column,
+            )
         self._pipeline.add(self._continuous(statement, target, planned))
 
     def _bounded(self, query: Query) -> bool:

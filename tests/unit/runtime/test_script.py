@@ -153,3 +153,8 @@ def test_an_empty_table_is_followed_from_its_end(run: Run) -> None:
         "SELECT * FROM t /*+ OPTIONS('scan.mode' = 'latest') */;"
     )
     assert kept.changed == []
+
+
+def test_a_table_that_feeds_itself_is_refused(run: Run) -> None:
+    with pytest.raises(SqlError, match="line 4, column 1: .* feed itself"):
+        run(PEOPLE + "INSERT INTO people SELECT id + 1, name FROM people;")
