@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -13,9 +15,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
-from pyspark.errors import PySparkException, PySparkRuntimeError
+from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
@@ -28,6 +29,9 @@ from streamhouse.spark import register
 TASK_ATTEMPTS = 4
 """How often a task may run when its Python worker dies."""
 
+_FILE_MANAGER = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+)
 _SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -38,6 +42,13 @@ _SETTINGS = {
     "spark.sql.streaming.stopTimeout": "20s",
     "spark.python.daemon.module": "streamhouse.runtime.worker_daemon",
     "spark.python.worker.reuse": "true",
+    # Hadoop's default for local files forks a process for each permission it sets, and writes a
+    # checksum beside each file; a rename is as atomic without.
+    "spark.sql.streaming.checkpointFileManagerClass": _FILE_MANAGER,
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    # Plans are tiny, and what they call is Python: compiling them is all loss.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.python.authenticate.socketTimeout": "120s",
     "spark.driver.memory": "1g",
     "spark.locality.wait": "0",
@@ -47,6 +58,8 @@ _SETTINGS = {
 _JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 """Many small batches: compiling more cleverly costs more than it brings."""
 _END_SECONDS = 10.0
+_LONGEST_SOCKET_FOLDER = 60
+"""Of the 107 bytes of an address Spark's own file names take 42."""
 _LOCAL = re.compile(r"local(\[(?P<threads>\d+|\*)\])?")
 
 
@@ -62,6 +75,7 @@ def start_session(name: str, master: str, verbose: bool = False) -> SparkSession
     conf.setAll(list(_SETTINGS.items()))
     conf.set("spark.driver.extraJavaOptions", f"{_JAVA_OPTIONS} {class_archive.java_options()}")
     if SparkContext._active_spark_context is None:
+        conf.setAll(list(_socket_settings().items()))
         SparkContext(conf=conf, gateway=_gateway(conf, verbose))
     session: SparkSession = SparkSession.builder.getOrCreate()
     session.sparkContext.setLogLevel("WARN" if verbose else "OFF")
@@ -73,8 +87,26 @@ def start_session(name: str, master: str, verbose: bool = False) -> SparkSession
 
 def _warm(session: SparkSession) -> None:
     """Have Python workers started, and a first job's classes loaded, while queries are planned."""
-    with contextlib.suppress(PySparkException, Py4JError, OSError):
+    try:
         session.range(0, 2, numPartitions=2).mapInArrow(lambda rows: rows, "id LONG").collect()
+    except Exception:  # noqa: BLE001  # the session may end meanwhile; the queries tell the rest
+        return
+
+
+def _socket_settings() -> dict[str, str]:
+    """Unix sockets between Spark and its workers, in a folder that goes with this process.
+
+    Over TCP each exchange waits for a delayed acknowledgement, 40 ms. Where the temporary folder's
+    path is too long for a socket's address, Spark keeps to TCP.
+    """
+    folder = tempfile.mkdtemp(prefix="streamhouse-sockets-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    if len(folder) > _LONGEST_SOCKET_FOLDER:
+        return {}
+    return {
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.python.unix.domain.socket.dir": folder,
+    }
 
 
 def end_session() -> None:
