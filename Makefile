@@ -10,7 +10,7 @@ BENCHMARKS := $(wildcard benchmarks/*.py)
 help:
 	@echo 'make demo    set up what is missing, then run the revenue view in the terminal'
 	@echo 'make test    set up what is missing, then run all tests (ARGS="tests/unit -x": some)'
-	@echo 'make setup   set up what is missing: system packages, .venv, the Paimon jar'
+	@echo 'make setup   set up what is missing: system packages, .venv, the Paimon jar, Java classes'
 	@echo 'make lint    ruff, mypy, and the direction of imports'
 	@echo 'make soak    the long tests'
 	@echo 'make bench   the benchmarks'
