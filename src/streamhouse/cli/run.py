@@ -12,10 +12,13 @@ import typer
 
 from streamhouse.cli.arguments import OptionsArgument, catalog_options, is_local
 from streamhouse.cli.errors import INTERRUPTED
-from streamhouse.errors import OptionError
+from streamhouse.errors import OptionError, StreamhouseError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+_RESTARTS = "STREAMHOUSE_RESTARTS"
+_MOST_RESTARTS = 5
 
 
 def run(
@@ -54,7 +57,7 @@ def run(
     goes on where it stopped.
     """
     from streamhouse.runtime.script import Script, ScriptOptions, script_name
-    from streamhouse.runtime.spark_session import end_session
+    from streamhouse.runtime.spark_session import died, end_session, last_words
     from streamhouse.sql.script import parse_script
 
     statements = parse_script(_read(file))
@@ -73,10 +76,28 @@ def run(
     )
     try:
         Script(options, ConsolePrinter()).run(statements)
+    except Exception:
+        if not stop.asked() and file != "-" and died():
+            _start_again(last_words())
+        raise
     finally:
         end_session()
     if stop.interrupted:
         raise typer.Exit(INTERRUPTED)
+
+
+def _start_again(why: str) -> None:
+    """Become a fresh process of the same command: Spark's JVM is gone, and the rest can go on.
+
+    All that a crash can leave is mended at a start. A JVM that keeps dying is told of instead.
+    """
+    count = int(os.environ.get(_RESTARTS, "0")) + 1
+    if count > _MOST_RESTARTS:
+        raise StreamhouseError(f"Spark's JVM has died {count} times; the last it said: {why}")
+    print(f"notice: Spark's JVM has died ({why or 'it said nothing'}); starting again", flush=True,
+          file=sys.stderr)  # fmt: skip
+    os.environ[_RESTARTS] = str(count)
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
 def _read(file: str) -> str:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,9 @@ _SETTINGS = {
 _JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 """Many small batches: compiling more cleverly costs more than it brings."""
 _END_SECONDS = 10.0
+_TAIL_BYTES = 8192
+_output: int | None = None
+"""What the JVM writes on its standard error; the file has no name any more."""
 _LONGEST_SOCKET_FOLDER = 60
 """Of the 107 bytes of an address Spark's own file names take 42."""
 _LOCAL = re.compile(r"local(\[(?P<threads>\d+|\*)\])?")
@@ -78,7 +81,7 @@ def start_session(name: str, master: str, verbose: bool = False) -> SparkSession
         conf.setAll(list(_socket_settings().items()))
         SparkContext(conf=conf, gateway=_gateway(conf, verbose))
     session: SparkSession = SparkSession.builder.getOrCreate()
-    session.sparkContext.setLogLevel("WARN" if verbose else "OFF")
+    session.sparkContext.setLogLevel("WARN" if verbose else "ERROR")
     register(session)
     session.dataSource.register(FusedDataSource)
     threading.Thread(target=_warm, args=(session,), daemon=True, name="streamhouse-warm").start()
@@ -143,23 +146,35 @@ def _gateway(conf: SparkConf, verbose: bool) -> Any:
     launch: Callable[..., Any] = launch_gateway
     if verbose:
         return launch(conf, {"start_new_session": True})
-    with _said() as (output, said):
-        try:
-            return launch(conf, {"start_new_session": True, "stderr": output})
-        except (PySparkRuntimeError, OSError) as error:
-            lines = Path(said).read_text(errors="replace").strip().splitlines()
-            why = lines[0] if lines else str(error)
-            raise StreamhouseError(
-                f"Spark did not start: {why}; it needs Java 17 (set JAVA_HOME, or install it)"
-            ) from error
-
-
-@contextlib.contextmanager
-def _said() -> Iterator[tuple[int, str]]:
-    """A file for what Spark's processes say, gone from the disk's names once they run."""
-    handle, path = tempfile.mkstemp(prefix="streamhouse-spark-")
+    global _output
+    _output, said = tempfile.mkstemp(prefix="streamhouse-spark-")
     try:
-        yield handle, path
+        return launch(conf, {"start_new_session": True, "stderr": _output})
+    except (PySparkRuntimeError, OSError) as error:
+        lines = Path(said).read_text(errors="replace").strip().splitlines()
+        why = lines[0] if lines else str(error)
+        raise StreamhouseError(
+            f"Spark did not start: {why}; it needs Java 17 (set JAVA_HOME, or install it)"
+        ) from error
     finally:
-        os.close(handle)
-        os.unlink(path)
+        os.unlink(said)
+
+
+def died(wait_s: float = 2.0) -> bool:
+    """Whether Spark's JVM has ended although nobody stopped it; waits a little for its end."""
+    process = getattr(SparkContext._gateway, "proc", None)
+    if process is None:
+        return False
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(wait_s)
+    return process.poll() is not None
+
+
+def last_words() -> str:
+    """The last error that Spark's JVM wrote, for when it has died; empty if there is none."""
+    if _output is None:
+        return ""
+    size = os.fstat(_output).st_size
+    text = os.pread(_output, _TAIL_BYTES, max(0, size - _TAIL_BYTES)).decode(errors="replace")
+    lines = [line for line in text.splitlines() if line and not line.startswith(("\t", " "))]
+    return " | ".join(lines[-5:])

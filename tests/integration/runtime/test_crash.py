@@ -7,6 +7,7 @@ import signal
 import time
 from functools import partial
 
+import psutil
 import pytest
 from tests.integration.runtime import revenue
 from tests.integration.runtime.conftest import Shop
@@ -34,6 +35,18 @@ def test_a_query_survives_a_lost_python_worker(shop: Shop) -> None:
     script = revenue.whole(rows=4_000, rate=2_000)
     shop.settle(script, STREAMHOUSE_FAILPOINT=f"{TASK_STEP}:1:default.country_sales")
     revenue.check(shop, orders=4_000)
+
+
+def test_a_driver_goes_on_when_its_jvm_dies(shop: Shop) -> None:
+    shop.settle(revenue.TABLES + revenue.CUSTOMERS)
+    run = shop.start(revenue.whole(rows=8_000, rate=2_000), "--until-caught-up")
+    run.until(partial(_moved, shop, -1))
+    children = psutil.Process(run.process.pid).children()
+    spark = next(child for child in children if "SparkSubmit" in " ".join(child.cmdline()))
+    spark.kill()
+    ended = run.wait()
+    assert ended.code == 0 and "Spark's JVM has died" in ended.err, ended.err
+    revenue.check(shop, orders=8_000)
 
 
 @pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.soak)])
