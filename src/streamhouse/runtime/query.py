@@ -54,8 +54,6 @@ class ContinuousQuery:
         self._pipeline = pipeline
         self._query: StreamingQuery | None = None
         self._planner: Planner | None = None
-        self.batches = 0
-        self.rows = 0
 
     @property
     def name(self) -> str:
@@ -157,8 +155,6 @@ class ContinuousQuery:
         missed = sum(report["missed"] for report in reports)
         self._lineage.note(BatchRecord(batch, reports[0]["start"], end, rows, missed))
         self._last = end
-        self.batches += 1
-        self.rows += rows
 
     def _remove_lost(self, from_batch: int, keep: Collection[str] = ()) -> None:
         """Remove the files of tasks that died, in batches from `from_batch` on."""
