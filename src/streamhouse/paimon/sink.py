@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -36,6 +37,12 @@ _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
 _BATCH_WRITE = 2**63 - 1
 """The identifier of a write that is not part of a stream, as Paimon itself has it."""
+
+_ABORT_S = 10.0
+"""How long a failed batch write waits for its other tasks to end, to remove what they wrote; until
+none has written for `_QUIET_S`."""
+_QUIET_S = 1.5
+_ABORT_STEP_S = 0.25
 
 _cleaned: set[tuple[str, str]] = set()
 """Queries whose leftovers this process has removed."""
@@ -150,8 +157,13 @@ class PaimonWriter(_Sink, DataSourceArrowWriter):
             self._drop_staging(self._folder)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        self._drop_staging(self._folder)
-        self._committer(self._user).remove_leftovers(query_tag(self._user))
+        # Spark aborts as soon as one task has failed, while others may still write.
+        quiet_since = started = time.monotonic()
+        while time.monotonic() - quiet_since < _QUIET_S and time.monotonic() - started < _ABORT_S:
+            self._drop_staging(self._folder)
+            if self._committer(self._user).remove_leftovers(query_tag(self._user)):
+                quiet_since = time.monotonic()
+            time.sleep(_ABORT_STEP_S)
 
 
 class PaimonStreamWriter(_Sink, DataSourceStreamArrowWriter):

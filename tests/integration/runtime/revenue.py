@@ -126,6 +126,9 @@ def _known_files(root: Path) -> set[str]:
     """Names of the data files of all snapshots, from the format's own manifests."""
     manifests: set[str] = set()
     for path in (root / "snapshot").glob("snapshot-*"):
+        if not path.name.removeprefix("snapshot-").isdigit():
+            # A commit that was cut off before it was renamed into place.
+            continue
         snapshot = json.loads(path.read_text())
         for key in ("baseManifestList", "deltaManifestList", "changelogManifestList"):
             if snapshot.get(key):
