@@ -160,6 +160,18 @@ class Sidecar:
         """The options that are set on a table."""
         return self._call(table, lambda: dict(self._table(table).options()))
 
+    def call(
+        self,
+        table: str,
+        work: Callable[[Any, Any], Result],
+        options: Mapping[str, str | None] | None = None,
+    ) -> Result:
+        """What `work(jvm, table)` gives, for the Java core's own table under dynamic `options`.
+
+        Java objects must not outlive the call. What commits has to hold `commit_lock`.
+        """
+        return self._call(table, lambda: work(self._jvm(), self._table(table, options)))
+
     def close(self) -> None:
         """End the JVM; a later call starts another."""
         with self._lock:
