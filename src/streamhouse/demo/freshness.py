@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
+from collections import deque
 from typing import Any
 
 import numpy as np
@@ -11,11 +13,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamhouse.errors import TableError
-from streamhouse.runtime.lineage import SUFFIX, read_lineage
+from streamhouse.runtime.lineage import SUFFIX, LineageFeed
 from streamhouse.runtime.recompute import Batch, Recomputation
 from streamhouse.runtime.spec import TableAddress
 
 _POLL_S = 0.005
+_LATELY = 20
+"""Batches that `recent` looks at."""
 
 
 class SnapshotClock:
@@ -63,27 +67,60 @@ class SnapshotClock:
             last = max(last, latest)
 
 
+class Ages:
+    """A distribution of ages in whole milliseconds, whose size does not grow with its number."""
+
+    def __init__(self) -> None:
+        self._counts = np.zeros(1, np.int64)
+
+    def add(self, ages_ms: npt.NDArray[np.float64]) -> None:
+        """Take in ages; below 0 counts as 0."""
+        if not len(ages_ms):
+            return
+        more = np.bincount(np.maximum(ages_ms, 0).round().astype(np.int64))
+        size = max(len(more), len(self._counts))
+        counts = np.zeros(size, np.int64)
+        counts[: len(self._counts)] = self._counts
+        counts[: len(more)] += more
+        self._counts = counts
+
+    def figures(self) -> dict[str, float] | None:
+        """Milliseconds `p50`, `p99` and `max`; None without any age."""
+        total = self._counts.sum()
+        if not total:
+            return None
+        below = np.cumsum(self._counts)
+        p50, p99 = (float(np.searchsorted(below, total * share)) for share in (0.5, 0.99))
+        return {"p50": p50, "p99": p99, "max": float(np.flatnonzero(self._counts)[-1])}
+
+
 class Freshness:
     """Ages of orders at their showing, from the view's lineage and a `SnapshotClock`.
 
     `time_column` of the source says when a row was made (UTC). Rows that waited for their lookup
-    count when they are joined.
+    count when they are joined; rows made in the first `skip_s` seconds do not count.
     """
 
-    def __init__(self, address: TableAddress, clock: SnapshotClock, time_column: str) -> None:
+    def __init__(
+        self, address: TableAddress, clock: SnapshotClock, time_column: str, skip_s: float = 0.0
+    ) -> None:
         self._address = address
         self._clock = clock
         self._column = time_column
+        self._skip_ms = skip_s * 1000
+        self._lineage = LineageFeed(address.beside(SUFFIX))
         self._definitions: dict[str, str] = {}
         self._done: dict[str, int] = {}
         self._past: dict[str, Recomputation] = {}
-        self._made: list[npt.NDArray[np.float64]] = []
-        self._ages: list[npt.NDArray[np.float64]] = []
+        self._first_made = math.inf
+        self._all = Ages()
+        self._lately: deque[npt.NDArray[np.float64]] = deque(maxlen=_LATELY)
+        self._window = Ages()
 
     def update(self) -> int:
         """Take in the batches that the lineage has gained; how many rows they showed."""
         try:
-            rows = read_lineage(self._address.beside(SUFFIX))
+            rows = self._lineage.fresh()
         except TableError:
             return 0
         self._definitions.update(
@@ -95,17 +132,21 @@ class Freshness:
                 fresh.setdefault(row["query_id"], []).append(Batch.of(row))
         return sum(self._take(user, batches) for user, batches in fresh.items())
 
-    def figures(self, skip_s: float = 0.0) -> dict[str, float] | None:
-        """Milliseconds `p50`, `p99` and `max` over all rows but those made in the first seconds."""
-        if not self._ages:
-            return None
-        made, ages = np.concatenate(self._made), np.concatenate(self._ages)
-        ages = ages[made >= made.min() + skip_s * 1000]
-        return _figures(ages)
+    def figures(self) -> dict[str, float] | None:
+        """Milliseconds `p50`, `p99` and `max` over all rows but the first; None without rows."""
+        return self._all.figures()
 
-    def recent(self, batches: int = 20) -> dict[str, float] | None:
+    def recent(self) -> dict[str, float] | None:
         """The same over the last batches."""
-        return _figures(np.concatenate(self._ages[-batches:])) if self._ages else None
+        ages = Ages()
+        for some in self._lately:
+            ages.add(some)
+        return ages.figures()
+
+    def window(self) -> dict[str, float] | None:
+        """The same over what came since the last call of this."""
+        window, self._window = self._window, Ages()
+        return window.figures()
 
     def _take(self, user: str, batches: list[Batch]) -> int:
         past = self._past.setdefault(user, Recomputation(self._address, self._definitions))
@@ -117,16 +158,13 @@ class Freshness:
             if seen is not None and step.hits.num_rows:
                 times = step.hits.column(self._column).cast(pa.timestamp("ms")).cast(pa.int64())
                 made: Any = times.to_numpy()
-                self._made.append(made.astype(np.float64))
-                self._ages.append(seen - made)
+                self._count(made.astype(np.float64), seen)
         return shown
 
-
-def _figures(ages: npt.NDArray[np.float64]) -> dict[str, float] | None:
-    if not len(ages):
-        return None
-    return {
-        "p50": round(float(np.percentile(ages, 50)), 1),
-        "p99": round(float(np.percentile(ages, 99)), 1),
-        "max": round(float(ages.max()), 1),
-    }
+    def _count(self, made: npt.NDArray[np.float64], seen_ms: float) -> None:
+        self._first_made = min(self._first_made, float(made.min()))
+        ages = seen_ms - made
+        self._lately.append(ages)
+        counted = ages[made >= self._first_made + self._skip_ms]
+        self._all.add(counted)
+        self._window.add(counted)

@@ -73,7 +73,7 @@ class Scenario:
             self.__exit__()
             raise
         self.clock = SnapshotClock(self.view)
-        self.freshness = Freshness(self.view, self.clock, "order_time")
+        self.freshness = Freshness(self.view, self.clock, "order_time", FIRST_SECONDS)
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -195,7 +195,7 @@ def report(scenario: Scenario, kills: Kills | None, peak_mb: float) -> dict[str,
         "matched": result.joined_rows,
         "unmatched": scenario.rows(UNMATCHED),
         "equal": result.equal,
-        "freshness_ms": scenario.freshness.figures(FIRST_SECONDS),
+        "freshness_ms": scenario.freshness.figures(),
         "restarts": len(kills.times) if kills else 0,
         "recovery_s": round(max(kills.recoveries), 2) if kills and kills.recoveries else None,
         "peak_rss_mb": round(peak_mb),

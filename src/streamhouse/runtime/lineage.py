@@ -14,7 +14,7 @@ import hashlib
 import json
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -175,6 +175,30 @@ class Lineage:
         return covered, {row["fingerprint"] for row in rows if row["definition"]}
 
 
+class LineageFeed:
+    """The rows of a lineage table as they come, each once."""
+
+    def __init__(self, address: TableAddress) -> None:
+        self._address = address
+        self._seen = 0
+
+    def fresh(self) -> list[dict[str, Any]]:
+        """Rows written since the last call, by query and batch; `TableError` without a table."""
+        table = self._address.open()
+        latest = table.latest_snapshot_id() or 0
+        if latest < self._seen:
+            self._seen = 0
+        before, self._seen = self._seen, latest
+        if before == 0:
+            return read_lineage(self._address)
+        rows: list[dict[str, Any]] = []
+        for number in range(before + 1, latest + 1):
+            if table.snapshot(number).commit_kind != "COMPACT":
+                splits = table.changes(number - 1, number, "delta")
+                rows += [row for batch in table.read(splits=splits) for row in batch.to_pylist()]
+        return sorted(rows, key=_place)
+
+
 def read_lineage(address: TableAddress, query_id: str | None = None) -> list[dict[str, Any]]:
     """The rows of a lineage table, by query and batch."""
     table = address.open()
@@ -183,4 +207,8 @@ def read_lineage(address: TableAddress, query_id: str | None = None) -> list[dic
     rows = [row for batch in table.read() for row in batch.to_pylist()]
     if query_id is not None:
         rows = [row for row in rows if row["query_id"] == query_id]
-    return sorted(rows, key=lambda row: (row["query_id"], row["batch_id"]))
+    return sorted(rows, key=_place)
+
+
+def _place(row: Mapping[str, Any]) -> tuple[str, int]:
+    return row["query_id"], row["batch_id"]
