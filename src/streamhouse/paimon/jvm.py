@@ -31,6 +31,49 @@ def spark_jars(patterns: Iterable[str] = ("*.jar",)) -> list[Path]:
     return sorted({jar for pattern in patterns for jar in folder.glob(pattern)})
 
 
+class Channel:
+    """Java's packages over connections of their own, and the Java objects that Python has there.
+
+    For one thread at a time. Objects are let go by `release`, not by Python's collector, which
+    would talk to the JVM from any thread at any moment.
+    """
+
+    def __init__(self, port: int, token: str) -> None:
+        self._gateway = JavaGateway(
+            gateway_parameters=GatewayParameters(
+                port=port, auth_token=token, auto_convert=True, enable_memory_management=False
+            )
+        )
+        self._bindings = self._gateway.java_gateway_server.getGateway().getBindings()
+        self._kept = self._gateway.jvm.java.util.HashSet()
+        self.keep()
+
+    @property
+    def jvm(self) -> Any:
+        """The root of Java's packages."""
+        return self._gateway.jvm
+
+    @property
+    def held(self) -> int:
+        """How many Java objects Python has."""
+        return int(self._bindings.size())
+
+    def keep(self) -> None:
+        """Let `release` spare the Java objects that Python has now."""
+        self._kept.addAll(self._bindings.keySet())
+
+    def release(self) -> None:
+        """Let go of all Java objects that Python got after the last `keep`."""
+        self._bindings.keySet().retainAll(self._kept)
+
+    def close(self) -> None:
+        """Close the connections."""
+        try:
+            self._gateway.close()
+        except (Py4JError, OSError):
+            pass
+
+
 class JavaProcess:
     """One JVM that ends with this process, even when this process is killed.
 
@@ -65,16 +108,8 @@ class JavaProcess:
                 f"Java did not start: {said}; install Java 17 or set JAVA_HOME to it"
             ) from None
         self._process: subprocess.Popen[bytes] = process
-        # Java objects are let go by `release`, not by Python's collector, which would talk to the
-        # JVM from any thread at any moment.
-        self._gateway = JavaGateway(
-            gateway_parameters=GatewayParameters(
-                port=port, auth_token=token, auto_convert=True, enable_memory_management=False
-            )
-        )
-        self._bindings = self._gateway.java_gateway_server.getGateway().getBindings()
-        self._kept = self._gateway.jvm.java.util.HashSet()
-        self.keep()
+        self._token = token.decode() if isinstance(token, bytes) else str(token)
+        self._first = Channel(port, self._token)
         if nice:
             self._lower_priority(nice)
 
@@ -92,7 +127,7 @@ class JavaProcess:
     @property
     def jvm(self) -> Any:
         """The root of Java's packages."""
-        return self._gateway.jvm
+        return self._first.jvm
 
     @property
     def pid(self) -> int:
@@ -104,13 +139,13 @@ class JavaProcess:
         """Whether the JVM still runs."""
         return self._process.poll() is None
 
-    def keep(self) -> None:
-        """Let `release` spare the Java objects that Python has now."""
-        self._kept.addAll(self._bindings.keySet())
-
-    def release(self) -> None:
-        """Let go of all Java objects that Python got after the last `keep`."""
-        self._bindings.keySet().retainAll(self._kept)
+    def open_channel(self) -> Channel:
+        """Another way into the JVM, for one thread at a time; it ends with the JVM."""
+        # A server of its own, since all connections of one server share their objects.
+        builder = self._first.jvm.py4j.GatewayServer.GatewayServerBuilder()
+        server = builder.javaPort(0).authToken(self._token).build()
+        server.start()
+        return Channel(int(server.getListeningPort()), self._token)
 
     def error_tail(self) -> str:
         """The end of what the JVM wrote to its standard error."""
@@ -127,10 +162,7 @@ class JavaProcess:
 
     def close(self) -> None:
         """End the JVM: by closing its pipe, and by force if it has not gone in 5 seconds."""
-        try:
-            self._gateway.close()
-        except (Py4JError, OSError):
-            pass
+        self._first.close()
         if self._process.stdin is not None:
             try:
                 self._process.stdin.close()

@@ -17,7 +17,7 @@ from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 
 from streamhouse.errors import CommitConflictError, StreamhouseError, TableError
 from streamhouse.paimon.jars import COORDINATES, JAR_VARIABLE, paimon_jar
-from streamhouse.paimon.jvm import JavaProcess, spark_jars
+from streamhouse.paimon.jvm import Channel, JavaProcess, spark_jars
 from streamhouse.paimon.lock import commit_lock
 
 COMMIT_USER = "streamhouse-maintenance"
@@ -72,12 +72,20 @@ class BucketFiles:
     level0: int
 
 
+@dataclass
+class _Way:
+    """A way into the JVM, and the catalog at its end once it was needed."""
+
+    channel: Channel
+    catalog: Any = None
+
+
 class Sidecar:
     """The Java core over one warehouse; its JVM starts at the first call, and anew if it died.
 
     `warehouse_options` are the catalog's options (`warehouse`, `s3.*`, …). Runs on the driver, or
-    in any Python process with a `java`. One call runs at a time. The JVM ends with this process.
-    No call expires a snapshot. Tables are named `database.table`; system tables
+    in any Python process with a `java`. Threads may call it at once. The JVM ends with this
+    process. No call expires a snapshot. Tables are named `database.table`; system tables
     (`database.table$audit_log`) can be read. Raises `TableError` for a table that is not there,
     `CommitConflictError` when others' commits won too often (nothing was changed: call again),
     `StreamhouseError` for everything else.
@@ -93,8 +101,9 @@ class Sidecar:
         self._java_options = tuple(java_options)
         self._nice = nice
         self._process: JavaProcess | None = None
-        self._catalog: Any = None
-        self._lock = threading.RLock()
+        self._idle: list[_Way] = []
+        self._mine = threading.local()
+        self._lock = threading.Lock()
 
     def __enter__(self) -> Sidecar:
         return self
@@ -174,10 +183,7 @@ class Sidecar:
 
     def close(self) -> None:
         """End the JVM; a later call starts another."""
-        with self._lock:
-            process, self._process, self._catalog = self._process, None, None
-            if process is not None:
-                process.close()
+        self._end(self._process)
 
     def kill(self) -> None:
         """End the JVM at once, also while another thread waits for it: that call then fails."""
@@ -186,29 +192,86 @@ class Sidecar:
             process.kill()
 
     def _call(self, table: str, work: Callable[[], Result]) -> Result:
+        if getattr(self._mine, "way", None) is not None:
+            return work()
+        process: JavaProcess | None = None
+        way: _Way | None = None
+        try:
+            process = self._running()
+            self._mine.way = way = self._enter(process)
+            return work()
+        except Py4JError as error:
+            raise self._explained(table, error, process) from None
+        finally:
+            self._mine.way = None
+            if process is not None and way is not None:
+                self._leave(process, way)
+
+    def _running(self) -> JavaProcess:
         with self._lock:
-            try:
-                return work()
-            except Py4JError as error:
-                raise self._explained(table, error) from None
-            finally:
-                self._release()
+            if self._process is not None and not self._process.alive:
+                self._drop()
+            if self._process is None:
+                self._process = self._start()
+            return self._process
 
-    def _release(self) -> None:
-        if self._process is not None and self._process.alive:
-            try:
-                self._process.release()
-            except Py4JError:
-                self.close()
+    def _enter(self, process: JavaProcess) -> _Way:
+        """A way into the JVM that no other thread uses."""
+        with self._lock:
+            if process is self._process and self._idle:
+                return self._idle.pop()
+        return _Way(process.open_channel())
 
-    def _explained(self, table: str, error: Py4JError) -> StreamhouseError:
+    def _start(self) -> JavaProcess:
+        classpath = [paimon_jar(), *spark_jars(_SPARK_JARS)]
+        process = JavaProcess(classpath, self._java_options, self._nice)
+        try:
+            process.jvm.org.apache.paimon.options.Options()
+        except TypeError:
+            # What py4j makes of a class that is not there.
+            process.close()
+            raise StreamhouseError(
+                f"'{classpath[0]}' does not hold Paimon's Java core; set {JAR_VARIABLE} to "
+                f"the path of {COORDINATES}, or unset it to have it fetched"
+            ) from None
+        return process
+
+    def _leave(self, process: JavaProcess, way: _Way) -> None:
+        try:
+            if process.alive:
+                way.channel.release()
+        except Py4JError:
+            self._end(process)
+        with self._lock:
+            if process is self._process:
+                self._idle.append(way)
+                return
+        way.channel.close()
+
+    def _end(self, process: JavaProcess | None) -> None:
+        """End this JVM, unless another has taken its place."""
+        with self._lock:
+            if process is self._process:
+                self._drop()
+
+    def _drop(self) -> None:
+        process, self._process = self._process, None
+        ways, self._idle = self._idle, []
+        for way in ways:
+            way.channel.close()
+        if process is not None:
+            process.close()
+
+    def _explained(
+        self, table: str, error: Py4JError, process: JavaProcess | None
+    ) -> StreamhouseError:
         try:
             if isinstance(error, Py4JJavaError):
                 return self._translated(table, error)
         except Py4JError as later:
             error = later
-        if isinstance(error, Py4JNetworkError) or self.pid is None:
-            self.close()
+        if isinstance(error, Py4JNetworkError) or process is None or not process.alive:
+            self._end(process)
             return StreamhouseError(
                 f"the Java process that worked on table '{table}' ended; "
                 "the next call starts another"
@@ -217,23 +280,15 @@ class Sidecar:
         return StreamhouseError(f"the Java core failed on table '{table}': {reason}")
 
     def _jvm(self) -> Any:
-        if self._process is not None and not self._process.alive:
-            self.close()
-        if self._process is None or self._catalog is None:
-            self.close()
-            classpath = [paimon_jar(), *spark_jars(_SPARK_JARS)]
-            self._process = JavaProcess(classpath, self._java_options, self._nice)
-            try:
-                self._catalog = self._open_catalog(self._process.jvm)
-            except TypeError:
-                # What py4j makes of a class that is not there.
-                self.close()
-                raise StreamhouseError(
-                    f"'{classpath[0]}' does not hold Paimon's Java core; set {JAR_VARIABLE} to "
-                    f"the path of {COORDINATES}, or unset it to have it fetched"
-                ) from None
-            self._process.keep()
-        return self._process.jvm
+        """Java's packages, within a call."""
+        return self._mine.way.channel.jvm
+
+    def _catalog(self) -> Any:
+        way: _Way = self._mine.way
+        if way.catalog is None:
+            way.catalog = self._open_catalog(way.channel.jvm)
+            way.channel.keep()
+        return way.catalog
 
     def _open_catalog(self, jvm: Any) -> Any:
         # Tables also change in other processes: no cache.
@@ -247,7 +302,7 @@ class Sidecar:
         if not dot or not table:
             raise TableError(f"table '{name}': write the name as 'database.table'")
         identifier = self._jvm().org.apache.paimon.catalog.Identifier.create(database, table)
-        found = self._catalog.getTable(identifier)
+        found = self._catalog().getTable(identifier)
         return found.copy(dict(dynamic)) if dynamic else found
 
     def _committer(self, table: Any) -> Any:
@@ -304,7 +359,7 @@ class Sidecar:
             except Py4JJavaError as error:
                 # Files of a commit whose outcome is not known for sure must stay.
                 if _is_conflict(error) and "retries" not in _text(error):
-                    commit.abort(messages)
+                    _discard(table, messages)
                 raise
         return True
 
@@ -377,6 +432,23 @@ def _closing(value: Any) -> Iterator[Any]:
         yield value
     finally:
         value.close()
+
+
+def _discard(table: Any, messages: Any) -> None:
+    """Delete the files of a compaction that was not committed.
+
+    Not by Java's `abort`: that also deletes files which only went up a level, and those are both
+    before and after the compaction, and live.
+    """
+    names, files = table.store().pathFactory(), table.fileIO()
+    for message in messages:
+        paths = names.createDataFilePathFactory(message.partition(), message.bucket())
+        made = message.compactIncrement()
+        before = {file.fileName() for file in made.compactBefore()}
+        for file in [*made.compactAfter(), *made.changelogFiles()]:
+            if file.fileName() not in before:
+                for path in file.collectFiles(paths):
+                    files.deleteQuietly(path)
 
 
 def _location(table: Any) -> str:

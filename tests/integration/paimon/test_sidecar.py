@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -259,6 +260,48 @@ def test_a_lost_compaction_is_a_conflict_and_leaves_no_file(
     assert lake.rows(name)[0]["orders"] == 3
 
 
+def test_a_lost_compaction_deletes_no_file_that_only_went_up_a_level(
+    lake: Any, java: Sidecar, make_sale: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = lake.sales(bucket="1")
+    lake.commit(name, 0, make_sale(("China", 1, 0.5)))
+    commit = java._commit
+
+    def late(table: Any, identifier: int, messages: Any) -> bool:
+        (after,) = [file.level() for m in messages for file in m.compactIncrement().compactAfter()]
+        assert after > 0
+        with Sidecar(lake.options) as other:
+            assert other.compact(name, full=True)
+        return commit(table, identifier, messages)
+
+    monkeypatch.setattr(java, "_commit", late)
+    with pytest.raises(CommitConflictError):
+        java.compact(name, full=True)
+
+    assert java.read(name).to_pylist() == lake.rows(name)
+    assert lake.rows(name)[0]["orders"] == 1
+
+
+def test_calls_of_two_threads_run_at_once(lake: Any, java: Sidecar, make_sale: Any) -> None:
+    name = lake.sales()
+    lake.commit(name, 0, make_sale(("China", 1, 0.5)))
+    inside, answered = threading.Event(), threading.Event()
+
+    def long(jvm: Any, table: Any) -> str:
+        inside.set()
+        assert answered.wait(30)
+        return str(table.name())
+
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(java.call, name, long)
+        assert inside.wait(30)
+        first = java.pid
+        assert java.read(name).num_rows == 1
+        answered.set()
+        assert waiting.result(30) == "sales"
+    assert java.pid == first
+
+
 def test_a_bucketed_append_table_is_compacted(lake: Any, java: Sidecar) -> None:
     schema = pa.schema([pa.field("id", pa.int64())])
     name = lake.create("events", {"bucket": "1", "bucket-key": "id"}, schema, [])
@@ -294,8 +337,8 @@ def test_python_holds_no_java_objects_between_calls(
     counts = []
     for _ in range(3):
         java.read(name)
-        assert java._process is not None
-        counts.append(java._process._bindings.size())
+        (way,) = java._idle
+        counts.append(way.channel.held)
     assert counts[0] == counts[2]
 
 
