@@ -125,6 +125,8 @@ class TableCommitter:
         self._user = commit_user
         builder = self._table.rust.new_stream_write_builder().with_commit_user(commit_user)
         self._commit: Any = builder.new_commit()
+        self._looked = 0
+        self._last = -1
 
     @property
     def table(self) -> Table:
@@ -152,8 +154,16 @@ class TableCommitter:
 
     def committed(self, identifier: int) -> bool:
         """Whether this user has committed `identifier` or a later one."""
-        last = self._table.last_commit_of(self._user)
-        return last is not None and last.commit_identifier >= identifier
+        latest = self._table.latest_snapshot_id() or 0
+        if latest < self._looked:
+            # Rolled back, or made anew.
+            self._looked, self._last = 0, -1
+        last = self._table.snapshots.last_commit_of(self._user, above=self._looked)
+        if last is not None:
+            self._last = last.commit_identifier
+        # Only this object commits under the user's name, so the past need not be read again.
+        self._looked = latest
+        return self._last >= identifier
 
     def abort(self, messages: Sequence[bytes]) -> None:
         """Remove the files of messages that are known never to have been committed."""

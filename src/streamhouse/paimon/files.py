@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import uuid
 from collections.abc import Mapping
 from typing import Any, Protocol
 from urllib.parse import unquote, urlparse
@@ -25,6 +26,12 @@ class Files(Protocol):
 
     def open_output(self, path: str) -> Any:
         """A new file to write bytes to, its directories made."""
+
+    def write_text(self, path: str, text: str) -> None:
+        """Replace a small file as a whole: a reader sees the old text or the new one."""
+
+    def modified_s(self, path: str) -> float | None:
+        """When a file was last written (epoch seconds); None if there is no such file."""
 
     def open_input(self, path: str) -> Any: ...
 
@@ -62,6 +69,21 @@ class LocalFiles:
     def open_output(self, path: str) -> Any:
         os.makedirs(os.path.dirname(local_path(path)), exist_ok=True)
         return open(local_path(path), "xb")
+
+    def write_text(self, path: str, text: str) -> None:
+        target = local_path(path)
+        folder, name = os.path.split(target)
+        os.makedirs(folder, exist_ok=True)
+        fresh = os.path.join(folder, f".{name}.{uuid.uuid4().hex[:12]}")
+        with open(fresh, "x", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(fresh, target)
+
+    def modified_s(self, path: str) -> float | None:
+        try:
+            return os.stat(local_path(path)).st_mtime
+        except FileNotFoundError:
+            return None
 
     def open_input(self, path: str) -> Any:
         return open(local_path(path), "rb")
@@ -106,6 +128,16 @@ class RemoteFiles:
 
     def open_output(self, path: str) -> Any:
         return self._io.new_output_stream(path)
+
+    def write_text(self, path: str, text: str) -> None:
+        # An object appears as a whole when it is written.
+        self._io.overwrite_file_utf8(path, text)
+
+    def modified_s(self, path: str) -> float | None:
+        if not self._io.exists(path):
+            return None
+        changed = self._io.get_file_status(path).mtime
+        return None if changed is None else float(changed.timestamp())
 
     def open_input(self, path: str) -> Any:
         return self._io.new_input_stream(path)

@@ -6,107 +6,71 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 from pypaimon_rust.datafusion import PaimonCatalog
 
 from streamhouse.errors import CommitConflictError, StreamhouseError
-from streamhouse.options import boolean, duration_ms, integer
+from streamhouse.paimon.care import Care, Pace
+from streamhouse.paimon.catalog import Warehouse
+from streamhouse.paimon.expiry import expire
+from streamhouse.paimon.leftovers import remove_leftovers
 from streamhouse.paimon.sidecar import Sidecar
 
 _LOG = logging.getLogger("streamhouse.maintenance")
 _STOP_SECONDS = 10.0
+_QUICK_WORKERS = 2
 
-
-@dataclass(frozen=True)
-class Pace:
-    """How often maintenance looks and works; seconds and numbers of snapshots.
-
-    Few level-0 files and few manifests are what freshness is made of, while each compaction is a
-    commit that the queries' commits race with: hence a least time between two of one table.
-    """
-
-    poll_seconds: float = 0.25
-    first_seconds: float = 3.0
-    compact_seconds: float = 1.0
-    append_seconds: float = 60.0
-    append_commits: int = 100
-    manifest_commits: int = 15
-    longest_backoff_seconds: float = 60.0
+Kind = Literal["compact", "full", "merge", "expire", "leftovers"]
 
 
 @dataclass(frozen=True)
 class Counts:
-    """What maintenance has done so far."""
+    """What maintenance has done so far; `expired` counts snapshots, `leftovers` files."""
 
     compactions: int = 0
     merges: int = 0
+    expired: int = 0
+    leftovers: int = 0
     failures: int = 0
-
-
-@dataclass(frozen=True)
-class Care:
-    """When one table is compacted: after so many commits, and at least so many seconds apart.
-
-    `full_commits` and `full_seconds` ask for full compactions; None asks for none.
-    """
-
-    commits: int | None
-    seconds: float
-    full_commits: int | None = None
-    full_seconds: float | None = None
-
-    @classmethod
-    def of(cls, keyed: bool, options: Mapping[str, str], pace: Pace) -> Care:
-        """What the options of a table with (`keyed`) or without a primary key ask for."""
-        if not keyed:
-            return cls(pace.append_commits, pace.append_seconds)
-        if options.get("bucket") == "-2":
-            return cls(None, pace.compact_seconds)
-        full = options.get("full-compaction.delta-commits")
-        full_commits = integer("full-compaction.delta-commits", full, 1) if full else None
-        every = options.get("compaction.optimization-interval")
-        interval = duration_ms("compaction.optimization-interval", every) / 1000 if every else None
-        if options.get("changelog-producer") == "full-compaction":
-            full_commits = full_commits or 1
-        key = "num-sorted-run.compaction-trigger"
-        commits = 1 if _unreadable(options) else integer(key, options.get(key, "5"), 1)
-        return cls(commits, pace.compact_seconds, full_commits, interval)
-
-
-def _unreadable(options: Mapping[str, str]) -> bool:
-    """Whether rows, or their changelog, show only once level 0 has been compacted."""
-    return (
-        options.get("changelog-producer") == "lookup"
-        or options.get("merge-engine") == "first-row"
-        or boolean("deletion-vectors.enabled", options.get("deletion-vectors.enabled", "false"))
-        or boolean("force-lookup", options.get("force-lookup", "false"))
-    )
 
 
 @dataclass
 class _State:
-    """What maintenance remembers of one table: snapshot ids and times."""
+    """What maintenance remembers of one table: snapshot ids and times.
+
+    `busy` is set while the table is compacted or its manifests are merged, `cleaning` while
+    something of it is removed: the two may go on at once.
+    """
 
     table: Any = None
+    care: Care | None = None
     compacted: int = 0
     compacted_full: int = 0
     merged: int = 0
+    expired: int = 0
     compacted_at: float = field(default_factory=time.monotonic)
     full_at: float = field(default_factory=time.monotonic)
+    expired_at: float = 0.0
+    cleaned_at: float = float("-inf")
+    took: dict[Kind, float] = field(default_factory=dict)
+    busy: bool = False
+    cleaning: bool = False
     failures: int = 0
     retry_at: float = 0.0
 
 
 class Maintenance:
-    """Merges manifests and compacts the tables that queries write, in a thread on the driver.
+    """Compacts, merges manifests and expires, for the tables that queries write; on the driver.
 
     `warehouse_options` are the catalog's options; `tables` names, at each look, the tables to
-    care for (`database.table`). One sidecar JVM, started when there is first something to do,
-    does one job at a time. A job that fails is logged under `streamhouse.maintenance` and tried
-    again later, after longer and longer pauses; nothing is raised into the queries. No snapshot
-    is expired.
+    care for (`database.table`); nothing is expired before `may_expire` says so. One sidecar JVM,
+    started when there is first something to do, does up to three jobs at once, one of them a long
+    one, so that a table whose readers wait never waits behind the rewriting of another. A job
+    that fails is logged under `streamhouse.maintenance` and tried again later, after longer and
+    longer pauses; nothing is raised into the queries.
     """
 
     def __init__(
@@ -115,13 +79,16 @@ class Maintenance:
         tables: Callable[[], Iterable[str]],
         pace: Pace | None = None,
         sidecar: Sidecar | None = None,
+        may_expire: Callable[[], bool] = lambda: True,
     ) -> None:
         self._options = dict(warehouse_options)
         self._tables = tables
         self._pace = pace or Pace()
         self._sidecar = sidecar or Sidecar(warehouse_options, nice=5)
+        self._may_expire = may_expire
         self._states: dict[str, _State] = {}
         self._counts = Counts()
+        self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -146,7 +113,7 @@ class Maintenance:
         self._thread.start()
 
     def stop(self, timeout: float = _STOP_SECONDS) -> None:
-        """Let a running job end, at most `timeout` seconds, and end the sidecar."""
+        """Let running jobs end, at most `timeout` seconds, and end the sidecar."""
         self._stopped.set()
         thread, self._thread = self._thread, None
         if thread is not None:
@@ -159,12 +126,11 @@ class Maintenance:
 
     def _run(self) -> None:
         pause = self._pace.first_seconds
-        while not self._stopped.wait(pause):
-            pause = self._pace.poll_seconds
-            for name in self._named():
-                if self._stopped.is_set():
-                    return
-                self._look(name)
+        with ThreadPoolExecutor(_QUICK_WORKERS) as quick, ThreadPoolExecutor(1) as long:
+            while not self._stopped.wait(pause):
+                pause = self._pace.poll_seconds
+                for name in self._named():
+                    self._look(name, quick, long)
 
     def _named(self) -> tuple[str, ...]:
         try:
@@ -173,58 +139,101 @@ class Maintenance:
             _LOG.warning("the tables to maintain are not known: %s", error)
             return ()
 
-    def _look(self, name: str) -> None:
+    def _look(self, name: str, quick: ThreadPoolExecutor, long: ThreadPoolExecutor) -> None:
         state = self._states.setdefault(name, _State())
-        if time.monotonic() < state.retry_at:
+        if time.monotonic() < state.retry_at or (state.busy and state.cleaning):
             return
         try:
-            self._care(name, state)
+            latest = self._latest(name, state)
+            kind = self._due(state, latest)
+            if kind is not None and not state.busy:
+                state.busy = True
+                worker = long if self._is_long(state, kind) else quick
+                worker.submit(self._work, name, state, kind, latest)
+            cleaning = self._due_cleaning(state, latest)
+            if cleaning is not None:
+                state.cleaning = True
+                long.submit(self._work, name, state, cleaning, latest)
+        except Exception as error:  # noqa: BLE001  # the queries must go on
+            self._failed(name, state, error)
+
+    def _latest(self, name: str, state: _State) -> int:
+        table = state.table
+        if table is None or state.care is None:
+            table = PaimonCatalog(self._options).get_table(name)
+            schema = table.schema()
+            state.care = Care.of(bool(schema.primary_keys()), schema.options(), self._pace)
+            state.table = table
+        snapshot = table.latest_snapshot()
+        latest = int(snapshot.id()) if snapshot is not None else 0
+        if latest < state.compacted:
+            # The table was made anew or rolled back.
+            state.compacted = state.compacted_full = state.merged = state.expired = 0
+        return latest
+
+    def _due(self, state: _State, latest: int) -> Kind | None:
+        """What keeps the table quick and is due now."""
+        care, now = state.care, time.monotonic()
+        if care is None or latest == state.compacted == state.merged:
+            return None
+        if now - state.compacted_at >= care.seconds:
+            waited = care.full_seconds is not None and now - state.full_at >= care.full_seconds
+            if _over(latest - state.compacted_full, care.full_commits) or (
+                waited and latest > state.compacted_full
+            ):
+                return "full"
+            if _over(latest - state.compacted, care.commits):
+                return "compact"
+        return "merge" if latest - state.merged >= self._pace.manifest_commits else None
+
+    def _due_cleaning(self, state: _State, latest: int) -> Kind | None:
+        """What is to be removed from the table now."""
+        care, now, pace = state.care, time.monotonic(), self._pace
+        if state.cleaning or care is None or not care.expires or latest == 0:
+            return None
+        if now - state.expired_at >= pace.expire_seconds and self._may_expire():
+            return "expire"
+        return "leftovers" if now - state.cleaned_at >= pace.leftover_seconds else None
+
+    def _is_long(self, state: _State, kind: Kind) -> bool:
+        took = state.took.get(kind)
+        if took is not None:
+            return took >= self._pace.long_seconds
+        snapshot = state.table.latest_snapshot()
+        rows = snapshot.total_record_count() if snapshot is not None else None
+        return kind == "full" and (rows or 0) >= self._pace.long_rows
+
+    def _work(self, name: str, state: _State, kind: Kind, latest: int) -> None:
+        start = time.monotonic()
+        try:
+            if self._stopped.is_set():
+                return
+            if kind in ("compact", "full"):
+                self._compact(name, state, kind == "full", latest)
+            elif kind == "merge":
+                self._sidecar.compact_manifests(name)
+                state.merged = latest + 1
+                self._count(merges=1)
+            elif kind == "expire":
+                self._expire(name, state)
+            else:
+                self._clean(name, state)
             state.failures = 0
+            state.took[kind] = took = time.monotonic() - start
+            _LOG.debug("table '%s': %s in %.3f s", name, kind, took)
         except Exception as error:  # noqa: BLE001  # the queries must go on
             if not self._stopped.is_set():
                 self._failed(name, state, error)
+        finally:
+            if kind in ("expire", "leftovers"):
+                state.cleaning = False
+            else:
+                state.busy = False
 
-    def _failed(self, name: str, state: _State, error: Exception) -> None:
-        self._count(failures=1)
-        state.failures += 1
-        state.table = None
-        pause = min(2.0 ** (state.failures - 1), self._pace.longest_backoff_seconds)
-        state.retry_at = time.monotonic() + pause
-        level = logging.INFO if isinstance(error, CommitConflictError) else logging.WARNING
-        _LOG.log(level, "table '%s': %s (tried again in %g s)", name, error, pause)
-
-    def _care(self, name: str, state: _State) -> None:
-        latest = self._latest(name, state)
-        if latest < state.compacted:
-            # The table was made anew or rolled back.
-            state.compacted = state.compacted_full = state.merged = 0
-        if latest == state.compacted == state.merged:
-            return
-        schema = state.table.schema()
-        care = Care.of(bool(schema.primary_keys()), schema.options(), self._pace)
-        if self._compact(name, state, care, latest):
-            return
-        if latest - state.merged >= self._pace.manifest_commits:
-            self._merge(name, state)
-
-    def _latest(self, name: str, state: _State) -> int:
-        if state.table is None:
-            state.table = PaimonCatalog(self._options).get_table(name)
-        snapshot = state.table.latest_snapshot()
-        return int(snapshot.id()) if snapshot is not None else 0
-
-    def _compact(self, name: str, state: _State, care: Care, latest: int) -> bool:
-        """Compact if it is due; whether that made a snapshot."""
+    def _compact(self, name: str, state: _State, full: bool, latest: int) -> None:
         now = time.monotonic()
-        full = _due(latest - state.compacted_full, care.full_commits) or (
-            care.full_seconds is not None
-            and latest > state.compacted_full
-            and now - state.full_at >= care.full_seconds
-        )
-        due = full or _due(latest - state.compacted, care.commits)
-        if not due or now - state.compacted_at < care.seconds:
-            return False
         made = self._sidecar.compact(name, full=full)
+        # Commits that came in meanwhile are counted again by the next look.
         done = latest + 1 if made else latest
         state.compacted = done
         if full:
@@ -235,22 +244,35 @@ class Maintenance:
         if made:
             state.merged = done
             self._count(compactions=1)
-            _LOG.debug("table '%s': compacted in %.3f s", name, state.compacted_at - now)
-        return made
 
-    def _merge(self, name: str, state: _State) -> None:
-        start = time.monotonic()
-        self._sidecar.compact_manifests(name)
-        state.merged = self._latest(name, state)
-        self._count(merges=1)
-        _LOG.debug("table '%s': merged manifests in %.3f s", name, time.monotonic() - start)
+    def _expire(self, name: str, state: _State) -> None:
+        table = Warehouse(self._options).table(name)
+        done = expire(self._sidecar, table, self._pace.expire_work_seconds)
+        state.expired_at = time.monotonic()
+        self._count(expired=done)
 
-    def _count(self, compactions: int = 0, merges: int = 0, failures: int = 0) -> None:
-        counts = self._counts
-        self._counts = Counts(
-            counts.compactions + compactions, counts.merges + merges, counts.failures + failures
-        )
+    def _clean(self, name: str, state: _State) -> None:
+        state.cleaned_at = time.monotonic()
+        table = Warehouse(self._options).table(name)
+        gone = remove_leftovers(self._sidecar, table, self._pace.leftover_age_seconds)
+        self._count(leftovers=gone)
+
+    def _failed(self, name: str, state: _State, error: Exception) -> None:
+        self._count(failures=1)
+        state.failures += 1
+        state.table = None
+        pause = min(2.0 ** (state.failures - 1), self._pace.longest_backoff_seconds)
+        state.retry_at = time.monotonic() + pause
+        level = logging.INFO if isinstance(error, CommitConflictError) else logging.WARNING
+        _LOG.log(level, "table '%s': %s (tried again in %g s)", name, error, pause)
+
+    def _count(self, **more: int) -> None:
+        with self._lock:
+            counts = self._counts
+            self._counts = replace(
+                counts, **{key: getattr(counts, key) + value for key, value in more.items()}
+            )
 
 
-def _due(commits: int, every: int | None) -> bool:
+def _over(commits: int, every: int | None) -> bool:
     return every is not None and commits >= every

@@ -16,8 +16,10 @@ import pyarrow.parquet as pq
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 
 from streamhouse.errors import CommitConflictError, StreamhouseError, TableError
+from streamhouse.paimon.files import files_of
 from streamhouse.paimon.jars import COORDINATES, JAR_VARIABLE, paimon_jar
 from streamhouse.paimon.jvm import Channel, JavaProcess, spark_jars
+from streamhouse.paimon.leftovers import noted
 from streamhouse.paimon.lock import commit_lock
 
 COMMIT_USER = "streamhouse-maintenance"
@@ -44,7 +46,12 @@ _SPARK_JARS = (
     "aircompressor-*.jar",
 )
 # The interval is counted from a writer's birth, and ours are born anew for each compaction.
-_COMPACT_OPTIONS = {"write-only": "false", "compaction.optimization-interval": None}
+# So are the counts of a gentle lookup compaction: maintenance counts instead.
+_COMPACT_OPTIONS = {
+    "write-only": "false",
+    "compaction.optimization-interval": None,
+    "lookup-compact": "radical",
+}
 # Java's commits merge this many small manifests at once: the Rust writers never do.
 _COMMIT_OPTIONS = {
     "write-only": "true",
@@ -312,10 +319,16 @@ class Sidecar:
     def _compact(
         self, name: str, full: bool, partitions: Sequence[Mapping[str, str]] | None
     ) -> bool:
-        table = self._table(name, _COMPACT_OPTIONS)
         if partitions is not None and not partitions:
             return False
-        with tempfile.TemporaryDirectory(prefix="streamhouse-") as spill:
+        found = self._table(name)
+        location = _location(found)
+        files, began = files_of(location, self._options), self._next_identifier(found) - 1
+        with (
+            tempfile.TemporaryDirectory(prefix="streamhouse-") as spill,
+            noted(files, location, began) as names,
+        ):
+            table = found.copy({**_COMPACT_OPTIONS, **names})
             if table.primaryKeys() or table.bucketSpec().getNumBuckets() > 0:
                 return self._compact_buckets(table, full, partitions, spill)
             return self._compact_append(table, partitions)

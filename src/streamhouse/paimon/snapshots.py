@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from streamhouse.errors import DataLossError
 from streamhouse.paimon.files import Files
 
+EXPIRY_USER = "streamhouse-expiry"
+"""Who drops expired partitions: in such an OVERWRITE snapshot no row has changed."""
+
 _TORN_FILE_WAIT_S = 0.002
 _TORN_FILE_TRIES = 50
 
@@ -82,9 +85,17 @@ class Snapshots:
                 time.sleep(_TORN_FILE_WAIT_S)
         raise DataLossError(f"table {self._name}: the file of snapshot {snapshot_id} is damaged")
 
-    def last_commit_of(self, user: str) -> Snapshot | None:
-        """The newest snapshot that `user` committed and that has not expired."""
-        return next((one for one in self.newest_first() if one.commit_user == user), None)
+    def last_commit_of(self, user: str, above: int = 0) -> Snapshot | None:
+        """The newest snapshot that `user` committed and that has not expired.
+
+        Only those newer than the snapshot `above` are looked at.
+        """
+        for one in self.newest_first():
+            if one.id <= above:
+                return None
+            if one.commit_user == user:
+                return one
+        return None
 
     def newest_first(self) -> Iterator[Snapshot]:
         snapshot_id = self.latest_id()

@@ -58,10 +58,8 @@ class Table:
         self.schema: Mapping[str, Any] = schema
         self.files: Files = files_of(self.location, catalog_options)
         branch = rust.branch()
-        self._root = (
-            self.location if branch == "main" else f"{self.location}/branch/branch-{branch}"
-        )
-        self.snapshots = Snapshots(self.files, self._root, self.identifier)
+        self.root = self.location if branch == "main" else f"{self.location}/branch/branch-{branch}"
+        self.snapshots = Snapshots(self.files, self.root, self.identifier)
 
     def __repr__(self) -> str:
         return f"Table({self.identifier!r})"
@@ -84,7 +82,7 @@ class Table:
 
     def schema_stamp(self) -> object | None:
         """Changes when the table is altered or made anew; None where looking is not cheap."""
-        folder = f"{self._root}/schema"
+        folder = f"{self.root}/schema"
         if self.files.stamp(f"{folder}/schema-{self.schema_id + 1}") is not None:
             return None
         return self.files.stamp(f"{folder}/schema-{self.schema_id}")

@@ -119,5 +119,6 @@ class Pipeline:
                     if one.address.warehouse == warehouse
                     for table in one.tables
                 ],
+                may_expire=lambda: False,
             )
             self._maintenance[key].start()

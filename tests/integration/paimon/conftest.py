@@ -26,7 +26,6 @@ SUMS = {
     "merge-engine": "aggregation",
     "fields.orders.aggregate-function": "sum",
     "fields.revenue.aggregate-function": "sum",
-    "write-only": "true",
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -12,10 +13,18 @@ import pyarrow as pa
 import pytest
 
 from streamhouse.errors import StreamhouseError
-from streamhouse.paimon.maintenance import Maintenance, Pace
+from streamhouse.paimon.care import Pace
+from streamhouse.paimon.maintenance import Maintenance
 from streamhouse.paimon.sidecar import Sidecar
 
-QUICK = Pace(poll_seconds=0.02, first_seconds=0.0, compact_seconds=0.2, append_seconds=0.2)
+QUICK = Pace(
+    poll_seconds=0.02,
+    first_seconds=0.0,
+    compact_seconds=0.2,
+    prompt_seconds=0.2,
+    append_seconds=0.2,
+    expire_seconds=0.2,
+)
 
 
 def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
@@ -84,6 +93,63 @@ def test_lookup_tables_show_their_changelog_at_once(lake: Any, make_sale: Any) -
     splits = builder.new_incremental_scan(2, lake.latest(name), "changelog").plan().splits()
     rows = [row for batch in builder.new_read().read(splits) for row in batch.to_pylist()]
     assert [(row["rowkind"], row["orders"]) for row in rows] == [("-U", 1), ("+U", 2)]
+
+
+class _Stuck(Sidecar):
+    """A sidecar in which the compaction of one table takes as long as the test wants."""
+
+    def __init__(self, options: Any, table: str) -> None:
+        super().__init__(options)
+        self.table = table
+        self.begun, self.end = threading.Event(), threading.Event()
+
+    def compact(self, table: str, full: bool = False, partitions: Any = None) -> bool:
+        if table == self.table:
+            self.begun.set()
+            assert self.end.wait(60)
+        return super().compact(table, full, partitions)
+
+
+def test_a_long_job_holds_up_no_table_whose_readers_wait(lake: Any, make_sale: Any) -> None:
+    big = lake.sales("big", **{"full-compaction.delta-commits": "1"})
+    prompt = [lake.sales(f"prompt{i}", **{"changelog-producer": "lookup"}) for i in range(3)]
+    lake.commit(big, 0, make_sale(("China", 1, 1.0)))
+    sidecar = _Stuck(lake.options, big)
+    maintenance = Maintenance(lake.options, lambda: [big, *prompt], QUICK, sidecar)
+    maintenance.start()
+    try:
+        assert sidecar.begun.wait(30)
+        for identifier in range(2):
+            for name in prompt:
+                lake.commit(name, identifier, make_sale(("China", 1, 1.0)))
+            for name in prompt:
+                until(lambda name=name: lake.snapshots(name)[-1][1] == "COMPACT")  # type: ignore[misc]
+        assert lake.latest(big) == 1
+        sidecar.end.set()
+        until(lambda: lake.latest(big) == 2)
+    finally:
+        sidecar.end.set()
+        maintenance.stop()
+    assert maintenance.counts.failures == 0
+
+
+def test_old_snapshots_go_once_that_is_allowed(lake: Any, make_sale: Any) -> None:
+    few = {"snapshot.num-retained.min": "2", "snapshot.num-retained.max": "3"}
+    name = lake.sales(**few)
+    for identifier in range(9):
+        lake.commit(name, identifier, make_sale(("China", 1, 1.0)))
+    allowed = threading.Event()
+    maintenance = Maintenance(lake.options, lambda: [name], QUICK, may_expire=allowed.is_set)
+    maintenance.start()
+    try:
+        until(lambda: maintenance.counts.compactions >= 1)
+        assert len(lake.snapshots(name)) >= 9 and maintenance.counts.expired == 0
+        allowed.set()
+        until(lambda: len(lake.snapshots(name)) == 3)
+    finally:
+        maintenance.stop()
+    assert lake.rows(name) == [{"country": "China", "orders": 9, "revenue": 9.0}]
+    assert lake.commit(name, 8, make_sale(("China", 1, 1.0))) == 0
 
 
 def test_idle_tables_are_left_alone(lake: Any, make_sale: Any) -> None:

@@ -255,7 +255,7 @@ def test_a_lost_compaction_is_a_conflict_and_leaves_no_file(
     with pytest.raises(CommitConflictError, match="table 'shop.sales' was not compacted"):
         java.compact(name, full=True)
 
-    assert len(list((lake.folder / "shop.db/sales").rglob("data-*"))) == 4
+    assert len(list((lake.folder / "shop.db/sales").rglob("*.parquet"))) == 4
     assert java.read(name).to_pylist() == lake.rows(name)
     assert lake.rows(name)[0]["orders"] == 3
 

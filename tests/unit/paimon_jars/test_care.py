@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streamhouse.errors import OptionError
-from streamhouse.paimon.maintenance import Care, Pace
+from streamhouse.paimon.care import Care, Pace
 
 PACE = Pace()
 
@@ -31,7 +31,7 @@ def test_tables_that_are_read_from_compacted_files_are_compacted_at_once(
 
 def test_full_compactions_make_the_changelog() -> None:
     options = {"changelog-producer": "full-compaction"}
-    assert Care.of(True, options, PACE) == Care(5, 1.0, full_commits=1)
+    assert Care.of(True, options, PACE) == Care(5, 0.5, full_commits=1)
     options["full-compaction.delta-commits"] = "20"
     assert Care.of(True, options, PACE) == Care(5, 1.0, full_commits=20)
 
@@ -52,3 +52,19 @@ def test_postpone_tables_are_not_compacted() -> None:
 def test_a_wrong_trigger_is_said() -> None:
     with pytest.raises(OptionError, match="num-sorted-run.compaction-trigger"):
         Care.of(True, {"num-sorted-run.compaction-trigger": "0"}, PACE)
+
+
+def test_who_does_not_wait_for_lookups_is_compacted_by_the_trigger() -> None:
+    lookup = {"changelog-producer": "lookup"}
+    assert Care.of(True, lookup, PACE) == Care(1, 0.5)
+    assert Care.of(True, {**lookup, "lookup-wait": "false"}, PACE) == Care(5, 1.0)
+    assert Care.of(True, {**lookup, "changelog-producer.lookup-wait": "false"}, PACE).commits == 5
+    gentle = {**lookup, "lookup-compact": "gentle"}
+    assert Care.of(True, gentle, PACE) == Care(10, 1.0)
+    assert Care.of(True, {**gentle, "lookup-compact.max-interval": "7"}, PACE).commits == 7
+
+
+@pytest.mark.parametrize("keyed", [True, False])
+def test_a_write_only_table_is_left_to_another_job(keyed: bool) -> None:
+    care = Care.of(keyed, {"write-only": "true", "changelog-producer": "lookup"}, PACE)
+    assert (care.commits, care.full_commits, care.expires) == (None, None, False)

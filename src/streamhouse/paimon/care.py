@@ -1,0 +1,99 @@
+"""When a table is cared for: what its options ask of maintenance."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from streamhouse.options import boolean, duration_ms, integer
+
+LOOKUP_WAIT = ("lookup-wait", "changelog-producer.lookup-wait")
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How often maintenance looks and works; seconds and numbers of snapshots.
+
+    Few level-0 files and few manifests are what freshness is made of, while each compaction is a
+    commit that the queries' commits race with: hence a least time between two of one table.
+    `prompt_seconds` is that time for tables whose rows or changelog show only once compacted. A
+    job is long when the last one of its kind took `long_seconds`, or when it is to rewrite
+    `long_rows`.
+    """
+
+    poll_seconds: float = 0.1
+    first_seconds: float = 3.0
+    compact_seconds: float = 1.0
+    prompt_seconds: float = 0.5
+    append_seconds: float = 60.0
+    append_commits: int = 100
+    manifest_commits: int = 15
+    expire_seconds: float = 10.0
+    expire_work_seconds: float = 2.0
+    leftover_seconds: float = 3600.0
+    leftover_age_seconds: float = 6 * 3600.0
+    long_seconds: float = 1.5
+    long_rows: int = 1_000_000
+    longest_backoff_seconds: float = 60.0
+
+
+@dataclass(frozen=True)
+class Care:
+    """When one table is compacted: after so many commits, and at least so many seconds apart.
+
+    `commits` None asks for no compaction. `full_commits` and `full_seconds` ask for full
+    compactions; None asks for none. `expires` says whether old snapshots are ours to remove.
+    """
+
+    commits: int | None
+    seconds: float
+    full_commits: int | None = None
+    full_seconds: float | None = None
+    expires: bool = True
+
+    @classmethod
+    def of(cls, keyed: bool, options: Mapping[str, str], pace: Pace) -> Care:
+        """What the options of a table with (`keyed`) or without a primary key ask for.
+
+        A `write-only` table is left to whoever compacts and expires it: only its manifests are
+        merged. Tables of postponed buckets (`bucket` = -2) are not compacted.
+        """
+        if boolean("write-only", options.get("write-only", "false")):
+            return cls(None, pace.compact_seconds, expires=False)
+        if not keyed:
+            return cls(pace.append_commits, pace.append_seconds)
+        if options.get("bucket") == "-2":
+            return cls(None, pace.compact_seconds)
+        full = options.get("full-compaction.delta-commits")
+        full_commits = integer("full-compaction.delta-commits", full, 1) if full else None
+        every = options.get("compaction.optimization-interval")
+        interval = duration_ms("compaction.optimization-interval", every) / 1000 if every else None
+        if options.get("changelog-producer") == "full-compaction":
+            full_commits = full_commits or 1
+        commits, prompt = _commits(options)
+        seconds = pace.prompt_seconds if prompt or full_commits == 1 else pace.compact_seconds
+        return cls(commits, seconds, full_commits, interval)
+
+
+def _commits(options: Mapping[str, str]) -> tuple[int, bool]:
+    """After how many commits a compaction is due, and whether readers wait for it."""
+    key = "num-sorted-run.compaction-trigger"
+    trigger = integer(key, options.get(key, "5"), 1)
+    if not _unreadable(options):
+        return trigger, False
+    if options.get("lookup-compact", "radical").lower() == "gentle":
+        key = "lookup-compact.max-interval"
+        return max(trigger, integer(key, options.get(key, str(2 * trigger)), 1)), False
+    if not all(boolean(key, options.get(key, "true")) for key in LOOKUP_WAIT):
+        return trigger, False
+    return 1, True
+
+
+def _unreadable(options: Mapping[str, str]) -> bool:
+    """Whether rows, or their changelog, show only once level 0 has been compacted."""
+    return (
+        options.get("changelog-producer") == "lookup"
+        or options.get("merge-engine") == "first-row"
+        or boolean("deletion-vectors.enabled", options.get("deletion-vectors.enabled", "false"))
+        or boolean("force-lookup", options.get("force-lookup", "false"))
+    )

@@ -1,0 +1,148 @@
+"""What a compaction that was killed left behind: noted before it begins, removed by a later run.
+
+A compaction writes its files under a prefix of its own, and a note `.compaction-<word>` in the
+table's folder holds the snapshot it began at. The note goes when the compaction has ended well;
+on local disks its process holds a lock on it as long as it lives, so a note that nobody holds is
+of a dead one. A compaction is one commit: either all of its files are in a snapshot, or none is.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from streamhouse.paimon.files import Files, LocalFiles, local_path
+
+if TYPE_CHECKING:
+    from streamhouse.paimon.sidecar import Sidecar
+    from streamhouse.paimon.table import Table
+
+_LOG = logging.getLogger("streamhouse.maintenance")
+_NOTE = ".compaction-"
+
+
+@contextmanager
+def noted(files: Files, location: str, snapshot: int) -> Iterator[dict[str, str]]:
+    """Note a compaction that begins at `snapshot` (0: none); gives the options naming its files."""
+    word = uuid.uuid4().hex[:12]
+    path = f"{location}/{_NOTE}{word}"
+    note = files.open_output(path)
+    try:
+        note.write(json.dumps({"snapshot": snapshot, "time": time.time()}).encode())
+        if isinstance(files, LocalFiles):
+            note.flush()
+            fcntl.flock(note.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        else:
+            note.close()
+        yield {
+            "data-file.prefix": f"compact-{word}-",
+            "changelog-file.prefix": f"compact-{word}-changelog-",
+        }
+        files.delete(path)
+    finally:
+        note.close()
+
+
+def remove_leftovers(sidecar: Sidecar, table: Table, age_s: float) -> int:
+    """Delete the files of compactions of `table` that died; returns how many files.
+
+    On object stores, where no lock tells the dead, notes younger than `age_s` seconds are left.
+    """
+    gone = 0
+    for name, is_folder in table.files.names(table.location):
+        if is_folder or not name.startswith(_NOTE):
+            continue
+        path = f"{table.location}/{name}"
+        snapshot = _began(table.files, path, age_s)
+        if snapshot is not None:
+            gone += _remove(sidecar, table, name.removeprefix(_NOTE), snapshot)
+            table.files.delete(path)
+    return gone
+
+
+def _began(files: Files, path: str, age_s: float) -> int | None:
+    """The snapshot at which a dead compaction began; None while it may be alive."""
+    if isinstance(files, LocalFiles) and _held(path):
+        return None
+    text = files.read_text(path)
+    if text is None:
+        return None
+    try:
+        note = json.loads(text)
+    except json.JSONDecodeError:
+        # Killed before it had written the note, and so before anything else.
+        return 0
+    if not isinstance(files, LocalFiles) and time.time() - float(note["time"]) < age_s:
+        return None
+    return int(note["snapshot"])
+
+
+def _held(path: str) -> bool:
+    try:
+        descriptor = os.open(local_path(path), os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _remove(sidecar: Sidecar, table: Table, word: str, snapshot: int) -> int:
+    prefix = f"compact-{word}-"
+    found = [path for path in _data_files(table.files, table.location) if _name(path, prefix)]
+    if not found:
+        return 0
+    first = table.earliest_snapshot_id() or 0
+    if first > snapshot + 1:
+        _LOG.info(
+            "table '%s': %d files of a compaction that was killed stay, since the snapshots after "
+            "it are gone; sys.remove_orphan_files removes them",
+            table.identifier,
+            len(found),
+        )
+        return 0
+    if sidecar.call(table.identifier, lambda jvm, java: _committed(java, prefix, snapshot)):
+        return 0
+    for path in found:
+        table.files.delete(path)
+    _LOG.info("table '%s': removed %d files of a killed compaction", table.identifier, len(found))
+    return len(found)
+
+
+def _committed(java: Any, prefix: str, after: int) -> bool:
+    """Whether a compaction after a snapshot was of the files with this prefix."""
+    store, snapshots = java.store(), java.snapshotManager()
+    manifests, lists = store.manifestFileFactory().create(), store.manifestListFactory().create()
+    for number in range(after + 1, int(snapshots.latestSnapshotId() or 0) + 1):
+        snapshot = snapshots.snapshot(number)
+        if snapshot.commitKind().toString() != "COMPACT":
+            continue
+        for manifest in lists.readDeltaManifests(snapshot):
+            for entry in manifests.read(manifest.fileName()):
+                if entry.file().fileName().startswith(prefix):
+                    return True
+    return False
+
+
+def _data_files(files: Files, folder: str) -> Iterator[str]:
+    for name, is_folder in files.names(folder):
+        if not is_folder:
+            if "/bucket-" in folder:
+                yield f"{folder}/{name}"
+        elif name.startswith("bucket-") or "=" in name:
+            yield from _data_files(files, f"{folder}/{name}")
+
+
+def _name(path: str, prefix: str) -> bool:
+    return path.rpartition("/")[2].startswith(prefix)
