@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from streamhouse.runtime.execute import execute
     from streamhouse.spark import register
 
-__all__ = ["__version__", "register"]
+__all__ = ["__version__", "execute", "register"]
 
 __version__ = "0.1.0"
 
@@ -18,4 +19,8 @@ def __getattr__(name: str) -> Any:
         from streamhouse.spark import register
 
         return register
+    if name == "execute":
+        from streamhouse.runtime.execute import execute
+
+        return execute
     raise AttributeError(f"module 'streamhouse' has no attribute '{name}'")

@@ -32,6 +32,9 @@ COMMANDS = {
     "run": Command("streamhouse.cli.run", "run", "Run a SQL script and its continuous queries."),
     "watch": Command("streamhouse.cli.watch", "watch", "Print a table each time it changes."),
     "query": Command("streamhouse.cli.query", "query", "Print the answer of one SELECT."),
+    "execute": Command(
+        "streamhouse.cli.execute", "execute", "Change rows: MERGE, UPDATE, DELETE, INSERT."
+    ),
     "audit": Command(
         "streamhouse.cli.audit", "audit", "Compute a view again from its history and compare."
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import pyarrow as pa
@@ -74,12 +75,13 @@ class TableWriter:
         prefix: str | None = None,
         table_options: Mapping[str, str] | None = None,
         overwrite: bool = False,
+        partition: Mapping[str, Any] | None = None,
     ) -> None:
         table = Warehouse(warehouse_options).table(identifier)
         self._table = writable(table, prefix, table_options)
         self._overwrite = overwrite
         if overwrite:
-            builder = _overwriting(self._table, commit_user)
+            builder = _overwriting(self._table, commit_user, partition)
         else:
             builder = self._table.rust.new_stream_write_builder().with_commit_user(commit_user)
         self._writer: Any = builder.new_write()
@@ -132,19 +134,19 @@ class TableCommitter:
     def table(self) -> Table:
         return self._table
 
-    def commit(self, identifier: int, messages: Sequence[bytes]) -> bool:
+    def commit(self, identifier: int, messages: Sequence[bytes], lock_held: bool = False) -> bool:
         """Make the rows of `messages` visible under `identifier`, which must grow.
 
         Returns False if that identifier was committed before: nothing changes then, and the
         files of these messages are removed (unless they are the ones that were committed).
-        Without messages no snapshot is made. Raises `CommitConflictError` when other writers
-        won too often.
+        Without messages no snapshot is made. With `lock_held` the caller holds the table's
+        `commit_lock`. Raises `CommitConflictError` when other writers won too often.
         """
         if not messages:
             return not self.committed(identifier)
         parts = [CommitMessage.deserialize(message) for message in messages]
         try:
-            with commit_lock(self._table.location):
+            with _locked(self._table, lock_held):
                 done = self._commit.filter_and_commit({identifier: parts})
         except _RUST_ERRORS as error:
             raise write_error(self._table, error) from error
@@ -212,23 +214,40 @@ def overwrite_table(
     commit_user: str,
     messages: Sequence[bytes],
     table_options: Mapping[str, str] | None = None,
+    partition: Mapping[str, Any] | None = None,
+    lock_held: bool = False,
 ) -> None:
     """Replace a table's rows by those of `messages`, in one snapshot; driver.
 
     Of a partitioned table only the partitions written to are replaced, unless its option
-    `dynamic-partition-overwrite` is false.
+    `dynamic-partition-overwrite` is false, or a `partition` is given (column to value): then
+    that one is, or those that it leaves open. With `lock_held` the caller holds the table's
+    `commit_lock`.
     """
-    builder = _overwriting(writable(table, None, table_options), commit_user)
+    builder = _overwriting(writable(table, None, table_options), commit_user, partition)
     try:
-        with commit_lock(table.location):
+        with _locked(table, lock_held):
             builder.new_commit().commit([CommitMessage.deserialize(one) for one in messages])
     except _RUST_ERRORS as error:
         raise write_error(table, error) from error
 
 
-def _overwriting(table: Table, commit_user: str) -> Any:
+def truncate_table(table: Table, commit_user: str) -> None:
+    """Remove all rows of a table, in one snapshot; driver."""
+    try:
+        with commit_lock(table.location):
+            _overwriting(writable(table), commit_user).new_commit().truncate_table()
+    except _RUST_ERRORS as error:
+        raise write_error(table, error) from error
+
+
+def _locked(table: Table, held: bool) -> AbstractContextManager[None]:
+    return nullcontext() if held else commit_lock(table.location)
+
+
+def _overwriting(table: Table, commit_user: str, partition: Mapping[str, Any] | None = None) -> Any:
     builder = table.rust.new_batch_write_builder()._with_commit_user(commit_user)
-    return builder.with_overwrite()
+    return builder.with_overwrite(dict(partition or {}))
 
 
 def write_error(table: Table, error: Exception) -> StreamhouseError:

@@ -4,32 +4,40 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import pyarrow as pa
 
 from streamhouse.engine import Batches, bounded_reader, warehouse_scanner
-from streamhouse.errors import OptionError, UnsupportedSqlError
+from streamhouse.errors import OptionError, SqlError, TableError, UnsupportedSqlError
 from streamhouse.mysql import MySqlSource
+from streamhouse.options import nearest
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.commit import TableCommitter, TableWriter, overwrite_table
+from streamhouse.paimon.lock import commit_lock
+from streamhouse.paimon.table import Table
 from streamhouse.runtime.kernel import conformed
 from streamhouse.runtime.session import Session, connector_options
 from streamhouse.runtime.spec import SourceSpec
 from streamhouse.sql.analysis import analyze_bounded
-from streamhouse.sql.plan import BoundedScan, Insert, Query, TableInfo
+from streamhouse.sql.plan import BoundedQuery, BoundedScan, Insert, Query, TableInfo
 
 
 @contextmanager
 def select(session: Session, query: Query) -> Iterator[pa.RecordBatchReader]:
     """The rows of a SELECT that ends."""
     plan = analyze_bounded(query, session)
-    with bounded_reader(plan, lambda scan: _scan(session, scan)) as reader:
+    with bounded_reader(plan, lambda scan: scan_of(session, scan)) as reader:
         yield reader
 
 
 def insert(session: Session, statement: Insert) -> int:
-    """Write the rows of VALUES or of a SELECT that ends, in one commit; how many there were."""
+    """Write the rows of VALUES or of a SELECT that ends, in one commit; how many there were.
+
+    OVERWRITE replaces the table's rows, of a partitioned table those of the partitions that are
+    written to, or of PARTITION (…); the option `dynamic-partition-overwrite` = false replaces all.
+    An OVERWRITE that reads its own table keeps other writers waiting from its start.
+    """
     target = session.table(statement.target)
     if target.connector != "paimon":
         raise UnsupportedSqlError(
@@ -37,37 +45,108 @@ def insert(session: Session, statement: Insert) -> int:
             line=statement.position.line,
             column=statement.position.column,
         )
-    plan = analyze_bounded(statement.query, session, target, statement.columns)
+    given = statement.columns
+    if statement.partition:
+        given = _columns(target, statement)
+    plan = analyze_bounded(statement.query, session, target, given)
     address = session.address(target)
-    user = str(uuid.uuid4())
-    options = dict(statement.options)
-    writer = TableWriter(
-        address.warehouse,
-        address.identifier,
-        user,
-        table_options=options,
-        overwrite=statement.overwrite,
+    own = statement.overwrite and any(
+        scan.table.connector == "paimon" and session.address(scan.table) == address
+        for scan in plan.scans
     )
-    rows = 0
-    schema = address.open().arrow_schema
-    try:
-        with bounded_reader(plan, lambda scan: _scan(session, scan)) as reader:
-            for batch in reader:
+    with commit_lock(address.open().location) if own else nullcontext():
+        return _Insert(session, statement, plan, address.open()).run(own)
+
+
+class _Insert:
+    """Rows of one statement on their way into a table."""
+
+    def __init__(
+        self, session: Session, statement: Insert, plan: BoundedQuery, table: Table
+    ) -> None:
+        self._session = session
+        self._statement = statement
+        self._plan = plan
+        self._table = table
+        self._user = str(uuid.uuid4())
+        self._partition = {
+            name: _value(table, name, text) for name, text in statement.partition.items()
+        }
+        self._options = dict(statement.options)
+        if self._partition and len(self._partition) == len(table.partition_keys):
+            # All is said: an overwrite without rows empties the partition.
+            self._options["dynamic-partition-overwrite"] = "false"
+
+    def run(self, lock_held: bool) -> int:
+        """Write and commit; how many rows there were."""
+        table, overwrite = self._table, self._statement.overwrite
+        values = {name: value.as_py() for name, value in self._partition.items()}
+        writer = TableWriter(
+            table.catalog_options, table.identifier, self._user, table_options=self._options,
+            overwrite=overwrite, partition=values,
+        )  # fmt: skip
+        rows = 0
+        try:
+            for batch in self._batches():
                 rows += batch.num_rows
-                named = pa.Table.from_arrays(batch.columns, names=schema.names)
-                for part in conformed(named, schema).to_batches():
-                    writer.write(part)
-        messages = writer.prepare(0)
-    finally:
-        writer.close()
-    if statement.overwrite:
-        overwrite_table(address.open(), user, messages, options)
-    else:
-        TableCommitter(address.warehouse, address.identifier, user).commit(0, messages)
-    return rows
+                writer.write(batch)
+            messages = writer.prepare(0)
+        finally:
+            writer.close()
+        if overwrite:
+            overwrite_table(table, self._user, messages, self._options, values, lock_held)
+        else:
+            TableCommitter(table.catalog_options, table.identifier, self._user).commit(0, messages)
+        return rows
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        schema = self._table.arrow_schema
+        with bounded_reader(self._plan, lambda scan: scan_of(self._session, scan)) as reader:
+            for batch in reader:
+                columns = [
+                    pa.repeat(self._partition[name], batch.num_rows)
+                    if name in self._partition
+                    else column
+                    for name, column in zip(schema.names, batch.columns, strict=True)
+                ]
+                named = pa.Table.from_arrays(columns, names=schema.names)
+                yield from conformed(named, schema).to_batches()
 
 
-def _scan(session: Session, scan: BoundedScan) -> tuple[pa.Schema, Batches]:
+def _columns(target: TableInfo, statement: Insert) -> tuple[str, ...]:
+    """The columns that the query fills, beside those of PARTITION (…)."""
+    place = statement.position
+    where = f"PARTITION of {'.'.join(target.name)}"
+    for name in statement.partition:
+        if name not in target.partitioned_by:
+            if not target.partitioned_by:
+                reason = "the table is not partitioned; leave out PARTITION (…)"
+            else:
+                reason = f"'{name}' is no partition column; {nearest(name, target.partitioned_by)}"
+            raise SqlError(f"{where}: {reason}", line=place.line, column=place.column)
+        if name in statement.columns:
+            raise SqlError(
+                f"{where}: '{name}' is among the columns too; leave it out of one of the two",
+                line=place.line,
+                column=place.column,
+            )
+    names = [column.name for column in target.columns if column.name not in statement.partition]
+    return statement.columns or tuple(names)
+
+
+def _value(table: Table, name: str, text: str) -> pa.Scalar:
+    field = table.arrow_schema.field(name)
+    try:
+        return pa.array([text]).cast(field.type)[0]
+    except pa.ArrowException:
+        raise TableError(
+            f"table {table.identifier}: '{text}' is no value of partition column '{name}', which "
+            f"is {field.type}"
+        ) from None
+
+
+def scan_of(session: Session, scan: BoundedScan) -> tuple[pa.Schema, Batches]:
+    """The rows of a table of the session, as the engine takes them."""
     if scan.table.connector == "paimon":
         address = session.address(scan.table)
         return warehouse_scanner(Warehouse(address.warehouse))(scan)

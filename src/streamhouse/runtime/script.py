@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from streamhouse.errors import OptionError, SqlError, StreamhouseError, UnsupportedSqlError
-from streamhouse.runtime import bounded
+from streamhouse.runtime import bounded, dml
 from streamhouse.runtime.checkpoint import Checkpoint, checkpoints_of
 from streamhouse.runtime.console import ConsoleSelect
 from streamhouse.runtime.pipeline import Pipeline
@@ -95,6 +95,11 @@ class Script:
                         self._insert(one)
                 case plan.Insert():
                     self._insert(statement)
+                case plan.Change():
+                    self._told(statement.target, dml.change(session, statement))
+                case plan.Truncate():
+                    dml.truncate(session, statement)
+                    self._told(statement.target, "all rows removed")
                 case plan.Select():
                     self._select(statement.query)
                 case plan.Show() | plan.Describe():
@@ -111,6 +116,9 @@ class Script:
         except StreamhouseError as error:
             text = f"line {statement.position.line}, column {statement.position.column}: {error}"
             raise type(error)(text) from error
+
+    def _told(self, table: plan.Name, what: object) -> None:
+        self._printer.notice(f"{'.'.join(table)}: {what}")
 
     def _set(self, statement: plan.SetOption) -> None:
         if statement.key is not None:
@@ -188,6 +196,12 @@ class Script:
                 line=statement.position.line,
                 column=statement.position.column,
             )
+        if statement.partition:
+            raise UnsupportedSqlError(
+                "PARTITION (…) of a continuous INSERT; select the partition's value as a column",
+                line=statement.position.line,
+                column=statement.position.column,
+            )
         target = self._session.table(statement.target)
         if target.connector != "paimon":
             raise UnsupportedSqlError(
@@ -212,6 +226,8 @@ class Script:
     def _looks(self, statement: plan.Statement) -> bool:
         """Whether a statement reads tables, or writes one, as they are now."""
         match statement:
+            case plan.Change() | plan.Truncate():
+                return True
             case plan.StatementSet():
                 return any(self._bounded(one.query) for one in statement.inserts)
             case plan.Insert() | plan.Select():

@@ -75,22 +75,46 @@ def analyze_bounded(
     tree = _values(tree) if isinstance(tree, exp.Values) else tree
     if not isinstance(tree, exp.Query):
         raise lowering.unsupported(parsed.script, tree, "a query is SELECT, WITH or VALUES")
+    made = analyze_tree(parsed, tree, resolver)
+    final, output = made.tree, made.output
+    if target is not None:
+        final = _into(parsed, final, target, columns, output, made.types)
+        output = [column.name for column in target.columns]
+    return made.plan(final, output)
+
+
+@dataclass
+class Analyzed:
+    """A query with DuckDB's meaning, and the names and Flink types of its columns."""
+
+    parsed: Parsed
+    tree: exp.Query
+    scans: _Scans
+    output: list[str]
+    types: list[str]
+
+    def plan(self, tree: exp.Query, output: list[str]) -> BoundedQuery:
+        """The plan of `tree`, made from this one; `SqlError` if DuckDB does not take it."""
+        if tree is not self.tree:
+            _bound(self.parsed, tree, self.scans)
+        return BoundedQuery(self.scans.plan(tree), generate(tree), tuple(output))
+
+
+def analyze_tree(
+    parsed: Parsed, tree: exp.Query, resolver: Resolver, first: TableInfo | None = None
+) -> Analyzed:
+    """A query's tree analyzed; `first` is taken for the table that comes first in the text."""
     _check_clauses(parsed, tree)
     _drop_query_hints(parsed, tree)
     scans = _Scans()
-    for table in names.leaves(tree):
-        _scan(parsed, resolver, scans, tree, table)
-    tree = _qualified(parsed, tree, scans)
-    lowered = lowering.lower(parsed.script, tree, scans.relations, bounded=True)
-    tree = pushdown_projections(lowered)
-    assert isinstance(tree, exp.Query)
-    output = _name_outputs(tree)
-    found = _bound(parsed, tree, scans)
-    if target is not None:
-        tree = _into(parsed, tree, target, columns, output, found)
-        output = [column.name for column in target.columns]
-        _bound(parsed, tree, scans)
-    return BoundedQuery(scans.plan(tree), generate(tree), tuple(output))
+    for place, table in enumerate(names.leaves(tree)):
+        _scan(parsed, resolver, scans, tree, table, first if place == 0 else None)
+    qualified = _qualified(parsed, tree, scans)
+    lowered = lowering.lower(parsed.script, qualified, scans.relations, bounded=True)
+    final = pushdown_projections(lowered)
+    assert isinstance(final, exp.Query)
+    output = _name_outputs(final)
+    return Analyzed(parsed, final, scans, output, _bound(parsed, final, scans))
 
 
 def _values(tree: exp.Values) -> exp.Select:
@@ -153,10 +177,15 @@ def _drop_query_hints(parsed: Parsed, tree: exp.Expr) -> None:
 
 
 def _scan(
-    parsed: Parsed, resolver: Resolver, scans: _Scans, tree: exp.Expr, table: exp.Table
+    parsed: Parsed,
+    resolver: Resolver,
+    scans: _Scans,
+    tree: exp.Expr,
+    table: exp.Table,
+    known: TableInfo | None = None,
 ) -> None:
     """Put a relation in the place of a table."""
-    info = names.resolve_table(parsed.script, table, resolver)
+    info = known or names.resolve_table(parsed.script, table, resolver)
     options = names.table_options(parsed.script, table)
     travel = _travel(parsed, tree, table, resolver)
     relation = exp.to_identifier(f"scan_{len(scans.tables)}", quoted=True)

@@ -164,13 +164,30 @@ class Explain(Statement):
 
 @dataclass(frozen=True)
 class Insert(Statement):
-    """INSERT INTO|OVERWRITE target [(columns)] query; `options` come from an OPTIONS hint."""
+    """INSERT INTO|OVERWRITE target [PARTITION (…)] [(columns)] query.
+
+    `options` come from an OPTIONS hint; `partition` has the text of each value that it gives.
+    """
 
     target: Name
     columns: tuple[str, ...]
     query: Query
     overwrite: bool = False
     options: Mapping[str, str] = field(default_factory=dict)
+    partition: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Change(Statement):
+    """MERGE, UPDATE or DELETE; `query` is the whole statement, see `streamhouse.sql.dml`."""
+
+    target: Name
+    query: Query
+
+
+@dataclass(frozen=True)
+class Truncate(Statement):
+    target: Name
 
 
 @dataclass(frozen=True)
@@ -258,3 +275,25 @@ class BoundedQuery:
     scans: tuple[BoundedScan, ...]
     sql: str
     output: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ChangeQuery:
+    """MERGE, UPDATE or DELETE as a query over the target (always its first scan) and others.
+
+    The query gives `action` (the number of the clause that applies; null: the row stays as it is,
+    such rows are there only if all were asked for), `row` (null for a row that is new), then the
+    target's columns as they are, then as they become. The first scan has the column `ROW`, which
+    numbers the target's rows. `actions` has `insert`, `update` or `delete` for each clause,
+    `assigned` the columns that any UPDATE sets; `joined` tells a MERGE from the other two.
+    """
+
+    target: TableInfo
+    query: BoundedQuery
+    actions: tuple[str, ...]
+    assigned: frozenset[str]
+    joined: bool
+
+
+ROW = "__row"
+"""The column of a changed table that numbers its rows."""

@@ -8,6 +8,7 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
 from streamhouse.sql import dialect, hints
+from streamhouse.sql.change import parse_change, parse_truncate
 from streamhouse.sql.cursor import Cursor
 from streamhouse.sql.ddl import parse_create_table
 from streamhouse.sql.plan import (
@@ -34,10 +35,6 @@ from streamhouse.sql.text import Script
 UNSUPPORTED = {
     "ALTER": "ALTER is not supported yet; drop the table and create it anew",
     "CALL": "CALL is not supported yet",
-    "MERGE": "MERGE is not supported yet; INSERT into a primary-key table replaces rows",
-    "UPDATE": "UPDATE is not supported yet; INSERT into a primary-key table replaces rows",
-    "DELETE": "DELETE is not supported yet",
-    "TRUNCATE": "TRUNCATE is not supported yet; use INSERT OVERWRITE",
     "ANALYZE": "ANALYZE is not supported; leave it out",
     "ADD": "ADD JAR is not supported and not needed; leave it out",
     "REMOVE": "REMOVE JAR is not supported and not needed; leave it out",
@@ -268,10 +265,7 @@ def _insert(cursor: Cursor, position: Position, text: str) -> Insert:
     options: dict[str, str] = {}
     while cursor.current is not None and cursor.current.token_type == TokenType.HINT:
         options |= hints.table_options(cursor.script, cursor.take())
-    if cursor.at("PARTITION"):
-        cursor.unsupported(
-            "PARTITION (…) of INSERT is not supported; select the partition's value as a column"
-        )
+    partition = _partition(cursor) if cursor.accept("PARTITION") else {}
     columns: tuple[str, ...] = ()
     if cursor.at("(") and cursor.peek(1) not in ("SELECT", "WITH", "VALUES", "("):
         place = cursor.offset
@@ -281,7 +275,30 @@ def _insert(cursor: Cursor, position: Position, text: str) -> Insert:
     if cursor.peek() not in ("SELECT", "WITH", "VALUES", "("):
         guesses = ("SELECT", "VALUES", "WITH")
         cursor.keyword(guesses)
-    return Insert(position, text, target, columns, _query(cursor), overwrite, options)
+    query = _query(cursor)
+    return Insert(position, text, target, columns, query, overwrite, options, partition)
+
+
+def _partition(cursor: Cursor) -> dict[str, str]:
+    """`(p = 'x', q = 1)`."""
+    found: dict[str, str] = {}
+    cursor.expect("(")
+    while not found or cursor.accept(","):
+        place = cursor.offset
+        name = cursor.identifier("a partition column")
+        if name in found:
+            raise cursor.error(f"column '{name}' is named twice", place)
+        if not cursor.accept("="):
+            cursor.fail(
+                "a value is expected here: (p = 'x'); columns whose values come with the rows "
+                "are left out"
+            )
+        token = cursor.current
+        if token is None or token.token_type not in (TokenType.STRING, TokenType.NUMBER):
+            cursor.fail("expected the partition's value as a 'string' or a number")
+        found[name] = cursor.take().text
+    cursor.expect(")")
+    return found
 
 
 def _query(cursor: Cursor) -> Query:
@@ -338,6 +355,10 @@ _STATEMENTS: dict[str, Callable[[Cursor, Position, str], Statement]] = {
     "DESC": _describe,
     "EXPLAIN": _explain,
     "INSERT": _insert,
+    "MERGE": parse_change,
+    "UPDATE": parse_change,
+    "DELETE": parse_change,
+    "TRUNCATE": parse_truncate,
     "SELECT": _select,
     "WITH": _select,
     "VALUES": _select,

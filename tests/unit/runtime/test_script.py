@@ -124,7 +124,6 @@ def test_show_describe_set_explain(run: Run) -> None:
         ("CREATE TEMPORARY TABLE t (id INT)", OptionError, "needs a 'connector'"),
         ("CREATE TABLE t (id INT) WITH ('connector' = 'datagn')", OptionError, "'datagen'"),
         ("DROP TABLE nosuch", TableError, "known: people"),
-        ("MERGE INTO people USING people ON 1 = 1 WHEN MATCHED THEN DELETE", SqlError, "MERGE"),
     ],
 )
 def test_mistakes_have_their_place(

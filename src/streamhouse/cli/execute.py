@@ -1,0 +1,43 @@
+"""`streamhouse execute`: statements that change tables, and end."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated
+
+import typer
+
+from streamhouse.cli.arguments import (
+    DEFAULT_WAREHOUSE,
+    OptionsArgument,
+    WarehouseArgument,
+    open_warehouse,
+)
+
+
+def execute(
+    sql: Annotated[
+        str, typer.Argument(metavar="SQL", help="MERGE, UPDATE, DELETE, INSERT …; - reads stdin.")
+    ],
+    warehouse: WarehouseArgument = DEFAULT_WAREHOUSE,
+    option: OptionsArgument = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the counts as one JSON object.")
+    ] = False,
+) -> None:
+    """Run statements that change tables, and print how many rows they changed.
+
+    MERGE, UPDATE, DELETE, TRUNCATE, INSERT of given rows or of a query, and definitions. Tables are
+    named database.table. Continuous queries may write the same tables meanwhile.
+    """
+    opened = open_warehouse(warehouse, option)
+
+    from streamhouse.runtime.execute import execute as run
+
+    done = run(opened, sys.stdin.read() if sql == "-" else sql)
+    if as_json:
+        counts = {"inserted": done.inserted, "updated": done.updated, "deleted": done.deleted}
+        print(json.dumps(counts | {"rewritten": done.rewritten, "snapshot": done.snapshot}))
+    else:
+        print(done)

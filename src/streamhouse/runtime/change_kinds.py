@@ -1,0 +1,244 @@
+"""How the changes of a statement are written into a table, by its merge engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamhouse.errors import TableError
+from streamhouse.paimon.table import Table
+from streamhouse.runtime.kernel import conformed
+from streamhouse.source import ROW_KIND
+from streamhouse.sql.plan import ChangeQuery
+
+REMOVE_OPTIONS = {
+    "aggregation": "aggregation.remove-record-on-delete",
+    "partial-update": "partial-update.remove-record-on-delete",
+}
+# What a function makes of a row with its value taken back and put in again is that value.
+_RETRACTS = ("sum", "last_value", "last_non_null_value")
+_PASS_NULLS = ("sum", "last_non_null_value")
+_IDEMPOTENT = ("max", "min", "bool_and", "bool_or", "first_value", "first_non_null_value")
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a table takes changes.
+
+    - `rewrites`: it has no row kinds; all its rows are written anew.
+    - `retracts`: an update takes the old row back (`-U`) before the new one.
+    - `purges`: deleted rows must be compacted away at once; see decision 016.
+    - `options`: table options under which the changes are written.
+    - `resets`: a delete carries nulls and zeros instead of the old values.
+    """
+
+    rewrites: bool = False
+    retracts: bool = True
+    purges: bool = False
+    resets: bool = False
+    options: Mapping[str, str] | None = None
+
+
+def way_of(table: Table, change: ChangeQuery) -> Way:
+    """How the table takes these changes; `TableError` saying why it cannot, and the way round."""
+    actions = set(change.actions)
+    engine = table.options.get("merge-engine", "deduplicate")
+    if actions == {"insert"}:
+        return Way()
+    if not table.primary_key:
+        return Way(rewrites=True)
+    where = f"table {table.identifier}"
+    if "rowkind.field" in table.options:
+        raise TableError(
+            f"{where} takes row kinds from its column '{table.options['rowkind.field']}' "
+            "('rowkind.field'); INSERT rows with that column set instead"
+        )
+    if engine == "first-row":
+        raise TableError(
+            f"{where} keeps the first row of a key ('merge-engine' = 'first-row') and takes no "
+            "UPDATE and no DELETE; only INSERT clauses can be used"
+        )
+    if "delete" in actions:
+        _check_delete(table, where)
+    if engine == "aggregation":
+        return _aggregation(table, change, where)
+    if engine == "partial-update":
+        return _partial_update(table, change, where)
+    return Way()
+
+
+def _check_delete(table: Table, where: str) -> None:
+    for key, value in table.options.items():
+        if key.endswith("ignore-delete") and value.lower() == "true":
+            raise TableError(f"{where} ignores deletes; set '{key}' = 'false' to delete its rows")
+
+
+def _aggregation(table: Table, change: ChangeQuery, where: str) -> Way:
+    functions = functions_of(table)
+    if "update" in change.actions:
+        for column, name in functions.items():
+            _check_retract(table, change, where, column, name)
+    if "delete" not in change.actions:
+        return Way()
+    option = REMOVE_OPTIONS["aggregation"]
+    removes = table.options.get(option, "false").lower() == "true"
+    stuck = {c: f for c, f in functions.items() if f not in _RETRACTS}
+    if stuck and not removes:
+        column, name = next(iter(stuck.items()))
+        raise TableError(
+            f"{where}: column '{column}' is merged by {name}, which takes nothing back; to delete "
+            f"rows give the table '{option}' = 'true'"
+        )
+    return Way(purges=True, resets=removes, options={option: "true"})
+
+
+def _check_retract(
+    table: Table, change: ChangeQuery, where: str, column: str, function: str
+) -> None:
+    ignored = table.options.get(f"fields.{column}.ignore-retract", "false").lower() == "true"
+    if not ignored and function in _RETRACTS:
+        return
+    if ignored and function in _IDEMPOTENT and column not in change.assigned:
+        return
+    raise TableError(
+        f"{where}: column '{column}' is merged by {function}, which cannot take the old value "
+        f"back, so UPDATE has no meaning; it has one with {', '.join(_RETRACTS)}"
+        + (f" (and without '{column}' among what is set)" if function in _IDEMPOTENT else "")
+    )
+
+
+def functions_of(table: Table) -> dict[str, str]:
+    """The merge function of each column that is not of the key."""
+    default = table.options.get("fields.default-aggregate-function", "last_non_null_value")
+    sequence = table.options.get("sequence.field", "").split(",")
+    return {
+        column.name: "last_value"
+        if column.name in sequence
+        else table.options.get(f"fields.{column.name}.aggregate-function", default)
+        for column in table.columns
+        if column.name not in table.primary_key
+    }
+
+
+def _partial_update(table: Table, change: ChangeQuery, where: str) -> Way:
+    grouped = [
+        key
+        for key in table.options
+        if key.endswith(("sequence-group", "aggregate-function", "default-aggregate-function"))
+    ]
+    if grouped:
+        raise TableError(
+            f"{where} merges columns by '{grouped[0]}', so what UPDATE and DELETE would leave "
+            "depends on the rows before; INSERT the new values"
+        )
+    option = REMOVE_OPTIONS["partial-update"]
+    if "delete" not in change.actions:
+        return Way(retracts=False)
+    if table.options.get(option, "false").lower() != "true":
+        raise TableError(
+            f"{where} has 'merge-engine' = 'partial-update', which takes no deletes; give it "
+            f"'{option}' = 'true'"
+        )
+    return Way(retracts=False, purges=True, resets=True)
+
+
+def kinds(table: Table, way: Way, change: ChangeQuery, batch: pa.Table) -> list[pa.Table]:
+    """The rows to be written for a batch of changes, with their kinds, in order."""
+    schema = table.arrow_schema
+    old, new = before(table, batch), after(table, batch)
+    action = actions_of(change, batch)
+    updates, deletes, inserts = (pc.equal(action, a) for a in ("update", "delete", "insert"))
+    updated = conformed(new.filter(updates), schema)
+    _check_updates(table, change, old.filter(updates), updated)
+    found = []
+    if way.retracts:
+        found.append(_of_kind(conformed(old.filter(updates), schema), "-U"))
+    found.append(_of_kind(updated, "+U"))
+    gone = conformed(old.filter(deletes), schema)
+    if way.resets:
+        # The change log is to say what is gone; what resets the row cannot.
+        if table.options.get("changelog-producer") == "input" and way.retracts:
+            if all(name in _RETRACTS for name in functions_of(table).values()):
+                found.append(_of_kind(gone, "-U"))
+        gone = _reset(table, gone)
+    found.append(_of_kind(gone, "-D"))
+    found.append(_of_kind(conformed(new.filter(inserts), schema), "+I"))
+    return [rows for rows in found if rows.num_rows]
+
+
+def remaining(table: Table, change: ChangeQuery, batch: pa.Table) -> pa.Table:
+    """The rows of a batch that a table which is written anew shall have."""
+    gone = pc.fill_null(pc.equal(actions_of(change, batch), "delete"), False)
+    return conformed(after(table, batch).filter(pc.invert(gone)), table.arrow_schema)
+
+
+def actions_of(change: ChangeQuery, batch: pa.Table) -> pa.Array:
+    """What happens to each row: insert, update, delete, or null."""
+    return pc.take(pa.array(change.actions), batch.column(0).combine_chunks())
+
+
+def before(table: Table, batch: pa.Table) -> pa.Table:
+    """The target's rows as they are, beside the changes; not cast yet."""
+    names = table.arrow_schema.names
+    return batch.select(range(2, 2 + len(names))).rename_columns(names)
+
+
+def after(table: Table, batch: pa.Table) -> pa.Table:
+    """The target's rows as they become; not cast yet."""
+    names = table.arrow_schema.names
+    return batch.select(range(2 + len(names), 2 + 2 * len(names))).rename_columns(names)
+
+
+def _check_updates(table: Table, change: ChangeQuery, old: pa.Table, new: pa.Table) -> None:
+    """A null that the merge engine would pass over, a sequence that would make a row too old."""
+    engine = table.options.get("merge-engine", "deduplicate")
+    functions = functions_of(table) if engine == "aggregation" else {}
+    for name in change.assigned:
+        function = functions.get(name, "")
+        ignored = engine == "partial-update" or function in _PASS_NULLS
+        if (
+            ignored
+            and pc.any(pc.and_(pc.is_null(new.column(name)), pc.is_valid(old.column(name)))).as_py()
+        ):
+            reason = function or "'merge-engine' = 'partial-update'"
+            raise TableError(
+                f"table {table.identifier}: '{name}' cannot be set to null, since {reason} passes "
+                "over nulls; set another value, or DELETE the row"
+            )
+    sequence = table.options.get("sequence.field", "")
+    if sequence in change.assigned:
+        late = pc.less(new.column(sequence), old.column(sequence).cast(new.field(sequence).type))
+        if table.options.get("sequence.field.sort-order", "ascending") == "ascending":
+            if pc.any(late).as_py():
+                raise TableError(
+                    f"table {table.identifier} keeps the row with the greatest '{sequence}' "
+                    "('sequence.field'), so an UPDATE cannot make it less"
+                )
+
+
+def _reset(table: Table, rows: pa.Table) -> pa.Table:
+    """The rows with nulls, or zeros where a column takes no null, beside the key."""
+    for place, field in enumerate(table.arrow_schema):
+        if field.name not in table.primary_key:
+            value = pa.nulls(rows.num_rows, field.type)
+            if not field.nullable:
+                value = pa.repeat(_zero(field.type), rows.num_rows)
+            rows = rows.set_column(place, field.name, value)
+    return rows
+
+
+def _zero(kind: pa.DataType) -> pa.Scalar:
+    values: tuple[object, ...] = (0, "", b"", False, [], {})
+    for value in values:
+        try:
+            return pa.scalar(value, kind)
+        except (pa.ArrowException, TypeError, ValueError):
+            continue
+    raise TableError(f"a row with a NOT NULL column of type {kind} cannot be deleted")
+
+
+def _of_kind(rows: pa.Table, kind: str) -> pa.Table:
+    return rows.append_column(ROW_KIND, pa.repeat(pa.scalar(kind), rows.num_rows))

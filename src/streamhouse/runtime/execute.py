@@ -1,0 +1,81 @@
+"""Statements that end, from Python: definitions, INSERT of given rows, MERGE, UPDATE, DELETE."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from streamhouse.errors import SqlError, StreamhouseError, UnsupportedSqlError
+from streamhouse.paimon.catalog import Warehouse
+from streamhouse.runtime import bounded, dml
+from streamhouse.runtime.dml import Changed
+from streamhouse.runtime.session import Session
+from streamhouse.sql import plan
+from streamhouse.sql.script import parse_script
+
+
+def execute(warehouse: str | Mapping[str, str] | Warehouse, sql: str) -> Changed:
+    """Run statements over the tables of a warehouse, in order; needs no Spark.
+
+    `warehouse` is a folder, a URI, or catalog options. `sql` may hold definitions (CREATE, DROP,
+    USE, SET), INSERT [OVERWRITE] of VALUES or of a query, which is taken to end, MERGE, UPDATE,
+    DELETE and TRUNCATE. Tables are named `database.table`; a bare name is of the database
+    `default`. Returns the counts of all statements together, and the last snapshot. Each statement
+    is one commit: when one fails, those before it stay. Only deleting from aggregation and
+    partial-update tables needs a `java`. Raises `SqlError` (before anything runs, if a statement
+    cannot be read), `TableError`, and `CommitConflictError` if others hold the table too long.
+
+        >>> execute("warehouse", "DELETE FROM shop.customers WHERE id = 11").deleted
+        1
+    """
+    given = warehouse if isinstance(warehouse, Warehouse) else Warehouse(warehouse)
+    session = Session(given.options)
+    session.set("execution.runtime-mode", "batch")
+    total = Changed()
+    for statement in parse_script(sql):
+        total = total.plus(_located(session, statement))
+    return total
+
+
+def _located(session: Session, statement: plan.Statement) -> Changed:
+    try:
+        return _run(session, statement)
+    except SqlError as error:
+        if error.line:
+            raise
+        place = statement.position
+        raise type(error)(error.message, line=place.line, column=place.column) from error
+    except StreamhouseError as error:
+        text = f"line {statement.position.line}, column {statement.position.column}: {error}"
+        raise type(error)(text) from error
+
+
+def _run(session: Session, statement: plan.Statement) -> Changed:
+    match statement:
+        case plan.Change():
+            return dml.change(session, statement)
+        case plan.Truncate():
+            dml.truncate(session, statement)
+        case plan.Insert():
+            return Changed(inserted=bounded.insert(session, statement))
+        case plan.CreateCatalog():
+            session.create_catalog(statement)
+        case plan.UseCatalog():
+            session.use_catalog(statement.name)
+        case plan.CreateDatabase():
+            session.create_database(statement)
+        case plan.UseDatabase():
+            session.use_database(statement.name)
+        case plan.CreateTable():
+            session.create_table(statement)
+        case plan.Drop():
+            session.drop(statement)
+        case plan.SetOption(key=str(key), value=str(value)) if key != "execution.runtime-mode":
+            session.set(key, value)
+        case plan.ResetOption(key=str(key)) if key != "execution.runtime-mode":
+            session.reset(key)
+        case _:
+            raise UnsupportedSqlError(
+                "this statement cannot be executed here; `streamhouse query` prints a SELECT, "
+                "`streamhouse run` runs scripts"
+            )
+    return Changed()

@@ -1,0 +1,32 @@
+"""`streamhouse execute` and `streamhouse.execute`."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tests.unit.conftest import Shop
+from typer.testing import CliRunner
+
+import streamhouse
+from streamhouse.cli.main import build
+from streamhouse.errors import SqlError
+
+
+def test_counts_and_what_is_not_executed(shop: Shop) -> None:
+    table = shop.sales()
+    shop.write(table, ("Peru", 1, 2.0), ("Chile", 2, 3.0))
+    words = ["execute", "UPDATE shop.sales SET orders = 5 WHERE country = 'Peru'; "
+             "DELETE FROM shop.sales WHERE orders = 2", "--warehouse", str(shop.path)]  # fmt: skip
+    result = CliRunner().invoke(build(words), words)
+    assert (result.exit_code, result.stdout) == (0, "1 updated, 1 deleted\n")
+    words = ["execute", "-", "--json", "--warehouse", str(shop.path)]
+    result = CliRunner().invoke(build(words), words, "DELETE FROM shop.sales WHERE FALSE")
+    assert json.loads(result.stdout) == {
+        "inserted": 0, "updated": 0, "deleted": 0, "rewritten": False, "snapshot": None
+    }  # fmt: skip
+    rows = [row for batch in shop.warehouse.table(table).read() for row in batch.to_pylist()]
+    assert rows == [{"country": "Peru", "orders": 5, "revenue": 2.0}]
+    with pytest.raises(SqlError, match="line 2, column 1: .* prints a SELECT"):
+        streamhouse.execute(str(shop.path), "DELETE FROM shop.sales;\nSELECT 1")
+    assert not list(shop.warehouse.table(table).read()), "what stood before had run"
