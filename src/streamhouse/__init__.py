@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from streamhouse.runtime.dml import Changed
     from streamhouse.runtime.execute import execute
     from streamhouse.spark import register
 
-__all__ = ["__version__", "execute", "register"]
+__all__ = ["Changed", "__version__", "execute", "register"]
 
 __version__ = "0.1.0"
 
@@ -19,6 +20,10 @@ def __getattr__(name: str) -> Any:
         from streamhouse.spark import register
 
         return register
+    if name == "Changed":
+        from streamhouse.runtime.dml import Changed
+
+        return Changed
     if name == "execute":
         from streamhouse.runtime.execute import execute
 

@@ -15,12 +15,21 @@ _COMMIT_OPTIONS = {"write-only": "true", "commit.max-retries": "20"}
 
 
 class Purge:
-    """Full compactions of the buckets that were written to last; a JVM runs from `start` on."""
+    """Full compactions of the buckets that were written to last.
 
-    def __init__(self, warehouse_options: Mapping[str, str], identifier: str) -> None:
+    They run in `sidecar`, or in one of their own that runs from `start` until the `with` ends.
+    """
+
+    def __init__(
+        self,
+        warehouse_options: Mapping[str, str],
+        identifier: str,
+        sidecar: Sidecar | None = None,
+    ) -> None:
         self._warehouse = warehouse_options
         self._identifier = identifier
-        self._sidecar: Sidecar | None = None
+        self._sidecar = sidecar
+        self._own = sidecar is None
 
     def __enter__(self) -> Purge:
         return self
@@ -31,7 +40,7 @@ class Purge:
         value: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._sidecar is not None:
+        if self._own and self._sidecar is not None:
             self._sidecar.close()
             self._sidecar = None
 

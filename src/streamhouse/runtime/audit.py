@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import tempfile
 import uuid
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from streamhouse.errors import TableError
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.commit import TableCommitter, TableWriter
+from streamhouse.paimon.snapshots import Snapshot
 from streamhouse.paimon.table import Table
+from streamhouse.runtime.change_kinds import REMOVE_OPTIONS
+from streamhouse.runtime.dml import USER
 from streamhouse.runtime.kernel import Combine
 from streamhouse.runtime.lineage import SUFFIX, read_lineage
 from streamhouse.runtime.recompute import Batch, Recomputation
@@ -78,8 +84,10 @@ def audit(warehouse: Mapping[str, str], identifier: str) -> Audit:
     counts = _Counts()
     with tempfile.TemporaryDirectory(prefix="streamhouse-audit-") as folder:
         scratch = _Scratch(table, folder)
-        for part in _expected(address, table, batches, definitions, cut, counts):
-            scratch.write(part)
+        for rows, removed in _expected(address, table, batches, definitions, cut, counts):
+            scratch.write(rows)
+            if removed is not None:
+                scratch.remove(removed)
         expected = scratch.finish()
         actual = _rows(table, cut)
         differences = tuple(_compare(table, actual, expected))
@@ -140,43 +148,71 @@ def _expected(
     definitions: dict[str, str],
     cut: int | None,
     counts: _Counts,
-) -> Iterator[pa.Table]:
-    """The rows to be written, in the order in which they were."""
+) -> Iterator[tuple[pa.Table, pa.Table | None]]:
+    """The rows to be written, in the order in which they were, and those to be removed then."""
     users = {batch.query_id for batch in batches}
     snapshots = [s for s in table.snapshots.newest_first() if cut is not None and s.id <= cut]
     base = next((s.id for s in snapshots if s.commit_kind == "OVERWRITE"), 0)
     place = {(s.commit_user, s.commit_identifier): s.id for s in snapshots}
     foreign = [
-        s.id
+        s
         for s in snapshots
         if s.commit_user not in users and s.commit_kind == "APPEND" and s.id > base
     ]
     counts.foreign = len(foreign)
     any_order = Combine.of(table.columns, table.primary_key, table.options) is not None
     grouped = any_order or (len(users) == 1 and not foreign)
-    parts: list[tuple[int, pa.Table]] = []
+    parts: list[tuple[int, pa.Table, pa.Table | None]] = []
     if base:
-        parts.append((base, _rows(table, base)))
-    for snapshot_id in foreign:
-        splits = table.changes(snapshot_id - 1, snapshot_id, "delta")
-        keyed = bool(table.primary_key)
-        read = list(table.read(splits=splits, row_kind=keyed))
-        schema = table.read_schema(row_kind=keyed)
-        parts.append((snapshot_id, pa.Table.from_batches(read, schema=schema)))
+        parts.append((base, _rows(table, base), None))
+    parts += [(one.id, *_foreign(table, one)) for one in foreign]
+    removals = sorted(snapshot_id for snapshot_id, _, removed in parts if removed is not None)
     for user in sorted(users):
         until = _until(table, user, cut)
         own = [b for b in batches if b.query_id == user and (until is None or b.number < until)]
         counts.batches += len(own)
         whole = Recomputation(address, definitions)
         at = 0
-        for step in whole.steps(own, grouped and not base):
-            at = max(at, place.get((user, step.last.number), at))
-            counts.joined += step.hits.num_rows
-            if at > base:
-                parts.append((at, step.rows))
+        for run in _between(own, place, removals):
+            for step in whole.steps(run, grouped and not base):
+                at = max(at, place.get((user, step.last.number), at))
+                counts.joined += step.hits.num_rows
+                if at > base:
+                    parts.append((at, step.rows, None))
         counts.waiting += 0 if whole.waiting is None else whole.waiting.num_rows
-    for _, rows in sorted(parts, key=lambda part: part[0]):
-        yield rows
+    for _, rows, removed in sorted(parts, key=lambda part: part[0]):
+        yield rows, removed
+
+
+def _foreign(table: Table, snapshot: Snapshot) -> tuple[pa.Table, pa.Table | None]:
+    """What others wrote, and the rows that they removed from a table that merges rows.
+
+    There a `-D` takes values back, unless a statement or an option makes it a removal.
+    """
+    splits = table.changes(snapshot.id - 1, snapshot.id, "delta")
+    keyed = bool(table.primary_key)
+    read = list(table.read(splits=splits, row_kind=keyed))
+    rows = pa.Table.from_batches(read, schema=table.read_schema(row_kind=keyed))
+    option = REMOVE_OPTIONS.get(table.options.get("merge-engine", ""))
+    changed = snapshot.commit_user.startswith(USER)
+    if option is None or not (changed or table.options.get(option, "").lower() == "true"):
+        return rows, None
+    gone = pc.equal(rows.column(ROW_KIND), "-D")
+    removed = rows.filter(gone).select(list(table.primary_key))
+    return rows.filter(pc.invert(gone)), removed if removed.num_rows else None
+
+
+def _between(
+    own: list[Batch], place: Mapping[tuple[str, int], int], removals: list[int]
+) -> Iterator[list[Batch]]:
+    """A query's batches in runs that no removal divides."""
+    numbered: list[tuple[int, Batch]] = []
+    at = 0
+    for batch in own:
+        at = max(at, place.get((batch.query_id, batch.number), at))
+        numbered.append((bisect_left(removals, at), batch))
+    for _, run in groupby(numbered, key=lambda one: one[0]):
+        yield [batch for _, batch in run]
 
 
 class _Scratch:
@@ -186,14 +222,21 @@ class _Scratch:
         self._warehouse = Warehouse({"warehouse": folder})
         self._like = like
         self._warehouse.create_database("audit")
+        self._number = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        like = self._like
         options = {k: v for k, v in like.options.items() if k.startswith(_KEPT)}
         if like.primary_key:
             options["bucket"] = "1"
+        self._number += 1
+        self._name = f"expected_{self._number}"
         self._warehouse.create_table(
-            "audit", "expected", like.columns, like.primary_key, like.partition_keys, options
+            "audit", self._name, like.columns, like.primary_key, like.partition_keys, options
         )
         self._user = str(uuid.uuid4())
-        self._writer = TableWriter(self._warehouse.options, "audit.expected", self._user)
+        self._writer = TableWriter(self._warehouse.options, f"audit.{self._name}", self._user)
 
     def write(self, rows: pa.Table) -> None:
         """Write rows in their order."""
@@ -201,13 +244,28 @@ class _Scratch:
         for batch in rows.rename_columns(schema.names).cast(schema).combine_chunks().to_batches():
             self._writer.write(batch)
 
+    def remove(self, keys: pa.Table) -> None:
+        """Remove the rows of these keys, as if they had never been.
+
+        Merging a removal with later rows is what the cores do in several ways; so the rows that
+        are left begin another table.
+        """
+        rows = self.finish()
+        left = rows.append_column("_place", pa.array(range(rows.num_rows), pa.int64())).join(
+            keys.cast(pa.schema([rows.field(name) for name in keys.column_names])),
+            keys.column_names,
+            join_type="left anti",
+        )
+        self._begin()
+        self.write(rows.take(left.column("_place").combine_chunks()))
+
     def finish(self) -> pa.Table:
         """The merged rows."""
         messages = self._writer.prepare(0)
         self._writer.close()
-        options = self._warehouse.options
-        TableCommitter(options, "audit.expected", self._user).commit(0, messages)
-        table = self._warehouse.table("audit.expected")
+        options, name = self._warehouse.options, f"audit.{self._name}"
+        TableCommitter(options, name, self._user).commit(0, messages)
+        table = self._warehouse.table(name)
         return _rows(table, table.latest_snapshot_id())
 
 

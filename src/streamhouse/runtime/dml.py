@@ -17,6 +17,7 @@ from streamhouse.paimon.change_files import attempt, remove_dead
 from streamhouse.paimon.commit import TableCommitter, TableWriter, overwrite_table, truncate_table
 from streamhouse.paimon.lock import commit_lock
 from streamhouse.paimon.purge import Purge
+from streamhouse.paimon.sidecar import Sidecar
 from streamhouse.runtime import bounded
 from streamhouse.runtime.change_count import ChangeCount
 from streamhouse.runtime.change_kinds import kinds, remaining, way_of
@@ -67,18 +68,19 @@ class Changed:
         return text + (" (the table's files were written anew)" if self.rewritten else "")
 
 
-def change(session: Session, statement: plan.Change) -> Changed:
+def change(session: Session, statement: plan.Change, sidecar: Sidecar | None = None) -> Changed:
     """Run a MERGE, UPDATE or DELETE as if at one moment.
 
     It is computed from the target's newest snapshot and committed only if no other changes came
     in the meantime (compactions do not count), else computed again; after `TRIES` tries other
     writers wait for it. All changes are one snapshot; if the process is killed there are all or
-    none. Raises `SqlError`, `TableError` and `CommitConflictError`; nothing is changed then.
+    none. Where it must compact, it does so in `sidecar`, else in one of its own. Raises
+    `SqlError`, `TableError` and `CommitConflictError`; nothing is changed then.
     """
     target = _paimon_table(session, statement, statement.target)
     address = session.address(target)
     remove_dead(address.open(), _committer(address, USER))
-    with Purge(address.warehouse, address.identifier) as purge:
+    with Purge(address.warehouse, address.identifier, sidecar) as purge:
         for number in range(TRIES + 1):
             done = _Attempt(session, statement, address, purge).run(hold=number == TRIES)
             if done is not None:

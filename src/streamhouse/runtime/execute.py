@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from streamhouse.errors import SqlError, StreamhouseError, UnsupportedSqlError
 from streamhouse.paimon.catalog import Warehouse
+from streamhouse.paimon.sidecar import Sidecar
 from streamhouse.runtime import bounded, dml
 from streamhouse.runtime.dml import Changed
 from streamhouse.runtime.session import Session
@@ -13,7 +14,9 @@ from streamhouse.sql import plan
 from streamhouse.sql.script import parse_script
 
 
-def execute(warehouse: str | Mapping[str, str] | Warehouse, sql: str) -> Changed:
+def execute(
+    warehouse: str | Mapping[str, str] | Warehouse, sql: str, sidecar: Sidecar | None = None
+) -> Changed:
     """Run statements over the tables of a warehouse, in order; needs no Spark.
 
     `warehouse` is a folder, a URI, or catalog options. `sql` may hold definitions (CREATE, DROP,
@@ -21,7 +24,8 @@ def execute(warehouse: str | Mapping[str, str] | Warehouse, sql: str) -> Changed
     DELETE and TRUNCATE. Tables are named `database.table`; a bare name is of the database
     `default`. Returns the counts of all statements together, and the last snapshot. Each statement
     is one commit: when one fails, those before it stay. Only deleting from aggregation and
-    partial-update tables needs a `java`. Raises `SqlError` (before anything runs, if a statement
+    partial-update tables needs a `java`: a JVM is started for it, unless a running `sidecar` of
+    the warehouse is given. Raises `SqlError` (before anything runs, if a statement
     cannot be read), `TableError`, and `CommitConflictError` if others hold the table too long.
 
         >>> execute("warehouse", "DELETE FROM shop.customers WHERE id = 11").deleted
@@ -32,13 +36,13 @@ def execute(warehouse: str | Mapping[str, str] | Warehouse, sql: str) -> Changed
     session.set("execution.runtime-mode", "batch")
     total = Changed()
     for statement in parse_script(sql):
-        total = total.plus(_located(session, statement))
+        total = total.plus(_located(session, statement, sidecar))
     return total
 
 
-def _located(session: Session, statement: plan.Statement) -> Changed:
+def _located(session: Session, statement: plan.Statement, sidecar: Sidecar | None) -> Changed:
     try:
-        return _run(session, statement)
+        return _run(session, statement, sidecar)
     except SqlError as error:
         if error.line:
             raise
@@ -49,10 +53,10 @@ def _located(session: Session, statement: plan.Statement) -> Changed:
         raise type(error)(text) from error
 
 
-def _run(session: Session, statement: plan.Statement) -> Changed:
+def _run(session: Session, statement: plan.Statement, sidecar: Sidecar | None) -> Changed:
     match statement:
         case plan.Change():
-            return dml.change(session, statement)
+            return dml.change(session, statement, sidecar)
         case plan.Truncate():
             dml.truncate(session, statement)
         case plan.Insert():

@@ -1,0 +1,131 @@
+"""DELETE and MERGE on tables that merge rows: later rows start anew, in both cores, for good."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import streamhouse
+from streamhouse.paimon.catalog import Warehouse
+from streamhouse.paimon.sidecar import Sidecar
+
+Row = tuple[str, int | None, float | None]
+
+
+class Sums:
+    """Tables of sums in one warehouse, with one Java core beside."""
+
+    def __init__(self, folder: Path, java: Sidecar) -> None:
+        self.warehouse = Warehouse(str(folder))
+        self.java = java
+
+    def __call__(self, sql: str) -> streamhouse.Changed:
+        return streamhouse.execute(self.warehouse, sql, self.java)
+
+    def rows(self, name: str) -> list[Row]:
+        """The rows as both cores read them; without those that are there to make a file large."""
+        ours = [r for b in self.warehouse.table(f"default.{name}").read() for r in b.to_pylist()]
+        java = self.java.read(f"default.{name}").to_pylist()
+        assert sorted(ours, key=str) == sorted(java, key=str)
+        found: list[Row] = [(r["country"], r["orders"], r["revenue"]) for r in ours]
+        return sorted(row for row in found if not row[0].startswith("_"))
+
+    def changelog(self, name: str, after: int) -> list[tuple[object, ...]]:
+        """The changes after a snapshot: kind, then columns."""
+        table = self.warehouse.table(f"default.{name}")
+        latest = table.latest_snapshot_id() or 0
+        read = table.read(splits=table.changes(after, latest, "changelog"), row_kind=True)
+        return [(r.pop("rowkind"), *r.values()) for b in read for r in b.to_pylist()]
+
+
+@pytest.fixture(scope="module")
+def sums(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sums]:
+    folder = tmp_path_factory.mktemp("sums")
+    with Sidecar({"warehouse": str(folder)}) as java:
+        yield Sums(folder, java)
+
+
+@pytest.mark.parametrize(
+    ("producer", "removes"),
+    [
+        ("none", "true"),
+        ("input", "true"),
+        ("full-compaction", "true"),
+        ("lookup", "true"),
+        ("input", "false"),
+        ("full-compaction", "false"),
+    ],
+)
+def test_a_deleted_row_starts_anew(sums: Sums, producer: str, removes: str) -> None:
+    name = f"t_{producer.replace('-', '_')}_{removes}"
+    sums(f"""
+        CREATE TABLE {name} (country STRING PRIMARY KEY NOT ENFORCED, orders BIGINT,
+          revenue DOUBLE) WITH ('bucket' = '1', 'merge-engine' = 'aggregation',
+          'changelog-producer' = '{producer}', 'aggregation.remove-record-on-delete' = '{removes}',
+          'fields.orders.aggregate-function' = 'sum', 'fields.revenue.aggregate-function' = 'sum');
+        INSERT INTO {name} VALUES ('France', 3, 13), ('Peru', 1, 1);""")
+    fill(sums, name)
+    sums.java.compact(f"default.{name}", full=True)
+    before = sums.warehouse.table(f"default.{name}").latest_snapshot_id() or 0
+    done = sums(f"""
+        MERGE INTO {name} AS v USING (VALUES ('Peru'), ('North Pole')) AS c (country)
+        ON v.country = c.country
+        WHEN NOT MATCHED THEN INSERT VALUES (c.country, 0, 0)
+        WHEN NOT MATCHED BY SOURCE AND v.country = 'France' THEN DELETE;""")
+    assert (done.inserted, done.updated, done.deleted) == (1, 0, 1)
+    assert sums.rows(name) == [("North Pole", 0, 0.0), ("Peru", 1, 1.0)]
+    changes = sums.changelog(name, before)
+    if producer != "none":
+        retracted = [row for row in changes if row[0] in ("-U", "-D") and row[1] == "France"]
+        assert (retracted[0][2], retracted[0][3]) == (3, 13.0)
+        assert retracted[-1][0] == "-D"
+        assert ("+I", "North Pole", 0, 0.0) in changes
+    sums(f"INSERT INTO {name} VALUES ('France', 1, 5)")
+    after = [("France", 1, 5.0), ("North Pole", 0, 0.0), ("Peru", 1, 1.0)]
+    assert sums.rows(name) == after
+    # Enough small files for a compaction that leaves the large one alone.
+    for _ in range(5):
+        sums(f"INSERT INTO {name} VALUES ('North Pole', 1, 1)")
+    sums.java.compact(f"default.{name}")
+    assert sums.java.buckets(f"default.{name}")[0].files > 1
+    after[1] = ("North Pole", 5, 5.0)
+    assert sums.rows(name) == after
+    sums.java.compact(f"default.{name}", full=True)
+    assert sums.rows(name) == after
+
+
+def fill(sums: Sums, name: str) -> None:
+    """Rows enough that a file of theirs is no part of a small compaction."""
+    digits = "(VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9))"
+    crossed = " CROSS JOIN ".join(f"{digits} AS d{n} (v)" for n in range(4))
+    number = " + ".join(f"d{n}.v * {10**n}" for n in range(4))
+    sums(f"""INSERT INTO {name} SELECT '_' || MD5(CAST({number} AS STRING)), 1, 0.5
+             FROM {crossed}""")
+
+
+def test_functions_that_take_nothing_back_need_the_option(sums: Sums) -> None:
+    sums("""
+        CREATE TABLE peaks (country STRING PRIMARY KEY NOT ENFORCED, orders BIGINT NOT NULL,
+          revenue DOUBLE) WITH ('bucket' = '2', 'merge-engine' = 'aggregation',
+          'fields.orders.aggregate-function' = 'max', 'changelog-producer' = 'input',
+          'fields.revenue.aggregate-function' = 'last_value',
+          'aggregation.remove-record-on-delete' = 'true');
+        INSERT INTO peaks VALUES ('Chile', 9, 9), ('Peru', 9, 9);
+        DELETE FROM peaks WHERE country = 'Chile';
+        INSERT INTO peaks VALUES ('Chile', 2, 3);""")
+    assert sums.rows("peaks") == [("Chile", 2, 3.0), ("Peru", 9, 9.0)]
+
+
+def test_partial_update_starts_anew_too(sums: Sums) -> None:
+    sums("""
+        CREATE TABLE parts (country STRING PRIMARY KEY NOT ENFORCED, orders BIGINT, revenue DOUBLE)
+          WITH ('bucket' = '1', 'merge-engine' = 'partial-update',
+                'partial-update.remove-record-on-delete' = 'true');
+        INSERT INTO parts VALUES ('Chile', 9, 9), ('Peru', 9, 9);
+        DELETE FROM parts WHERE country = 'Chile';
+        INSERT INTO parts (country, orders) VALUES ('Chile', 2);""")
+    assert sums.rows("parts") == [("Chile", 2, None), ("Peru", 9, 9.0)]
+    sums.java.compact("default.parts", full=True)
+    assert sums.rows("parts") == [("Chile", 2, None), ("Peru", 9, 9.0)]
