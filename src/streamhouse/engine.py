@@ -8,7 +8,6 @@ a temporary folder. Nothing here needs a JVM.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import datetime
 import re
 import tempfile
@@ -17,15 +16,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
-from streamhouse.errors import StreamhouseError, TableError
-from streamhouse.options import integer, nearest
+from streamhouse.errors import StreamhouseError
 from streamhouse.sql.plan import BoundedQuery, BoundedScan
+from streamhouse.sql.travel import split_options
 
 if TYPE_CHECKING:
     import duckdb
 
     from streamhouse.paimon.catalog import Warehouse
-    from streamhouse.paimon.table import Table
 
 THREADS = 2
 MEMORY_LIMIT = "1GB"
@@ -151,74 +149,15 @@ def _first_paragraph(text: str) -> str:
 
 
 def warehouse_scanner(warehouse: Warehouse) -> Scanner:
+    from streamhouse.paimon.system_tables import open_table
+
     def scanner(scan: BoundedScan) -> tuple[pa.Schema, Batches]:
-        scan = _with_hinted_travel(scan)
-        table = warehouse.table(".".join(scan.table.name[-2:]), dict(scan.options) or None)
+        options, hinted = split_options(scan.options)
+        # Pinned: a table that is read twice by one query is the same both times.
+        table = open_table(
+            warehouse, ".".join(scan.table.name[-2:]), scan.as_of or hinted, options, pin=True
+        )
         columns = list(scan.columns)
-        schema = table.read_schema(columns)
-        if scan.tag is not None:
-            tagged = _tagged(table, scan.tag)
-            return schema, lambda: tagged.read(columns=columns)
-        # Decided once: a table that is read twice by one query is the same both times.
-        snapshot = _snapshot(table, scan)
-        if snapshot is None:
-            return schema, lambda: iter(())
-        return schema, lambda: table.read(columns=columns, snapshot=snapshot)
+        return table.read_schema(columns), lambda: table.read(columns=columns)
 
     return scanner
-
-
-def _with_hinted_travel(scan: BoundedScan) -> BoundedScan:
-    """Time travel that an OPTIONS hint asks for, as if the query had said so."""
-    options = dict(scan.options)
-    snapshot = options.pop("scan.snapshot-id", None)
-    time_ms = options.pop("scan.timestamp-millis", None)
-    tag = options.pop("scan.tag-name", None)
-    return dataclasses.replace(
-        scan,
-        options=options,
-        snapshot=integer("scan.snapshot-id", snapshot, 1) if snapshot else scan.snapshot,
-        timestamp_ms=integer("scan.timestamp-millis", time_ms) if time_ms else scan.timestamp_ms,
-        tag=tag or scan.tag,
-    )
-
-
-def _tagged(table: Table, tag: str) -> Table:
-    # By name, not by the snapshot's id: a tag outlives its snapshot.
-    tags = [known.name() for known in table.rust.list_tags()]
-    if tag not in tags:
-        raise TableError(f"table '{table.identifier}' has no tag '{tag}'; {nearest(tag, tags)}")
-    return table.copy({"scan.tag-name": tag})
-
-
-def _snapshot(table: Table, scan: BoundedScan) -> int | None:
-    if scan.snapshot is not None:
-        return scan.snapshot
-    latest = table.latest_snapshot_id()
-    if scan.timestamp_ms is None or latest is None:
-        return latest
-    return _snapshot_at(table, scan.timestamp_ms, latest)
-
-
-def _snapshot_at(table: Table, time_ms: int, latest: int) -> int:
-    """The newest snapshot committed at or before the time; commit times grow with the ids."""
-    low = table.earliest_snapshot_id() or latest
-    earliest, high = low, latest
-    while low <= high:
-        middle = (low + high) // 2
-        if table.snapshot(middle).time_ms <= time_ms:
-            low = middle + 1
-        else:
-            high = middle - 1
-    if high < earliest:
-        first = table.snapshot(earliest).time_ms
-        raise TableError(
-            f"table '{table.identifier}' has no snapshot as old as {_iso(time_ms)}; "
-            f"its earliest is {earliest}, of {_iso(first)}"
-        )
-    return high
-
-
-def _iso(time_ms: int) -> str:
-    moment = datetime.datetime.fromtimestamp(time_ms / 1000, datetime.UTC)
-    return moment.strftime("%Y-%m-%d %H:%M:%S.") + f"{time_ms % 1000:03d} UTC"

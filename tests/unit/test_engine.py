@@ -70,8 +70,12 @@ def test_time_travel(shop: Any) -> None:
     assert run(shop, sql, scan(table, "orders", options=hinted)) == [(1,)]
     with pytest.raises(TableError, match="no snapshot as old as 1970-01-01 00:00:01.000 UTC"):
         run(shop, sql, scan(table, "orders", timestamp_ms=1_000))
-    with pytest.raises(DataLossError, match="snapshot 9 is gone"):
+    with pytest.raises(TableError, match="has no snapshot 9; its newest is 2"):
         run(shop, sql, scan(table, "orders", snapshot=9))
+    assert run(shop, sql, scan(table, "orders", version="1")) == [(1,)]
+    (shop.path / "shop.db" / "sales" / "snapshot" / "snapshot-1").unlink()
+    with pytest.raises(DataLossError, match="snapshot 1 is gone, 2 to 2 are left"):
+        run(shop, sql, scan(table, "orders", snapshot=1))
 
 
 def test_tags(shop: Any) -> None:

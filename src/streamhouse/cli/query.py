@@ -18,7 +18,7 @@ from streamhouse.errors import SqlError, TableError
 
 if TYPE_CHECKING:
     from streamhouse.paimon.catalog import Warehouse
-    from streamhouse.sql.plan import Name, Query, TableInfo
+    from streamhouse.sql.plan import AsOf, Name, Query, TableInfo
 
 
 def query(
@@ -81,9 +81,16 @@ class WarehouseTables:
 
     def table(self, name: Name) -> TableInfo:
         """The table of `database.table`, or of a bare name that only one database has."""
+        from streamhouse.sql.plan import AsOf
+
+        return self.table_as_of(name, AsOf())
+
+    def table_as_of(self, name: Name, moment: AsOf) -> TableInfo:
+        """As `table`, with the columns that it had then."""
+        from streamhouse.paimon.system_tables import open_table
         from streamhouse.sql.plan import TableInfo
 
-        table = self._warehouse.table(".".join(self._full(name)))
+        table = open_table(self._warehouse, ".".join(self._full(name)), moment)
         return TableInfo(
             name=(table.database, table.name),
             columns=tuple(table.columns),
@@ -95,13 +102,14 @@ class WarehouseTables:
     def _full(self, name: Name) -> Name:
         if len(name) != 1:
             return name[-2:]
-        having = [db for db in self._warehouse.databases() if self._has(db, name[0])]
+        base = name[0].partition("$")[0]
+        having = [db for db in self._warehouse.databases() if self._has(db, base)]
         if len(having) == 1:
             return having[0], name[0]
         if having:
             named = " or ".join(f"{database}.{name[0]}" for database in sorted(having))
             raise TableError(f"table '{name[0]}' is in several databases; write {named}")
-        raise TableError(f"there is no table '{name[0]}'; {self._nearest(name[0])}")
+        raise TableError(f"there is no table '{base}'; {self._nearest(base)}")
 
     def _has(self, database: str, table: str) -> bool:
         return table in self._warehouse.tables(database)

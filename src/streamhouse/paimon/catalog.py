@@ -12,7 +12,8 @@ from streamhouse.errors import OptionError, StreamhouseError, TableError
 from streamhouse.options import nearest
 from streamhouse.paimon import types
 from streamhouse.paimon.files import Files, files_of, is_local, local_path
-from streamhouse.paimon.table import Table, resolve
+from streamhouse.paimon.table import Table, branches_at, resolve
+from streamhouse.paimon.table_name import MAIN, TableName
 from streamhouse.paimon.table_options import check_table_options
 from streamhouse.sql.plan import Column
 
@@ -114,6 +115,11 @@ class Warehouse:
             if if_not_exists:
                 return
             raise TableError(f"table '{full}' exists already; write IF NOT EXISTS to keep it")
+        if "$" in name:
+            raise TableError(
+                f"table '{full}': a name with $ is a branch or a system table of another table; "
+                "leave out the $"
+            )
         if database not in self.databases():
             raise self._no_database(database)
         check_table_options(options or {}, f"table {full}")
@@ -138,7 +144,9 @@ class Warehouse:
     def table(self, identifier: str, dynamic_options: Mapping[str, str] | None = None) -> Table:
         """The table `database.table` as it is now, with `dynamic_options` over its own.
 
-        Raises `TableError` naming the nearest if the table or database is missing.
+        `database.table$branch_b` is a branch of it, read and written as a table of its own.
+        Raises `TableError` naming the nearest if the table, branch or database is missing, and for
+        system tables, which `system_tables.open_table` opens.
         """
         database, name = split_identifier(identifier)
         key = (os.getpid(), self._key, identifier)
@@ -152,11 +160,26 @@ class Warehouse:
         try:
             rust = self._rust().get_table((database, name))
         except _RUST_ERRORS as error:
-            base = name.partition("$")[0]
-            if not self.exists(database, base):
-                raise self._no_table(database, name) from None
+            parsed = TableName.parse(name)
+            if not self.exists(database, parsed.table):
+                raise self._no_table(database, parsed.table) from None
+            if parsed.system is not None:
+                raise TableError(
+                    f"table '{database}.{name}' is a system table: it can be queried, and neither "
+                    f"written nor followed; write {database}.{parsed.data} for the table itself"
+                ) from None
             raise StreamhouseError(f"table {database}.{name} cannot be opened: {error}") from error
+        self._check_branch(database, name, rust)
         return resolve(rust, database, name, self.options)
+
+    def _check_branch(self, database: str, name: str, rust: Any) -> None:
+        branch = rust.branch()
+        if branch == MAIN:
+            return
+        known = branches_at(files_of(rust.location(), self.options), rust.location())
+        if branch not in known:
+            table = f"{database}.{TableName.parse(name).table}"
+            raise TableError(f"table '{table}' has no branch '{branch}'; {nearest(branch, known)}")
 
     def _create(
         self,

@@ -57,8 +57,8 @@ class Table:
         )
         self.schema: Mapping[str, Any] = schema
         self.files: Files = files_of(self.location, catalog_options)
-        branch = rust.branch()
-        self.root = self.location if branch == "main" else f"{self.location}/branch/branch-{branch}"
+        self.branch: str = rust.branch()
+        self.root = branch_root(self.location, self.branch)
         self.snapshots = Snapshots(self.files, self.root, self.identifier)
 
     def __repr__(self) -> str:
@@ -76,9 +76,37 @@ class Table:
 
     def copy(self, dynamic_options: Mapping[str, str]) -> Table:
         """The same table with options over its own, for this object only."""
-        schema = {**self.schema, "options": {**self.options, **dynamic_options}}
+        return self._with_schema(self.schema, dynamic_options)
+
+    def of_schema(self, schema_id: int, dynamic_options: Mapping[str, str] | None = None) -> Table:
+        """The same table with the columns of one of its schema versions."""
+        if schema_id == self.schema_id:
+            return self.copy(dynamic_options or {})
+        text = self.files.read_text(f"{self.root}/schema/schema-{schema_id}")
+        if text is None:
+            raise DataLossError(
+                f"table {self.identifier}: the file of schema {schema_id} is gone; read a newer "
+                "snapshot"
+            )
+        return self._with_schema(json.loads(text), dynamic_options or {})
+
+    def _with_schema(self, schema: Mapping[str, Any], options: Mapping[str, str]) -> Table:
+        schema = {**schema, "options": {**(schema.get("options") or {}), **options}}
         rust = self.rust.copy_with_resolved_schema(json.dumps(schema))
         return Table(rust, self.database, self.name, self.catalog_options, schema)
+
+    def tags(self) -> list[str]:
+        """The names of the table's tags, sorted."""
+        return _named(self.files, f"{self.root}/tag", "tag-")
+
+    def tag_schema_id(self, tag: str) -> int | None:
+        """The schema version of a tag's rows; None if there is no such tag."""
+        text = self.files.read_text(f"{self.root}/tag/tag-{tag}")
+        return None if text is None else int(json.loads(text)["schemaId"])
+
+    def branches(self) -> list[str]:
+        """The names of all the table's branches but main, sorted."""
+        return branches_at(self.files, self.location)
 
     def schema_stamp(self) -> object | None:
         """Changes when the table is altered or made anew; None where looking is not cheap."""
@@ -208,8 +236,7 @@ class Table:
 def resolve(rust: Any, database: str, name: str, catalog_options: Mapping[str, str]) -> Table:
     """A `Table` on an opened one of the Rust core, both of the same schema version."""
     location = rust.location()
-    branch = rust.branch()
-    root = location if branch == "main" else f"{location}/branch/branch-{branch}"
+    root = branch_root(location, rust.branch())
     files = files_of(location, catalog_options)
     ids = [
         int(file.removeprefix("schema-"))
@@ -222,6 +249,21 @@ def resolve(rust: Any, database: str, name: str, catalog_options: Mapping[str, s
     schema = json.loads(text)
     table = rust.copy_with_resolved_schema(text)
     return Table(table, database, name, catalog_options, schema)
+
+
+def branch_root(location: str, branch: str) -> str:
+    """Where a branch has its schemas, snapshots and tags; its data files are the table's."""
+    return location if branch == "main" else f"{location}/branch/branch-{branch}"
+
+
+def branches_at(files: Files, location: str) -> list[str]:
+    """The branches of the table at a location, but main, sorted."""
+    return _named(files, f"{location}/branch", "branch-")
+
+
+def _named(files: Files, folder: str, prefix: str) -> list[str]:
+    names = [name for name, _ in files.names(folder)]
+    return sorted(name.removeprefix(prefix) for name in names if name.startswith(prefix))
 
 
 def conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

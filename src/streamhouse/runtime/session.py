@@ -8,10 +8,13 @@ from streamhouse.errors import OptionError, TableError
 from streamhouse.mysql.options import parse as parse_mysql
 from streamhouse.options import check_known, choice, nearest
 from streamhouse.paimon.catalog import Warehouse
+from streamhouse.paimon.system_tables import open_table
+from streamhouse.paimon.table_name import TableName
 from streamhouse.runtime.computed import computed_of, with_computed
 from streamhouse.runtime.spec import SourceSpec, TableAddress
 from streamhouse.sql.options import check_datagen, check_set
 from streamhouse.sql.plan import (
+    AsOf,
     CreateCatalog,
     CreateDatabase,
     CreateTable,
@@ -167,13 +170,23 @@ class Session:
         full = self.full(name)
         if full in self._temporary:
             return self._temporary[full]
-        try:
-            table = self._warehouse(full[0]).table(f"{full[1]}.{full[2]}")
-        except TableError:
-            close = nearest(full[2], self._known(full))
-            raise TableError(
-                f"there is no table '{full[2]}' in database '{full[1]}'; {close}"
-            ) from None
+        return self._stored(full, AsOf())
+
+    def table_as_of(self, name: Name, moment: AsOf) -> TableInfo:
+        """As `table`, with the columns that it had then; for Paimon tables."""
+        full = self.full(name)
+        if full in self._temporary:
+            raise OptionError(
+                f"table '{full[2]}' is no Paimon table: it is only as it is now; leave out AS OF"
+            )
+        return self._stored(full, moment)
+
+    def _stored(self, full: Name, moment: AsOf) -> TableInfo:
+        warehouse, base = self._warehouse(full[0]), TableName.parse(full[2]).table
+        if not warehouse.exists(full[1], base):
+            close = nearest(base, self._known(full))
+            raise TableError(f"there is no table '{base}' in database '{full[1]}'; {close}")
+        table = open_table(warehouse, f"{full[1]}.{full[2]}", moment)
         options, computed = computed_of(table.options)
         return TableInfo(
             full, table.columns, computed, tuple(table.primary_key),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-import duckdb
 from sqlglot import exp
 from sqlglot.errors import OptimizeError
 from sqlglot.optimizer.pushdown_projections import pushdown_projections
@@ -16,30 +16,21 @@ from sqlglot.schema import MappingSchema
 
 from streamhouse.options import nearest
 from streamhouse.sql import columns as names
-from streamhouse.sql import functions, hints, lowering
+from streamhouse.sql import hints, lowering, travel
 from streamhouse.sql import target as targets
 from streamhouse.sql.binder import BindError, describe, generate
 from streamhouse.sql.columns import Parsed, physical
 from streamhouse.sql.dialect import Flink
-from streamhouse.sql.plan import BoundedQuery, BoundedScan, Query, Resolver, TableInfo
+from streamhouse.sql.plan import AsOf, BoundedQuery, BoundedScan, Query, Resolver, TableInfo
 from streamhouse.sql.stream import used_columns
 from streamhouse.sql.types import flink_type
-
-
-@dataclass
-class _Travel:
-    """The moment at which a table is read, as `BoundedScan` keeps it."""
-
-    snapshot: int | None = None
-    timestamp_ms: int | None = None
-    tag: str | None = None
 
 
 @dataclass
 class _Scans:
     """The tables of a query, in the order in which their relations are numbered."""
 
-    tables: list[tuple[TableInfo, dict[str, str], _Travel]] = field(default_factory=list)
+    tables: list[tuple[TableInfo, dict[str, str], AsOf]] = field(default_factory=list)
 
     @property
     def relations(self) -> dict[str, dict[str, str]]:
@@ -47,14 +38,10 @@ class _Scans:
 
     def plan(self, tree: exp.Expr) -> tuple[BoundedScan, ...]:
         found = []
-        for place, (info, options, travel) in enumerate(self.tables):
+        for place, (info, options, moment) in enumerate(self.tables):
             relation = f"scan_{place}"
             used = used_columns([tree], relation, info) or (info.columns[0].name,)
-            found.append(
-                BoundedScan(
-                    info, relation, used, options, travel.snapshot, travel.timestamp_ms, travel.tag
-                )
-            )
+            found.append(BoundedScan(info, relation, used, options, **dataclasses.asdict(moment)))
         return tuple(found)
 
 
@@ -185,11 +172,10 @@ def _scan(
     known: TableInfo | None = None,
 ) -> None:
     """Put a relation in the place of a table."""
-    info = known or names.resolve_table(parsed.script, table, resolver)
-    options = names.table_options(parsed.script, table)
-    travel = _travel(parsed, tree, table, resolver)
+    options, moment = travel.moment(parsed, tree, table, resolver)
+    info = known or names.resolve_table(parsed.script, table, travel.back(resolver, moment))
     relation = exp.to_identifier(f"scan_{len(scans.tables)}", quoted=True)
-    scans.tables.append((info, options, travel))
+    scans.tables.append((info, options, moment))
     alias = table.args.get("alias") or exp.TableAlias(this=table.this.copy())
     new: exp.Expr = exp.Table(this=relation)
     if info.computed:
@@ -215,59 +201,6 @@ def _scan(
 
 def _quoted(name: str) -> exp.Identifier:
     return exp.to_identifier(name, quoted=True)
-
-
-def _travel(parsed: Parsed, tree: exp.Expr, table: exp.Table, resolver: Resolver) -> _Travel:
-    version = table.args.get("version")
-    if version is None:
-        return _Travel()
-    moment = version.expression
-    if version.this == "VERSION":
-        if isinstance(moment, exp.Literal):
-            text = str(moment.this)
-            if moment.is_string:
-                return _Travel(tag=text)
-            if text.isdigit():
-                return _Travel(snapshot=int(text))
-        message = "VERSION AS OF takes a snapshot's number or a tag's 'name'"
-        raise lowering.error(parsed.script, version, message)
-    if moment.find(exp.Column) is None:
-        return _Travel(timestamp_ms=_milliseconds(parsed, version, moment))
-    if isinstance(moment, exp.Column) and _is_processing_time(tree, moment.name, resolver):
-        return _Travel()
-    raise lowering.unsupported(
-        parsed.script,
-        version,
-        "FOR SYSTEM_TIME AS OF takes a TIMESTAMP '…' or a column that is computed as PROCTIME()",
-    )
-
-
-def _is_processing_time(tree: exp.Expr, name: str, resolver: Resolver) -> bool:
-    for alias in tree.find_all(exp.Alias):
-        if alias.alias == name:
-            return functions.moment_name(alias.this) == "PROCTIME"
-    for table in names.leaves(tree):
-        if table.name.startswith("scan_"):
-            continue
-        for computed in resolver.table(names.table_name(table)).computed:
-            if computed.name == name:
-                return "".join(computed.expression.upper().split()) == "PROCTIME()"
-    return False
-
-
-def _milliseconds(parsed: Parsed, version: exp.Expr, moment: exp.Expr) -> int:
-    """A constant moment in milliseconds since 1970, UTC."""
-    try:
-        lowered = lowering.lower(parsed.script, moment.copy(), {}, bounded=True)
-        with duckdb.connect(":memory:", config={"threads": 1}) as connection:
-            connection.execute("SET TimeZone = 'UTC'")
-            text = f"SELECT epoch_ms(CAST({generate(lowered)} AS TIMESTAMP))"
-            row = connection.execute(text).fetchone()
-    except duckdb.Error:
-        row = None
-    if not row or row[0] is None:
-        raise lowering.error(parsed.script, version, "AS OF needs a moment: TIMESTAMP '…'")
-    return int(row[0])
 
 
 def _qualified(parsed: Parsed, tree: exp.Query, scans: _Scans) -> exp.Query:

@@ -72,6 +72,10 @@ class Flink(Dialect):
             name: parser.Parser.FUNCTION_PARSERS[name]
             for name in ("CAST", "CEIL", "EXTRACT", "FLOOR", "POSITION", "SUBSTRING", "TRIM")
         } | {"TRY_CAST": parser.Parser.FUNCTION_PARSERS["TRY_CAST"]}
+        VERSION_PHRASES: ClassVar[dict[tuple[str, ...], str]] = {
+            **parser.Parser.VERSION_PHRASES,
+            ("FOR", "SYSTEM_VERSION"): "VERSION",
+        }
         NO_PAREN_FUNCTION_PARSERS = {
             "CASE": parser.Parser.NO_PAREN_FUNCTION_PARSERS["CASE"],
         }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 Name: TypeAlias = tuple[str, ...]
 """A dotted name as written: (table,), (database, table) or (catalog, database, table)."""
@@ -49,11 +49,36 @@ class TableInfo:
     connector: str = "paimon"
 
 
+@dataclass(frozen=True)
+class AsOf:
+    """The moment at which a table is read: at most one field is set, none means now.
+
+    `version` is a tag's name or, where no tag has it, a snapshot's number; `timestamp_ms` is in
+    milliseconds since 1970, UTC.
+    """
+
+    snapshot: int | None = None
+    tag: str | None = None
+    version: str | None = None
+    timestamp_ms: int | None = None
+
+    def __bool__(self) -> bool:
+        return self != AsOf()
+
+
 class Resolver(Protocol):
     """Gives the planner its tables."""
 
     def table(self, name: Name) -> TableInfo:
         """The table, its name made full; `TableError` naming the nearest if there is none."""
+
+
+@runtime_checkable
+class TravellingResolver(Resolver, Protocol):
+    """A resolver that knows how its tables were."""
+
+    def table_as_of(self, name: Name, moment: AsOf) -> TableInfo:
+        """As `table`, with the columns of that moment."""
 
 
 @dataclass(frozen=True)
@@ -256,7 +281,8 @@ class StreamQuery:
 class BoundedScan:
     """One table of a bounded query: the `relation` name in its SQL and the columns it needs.
 
-    `options` come from an OPTIONS hint; `snapshot`, `timestamp_ms` or `tag` from time travel.
+    `options` come from an OPTIONS hint; `snapshot`, `timestamp_ms`, `tag` or `version` from time
+    travel, as in `AsOf`.
     """
 
     table: TableInfo
@@ -266,6 +292,12 @@ class BoundedScan:
     snapshot: int | None = None
     timestamp_ms: int | None = None
     tag: str | None = None
+    version: str | None = None
+
+    @property
+    def as_of(self) -> AsOf:
+        """The moment at which the table is read."""
+        return AsOf(self.snapshot, self.tag, self.version, self.timestamp_ms)
 
 
 @dataclass(frozen=True)

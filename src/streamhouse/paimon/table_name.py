@@ -1,0 +1,45 @@
+"""Names of tables: `orders`, its branch `orders$branch_b`, its system table `orders$files`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from streamhouse.errors import TableError
+
+_BRANCH = "branch_"
+MAIN = "main"
+
+
+@dataclass(frozen=True)
+class TableName:
+    """The parts of a table's name within its database; `system` is in lower case."""
+
+    table: str
+    branch: str = MAIN
+    system: str | None = None
+
+    @classmethod
+    def parse(cls, name: str) -> TableName:
+        """From `t`, `t$branch_b`, `t$files` or `t$branch_b$files`; `TableError` for others."""
+        table, *rest = name.split("$")
+        branch = MAIN
+        if rest and rest[0].startswith(_BRANCH):
+            branch = rest.pop(0).removeprefix(_BRANCH)
+        if not table or not branch or len(rest) > 1 or (rest and not rest[0]):
+            raise TableError(
+                f"'{name}' does not name a table; after a table's name there can be $branch_ and "
+                "a branch, then $ and a system table: orders$branch_b$files"
+            )
+        return cls(table, branch, rest[0].lower() if rest else None)
+
+    @property
+    def data(self) -> str:
+        """The name of the table, or branch, whose system table this may be."""
+        return self.table if self.branch == MAIN else f"{self.table}${_BRANCH}{self.branch}"
+
+    def on(self, branch: str) -> TableName:
+        """The same of another branch."""
+        return TableName(self.table, branch, self.system)
+
+    def __str__(self) -> str:
+        return self.data if self.system is None else f"{self.data}${self.system}"

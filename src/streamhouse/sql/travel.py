@@ -1,0 +1,175 @@
+"""Time travel: the moment at which a query reads a table, from its clauses and options."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+
+import duckdb
+from sqlglot import exp
+
+from streamhouse.errors import OptionError
+from streamhouse.options import integer
+from streamhouse.sql import columns as names
+from streamhouse.sql import functions, lowering
+from streamhouse.sql.binder import generate
+from streamhouse.sql.columns import Parsed
+from streamhouse.sql.plan import AsOf, Name, Resolver, TableInfo, TravellingResolver
+
+TRAVEL_KEYS = (
+    "scan.snapshot-id",
+    "scan.tag-name",
+    "scan.version",
+    "scan.timestamp",
+    "scan.timestamp-millis",
+)
+_MILLISECONDS_FROM = 100_000_000_000
+"""Bare numbers from here on are milliseconds; as seconds they would be after the year 5000."""
+
+
+def split_options(options: Mapping[str, str]) -> tuple[dict[str, str], AsOf]:
+    """The options without those of `TRAVEL_KEYS`, and the moment that these name.
+
+    `scan.timestamp` is a time in UTC. Raises `OptionError` for two of them, or a wrong value.
+    """
+    given = [key for key in TRAVEL_KEYS if key in options]
+    rest = {key: value for key, value in options.items() if key not in TRAVEL_KEYS}
+    if not given:
+        return rest, AsOf()
+    if len(given) > 1:
+        raise OptionError(f"options {' and '.join(given)} do not go together; give one of them")
+    key, value = given[0], options[given[0]]
+    match key:
+        case "scan.snapshot-id":
+            moment = AsOf(snapshot=integer(key, value, 1))
+        case "scan.tag-name":
+            moment = AsOf(tag=value)
+        case "scan.version":
+            moment = AsOf(version=value)
+        case "scan.timestamp-millis":
+            moment = AsOf(timestamp_ms=integer(key, value))
+        case _:
+            moment = AsOf(timestamp_ms=milliseconds(key, value))
+    return rest, moment
+
+
+def milliseconds(key: str, text: str) -> int:
+    """Milliseconds since 1970 of a time such as `2026-01-01 00:00:00`, UTC unless it names a zone.
+
+    A bare number is in seconds, or in milliseconds where seconds would be beyond the year 5000.
+    """
+    stripped = text.strip()
+    if stripped.isdigit():
+        return _epoch_ms(int(stripped))
+    try:
+        moment = datetime.datetime.fromisoformat(stripped)
+    except ValueError:
+        raise OptionError(
+            f"option '{key}': '{text}' is not a time; write it as '2026-01-01 00:00:00' (UTC)"
+        ) from None
+    zoned = moment if moment.tzinfo is not None else moment.replace(tzinfo=datetime.UTC)
+    return (zoned - _EPOCH) // datetime.timedelta(milliseconds=1)
+
+
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+
+
+def _epoch_ms(number: int) -> int:
+    return number if number >= _MILLISECONDS_FROM else number * 1000
+
+
+def moment(
+    parsed: Parsed, tree: exp.Expr, table: exp.Table, resolver: Resolver
+) -> tuple[dict[str, str], AsOf]:
+    """The other options of a table's hint, and the moment that its hint or its clause names."""
+    hinted = names.table_options(parsed.script, table)
+    try:
+        options, found = split_options(hinted)
+    except OptionError as error:
+        raise lowering.error(parsed.script, table.meta["hints"][0], str(error)) from None
+    said = _clause(parsed, tree, table, resolver)
+    if found and said:
+        raise lowering.error(
+            parsed.script,
+            table.args["version"],
+            "the table's OPTIONS hint names a moment too; keep one of them",
+        )
+    return options, said or found
+
+
+class _Back:
+    """A resolver whose tables are those of one moment."""
+
+    def __init__(self, resolver: TravellingResolver, moment: AsOf) -> None:
+        self._resolver = resolver
+        self._moment = moment
+
+    def table(self, name: Name) -> TableInfo:
+        return self._resolver.table_as_of(name, self._moment)
+
+
+def back(resolver: Resolver, moment: AsOf) -> Resolver:
+    """The resolver at that moment, if it can travel."""
+    if moment and isinstance(resolver, TravellingResolver):
+        return _Back(resolver, moment)
+    return resolver
+
+
+def _clause(parsed: Parsed, tree: exp.Expr, table: exp.Table, resolver: Resolver) -> AsOf:
+    version = table.args.get("version")
+    if version is None:
+        return AsOf()
+    moment = version.expression
+    if version.this == "VERSION":
+        return _version(parsed, version)
+    if isinstance(moment, exp.Literal) and not moment.is_string and moment.name.isdigit():
+        return AsOf(timestamp_ms=_epoch_ms(int(moment.name)))
+    if moment.find(exp.Column) is None:
+        return AsOf(timestamp_ms=_milliseconds(parsed, version, moment))
+    if isinstance(moment, exp.Column) and _is_processing_time(tree, moment.name, resolver):
+        return AsOf()
+    raise lowering.unsupported(
+        parsed.script,
+        version,
+        "FOR SYSTEM_TIME AS OF takes a TIMESTAMP '…' or a column that is computed as PROCTIME()",
+    )
+
+
+def _version(parsed: Parsed, version: exp.Expr) -> AsOf:
+    given = version.expression
+    if isinstance(given, exp.Literal):
+        text = str(given.this)
+        if given.is_string and text:
+            return AsOf(version=text) if text.isdigit() else AsOf(tag=text)
+        if text.isdigit() and int(text):
+            return AsOf(snapshot=int(text))
+    message = "VERSION AS OF takes a snapshot's number or a tag's 'name'"
+    raise lowering.error(parsed.script, version, message)
+
+
+def _is_processing_time(tree: exp.Expr, name: str, resolver: Resolver) -> bool:
+    for alias in tree.find_all(exp.Alias):
+        if alias.alias == name:
+            return functions.moment_name(alias.this) == "PROCTIME"
+    for table in names.leaves(tree):
+        if table.name.startswith("scan_"):
+            continue
+        for computed in resolver.table(names.table_name(table)).computed:
+            if computed.name == name:
+                return "".join(computed.expression.upper().split()) == "PROCTIME()"
+    return False
+
+
+def _milliseconds(parsed: Parsed, version: exp.Expr, moment: exp.Expr) -> int:
+    """A constant moment in milliseconds since 1970, UTC."""
+    try:
+        lowered = lowering.lower(parsed.script, moment.copy(), {}, bounded=True)
+        with duckdb.connect(":memory:", config={"threads": 1}) as connection:
+            connection.execute("SET TimeZone = 'UTC'")
+            text = f"SELECT epoch_ms(CAST({generate(lowered)} AS TIMESTAMP))"
+            row = connection.execute(text).fetchone()
+    except duckdb.Error:
+        row = None
+    if not row or row[0] is None:
+        raise lowering.error(parsed.script, version, "AS OF needs a moment: TIMESTAMP '…'")
+    return int(row[0])
