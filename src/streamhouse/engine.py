@@ -149,14 +149,11 @@ def _first_paragraph(text: str) -> str:
 
 
 def warehouse_scanner(warehouse: Warehouse) -> Scanner:
-    from streamhouse.paimon.system_tables import open_table
-
     def scanner(scan: BoundedScan) -> tuple[pa.Schema, Batches]:
         options, hinted = split_options(scan.options)
         # Pinned: a table that is read twice by one query is the same both times.
-        table = open_table(
-            warehouse, ".".join(scan.table.name[-2:]), scan.as_of or hinted, options, pin=True
-        )
+        name = ".".join(scan.table.name[-2:])
+        table = warehouse.readable(name, scan.as_of or hinted, options, pin=True)
         columns = list(scan.columns)
         return table.read_schema(columns), lambda: table.read(columns=columns)
 

@@ -87,10 +87,9 @@ class WarehouseTables:
 
     def table_as_of(self, name: Name, moment: AsOf) -> TableInfo:
         """As `table`, with the columns that it had then."""
-        from streamhouse.paimon.system_tables import open_table
         from streamhouse.sql.plan import TableInfo
 
-        table = open_table(self._warehouse, ".".join(self._full(name)), moment)
+        table = self._warehouse.readable(".".join(self._full(name)), moment)
         return TableInfo(
             name=(table.database, table.name),
             columns=tuple(table.columns),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pypaimon_rust.datafusion import PaimonCatalog
 
@@ -15,7 +15,10 @@ from streamhouse.paimon.files import Files, files_of, is_local, local_path
 from streamhouse.paimon.table import Table, branches_at, resolve
 from streamhouse.paimon.table_name import MAIN, TableName
 from streamhouse.paimon.table_options import check_table_options
-from streamhouse.sql.plan import Column
+from streamhouse.sql.plan import AsOf, Column
+
+if TYPE_CHECKING:
+    from streamhouse.paimon.system_tables import SystemTable
 
 _RUST_ERRORS = (ValueError, RuntimeError, OSError, KeyError)
 _catalogs: dict[tuple[int, tuple[tuple[str, str], ...]], Any] = {}
@@ -155,6 +158,18 @@ class Warehouse:
             table = self._open(database, name)
             _tables[key] = (table.schema_stamp(), table)
         return table.copy(dynamic_options) if dynamic_options else table
+
+    def readable(
+        self,
+        identifier: str,
+        moment: AsOf | None = None,
+        options: Mapping[str, str] | None = None,
+        pin: bool = False,
+    ) -> Table | SystemTable:
+        """A table, branch or system table for reading, as `system_tables.open_table` opens it."""
+        from streamhouse.paimon.system_tables import open_table
+
+        return open_table(self, identifier, moment, options, pin)
 
     def _open(self, database: str, name: str) -> Table:
         try:

@@ -8,7 +8,6 @@ from streamhouse.errors import OptionError, TableError
 from streamhouse.mysql.options import parse as parse_mysql
 from streamhouse.options import check_known, choice, nearest
 from streamhouse.paimon.catalog import Warehouse
-from streamhouse.paimon.system_tables import open_table
 from streamhouse.paimon.table_name import TableName
 from streamhouse.runtime.computed import computed_of, with_computed
 from streamhouse.runtime.spec import SourceSpec, TableAddress
@@ -186,7 +185,7 @@ class Session:
         if not warehouse.exists(full[1], base):
             close = nearest(base, self._known(full))
             raise TableError(f"there is no table '{base}' in database '{full[1]}'; {close}")
-        table = open_table(warehouse, f"{full[1]}.{full[2]}", moment)
+        table = warehouse.readable(f"{full[1]}.{full[2]}", moment)
         options, computed = computed_of(table.options)
         return TableInfo(
             full, table.columns, computed, tuple(table.primary_key),
