@@ -67,6 +67,18 @@ class Shop:
         builder.new_commit().commit(writer.prepare_commit())
         writer.close()
 
+    def tag(self, table: str, name: str, snapshot: int) -> None:
+        self._official(table).create_tag(name, snapshot)
+
+    def branch(self, table: str, name: str, tag: str) -> None:
+        """A branch that begins as the tag is."""
+        self._official(table).branch_manager().create_branch(name, tag)
+
+    def _official(self, table: str) -> Any:
+        from pypaimon import CatalogFactory
+
+        return CatalogFactory.create({"warehouse": str(self.path)}).get_table(table)
+
     @staticmethod
     def _batch(
         schema: pa.Schema, rows: Sequence[Sequence[Any]], kinds: Sequence[str] | None

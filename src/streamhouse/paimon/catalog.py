@@ -12,7 +12,7 @@ from streamhouse.errors import OptionError, StreamhouseError, TableError
 from streamhouse.options import nearest
 from streamhouse.paimon import types
 from streamhouse.paimon.files import Files, files_of, is_local, local_path
-from streamhouse.paimon.table import Table, branches_at, resolve
+from streamhouse.paimon.table import Table, resolve
 from streamhouse.paimon.table_name import MAIN, TableName
 from streamhouse.paimon.table_options import check_table_options
 from streamhouse.sql.plan import AsOf, Column
@@ -183,18 +183,17 @@ class Warehouse:
                     f"table '{database}.{name}' is a system table: it can be queried, and neither "
                     f"written nor followed; write {database}.{parsed.data} for the table itself"
                 ) from None
+            if parsed.branch != MAIN:
+                self._check_branch(database, parsed)
             raise StreamhouseError(f"table {database}.{name} cannot be opened: {error}") from error
-        self._check_branch(database, name, rust)
         return resolve(rust, database, name, self.options)
 
-    def _check_branch(self, database: str, name: str, rust: Any) -> None:
-        branch = rust.branch()
-        if branch == MAIN:
-            return
-        known = branches_at(files_of(rust.location(), self.options), rust.location())
-        if branch not in known:
-            table = f"{database}.{TableName.parse(name).table}"
-            raise TableError(f"table '{table}' has no branch '{branch}'; {nearest(branch, known)}")
+    def _check_branch(self, database: str, name: TableName) -> None:
+        full = f"{database}.{name.table}"
+        known = self.table(full).branches()
+        if name.branch not in known:
+            hint = nearest(name.branch, known)
+            raise TableError(f"table '{full}' has no branch '{name.branch}'; {hint}") from None
 
     def _create(
         self,

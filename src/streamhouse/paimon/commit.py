@@ -17,6 +17,9 @@ from streamhouse.paimon.lock import commit_lock
 from streamhouse.paimon.pieces import file_ids as _ids
 from streamhouse.paimon.rows import to_table
 from streamhouse.paimon.table import Table
+from streamhouse.paimon.table_name import MAIN, TableName
+from streamhouse.paimon.travel import pinned
+from streamhouse.sql.plan import AsOf
 
 COMMIT_OPTIONS = {
     "commit.min-retry-wait": "5 ms",
@@ -276,7 +279,21 @@ def _data_files(table: Table, folder: str) -> Iterator[tuple[str, str]]:
 
 
 def _known_files(table: Table) -> set[bytes]:
-    """Ids of the data files that any snapshot left refers to."""
+    """Ids of the data files that any snapshot or tag left refers to, in any branch.
+
+    Branches share the folders of data files, and keep files that their table has let go of.
+    """
+    known = set()
+    name, warehouse = TableName.parse(table.name), Warehouse(table.catalog_options)
+    for branch in (MAIN, *table.branches()):
+        one = warehouse.table(f"{table.database}.{name.on(branch)}")
+        known |= _files_of_snapshots(one)
+        for tag in one.tags():
+            known |= _ids(*pinned(one, AsOf(tag=tag)).splits())
+    return known
+
+
+def _files_of_snapshots(table: Table) -> set[bytes]:
     earliest = table.earliest_snapshot_id()
     latest = table.latest_snapshot_id()
     if earliest is None or latest is None:

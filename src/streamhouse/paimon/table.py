@@ -106,7 +106,7 @@ class Table:
 
     def branches(self) -> list[str]:
         """The names of all the table's branches but main, sorted."""
-        return branches_at(self.files, self.location)
+        return _named(self.files, f"{self.location}/branch", "branch-")
 
     def schema_stamp(self) -> object | None:
         """Changes when the table is altered or made anew; None where looking is not cheap."""
@@ -254,11 +254,6 @@ def resolve(rust: Any, database: str, name: str, catalog_options: Mapping[str, s
 def branch_root(location: str, branch: str) -> str:
     """Where a branch has its schemas, snapshots and tags; its data files are the table's."""
     return location if branch == "main" else f"{location}/branch/branch-{branch}"
-
-
-def branches_at(files: Files, location: str) -> list[str]:
-    """The branches of the table at a location, but main, sorted."""
-    return _named(files, f"{location}/branch", "branch-")
 
 
 def _named(files: Files, folder: str, prefix: str) -> list[str]:

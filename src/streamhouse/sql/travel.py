@@ -87,6 +87,9 @@ def moment(
         options, found = split_options(hinted)
     except OptionError as error:
         raise lowering.error(parsed.script, table.meta["hints"][0], str(error)) from None
+    branch = options.pop("branch", "")
+    if branch:
+        _to_branch(table, branch)
     said = _clause(parsed, tree, table, resolver)
     if found and said:
         raise lowering.error(
@@ -95,6 +98,15 @@ def moment(
             "the table's OPTIONS hint names a moment too; keep one of them",
         )
     return options, said or found
+
+
+def _to_branch(table: exp.Table, branch: str) -> None:
+    """Have a table's name be the branch's, under the name that the query knows it by."""
+    if table.args.get("alias") is None:
+        table.set("alias", exp.TableAlias(this=table.this.copy()))
+    name = exp.to_identifier(f"{table.name}$branch_{branch}", quoted=True)
+    name.meta.update(table.this.meta)
+    table.set("this", name)
 
 
 class _Back:

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pytest
+from pypaimon import CatalogFactory
 
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.commit import TableCommitter, TableWriter, file_prefix
@@ -63,6 +64,15 @@ class Lab:
         writer = builder.new_write()
         writer.write_arrow(self.batch(rows).cast(table.arrow_schema))
         builder.new_commit().commit(writer.prepare_commit())
+
+    def tag(self, identifier: str, name: str, snapshot: int) -> None:
+        self._official(identifier).create_tag(name, snapshot)
+
+    def branch(self, identifier: str, name: str, tag: str) -> None:
+        self._official(identifier).branch_manager().create_branch(name, tag)
+
+    def _official(self, identifier: str) -> Any:
+        return CatalogFactory.create(dict(self.warehouse.options)).get_table(identifier)
 
     @staticmethod
     def batch(rows: Sequence[Row]) -> pa.RecordBatch:

@@ -10,6 +10,8 @@ import pytest
 from streamhouse.errors import CommitConflictError, StreamhouseError, TableError
 from streamhouse.paimon.commit import TableWriter, file_prefix, query_tag, write_error
 from streamhouse.paimon.lock import commit_lock
+from streamhouse.paimon.travel import pinned
+from streamhouse.sql.plan import AsOf
 
 if TYPE_CHECKING:
     from tests.unit.paimon.conftest import Lab
@@ -82,6 +84,26 @@ def test_committed_files_are_no_leftovers_even_when_asked_for_their_batch(lab: L
     assert any("changelog" in name for name in files)
     assert lab.committer(table).remove_leftovers(query_tag(USER), 0) == 0
     assert lab.data_files(table) == files
+
+
+def test_files_that_only_a_branch_or_a_tag_has_are_no_leftovers(lab: Lab) -> None:
+    table = lab.make("t")
+    lab.write(table, 1, [(1, 10)])
+    lab.tag("db.t", "first", 1)
+    lab.branch("db.t", "b", "first")
+    branch = lab.warehouse.table("db.t$branch_b")
+    assert lab.write(branch, 2, [(2, 20)])
+    lab.overwrite(table, [(3, 30)])
+    files = lab.data_files(table)
+    for gone in ("snapshot/snapshot-1", "branch/branch-b/snapshot/snapshot-1"):
+        table.files.delete(f"{table.location}/{gone}")
+    assert lab.committer(table).remove_leftovers(query_tag(USER), 0) == 0
+    assert lab.committer(branch).remove_leftovers(query_tag(USER), 0) == 0
+    assert lab.data_files(table) == files
+    lab.prepare(branch, 3, [(9, 90)])
+    assert lab.committer(branch).remove_leftovers(query_tag(USER), 3) == 1
+    assert (lab.content(table), lab.content(branch)) == ([(3, 30)], [(1, 10), (2, 20)])
+    assert lab.content(pinned(table, AsOf(tag="first"))) == [(1, 10)]
 
 
 def test_files_are_named_for_query_batch_and_attempt(lab: Lab) -> None:
