@@ -21,6 +21,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from streamhouse.errors import SchemaChangeError
 from streamhouse.source import ROW_KIND, Offset, Source
 
 _DATA_SOURCES = (
@@ -52,13 +53,23 @@ def for_spark(batches: Iterator[pa.RecordBatch], schema: StructType) -> Iterator
     """Batches in the Arrow types that Spark takes for these columns (microseconds, UTC)."""
     wanted = to_arrow_schema(schema, timezone="UTC")
     for batch in batches:
-        arrays = [
-            batch.column(field.name)
-            if batch.column(field.name).type == field.type
-            else batch.column(field.name).cast(field.type, safe=False)
-            for field in wanted
-        ]
+        arrays = [_for_spark(batch.column(field.name), field) for field in wanted]
         yield pa.RecordBatch.from_arrays(arrays, schema=wanted)
+
+
+def _for_spark(array: pa.Array, field: pa.Field) -> pa.Array:
+    if array.type == field.type:
+        return array
+    plain = pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
+    try:
+        # Nanoseconds, which Spark does not have, are cut off; no other value may be.
+        return array.cast(field.type, safe=plain)
+    except pa.ArrowInvalid as error:
+        raise SchemaChangeError(
+            f"column '{field.name}' has become {array.type} in its table and holds values that the "
+            f"running query's {field.type} cannot: start the query again, it goes on where it "
+            "stopped"
+        ) from error
 
 
 def _spark_type(kind: pa.DataType) -> pa.DataType:

@@ -11,10 +11,12 @@ from pypaimon_rust.datafusion import PaimonCatalog
 from streamhouse.errors import OptionError, StreamhouseError, TableError
 from streamhouse.options import nearest
 from streamhouse.paimon import types
+from streamhouse.paimon.alter import alter_table
 from streamhouse.paimon.files import Files, files_of, is_local, local_path
 from streamhouse.paimon.table import Table, resolve
 from streamhouse.paimon.table_name import MAIN, TableName
 from streamhouse.paimon.table_options import check_table_options
+from streamhouse.sql.changes import Change
 from streamhouse.sql.plan import AsOf, Column
 
 if TYPE_CHECKING:
@@ -130,6 +132,35 @@ class Warehouse:
         _check_columns(full, names, primary_key, partitioned_by)
         self._create(full, columns, primary_key, partitioned_by, dict(options or {}), comment)
         self._forget(full)
+
+    def alter_table(self, identifier: str, *changes: Change, if_exists: bool = False) -> None:
+        """Change a table's columns and options (`streamhouse.sql.changes`), all or nothing.
+
+        Readers and writers may go on. Raises `TableError` for a column that is missing or there
+        already, `SchemaChangeError` for a change that would lose values, `OptionError` for an
+        option that is unknown or fixed.
+        """
+        database, name = split_identifier(identifier)
+        if if_exists and not self.exists(database, name):
+            return
+        alter_table(self, self._python(), identifier, changes)
+        self._forget(identifier)
+
+    def rename_table(self, identifier: str, new_name: str, if_exists: bool = False) -> None:
+        """Give a table another name, both as `database.table`; nothing may write it meanwhile."""
+        database, name = split_identifier(identifier)
+        if not self.exists(database, name):
+            if if_exists:
+                return
+            raise self._no_table(database, name)
+        new_database, new = split_identifier(new_name)
+        if new_database not in self.databases():
+            raise self._no_database(new_database)
+        if self.exists(new_database, new):
+            raise TableError(f"table '{new_name}' exists already; take another name")
+        self._python().rename_table(identifier, new_name)
+        self._forget(identifier)
+        self._forget(new_name)
 
     def drop_table(self, database: str, name: str, if_exists: bool = False) -> None:
         """Drop a table and its files."""

@@ -13,6 +13,7 @@ from pypaimon_rust.datafusion import CommitMessage
 
 from streamhouse.errors import CommitConflictError, StreamhouseError
 from streamhouse.paimon.catalog import Warehouse
+from streamhouse.paimon.evolution import for_now
 from streamhouse.paimon.lock import commit_lock
 from streamhouse.paimon.pieces import file_ids as _ids
 from streamhouse.paimon.rows import to_table
@@ -67,7 +68,8 @@ class TableWriter:
     """Writes batches of rows into files of a table; one object per attempt at a batch, executors.
 
     The rows become visible only when a `TableCommitter` commits what `prepare` returns (or, with
-    `overwrite`, when `overwrite_table` does). `table_options` go over the table's own.
+    `overwrite`, when `overwrite_table` does). `table_options` go over the table's own. Rows come
+    with the column names of the version `planned` of the schema, by default the newest.
     """
 
     def __init__(
@@ -79,8 +81,10 @@ class TableWriter:
         table_options: Mapping[str, str] | None = None,
         overwrite: bool = False,
         partition: Mapping[str, Any] | None = None,
+        planned: int | None = None,
     ) -> None:
         table = Warehouse(warehouse_options).table(identifier)
+        self._planned = planned
         self._table = writable(table, prefix, table_options)
         self._overwrite = overwrite
         if overwrite:
@@ -93,10 +97,12 @@ class TableWriter:
         """Take the rows of a batch: columns by name, with an optional `rowkind` column.
 
         Missing nullable columns become null. Raises `TableError` for unknown or missing columns
-        and values that do not fit, `StreamhouseError` if the disk is full.
+        and values that do not fit, `SchemaChangeError` for values of a column that was dropped
+        since, `StreamhouseError` if the disk is full.
         """
         if batch.num_rows == 0:
             return
+        batch = for_now(batch, self._table, self._planned)
         try:
             self._writer.write_arrow(to_table(batch, self._table))
         except _RUST_ERRORS as error:
@@ -126,16 +132,25 @@ class TableCommitter:
     def __init__(
         self, warehouse_options: Mapping[str, str], identifier: str, commit_user: str
     ) -> None:
-        self._table = writable(Warehouse(warehouse_options).table(identifier))
+        self._warehouse = Warehouse(warehouse_options)
+        self._identifier = identifier
         self._user = commit_user
-        builder = self._table.rust.new_stream_write_builder().with_commit_user(commit_user)
-        self._commit: Any = builder.new_commit()
         self._looked = 0
         self._last = -1
+        self._opened: Table | None = None
+        self._refresh()
 
     @property
     def table(self) -> Table:
         return self._table
+
+    def _refresh(self) -> None:
+        """Follow changes of the schema: a snapshot says which version it is of."""
+        table = self._warehouse.table(self._identifier)
+        if table is not self._opened:
+            self._opened, self._table = table, writable(table)
+            builder = self._table.rust.new_stream_write_builder().with_commit_user(self._user)
+            self._commit: Any = builder.new_commit()
 
     def commit(self, identifier: int, messages: Sequence[bytes], lock_held: bool = False) -> bool:
         """Make the rows of `messages` visible under `identifier`, which must grow.
@@ -150,6 +165,7 @@ class TableCommitter:
         parts = [CommitMessage.deserialize(message) for message in messages]
         try:
             with _locked(self._table, lock_held):
+                self._refresh()
                 done = self._commit.filter_and_commit({identifier: parts})
         except _RUST_ERRORS as error:
             raise write_error(self._table, error) from error

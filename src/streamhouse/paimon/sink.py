@@ -72,6 +72,7 @@ class _Sink:
             raise OptionError(f"option '{bad}' is for reading; leave it out of a write")
         check_columns(schema.names, table)
         self._location = table.location
+        self._planned = table.schema_id
         # Rows of one key must reach the table in one order, and Spark does not let a Python data
         # source ask for that; so they go through one writer, unless they are arranged by key.
         # A table that finds its buckets by itself allows one writer only.
@@ -88,6 +89,7 @@ class _Sink:
             prefix,
             table_options=self._options.table,
             overwrite=self._overwrite,
+            planned=self._planned,
         )
 
     def _take(

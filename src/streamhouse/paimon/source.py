@@ -10,6 +10,7 @@ import pyarrow as pa
 from streamhouse.errors import DataLossError, StreamhouseError
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.compacted import compacted_only
+from streamhouse.paimon.evolution import columns_now
 from streamhouse.paimon.pieces import Bound, Piece, pieces
 from streamhouse.paimon.scan import ScanOptions
 from streamhouse.paimon.snapshots import Snapshot
@@ -35,6 +36,10 @@ class PaimonSource:
     deletes as `-D`. They are read snapshot by snapshot, in commit order. Append tables have only
     inserts, and many snapshots are read at once. COMPACT snapshots bring no changes. `options`
     are those of `ScanOptions`.
+
+    `columns` are named as in the version `planned` of the schema, by default the newest, and go
+    on by their ids when they are renamed; a widened one is read widened. When one is dropped,
+    `latest_offset` and `read` raise `SchemaChangeError`.
     """
 
     def __init__(
@@ -43,14 +48,17 @@ class PaimonSource:
         identifier: str,
         columns: Sequence[str] | None = None,
         options: Mapping[str, str] | None = None,
+        planned: int | None = None,
     ) -> None:
         self._warehouse_options = dict(warehouse_options)
         self._identifier = identifier
         self._scan = ScanOptions.parse(options or {}, f"table {identifier}")
         self._cut: tuple[Table, Table] | None = None
         table = self.table
-        self._columns = tuple(table.arrow_schema.names if columns is None else columns)
-        self._schema = table.read_schema(self._columns)
+        self._planned = table.schema_id if planned is None else planned
+        then = table.find_schema(self._planned) or table
+        self._columns = tuple(then.arrow_schema.names if columns is None else columns)
+        self._schema = then.read_schema(self._columns)
         self._keyed = bool(table.primary_key)
         producer = table.options.get("changelog-producer", "none").lower()
         self._producer = producer if self._keyed else "none"
@@ -98,6 +106,7 @@ class PaimonSource:
         max_bytes: int | None = None,
     ) -> Offset:
         table = self.table
+        self._now(table)
         latest = table.latest_snapshot_id()
         if self._until is not None and latest is not None:
             latest = max(min(latest, self._until), start.get("snapshot", 0)) or None
@@ -131,13 +140,12 @@ class PaimonSource:
         return self._change_pieces(table, after, end["snapshot"], parallelism)
 
     def read(self, partition: Piece) -> Iterator[pa.RecordBatch]:
-        schema = self._schema
-        if self._keyed:
-            schema = schema.append(pa.field(ROW_KIND, pa.string(), nullable=False))
         table = self.table
+        now = self._now(table)
+        names = [*self._columns, *([ROW_KIND] if self._keyed else [])]
         for group in partition.groups:
-            for batch in table.read(self._columns, splits=group, row_kind=self._keyed):
-                yield batch if batch.schema.equals(schema) else batch.cast(schema)
+            for batch in table.read(now, splits=group, row_kind=self._keyed):
+                yield batch.rename_columns(names)
 
     def committed(self, end: Offset) -> None:
         self._plans.clear()
@@ -163,6 +171,10 @@ class PaimonSource:
         if bound is None:
             return {"snapshot": snapshot}
         return _bounded(snapshot, self._full(table, snapshot), 0, bound, False)
+
+    def _now(self, table: Table) -> list[str]:
+        """What the columns are called now."""
+        return columns_now(table, self._planned, self._columns)
 
     def _before_first(self, end: Offset) -> int:
         """The snapshot after which a stream that starts with changes reads."""
@@ -227,7 +239,7 @@ class PaimonSource:
         if not snapshots:
             return []
         if not self._keyed:
-            return pieces(table.changes(after, until, "delta", self._columns), parallelism)
+            return pieces(table.changes(after, until, "delta", self._now(table)), parallelism)
         groups = [tuple(self._changed(table, one.id)) for one in snapshots]
         return [Piece(tuple(group for group in groups if group))] if any(groups) else []
 
@@ -245,7 +257,7 @@ class PaimonSource:
     def _full(self, table: Table, snapshot: int) -> list[bytes]:
         key = (snapshot, False)
         if key not in self._plans:
-            splits = table.splits(snapshot, self._columns)
+            splits = table.splits(snapshot, self._now(table))
             if self._producer in ("lookup", "full-compaction"):
                 splits = compacted_only(table, splits, self._producer)
             self._plans = {key: splits}
@@ -256,7 +268,7 @@ class PaimonSource:
         if key not in self._plans:
             if not self._readable(table.snapshot(snapshot)):
                 return []
-            splits = table.changes(snapshot - 1, snapshot, self._mode, self._columns)
+            splits = table.changes(snapshot - 1, snapshot, self._mode, self._now(table))
             self._plans = {key: sorted(splits)}
         return self._plans[key]
 

@@ -11,7 +11,7 @@ from pypaimon_rust.datafusion import Split
 
 from streamhouse.errors import DataLossError, StreamhouseError, TableError
 from streamhouse.options import nearest
-from streamhouse.paimon import types
+from streamhouse.paimon import evolution, types
 from streamhouse.paimon.files import Files, files_of
 from streamhouse.paimon.snapshots import Snapshot, Snapshots
 from streamhouse.source import ROW_KIND
@@ -60,6 +60,7 @@ class Table:
         self.branch: str = rust.branch()
         self.root = branch_root(self.location, self.branch)
         self.snapshots = Snapshots(self.files, self.root, self.identifier)
+        self._versions: dict[int, Table] = {}
 
     def __repr__(self) -> str:
         return f"Table({self.identifier!r})"
@@ -108,6 +109,21 @@ class Table:
         """The names of all the table's branches but main, sorted."""
         return _named(self.files, f"{self.location}/branch", "branch-")
 
+    def at_schema(self, schema_id: int) -> Table:
+        """The same as `of_schema`, kept for the next time."""
+        if schema_id == self.schema_id:
+            return self
+        if schema_id not in self._versions:
+            self._versions[schema_id] = self.of_schema(schema_id)
+        return self._versions[schema_id]
+
+    def find_schema(self, schema_id: int) -> Table | None:
+        """The same, None if there is no such version (any more)."""
+        try:
+            return self.at_schema(schema_id)
+        except DataLossError:
+            return None
+
     def schema_stamp(self) -> object | None:
         """Changes when the table is altered or made anew; None where looking is not cheap."""
         folder = f"{self.root}/schema"
@@ -138,6 +154,11 @@ class Table:
         filter: Filter | None = None,
     ) -> list[bytes]:
         """The pieces of one snapshot (by default the newest), in a stable order, serialised."""
+        if snapshot is not None and (self.schema_id > 0 or filter is not None):
+            # The core plans a snapshot with the columns of then; files are read with those of now.
+            columns = None
+            if filter is not None and self.snapshot(snapshot).schema_id != self.schema_id:
+                filter = None
         builder = self._builder(columns, snapshot, filter)
         return sorted(self._plan(builder.new_scan(), snapshot))
 
@@ -162,16 +183,36 @@ class Table:
     ) -> Iterator[pa.RecordBatch]:
         """Rows as Arrow batches of the table's own schema, in the order of `columns`.
 
-        Without `splits` one snapshot is read whole (by default the newest). `filter` prunes and
-        filters; conditions the core cannot apply exactly are its caller's to check. With
-        `row_kind` a string column `rowkind` comes last.
+        Without `splits` one snapshot is read whole (by default the newest), with the columns that
+        the table has now; `of_schema` gives those of then. `filter` prunes and filters; conditions
+        the core cannot apply exactly are its caller's to check. With `row_kind` a string column
+        `rowkind` comes last.
         """
-        builder = self._builder(columns, snapshot, filter)
-        if row_kind:
-            builder = builder.with_include_row_kind(True)
+        self.read_schema(columns, row_kind)
         pieces = self.splits(snapshot, columns, filter) if splits is None else splits
+        if row_kind and self.schema_id > 0 and self.primary_key:
+            yield from evolution.read_changes(self, columns, pieces)
+        else:
+            yield from self._read(columns, filter, pieces, row_kind)
+
+    def read_kinds(
+        self, columns: Sequence[str] | None, splits: Sequence[bytes]
+    ) -> Iterator[pa.RecordBatch]:
+        """Rows and their kinds of splits whose files all have this very version of the schema."""
+        yield from self._read(columns, None, splits, True)
+
+    def _read(
+        self,
+        columns: Sequence[str] | None,
+        filter: Filter | None,
+        pieces: Sequence[bytes],
+        row_kind: bool,
+    ) -> Iterator[pa.RecordBatch]:
         if not pieces:
             return
+        builder = self._builder(columns, None, filter)
+        if row_kind:
+            builder = builder.with_include_row_kind(True)
         schema = self.read_schema(columns, row_kind)
         try:
             reader = builder.new_read().read_arrow([Split.deserialize(one) for one in pieces])
@@ -187,7 +228,7 @@ class Table:
         names = [column.name for column in self.columns] if columns is None else list(columns)
         for name in names:
             if self.arrow_schema.get_field_index(name) < 0:
-                hint = nearest(name, self.arrow_schema.names)
+                hint = evolution.renamed_to(self, name) or nearest(name, self.arrow_schema.names)
                 raise TableError(f"table {self.identifier} has no column '{name}'; {hint}")
         fields = [self.arrow_schema.field(name) for name in names]
         if row_kind:

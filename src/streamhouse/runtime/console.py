@@ -56,6 +56,7 @@ class ConsoleSelect:
                 address.identifier,
                 lookup.columns,
                 address.open().latest_snapshot_id(),
+                address.schema_id,
             )
             for lookup, address in zip(self._query.lookups, self._lookups, strict=True)
         }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from streamhouse.runtime.spec import QuerySpec, SourceSpec, TableAddress
@@ -35,6 +35,11 @@ def definition_json(spec: QuerySpec) -> str:
             "source": source,
             "lookups": [address.identifier for address in spec.lookups],
             "waits": spec.pending is not None,
+            "versions": {
+                "source": None if spec.source.address is None else spec.source.address.schema_id,
+                "lookups": [address.schema_id for address in spec.lookups],
+                "target": spec.target.schema_id,
+            },
         }
     )
 
@@ -44,14 +49,21 @@ def spec_of(definition: str, target: TableAddress, query_id: str) -> QuerySpec:
     record = json.loads(definition)
     warehouse = target.warehouse
     source = record["source"]
-    address = None if source["table"] is None else TableAddress(warehouse, source["table"])
+    # Definitions of earlier releases name no versions: their tables could not be altered.
+    versions = record.get("versions") or {"source": 0, "lookups": [0] * len(record["lookups"])}
+    address = None
+    if source["table"] is not None:
+        address = TableAddress(warehouse, source["table"], versions["source"])
     return QuerySpec(
         query=_query(record["query"]),
         source=SourceSpec(
             source["connector"], source["options"], _columns(source["columns"]), address
         ),
-        lookups=tuple(TableAddress(warehouse, name) for name in record["lookups"]),
-        target=target,
+        lookups=tuple(
+            TableAddress(warehouse, name, version)
+            for name, version in zip(record["lookups"], versions["lookups"], strict=True)
+        ),
+        target=replace(target, schema_id=versions.get("target", 0)),
         pending=target.beside("pending") if record["waits"] else None,
         unmatched=target.beside("unmatched") if record["waits"] else None,
         query_id=query_id,

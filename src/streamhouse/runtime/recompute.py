@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.errors import StreamhouseError
+from streamhouse.paimon import evolution
 from streamhouse.runtime.definition import spec_of
 from streamhouse.runtime.kernel import ROW, numbered, only, without
 from streamhouse.runtime.planner import Planner
@@ -99,7 +100,10 @@ class Recomputation:
                     f"table {self._target.identifier} follows a MySQL table, whose past MySQL does "
                     "not keep; audit the tables that are computed from it"
                 )
-            yield from _Run(spec, self).steps(together, grouped)
+            target = self._target.open()
+            for step in _Run(spec, self).steps(together, grouped):
+                rows = evolution.aligned(step.rows, target, spec.target.schema_id)
+                yield replace(step, rows=rows)
 
     @property
     def waiting(self) -> pa.Table | None:
@@ -138,9 +142,10 @@ class _Run:
     def _join(self, dims: dict[str, int]) -> None:
         for lookup, address in zip(self._spec.query.lookups, self._spec.lookups, strict=True):
             table, snapshot = address.open(), dims[lookup.relation]
-            schema = table.read_schema(lookup.columns)
-            read = table.read(lookup.columns, snapshot=snapshot) if snapshot else ()
-            self._db.register(lookup.relation, pa.Table.from_batches(read, schema=schema))
+            now = evolution.columns_now(table, address.schema_id, lookup.columns)
+            read = table.read(now, snapshot=snapshot) if snapshot else ()
+            rows = pa.Table.from_batches(read, schema=table.read_schema(now))
+            self._db.register(lookup.relation, rows.rename_columns(list(lookup.columns)))
 
     def _together(self, batches: list[Batch]) -> Step | None:
         """All batches as one query; None if a row misses, as its time then matters."""

@@ -18,6 +18,7 @@ from streamhouse.runtime.query import ContinuousQuery
 from streamhouse.runtime.session import Session
 from streamhouse.runtime.spec import QuerySpec
 from streamhouse.sql import plan
+from streamhouse.sql.alter import AlterTable
 from streamhouse.sql.analysis import analyze_stream, tables_of
 from streamhouse.sql.options import check_lookup, is_lookup_option
 from streamhouse.sql.plan import Insert, Query, StreamQuery, TableInfo
@@ -86,6 +87,8 @@ class Script:
                     session.create_table(statement)
                 case plan.Drop():
                     session.drop(statement)
+                case AlterTable():
+                    session.alter(statement)
                 case plan.SetOption():
                     self._set(statement)
                 case plan.ResetOption():

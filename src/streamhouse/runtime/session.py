@@ -11,6 +11,7 @@ from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.table_name import TableName
 from streamhouse.runtime.computed import computed_of, with_computed
 from streamhouse.runtime.spec import SourceSpec, TableAddress
+from streamhouse.sql.alter import AlterTable
 from streamhouse.sql.options import check_datagen, check_set
 from streamhouse.sql.plan import (
     AsOf,
@@ -151,6 +152,23 @@ class Session:
                 warehouse = self._warehouse(full[0])
                 warehouse.drop_table(full[1], full[2], statement.if_exists)
 
+    def alter(self, statement: AlterTable) -> None:
+        """Run ALTER TABLE; a temporary table cannot be changed."""
+        full = self.full(statement.name)
+        if full in self._temporary:
+            raise TableError(
+                f"table '{full[2]}' is temporary and cannot be changed; DROP it and CREATE it anew"
+            )
+        warehouse = self._warehouse(full[0])
+        identifier = f"{full[1]}.{full[2]}"
+        if statement.new_name:
+            new = self.full(statement.new_name)
+            if new[0] != full[0]:
+                raise TableError(f"table '{identifier}' cannot move to the catalog '{new[0]}'")
+            warehouse.rename_table(identifier, f"{new[1]}.{new[2]}", statement.if_exists)
+        else:
+            warehouse.alter_table(identifier, *statement.changes, if_exists=statement.if_exists)
+
     def show(self, kind: str) -> list[str]:
         """The names of SHOW CATALOGS, DATABASES or TABLES."""
         if kind == "CATALOGS":
@@ -193,9 +211,11 @@ class Session:
         )  # fmt: skip
 
     def address(self, info: TableInfo) -> TableAddress:
-        """Where a Paimon table is."""
+        """Where a Paimon table is, and by which version of its schema it is planned."""
         catalog, database, name = info.name
-        return TableAddress(self._options(catalog), f"{database}.{name}")
+        identifier = f"{database}.{name}"
+        version = self._warehouse(catalog).table(identifier).schema_id
+        return TableAddress(self._options(catalog), identifier, version)
 
     def source(self, query: StreamQuery) -> SourceSpec:
         """Where a continuous query reads."""

@@ -17,14 +17,23 @@ from streamhouse.sql.plan import Column, LookupRetry, StreamQuery
 
 @dataclass(frozen=True)
 class TableAddress:
-    """A Paimon table: the options of its warehouse, and `database.table`."""
+    """A Paimon table: the options of its warehouse, and `database.table`.
+
+    `schema_id` is the version of its schema by which the query names its columns; None: the newest.
+    """
 
     warehouse: Mapping[str, str] = field(repr=False)
     identifier: str
+    schema_id: int | None = None
 
     def open(self) -> Table:
         """The table as it is now."""
         return Warehouse(self.warehouse).table(self.identifier)
+
+    def planned(self) -> Table:
+        """The table with the columns by which the query was planned."""
+        table = self.open()
+        return table if self.schema_id is None else table.find_schema(self.schema_id) or table
 
     def beside(self, suffix: str) -> TableAddress:
         """The table of the same database whose name ends in `__suffix`."""
@@ -49,7 +58,9 @@ class SourceSpec:
             assert self.address is not None
             wanted = [c.name for c in self.columns] if names is None else list(names)
             address = self.address
-            return PaimonSource(address.warehouse, address.identifier, wanted, self.options)
+            return PaimonSource(
+                address.warehouse, address.identifier, wanted, self.options, address.schema_id
+            )
         if self.connector == "datagen":
             return DatagenSource(self.columns, self.options)
         if self.connector == "mysql-cdc":
@@ -91,14 +102,14 @@ class QuerySpec:
         )
 
     def combine(self, target: Table) -> Combine | None:
-        """How rows may be combined before they are written, if at all."""
+        """How rows may be combined before they are written to the `planned` target, if at all."""
         if self.query.changelog:
             return None
         return Combine.of(target.columns, target.primary_key, target.options)
 
     def one_task(self, source: Source) -> bool:
         """Whether a batch must be one task, lest the changes of a key lose their order."""
-        target = self.target.open()
+        target = self.target.planned()
         if source.ordered:
             return True
         return bool(target.primary_key) and (self.combine(target) is None or target.bucket < 0)

@@ -41,7 +41,7 @@ def kernel_for(spec: QuerySpec) -> Kernel:
     """The process's own kernel of a query, kept between batches."""
     key = (os.getpid(), spec.query_id, spec.query.fingerprint)
     if key not in _kernels:
-        target = spec.target.open()
+        target = spec.target.planned()
         _kernels[key] = Kernel(spec.query, target.arrow_schema, spec.combine(target))
     return _kernels[key]
 
@@ -126,6 +126,7 @@ class Task:
                 address.identifier,
                 lookup.columns,
                 versions[lookup.relation] or None,
+                address.schema_id,
             )
             for lookup, address in zip(self._spec.query.lookups, self._spec.lookups, strict=True)
         }
@@ -242,6 +243,7 @@ class Task:
             address.identifier,
             spec.query_id,
             file_prefix(spec.query_id, batch, self._attempt),
+            planned=address.schema_id,
         )
         try:
             for table in tables:

@@ -8,6 +8,7 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
 from streamhouse.sql import dialect, hints
+from streamhouse.sql.alter import parse_alter
 from streamhouse.sql.change import parse_change, parse_truncate
 from streamhouse.sql.cursor import Cursor
 from streamhouse.sql.ddl import parse_create_table
@@ -33,7 +34,6 @@ from streamhouse.sql.text import Script
 
 # Statements that are understood and wait for a later release, each with a way round.
 UNSUPPORTED = {
-    "ALTER": "ALTER is not supported yet; drop the table and create it anew",
     "CALL": "CALL is not supported yet",
     "ANALYZE": "ANALYZE is not supported; leave it out",
     "ADD": "ADD JAR is not supported and not needed; leave it out",
@@ -347,6 +347,7 @@ def _statement_set(cursor: Cursor, position: Position, text: str) -> Statement:
 _STATEMENTS: dict[str, Callable[[Cursor, Position, str], Statement]] = {
     "CREATE": _create,
     "DROP": _drop,
+    "ALTER": parse_alter,
     "USE": _use,
     "SET": _set,
     "RESET": _reset,

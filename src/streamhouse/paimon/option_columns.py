@@ -1,0 +1,96 @@
+"""Columns that a table's options name: what becomes of the options when a column is changed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from streamhouse.errors import SchemaChangeError
+
+_FIELDS = re.compile(r"fields\.(?P<columns>.+)\.(?P<what>[a-z-]+)")
+_LISTS = (
+    "bucket-key",
+    "sequence.field",
+    "changelog-producer.row-deduplicate-ignore-fields",
+    "clustering.columns",
+    "record-level.time-field",
+    "rowkind.field",
+)
+_INDEX = re.compile(r"file-index\.(?P<kind>[a-z-]+)\.columns")
+_VALUES = ("sequence-group", "nested-key", "nested-sequence-field")
+_COMPUTED = re.compile(r"schema\.\d+\.expr")
+_OFFICIAL = ("bucket-key", "sequence.field")
+"""Options that the official catalog itself changes when a column is renamed."""
+
+
+def renamed(options: Mapping[str, str], old: str, new: str, where: str) -> dict[str, str | None]:
+    """What to set (None: to take away) among the options when a column gets another name."""
+    _not_computed(options, old, where)
+    if options.get("rowkind.field") == old:
+        raise SchemaChangeError(
+            f"{where}: column '{old}' is the table's 'rowkind.field', which cannot be changed; "
+            "make a new table with INSERT INTO … SELECT"
+        )
+    found: dict[str, str | None] = {}
+    for key, value in options.items():
+        name, text = key, value
+        field = _FIELDS.fullmatch(key)
+        if field:
+            name = f"fields.{_replaced(field['columns'], old, new)}.{field['what']}"
+            if field["what"] in _VALUES:
+                text = _replaced(value, old, new)
+        elif key in _LISTS or _INDEX.fullmatch(key):
+            text = _replaced(value, old, new)
+        elif re.fullmatch(rf"file-index\.[a-z-]+\.{re.escape(old)}\..+", key):
+            kind, rest = key.split(".")[1], key.split(f".{old}.", 1)[1]
+            name = f"file-index.{kind}.{new}.{rest}"
+        if (name, text) != (key, value) and key not in _OFFICIAL:
+            if name != key:
+                found[key] = None
+            found[name] = text
+    return found
+
+
+def dropped(options: Mapping[str, str], column: str, where: str) -> dict[str, str | None]:
+    """Options to take away with a column; `SchemaChangeError` if the table cannot be without it."""
+    _not_computed(options, column, where)
+    found: dict[str, str | None] = {}
+    for key, value in options.items():
+        field = _FIELDS.fullmatch(key)
+        if field and column in _split(field["columns"]) and field["what"] not in _VALUES:
+            found[key] = None
+        elif re.fullmatch(rf"file-index\.[a-z-]+\.{re.escape(column)}\..+", key):
+            found[key] = None
+        elif _INDEX.fullmatch(key) and column in _split(value):
+            rest = [name for name in _split(value) if name != column]
+            found[key] = ",".join(rest) or None
+        elif (key in _LISTS and column in _split(value)) or (
+            field
+            and field["what"] in _VALUES
+            and column in [*_split(field["columns"]), *_split(value)]
+        ):
+            raise SchemaChangeError(
+                f"{where}: column '{column}' is named by the option '{key}' = '{value}'; change "
+                "that option first, or make a new table"
+            )
+    return found
+
+
+def _not_computed(options: Mapping[str, str], column: str, where: str) -> None:
+    for key, expression in options.items():
+        if _COMPUTED.fullmatch(key) and re.search(rf"(?<!\w){re.escape(column)}(?!\w)", expression):
+            name = options.get(key.replace(".expr", ".name"), "?")
+            raise SchemaChangeError(
+                f"{where}: the computed column '{name}' AS {expression} uses column '{column}'; "
+                "make a new table with INSERT INTO … SELECT"
+            )
+
+
+def _replaced(text: str, old: str, new: str) -> str:
+    if old not in _split(text):
+        return text
+    return ",".join(new if name == old else name for name in _split(text))
+
+
+def _split(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",")]
