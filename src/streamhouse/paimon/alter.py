@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -174,6 +175,13 @@ class _Draft:
             raise SchemaChangeError(
                 f"{self.where}: column '{name}' is {old} and cannot become {change.type}, which "
                 f"does not hold all of its values; it can become: {wider(old)}"
+            )
+        if self._options.get("file.format") == "avro" and re.search(
+            r"TIMESTAMP.*\([789]\)", change.type
+        ):
+            raise SchemaChangeError(
+                f"{self.where}: its files are Avro, which holds no {change.type}; the most is 6 "
+                "digits of a second"
             )
         kind = _official_type(change.type)
         self.official.append(self._official.update_column_type(list(change.path), kind, True))
