@@ -35,6 +35,9 @@ COMMANDS = {
     "execute": Command(
         "streamhouse.cli.execute", "execute", "Change rows: MERGE, UPDATE, DELETE, INSERT."
     ),
+    "call": Command(
+        "streamhouse.cli.call", "call", "Compact, expire, tag, branch, roll back: a procedure."
+    ),
     "audit": Command(
         "streamhouse.cli.audit", "audit", "Compute a view again from its history and compare."
     ),

@@ -98,6 +98,10 @@ class WarehouseTables:
             options=dict(table.options),
         )
 
+    def qualified(self, name: str) -> str:
+        """`database.table` of a table as it was written."""
+        return ".".join(self._full(tuple(name.split("."))))
+
     def _full(self, name: Name) -> Name:
         if len(name) != 1:
             return name[-2:]

@@ -27,7 +27,9 @@ _TAIL_BYTES = 2_000
 
 def spark_jars(patterns: Iterable[str] = ("*.jar",)) -> list[Path]:
     """The jars that ship with PySpark and match one of the patterns, sorted by name."""
-    folder = Path(pyspark.__path__[0]) / "jars"
+    # In a Python worker PySpark is a zip under Spark's home, beside the folder of the jars.
+    homes = [Path(pyspark.__path__[0]), *Path(pyspark.__path__[0]).parents]
+    folder = next((home / "jars" for home in homes if (home / "jars").is_dir()), homes[0] / "jars")
     return sorted({jar for pattern in patterns for jar in folder.glob(pattern)})
 
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from streamhouse.errors import OptionError, SqlError, StreamhouseError, UnsupportedSqlError
 from streamhouse.runtime import bounded, dml
+from streamhouse.runtime.call import Calls
 from streamhouse.runtime.checkpoint import Checkpoint, checkpoints_of
 from streamhouse.runtime.console import ConsoleSelect
 from streamhouse.runtime.pipeline import Pipeline
@@ -46,6 +47,7 @@ class Script:
         self._session = Session(options.warehouse)
         self._pipeline = Pipeline(options.master, options.verbose, options.stopped)
         self._selects: list[StreamQuery] = []
+        self._calls = Calls(self._session, options.master, options.verbose)
 
     def run(self, statements: list[plan.Statement]) -> None:
         """Run all of them; returns when nothing continuous is left to run.
@@ -61,6 +63,7 @@ class Script:
                 self._statement(statement)
             self._run_continuous()
         finally:
+            self._calls.close()
             self._pipeline.close()
 
     def _run_continuous(self) -> None:
@@ -105,6 +108,8 @@ class Script:
                     self._told(statement.target, "all rows removed")
                 case plan.Select():
                     self._select(statement.query)
+                case plan.Call():
+                    self._printer.rows(self._calls.run(statement).to_reader())
                 case plan.Show() | plan.Describe():
                     self._describe(statement)
                 case plan.Explain():
@@ -235,6 +240,8 @@ class Script:
                 return any(self._bounded(one.query) for one in statement.inserts)
             case plan.Insert() | plan.Select():
                 return self._bounded(statement.query)
+            case plan.Call():
+                return True
         return False
 
     def _catch_up(self) -> None:

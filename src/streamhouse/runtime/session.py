@@ -246,6 +246,10 @@ class Session:
     def _database_name(self, name: Name) -> tuple[str, str]:
         return (name[0], name[1]) if len(name) == 2 else (self._catalog, name[0])
 
+    def catalog_options(self, catalog: str) -> dict[str, str]:
+        """The options of a catalog; `TableError` naming the nearest if there is none."""
+        return dict(self._options(catalog))
+
     def _options(self, catalog: str) -> dict[str, str]:
         if catalog not in self._catalogs:
             if catalog == DEFAULT_CATALOG and not self._catalogs:

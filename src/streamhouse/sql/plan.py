@@ -215,6 +215,27 @@ class Truncate(Statement):
     target: Name
 
 
+Value: TypeAlias = str | int | float | bool | None | tuple["Value", ...] | Mapping[str, str]
+"""An argument of a procedure: a literal, `ARRAY[…]` or `MAP['k', 'v', …]`."""
+
+
+@dataclass(frozen=True)
+class Argument:
+    """An argument of CALL; `name` is None where it is given by its place."""
+
+    name: str | None
+    value: Value
+
+
+@dataclass(frozen=True)
+class Call(Statement):
+    """CALL [catalog.]sys.procedure(argument, name => argument, …)."""
+
+    procedure: str
+    arguments: tuple[Argument, ...]
+    catalog: str | None = None
+
+
 @dataclass(frozen=True)
 class StatementSet(Statement):
     inserts: tuple[Insert, ...]

@@ -9,6 +9,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from streamhouse.sql import dialect, hints
 from streamhouse.sql.alter import parse_alter
+from streamhouse.sql.call import parse_call
 from streamhouse.sql.change import parse_change, parse_truncate
 from streamhouse.sql.cursor import Cursor
 from streamhouse.sql.ddl import parse_create_table
@@ -34,7 +35,6 @@ from streamhouse.sql.text import Script
 
 # Statements that are understood and wait for a later release, each with a way round.
 UNSUPPORTED = {
-    "CALL": "CALL is not supported yet",
     "ANALYZE": "ANALYZE is not supported; leave it out",
     "ADD": "ADD JAR is not supported and not needed; leave it out",
     "REMOVE": "REMOVE JAR is not supported and not needed; leave it out",
@@ -354,6 +354,7 @@ _STATEMENTS: dict[str, Callable[[Cursor, Position, str], Statement]] = {
     "SHOW": _show,
     "DESCRIBE": _describe,
     "DESC": _describe,
+    "CALL": parse_call,
     "EXPLAIN": _explain,
     "INSERT": _insert,
     "MERGE": parse_change,

@@ -1,0 +1,118 @@
+"""`streamhouse call`: one procedure over a warehouse."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from streamhouse.cli.arguments import (
+    DEFAULT_WAREHOUSE,
+    OptionsArgument,
+    WarehouseArgument,
+    open_warehouse,
+)
+from streamhouse.errors import SqlError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+    from streamhouse.sql.plan import Call
+
+
+class CallFormat(StrEnum):
+    """How `call` prints its rows."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+def call(
+    procedure: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="PROCEDURE", help="Such as \"sys.compact('db.t')\", as after CALL in SQL."
+        ),
+    ] = None,
+    warehouse: WarehouseArgument = DEFAULT_WAREHOUSE,
+    option: OptionsArgument = None,
+    format: Annotated[
+        CallFormat, typer.Option("--format", help="A table, or one JSON array of objects.")
+    ] = CallFormat.TABLE,
+    list_them: Annotated[
+        bool, typer.Option("--list", help="Print all procedures with their arguments.")
+    ] = False,
+    master: Annotated[
+        str, typer.Option("--master", help="Spark's master, where a procedure needs Spark.")
+    ] = "local[2]",
+) -> None:
+    """Run a procedure over a warehouse: compact, expire, tag, branch, roll back, clean up.
+
+    Tables are named database.table; a bare name does where only one database has it.
+    """
+    if list_them:
+        from streamhouse.procedures import listed
+
+        _print(listed(), format)
+        return
+    if procedure is None:
+        raise SqlError("there is no procedure; write one, or see --list")
+    statement = parsed(procedure)
+    opened = open_warehouse(warehouse, option)
+
+    from streamhouse.cli.query import WarehouseTables
+    from streamhouse.procedures.context import Context
+    from streamhouse.procedures.listing import run
+
+    tables = WarehouseTables(opened)
+    with _Spark(master) as spark, Context(opened, spark.session) as context:
+        rows = run(context, statement.procedure, statement.arguments, tables.qualified)
+    _print(rows, format)
+
+
+def parsed(text: str) -> Call:
+    """The one CALL of a text, whose first word may be left out; `SqlError` for anything else."""
+    from streamhouse.sql.plan import Call
+    from streamhouse.sql.script import parse_script
+
+    first = text.split(maxsplit=1)[:1]
+    whole = text if first and first[0].upper() == "CALL" else f"CALL {text}"
+    statements = parse_script(whole)
+    if len(statements) == 1 and isinstance(statements[0], Call):
+        return statements[0]
+    raise SqlError("`call` takes one procedure and nothing else; `streamhouse run` runs scripts")
+
+
+class _Spark:
+    """A session for the procedure that asks for one, ended with the command."""
+
+    def __init__(self, master: str) -> None:
+        self._master = master
+        self._started = False
+
+    def __enter__(self) -> _Spark:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        if self._started:
+            from streamhouse.runtime.spark_session import end_session
+
+            end_session()
+
+    def session(self) -> SparkSession:
+        from streamhouse.runtime.spark_session import start_session
+
+        self._started = True
+        return start_session("streamhouse", self._master)
+
+
+def _print(rows: pa.Table, format: CallFormat) -> None:
+    from streamhouse.cli import output
+
+    if format is CallFormat.JSON:
+        output.write_json(rows.to_batches(), sys.stdout)
+    else:
+        output.write_table(rows.schema, rows.to_batches(), sys.stdout)

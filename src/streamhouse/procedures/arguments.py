@@ -1,0 +1,76 @@
+"""Arguments as the peers write them: options, partitions, times, lists of names."""
+
+from __future__ import annotations
+
+import datetime
+import time
+from collections.abc import Mapping
+
+from streamhouse.errors import OptionError
+from streamhouse.options import duration_ms
+from streamhouse.paimon.table_options import check_table_options
+
+_RUN_OPTIONS = ("sink.parallelism", "scan.parallelism")
+"""Options of the job, not of the table."""
+
+
+def parse_options(given: Mapping[str, str] | str | None, where: str) -> dict[str, str]:
+    """`key=value,key=value` as a mapping, checked; `OptionError` for what no table knows."""
+    if given is None:
+        return {}
+    found = dict(given) if isinstance(given, Mapping) else _pairs(given, where)
+    check_table_options(
+        {key: value for key, value in found.items() if key not in _RUN_OPTIONS}, where
+    )
+    return found
+
+
+def split_options(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """The options of the table, and those of the job."""
+    job = {key: value for key, value in options.items() if key in _RUN_OPTIONS}
+    return {key: value for key, value in options.items() if key not in job}, job
+
+
+def _pairs(text: str, where: str) -> dict[str, str]:
+    found = {}
+    for part in text.replace(";", ",").split(","):
+        key, equals, value = part.partition("=")
+        if not equals or not key.strip():
+            raise OptionError(f"{where}: '{part.strip()}' is not key=value")
+        found[key.strip()] = value.strip()
+    return found
+
+
+def parse_partitions(text: str, where: str) -> list[dict[str, str]]:
+    """`dt=1,hh=08;dt=2`: a comma means AND, a semicolon OR."""
+    return [_pairs(part, where) for part in text.split(";") if part.strip()]
+
+
+def names(text: str) -> list[str]:
+    """`a, b` as a list."""
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def moment_ms(key: str, text: str) -> int:
+    """Milliseconds since 1970 of `2026-01-31 12:00:00[.123]` in the machine's time zone, or of a
+    whole number, which is milliseconds already."""
+    stripped = text.strip()
+    if stripped.isdigit() and len(stripped) > 8:
+        return int(stripped)
+    try:
+        return int(datetime.datetime.fromisoformat(stripped).timestamp() * 1000)
+    except ValueError:
+        raise OptionError(
+            f"argument '{key}': '{text}' is not a point in time; write it as "
+            "'2026-01-31 12:00:00', or as milliseconds since 1970"
+        ) from None
+
+
+def age_ms(key: str, older_than: str) -> int:
+    """How many milliseconds ago a point in time was; 0 for one that is to come."""
+    return max(0, int(time.time() * 1000) - moment_ms(key, older_than))
+
+
+def java_duration(key: str, text: str) -> str:
+    """A duration in the spelling that Java's options take."""
+    return f"{duration_ms(key, text)} ms"

@@ -1,0 +1,113 @@
+"""Branches: copies of a table's history that go their own way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from streamhouse.errors import TableError
+from streamhouse.options import nearest
+from streamhouse.procedures.arguments import names
+from streamhouse.procedures.context import Context
+from streamhouse.procedures.holds import refuse_if_held
+from streamhouse.procedures.registry import procedure
+from streamhouse.procedures.rows import row, rows
+
+
+@procedure(branch_name="branch", tag_name="tag")
+def create_branch(
+    context: Context,
+    table: str,
+    branch: str,
+    tag: str | None = None,
+    ignore_if_exists: bool = False,
+) -> pa.Table:
+    """Start a branch: empty, or from a tag.
+
+    Returns `branch`, `tag`. `TableError` if it is there already, unless `ignore_if_exists`.
+    """
+
+    def work(jvm: Any, found: Any) -> pa.Table:
+        if branch in _branches(found):
+            if ignore_if_exists:
+                return row(branch=branch, tag=tag)
+            raise TableError(f"table {table} has a branch '{branch}' already")
+        if tag is None:
+            found.createBranch(branch)
+        else:
+            known = [str(one) for one in found.tagManager().allTagNames()]
+            if tag not in known:
+                raise TableError(f"table {table} has no tag '{tag}'; {nearest(tag, known)}")
+            found.createBranch(branch, tag)
+        return row(branch=branch, tag=tag)
+
+    with context.committing(table):
+        return context.java(table, work)
+
+
+@procedure(branch_name="branch")
+def delete_branch(context: Context, table: str, branch: str) -> pa.Table:
+    """Drop one or more branches (`a,b`); returns `branch`.
+
+    Files that only they needed are removed by `remove_orphan_files`.
+    """
+
+    def work(jvm: Any, found: Any) -> pa.Table:
+        for name in names(branch):
+            _check_there(found, table, name)
+        for name in names(branch):
+            found.deleteBranch(name)
+        return rows({"branch": str}, [(name,) for name in names(branch)])
+
+    with context.committing(table):
+        return context.java(table, work)
+
+
+@procedure()
+def rename_branch(context: Context, table: str, from_branch: str, to_branch: str) -> pa.Table:
+    """Give a branch another name; returns `from_branch`, `to_branch`."""
+
+    def work(jvm: Any, found: Any) -> pa.Table:
+        _check_there(found, table, from_branch)
+        if to_branch in _branches(found):
+            raise TableError(f"table {table} has a branch '{to_branch}' already")
+        found.renameBranch(from_branch, to_branch)
+        return row(from_branch=from_branch, to_branch=to_branch)
+
+    with context.committing(table):
+        return context.java(table, work)
+
+
+@procedure(branch_name="branch")
+def fast_forward(context: Context, table: str, branch: str, force: bool = False) -> pa.Table:
+    """Have the table go on from a branch: its snapshots since the branch began are replaced.
+
+    Refused while live queries hold later snapshots of the table, unless `force`. Returns
+    `branch`, `snapshot_id`: the newest one then.
+    """
+
+    def work(jvm: Any, found: Any) -> pa.Table:
+        _check_there(found, table, branch)
+        other = found.switchToBranch(branch).snapshotManager()
+        earliest = other.earliestSnapshotId()
+        if earliest is None:
+            raise TableError(f"branch '{branch}' of table {table} has no snapshot to go on from")
+        if not force:
+            refuse_if_held(jvm, found, table, int(earliest), "fast_forward")
+        found.fastForward(branch)
+        latest = found.snapshotManager().latestSnapshotId()
+        return row(branch=branch, snapshot_id=int(latest))
+
+    with context.committing(table):
+        return context.java(table, work)
+
+
+def _branches(table: Any) -> list[str]:
+    return [str(one) for one in table.branchManager().branches()]
+
+
+def _check_there(table: Any, name: str, branch: str) -> None:
+    known = _branches(table)
+    if branch not in known:
+        raise TableError(f"table {name} has no branch '{branch}'; {nearest(branch, known)}")

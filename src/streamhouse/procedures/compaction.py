@@ -1,0 +1,269 @@
+"""Compaction: fewer, larger files, by the Java core on the driver or in a Spark job."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from streamhouse.errors import CommitConflictError, OptionError, TableError
+from streamhouse.options import choice, integer
+from streamhouse.procedures.arguments import names, parse_options, split_options
+from streamhouse.procedures.context import Context
+from streamhouse.procedures.groups import Group, groups_of, selected
+from streamhouse.procedures.job import collected, slots, spread
+from streamhouse.procedures.messages import closing, commit, deserialised
+from streamhouse.procedures.registry import Options, procedure
+from streamhouse.procedures.rows import row, rows
+from streamhouse.procedures.sorting import STRATEGIES, sort_table
+from streamhouse.procedures.worker import RESULT, Work
+
+COMPACTED = {
+    "table": str,
+    "groups": int,
+    "files_before": int,
+    "files_after": int,
+    "snapshot_id": int,
+}
+_JOB_GROUPS = 8
+_JOB_BYTES = 1 << 30
+_TASKS_PER_SLOT = 4
+_TRIES = 5
+# The interval is counted from a writer's birth, and ours are born anew for each compaction.
+_OPTIONS = {"write-only": "false", "compaction.optimization-interval": None}
+
+
+@procedure()
+def compact(
+    context: Context,
+    table: str,
+    partitions: str | None = None,
+    order_strategy: str | None = None,
+    order_by: str | None = None,
+    options: Options | None = None,
+    where: str | None = None,
+    partition_idle_time: str | None = None,
+    compact_strategy: str | None = None,
+) -> pa.Table:
+    """Compact a table, some of its partitions, or those that rest; or sort an append table.
+
+    `partitions` is `dt=1,hh=08;dt=2`, `where` a condition over partition columns;
+    `partition_idle_time`, such as `1 h`, takes the partitions without new files for so long.
+    `compact_strategy` is `full` (the default) or `minor`. `order_strategy` order, zorder or
+    hilbert with `order_by` `a,b` rewrites an append table so that filters on these columns read
+    fewer files. `options` are table options, and `sink.parallelism`: how many tasks do it.
+
+    Returns `table`, `groups` (buckets looked at), `files_before`, `files_after`, `snapshot_id`
+    (null if there was nothing to do). With an order: a row for each column, with `filter`,
+    and how many files it reads, `read_before` and `read_after`.
+    """
+    where_it = "sys.compact"
+    partitions, order_strategy, order_by = _shifted(partitions, order_strategy, order_by)
+    strategy = (order_strategy or "none").lower()
+    choice("order_strategy", strategy, ("none", *STRATEGIES))
+    table_options, job = split_options(parse_options(options, where_it))
+    if strategy != "none":
+        if partition_idle_time is not None or compact_strategy is not None:
+            raise OptionError(
+                f"{where_it}: an order goes with neither partition_idle_time nor compact_strategy"
+            )
+        if not order_by:
+            raise OptionError(f"{where_it}: order_strategy '{strategy}' needs order_by => 'a,b'")
+        parallelism = _parallelism(job)
+        return sort_table(
+            context, table, strategy, names(order_by), partitions, where, table_options, parallelism
+        )
+    if order_by:
+        raise OptionError(f"{where_it}: order_by needs order_strategy order, zorder or hilbert")
+    full = choice("compact_strategy", (compact_strategy or "full").lower(), ("full", "minor"))
+    done = Compaction(context, table, full == "full", table_options, _parallelism(job)).run(
+        partitions, where, partition_idle_time
+    )
+    return rows(COMPACTED, [done])
+
+
+def _shifted(
+    partitions: str | None, strategy: str | None, order_by: str | None
+) -> tuple[str | None, str | None, str | None]:
+    """Flink's short form `compact('t', 'zorder', 'a,b')`, in which no partitions are named."""
+    if partitions and partitions.lower() in STRATEGIES and order_by is None:
+        return None, partitions, strategy
+    return partitions, strategy, order_by
+
+
+def _parallelism(job: Mapping[str, str]) -> int | None:
+    given = job.get("sink.parallelism")
+    return None if given is None else integer("sink.parallelism", given, 1)
+
+
+class Compaction:
+    """One compaction of one table; `parallelism` asks for a Spark job of so many tasks."""
+
+    def __init__(
+        self,
+        context: Context,
+        table: str,
+        full: bool,
+        options: Mapping[str, str],
+        parallelism: int | None = None,
+    ) -> None:
+        self._context = context
+        self._name = table
+        self._table = context.table(table)
+        self._parallelism = parallelism
+        self._append = not self._table.primary_key and self._table.bucket < 0
+        dynamic: dict[str, str | None] = {**_OPTIONS, **options}
+        if full and self._append:
+            dynamic.setdefault("compaction.min.file-num", "2")
+        self._work = Work(self._table.catalog_options, table, dynamic, self._append, full)
+
+    def run(
+        self,
+        partitions: str | None = None,
+        where: str | None = None,
+        idle: str | None = None,
+    ) -> tuple[str, int, int, int, int | None]:
+        """Compact and commit; a row of `COMPACTED`. Tried again when other commits won."""
+        for left in reversed(range(_TRIES)):
+            groups = self._groups()
+            meant = selected(groups, self._table, partitions, where, idle)
+            messages = self._messages(meant)
+            before = sum(group.files for group in meant)
+            if not messages:
+                return self._name, len(meant), before, before, None
+            try:
+                snapshot = self._commit(messages)
+            except CommitConflictError:
+                if not left:
+                    raise
+                continue
+            wanted = {(one.partition, one.bucket) for one in meant}
+            after = [one for one in self._groups(snapshot)
+                     if (one.partition, one.bucket) in wanted]  # fmt: skip
+            return self._name, len(meant), before, sum(one.files for one in after), snapshot
+        raise AssertionError("the last try returns or raises")
+
+    def _groups(self, snapshot: int | None = None) -> list[Group]:
+        return self._context.java(self._name, lambda jvm, table: groups_of(jvm, table, snapshot))
+
+    def _messages(self, groups: Sequence[Group]) -> list[bytes]:
+        if not groups:
+            return []
+        if self._append:
+            payloads = self._tasks(groups)
+            weights = [1] * len(payloads)
+        else:
+            payloads = [(one.partition, one.bucket) for one in groups]
+            weights = [one.size for one in groups]
+        if not payloads:
+            return []
+        if self._is_job(payloads, groups):
+            return self._job(payloads, weights)
+        return self._work.run(self._context.sidecar, payloads)
+
+    def _is_job(self, payloads: Sequence[Any], groups: Sequence[Group]) -> bool:
+        if len(payloads) < 2:
+            return False
+        if self._parallelism is not None:
+            return self._parallelism > 1
+        size = sum(one.size for one in groups)
+        return len(payloads) > _JOB_GROUPS and (self._context.has_spark or size > _JOB_BYTES)
+
+    def _job(self, payloads: Sequence[tuple[bytes, int]], weights: Sequence[int]) -> list[bytes]:
+        spark = self._context.spark()
+        wanted = self._parallelism or _TASKS_PER_SLOT * slots(spark)
+        tasks = min(wanted, len(payloads))
+        places = spread(weights, tasks)
+        data = [(place, *payload) for place, payload in zip(places, payloads, strict=True)]
+        frame = spark.createDataFrame(data, "task INT, payload BINARY, bucket INT")
+        result = frame.repartitionById(tasks, "task").mapInArrow(self._work, RESULT)
+        title = f"compact {self._name}: {len(payloads)} groups"
+        return [bytes(one[0]) for one in collected(result, title, tasks)]
+
+    def _tasks(self, groups: Sequence[Group]) -> list[tuple[bytes, int]]:
+        """Java's tasks for an append table's small files in some partitions."""
+        partitions = list({one.partition: None for one in groups})
+
+        def work(jvm: Any, table: Any) -> list[tuple[bytes, int]]:
+            paimon = jvm.org.apache.paimon
+            rows = jvm.java.util.ArrayList()
+            for partition in partitions:
+                rows.add(paimon.utils.SerializationUtils.deserializeBinaryRow(partition))
+            predicate = paimon.partition.PartitionPredicate.fromMultiple(
+                table.schema().logicalPartitionType(), rows
+            )
+            planned = paimon.append.AppendCompactCoordinator(table, False, predicate).run()
+            serializer = paimon.table.sink.AppendCompactTaskSerializer()
+            return [(bytes(serializer.serialize(task)), 0) for task in planned]
+
+        return self._context.java(self._name, work, self._work.table_options)
+
+    def _commit(self, messages: Sequence[bytes]) -> int:
+        location = self._table.location
+        return self._context.java(
+            self._name,
+            lambda jvm, table: commit(jvm, table, location, deserialised(jvm, messages)),
+        )
+
+
+@procedure(options="table_options")
+def compact_database(
+    context: Context,
+    including_databases: str | None = None,
+    mode: str | None = None,
+    including_tables: str | None = None,
+    excluding_tables: str | None = None,
+    table_options: Options | None = None,
+    partition_idle_time: str | None = None,
+    compact_strategy: str | None = None,
+) -> pa.Table:
+    """Compact all tables of all databases, or of those whose names match.
+
+    Names are regular expressions; those of tables are matched against `database.table`, or the
+    bare name. `mode` is taken as the peers have it. Returns a row of `compact` for each table.
+    """
+    if mode is not None:
+        choice("mode", mode.lower(), ("combined", "divided"))
+    full = choice("compact_strategy", (compact_strategy or "full").lower(), ("full", "minor"))
+    given, job = split_options(parse_options(table_options, "sys.compact_database"))
+    done = []
+    for database in context.warehouse.databases():
+        if not _matches(including_databases, database):
+            continue
+        for table in context.warehouse.tables(database):
+            full_name = f"{database}.{table}"
+            if not _matches(including_tables, full_name, table):
+                continue
+            if excluding_tables is not None and _matches(excluding_tables, full_name, table):
+                continue
+            job_of = Compaction(context, full_name, full == "full", given, _parallelism(job))
+            done.append(job_of.run(idle=partition_idle_time))
+    return rows(COMPACTED, done)
+
+
+def _matches(pattern: str | None, *candidates: str) -> bool:
+    if pattern is None:
+        return True
+    try:
+        return any(re.fullmatch(pattern, one) for one in candidates)
+    except re.error as error:
+        raise OptionError(f"'{pattern}' is no regular expression: {error}") from None
+
+
+@procedure()
+def compact_manifest(context: Context, table: str, options: Options | None = None) -> pa.Table:
+    """Merge a table's manifests, without touching its data; returns `table`, `snapshot_id`."""
+    given: dict[str, str | None] = {**parse_options(options, "sys.compact_manifest")}
+
+    def work(jvm: Any, found: Any) -> pa.Table:
+        latest = found.snapshotManager().latestSnapshotId()
+        if latest is None:
+            raise TableError(f"table {table} has no snapshot yet")
+        with closing(found.copy({"write-only": "true"}).newCommit("streamhouse-procedures")) as one:
+            one.compactManifests()
+        return row(table=table, snapshot_id=int(found.snapshotManager().latestSnapshotId()))
+
+    with context.committing(table):
+        return context.java(table, work, given)

@@ -1,0 +1,154 @@
+"""Orders of rows that keep rows close which are close in several columns at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+U64 = npt.NDArray[np.uint64]
+_MOST_BITS = 16
+MOST_COLUMNS = 8
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """Where the values of one column stand, by its quantiles in a sample.
+
+    Ranks, not values, go into a curve: else a column of large numbers would outweigh the rest.
+    """
+
+    bounds: npt.NDArray[Any]
+
+    @classmethod
+    def of(cls, sample: pa.ChunkedArray, bits: int) -> Ranks:
+        values = np.unique(_comparable(sample.drop_null()))
+        most = (1 << bits) - 2
+        if len(values) > most:
+            values = values[np.linspace(0, len(values) - 1, most).astype(np.int64)]
+        return cls(values)
+
+    def rank(self, column: pa.Array, bits: int) -> U64:
+        """Each value's rank, spread over `bits` bits; nulls come first."""
+        encoded = column.dictionary_encode()
+        known = np.searchsorted(self.bounds, _comparable(encoded.dictionary), side="right") + 1
+        # Few different values would leave the low bits unused, and other columns would win.
+        spread = ((1 << bits) - 1) // max(1, len(self.bounds) + 1)
+        ranks = np.append(known * max(1, spread), 0).astype(np.uint64)
+        indices = encoded.indices.fill_null(len(known)) if len(known) else None
+        if indices is None:
+            return np.zeros(len(column), np.uint64)
+        return np.asarray(ranks[indices.to_numpy(zero_copy_only=False)])
+
+
+def _comparable(values: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
+    """Values that numpy compares as SQL does; decimals as floats, which is near enough."""
+    kind = values.type
+    if pa.types.is_decimal(kind):
+        values = pc.cast(values, pa.float64(), safe=False)
+    elif pa.types.is_date(kind) or pa.types.is_time32(kind):
+        values = pc.cast(values, pa.int32())
+    elif pa.types.is_timestamp(kind) or pa.types.is_time64(kind):
+        values = pc.cast(values, pa.int64())
+    elif pa.types.is_boolean(kind):
+        values = pc.cast(values, pa.int8())
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        return np.array(values.to_pylist(), dtype=object)
+    return np.asarray(values.to_numpy(zero_copy_only=False) if isinstance(values, pa.Array)
+                      else values.to_numpy())  # fmt: skip
+
+
+def is_sortable(kind: pa.DataType) -> bool:
+    """Whether rows can be put in order by a column of this type."""
+    checks = (
+        pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_date,
+        pa.types.is_timestamp, pa.types.is_time, pa.types.is_boolean, pa.types.is_string,
+        pa.types.is_binary,
+    )  # fmt: skip
+    return any(check(kind) for check in checks)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The place of a row on a curve through some columns; `strategy` is order, zorder, hilbert."""
+
+    strategy: str
+    columns: tuple[str, ...]
+    ranks: tuple[Ranks, ...]
+    bits: int
+
+    @classmethod
+    def of(cls, strategy: str, columns: Sequence[str], sample: pa.Table) -> Curve:
+        """A curve whose scale is that of a sample of the table's rows."""
+        bits = min(_MOST_BITS, 63 // len(columns))
+        ranks = tuple(Ranks.of(sample.column(name), bits) for name in columns)
+        return cls(strategy, tuple(columns), ranks, bits)
+
+    def places(self, rows: pa.RecordBatch | pa.Table) -> U64:
+        """The place of each row."""
+        parts = []
+        for name, ranks in zip(self.columns, self.ranks, strict=True):
+            column = rows.column(name)
+            whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+            parts.append(ranks.rank(whole, self.bits))
+        if self.strategy == "order":
+            return _stacked(parts, self.bits)
+        if self.strategy == "hilbert":
+            parts = hilbert_axes(parts, self.bits)
+        return interleaved(parts, self.bits)
+
+    def sorted(self, rows: pa.Table) -> pa.Table:
+        """The rows in their order on the curve; those of one place by the columns themselves."""
+        keys = [(name, "ascending") for name in self.columns]
+        if self.strategy != "order":
+            rows = rows.append_column("__place", pa.array(self.places(rows)))
+            keys.insert(0, ("__place", "ascending"))
+        done = rows.take(pc.sort_indices(rows, sort_keys=keys, null_placement="at_start"))
+        return done if self.strategy == "order" else done.drop_columns(["__place"])
+
+
+def _stacked(parts: Sequence[U64], bits: int) -> U64:
+    place = np.zeros_like(parts[0])
+    for part in parts:
+        place = (place << np.uint64(bits)) | part
+    return place
+
+
+def interleaved(parts: Sequence[U64], bits: int) -> U64:
+    """Bits of several numbers in turn, the highest first: the place on a Z-order curve."""
+    place = np.zeros_like(parts[0])
+    for bit in range(bits - 1, -1, -1):
+        for part in parts:
+            place = (place << np.uint64(1)) | ((part >> np.uint64(bit)) & np.uint64(1))
+    return place
+
+
+def hilbert_axes(parts: Sequence[U64], bits: int) -> list[U64]:
+    """Coordinates made such that their interleaved bits are the place on a Hilbert curve.
+
+    The transform of J. Skilling, "Programming the Hilbert curve", AIP Conference Proceedings 707
+    (2004), on whole columns at once.
+    """
+    axes = [part.copy() for part in parts]
+    one = np.uint64(1)
+    for bit in range(bits - 1, 0, -1):
+        high = one << np.uint64(bit)
+        low = high - one
+        for place in range(len(axes)):
+            is_set = (axes[place] & high) != 0
+            swap = np.where(is_set, np.uint64(0), (axes[0] ^ axes[place]) & low)
+            axes[0] ^= np.where(is_set, low, swap)
+            if place:
+                axes[place] ^= swap
+    for place in range(1, len(axes)):
+        axes[place] ^= axes[place - 1]
+    flip = np.zeros_like(axes[0])
+    for bit in range(bits - 1, 0, -1):
+        high = one << np.uint64(bit)
+        flip ^= np.where((axes[-1] & high) != 0, high - one, np.uint64(0))
+    return [axis ^ flip for axis in axes]

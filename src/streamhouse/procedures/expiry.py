@@ -1,0 +1,265 @@
+"""Removing what is no longer needed: snapshots, changelogs, partitions, orphan files."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from streamhouse.errors import OptionError
+from streamhouse.procedures.arguments import age_ms, moment_ms, parse_options
+from streamhouse.procedures.context import Context
+from streamhouse.procedures.groups import partition_specs
+from streamhouse.procedures.holds import refuse_if_held
+from streamhouse.procedures.registry import Options, procedure
+from streamhouse.procedures.rows import row, rows
+
+LEAST_ORPHAN_AGE_MS = 3_600_000
+"""A file younger than an hour may belong to a commit in flight."""
+_DAY_MS = 86_400_000
+
+
+@procedure()
+def expire_snapshots(
+    context: Context,
+    table: str,
+    retain_max: int | None = None,
+    retain_min: int | None = None,
+    older_than: str | None = None,
+    max_deletes: int | None = None,
+    options: Options | None = None,
+) -> pa.Table:
+    """Drop old snapshots and the files that only they need, as the table's options say.
+
+    `retain_max` and `retain_min` stand for `snapshot.num-retained.max` and `.min`; `older_than`
+    (a point in time) for `snapshot.time-retained`; `max_deletes` for `snapshot.expire.limit`.
+    What a consumer, a live query, a tag or a branch needs stays. Returns `expired_snapshots`,
+    `earliest_snapshot_id`, `latest_snapshot_id`.
+    """
+    dynamic: dict[str, str | None] = {**parse_options(options, "sys.expire_snapshots")}
+    dynamic |= _retained("snapshot", context.table(table).options, retain_max, retain_min)
+    if older_than is not None:
+        dynamic["snapshot.time-retained"] = f"{age_ms('older_than', older_than)} ms"
+    if max_deletes is not None:
+        dynamic["snapshot.expire.limit"] = str(max_deletes)
+    # Queries hold what their replays need by consumers.
+    dynamic["consumer.changelog-only"] = "false"
+
+    def work(jvm: Any, found: Any) -> pa.Table:
+        config = found.coreOptions().expireConfig()
+        expired = found.newExpireSnapshots().config(config).expire()
+        manager = found.snapshotManager()
+        return rows(
+            {"expired_snapshots": int, "earliest_snapshot_id": int, "latest_snapshot_id": int},
+            [(expired, manager.earliestSnapshotId(), manager.latestSnapshotId())],
+        )
+
+    with context.committing(table):
+        return context.java(table, work, dynamic)
+
+
+@procedure()
+def expire_changelogs(
+    context: Context,
+    table: str,
+    retain_max: int | None = None,
+    retain_min: int | None = None,
+    older_than: str | None = None,
+    max_deletes: int | None = None,
+    delete_all: bool = False,
+) -> pa.Table:
+    """Drop old changelogs of a table that keeps them longer than its snapshots.
+
+    The arguments are as for `expire_snapshots`; `delete_all` drops all of them that outlived
+    their snapshots. Returns `expired_changelogs`.
+    """
+    dynamic: dict[str, str | None] = {}
+    dynamic |= _retained("changelog", context.table(table).options, retain_max, retain_min)
+    if older_than is not None:
+        dynamic["changelog.time-retained"] = f"{age_ms('older_than', older_than)} ms"
+    if max_deletes is not None:
+        dynamic["snapshot.expire.limit"] = str(max_deletes)
+
+    def work(jvm: Any, found: Any) -> pa.Table:
+        expire = found.newExpireChangelog()
+        if delete_all:
+            expire.expireAll()
+            return rows({"expired_changelogs": int}, [(None,)])
+        return row(expired_changelogs=expire.config(found.coreOptions().expireConfig()).expire())
+
+    with context.committing(table):
+        return context.java(table, work, dynamic)
+
+
+def _retained(
+    kind: str, own: Mapping[str, str], most: int | None, least: int | None
+) -> dict[str, str]:
+    """Options for the numbers kept, such that the least is never more than the most."""
+    found = {}
+    if most is not None:
+        found[f"{kind}.num-retained.max"] = str(most)
+        if least is None and most < int(own.get(f"{kind}.num-retained.min", "10")):
+            least = most
+    if least is not None:
+        found[f"{kind}.num-retained.min"] = str(least)
+    for key, value in found.items():
+        if int(value) < 1:
+            raise OptionError(f"'{key}': at least 1 must stay, got {value}")
+    return found
+
+
+@procedure()
+def expire_partitions(
+    context: Context,
+    table: str,
+    expiration_time: str | None = None,
+    timestamp_formatter: str | None = None,
+    timestamp_pattern: str | None = None,
+    expire_strategy: str | None = None,
+    max_expires: int | None = None,
+    options: Options | None = None,
+) -> pa.Table:
+    """Drop partitions that are older than `expiration_time`, such as `30 d`.
+
+    Their age is told by their values (`values-time`, the default: with `timestamp_formatter` such
+    as `yyyy-MM-dd` and `timestamp_pattern` such as `$dt`) or by their last change
+    (`update-time`). Arguments stand for the table's `partition.*` options. Returns `partition`.
+    """
+    if not context.table(table).partition_keys:
+        raise OptionError(f"table {table} has no partitions")
+    dynamic: dict[str, str | None] = {**parse_options(options, "sys.expire_partitions")}
+    given = {
+        "partition.expiration-strategy": expire_strategy,
+        "partition.timestamp-formatter": timestamp_formatter,
+        "partition.timestamp-pattern": timestamp_pattern,
+        "partition.expiration-time": expiration_time,
+        "partition.expiration-max-num": None if max_expires is None else str(max_expires),
+        "partition.expiration-check-interval": "0 ms",
+    }
+    dynamic |= {key: value for key, value in given.items() if value is not None}
+    if "partition.expiration-time" not in {**context.table(table).options, **dynamic}:
+        raise OptionError(
+            f"table {table} has no 'partition.expiration-time'; give expiration_time => '30 d'"
+        )
+
+    def work(jvm: Any, found: Any) -> pa.Table:
+        expire = found.store().newPartitionExpire("", found)
+        gone = expire.expire(jvm.java.lang.Long.MAX_VALUE) or []
+        return rows({"partition": str}, [(_spec(one),) for one in gone])
+
+    with context.committing(table):
+        return context.java(table, work, dynamic)
+
+
+def _spec(values: Any) -> str:
+    return ",".join(f"{key}={value}" for key, value in dict(values).items())
+
+
+@procedure()
+def drop_partition(context: Context, table: str, partitions: str) -> pa.Table:
+    """Drop partitions, `dt=1,hh=08;dt=2`; returns `partition`."""
+    wanted = partition_specs(context, table, partitions)
+
+    def work(jvm: Any, found: Any) -> pa.Table:
+        maps = jvm.java.util.ArrayList()
+        for spec in wanted:
+            maps.add({key: value or _null_name(found) for key, value in spec.items()})
+        if wanted:
+            commit = found.newCommit("streamhouse-procedures")
+            try:
+                commit.truncatePartitions(maps)
+            finally:
+                commit.close()
+        return rows({"partition": str}, [(_spec(one),) for one in wanted])
+
+    with context.committing(table):
+        return context.java(table, work, {"write-only": "true"})
+
+
+def _null_name(table: Any) -> str:
+    return str(table.coreOptions().partitionDefaultName())
+
+
+@procedure()
+def remove_orphan_files(
+    context: Context,
+    table: str,
+    older_than: str | None = None,
+    dry_run: bool = False,
+    parallelism: int | None = None,
+    mode: str | None = None,
+) -> pa.Table:
+    """Remove files that no snapshot, tag or branch knows, older than a day by default.
+
+    `table` may be `database.*`. `older_than` is a point in time at least an hour ago: younger
+    files may belong to commits in flight. With `dry_run` nothing is removed. `mode` is taken as
+    the peers have it; one machine does the work. Returns `table`, `file`, `bytes`, `removed`.
+    """
+    before = int(time.time() * 1000) - _DAY_MS
+    if older_than is not None:
+        before = moment_ms("older_than", older_than)
+    if mode is not None and mode.lower() not in ("local", "distributed"):
+        raise OptionError(f"argument 'mode': '{mode}' is neither 'local' nor 'distributed'")
+    if not dry_run and before > int(time.time() * 1000) - LEAST_ORPHAN_AGE_MS:
+        raise OptionError(
+            f"argument 'older_than': {older_than} is less than an hour ago; files that young may "
+            "belong to commits in flight. Give an earlier time, or only look with dry_run => true"
+        )
+    found: list[tuple[str, str, int | None, bool]] = []
+    for name in _tables(context, table):
+        dynamic = {"file-operation.thread-num": str(parallelism)} if parallelism else None
+        for path, size in _orphans(context, name, before, dry_run, dynamic):
+            found.append((name, path, size, not dry_run))
+    return rows({"table": str, "file": str, "bytes": int, "removed": bool}, sorted(found))
+
+
+def _tables(context: Context, table: str) -> list[str]:
+    database, _, name = table.partition(".")
+    if name != "*":
+        return [table]
+    return [f"{database}.{one}" for one in context.warehouse.tables(database)]
+
+
+def _orphans(
+    context: Context, name: str, before: int, dry_run: bool, options: Mapping[str, str] | None
+) -> list[tuple[str, int | None]]:
+    """Paths and sizes; a first look without removing tells the sizes."""
+
+    def clean(dry: bool) -> list[tuple[str, int | None]]:
+        def work(jvm: Any, found: Any) -> list[tuple[str, int | None]]:
+            job = jvm.org.apache.paimon.operation.LocalOrphanFilesClean
+            cleaned = job(found, jvm.java.lang.Long.valueOf(before), dry).clean()
+            return [(str(path.toUri().getPath()), _size(found, path, dry))
+                    for path in cleaned.getDeletedFilesPath()]  # fmt: skip
+
+        return context.java(name, work, options)
+
+    seen = clean(True)
+    if dry_run or not seen:
+        return seen
+    sizes = dict(seen)
+    return [(path, sizes.get(path)) for path, _ in clean(False)]
+
+
+def _size(table: Any, path: Any, there: bool) -> int | None:
+    return int(table.fileIO().getFileSize(path)) if there and table.fileIO().exists(path) else None
+
+
+@procedure()
+def purge_files(context: Context, table: str, force: bool = False) -> pa.Table:
+    """Empty a table for good: its rows, tags, branches, consumers and old snapshots.
+
+    Refused while live queries need the table, unless `force`. Returns `table`,
+    `snapshot_id`: the empty one.
+    """
+
+    def work(jvm: Any, found: Any) -> pa.Table:
+        if not force:
+            refuse_if_held(jvm, found, table, 0, "purge_files")
+        found.purgeFiles()
+        return row(table=table, snapshot_id=int(found.snapshotManager().latestSnapshotId()))
+
+    with context.committing(table):
+        return context.java(table, work)

@@ -1,0 +1,172 @@
+"""What a table consists of, partition by partition and bucket by bucket, and which are meant."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from streamhouse.errors import OptionError
+from streamhouse.options import duration_ms, nearest
+from streamhouse.paimon.table import Table
+from streamhouse.procedures.arguments import parse_partitions
+from streamhouse.procedures.context import Context
+
+Spec = Mapping[str, str | None]
+"""Partition columns and their values as text; None is null."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """The files of one bucket of one partition.
+
+    `partition` is Paimon's own serialised row; sizes are bytes, `changed_ms` is when its newest
+    file was made, in milliseconds since 1970.
+    """
+
+    partition: bytes
+    spec: Spec
+    bucket: int
+    files: int
+    size: int
+    changed_ms: int
+
+
+def groups_of(jvm: Any, table: Any, snapshot: int | None = None) -> list[Group]:
+    """All groups of Java's table, at its newest snapshot or another."""
+    reader = table.newSnapshotReader()
+    if snapshot is not None:
+        reader = reader.withSnapshot(jvm.java.lang.Long.valueOf(snapshot))
+    serialize = jvm.org.apache.paimon.utils.SerializationUtils.serializeBinaryRow
+    specs: dict[bytes, Spec] = {}
+    found = []
+    for entry in reader.bucketEntries():
+        row = entry.partition()
+        key = bytes(serialize(row))
+        if key not in specs:
+            specs[key] = spec_of(jvm, table, row)
+        found.append(
+            Group(key, specs[key], int(entry.bucket()), int(entry.fileCount()),
+                  int(entry.fileSizeInBytes()), int(entry.lastFileCreationTime()))
+        )  # fmt: skip
+    return sorted(found, key=lambda one: (one.partition, one.bucket))
+
+
+def spec_of(jvm: Any, table: Any, row: Any) -> Spec:
+    """A partition's values as text; dates as dates."""
+    keys = list(table.partitionKeys())
+    if not keys:
+        return {}
+    null = table.coreOptions().partitionDefaultName()
+    computer = jvm.org.apache.paimon.utils.InternalRowPartitionComputer(
+        null, table.schema().logicalPartitionType(), _strings(jvm, keys), False
+    )
+    values = dict(computer.generatePartValues(row))
+    return {key: None if values[key] == null else str(values[key]) for key in keys}
+
+
+def _strings(jvm: Any, values: Sequence[str]) -> Any:
+    array = jvm.java.lang.reflect.Array
+    made = array.newInstance(jvm.java.lang.Class.forName("java.lang.String"), len(values))
+    for place, value in enumerate(values):
+        array.set(made, place, value)
+    return made
+
+
+def selected(
+    groups: Sequence[Group],
+    table: Table,
+    partitions: str | None = None,
+    where: str | None = None,
+    partition_idle_time: str | None = None,
+) -> list[Group]:
+    """The groups of the partitions that are meant.
+
+    `partitions` is `dt=1,hh=08;dt=2`, `where` a condition over partition columns;
+    `partition_idle_time` leaves partitions that had a new file within that time. `OptionError`
+    for columns that are no partition columns.
+    """
+    if partitions is not None and where is not None:
+        raise OptionError("give either 'partitions' or 'where', not both")
+    found = list(groups)
+    if partitions is not None:
+        where = _condition(parse_partitions(partitions, "argument 'partitions'"), table)
+    if where is not None:
+        found = _filtered(found, table, where)
+    if partition_idle_time is not None:
+        before = int(time.time() * 1000) - duration_ms("partition_idle_time", partition_idle_time)
+        newest: dict[bytes, int] = {}
+        for group in found:
+            newest[group.partition] = max(newest.get(group.partition, 0), group.changed_ms)
+        found = [group for group in found if newest[group.partition] <= before]
+    return found
+
+
+def partition_specs(context: Context, name: str, partitions: str) -> list[Spec]:
+    """The partitions of a table that `dt=1;dt=2` means."""
+    groups = context.java(name, groups_of)
+    meant = selected(groups, context.table(name), partitions)
+    return list({one.partition: one.spec for one in meant}.values())
+
+
+def partition_table(specs: Sequence[Spec], table: Table) -> pa.Table:
+    """Partitions as an Arrow table of the partition columns' own types."""
+    columns = {}
+    for key in table.partition_keys:
+        kind = table.arrow_schema.field(key).type
+        texts = pa.array([spec[key] for spec in specs], pa.string())
+        columns[key] = texts if pa.types.is_string(kind) else texts.cast(kind)
+    return pa.table(columns)
+
+
+def _condition(specs: Sequence[Mapping[str, str]], table: Table) -> str:
+    """The SQL of partitions given by their values."""
+    parts = []
+    for spec in specs:
+        terms = []
+        for key, value in spec.items():
+            _check_column(key, table)
+            literal = exp.Literal.string(value.strip("'\"")).sql()
+            terms.append(f"`{key}` = {literal}")
+        parts.append(f"({' AND '.join(terms)})")
+    return " OR ".join(parts) or "FALSE"
+
+
+def _check_column(name: str, table: Table) -> None:
+    if name not in table.partition_keys:
+        known = nearest(name, table.partition_keys)
+        raise OptionError(f"'{name}' is no partition column of table {table.identifier}; {known}")
+
+
+def _filtered(groups: Sequence[Group], table: Table, where: str) -> list[Group]:
+    try:
+        tree = sqlglot.parse_one(where, dialect="spark")
+    except SqlglotError as error:
+        raise OptionError(f"argument 'where': {where!r} cannot be read: {error}") from None
+    for column in tree.find_all(exp.Column):
+        _check_column(column.name, table)
+    if tree.find(exp.Query, exp.Command, exp.DDL, exp.DML):
+        raise OptionError("argument 'where' takes a condition over partition columns")
+    specs = list({one.partition: one.spec for one in groups}.values())
+    keys = list({one.partition: None for one in groups})
+    if not keys:
+        return []
+    known = partition_table(specs, table).append_column("__place", pa.array(range(len(keys))))
+    with duckdb.connect() as con:
+        con.register("partitions", known)
+        try:
+            found = con.sql(
+                f"SELECT __place FROM partitions WHERE {tree.sql(dialect='duckdb')}"
+            ).fetchall()
+        except duckdb.Error as error:
+            first = str(error).splitlines()[0]
+            raise OptionError(f"argument 'where': {where!r} fails: {first}") from None
+    wanted = {keys[place] for (place,) in found}
+    return [one for one in groups if one.partition in wanted]

@@ -1,0 +1,115 @@
+"""Consumers: where readers stand, and which snapshots live queries need."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pyarrow as pa
+
+from streamhouse.errors import OptionError, StreamhouseError, TableError
+from streamhouse.procedures.context import Context
+from streamhouse.procedures.registry import procedure
+from streamhouse.procedures.rows import rows
+
+HOLD_PREFIX = "streamhouse-"
+"""Consumers of this prefix are those of Streamhouse's own queries."""
+_DONE = {"consumer_id": str, "next_snapshot_id": int, "result": str}
+
+
+@procedure()
+def reset_consumer(
+    context: Context, table: str, consumer_id: str, next_snapshot_id: int | None = None
+) -> pa.Table:
+    """Have a consumer go on at another snapshot, or drop it when none is given.
+
+    Returns `consumer_id`, `next_snapshot_id`, `result`. A live query's own consumer is left
+    alone: it is refused.
+    """
+    if consumer_id.startswith(HOLD_PREFIX):
+        raise OptionError(
+            f"consumer '{consumer_id}' belongs to a query of Streamhouse, which needs it to start "
+            "again; when the query is gone for good, drop it with sys.clear_consumers("
+            f"'{table}', '{consumer_id}')"
+        )
+
+    def work(jvm: Any, found: Any) -> pa.Table:
+        manager = consumer_manager(jvm, found)
+        if next_snapshot_id is None:
+            manager.deleteConsumer(consumer_id)
+            return rows(_DONE, [(consumer_id, None, "removed")])
+        if not found.snapshotManager().snapshotExists(next_snapshot_id):
+            raise TableError(f"table {table} has no snapshot {next_snapshot_id}")
+        consumer = jvm.org.apache.paimon.consumer.Consumer(next_snapshot_id)
+        manager.resetConsumer(consumer_id, consumer)
+        return rows(_DONE, [(consumer_id, next_snapshot_id, "set")])
+
+    return context.java(table, work)
+
+
+@procedure()
+def clear_consumers(
+    context: Context,
+    table: str,
+    including_consumers: str | None = None,
+    excluding_consumers: str | None = None,
+) -> pa.Table:
+    """Drop consumers whose names match one regular expression and not another.
+
+    Consumers of Streamhouse's own queries (`streamhouse-…`) stay, unless `including_consumers`
+    names that prefix. Returns `consumer_id`, `next_snapshot_id`, `result` (removed or kept).
+    """
+    wanted = _pattern("including_consumers", including_consumers or ".*")
+    spared = _pattern("excluding_consumers", excluding_consumers or r"(?!)")
+    own = HOLD_PREFIX in (including_consumers or "")
+
+    def work(jvm: Any, found: Any) -> pa.Table:
+        manager = consumer_manager(jvm, found)
+        done = []
+        for name, snapshot in consumers(jvm, found).items():
+            if not wanted.fullmatch(name) or spared.fullmatch(name):
+                continue
+            gone = own or not name.startswith(HOLD_PREFIX)
+            if gone:
+                manager.deleteConsumer(name)
+            done.append((name, snapshot, "removed" if gone else "kept: a query's own"))
+        return rows(_DONE, done)
+
+    return context.java(table, work)
+
+
+def consumer_manager(jvm: Any, table: Any) -> Any:
+    """Java's own manager of a table's consumers."""
+    return jvm.org.apache.paimon.consumer.ConsumerManager(
+        table.fileIO(), table.location(), table.snapshotManager().branch()
+    )
+
+
+def consumers(jvm: Any, table: Any) -> dict[str, int]:
+    """Each consumer's next snapshot, by name."""
+    found = dict(consumer_manager(jvm, table).consumers())
+    return {str(name): int(found[name]) for name in sorted(found)}
+
+
+def refuse_if_held(jvm: Any, table: Any, name: str, snapshot: int, what: str) -> None:
+    """`StreamhouseError` if a query of Streamhouse needs a snapshot later than `snapshot`."""
+    held = {
+        one: at
+        for one, at in consumers(jvm, table).items()
+        if one.startswith(HOLD_PREFIX) and at > snapshot
+    }
+    if not held:
+        return
+    queries = ", ".join(f"{one} (at {at})" for one, at in held.items())
+    raise StreamhouseError(
+        f"sys.{what}: queries have read or written table {name} past snapshot {snapshot}: "
+        f"{queries}; they would lose rows for good, and readers would stop with a DataLossError. "
+        "Stop them and start them anew from a fresh checkpoint afterwards, and say force => true"
+    )
+
+
+def _pattern(key: str, text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise OptionError(f"argument '{key}': '{text}' is no regular expression: {error}") from None

@@ -1,0 +1,38 @@
+"""Which procedures there are, and running one by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+
+from streamhouse.procedures.context import Context
+from streamhouse.procedures.registry import PROCEDURES, find
+from streamhouse.procedures.rows import rows
+from streamhouse.sql.plan import Argument
+
+
+def listed() -> pa.Table:
+    """All procedures: `procedure`, `arguments` (optional ones in brackets), `what` it does."""
+    return rows(
+        {"procedure": str, "arguments": str, "what": str},
+        [(name, one.signature, one.summary) for name, one in sorted(PROCEDURES.items())],
+    )
+
+
+def run(
+    context: Context,
+    procedure: str,
+    arguments: Sequence[Argument],
+    qualified: Callable[[str], str] = str,
+) -> pa.Table:
+    """The rows of `CALL sys.procedure(arguments)`; `OptionError` for an unknown name.
+
+    `qualified` gives `database.table` for a table as it was written.
+    """
+    found = find(procedure)
+    values = found.bind(arguments)
+    table = values.get("table")
+    if isinstance(table, str) and not table.endswith(".*"):
+        values["table"] = qualified(table)
+    return found.call(context, values)

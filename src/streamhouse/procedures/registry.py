@@ -1,0 +1,175 @@
+"""What a procedure is: a Python function whose arguments can also come from SQL."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Concatenate, Generic, ParamSpec, TypeAlias
+
+import pyarrow as pa
+
+from streamhouse.errors import OptionError
+from streamhouse.options import boolean, nearest
+from streamhouse.paimon.catalog import Warehouse
+from streamhouse.procedures.context import Context
+from streamhouse.sql.plan import Argument, Value
+
+P = ParamSpec("P")
+
+Where: TypeAlias = Context | Warehouse | str | Mapping[str, str]
+"""A warehouse: itself, its folder or URI, its catalog options, or an open `Context`."""
+
+Options: TypeAlias = Mapping[str, str] | str
+"""Table options: a mapping, or `key=value,key=value` as the peers write them."""
+
+_KINDS = {"str": "STRING", "int": "BIGINT", "bool": "BOOLEAN", "Options": "OPTIONS"}
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """An argument of a procedure; `kind` is STRING, BIGINT, BOOLEAN or OPTIONS."""
+
+    name: str
+    kind: str
+    required: bool
+
+    @classmethod
+    def of(cls, declared: inspect.Parameter) -> Parameter:
+        kind = str(declared.annotation).split("|")[0].strip()
+        return cls(declared.name, _KINDS[kind], declared.default is inspect.Parameter.empty)
+
+
+class Procedure(Generic[P]):
+    """A procedure: called from Python as `procedure(warehouse, …)`, from SQL through `bind`.
+
+    Returns its rows as an Arrow table.
+    """
+
+    def __init__(
+        self, function: Callable[Concatenate[Context, P], pa.Table], aliases: Mapping[str, str]
+    ) -> None:
+        self._function = function
+        self._aliases = {_plain(alias): name for alias, name in aliases.items()}
+        self.name = function.__name__
+        self.__doc__ = function.__doc__
+        self.parameters = tuple(
+            Parameter.of(one) for one in list(inspect.signature(function).parameters.values())[1:]
+        )
+
+    def __call__(self, where: Where, /, *args: P.args, **kwargs: P.kwargs) -> pa.Table:
+        with nullcontext(where) if isinstance(where, Context) else Context(where) as context:
+            return self._function(context, *args, **kwargs)
+
+    @property
+    def summary(self) -> str:
+        """The first line of what it does."""
+        return inspect.cleandoc(self.__doc__ or "").splitlines()[0]
+
+    def bind(self, arguments: Sequence[Argument]) -> dict[str, Value]:
+        """The arguments of a CALL by the names of the function, converted to its types.
+
+        Names are taken in any case, with or without underscores. `OptionError` names the nearest
+        for an unknown one, and what is missing. An empty string stands for an argument that is
+        not given, as in Flink.
+        """
+        found: dict[str, Value] = {}
+        for place, argument in enumerate(arguments):
+            parameter = self._parameter(place, argument)
+            if parameter.name in found:
+                raise OptionError(f"sys.{self.name}: argument '{parameter.name}' is given twice")
+            found[parameter.name] = self._converted(parameter, argument.value)
+        given: dict[str, Value] = {
+            name: value for name, value in found.items() if value is not None
+        }
+        for parameter in self.parameters:
+            if parameter.required and parameter.name not in given:
+                raise OptionError(
+                    f"sys.{self.name}: argument '{parameter.name}' is missing; it takes "
+                    f"{self.signature}"
+                )
+        return given
+
+    @property
+    def signature(self) -> str:
+        """Its arguments; optional ones in brackets."""
+        return ", ".join(one.name if one.required else f"[{one.name}]" for one in self.parameters)
+
+    def call(self, context: Context, values: Mapping[str, Value]) -> pa.Table:
+        """Run it with what `bind` gave."""
+        function: Callable[..., pa.Table] = self._function
+        return function(context, **values)
+
+    def _parameter(self, place: int, argument: Argument) -> Parameter:
+        if argument.name is None:
+            if place >= len(self.parameters):
+                raise OptionError(
+                    f"sys.{self.name} takes at most {len(self.parameters)} arguments: "
+                    f"{self.signature}"
+                )
+            return self.parameters[place]
+        plain = _plain(argument.name)
+        name = self._aliases.get(plain)
+        for parameter in self.parameters:
+            if name == parameter.name or _plain(parameter.name) == plain:
+                return parameter
+        close = nearest(argument.name, [one.name for one in self.parameters])
+        raise OptionError(f"sys.{self.name}: unknown argument '{argument.name}'; {close}")
+
+    def _converted(self, parameter: Parameter, value: Value) -> Value:
+        where = f"sys.{self.name}: argument '{parameter.name}'"
+        if value is None or (isinstance(value, str) and not value.strip()):
+            return None
+        if parameter.kind == "OPTIONS":
+            if isinstance(value, Mapping | str):
+                return value
+            raise OptionError(f"{where} takes 'key=value,key=value'")
+        if isinstance(value, Mapping | tuple):
+            raise OptionError(f"{where} takes one {parameter.kind}")
+        if parameter.kind == "BOOLEAN":
+            return boolean(f"{self.name}.{parameter.name}", str(value))
+        if parameter.kind == "BIGINT":
+            return _whole(where, value)
+        return str(value)
+
+
+def _whole(where: str, value: str | int | float | bool) -> int:
+    text = str(value).strip()
+    if isinstance(value, bool) or not text.removeprefix("-").isdigit():
+        raise OptionError(f"{where}: {value!r} is not a whole number")
+    return int(text)
+
+
+def _plain(name: str) -> str:
+    return name.replace("_", "").lower()
+
+
+PROCEDURES: dict[str, Procedure[...]] = {}
+"""All procedures by their names; other spellings of a name are in `ALSO`."""
+ALSO: dict[str, str] = {}
+
+
+def procedure(
+    *also: str, **aliases: str
+) -> Callable[[Callable[Concatenate[Context, P], pa.Table]], Procedure[P]]:
+    """Make a function a procedure; `also` are further names of it, `aliases` of its arguments."""
+
+    def made(function: Callable[Concatenate[Context, P], pa.Table]) -> Procedure[P]:
+        one = Procedure(function, aliases)
+        PROCEDURES[one.name] = one
+        ALSO.update(dict.fromkeys(also, one.name))
+        return one
+
+    return made
+
+
+def find(name: str) -> Procedure[...]:
+    """The procedure of a name; `OptionError` naming the nearest if there is none."""
+    lowered = name.lower()
+    found = PROCEDURES.get(ALSO.get(lowered, lowered))
+    if found is None:
+        raise OptionError(
+            f"there is no procedure 'sys.{name}'; {nearest(lowered, [*PROCEDURES, *ALSO])}"
+        )
+    return found

@@ -1,0 +1,110 @@
+"""Going back to an earlier snapshot, tag or time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+from streamhouse.errors import DataLossError, OptionError, TableError
+from streamhouse.options import nearest
+from streamhouse.procedures.arguments import moment_ms
+from streamhouse.procedures.context import Context
+from streamhouse.procedures.holds import refuse_if_held
+from streamhouse.procedures.registry import procedure
+from streamhouse.procedures.rows import row
+
+Goal = Callable[[Any], str | int]
+"""Finds a tag's name or a snapshot's id on Java's table."""
+
+
+@procedure("rollback", version="tag", tag_name="tag", snapshot="snapshot_id")
+def rollback_to(
+    context: Context,
+    table: str,
+    tag: str | None = None,
+    snapshot_id: int | None = None,
+    force: bool = False,
+) -> pa.Table:
+    """Make a table what it was at a tag or a snapshot: all later snapshots go.
+
+    `tag` may also be a snapshot's number. Running readers stop with a `DataLossError` that says
+    so; what running writers wrote later is gone, and they do not write it again. So it is refused
+    while live queries stand past that snapshot, unless `force`. Returns `previous_snapshot_id`,
+    `current_snapshot_id`.
+    """
+    if (tag is None) == (snapshot_id is None):
+        raise OptionError("sys.rollback_to takes either a tag or a snapshot_id")
+    goal: str | int = snapshot_id if snapshot_id is not None else str(tag)
+    if isinstance(goal, str) and goal.isdigit():
+        goal = int(goal)
+    return _rollback(context, table, lambda found: goal, force)
+
+
+@procedure()
+def rollback_to_timestamp(
+    context: Context, table: str, timestamp: str, force: bool = False
+) -> pa.Table:
+    """Make a table what it was at a point in time: `rollback_to` the last snapshot by then.
+
+    `timestamp` is `2026-01-31 12:00:00` in the machine's time zone, or milliseconds since 1970.
+    """
+    moment = moment_ms("timestamp", str(timestamp))
+
+    def goal(found: Any) -> int:
+        snapshot = found.snapshotManager().earlierOrEqualTimeMills(moment)
+        if snapshot is None or snapshot.timeMillis() > moment:
+            raise DataLossError(f"table {table}: no snapshot as early as {timestamp} is left")
+        return int(snapshot.id())
+
+    return _rollback(context, table, goal, force)
+
+
+@procedure()
+def rollback_to_watermark(
+    context: Context, table: str, watermark: int, force: bool = False
+) -> pa.Table:
+    """`rollback_to` the last snapshot whose watermark is not later than this one (ms)."""
+
+    def goal(found: Any) -> int:
+        snapshot = found.snapshotManager().earlierOrEqualWatermark(watermark)
+        if snapshot is None:
+            raise DataLossError(f"table {table}: no snapshot of watermark {watermark} is left")
+        return int(snapshot.id())
+
+    return _rollback(context, table, goal, force)
+
+
+def _rollback(context: Context, table: str, find: Goal, force: bool) -> pa.Table:
+    def work(jvm: Any, found: Any) -> pa.Table:
+        goal = find(found)
+        latest = found.snapshotManager().latestSnapshotId()
+        if latest is None:
+            raise TableError(f"table {table} has no snapshot to go back from")
+        snapshot = _check(found, table, goal)
+        if not force:
+            refuse_if_held(jvm, found, table, snapshot, "rollback_to")
+        found.rollbackTo(goal if isinstance(goal, str) else jvm.java.lang.Long.valueOf(goal))
+        return row(previous_snapshot_id=int(latest), current_snapshot_id=snapshot)
+
+    with context.committing(table):
+        return context.java(table, work)
+
+
+def _check(table: Any, name: str, goal: str | int) -> int:
+    """The snapshot that is gone back to."""
+    tags = {str(tag): int(snapshot.id())
+            for snapshot, held in dict(table.tagManager().tags()).items()
+            for tag in held}  # fmt: skip
+    if isinstance(goal, str):
+        if goal not in tags:
+            raise TableError(f"table {name} has no tag '{goal}'; {nearest(goal, tags)}")
+        return tags[goal]
+    manager = table.snapshotManager()
+    if not manager.snapshotExists(goal) and goal not in tags.values():
+        raise DataLossError(
+            f"table {name} has no snapshot {goal}; {manager.earliestSnapshotId()} to "
+            f"{manager.latestSnapshotId()} are left"
+        )
+    return goal

@@ -1,0 +1,162 @@
+"""The tasks of a sort: sample rows, cut them into ranges of a curve, write a range in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from streamhouse.paimon.catalog import Warehouse
+from streamhouse.paimon.commit import TableWriter, file_prefix
+from streamhouse.procedures.curves import Curve
+
+SAMPLE = "sample BINARY, rows BIGINT"
+RANGES = "range INT, rows BINARY"
+WRITTEN = "message BINARY, rows BIGINT"
+_BLOB_BYTES = 1 << 20
+_IDENTIFIER = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Every `step`th row's `columns`, and how many rows there are in all."""
+
+    warehouse: Mapping[str, str] = field(repr=False)
+    table: str
+    columns: Sequence[str]
+    step: int
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        table = Warehouse(self.warehouse).table(self.table)
+        schema = table.read_schema(self.columns)
+        kept, seen = [], 0
+        for split in _splits(batches):
+            for batch in table.read(self.columns, splits=[split]):
+                places = np.arange(-seen % self.step, batch.num_rows, self.step)
+                kept.append(batch.take(pa.array(places)))
+                seen += batch.num_rows
+        rows = pa.Table.from_batches(kept, schema)
+        yield pa.record_batch(
+            [pa.array([_packed(rows)], pa.binary()), pa.array([seen], pa.int64())],
+            names=["sample", "rows"],
+        )
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Gives each row the range it belongs to.
+
+    `cuts` has for each partition (the values of `keys`) the number of its first range, and the
+    places on the curve at which its further ranges start; there are `count` ranges in all.
+    """
+
+    warehouse: Mapping[str, str] = field(repr=False)
+    table: str
+    keys: Sequence[str]
+    curve: Curve
+    cuts: Mapping[tuple[Any, ...], tuple[int, tuple[int, ...]]]
+    count: int
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        table = Warehouse(self.warehouse).table(self.table)
+        waiting = _Waiting(table.arrow_schema)
+        for split in _splits(batches):
+            for batch in table.read(splits=[split]):
+                if batch.num_rows:
+                    for number, rows in self._parts(batch):
+                        yield from waiting.add(number, rows)
+        yield from waiting.rest()
+
+    def _parts(self, batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+        owner = tuple(batch.column(key)[0].as_py() for key in self.keys)
+        first, bounds = self.cuts[owner]
+        if not bounds:
+            yield first, batch
+            return
+        starts = np.array(bounds, dtype=np.uint64)
+        numbers = np.searchsorted(starts, self.curve.places(batch), side="right")
+        order = np.argsort(numbers, kind="stable")
+        found, offsets = np.unique(numbers[order], return_index=True)
+        ends = [*offsets[1:].tolist(), len(order)]
+        for number, start, end in zip(found.tolist(), offsets.tolist(), ends, strict=True):
+            yield first + number, batch.take(pa.array(order[start:end]))
+
+
+class _Waiting:
+    """Rows of each range, gathered until they are worth a row of the shuffle."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._parts: dict[int, list[pa.RecordBatch]] = {}
+        self._bytes: dict[int, int] = {}
+
+    def add(self, number: int, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        self._parts.setdefault(number, []).append(rows)
+        self._bytes[number] = self._bytes.get(number, 0) + rows.nbytes
+        if self._bytes[number] >= _BLOB_BYTES:
+            yield self._blob(number)
+
+    def rest(self) -> Iterator[pa.RecordBatch]:
+        for number in list(self._parts):
+            yield self._blob(number)
+
+    def _blob(self, number: int) -> pa.RecordBatch:
+        self._bytes.pop(number)
+        rows = pa.Table.from_batches(self._parts.pop(number), self._schema)
+        return pa.record_batch(
+            [pa.array([number], pa.int32()), pa.array([_packed(rows)], pa.binary())],
+            names=["range", "rows"],
+        )
+
+
+@dataclass(frozen=True)
+class Write:
+    """Puts the rows of each range in order and writes them; the driver commits."""
+
+    warehouse: Mapping[str, str] = field(repr=False)
+    table: str
+    curve: Curve
+    user: str
+    options: Mapping[str, str]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        ranges: dict[int, list[pa.Table]] = {}
+        for batch in batches:
+            numbers, blobs = batch.column("range").to_pylist(), batch.column("rows").to_pylist()
+            for number, blob in zip(numbers, blobs, strict=True):
+                ranges.setdefault(number, []).append(pa.ipc.open_stream(blob).read_all())
+        for number in sorted(ranges):
+            yield self._written(pa.concat_tables(ranges.pop(number)))
+
+    def _written(self, rows: pa.Table) -> pa.RecordBatch:
+        writer = TableWriter(
+            self.warehouse, self.table, self.user, file_prefix(self.user), self.options
+        )
+        try:
+            for batch in self.curve.sorted(rows).to_batches(max_chunksize=65_536):
+                writer.write(batch)
+            messages: list[bytes | None] = list(writer.prepare(_IDENTIFIER))
+        finally:
+            writer.close()
+        counts = [len(rows)] + [0] * (len(messages) - 1)
+        return pa.record_batch(
+            [pa.array(messages, pa.binary()), pa.array(counts[: len(messages)], pa.int64())],
+            names=["message", "rows"],
+        )
+
+
+def _splits(batches: Iterator[pa.RecordBatch]) -> Iterator[bytes]:
+    for batch in batches:
+        yield from batch.column("split").to_pylist()
+
+
+def _packed(rows: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(
+        sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")
+    ) as out:
+        out.write_table(rows)
+    return bytes(sink.getvalue())

@@ -1,0 +1,334 @@
+"""Sorting an append table by a curve through columns, so that filters read fewer files.
+
+The rows go through one shuffle as Arrow bytes: each reading task cuts its rows into ranges of the
+curve, each writing task puts one range in order and writes it. The result is committed as a
+compaction, so nothing changes for those who read the table's changes (decision 015).
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamhouse.errors import DataLossError, StreamhouseError, TableError, UnsupportedSqlError
+from streamhouse.options import nearest
+from streamhouse.paimon.commit import TableCommitter
+from streamhouse.paimon.pieces import file_ids
+from streamhouse.paimon.table import Table
+from streamhouse.procedures.context import Context
+from streamhouse.procedures.curves import MOST_COLUMNS, Curve, is_sortable
+from streamhouse.procedures.groups import Group, groups_of, partition_table, selected
+from streamhouse.procedures.job import collected, slots
+from streamhouse.procedures.messages import commit, deserialised
+from streamhouse.procedures.rows import rows
+from streamhouse.procedures.shuffle import RANGES, SAMPLE, WRITTEN, Cut, Sample, Write
+
+STRATEGIES = ("order", "zorder", "hilbert")
+_SORTED = {
+    "table": str,
+    "order_strategy": str,
+    "filter": str,
+    "files_before": int,
+    "read_before": int,
+    "files_after": int,
+    "read_after": int,
+    "snapshot_id": int,
+}
+_SAMPLE_ROWS = 200_000
+_TARGET_BYTES = 128 << 20
+
+
+def sort_table(
+    context: Context,
+    name: str,
+    strategy: str,
+    columns: Sequence[str],
+    partitions: str | None,
+    where: str | None,
+    options: Mapping[str, str],
+    parallelism: int | None,
+) -> pa.Table:
+    """Rewrite an append table, or some of its partitions, in the order of a curve."""
+    table = context.table(name)
+    _check(table, columns)
+    snapshot = table.latest_snapshot_id()
+    if snapshot is None:
+        return rows(_SORTED, [])
+    groups = context.java(name, lambda jvm, found: groups_of(jvm, found, snapshot))
+    meant = selected(groups, table, partitions, where)
+    if not meant:
+        return rows(_SORTED, [])
+    return _Sort(context, table, strategy, tuple(columns), meant, snapshot, options).run(
+        parallelism
+    )
+
+
+def _check(table: Table, columns: Sequence[str]) -> None:
+    what = f"table {table.identifier}"
+    if table.primary_key or table.bucket != -1:
+        raise UnsupportedSqlError(
+            f"{what} has {'a primary key' if table.primary_key else 'fixed buckets'}; only an "
+            "append table with 'bucket' = '-1' can be sorted. A primary-key table is in the order "
+            "of its key; compact it without order_strategy"
+        )
+    for key in ("deletion-vectors.enabled", "row-tracking.enabled", "data-evolution.enabled"):
+        if table.options.get(key, "false").lower() == "true":
+            raise UnsupportedSqlError(f"{what}: a table with '{key}' cannot be sorted")
+    if len(columns) > MOST_COLUMNS:
+        raise UnsupportedSqlError(f"order_by takes at most {MOST_COLUMNS} columns")
+    for column in columns:
+        if column not in table.arrow_schema.names:
+            hint = nearest(column, table.arrow_schema.names)
+            raise TableError(f"{what} has no column '{column}'; {hint}")
+        if column in table.partition_keys:
+            raise TableError(
+                f"{what}: '{column}' is a partition column, the same in all rows of a file; leave "
+                "it out of order_by"
+            )
+        kind = table.arrow_schema.field(column).type
+        if not is_sortable(kind):
+            raise TableError(f"{what}: rows cannot be sorted by '{column}', which is {kind}")
+
+
+@dataclass
+class _Sort:
+    context: Context
+    table: Table
+    strategy: str
+    columns: tuple[str, ...]
+    groups: Sequence[Group]
+    snapshot: int
+    options: Mapping[str, str]
+
+    def run(self, parallelism: int | None) -> pa.Table:
+        name = self.table.identifier
+        splits = self._splits()
+        spark = self.context.spark()
+        sample, all_rows = self._sample(spark, splits)
+        if not all_rows:
+            return rows(_SORTED, [])
+        curve = Curve.of(self.strategy, self.columns, sample)
+        filters = self._filters(sample)
+        before = self._reads(filters, self.snapshot)
+        cut = self._cut(curve, sample)
+        tasks = parallelism or max(1, min(len(splits), 4 * slots(spark)))
+        frame = _frame(spark, splits, tasks).mapInArrow(cut, RANGES)
+        ranges = cut.count
+        writers = ranges if parallelism is None else min(ranges, parallelism)
+        user = f"sort{uuid.uuid4().hex}"
+        write = Write(self.table.catalog_options, name, curve, user, dict(self._write_options()))
+        result = frame.repartitionById(writers, "range").mapInArrow(write, WRITTEN)
+        try:
+            written = collected(result, f"sort {name}", tasks + writers)
+            messages = [bytes(one["message"]) for one in written if one["message"] is not None]
+            moved = sum(int(one["rows"]) for one in written)
+            if moved != all_rows:
+                raise StreamhouseError(
+                    f"sorting table {name} gave {moved:,} rows instead of {all_rows:,}; "
+                    "nothing was changed"
+                )
+            new = self._commit(splits, messages)
+        except BaseException:
+            TableCommitter(self.table.catalog_options, name, user).remove_leftovers(user[:16])
+            raise
+        after = self._reads(filters, new)
+        return self._rows(filters, before, after, new)
+
+    def _splits(self) -> list[bytes]:
+        """The Rust core's splits of the partitions that are meant, in the fixed snapshot."""
+        splits = self.table.splits(self.snapshot)
+        specs = list({one.partition: one.spec for one in self.groups}.values())
+        if not self.table.partition_keys:
+            return splits
+        wanted = set(_tuples(partition_table(specs, self.table), self.table.partition_keys))
+        return [one for one in splits if _partition(self.table, one, self.snapshot) in wanted]
+
+    def _sample(self, spark: Any, splits: Sequence[bytes]) -> tuple[pa.Table, int]:
+        """Some rows with all that decides their place, and how many rows there are."""
+        from pypaimon_rust.datafusion import Split
+
+        count = sum(int(Split.deserialize(one).row_count()) for one in splits)
+        step = max(1, count // _SAMPLE_ROWS)
+        columns = (*self.table.partition_keys, *self.columns)
+        job = Sample(self.table.catalog_options, self.table.identifier, columns, step)
+        tasks = max(1, min(len(splits), 4 * slots(spark)))
+        found = collected(
+            _frame(spark, splits, tasks).mapInArrow(job, SAMPLE),
+            f"sample {self.table.identifier}",
+            tasks,
+        )
+        parts = [pa.ipc.open_stream(bytes(one["sample"])).read_all() for one in found]
+        schema = self.table.read_schema(columns)
+        return pa.concat_tables([schema.empty_table(), *parts]), sum(one["rows"] for one in found)
+
+    def _cut(self, curve: Curve, sample: pa.Table) -> Cut:
+        """Ranges of the curve for each partition, as many as files of the target's size."""
+        target = self._target_bytes()
+        keys = self.table.partition_keys
+        specs = {one.partition: one.spec for one in self.groups}
+        sizes = {one: sum(group.size for group in self.groups if group.partition == one)
+                 for one in specs}  # fmt: skip
+        known = _tuples(partition_table(list(specs.values()), self.table), keys) if keys else [()]
+        places = curve.places(sample)
+        owners = _tuples(sample.select(list(keys)), keys) if keys else [()] * len(sample)
+        cuts: dict[tuple[Any, ...], tuple[int, tuple[int, ...]]] = {}
+        first = 0
+        for owner, size in zip(known, sizes.values(), strict=True):
+            mine = sorted(int(place) for place, one in zip(places, owners, strict=True)
+                          if one == owner)  # fmt: skip
+            count = min(max(1, round(size / target)), max(1, len(mine)))
+            bounds = {mine[len(mine) * part // count] for part in range(1, count)}
+            cuts[owner] = (first, tuple(sorted(bounds)))
+            first += len(bounds) + 1
+        return Cut(self.table.catalog_options, self.table.identifier, keys, curve, cuts, first)
+
+    def _target_bytes(self) -> int:
+        options = {**self.table.options, **self.options}
+        text = options.get("target-file-size")
+        return _TARGET_BYTES if text is None else max(1, _bytes(self.context, self.table, text))
+
+    def _write_options(self) -> Mapping[str, str]:
+        # The ranges decide the sizes: a file a little over the target is not cut once more.
+        return {**self.options, "target-file-size": f"{2 * self._target_bytes()} b"}
+
+    def _commit(self, splits: Sequence[bytes], messages: Sequence[bytes]) -> int:
+        """Put the new files in the place of the old ones, as a compaction."""
+        partitions = list({one.partition: None for one in self.groups})
+        location, snapshot = self.table.location, self.snapshot
+        read = file_ids(*splits)
+
+        def work(jvm: Any, found: Any) -> int:
+            old = _files(jvm, found, snapshot, partitions)
+            names = [str(one.fileName()) for files in old.values() for one in files]
+            if file_ids(*(name.encode() for name in names)) != read:
+                raise StreamhouseError(
+                    f"sorting table {self.table.identifier}: the two cores saw different files; "
+                    "nothing was changed"
+                )
+            made = _compactions(jvm, found, old, deserialised(jvm, messages))
+            return commit(jvm, found, location, made)
+
+        return self.context.java(self.table.identifier, work)
+
+    def _filters(self, sample: pa.Table) -> list[tuple[str, str]]:
+        """For each column a value in the middle of all, as text: `a = …` is a usual filter."""
+        found = []
+        for column in self.columns:
+            values = sample.column(column).drop_null()
+            if len(values):
+                order = pc.sort_indices(values)
+                middle = values.take(order.slice(len(values) // 2, 1))
+                found.append((column, str(pc.cast(middle, pa.string())[0].as_py())))
+        return found
+
+    def _reads(self, filters: Sequence[tuple[str, str]], snapshot: int) -> tuple[int, list[int]]:
+        """How many files there are, and how many each filter reads, by the Java core."""
+        partitions = list({one.partition: None for one in self.groups})
+
+        def work(jvm: Any, found: Any) -> tuple[int, list[int]]:
+            all_files = sum(len(one) for one in _files(jvm, found, snapshot, partitions).values())
+            types = found.rowType()
+            builder = jvm.org.apache.paimon.predicate.PredicateBuilder(types)
+            counts = []
+            for column, text in filters:
+                kind = types.getField(column).type()
+                literal = jvm.org.apache.paimon.utils.TypeUtils.castFromString(text, kind)
+                equal = builder.equal(types.getFieldIndex(column), literal)
+                files = _files(jvm, found, snapshot, partitions, equal)
+                counts.append(sum(len(one) for one in files.values()))
+            return all_files, counts
+
+        return self.context.java(self.table.identifier, work)
+
+    def _rows(
+        self,
+        filters: Sequence[tuple[str, str]],
+        before: tuple[int, list[int]],
+        after: tuple[int, list[int]],
+        snapshot: int,
+    ) -> pa.Table:
+        return rows(
+            _SORTED,
+            [
+                (self.table.identifier, self.strategy, f"{column} = {text}",
+                 before[0], before[1][place], after[0], after[1][place], snapshot)
+                for place, (column, text) in enumerate(filters)
+            ],
+        )  # fmt: skip
+
+
+def _frame(spark: Any, splits: Sequence[bytes], tasks: int) -> Any:
+    data = [(place % tasks, split) for place, split in enumerate(splits)]
+    return spark.createDataFrame(data, "task INT, split BINARY").repartitionById(tasks, "task")
+
+
+def _tuples(table: pa.Table, keys: Sequence[str]) -> list[tuple[Any, ...]]:
+    return list(zip(*(table.column(key).to_pylist() for key in keys), strict=True))
+
+
+def _partition(table: Table, split: bytes, snapshot: int) -> tuple[Any, ...]:
+    """The values of a split's partition: all its rows have the same."""
+    batch = next(table.read(table.partition_keys, snapshot, splits=[split]))
+    return tuple(batch.column(key)[0].as_py() for key in table.partition_keys)
+
+
+def _files(
+    jvm: Any, table: Any, snapshot: int, partitions: Sequence[bytes], filter: Any = None
+) -> dict[bytes, list[Any]]:
+    """Java's metadata of the data files of some partitions in a snapshot."""
+    utils = jvm.org.apache.paimon.utils.SerializationUtils
+    if not table.snapshotManager().snapshotExists(snapshot):
+        raise DataLossError(f"snapshot {snapshot} expired while the table was being sorted")
+    reader = table.newSnapshotReader().withSnapshot(jvm.java.lang.Long.valueOf(snapshot))
+    if filter is not None:
+        reader = reader.withFilter(filter)
+    wanted = set(partitions)
+    found: dict[bytes, list[Any]] = {}
+    for split in reader.read().dataSplits():
+        key = bytes(utils.serializeBinaryRow(split.partition()))
+        if key in wanted:
+            found.setdefault(key, []).extend(split.dataFiles())
+    return found
+
+
+def _compactions(jvm: Any, table: Any, old: Mapping[bytes, list[Any]], written: Any) -> Any:
+    """Messages that replace the old files of each partition by those that were written."""
+    paimon = jvm.org.apache.paimon
+    new: dict[bytes, list[Any]] = {}
+    for message in written:
+        key = bytes(paimon.utils.SerializationUtils.serializeBinaryRow(message.partition()))
+        new.setdefault(key, []).extend(message.newFilesIncrement().newFiles())
+    made = jvm.java.util.ArrayList()
+    for key, files in old.items():
+        increment = paimon.io.CompactIncrement(
+            _list(jvm, files), _list(jvm, new.pop(key, [])), _list(jvm, [])
+        )
+        made.add(
+            paimon.table.sink.CommitMessageImpl(
+                paimon.utils.SerializationUtils.deserializeBinaryRow(key), 0,
+                table.coreOptions().bucket(), paimon.io.DataIncrement.emptyIncrement(), increment,
+            )
+        )  # fmt: skip
+    if new:
+        raise StreamhouseError("sorting wrote into partitions that it had not read; not committed")
+    return made
+
+
+def _list(jvm: Any, values: Sequence[Any]) -> Any:
+    found = jvm.java.util.ArrayList()
+    for value in values:
+        found.add(value)
+    return found
+
+
+def _bytes(context: Context, table: Table, text: str) -> int:
+    """A size such as `64 mb` as Java reads it."""
+    return context.java(
+        table.identifier,
+        lambda jvm, found: int(jvm.org.apache.paimon.options.MemorySize.parse(text).getBytes()),
+    )

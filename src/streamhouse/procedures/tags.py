@@ -1,0 +1,210 @@
+"""Tags: names for snapshots, which keep them from expiring."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from streamhouse.errors import OptionError, TableError
+from streamhouse.options import duration_ms, nearest
+from streamhouse.procedures.arguments import moment_ms, names
+from streamhouse.procedures.context import Context
+from streamhouse.procedures.registry import procedure
+from streamhouse.procedures.rows import row, rows
+
+_TAG = {"tag": str, "snapshot_id": int}
+_NAMES = {"tag_name": "tag", "snapshot": "snapshot_id"}
+
+
+@procedure(**_NAMES)
+def create_tag(
+    context: Context,
+    table: str,
+    tag: str,
+    snapshot_id: int | None = None,
+    time_retained: str | None = None,
+) -> pa.Table:
+    """Name a snapshot, by default the newest.
+
+    `time_retained` is a duration such as `7 d`, after which the tag may expire. Returns `tag`,
+    `snapshot_id`. `TableError` if the tag is there already, or the snapshot is not.
+    """
+
+    def work(jvm: Any, found: Any) -> pa.Table:
+        _check_new(found, table, tag)
+        snapshot = _snapshot(found, table, snapshot_id)
+        _create(jvm, found, tag, snapshot, time_retained)
+        return rows(_TAG, [(tag, snapshot)])
+
+    with context.committing(table):
+        return context.java(table, work)
+
+
+@procedure(**_NAMES)
+def create_tag_from_timestamp(
+    context: Context, table: str, tag: str, timestamp: str, time_retained: str | None = None
+) -> pa.Table:
+    """Name the first snapshot committed at or after a point in time.
+
+    `timestamp` is `2026-01-31 12:00:00` in the machine's time zone, or milliseconds since 1970.
+    Returns `tag`, `snapshot_id`, `time_ms`.
+    """
+    moment = moment_ms("timestamp", str(timestamp))
+
+    def work(jvm: Any, found: Any) -> pa.Table:
+        _check_new(found, table, tag)
+        known = [found.snapshotManager().laterOrEqualTimeMills(moment)]
+        known += list(found.tagManager().tags().keySet())
+        later = [one for one in known if one is not None and one.timeMillis() >= moment]
+        if not later:
+            raise TableError(f"table {table} has no snapshot as late as {timestamp}")
+        first = min(later, key=lambda one: int(one.timeMillis()))
+        snapshot, time_ms = int(first.id()), int(first.timeMillis())
+        _create(jvm, found, tag, snapshot, time_retained)
+        return row(tag=tag, snapshot_id=snapshot, time_ms=time_ms)
+
+    with context.committing(table):
+        return context.java(table, work)
+
+
+@procedure(**_NAMES)
+def replace_tag(
+    context: Context,
+    table: str,
+    tag: str,
+    snapshot_id: int | None = None,
+    time_retained: str | None = None,
+) -> pa.Table:
+    """Have a tag name another snapshot, by default the newest, or be kept for another time.
+
+    Returns `tag`, `snapshot_id`.
+    """
+
+    def work(jvm: Any, found: Any) -> pa.Table:
+        _check_there(found, table, tag)
+        snapshot = _snapshot(found, table, snapshot_id)
+        found.replaceTag(tag, jvm.java.lang.Long.valueOf(snapshot), _duration(jvm, time_retained))
+        return rows(_TAG, [(tag, snapshot)])
+
+    with context.committing(table):
+        return context.java(table, work)
+
+
+@procedure(tag_name="tag", target_tag_name="target_tag")
+def rename_tag(context: Context, table: str, tag: str, target_tag: str) -> pa.Table:
+    """Give a tag another name; returns `tag`, `target_tag`."""
+
+    def work(jvm: Any, found: Any) -> pa.Table:
+        _check_there(found, table, tag)
+        _check_new(found, table, target_tag)
+        found.renameTag(tag, target_tag)
+        return row(tag=tag, target_tag=target_tag)
+
+    with context.committing(table):
+        return context.java(table, work)
+
+
+@procedure(tag_name="tag")
+def delete_tag(context: Context, table: str, tag: str) -> pa.Table:
+    """Drop one or more tags (`a,b`), and files that only they needed; returns `tag`."""
+
+    def work(jvm: Any, found: Any) -> pa.Table:
+        for name in names(tag):
+            _check_there(found, table, name)
+        for name in names(tag):
+            found.deleteTag(name)
+        return rows({"tag": str}, [(name,) for name in names(tag)])
+
+    with context.committing(table):
+        return context.java(table, work)
+
+
+@procedure()
+def expire_tags(context: Context, table: str, older_than: str | None = None) -> pa.Table:
+    """Drop the tags whose `time_retained` is over, or that were made before `older_than`.
+
+    Returns `expired_tag`.
+    """
+    moment = None if older_than is None else moment_ms("older_than", older_than)
+
+    def work(jvm: Any, found: Any) -> pa.Table:
+        expire = found.store().newTagAutoManager(found).getTagTimeExpire()
+        if moment is not None:
+            expire = expire.withOlderThanTime(_local_time(jvm, moment))
+        return rows({"expired_tag": str}, [(str(name),) for name in expire.expire()])
+
+    with context.committing(table):
+        return context.java(table, work, {"tag.time-expire-enabled": "true"})
+
+
+@procedure()
+def trigger_tag_automatic_creation(context: Context, table: str) -> pa.Table:
+    """Make the tags that the table's `tag.automatic-creation` asks for by now.
+
+    Returns the new tags: `tag`, `snapshot_id`. `OptionError` if the table makes none.
+    """
+    options = context.table(table).options
+    if options.get("tag.automatic-creation", "none") == "none":
+        raise OptionError(
+            f"table {table} makes no tags by itself; set its option 'tag.automatic-creation', "
+            "such as 'process-time', and 'tag.creation-period'"
+        )
+
+    def work(jvm: Any, found: Any) -> pa.Table:
+        before = set(found.tagManager().allTagNames())
+        found.newTagAutoManager().run()
+        new = [name for name in found.tagManager().allTagNames() if name not in before]
+        return rows(_TAG, [(name, int(found.tagManager().getOrThrow(name).id())) for name in new])
+
+    with context.committing(table):
+        return context.java(table, work)
+
+
+def _create(jvm: Any, table: Any, tag: str, snapshot: int, time_retained: str | None) -> None:
+    number = jvm.java.lang.Long.valueOf(snapshot)
+    if time_retained is None:
+        table.createTag(tag, number)
+    else:
+        table.createTag(tag, number, _duration(jvm, time_retained))
+
+
+def _duration(jvm: Any, text: str | None) -> Any:
+    if text is None:
+        return None
+    return jvm.java.time.Duration.ofMillis(duration_ms("time_retained", text))
+
+
+def _local_time(jvm: Any, moment: int) -> Any:
+    zone = jvm.java.time.ZoneId.systemDefault()
+    return jvm.java.time.LocalDateTime.ofInstant(jvm.java.time.Instant.ofEpochMilli(moment), zone)
+
+
+def _snapshot(table: Any, name: str, snapshot_id: int | None) -> int:
+    """The snapshot to be named; those that only a tag still has count too."""
+    manager = table.snapshotManager()
+    latest = manager.latestSnapshotId()
+    if snapshot_id is None:
+        if latest is None:
+            raise TableError(f"table {name} has no snapshot yet")
+        return int(latest)
+    tagged = [int(one.id()) for one in table.tagManager().tags().keySet()]
+    if not manager.snapshotExists(snapshot_id) and snapshot_id not in tagged:
+        raise TableError(
+            f"table {name} has no snapshot {snapshot_id}; "
+            f"{manager.earliestSnapshotId()} to {latest} are left"
+        )
+    return snapshot_id
+
+
+def _check_there(table: Any, name: str, tag: str) -> None:
+    known = [str(one) for one in table.tagManager().allTagNames()]
+    if tag not in known:
+        raise TableError(f"table {name} has no tag '{tag}'; {nearest(tag, known)}")
+
+
+def _check_new(table: Any, name: str, tag: str) -> None:
+    if tag.isdigit():
+        raise OptionError(f"a tag's name must not be a number ('{tag}'): it would be a snapshot's")
+    if tag in [str(one) for one in table.tagManager().allTagNames()]:
+        raise TableError(f"table {name} has a tag '{tag}' already; sys.replace_tag changes it")

@@ -1,0 +1,129 @@
+"""Compaction of some groups by the Java core: on the driver, or in a task on an executor."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from streamhouse.paimon.sidecar import Sidecar
+from streamhouse.procedures.messages import COMMIT_USER, closing, serialised
+
+RESULT = "message BINARY"
+_IDLE_SECONDS = 5.0
+_NICE = 5
+
+
+@dataclass(frozen=True)
+class Work:
+    """What the tasks of one compaction have in common.
+
+    `append` tells whether the payloads are Java's tasks for an append table, or else pairs of
+    partition and bucket. `table_options` go over the table's own.
+    """
+
+    warehouse: Mapping[str, str] = field(repr=False)
+    table: str
+    table_options: Mapping[str, str | None]
+    append: bool
+    full: bool
+
+    def run(self, sidecar: Sidecar, payloads: Sequence[tuple[bytes, int]]) -> list[bytes]:
+        """Compact the groups; the serialised commit messages, to be committed by the driver."""
+        work = self._append if self.append else self._buckets
+        return sidecar.call(
+            self.table, lambda jvm, table: work(jvm, table, payloads), self.table_options
+        )
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """A task on an executor: its rows have the columns `payload` and `bucket`."""
+        payloads = [
+            (payload, bucket)
+            for batch in batches
+            for payload, bucket in zip(
+                batch.column("payload").to_pylist(), batch.column("bucket").to_pylist(), strict=True
+            )
+        ]
+        if not payloads:
+            return
+        with _kept.borrowed(self.warehouse) as sidecar:
+            messages = self.run(sidecar, payloads)
+        yield pa.record_batch([pa.array(messages, pa.binary())], names=["message"])
+
+    def _buckets(self, jvm: Any, table: Any, payloads: Sequence[tuple[bytes, int]]) -> list[bytes]:
+        deserialize = jvm.org.apache.paimon.utils.SerializationUtils.deserializeBinaryRow
+        with tempfile.TemporaryDirectory(prefix="streamhouse-") as spill:
+            io_manager = jvm.org.apache.paimon.disk.IOManager.create(spill)
+            with closing(table.newWrite(COMMIT_USER).withIOManager(io_manager)) as write:
+                for partition, bucket in payloads:
+                    write.compact(deserialize(partition), bucket, self.full)
+                latest = int(table.snapshotManager().latestSnapshotId() or 0)
+                return serialised(jvm, write.prepareCommit(True, latest + 1))
+
+    def _append(self, jvm: Any, table: Any, payloads: Sequence[tuple[bytes, int]]) -> list[bytes]:
+        serializer = jvm.org.apache.paimon.table.sink.AppendCompactTaskSerializer()
+        messages = jvm.java.util.ArrayList()
+        with closing(table.store().newWrite(COMMIT_USER)) as write:
+            for payload, _ in payloads:
+                task = serializer.deserialize(serializer.getVersion(), payload)
+                messages.add(task.doCompact(table, write))
+        return serialised(jvm, messages)
+
+
+class _Kept:
+    """The sidecar of a Python worker: tasks follow each other, and the JVM outlives them a bit."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._sidecar: Sidecar | None = None
+        self._key: object = None
+        self._timer: threading.Timer | None = None
+
+    def borrowed(self, warehouse: Mapping[str, str]) -> _Borrowed:
+        return _Borrowed(self, warehouse)
+
+    def take(self, warehouse: Mapping[str, str]) -> Sidecar:
+        with self._lock:
+            if self._timer is not None:
+                self._timer.cancel()
+            key = tuple(sorted(warehouse.items()))
+            if self._sidecar is None or self._key != key:
+                self._end()
+                self._sidecar, self._key = Sidecar(warehouse, nice=_NICE), key
+            return self._sidecar
+
+    def give_back(self) -> None:
+        with self._lock:
+            timer = threading.Timer(_IDLE_SECONDS, self._idle)
+            timer.daemon = True
+            self._timer = timer
+            timer.start()
+
+    def _idle(self) -> None:
+        with self._lock:
+            if self._timer is threading.current_thread():
+                self._end()
+
+    def _end(self) -> None:
+        sidecar, self._sidecar = self._sidecar, None
+        if sidecar is not None:
+            sidecar.close()
+
+
+class _Borrowed:
+    def __init__(self, kept: _Kept, warehouse: Mapping[str, str]) -> None:
+        self._kept = kept
+        self._warehouse = warehouse
+
+    def __enter__(self) -> Sidecar:
+        return self._kept.take(self._warehouse)
+
+    def __exit__(self, *raised: object) -> None:
+        self._kept.give_back()
+
+
+_kept = _Kept()
