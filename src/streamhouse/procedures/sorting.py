@@ -41,6 +41,8 @@ _SORTED = {
 }
 _SAMPLE_ROWS = 200_000
 _TARGET_BYTES = 128 << 20
+_NO_NULL = "\0"
+"""The text that would stand for a null."""
 
 
 def sort_table(
@@ -232,13 +234,11 @@ class _Sort:
 
         def work(jvm: Any, found: Any) -> tuple[int, list[int]]:
             all_files = sum(len(one) for one in _files(jvm, found, snapshot, partitions).values())
-            types = found.rowType()
-            builder = jvm.org.apache.paimon.predicate.PredicateBuilder(types)
+            # Named for partitions, it makes a condition of any columns' values given as text.
+            equals = jvm.org.apache.paimon.partition.PartitionPredicate.createPartitionPredicate
             counts = []
             for column, text in filters:
-                kind = types.getField(column).type()
-                literal = jvm.org.apache.paimon.utils.TypeUtils.castFromString(text, kind)
-                equal = builder.equal(types.getFieldIndex(column), literal)
+                equal = equals({column: text}, found.rowType(), _NO_NULL)
                 files = _files(jvm, found, snapshot, partitions, equal)
                 counts.append(sum(len(one) for one in files.values()))
             return all_files, counts
