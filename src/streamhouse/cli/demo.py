@@ -16,7 +16,6 @@ from streamhouse.errors import OptionError
 if TYPE_CHECKING:
     from streamhouse.demo.scenario import Kills, Scenario
 
-_MOVE_AFTER_S = 20.0
 _TOLD_EVERY_S = 5.0
 
 
@@ -46,8 +45,9 @@ def demo(
     """Show revenue per country while orders stream in and customers change in MySQL.
 
     Starts a private MariaDB with 10 customers, an order generator, the CDC of the customers and
-    the lookup join, and shows the view. After 20 seconds customer 7 moves to China. Needs nothing
-    but what `make setup` prepares.
+    the lookup join, and shows the view. After 20 seconds customer 7 moves to China; 20 seconds
+    later Santa comes, and a merge job brings the view's countries up to date. Needs nothing but
+    what `make setup` prepares.
     """
     from streamhouse.demo.scenario import Kills, Scenario
 
@@ -64,7 +64,7 @@ def demo(
         else:
             from streamhouse.demo.show import Show
 
-            Show(scenario, seconds, kills, _MOVE_AFTER_S).run()
+            Show(scenario, seconds, kills).run()
 
 
 def _interrupt(number: int, frame: object) -> None:
@@ -72,33 +72,33 @@ def _interrupt(number: int, frame: object) -> None:
 
 
 def _measure(scenario: Scenario, seconds: float, kills: Kills | None) -> dict[str, object]:
+    from streamhouse.demo.act import Act
     from streamhouse.demo.scenario import PeakMemory, report
 
     memory = PeakMemory()
     _tell("starting the pipeline")
     scenario.start()
     first = _first_figures(scenario)
-    moved = False
+    act = Act(scenario, seconds)
     told = first
     while time.time() - first < seconds:
         scenario.driver.check()
-        if kills is not None and kills.step(scenario):
-            _tell(f"killed the driver, {len(kills.times)} so far")
-        if not moved and time.time() - first >= min(_MOVE_AFTER_S, seconds / 2):
-            scenario.move_customer()
-            moved = True
-            _tell("customer 7 has moved to China")
+        for said in (kills and kills.step(scenario), act.step()):
+            if said:
+                _tell(said)
         if time.time() - told >= _TOLD_EVERY_S:
             told = time.time()
             scenario.freshness.update()
             _tell(f"{told - first:.0f} of {seconds:.0f} s, {scenario.freshness.recent()}")
         time.sleep(0.05)
+    for said in act.finish():
+        _tell(said)
     _tell("stopping")
     scenario.driver.stop()
     _tell("taking in what is left")
     scenario.drain()
     _tell("computing the view again from its orders")
-    return report(scenario, kills, memory.stop())
+    return report(scenario, kills, act.merge_ok, memory.stop())
 
 
 def _first_figures(scenario: Scenario) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import signal
 import subprocess
@@ -14,6 +15,7 @@ import psutil
 from streamhouse.errors import StreamhouseError
 
 _PR_SET_PDEATHSIG = 1
+_SIDECAR = "py4j.GatewayServer"
 _MAIN = "from streamhouse.cli.main import main; main()"
 
 
@@ -28,17 +30,8 @@ class Driver:
 
     def start(self, *arguments: str) -> None:
         """Start `streamhouse run` with more arguments; its output goes to the log."""
-        command = [sys.executable, "-c", _MAIN, "run", str(self._script)]
-        command += ["--warehouse", str(self._warehouse), *arguments]
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                preexec_fn=_die_with_parent,
-            )
+        command = ["run", str(self._script), "--warehouse", str(self._warehouse), *arguments]
+        self._process = start_command(command, self._log)
 
     def check(self) -> None:
         """Raise what the driver said, if it has ended by itself."""
@@ -64,6 +57,16 @@ class Driver:
             self._process.wait()
             self._process = None
 
+    def kill_sidecar(self) -> bool:
+        """SIGKILL the Java core beside the driver; whether one ran."""
+        killed = False
+        for process in [] if self._process is None else _tree(self._process.pid):
+            with contextlib.suppress(psutil.Error):
+                if _SIDECAR in process.cmdline():
+                    process.kill()
+                    killed = True
+        return killed
+
     def stop(self, timeout_s: float = 40.0) -> None:
         """Let it end between two batches; kill it if that takes too long."""
         if self._process is None:
@@ -80,18 +83,32 @@ class Driver:
         return (said or (lines[-1] if lines else "it said nothing")).removeprefix("error: ")
 
 
-def _kill_tree(pid: int) -> None:
-    """SIGKILL a process and all below it; Spark's workers are in groups of their own."""
+def start_command(arguments: list[str], log: Path) -> subprocess.Popen[bytes]:
+    """Start `streamhouse` with arguments; its output goes to the log, its end with this process."""
+    with log.open("ab") as out:
+        return subprocess.Popen(
+            [sys.executable, "-c", _MAIN, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
+            preexec_fn=_die_with_parent,
+        )
+
+
+def _tree(pid: int) -> list[psutil.Process]:
+    """A process and all below it; Spark's workers are in groups of their own."""
     try:
         root = psutil.Process(pid)
-        tree = [root, *root.children(recursive=True)]
+        return [root, *root.children(recursive=True)]
     except psutil.NoSuchProcess:
-        return
-    for process in tree:
-        try:
+        return []
+
+
+def _kill_tree(pid: int) -> None:
+    for process in _tree(pid):
+        with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
-        except psutil.NoSuchProcess:
-            continue
 
 
 def _die_with_parent() -> None:

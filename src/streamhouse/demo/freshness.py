@@ -112,6 +112,8 @@ class Freshness:
         self._definitions: dict[str, str] = {}
         self._done: dict[str, int] = {}
         self._past: dict[str, Recomputation] = {}
+        self.rows = 0
+        """Rows that the view has taken in, by its lineage, each computed again."""
         self._first_made = math.inf
         self._all = Ages()
         self._lately: deque[npt.NDArray[np.float64]] = deque(maxlen=_LATELY)
@@ -154,6 +156,7 @@ class Freshness:
         for step in past.steps(batches, grouped=False):
             self._done[user] = step.last.number
             shown += step.hits.num_rows
+            self.rows += step.hits.num_rows
             seen = self._clock.seen_ms(user, step.last.number)
             if seen is not None and step.hits.num_rows:
                 times = step.hits.column(self._column).cast(pa.timestamp("ms")).cast(pa.int64())

@@ -23,22 +23,24 @@ from streamhouse.paimon.catalog import Warehouse
 from streamhouse.runtime.audit import Audit, audit
 from streamhouse.runtime.spec import TableAddress
 
-VIEW, ORDERS, UNMATCHED = "shop.country_sales", "shop.orders", "shop.country_sales__unmatched"
+VIEW, ORDERS, CUSTOMERS = "shop.country_sales", "shop.orders", "shop.customers"
+UNMATCHED = f"{VIEW}__unmatched"
 NO_END = 9_000_000_000_000_000_000
 FIRST_SECONDS = 15.0
 _CATCH_UP_S = 180.0
-_CUSTOMERS = """
+_MYSQL = """
 CREATE DATABASE shop;
 CREATE TABLE shop.customers (
   id INT PRIMARY KEY, name VARCHAR(100), country VARCHAR(100), zip VARCHAR(20));
 INSERT INTO shop.customers VALUES
-  (1, 'Amélie', 'France', '75001'), (2, 'Björn', 'Sweden', '11120'),
+  (1, 'Anna', 'Poland', '00-001'), (2, 'Björn', 'Sweden', '11120'),
   (3, 'Carla', 'Italy', '00118'), (4, 'Dieter', 'Germany', '10115'),
   (5, 'Elena', 'Spain', '28001'), (6, 'Fiona', 'Ireland', 'D01'),
-  (7, 'George', 'Greece', '10431'), (8, 'Hana', 'Japan', '100-0001'),
+  (7, 'Gabrielle', 'France', '75001'), (8, 'Hana', 'Japan', '100-0001'),
   (9, 'Inês', 'Portugal', '1000'), (10, 'Jack', 'Canada', 'K1A');
 """
 MOVE = "UPDATE customers SET country = 'China' WHERE id = 7"
+SANTA = "INSERT INTO customers VALUES (11, 'Santa', 'North Pole', '000001')"
 
 
 class Scenario:
@@ -95,9 +97,9 @@ class Scenario:
         self.driver.start("--until-caught-up")
         self.driver.wait(_CATCH_UP_S)
 
-    def move_customer(self) -> None:
-        """Customer 7 moves to China, in MySQL."""
-        self.mariadb.execute(MOVE, database="shop")
+    def execute(self, statement: str) -> None:
+        """Run a statement in MySQL."""
+        self.mariadb.execute(statement, database="shop")
 
     def rows(self, table: str) -> int:
         """How many rows a table has; 0 while it is not there."""
@@ -113,7 +115,7 @@ class Scenario:
         return audit(self.view.warehouse, VIEW)
 
     def _fill(self) -> None:
-        statements = ["DROP DATABASE IF EXISTS shop", *_CUSTOMERS.split(";")]
+        statements = ["DROP DATABASE IF EXISTS shop", *_MYSQL.split(";")]
         self.mariadb.execute(*(text.strip() for text in statements if text.strip()))
 
     def _write_script(self, orders: int) -> None:
@@ -133,31 +135,43 @@ class Scenario:
 
 @dataclass
 class Kills:
-    """SIGKILLs the driver again and again, each some seconds after it was back."""
+    """SIGKILLs the driver again and again, each some seconds after it was back.
+
+    Half-way between two of these the Java sidecar alone is killed, where one runs.
+    """
 
     every_s: float
     times: list[float] = field(default_factory=list)
     recoveries: list[float] = field(default_factory=list)
+    sidecars: int = 0
     _next: float | None = None
+    _sidecar: float = 0.0
 
-    def step(self, scenario: Scenario) -> bool:
-        """Kill and restart if it is time; whether that was done."""
+    def step(self, scenario: Scenario) -> str | None:
+        """Kill and restart if it is time; what to tell of it."""
         if len(self.recoveries) < len(self.times):
             back = scenario.clock.first_after(self.times[-1])
             if back is None:
-                return False
+                return None
             self.recoveries.append(back - self.times[-1])
             self._next = None
+        now = time.time()
         if self._next is None:
             if scenario.clock.first_after(0) is not None:
-                self._next = time.time() + self.every_s * random.uniform(0.75, 1.25)
-            return False
-        if time.time() < self._next:
-            return False
-        self.times.append(time.time())
-        scenario.driver.kill()
-        scenario.start()
-        return True
+                pause = self.every_s * random.uniform(0.75, 1.25)
+                self._next, self._sidecar = now + pause, now + pause / 2
+            return None
+        if now >= self._next:
+            self.times.append(now)
+            scenario.driver.kill()
+            scenario.start()
+            return f"SIGKILL number {len(self.times)}: the driver starts again"
+        if now >= self._sidecar:
+            self._sidecar = self._next
+            if scenario.driver.kill_sidecar():
+                self.sidecars += 1
+                return f"SIGKILL of the Java sidecar, {self.sidecars} so far"
+        return None
 
 
 class PeakMemory:
@@ -186,17 +200,21 @@ class PeakMemory:
             self.peak_mb = max(self.peak_mb, total / 2**20)
 
 
-def report(scenario: Scenario, kills: Kills | None, peak_mb: float) -> dict[str, Any]:
+def report(
+    scenario: Scenario, kills: Kills | None, merge_ok: bool, peak_mb: float
+) -> dict[str, Any]:
     """The object that `streamhouse demo --json` prints."""
     scenario.freshness.update()
     result = scenario.audit()
     return {
         "orders": scenario.rows(ORDERS),
-        "matched": result.joined_rows,
+        "matched": scenario.freshness.rows,
         "unmatched": scenario.rows(UNMATCHED),
         "equal": result.equal,
+        "merge_ok": merge_ok,
         "freshness_ms": scenario.freshness.figures(),
         "restarts": len(kills.times) if kills else 0,
+        "sidecar_kills": kills.sidecars if kills else 0,
         "recovery_s": round(max(kills.recoveries), 2) if kills and kills.recoveries else None,
         "peak_rss_mb": round(peak_mb),
     }

@@ -12,7 +12,8 @@ from rich.panel import Panel
 from rich.text import Text
 
 from streamhouse.cli.view import View
-from streamhouse.demo.scenario import MOVE, ORDERS, UNMATCHED, VIEW, Kills, Scenario
+from streamhouse.demo.act import Act
+from streamhouse.demo.scenario import ORDERS, UNMATCHED, VIEW, Kills, Scenario
 from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.serve.feed import Feed
@@ -25,16 +26,13 @@ _OWN_LINES = 7
 class Show:
     """Draws the view until the time is over or Ctrl-C; then says what came of it."""
 
-    def __init__(
-        self, scenario: Scenario, seconds: float | None, kills: Kills | None, move_after_s: float
-    ) -> None:
+    def __init__(self, scenario: Scenario, seconds: float | None, kills: Kills | None) -> None:
         self._scenario = scenario
         self._seconds = seconds
         self._kills = kills
-        self._move_after_s = move_after_s
         self._console = Console()
         self._told: list[str] = []
-        self._moved_at: float | None = None
+        self._act: Act | None = None
         self._feed: Feed | None = None
         self._view: View | None = None
         self._orders: list[tuple[float, int]] = []
@@ -72,6 +70,7 @@ class Show:
                     self._feed = Feed(Warehouse(str(self._scenario.warehouse)), VIEW)
                 time.sleep(0.05)
         self._started = time.time()
+        self._act = Act(self._scenario, self._seconds)
 
     def _watch(self) -> None:
         assert self._feed is not None
@@ -82,22 +81,19 @@ class Show:
                 change = self._feed.poll()
                 if change is not None:
                     self._view.take(change)
-                self._act()
+                self._play()
                 self._measure()
                 if not plain:
                     live.update(self._frame(), refresh=True)
                 time.sleep(0.05)
             live.update(self._frame(), refresh=True)
 
-    def _act(self) -> None:
-        scenario, now = self._scenario, time.time()
-        scenario.driver.check()
-        if self._kills is not None and self._kills.step(scenario):
-            self._say(f"SIGKILL number {len(self._kills.times)}: the driver starts again")
-        if self._moved_at is None and now - self._started >= self._move_after_s:
-            scenario.move_customer()
-            self._moved_at = now
-            self._say(f"in MySQL: {MOVE} — from now on their orders count for China")
+    def _play(self) -> None:
+        assert self._act is not None
+        self._scenario.driver.check()
+        for told in (self._kills and self._kills.step(self._scenario), self._act.step()):
+            if told:
+                self._say(told)
 
     def _measure(self) -> None:
         now = time.time()
@@ -137,6 +133,8 @@ class Show:
         return sum(n or 0 for n in rows.column("orders").to_pylist())
 
     def _end(self) -> None:
+        if self._act is not None:
+            self._act.stop()
         with self._console.status("stopping between two batches …"):
             self._scenario.driver.stop()
         if self._feed is None:

@@ -14,8 +14,10 @@ KEYS = {
     "matched",
     "unmatched",
     "equal",
+    "merge_ok",
     "freshness_ms",
     "restarts",
+    "sidecar_kills",
     "recovery_s",
     "peak_rss_mb",
 }
@@ -40,6 +42,7 @@ def demo(folder: Path, *arguments: str, timeout: float = 240) -> dict[str, objec
 def test_the_demo_comes_out_even_over_a_kill(tmp_path: Path) -> None:
     result = demo(tmp_path, "--seconds", "25", "--orders-per-second", "400", "--kill-every", "4")
     assert result["equal"] is True
+    assert result["merge_ok"] is True
     assert result["unmatched"] == 0
     assert result["orders"] == result["matched"]
     assert isinstance(result["orders"], int) and result["orders"] > 1_000
