@@ -1,4 +1,8 @@
-"""Files of statements that died before their commit: told by a marker, removed by the next one."""
+"""What statements that change rows leave for others to see: commit users, markers, lost files.
+
+A try at a statement has a marker in the table's folder; if its process dies, the next statement
+removes the files of that try.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +16,25 @@ from contextlib import contextmanager
 from streamhouse.paimon.commit import TableCommitter
 from streamhouse.paimon.table import Table
 
+CHANGE_USER = "streamhouse-change"
+"""How the commit users of such statements begin."""
+
 TAG = "streamhousechg"
 """How the names of such a statement's data files begin."""
 
 _FOLDER = ".changes"
 _HOST = hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
+
+
+def rows_changed(table: Table, since: int | None) -> bool:
+    """Whether a statement has changed rows after the snapshot `since` (None: of an empty table).
+
+    What was written on top of `since` is then older than rows that were made from older ones, and
+    would be hidden by them: it is to be written again.
+    """
+    latest = table.latest_snapshot_id() or 0
+    found = (table.snapshots.find(number) for number in range(latest, since or 0, -1))
+    return any(one is not None and one.commit_user.startswith(CHANGE_USER) for one in found)
 
 
 @contextmanager

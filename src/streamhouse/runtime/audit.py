@@ -15,11 +15,11 @@ import pyarrow.compute as pc
 
 from streamhouse.errors import TableError
 from streamhouse.paimon.catalog import Warehouse
+from streamhouse.paimon.change_files import CHANGE_USER
 from streamhouse.paimon.commit import TableCommitter, TableWriter
 from streamhouse.paimon.snapshots import Snapshot
 from streamhouse.paimon.table import Table
 from streamhouse.runtime.change_kinds import REMOVE_OPTIONS
-from streamhouse.runtime.dml import USER
 from streamhouse.runtime.kernel import Combine
 from streamhouse.runtime.lineage import SUFFIX, read_lineage
 from streamhouse.runtime.recompute import Batch, Recomputation
@@ -194,7 +194,7 @@ def _foreign(table: Table, snapshot: Snapshot) -> tuple[pa.Table, pa.Table | Non
     read = list(table.read(splits=splits, row_kind=keyed))
     rows = pa.Table.from_batches(read, schema=table.read_schema(row_kind=keyed))
     option = REMOVE_OPTIONS.get(table.options.get("merge-engine", ""))
-    changed = snapshot.commit_user.startswith(USER)
+    changed = snapshot.commit_user.startswith(CHANGE_USER)
     if option is None or not (changed or table.options.get(option, "").lower() == "true"):
         return rows, None
     gone = pc.equal(rows.column(ROW_KIND), "-D")

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from streamhouse.engine import Batches, bounded_reader
 from streamhouse.errors import UnsupportedSqlError
-from streamhouse.paimon.change_files import attempt, remove_dead
+from streamhouse.paimon.change_files import CHANGE_USER, attempt, remove_dead
 from streamhouse.paimon.commit import TableCommitter, TableWriter, overwrite_table, truncate_table
 from streamhouse.paimon.lock import commit_lock
 from streamhouse.paimon.purge import Purge
@@ -79,7 +79,7 @@ def change(session: Session, statement: plan.Change, sidecar: Sidecar | None = N
     """
     target = _paimon_table(session, statement, statement.target)
     address = session.address(target)
-    remove_dead(address.open(), _committer(address, USER))
+    remove_dead(address.open(), _committer(address, CHANGE_USER))
     with Purge(address.warehouse, address.identifier, sidecar) as purge:
         for number in range(TRIES + 1):
             done = _Attempt(session, statement, address, purge).run(hold=number == TRIES)
@@ -91,11 +91,7 @@ def change(session: Session, statement: plan.Change, sidecar: Sidecar | None = N
 def truncate(session: Session, statement: plan.Truncate) -> None:
     """Remove all rows of a table."""
     target = _paimon_table(session, statement, statement.target)
-    truncate_table(session.address(target).open(), f"{USER}-{uuid.uuid4()}")
-
-
-USER = "streamhouse-change"
-"""How the commit users of such statements begin."""
+    truncate_table(session.address(target).open(), f"{CHANGE_USER}-{uuid.uuid4()}")
 
 
 def _paimon_table(session: Session, statement: plan.Statement, name: plan.Name) -> plan.TableInfo:
@@ -123,7 +119,7 @@ class _Attempt:
         self._address = address
         self._purge = purge
         self._table = address.open()
-        self._user = f"{USER}-{uuid.uuid4()}"
+        self._user = f"{CHANGE_USER}-{uuid.uuid4()}"
         self._change = analyze_change(statement, session)
         self._way = way_of(self._table, self._change)
         if self._way.rewrites:

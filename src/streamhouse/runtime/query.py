@@ -8,7 +8,8 @@ import pickle
 import shutil
 import time
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,10 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from streamhouse.paimon.change_files import rows_changed
 from streamhouse.paimon.commit import TableCommitter, query_tag
+from streamhouse.paimon.lock import commit_lock
+from streamhouse.paimon.table import Table
 from streamhouse.runtime import pending
 from streamhouse.runtime.checkpoint import Checkpoint
 from streamhouse.runtime.failpoint import reached
@@ -31,6 +35,11 @@ log = logging.getLogger("streamhouse.query")
 
 class QueryFailed(Exception):
     """A continuous query has ended by itself; the text is Spark's, with our own message in it."""
+
+
+_STEPS = ("unmatched-committed", "pending-committed")
+_TRIES = 3
+"""Times that a batch is written again because a statement changed rows; then that one waits."""
 
 
 class ContinuousQuery:
@@ -133,20 +142,24 @@ class ContinuousQuery:
         )
 
     def _commit(self, frame: DataFrame, spark_batch: int) -> None:
-        messages: dict[str, list[bytes]] = defaultdict(list)
-        reports: list[dict[str, Any]] = []
-        for row in frame.collect():
-            if row["report"] is not None:
-                reports.append(json.loads(row["report"]))
-            else:
-                messages[row["table"]].append(bytes(row["message"]))
-        if not reports:
-            return
+        target = next(iter(self._committers.values())).table
+        for number in range(_TRIES + 1):
+            hold = number == _TRIES
+            with commit_lock(target.location) if hold else nullcontext():
+                seen = target.latest_snapshot_id()
+                messages, reports = _collected(frame)
+                if not reports:
+                    return
+                reached("batch-written", int(reports[0]["end"]["batch"]), self.target)
+                if self._commit_target(target, messages, reports, seen, hold):
+                    break
+            for identifier, committer in self._committers.items():
+                committer.abort(messages.get(identifier, []))
         end = reports[0]["end"]
         batch = int(end["batch"])
-        reached("batch-written", batch, self.target)
-        steps = ("target-committed", "unmatched-committed", "pending-committed")
-        for step, (identifier, committer) in zip(steps, self._committers.items(), strict=False):
+        reached("target-committed", batch, self.target)
+        others = list(self._committers.items())[1:]
+        for step, (identifier, committer) in zip(_STEPS, others, strict=False):
             committer.commit(batch, messages.get(identifier, []))
             reached(step, batch, self.target)
         if any(report["repeated"] for report in reports):
@@ -155,6 +168,26 @@ class ContinuousQuery:
         missed = sum(report["missed"] for report in reports)
         self._lineage.note(BatchRecord(batch, reports[0]["start"], end, rows, missed))
         self._last = end
+
+    def _commit_target(
+        self,
+        target: Table,
+        messages: Mapping[str, list[bytes]],
+        reports: list[dict[str, Any]],
+        seen: int | None,
+        lock_held: bool,
+    ) -> bool:
+        """Commit the target's part; False if rows that it would hide behind have been changed."""
+        committer = self._committers[self.target]
+        batch, own = int(reports[0]["end"]["batch"]), messages.get(self.target, [])
+        if not own or not target.primary_key or self._spec.combine(target) is not None:
+            committer.commit(batch, own, lock_held)
+            return True
+        with nullcontext() if lock_held else commit_lock(target.location):
+            if rows_changed(target, seen) and not committer.committed(batch):
+                return False
+            committer.commit(batch, own, lock_held=True)
+            return True
 
     def _remove_lost(self, from_batch: int, keep: Collection[str] = ()) -> None:
         """Remove the files of tasks that died, in batches from `from_batch` on."""
@@ -210,3 +243,15 @@ class ContinuousQuery:
         """Whether no batch runs, nor will: the reader has seen that it shall plan none."""
         assert self._query is not None
         return (self._folder / HELD).exists() or not self._query.isActive
+
+
+def _collected(frame: DataFrame) -> tuple[dict[str, list[bytes]], list[dict[str, Any]]]:
+    """Run a batch's tasks: the commit messages of each table, and the tasks' reports."""
+    messages: dict[str, list[bytes]] = defaultdict(list)
+    reports: list[dict[str, Any]] = []
+    for row in frame.collect():
+        if row["report"] is not None:
+            reports.append(json.loads(row["report"]))
+        else:
+            messages[row["table"]].append(bytes(row["message"]))
+    return messages, reports
