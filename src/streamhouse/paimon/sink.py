@@ -6,6 +6,7 @@ import json
 import time
 import uuid
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +29,7 @@ from streamhouse.paimon.commit import (
     query_tag,
 )
 from streamhouse.paimon.files import files_of
+from streamhouse.paimon.lock import commit_lock
 from streamhouse.paimon.rows import check_columns
 from streamhouse.paimon.spark_options import SparkOptions
 from streamhouse.paimon.staging import Staged, stage, staged_rows
@@ -200,7 +202,10 @@ class PaimonStreamWriter(_Sink, DataSourceStreamArrowWriter):
             if committer.committed(batchId):
                 committer.discard(batchId, [file for one in found for file in one.files])
                 return
-            committer.commit(batchId, self._collected(found, user, batchId))
+            # What is written here must not be hidden by rows that are changed before it commits.
+            with commit_lock(self._location) if self._staged else nullcontext():
+                collected = self._collected(found, user, batchId)
+                committer.commit(batchId, collected, lock_held=self._staged)
         finally:
             self._drop_staging(self._folder(user, found[0].batch))
 

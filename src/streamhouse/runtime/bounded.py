@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from typing import Any
 
 import pyarrow as pa
 
@@ -13,6 +14,7 @@ from streamhouse.errors import OptionError, SqlError, TableError, UnsupportedSql
 from streamhouse.mysql import MySqlSource
 from streamhouse.options import nearest
 from streamhouse.paimon.catalog import Warehouse
+from streamhouse.paimon.change_files import rows_changed
 from streamhouse.paimon.commit import TableCommitter, TableWriter, overwrite_table
 from streamhouse.paimon.lock import commit_lock
 from streamhouse.paimon.table import Table
@@ -21,6 +23,9 @@ from streamhouse.runtime.session import Session, connector_options
 from streamhouse.runtime.spec import SourceSpec
 from streamhouse.sql.analysis import analyze_bounded
 from streamhouse.sql.plan import BoundedQuery, BoundedScan, Insert, Query, TableInfo
+
+_TRIES = 3
+"""Times that rows are written again because a statement changed others; then that one waits."""
 
 
 @contextmanager
@@ -79,25 +84,44 @@ class _Insert:
 
     def run(self, lock_held: bool) -> int:
         """Write and commit; how many rows there were."""
-        table, overwrite = self._table, self._statement.overwrite
+        for number in range(_TRIES + 1):
+            hold = number == _TRIES and not lock_held
+            with commit_lock(self._table.location) if hold else nullcontext():
+                rows = self._try(lock_held or hold)
+                if rows is not None:
+                    return rows
+        raise AssertionError("an INSERT that holds the lock cannot lose")
+
+    def _try(self, lock_held: bool) -> int | None:
+        """The number of rows; None if they would be hidden by rows that changed meanwhile."""
+        table, seen = self._table, self._table.latest_snapshot_id()
         values = {name: value.as_py() for name, value in self._partition.items()}
+        rows, messages = self._prepare(values)
+        if self._statement.overwrite:
+            overwrite_table(table, self._user, messages, self._options, values, lock_held)
+            return rows
+        committer = TableCommitter(table.catalog_options, table.identifier, self._user)
+        with nullcontext() if lock_held else commit_lock(table.location):
+            if not table.primary_key or not rows_changed(table, seen):
+                committer.commit(0, messages, lock_held=True)
+                return rows
+        committer.abort(messages)
+        return None
+
+    def _prepare(self, partition: dict[str, Any]) -> tuple[int, list[bytes]]:
+        table = self._table
         writer = TableWriter(
             table.catalog_options, table.identifier, self._user, table_options=self._options,
-            overwrite=overwrite, partition=values,
+            overwrite=self._statement.overwrite, partition=partition,
         )  # fmt: skip
         rows = 0
         try:
             for batch in self._batches():
                 rows += batch.num_rows
                 writer.write(batch)
-            messages = writer.prepare(0)
+            return rows, writer.prepare(0)
         finally:
             writer.close()
-        if overwrite:
-            overwrite_table(table, self._user, messages, self._options, values, lock_held)
-        else:
-            TableCommitter(table.catalog_options, table.identifier, self._user).commit(0, messages)
-        return rows
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         schema = self._table.arrow_schema

@@ -16,7 +16,7 @@ import pytest
 import streamhouse
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.commit import TableCommitter, TableWriter
-from streamhouse.runtime import dml
+from streamhouse.runtime import bounded, dml
 
 WRITER = "0f8fad5b-d9cb-469f-a165-70867728950e"
 SUMS = """CREATE TABLE t (k INT PRIMARY KEY NOT ENFORCED, n BIGINT) WITH ('bucket' = '1',
@@ -112,10 +112,36 @@ def test_a_statement_that_is_overtaken_is_computed_again(
     assert len(files) == 1, "what the other tries wrote is gone"
 
 
+def test_rows_that_are_inserted_beside_an_update_are_not_hidden(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    streamhouse.execute(
+        warehouse,
+        "CREATE TABLE latest (k INT PRIMARY KEY NOT ENFORCED, n BIGINT) WITH ('bucket' = '1');"
+        "INSERT INTO latest VALUES (1, 1), (2, 2), (3, 3)",
+    )
+    prepare: Callable[..., tuple[int, list[bytes]]] = bounded._Insert._prepare
+    tries: list[int] = []
+
+    def beside(insert: bounded._Insert, partition: dict[str, object]) -> tuple[int, list[bytes]]:
+        done = prepare(insert, partition)
+        tries.append(done[0])
+        if len(tries) <= 2:
+            streamhouse.execute(warehouse, "UPDATE latest SET n = n + 1")
+        return done
+
+    monkeypatch.setattr(bounded._Insert, "_prepare", beside)
+    done = streamhouse.execute(warehouse, "INSERT INTO latest VALUES (3, 99)")
+    assert (done.inserted, tries) == (1, [1, 1, 1])
+    read = warehouse.table("default.latest").read()
+    found = {row["k"]: row["n"] for batch in read for row in batch.to_pylist()}
+    assert found == {1: 3, 2: 4, 3: 99}
+
+
 KILLED = """
 import os, signal, sys
 import streamhouse
-from streamhouse.runtime import dml
+from streamhouse.runtime import bounded, dml
 prepare = dml._Attempt._prepare
 def killed(attempt, prefix):
     prepare(attempt, prefix)
