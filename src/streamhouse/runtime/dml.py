@@ -95,6 +95,12 @@ def truncate(session: Session, statement: plan.Truncate) -> None:
 
 
 def _paimon_table(session: Session, statement: plan.Statement, name: plan.Name) -> plan.TableInfo:
+    if "$" in name[-1]:
+        raise UnsupportedSqlError(
+            f"{'.'.join(name)} cannot be changed; only tables themselves can, on their main branch",
+            line=statement.position.line,
+            column=statement.position.column,
+        )
     target = session.table(name)
     if target.connector != "paimon":
         raise UnsupportedSqlError(
@@ -221,7 +227,7 @@ class _Attempt:
         own = scan.table.connector == "paimon" and (
             self._session.address(scan.table) == self._address
         )
-        if own and scan.snapshot is None and scan.timestamp_ms is None and scan.tag is None:
+        if own and not scan.as_of:
             if self._snapshot is None:
                 return self._table.read_schema(scan.columns), lambda: iter(())
             scan = dataclasses.replace(scan, snapshot=self._snapshot)
