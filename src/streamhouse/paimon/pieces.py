@@ -5,8 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pypaimon_rust.datafusion import Split
+
+if TYPE_CHECKING:
+    from streamhouse.paimon.changes import Difference
 
 _FILE_ID = re.compile(rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}-\d+\.")
 
@@ -18,9 +22,9 @@ def file_ids(*serialised: bytes) -> set[bytes]:
 
 @dataclass(frozen=True)
 class Piece:
-    """What one task reads: splits that are read together, one group after the other."""
+    """What one task reads, in order: splits that are read together, and computed changes."""
 
-    groups: tuple[tuple[bytes, ...], ...]
+    groups: tuple[tuple[bytes, ...] | Difference, ...]
 
 
 @dataclass(frozen=True)
@@ -37,8 +41,13 @@ class Bound:
                 return cls(what, most)
         return None
 
-    def weigh(self, split: bytes) -> int:
-        """How much of it a serialised split takes."""
+    def weigh(self, unit: bytes | Difference) -> int:
+        """How much of it a serialised split or a computed difference takes."""
+        if not isinstance(unit, bytes):
+            return sum(self._of_split(split) for split in unit.splits)
+        return self._of_split(unit)
+
+    def _of_split(self, split: bytes) -> int:
         if self.what == "rows":
             return int(Split.deserialize(split).row_count())
         if self.what == "files":

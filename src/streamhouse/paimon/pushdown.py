@@ -37,6 +37,11 @@ def push(filters: Iterable[spark.Filter], schema: pa.Schema) -> Filter | None:
     return {"method": "and", "children": pushed}
 
 
+def one_of(field: pa.Field, values: list[Any]) -> Filter | None:
+    """The condition that a column has one of these values; None if it cannot be pushed."""
+    return _compared("in", field, values)
+
+
 def _condition(one: spark.Filter, schema: pa.Schema) -> dict[str, Any] | None:
     path: tuple[str, ...] = getattr(one, "attribute", ())
     if len(path) != 1 or schema.get_field_index(path[0]) < 0:

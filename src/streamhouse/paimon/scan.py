@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from streamhouse.errors import OptionError
-from streamhouse.options import check_known, choice, integer
+from streamhouse.options import boolean, check_known, choice, integer
 
 _MODES = {
     "default": "full",
@@ -16,7 +16,7 @@ _MODES = {
     "from-snapshot": "snapshot",
     "from-snapshot-full": "snapshot-full",
 }
-SCAN_KEYS = ("scan.mode", "scan.snapshot-id", "scan.overwrite")
+SCAN_KEYS = ("scan.mode", "scan.snapshot-id", "scan.overwrite", "scan.remove-normalize")
 TABLE_KEYS = ("source.split.target-size", "source.split.open-file-cost", "read.batch-size")
 """Options of Paimon's own that say how a scan is cut, not what it reads."""
 
@@ -27,13 +27,15 @@ class ScanOptions:
 
     `start` is `full` (the newest snapshot, then changes), `latest` (changes from now on),
     `snapshot` (changes from `snapshot_id` on) or `snapshot-full` (all of `snapshot_id`, then
-    changes). `skip_overwrite` passes over OVERWRITE snapshots, which have no changes to read;
-    without it they are an error.
+    changes). `overwrite` says what an OVERWRITE snapshot brings: its `difference` from the one
+    before, an `error`, or nothing (`skip`). `raw` gives the rows of a primary-key table without a
+    changelog as they were written, instead of the changes that they made.
     """
 
     start: str = "full"
     snapshot_id: int | None = None
-    skip_overwrite: bool = False
+    overwrite: str = "difference"
+    raw: bool = False
     table_options: tuple[tuple[str, str], ...] = ()
 
     @classmethod
@@ -54,9 +56,12 @@ class ScanOptions:
                 f"{where}: 'scan.snapshot-id' does not go with scan.mode '{mode}'; write "
                 "'from-snapshot' or 'from-snapshot-full'"
             )
-        overwrite = choice("scan.overwrite", options.get("scan.overwrite", "error"), _OVERWRITE)
+        overwrite = choice(
+            "scan.overwrite", options.get("scan.overwrite", _OVERWRITE[0]), _OVERWRITE
+        )
+        raw = boolean("scan.remove-normalize", options.get("scan.remove-normalize", "false"))
         table = tuple((key, options[key]) for key in TABLE_KEYS if key in options)
-        return cls(start, snapshot_id, overwrite == "skip", table)
+        return cls(start, snapshot_id, overwrite, raw, table)
 
 
-_OVERWRITE = ("error", "skip")
+_OVERWRITE = ("difference", "error", "skip")

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
 
 from streamhouse.errors import DataLossError, StreamhouseError
 from streamhouse.paimon.catalog import Warehouse
-from streamhouse.paimon.compacted import compacted_only
+from streamhouse.paimon.changes import (
+    Difference,
+    States,
+    changed_rows,
+    check_only_added,
+    hides_new_rows,
+)
+from streamhouse.paimon.difference import Differ
 from streamhouse.paimon.evolution import columns_now
 from streamhouse.paimon.pieces import Bound, Piece, pieces
 from streamhouse.paimon.scan import ScanOptions
@@ -31,11 +39,16 @@ class PaimonSource:
     `{"snapshot": 7, "split": 3, "splits": 10}` after the first 3 of 10 pieces of the first full
     read at snapshot 7 (of the changes of snapshot 7, with `"changes": true`).
 
-    Tables with a primary key are changelogs: with a `changelog-producer` their changelog is
-    read, else the rows as written, in which inserts and updates alike come as upserts (`+I`) and
-    deletes as `-D`. They are read snapshot by snapshot, in commit order. Append tables have only
-    inserts, and many snapshots are read at once. COMPACT snapshots bring no changes. `options`
-    are those of `ScanOptions`.
+    Tables with a primary key are changelogs, read snapshot by snapshot, in commit order. With a
+    `changelog-producer` their changelog is read; else the changes are computed from the states
+    before and after each snapshot (`scan.remove-normalize` gives the rows as written instead:
+    inserts and updates alike `+I`, deletes `-D`). COMPACT snapshots bring changes only where the
+    rows of a table are not seen before. Append tables have only inserts, and many snapshots are
+    read at once. What an OVERWRITE brings says `scan.overwrite`: by default the difference that
+    it made. `options` are those of `ScanOptions`.
+
+    `row_kinds`: an append table too gives a `rowkind` column, for rows that an overwrite took
+    away (`-D`); without it such an overwrite raises `StreamhouseError` as it is read.
 
     `columns` are named as in the version `planned` of the schema, by default the newest, and go
     on by their ids when they are renamed; a widened one is read widened. When one is dropped,
@@ -49,6 +62,7 @@ class PaimonSource:
         columns: Sequence[str] | None = None,
         options: Mapping[str, str] | None = None,
         planned: int | None = None,
+        row_kinds: bool = False,
     ) -> None:
         self._warehouse_options = dict(warehouse_options)
         self._identifier = identifier
@@ -60,15 +74,26 @@ class PaimonSource:
         self._columns = tuple(then.arrow_schema.names if columns is None else columns)
         self._schema = then.read_schema(self._columns)
         self._keyed = bool(table.primary_key)
+        self._kinds = self._keyed or row_kinds
         producer = table.options.get("changelog-producer", "none").lower()
-        self._producer = producer if self._keyed else "none"
-        self._mode = "delta" if self._producer == "none" else "changelog"
-        self._plans: dict[tuple[int, bool], list[bytes]] = {}
+        self._mode = "delta" if producer == "none" or not self._keyed else "changelog"
+        self._computed = self._keyed and self._mode == "delta" and not self._scan.raw
+        self._hidden = self._computed and hides_new_rows(table)
+        self._plans: dict[int, list[bytes | Difference]] = {}
+        self._states = States()
+        self._differ: Differ | None = None
         self._idle = (0, 0)
         self._until: int | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_plans": {}, "_idle": (0, 0), "_cut": None}
+        fresh: dict[str, Any] = {
+            "_plans": {},
+            "_idle": (0, 0),
+            "_cut": None,
+            "_states": States(),
+            "_differ": None,
+        }
+        return {**self.__dict__, **fresh}
 
     @property
     def table(self) -> Table:
@@ -84,7 +109,7 @@ class PaimonSource:
 
     @property
     def changelog(self) -> bool:
-        return self._keyed
+        return self._kinds
 
     @property
     def ordered(self) -> bool:
@@ -129,23 +154,45 @@ class PaimonSource:
         table = self.table
         if not start and self._scan.start in ("full", "snapshot-full"):
             splits = self._full(table, end["snapshot"])
-            return pieces(splits[: end.get("split", len(splits))], parallelism)
+            return self._whole(splits[: end.get("split", len(splits))], end, parallelism)
         if "split" in start:
-            splits = self._split_range(table, start, end)
-            return pieces(splits, parallelism)
+            units = self._range(table, start, end)
+            if not start.get("changes"):
+                return self._whole(units, end, parallelism)
+            return _pieces(units, parallelism)
         after = start["snapshot"] if start else self._before_first(end)
         if "split" in end:
-            splits = self._changed(table, end["snapshot"])[: self._checked(table, end)]
-            return pieces(splits, parallelism)
+            units = self._changed(table, end["snapshot"])[: self._checked(table, end)]
+            return _pieces(units, parallelism)
         return self._change_pieces(table, after, end["snapshot"], parallelism)
 
     def read(self, partition: Piece) -> Iterator[pa.RecordBatch]:
         table = self.table
         now = self._now(table)
-        names = [*self._columns, *([ROW_KIND] if self._keyed else [])]
+        names = [*self._columns, *([ROW_KIND] if self._kinds else [])]
         for group in partition.groups:
-            for batch in table.read(now, splits=group, row_kind=self._keyed):
+            if isinstance(group, Difference):
+                batches = self._changed_rows(table, group, now)
+            else:
+                batches = table.read(now, splits=group, row_kind=self._keyed)
+            for batch in batches:
+                if self._kinds and ROW_KIND not in batch.schema.names:
+                    kinds = pa.repeat(pa.scalar("+I"), batch.num_rows)
+                    batch = pa.RecordBatch.from_arrays(
+                        [*batch.columns, kinds], schema=table.read_schema(now, row_kind=True)
+                    )
                 yield batch.rename_columns(names)
+
+    def _changed_rows(
+        self, table: Table, difference: Difference, columns: list[str]
+    ) -> Iterator[pa.RecordBatch]:
+        if self._differ is None:
+            self._differ = Differ()
+        for batch in changed_rows(table, difference, columns, self._differ):
+            if not self._kinds:
+                check_only_added(batch, table, difference.snapshot)
+                batch = batch.select(columns)
+            yield batch
 
     def committed(self, end: Offset) -> None:
         self._plans.clear()
@@ -155,6 +202,10 @@ class PaimonSource:
 
     def close(self) -> None:
         self._plans.clear()
+        self._states.clear()
+        if self._differ is not None:
+            self._differ.close()
+            self._differ = None
 
     def _first_offset(self, table: Table, latest: int | None, bound: Bound | None) -> Offset:
         scan = self._scan
@@ -187,8 +238,8 @@ class PaimonSource:
         snapshot = int(start["snapshot"])
         if bound is None:
             return {"snapshot": snapshot}
-        splits = self._changed(table, snapshot) if changes else self._full(table, snapshot)
-        return _bounded(snapshot, splits, self._checked(table, start), bound, changes)
+        units = self._units(table, start)
+        return _bounded(snapshot, units, self._checked(table, start), bound, changes)
 
     def _next_snapshots(
         self, table: Table, start: Offset, latest: int, bound: Bound | None
@@ -215,9 +266,9 @@ class PaimonSource:
 
     def _weight(self, table: Table, snapshot: Snapshot, rows: int, bound: Bound) -> int:
         """How much of a bound a snapshot's changes take; rows are known without planning."""
-        if bound.what == "rows" or snapshot.commit_kind == "OVERWRITE":
+        if bound.what == "rows" and snapshot.commit_kind == "APPEND":
             return rows
-        return sum(bound.weigh(split) for split in self._changed(table, snapshot.id))
+        return sum(bound.weigh(unit) for unit in self._changed(table, snapshot.id))
 
     def _snapshots(self, table: Table, after: int, until: int) -> Iterator[Snapshot]:
         for snapshot_id in range(after + 1, until + 1):
@@ -226,9 +277,11 @@ class PaimonSource:
     def _rows_of(self, snapshot: Snapshot) -> int:
         """Changes of a snapshot; 0 where there are none to read."""
         if snapshot.commit_kind == "OVERWRITE":
-            return 1
+            return 0 if self._scan.overwrite == "skip" else 1
         if self._mode == "changelog":
             return snapshot.changelog_record_count or 0
+        if self._hidden:
+            return 1 if snapshot.commit_kind == "COMPACT" else 0
         if snapshot.commit_kind != "APPEND":
             return 0
         count = snapshot.delta_record_count
@@ -236,63 +289,106 @@ class PaimonSource:
 
     def _change_pieces(self, table: Table, after: int, until: int, parallelism: int) -> list[Piece]:
         snapshots = [one for one in self._snapshots(table, after, until) if self._readable(one)]
-        if not snapshots:
-            return []
-        if not self._keyed:
-            return pieces(table.changes(after, until, "delta", self._now(table)), parallelism)
-        groups = [tuple(self._changed(table, one.id)) for one in snapshots]
-        return [Piece(tuple(group for group in groups if group))] if any(groups) else []
+        if self._keyed:
+            read = [_in_order(self._changed(table, one.id)) for one in snapshots]
+            groups = tuple(group for found in read for piece in found for group in piece.groups)
+            return [Piece(groups)] if groups else []
+        every: list[Piece] = []
+        for kind, run in groupby(snapshots, lambda one: one.commit_kind == "OVERWRITE"):
+            ids = [one.id for one in run]
+            if kind:
+                every += _in_order([unit for one in ids for unit in self._changed(table, one)])
+            else:
+                splits = table.changes(ids[0] - 1, ids[-1], "delta", self._now(table))
+                every += pieces(splits, parallelism)
+        return every
 
     def _readable(self, snapshot: Snapshot) -> bool:
-        if snapshot.commit_kind != "OVERWRITE":
-            return self._rows_of(snapshot) > 0
-        if self._scan.skip_overwrite:
-            return False
-        raise StreamhouseError(
-            f"table {self._identifier}: snapshot {snapshot.id} is an overwrite, whose changes "
-            "cannot be read; set the option 'scan.overwrite' to 'skip' to pass over it, or start "
-            "from a fresh checkpoint to read the table anew"
-        )
+        if snapshot.commit_kind == "OVERWRITE" and self._scan.overwrite == "error":
+            raise StreamhouseError(
+                f"table {self._identifier}: snapshot {snapshot.id} is an overwrite, and the option "
+                "'scan.overwrite' is 'error'; set it to 'difference' to read what it changed, to "
+                "'skip' to pass over it, or start from a fresh checkpoint to read the table anew"
+            )
+        return self._rows_of(snapshot) > 0
+
+    def _whole(
+        self, splits: Sequence[bytes | Difference], end: Offset, parallelism: int
+    ) -> list[Piece]:
+        """Splits of a state: merged rows, and so inserts, whatever the kinds in its files."""
+        found = _pieces(splits, parallelism)
+        if not self._keyed:
+            return found
+        snapshot = int(end["snapshot"])
+        return [
+            Piece(
+                tuple(
+                    Difference(snapshot, (), (), group)
+                    for group in one.groups
+                    if isinstance(group, tuple)
+                )
+            )
+            for one in found
+        ]
 
     def _full(self, table: Table, snapshot: int) -> list[bytes]:
-        key = (snapshot, False)
-        if key not in self._plans:
-            splits = table.splits(snapshot, self._now(table))
-            if self._producer in ("lookup", "full-compaction"):
-                splits = compacted_only(table, splits, self._producer)
-            self._plans = {key: splits}
-        return self._plans[key]
+        return self._states.splits(table, snapshot)
 
-    def _changed(self, table: Table, snapshot: int) -> list[bytes]:
-        key = (snapshot, True)
-        if key not in self._plans:
-            if not self._readable(table.snapshot(snapshot)):
+    def _changed(self, table: Table, snapshot: int) -> list[bytes | Difference]:
+        """What is to be read of one snapshot, in order; each unit must be read as a whole."""
+        if snapshot not in self._plans:
+            found = table.snapshot(snapshot)
+            if not self._readable(found):
                 return []
-            splits = table.changes(snapshot - 1, snapshot, self._mode, self._now(table))
-            self._plans = {key: sorted(splits)}
-        return self._plans[key]
+            units: list[bytes | Difference] = []
+            if self._computed or found.commit_kind == "OVERWRITE":
+                written = found.commit_kind == "APPEND"
+                units += self._states.differences(table, snapshot, written)
+            else:
+                units += sorted(table.changes(snapshot - 1, snapshot, self._mode, self._now(table)))
+            self._plans = {snapshot: units}
+        return self._plans[snapshot]
 
-    def _split_range(self, table: Table, start: Offset, end: Offset) -> list[bytes]:
+    def _units(self, table: Table, offset: Offset) -> Sequence[bytes | Difference]:
+        """What an offset in the midst of a snapshot counts."""
+        read = self._changed if offset.get("changes") else self._full
+        return read(table, int(offset["snapshot"]))
+
+    def _range(self, table: Table, start: Offset, end: Offset) -> Sequence[bytes | Difference]:
         first = self._checked(table, start)
         if end["snapshot"] != start["snapshot"]:
             raise StreamhouseError(
                 f"table {self._identifier}: no range goes from {start} to {end}; this checkpoint "
                 "was written by another query"
             )
-        changes = bool(start.get("changes"))
-        splits = (self._changed if changes else self._full)(table, start["snapshot"])
-        return splits[first : end.get("split", len(splits))]
+        units = self._units(table, start)
+        return units[first : end.get("split", len(units))]
 
     def _checked(self, table: Table, offset: Offset) -> int:
-        snapshot = int(offset["snapshot"])
-        splits = (self._changed if offset.get("changes") else self._full)(table, snapshot)
-        if len(splits) != offset["splits"]:
+        units = self._units(table, offset)
+        if len(units) != offset["splits"]:
             raise DataLossError(
-                f"table {self._identifier}: snapshot {snapshot} was read in {offset['splits']} "
-                f"pieces and is now in {len(splits)}; set source.split.target-size back to what "
-                "it was, or start from a fresh checkpoint"
+                f"table {self._identifier}: snapshot {offset['snapshot']} was read in "
+                f"{offset['splits']} pieces and is now in {len(units)}; set "
+                "source.split.target-size back to what it was, or start from a fresh checkpoint"
             )
         return int(offset["split"])
+
+
+def _pieces(units: Sequence[bytes | Difference], parallelism: int) -> list[Piece]:
+    splits = [unit for unit in units if isinstance(unit, bytes)]
+    return pieces(splits, parallelism) if len(splits) == len(units) else _in_order(units)
+
+
+def _in_order(units: Sequence[bytes | Difference]) -> list[Piece]:
+    """One piece: splits of one snapshot that follow each other are read together."""
+    groups: list[tuple[bytes, ...] | Difference] = []
+    for computed, run in groupby(units, lambda unit: isinstance(unit, Difference)):
+        if computed:
+            groups += [unit for unit in run if isinstance(unit, Difference)]
+        else:
+            groups.append(tuple(unit for unit in run if isinstance(unit, bytes)))
+    return [Piece(tuple(groups))] if groups else []
 
 
 def _scan_options(table: Table, scan: ScanOptions) -> dict[str, str]:
@@ -304,7 +400,11 @@ def _scan_options(table: Table, scan: ScanOptions) -> dict[str, str]:
 
 
 def _bounded(
-    snapshot: int, splits: Sequence[bytes], first: int, bound: Bound, changes: bool
+    snapshot: int,
+    splits: Sequence[bytes | Difference],
+    first: int,
+    bound: Bound,
+    changes: bool,
 ) -> Offset:
     taken, last = 0, first
     for split in splits[first:]:

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from streamhouse.errors import DataLossError, TableError
 from streamhouse.options import nearest
-from streamhouse.serve.difference import Differ
+from streamhouse.paimon.difference import Differ
 from streamhouse.source import ROW_KIND
 
 if TYPE_CHECKING:

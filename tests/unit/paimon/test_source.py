@@ -63,7 +63,9 @@ def test_snapshot_first_then_changes_in_commit_order(lab: Lab) -> None:
     lab.write(table, 4, [(1, 7, "+I")])
     lab.write(table, 5, [(2, 9, "+U")])
     batches, offset = drain(lab, source, offset)
-    assert batches == [[(1, 1, "-D"), (1, 7, "+I"), (2, 9, "+U")]]
+    assert batches == [[(1, 1, "-D"), (1, 7, "+I"), (2, 3, "-U"), (2, 9, "+U")]]
+    raw = stream(lab, table, remove_normalize="true")
+    assert drain(lab, raw, {"snapshot": 2})[0] == [[(1, 1, "-D"), (1, 7, "+I"), (2, 9, "+U")]]
     assert offset == {"snapshot": 5}
 
 
@@ -73,7 +75,7 @@ def test_a_range_reads_the_same_again(lab: Lab) -> None:
         lab.write(table, batch, [(key, batch) for key in range(20)])
     source = stream(lab, table, mode="from-snapshot", snapshot_id="1")
     first = take(lab, source, {"snapshot": 1}, {"snapshot": 5})
-    assert len(first) == 80
+    assert len(first) == 160
     for _ in range(3):
         assert take(lab, stream(lab, table), {"snapshot": 1}, {"snapshot": 5}) == first
 
@@ -129,7 +131,8 @@ def test_max_rows_cuts_the_first_read_and_one_large_snapshot_by_splits(lab: Lab)
     assert rest == [row for rows in batches[1:] for row in rows]
     batches, _ = drain(lab, source, {"snapshot": 1}, max_rows=5)
     assert len(batches) == 4
-    assert sorted(row for rows in batches for row in rows) == [(k, 2, "+I") for k in range(40)]
+    changed = [(k, v, kind) for k in range(40) for v, kind in ((1, "-U"), (2, "+U"))]
+    assert sorted(row for rows in batches for row in rows) == changed
 
 
 def test_latest_starts_with_what_comes_next(lab: Lab) -> None:
@@ -154,15 +157,16 @@ def test_columns_are_projected_in_the_order_asked_for(lab: Lab) -> None:
     assert drain(lab, source, {})[0] == [[(5, "+I")]]
 
 
-def test_an_overwrite_is_an_error_or_passed_over(lab: Lab) -> None:
-    table = lab.make("t", keyed=False)
+@pytest.mark.parametrize("keyed", [True, False])
+def test_an_overwrite_can_be_an_error_or_passed_over(lab: Lab, keyed: bool) -> None:
+    table = lab.make("t", keyed=keyed)
     lab.write(table, 1, [(1, 1)])
     lab.overwrite(table, [(8, 8)])
     lab.write(table, 2, [(2, 2)])
     with pytest.raises(StreamhouseError, match="snapshot 2 is an overwrite.*scan.overwrite"):
-        drain(lab, stream(lab, table), {"snapshot": 1})
+        drain(lab, stream(lab, table, overwrite="error"), {"snapshot": 1})
     source = stream(lab, table, overwrite="skip")
-    assert drain(lab, source, {"snapshot": 1})[0] == [[(2, 2)]]
+    assert drain(lab, source, {"snapshot": 1})[0] == [[(2, 2, "+I") if keyed else (2, 2)]]
 
 
 def test_an_expired_snapshot_is_said_to_be_lost(lab: Lab) -> None:

@@ -7,11 +7,12 @@ tables, so that no type takes a detour. Columns are renamed for it, since its na
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
-from streamhouse.source import ROW_KIND
+from streamhouse.source import ROW_KIND, ROW_KINDS
 
 if TYPE_CHECKING:
     import duckdb
@@ -75,27 +76,32 @@ class Differ:
         finally:
             self._connection.unregister("old")
             self._connection.unregister("new")
-        return _changes(old, new, pairs.column("o").to_pylist(), pairs.column("n").to_pylist())
+        return _changes(old, new, _places(pairs, "o"), _places(pairs, "n"))
+
+
+def _places(pairs: pa.Table, name: str) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Row numbers; -1 where there is no row."""
+    filled = pairs.column(name).fill_null(-1).combine_chunks()
+    return np.asarray(filled.to_numpy(zero_copy_only=False), dtype=np.int64)
 
 
 def _changes(
-    old: pa.Table, new: pa.Table, olds: Sequence[int | None], news: Sequence[int | None]
+    old: pa.Table,
+    new: pa.Table,
+    olds: np.ndarray[Any, np.dtype[np.int64]],
+    news: np.ndarray[Any, np.dtype[np.int64]],
 ) -> pa.Table:
-    kinds: list[str] = []
-    rows: list[int] = []
-    for o, n in zip(olds, news, strict=True):
-        if o is not None:
-            kinds.append("-D" if n is None else "-U")
-            rows.append(o)
-        if n is not None:
-            kinds.append("+I" if o is None else "+U")
-            rows.append(old.num_rows + n)
-    both = pa.concat_tables([old, new])
-    return both.take(pa.array(rows, pa.int64())).add_column(
-        0, ROW_KIND, pa.array(kinds, pa.string())
-    )
+    """For each pair the row as it was, then as it is; whichever of the two there is."""
+    gone, came = olds >= 0, news >= 0
+    before = np.where(came, ROW_KINDS.index("-U"), ROW_KINDS.index("-D"))
+    after = np.where(gone, ROW_KINDS.index("+U"), ROW_KINDS.index("+I"))
+    there = np.column_stack((gone, came)).ravel()
+    kinds = np.column_stack((before, after)).ravel()[there].astype(np.int32)
+    rows = np.column_stack((olds, news + old.num_rows)).ravel()[there]
+    column = pa.array(ROW_KINDS, pa.string()).take(pa.array(kinds))
+    return pa.concat_tables([old, new]).take(pa.array(rows)).add_column(0, ROW_KIND, column)
 
 
 def _numbered(table: pa.Table) -> pa.Table:
     named = table.rename_columns([f"c{i}" for i in range(table.num_columns)])
-    return named.append_column(_ROW, pa.array(range(table.num_rows), pa.int64()))
+    return named.append_column(_ROW, pa.array(np.arange(table.num_rows)))
