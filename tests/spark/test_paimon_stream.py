@@ -77,7 +77,7 @@ def test_snapshot_then_changes_with_row_kinds(
     put(spark, tables, "db.keyed", "(1, 9, '+I')")
     put(spark, tables, "db.keyed", "(1, 10, '+U')")
     assert catch_up(frame, tmp_path / "c", seen) == 1
-    assert seen == [(1, 1, "-D"), (1, 9, "+I"), (1, 10, "+U")]
+    assert seen == [(1, 1, "-D"), (1, 9, "+I"), (1, 9, "-U"), (1, 10, "+U")]
     assert catch_up(frame, tmp_path / "c", seen) == 0
 
 

@@ -137,7 +137,7 @@ class PaimonStreamReader(SourceStreamReader):
             options.identifier,
             options.columns,
             {**options.scan, **options.table},
-            options.row_kind,
+            row_kinds=options.row_kind,
         )
         super().__init__(self._paimon, schema, parallelism=options.parallelism)
         self._limits = options.limits

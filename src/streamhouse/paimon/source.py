@@ -62,6 +62,7 @@ class PaimonSource:
         columns: Sequence[str] | None = None,
         options: Mapping[str, str] | None = None,
         planned: int | None = None,
+        *,
         row_kinds: bool = False,
     ) -> None:
         self._warehouse_options = dict(warehouse_options)

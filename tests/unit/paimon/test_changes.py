@@ -115,7 +115,7 @@ class Store:
 
     def source(self, table: Table, kinds: bool = False, **options: str) -> PaimonSource:
         named = {f"scan.{key.replace('_', '-')}": value for key, value in options.items()}
-        return PaimonSource(self.warehouse.options, table.identifier, None, named, kinds)
+        return PaimonSource(self.warehouse.options, table.identifier, None, named, row_kinds=kinds)
 
     @staticmethod
     def read(source: PaimonSource, after: int, until: int) -> list[Row]:
