@@ -74,7 +74,10 @@ def _compact(jvm: Any, table: Any) -> None:
         identifier = int(table.snapshotManager().latestSnapshotId() or 0) + 1
         write = table.newWrite(COMMIT_USER).withIOManager(manager)
         try:
-            for entry in table.newSnapshotReader().withLevel(0).bucketEntries():
+            entries = list(table.newSnapshotReader().withLevel(0).bucketEntries())
+            if not entries:
+                return
+            for entry in entries:
                 write.compact(entry.partition(), entry.bucket(), True)
             messages = write.prepareCommit(True, identifier)
             commit = table.copy(_COMMIT_OPTIONS).newCommit(COMMIT_USER)

@@ -135,11 +135,22 @@ class _Attempt:
 
     def run(self, hold: bool) -> Changed | None:
         """What was changed; None if others were faster, nothing is changed then."""
-        lock = commit_lock(self._table.location)
-        with lock if hold else nullcontext():
-            if hold:
-                return self._write(held=True)
-        return self._write(held=False)
+        if not hold and not self._hides:
+            return self._write(held=False)
+        if self._hides:
+            self._purge.start()
+        with commit_lock(self._table.location):
+            if self._hides:
+                self._purge.run({})
+            return self._write(held=True)
+
+    @property
+    def _hides(self) -> bool:
+        """Whether new rows are seen only after a compaction; so one comes before, one after."""
+        return (
+            bool(self._table.primary_key)
+            and self._table.options.get("deletion-vectors.enabled", "false").lower() == "true"
+        )
 
     def _write(self, held: bool) -> Changed | None:
         self._snapshot = self._table.latest_snapshot_id()
@@ -182,7 +193,7 @@ class _Attempt:
 
     @property
     def _purging(self) -> bool:
-        return self._way.purges and self._count.deleted > 0
+        return self._hides or (self._way.purges and self._count.deleted > 0)
 
     def _options(self) -> dict[str, str]:
         options = dict(self._way.options or {})

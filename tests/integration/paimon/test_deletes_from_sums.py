@@ -129,3 +129,20 @@ def test_partial_update_starts_anew_too(sums: Sums) -> None:
     assert sums.rows("parts") == [("Chile", 2, None), ("Peru", 9, 9.0)]
     sums.java.compact("default.parts", full=True)
     assert sums.rows("parts") == [("Chile", 2, None), ("Peru", 9, 9.0)]
+
+
+def test_rows_that_wait_for_a_compaction_are_changed_too(sums: Sums) -> None:
+    """With deletion vectors new rows are hidden until they are compacted."""
+    sums("""
+        CREATE TABLE hidden (country STRING PRIMARY KEY NOT ENFORCED, orders BIGINT,
+          revenue DOUBLE) WITH ('bucket' = '1', 'deletion-vectors.enabled' = 'true');
+        INSERT INTO hidden VALUES ('Chile', 9, 9), ('Peru', 9, 9);""")
+    assert sums.rows("hidden") == []
+    done = sums("""
+        MERGE INTO hidden AS h USING (VALUES ('Peru'), ('Fiji')) AS c (country)
+        ON h.country = c.country
+        WHEN MATCHED THEN UPDATE SET orders = orders + 1
+        WHEN NOT MATCHED THEN INSERT VALUES (c.country, 0, 0)
+        WHEN NOT MATCHED BY SOURCE THEN DELETE""")
+    assert (done.inserted, done.updated, done.deleted) == (1, 1, 1)
+    assert sums.rows("hidden") == [("Fiji", 0, 0.0), ("Peru", 10, 9.0)]
