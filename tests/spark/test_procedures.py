@@ -18,7 +18,7 @@ from streamhouse.errors import CommitConflictError, TableError, UnsupportedSqlEr
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.commit import TableCommitter, TableWriter
 from streamhouse.paimon.sidecar import Sidecar
-from streamhouse.procedures import Context
+from streamhouse.procedures import Context, messages, sorting
 from streamhouse.sql.plan import Column
 
 
@@ -139,6 +139,27 @@ def test_sorting_lets_filters_read_fewer_files_and_changes_no_row(
     assert sum(batch.num_rows for batch in table.read(splits=changes)) == 0 if changes else True
 
 
+def test_rows_that_others_append_during_a_sort_stay(
+    warehouse: Warehouse, context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = points(warehouse, 300)
+    new = warehouse.table(name).arrow_schema.empty_table()
+    new = pa.concat_tables([new, pa.table({"a": [-5], "p": pa.array([1], pa.int32())})],
+                           promote_options="default")  # fmt: skip
+    committed = messages.commit
+
+    def late(jvm: Any, table: Any, location: str, made: Any) -> int:
+        write(warehouse, name, new)
+        return committed(jvm, table, location, made)
+
+    monkeypatch.setattr(sorting, "commit", late)
+    before = everything(context.sidecar, name)
+    sort(context, name, order_strategy="zorder", order_by="a,b")
+    after = everything(context.sidecar, name)
+    assert len(after) == len(before) + 1
+    assert [row for row in after if "'a': -5" not in row] == before
+
+
 def test_one_partition_is_sorted_by_text(warehouse: Warehouse, context: Context) -> None:
     name = points(warehouse, 500)
     before = everything(context.sidecar, name)
@@ -156,8 +177,6 @@ def test_a_sort_that_lost_the_race_changes_nothing(
     warehouse: Warehouse, context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The files that it read were compacted meanwhile."""
-    from streamhouse.procedures import messages, sorting
-
     name = points(warehouse, 300)
     before = everything(context.sidecar, name)
     committed = messages.commit

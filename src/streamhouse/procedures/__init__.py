@@ -20,6 +20,7 @@ from streamhouse.procedures.expiry import (
     expire_changelogs,
     expire_partitions,
     expire_snapshots,
+    mark_partition_done,
     purge_files,
     remove_orphan_files,
 )
@@ -62,6 +63,7 @@ __all__ = [
     "fast_forward",
     "find",
     "listed",
+    "mark_partition_done",
     "purge_files",
     "remove_orphan_files",
     "rename_branch",

@@ -94,7 +94,7 @@ def fast_forward(context: Context, table: str, branch: str, force: bool = False)
         if earliest is None:
             raise TableError(f"branch '{branch}' of table {table} has no snapshot to go on from")
         if not force:
-            refuse_if_held(jvm, found, table, int(earliest), "fast_forward")
+            refuse_if_held(context.table(table), int(earliest) - 1, "fast_forward")
         found.fastForward(branch)
         latest = found.snapshotManager().latestSnapshotId()
         return row(branch=branch, snapshot_id=int(latest))

@@ -14,7 +14,7 @@ from streamhouse.procedures.arguments import names, parse_options, split_options
 from streamhouse.procedures.context import Context
 from streamhouse.procedures.groups import Group, groups_of, selected
 from streamhouse.procedures.job import collected, slots, spread
-from streamhouse.procedures.messages import closing, commit, deserialised
+from streamhouse.procedures.messages import COMMIT_USER, closing, commit, deserialised
 from streamhouse.procedures.registry import Options, procedure
 from streamhouse.procedures.rows import row, rows
 from streamhouse.procedures.sorting import STRATEGIES, sort_table
@@ -261,7 +261,7 @@ def compact_manifest(context: Context, table: str, options: Options | None = Non
         latest = found.snapshotManager().latestSnapshotId()
         if latest is None:
             raise TableError(f"table {table} has no snapshot yet")
-        with closing(found.copy({"write-only": "true"}).newCommit("streamhouse-procedures")) as one:
+        with closing(found.copy({"write-only": "true"}).newCommit(COMMIT_USER)) as one:
             one.compactManifests()
         return row(table=table, snapshot_id=int(found.snapshotManager().latestSnapshotId()))
 

@@ -9,10 +9,12 @@ from typing import Any
 import pyarrow as pa
 
 from streamhouse.errors import OptionError
+from streamhouse.paimon.snapshots import EXPIRY_USER
 from streamhouse.procedures.arguments import age_ms, moment_ms, parse_options
 from streamhouse.procedures.context import Context
 from streamhouse.procedures.groups import partition_specs
 from streamhouse.procedures.holds import refuse_if_held
+from streamhouse.procedures.messages import COMMIT_USER, closing
 from streamhouse.procedures.registry import Options, procedure
 from streamhouse.procedures.rows import row, rows
 
@@ -145,7 +147,7 @@ def expire_partitions(
         )
 
     def work(jvm: Any, found: Any) -> pa.Table:
-        expire = found.store().newPartitionExpire("", found)
+        expire = found.store().newPartitionExpire(EXPIRY_USER, found)
         gone = expire.expire(jvm.java.lang.Long.MAX_VALUE) or []
         return rows({"partition": str}, [(_spec(one),) for one in gone])
 
@@ -167,15 +169,43 @@ def drop_partition(context: Context, table: str, partitions: str) -> pa.Table:
         for spec in wanted:
             maps.add({key: value or _null_name(found) for key, value in spec.items()})
         if wanted:
-            commit = found.newCommit("streamhouse-procedures")
-            try:
+            with closing(found.newCommit(COMMIT_USER)) as commit:
                 commit.truncatePartitions(maps)
-            finally:
-                commit.close()
         return rows({"partition": str}, [(_spec(one),) for one in wanted])
 
     with context.committing(table):
         return context.java(table, work, {"write-only": "true"})
+
+
+@procedure()
+def mark_partition_done(context: Context, table: str, partitions: str) -> pa.Table:
+    """Tell others that partitions are complete, as `partition.mark-done-action` says.
+
+    By default that is a file `_SUCCESS` in the partition's folder. Returns `partition`.
+    """
+    wanted = partition_specs(context, table, partitions)
+
+    def work(jvm: Any, found: Any) -> pa.Table:
+        paimon = jvm.org.apache.paimon
+        specs = jvm.java.util.ArrayList()
+        for spec in wanted:
+            values = jvm.java.util.LinkedHashMap()
+            for key, value in spec.items():
+                values.put(key, value or _null_name(found))
+            specs.add(values)
+        paths = paimon.utils.PartitionPathUtils.generatePartitionPaths(
+            specs, found.store().partitionType()
+        )
+        loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+        for action in paimon.partition.actions.PartitionMarkDoneAction.createActions(
+            loader, found, found.coreOptions()
+        ):
+            with closing(action):
+                for path in paths:
+                    action.markDone(path)
+        return rows({"partition": str}, [(_spec(one),) for one in wanted])
+
+    return context.java(table, work)
 
 
 def _null_name(table: Any) -> str:
@@ -257,7 +287,7 @@ def purge_files(context: Context, table: str, force: bool = False) -> pa.Table:
 
     def work(jvm: Any, found: Any) -> pa.Table:
         if not force:
-            refuse_if_held(jvm, found, table, 0, "purge_files")
+            refuse_if_held(context.table(table), 0, "purge_files")
         found.purgeFiles()
         return row(table=table, snapshot_id=int(found.snapshotManager().latestSnapshotId()))
 

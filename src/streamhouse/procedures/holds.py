@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
+import time
 from typing import Any
 
 import pyarrow as pa
 
 from streamhouse.errors import OptionError, StreamhouseError, TableError
+from streamhouse.paimon.consumers import QUERY, Consumers
+from streamhouse.paimon.table import Table
 from streamhouse.procedures.context import Context
 from streamhouse.procedures.registry import procedure
 from streamhouse.procedures.rows import rows
 
-HOLD_PREFIX = "streamhouse-"
-"""Consumers of this prefix are those of Streamhouse's own queries."""
+_LIVES_S = 60.0
+"""A running query refreshes its consumers more often than that."""
 _DONE = {"consumer_id": str, "next_snapshot_id": int, "result": str}
 
 
@@ -26,7 +29,7 @@ def reset_consumer(
     Returns `consumer_id`, `next_snapshot_id`, `result`. A live query's own consumer is left
     alone: it is refused.
     """
-    if consumer_id.startswith(HOLD_PREFIX):
+    if consumer_id.startswith(QUERY):
         raise OptionError(
             f"consumer '{consumer_id}' belongs to a query of Streamhouse, which needs it to start "
             "again; when the query is gone for good, drop it with sys.clear_consumers("
@@ -61,7 +64,7 @@ def clear_consumers(
     """
     wanted = _pattern("including_consumers", including_consumers or ".*")
     spared = _pattern("excluding_consumers", excluding_consumers or r"(?!)")
-    own = HOLD_PREFIX in (including_consumers or "")
+    own = QUERY in (including_consumers or "")
 
     def work(jvm: Any, found: Any) -> pa.Table:
         manager = consumer_manager(jvm, found)
@@ -69,7 +72,7 @@ def clear_consumers(
         for name, snapshot in consumers(jvm, found).items():
             if not wanted.fullmatch(name) or spared.fullmatch(name):
                 continue
-            gone = own or not name.startswith(HOLD_PREFIX)
+            gone = own or not name.startswith(QUERY)
             if gone:
                 manager.deleteConsumer(name)
             done.append((name, snapshot, "removed" if gone else "kept: a query's own"))
@@ -91,21 +94,33 @@ def consumers(jvm: Any, table: Any) -> dict[str, int]:
     return {str(name): int(found[name]) for name in sorted(found)}
 
 
-def refuse_if_held(jvm: Any, table: Any, name: str, snapshot: int, what: str) -> None:
-    """`StreamhouseError` if a query of Streamhouse needs a snapshot later than `snapshot`."""
-    held = {
-        one: at
-        for one, at in consumers(jvm, table).items()
-        if one.startswith(HOLD_PREFIX) and at > snapshot
-    }
+def refuse_if_held(table: Table, snapshot: int, what: str) -> None:
+    """`StreamhouseError` if a query of Streamhouse needs what comes after `snapshot`.
+
+    Where a query stands is written down a little late: one that runs may always be further on.
+    """
+    if snapshot == table.latest_snapshot_id():
+        return
+    known = Consumers(table)
+    held = [
+        one
+        for one in known.all()
+        if one.id.startswith(QUERY)
+        and (one.next_snapshot > snapshot or _lives(known.refreshed_s(one.id)))
+    ]
     if not held:
         return
-    queries = ", ".join(f"{one} (at {at})" for one, at in held.items())
+    queries = ", ".join(f"{one.id} (at {one.next_snapshot})" for one in held)
     raise StreamhouseError(
-        f"sys.{what}: queries have read or written table {name} past snapshot {snapshot}: "
-        f"{queries}; they would lose rows for good, and readers would stop with a DataLossError. "
-        "Stop them and start them anew from a fresh checkpoint afterwards, and say force => true"
+        f"sys.{what}: queries may have read or written table {table.identifier} past snapshot "
+        f"{snapshot}: {queries}; their rows would be lost for good, and readers would stop with a "
+        "DataLossError. Stop them and start them anew from a fresh checkpoint afterwards, and say "
+        "force => true"
     )
+
+
+def _lives(refreshed_s: float | None) -> bool:
+    return refreshed_s is not None and time.time() - refreshed_s < _LIVES_S
 
 
 def _pattern(key: str, text: str) -> re.Pattern[str]:

@@ -84,7 +84,7 @@ def _rollback(context: Context, table: str, find: Goal, force: bool) -> pa.Table
             raise TableError(f"table {table} has no snapshot to go back from")
         snapshot = _check(found, table, goal)
         if not force:
-            refuse_if_held(jvm, found, table, snapshot, "rollback_to")
+            refuse_if_held(context.table(table), snapshot, "rollback_to")
         found.rollbackTo(goal if isinstance(goal, str) else jvm.java.lang.Long.valueOf(goal))
         return row(previous_snapshot_id=int(latest), current_snapshot_id=snapshot)
 

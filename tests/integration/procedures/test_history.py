@@ -176,6 +176,9 @@ def test_partitions_expire_and_are_dropped(lake: Lake) -> None:
     lake.write(name, {"id": [1, 2, 3], "dt": ["2020-01-01", "2020-01-02", "2999-01-01"]})
     with pytest.raises(OptionError, match=r"partition\.expiration-time"):
         procedures.expire_partitions(lake.context, name)
+    procedures.mark_partition_done(lake.context, name, "dt=2020-01-01")
+    folder = Path(lake.warehouse.table(name).location)
+    assert [path.parent.name for path in folder.rglob("_SUCCESS")] == ["dt=2020-01-01"]
     gone = procedures.drop_partition(lake.context, name, "dt=2020-01-02").to_pylist()
     assert gone == [{"partition": "dt=2020-01-02"}]
     gone = procedures.expire_partitions(
