@@ -19,7 +19,7 @@ from streamhouse.paimon.pushdown import one_of
 from streamhouse.paimon.table import Filter, Table
 from streamhouse.source import ROW_KIND
 
-_MOST_KEYS = 10_000
+MOST_KEYS = 10_000
 """More keys than this cost more to look for, one by one, than reading the files does."""
 _SNAPSHOT = slice(28, 36)
 """Where a serialised split names its snapshot: all the rest says which rows it holds."""
@@ -121,9 +121,9 @@ def changed_rows(
             kinds = pa.repeat(pa.scalar(kind), batch.num_rows)
             yield pa.RecordBatch.from_arrays([*batch.columns, kinds], schema=schema)
         return
-    keys = _keys(table, difference.written)
-    old = _gathered(table, wanted, difference.old, keys)
-    new = _gathered(table, wanted, difference.new, keys)
+    keys = keys_of(table, difference.written)
+    old = gathered(table, wanted, difference.old, keys)
+    new = gathered(table, wanted, difference.new, keys)
     found = differ.by_key(old, new, key) if key else differ.by_row(old, new)
     yield from found.select([*columns, ROW_KIND]).cast(schema).to_batches()
 
@@ -157,13 +157,13 @@ def _depth(table: Table, written: bool) -> int:
 def _parts(splits: Iterable[bytes], depth: int) -> dict[str, list[bytes]]:
     parts: dict[str, list[bytes]] = {}
     for split in splits:
-        folder = _folder(split)
+        folder = bucket_folder(split)
         name = (folder if depth == 2 else folder.rpartition("/")[0]) if depth else ""
         parts.setdefault(name, []).append(split)
     return parts
 
 
-def _folder(split: bytes) -> str:
+def bucket_folder(split: bytes) -> str:
     """The folder of a serialised split's bucket, which comes after its partition."""
     (partition,) = _PARTITION_SIZE.unpack_from(split, _SNAPSHOT.stop)
     at = _SNAPSHOT.stop + 4 + partition + 4
@@ -171,13 +171,13 @@ def _folder(split: bytes) -> str:
     return split[at + 2 : at + 2 + size].decode()
 
 
-def _keys(table: Table, written: Sequence[bytes]) -> Filter | None:
+def keys_of(table: Table, written: Sequence[bytes]) -> Filter | None:
     """A condition that all rows of the written keys meet; None where it would save nothing."""
     names = [name for name in table.primary_key if name not in table.partition_keys]
     if not written or not names:
         return None
     batches = list(table.read(names, splits=written))
-    if sum(batch.num_rows for batch in batches) > _MOST_KEYS:
+    if sum(batch.num_rows for batch in batches) > MOST_KEYS:
         return None
     schema = table.read_schema(names)
     rows = pa.Table.from_batches(batches, schema)
@@ -188,7 +188,7 @@ def _keys(table: Table, written: Sequence[bytes]) -> Filter | None:
     return found[0] if found else None
 
 
-def _gathered(
+def gathered(
     table: Table, columns: Sequence[str], splits: Sequence[bytes], keys: Filter | None
 ) -> pa.Table:
     fields = [field.with_nullable(True) for field in table.read_schema(columns)]

@@ -68,6 +68,21 @@ class Differ:
             f"ORDER BY n.{_ROW} NULLS FIRST, o.{_ROW}",
         )
 
+    def without(self, table: pa.Table, keys: pa.Table, key: Sequence[str]) -> pa.Table:
+        """The rows of `table` whose key is not among `keys`, in their order."""
+        places = [table.schema.names.index(name) for name in key]
+        same = " AND ".join(f"t.c{at} = k.c{i}" for i, at in enumerate(places))
+        self._connection.register("t", _numbered(table))
+        self._connection.register("k", _numbered(keys.select(list(key))))
+        try:
+            kept = self._connection.sql(
+                f"SELECT t.{_ROW} FROM t ANTI JOIN k ON {same} ORDER BY t.{_ROW}"
+            ).to_arrow_table()
+        finally:
+            self._connection.unregister("t")
+            self._connection.unregister("k")
+        return table.take(kept.column(0))
+
     def _rows(self, old: pa.Table, new: pa.Table, query: str) -> pa.Table:
         self._connection.register("old", _numbered(old))
         self._connection.register("new", _numbered(new))

@@ -22,6 +22,7 @@ from streamhouse.paimon.evolution import columns_now
 from streamhouse.paimon.pieces import Bound, Piece, pieces
 from streamhouse.paimon.scan import ScanOptions
 from streamhouse.paimon.snapshots import Snapshot
+from streamhouse.paimon.successive import is_simple, stretches, successive_changes
 from streamhouse.paimon.table import Table
 from streamhouse.source import ROW_KIND, Offset
 
@@ -171,9 +172,11 @@ class PaimonSource:
         table = self.table
         now = self._now(table)
         names = [*self._columns, *([ROW_KIND] if self._kinds else [])]
-        for group in partition.groups:
+        for stretch in stretches(table, partition.groups):
+            group = stretch[0]
             if isinstance(group, Difference):
-                batches = self._changed_rows(table, group, now)
+                found = [one for one in stretch if isinstance(one, Difference)]
+                batches = self._changed_rows(table, found, now)
             else:
                 batches = table.read(now, splits=group, row_kind=self._keyed)
             for batch in batches:
@@ -185,13 +188,17 @@ class PaimonSource:
                 yield batch.rename_columns(names)
 
     def _changed_rows(
-        self, table: Table, difference: Difference, columns: list[str]
+        self, table: Table, differences: Sequence[Difference], columns: list[str]
     ) -> Iterator[pa.RecordBatch]:
+        first = differences[0]
         if self._differ is None:
             self._differ = Differ()
-        for batch in changed_rows(table, difference, columns, self._differ):
+        if is_simple(table, first):
+            yield from successive_changes(table, differences, columns, self._differ)
+            return
+        for batch in changed_rows(table, first, columns, self._differ):
             if not self._kinds:
-                check_only_added(batch, table, difference.snapshot)
+                check_only_added(batch, table, first.snapshot)
                 batch = batch.select(columns)
             yield batch
 

@@ -295,3 +295,25 @@ def test_the_state_before_may_have_expired(lab: Lab) -> None:
     source = PaimonSource(lab.warehouse.options, table.identifier)
     with pytest.raises(DataLossError, match="snapshot 1 is gone, 2 to 3 are left"):
         source.partitions({"snapshot": 1}, {"snapshot": 2})
+
+
+def test_many_small_commits_cost_one_read_of_the_rows_before_them(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = store.make({"bucket": "1"})
+    store.write(table, [("a", k, 0, "x", 0, "+I") for k in range(100)])
+    for v in range(1, 9):
+        store.write(table, [("a", v, v, "x", 0, "+I"), ("a", 50, v, "x", 0, "+I")])
+    read: list[Any] = []
+    original = Table.read
+
+    def counted(self: Table, *given: Any, **named: Any) -> Any:
+        read.append(named.get("filter"))
+        return original(self, *given, **named)
+
+    monkeypatch.setattr(Table, "read", counted)
+    found = store.read(store.source(table), 1, 9)
+    assert len(found) == 8 * 4
+    (keys,) = [one for one in read if one is not None]
+    assert sorted(keys["literals"]) == [*range(1, 9), 50]
+    assert [row[2] for row in found if row[1] == 50 and row[5] == "+U"] == list(range(1, 9))
