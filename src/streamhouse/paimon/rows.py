@@ -25,7 +25,7 @@ def to_table(batch: pa.RecordBatch, table: Table) -> pa.RecordBatch:
     schema = table.arrow_schema
     check_columns(batch.schema.names, table)
     kinds = ROW_KIND in batch.schema.names and ROW_KIND not in schema.names
-    arrays = [_column(batch, field, table) for field in schema]
+    arrays = [column(batch, field, table.identifier) for field in schema]
     codes = _kinds(batch.column(ROW_KIND), table) if kinds else None
     if codes is None or not table.primary_key:
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
@@ -42,22 +42,23 @@ def check_columns(names: Iterable[str], table: Table) -> None:
             raise TableError(f"table {table.identifier} has no column '{name}'; {hint}")
 
 
-def _column(batch: pa.RecordBatch, field: pa.Field, table: Table) -> pa.Array:
+def column(batch: pa.RecordBatch, field: pa.Field, table: str) -> pa.Array:
+    """One column as the table named `table` takes it; `TableError` if that cannot be."""
     index = batch.schema.get_field_index(field.name)
     if index < 0:
         if not field.nullable:
             raise TableError(
-                f"table {table.identifier}: column '{field.name}' is NOT NULL and has no value in "
+                f"table {table}: column '{field.name}' is NOT NULL and has no value in "
                 f"the rows written (their columns: {', '.join(batch.schema.names)})"
             )
         return pa.nulls(batch.num_rows, field.type)
     array = batch.column(index)
     if not field.nullable and array.null_count:
-        raise TableError(f"table {table.identifier}: column '{field.name}' is NOT NULL, got a null")
+        raise TableError(f"table {table}: column '{field.name}' is NOT NULL, got a null")
     return array if array.type == field.type else _cast(array, field, table)
 
 
-def _cast(array: pa.Array, field: pa.Field, table: Table) -> pa.Array:
+def _cast(array: pa.Array, field: pa.Field, table: str) -> pa.Array:
     try:
         if pa.types.is_timestamp(array.type) and pa.types.is_timestamp(field.type):
             return _cast_timestamp(array, field.type)
@@ -66,7 +67,7 @@ def _cast(array: pa.Array, field: pa.Field, table: Table) -> pa.Array:
         return array.cast(field.type, safe=not nested)
     except pa.ArrowException as error:
         raise TableError(
-            f"table {table.identifier}: column '{field.name}' is {field.type} and cannot take "
+            f"table {table}: column '{field.name}' is {field.type} and cannot take "
             f"{array.type}: {error}; cast it in the query"
         ) from error
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 import uuid
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +22,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from streamhouse.errors import OptionError, StreamhouseError
+from streamhouse.paimon.buckets import Grouping
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.commit import (
     TableCommitter,
@@ -28,7 +31,7 @@ from streamhouse.paimon.commit import (
     overwrite_table,
     query_tag,
 )
-from streamhouse.paimon.files import files_of
+from streamhouse.paimon.files import Files, files_of
 from streamhouse.paimon.lock import commit_lock
 from streamhouse.paimon.rows import check_columns
 from streamhouse.paimon.spark_options import SparkOptions
@@ -76,9 +79,11 @@ class _Sink:
         self._location = table.location
         self._planned = table.schema_id
         # Rows of one key must reach the table in one order, and Spark does not let a Python data
-        # source ask for that; so they go through one writer, unless they are arranged by key.
+        # source ask for that; so they are staged by the tasks and written by one writer a group
+        # of buckets, unless they are arranged by key.
         # A table that finds its buckets by itself allows one writer only.
         self._staged = bool(table.primary_key) and (not options.by_key or table.bucket < 0)
+        self._grouping = Grouping.of(table) if self._staged else None
 
     def _table(self) -> Table:
         return Warehouse(self._options.catalog).table(self._options.identifier)
@@ -101,8 +106,8 @@ class _Sink:
         partition = context.partitionId() if context is not None else 0
         attempt = uuid.uuid4().hex[:12]
         if self._staged:
-            files = files_of(self._location, self._options.catalog)
-            staged = stage(files, folder, partition, attempt, batches)
+            files, name = self._files(), f"{partition}-{attempt}"
+            staged = stage(files, self._grouping, folder, name, partition, batches)
             return Written(partition, attempt, staged=staged)
         writer = self._writer(user, file_prefix(user, batch, attempt))
         try:
@@ -120,19 +125,30 @@ class _Sink:
         staged = [one.staged for one in ordered if one.staged is not None]
         if not staged:
             return done
-        files = files_of(self._location, self._options.catalog)
+        # Small writes are not worth more than one file a bucket and one writer.
+        many = self._grouping is not None and any(one.paths for one in staged)
+        groups = range(self._grouping.count) if many and self._grouping else (None,)
+        with ThreadPoolExecutor(min(len(groups), os.cpu_count() or 1)) as pool:
+            parts = pool.map(lambda group: self._write_group(staged, group, user, batch), groups)
+            return done + [message for part in parts for message in part]
+
+    def _write_group(
+        self, staged: Sequence[Staged], group: int | None, user: str, batch: int | None
+    ) -> list[bytes]:
         writer = self._writer(user, file_prefix(user, batch))
         try:
-            for one in staged:
-                for rows in staged_rows(files, one):
-                    writer.write(rows)
-            return done + writer.prepare(_BATCH_WRITE if batch is None else batch)
+            for rows in staged_rows(self._files(), self._grouping, staged, group):
+                writer.write(rows)
+            return writer.prepare(_BATCH_WRITE if batch is None else batch)
         finally:
             writer.close()
 
+    def _files(self) -> Files:
+        return files_of(self._location, self._options.catalog)
+
     def _drop_staging(self, folder: str) -> None:
         if self._staged:
-            files_of(self._location, self._options.catalog).delete(folder)
+            self._files().delete(folder)
 
     def _committer(self, user: str) -> TableCommitter:
         return TableCommitter(self._options.catalog, self._options.identifier, user)
@@ -222,7 +238,7 @@ class PaimonStreamWriter(_Sink, DataSourceStreamArrowWriter):
             _cleaned.add(key)
             committer.remove_leftovers(query_tag(user), keep={one.attempt for one in found})
             batch = found[0].batch
-            files = files_of(self._location, self._options.catalog)
+            files = self._files()
             folder = f"{self._location}/.staging-{user}"
             for name, _ in files.names(folder):
                 if name != str(batch):

@@ -1,61 +1,124 @@
-"""Rows on their way to the one writer of a primary-key table: a few inline, many in files."""
+"""Rows on their way to the writers of a primary-key table: a few inline, many in files by group."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
-from streamhouse.paimon.files import Files
+from streamhouse.paimon.buckets import Grouping
+from streamhouse.paimon.files import Files, is_local, local_path
 
 INLINE_BYTES = 2 << 20
 """Up to this size rows travel in the commit message, which costs no file."""
 
+CHUNK_ROWS = 65_536
+"""Rows that are split at once: Spark's own batches cost more in calls than work."""
+
 
 @dataclass(frozen=True)
 class Staged:
-    """The rows of one task, in their order: `data` holds them, or the file at `path`."""
+    """The rows of one task, in their order: `data`, or files by their group."""
 
     partition: int
     data: bytes | None = None
-    path: str | None = None
+    paths: tuple[tuple[int, str], ...] = ()
 
 
 def stage(
-    files: Files, folder: str, partition: int, attempt: str, batches: Iterator[pa.RecordBatch]
+    files: Files,
+    grouping: Grouping | None,
+    folder: str,
+    name: str,
+    partition: int,
+    batches: Iterator[pa.RecordBatch],
 ) -> Staged:
-    """Keep a task's rows until the commit; executors."""
+    """Keep a task's rows until the commit, in files whose names begin with `name`; executors."""
     held: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
         held.append(batch)
         size += batch.nbytes
         if size > INLINE_BYTES:
-            path = f"{folder}/{partition}-{attempt}.arrows"
-            with files.open_output(path) as sink:
-                _write(sink, held, batches)
-            return Staged(partition, path=path)
+            with _GroupFiles(files, f"{folder}/{name}") as out:
+                for rows in _chunks(held, batches):
+                    for group, part in grouping.split(rows) if grouping else [(0, rows)]:
+                        out.write(group, part)
+            return Staged(partition, paths=out.paths)
     if not held:
         return Staged(partition)
     buffer = pa.BufferOutputStream()
-    _write(buffer, held, iter(()))
+    with pa.ipc.new_stream(buffer, held[0].schema, options=_LZ4) as writer:
+        for batch in held:
+            writer.write_batch(batch)
     return Staged(partition, data=buffer.getvalue().to_pybytes())
 
 
-def staged_rows(files: Files, staged: Staged) -> Iterator[pa.RecordBatch]:
-    """The rows again; driver."""
-    if staged.data is not None:
-        yield from pa.ipc.open_stream(staged.data)
-    elif staged.path is not None:
-        with files.open_input(staged.path) as source, pa.ipc.open_stream(source) as reader:
-            yield from reader
+def staged_rows(
+    files: Files, grouping: Grouping | None, staged: Sequence[Staged], group: int | None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a group (None: of all) again, in the order of `staged`; driver."""
+    for one in staged:
+        if one.data is not None:
+            for rows in pa.ipc.open_stream(one.data):
+                yield rows if group is None or grouping is None else grouping.only(rows, group)
+        for number, path in one.paths:
+            if group is None or number == group:
+                yield from _file_rows(files, path)
 
 
-def _write(sink: object, held: list[pa.RecordBatch], rest: Iterator[pa.RecordBatch]) -> None:
-    options = pa.ipc.IpcWriteOptions(compression="lz4")
-    with pa.ipc.new_stream(sink, held[0].schema, options=options) as writer:
-        for batch in held:
-            writer.write_batch(batch)
-        for batch in rest:
-            writer.write_batch(batch)
+def _file_rows(files: Files, path: str) -> Iterator[pa.RecordBatch]:
+    local = is_local(path)
+    source = pa.memory_map(local_path(path)) if local else files.open_input(path)
+    with source, pa.ipc.open_stream(source) as reader:
+        yield from reader
+
+
+def _chunks(held: list[pa.RecordBatch], rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    rows = sum(batch.num_rows for batch in held)
+    for batch in rest:
+        if rows >= CHUNK_ROWS:
+            yield pa.concat_batches(held)
+            held, rows = [], 0
+        held.append(batch)
+        rows += batch.num_rows
+    yield pa.concat_batches(held)
+
+
+class _GroupFiles:
+    """One file a group, opened when its first rows come."""
+
+    def __init__(self, files: Files, stem: str) -> None:
+        self._files = files
+        self._stem = stem
+        self._writers: dict[int, Any] = {}
+        self._open = ExitStack()
+
+    @property
+    def paths(self) -> tuple[tuple[int, str], ...]:
+        return tuple((group, self._path(group)) for group in sorted(self._writers))
+
+    def write(self, group: int, batch: pa.RecordBatch) -> None:
+        writer = self._writers.get(group)
+        if writer is None:
+            sink = self._open.enter_context(self._files.open_output(self._path(group)))
+            # A local file stays in the machine's memory as a rule: packing it costs more.
+            options = pa.ipc.IpcWriteOptions() if is_local(self._stem) else _LZ4
+            writer = pa.ipc.new_stream(sink, batch.schema, options=options)
+            self._writers[group] = self._open.enter_context(writer)
+        writer.write_batch(batch)
+
+    def _path(self, group: int) -> str:
+        return f"{self._stem}-{group}.arrows"
+
+    def __enter__(self) -> _GroupFiles:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._open.close()
+
+
+_LZ4 = pa.ipc.IpcWriteOptions(compression="lz4")

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tests.unit.paimon.conftest import Lab
 
 USER = "0f8fad5b-d9cb-469f-a165-70867728950e"
+GONE = {0, 1, *range(2, 500, 50)}
 Start = Callable[[Table], PaimonStreamWriter]
 
 
@@ -59,11 +60,12 @@ def task(
 
 
 @pytest.mark.parametrize("inline", [True, False])
+@pytest.mark.parametrize("buckets", ["1", "3"])
 def test_keyed_rows_are_written_in_the_order_of_partitions(
-    lab: Lab, start: Start, inline: bool, monkeypatch: pytest.MonkeyPatch
+    lab: Lab, start: Start, inline: bool, buckets: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(staging, "INLINE_BYTES", staging.INLINE_BYTES if inline else 0)
-    table = lab.make("t")
+    table = lab.make("t", {"bucket": buckets})
     writer = start(table)
     late = task(lab, writer, [(1, 9, "+U"), (2, 2, "-D")], partition=1)
     early = task(lab, writer, [(1, 1, "+I"), (2, 2, "+I")], partition=0)
@@ -74,9 +76,27 @@ def test_keyed_rows_are_written_in_the_order_of_partitions(
     replay = [task(lab, writer, [(1, 1, "+I")])]
     writer.commit([*replay], 0)
     assert lab.content(table) == [(1, 9)]
-    assert len(lab.data_files(table)) == 1
+    assert len(lab.data_files(table)) <= int(buckets)
     for name in staged:
         assert os.listdir(f"{table.location}/{name}") == []
+
+
+def test_keys_are_written_in_order_whether_their_tasks_sent_or_staged_them(
+    lab: Lab, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = lab.make("t", {"bucket": "4"})
+    writer = start(table)
+    tasks = []
+    for part, limit in enumerate((0, staging.INLINE_BYTES, 0)):
+        monkeypatch.setattr(staging, "INLINE_BYTES", limit)
+        kept = [(key, part, "+U") for key in range(part, 500)]
+        gone = [(key, part, "-D") for key in range(part, 500, 50)]
+        tasks.append(task(lab, writer, kept + gone, part))
+    assert [len(one.staged.paths) for one in tasks if one.staged] == [4, 0, 4]
+    writer.commit([*reversed(tasks)], 0)
+    expected = [(0, 0), (1, 1)] + [(key, 2) for key in range(2, 500)]
+    assert lab.content(table) == [row for row in expected if row[0] not in GONE]
+    assert len(lab.data_files(table)) == 4
 
 
 def test_what_a_killed_run_left_goes_before_the_next_commit(lab: Lab, start: Start) -> None:

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from streamhouse.paimon.buckets import Grouping, bucket_of
+from streamhouse.sql.plan import Column
+
+if TYPE_CHECKING:
+    from tests.unit.paimon.conftest import Lab
+
+
+@pytest.mark.parametrize(
+    "kind", ["TINYINT", "SMALLINT", "INT", "BIGINT", "DATE", "TIMESTAMP(0)", "TIMESTAMP_LTZ(3)"]
+)
+def test_rows_meet_in_the_buckets_that_the_table_gives_them(lab: Lab, kind: str) -> None:
+    columns = [Column("a", kind), Column("id", "BIGINT"), Column("v", "INT")]
+    lab.warehouse.create_table("db", "t", columns, ["id", "a"], options={"bucket": "5"})
+    table = lab.warehouse.table("db.t")
+    draw = random.Random(1)
+    keys = [(draw.randint(-(2**63), 2**63 - 1), draw.randint(-128, 127)) for _ in range(200)]
+    stored = table.arrow_schema.field("a").type
+    width = pa.int32() if stored.bit_width == 32 else pa.int64()
+    small = pa.array([small for _, small in keys])
+    a = small.cast(stored) if pa.types.is_integer(stored) else small.cast(width).cast(stored)
+    ids, numbers = pa.array([key for key, _ in keys]), pa.array(range(len(keys)), pa.int32())
+    builder = table.rust.new_batch_write_builder()
+    writer = builder.new_write()
+    writer.write_arrow(pa.record_batch([a, ids, numbers], schema=table.arrow_schema))
+    builder.new_commit().commit(writer.prepare_commit())
+    found = [
+        set(bucket_of([rows["id"], rows["a"]], 5).tolist())
+        for split in table.splits()
+        for rows in table.read(splits=[split])
+    ]
+    assert sorted(found, key=str) == [{0}, {1}, {2}, {3}, {4}]
+
+
+@pytest.mark.parametrize(
+    ("options", "key", "groups"),
+    [
+        ({"bucket": "1"}, "id", None),
+        ({"bucket": "4"}, "id", 4),
+        ({"bucket": "100"}, "id", 8),
+        ({"bucket": "4", "bucket-key": "id"}, "id", 4),
+        ({"bucket": "4"}, "name", None),
+    ],
+)
+def test_tables_are_written_in_groups_where_keys_are_plain(
+    lab: Lab, options: dict[str, str], key: str, groups: int | None
+) -> None:
+    columns = [Column("id", "BIGINT"), Column("name", "STRING")]
+    lab.warehouse.create_table("db", "t", columns, [key], options=options)
+    made = Grouping.of(lab.warehouse.table("db.t"))
+    assert (None if made is None else made.count) == groups
+
+
+def test_values_that_are_cast_to_one_key_are_of_one_group(lab: Lab) -> None:
+    columns = [Column("at", "TIMESTAMP(3)"), Column("v", "INT")]
+    lab.warehouse.create_table("db", "t", columns, ["at"], options={"bucket": "8"})
+    grouping = Grouping.of(lab.warehouse.table("db.t"))
+    assert grouping is not None
+    times = pa.array([1000 * (row // 50) + row % 50 for row in range(1000)], pa.timestamp("us"))
+    split = list(grouping.split(pa.record_batch({"at": times})))
+    seen = [set(rows["at"].cast(pa.timestamp("ms"), safe=False).to_pylist()) for _, rows in split]
+    assert len(seen) > 1 and sum(map(len, seen)) == len(set.union(*seen)) == 20
