@@ -131,10 +131,9 @@ class Compaction:
             meant = selected(groups, self._table, partitions, where, idle)
             messages = self._messages(meant)
             before = sum(group.files for group in meant)
-            if not messages:
-                return self._name, len(meant), before, before, None
             try:
-                snapshot = self._commit(messages)
+                # Others may have compacted it all while the job went on.
+                snapshot = self._commit(messages) if messages else None
             except CommitConflictError:
                 if not left:
                     raise
