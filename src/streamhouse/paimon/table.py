@@ -191,9 +191,23 @@ class Table:
         self.read_schema(columns, row_kind)
         pieces = self.splits(snapshot, columns, filter) if splits is None else splits
         if row_kind and self.schema_id > 0 and self.primary_key:
-            yield from evolution.read_changes(self, columns, pieces)
+            yield from self._read_versions(columns, pieces)
         else:
             yield from self._read(columns, filter, pieces, row_kind)
+
+    def _read_versions(
+        self, columns: Sequence[str] | None, pieces: Sequence[bytes]
+    ) -> Iterator[pa.RecordBatch]:
+        """Kinds of files of several versions, which the core takes for granted to be of one."""
+        for split in pieces:
+            if Split.deserialize(split).is_streaming():
+                yield from evolution.read_changes(self, columns, [split])
+                continue
+            # Rows of a snapshot, which are merged from all files of a bucket, are all there.
+            for batch in self._read(columns, None, [split], False):
+                kinds = pa.repeat("+I", batch.num_rows)
+                schema = self.read_schema(columns, True)
+                yield pa.RecordBatch.from_arrays([*batch.columns, kinds], schema=schema)
 
     def read_kinds(
         self, columns: Sequence[str] | None, splits: Sequence[bytes]

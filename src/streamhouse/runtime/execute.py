@@ -11,6 +11,7 @@ from streamhouse.runtime import bounded, dml
 from streamhouse.runtime.dml import Changed
 from streamhouse.runtime.session import Session
 from streamhouse.sql import plan
+from streamhouse.sql.alter import AlterTable
 from streamhouse.sql.script import parse_script
 
 
@@ -19,8 +20,8 @@ def execute(
 ) -> Changed:
     """Run statements over the tables of a warehouse, in order; needs no Spark.
 
-    `warehouse` is a folder, a URI, or catalog options. `sql` may hold definitions (CREATE, DROP,
-    USE, SET), INSERT [OVERWRITE] of VALUES or of a query, which is taken to end, MERGE, UPDATE,
+    `warehouse` is a folder, a URI, or catalog options. `sql` may hold definitions (CREATE, ALTER,
+    DROP, USE, SET), INSERT [OVERWRITE] of VALUES or of a query, which is taken to end, MERGE, UPDATE,
     DELETE and TRUNCATE. Tables are named `database.table`; a bare name is of the database
     `default`. Returns the counts of all statements together, and the last snapshot. Each statement
     is one commit: when one fails, those before it stay. Only deleting from aggregation and
@@ -73,6 +74,8 @@ def _run(session: Session, statement: plan.Statement, sidecar: Sidecar | None) -
             session.create_table(statement)
         case plan.Drop():
             session.drop(statement)
+        case AlterTable():
+            session.alter(statement)
         case plan.SetOption(key=str(key), value=str(value)) if key != "execution.runtime-mode":
             session.set(key, value)
         case plan.ResetOption(key=str(key)) if key != "execution.runtime-mode":

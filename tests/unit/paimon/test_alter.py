@@ -215,11 +215,19 @@ def test_changes_of_old_files_keep_their_kinds(shop: Shop, producer: str) -> Non
     shop.alter("p RENAME v TO x")
     shop.alter("p MODIFY x BIGINT")
     shop.alter("p ADD y INT")
-    end = source.latest_offset(offset)
-    [piece] = source.partitions(offset, end)
-    read = [tuple(row.values()) for batch in source.read(piece) for row in batch.to_pylist()]
+    shop.write("p", 2, {"id": 3, "x": 2**40})
+    middle, end = {"snapshot": 2}, source.latest_offset(offset)
+
+    def read(start: dict[str, int], end: dict[str, int]) -> list[tuple[Any, ...]]:
+        [piece] = source.partitions(start, end)
+        found = [row for batch in source.read(piece) for row in batch.to_pylist()]
+        return sorted(tuple(row.values()) for row in found)
+
     before = [(2, 2, "-U")] if producer == "none" else []
-    assert sorted(read) == [(1, 1, "-D"), *before, (2, 3, "+U")]
+    assert read(offset, middle) == [(1, 1, "-D"), *before, (2, 3, "+U")]
+    assert read(middle, end) == [(3, 2**40, "+I")]
+    # The first full read merges files of both versions.
+    assert read({}, end) == [(2, 3, "+I"), (3, 2**40, "+I")]
 
 
 def test_a_running_writer_goes_on_by_the_ids_of_its_columns(shop: Shop) -> None:
