@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 
 from streamhouse.errors import CommitConflictError, StreamhouseError, TableError
+from streamhouse.paimon import torn
 from streamhouse.paimon.files import files_of
 from streamhouse.paimon.jars import COORDINATES, JAR_VARIABLE, paimon_jar
 from streamhouse.paimon.jvm import Channel, JavaProcess, spark_jars
@@ -199,6 +200,14 @@ class Sidecar:
             process.kill()
 
     def _call(self, table: str, work: Callable[[], Result]) -> Result:
+        try:
+            return self._attempt(table, work)
+        except StreamhouseError as error:
+            if not torn.is_cause(error) or not torn.remove_torn(self._options, table):
+                raise
+            return self._attempt(table, work)
+
+    def _attempt(self, table: str, work: Callable[[], Result]) -> Result:
         if getattr(self._mine, "way", None) is not None:
             return work()
         process: JavaProcess | None = None

@@ -1,33 +1,49 @@
-"""Snapshot files of commits that were cut off: they keep the Java core from listing snapshots."""
+"""Snapshot files of commits that were cut off, over which the Java core stumbles.
+
+The Rust core writes a snapshot beside its place and renames it. What a process leaves that dies in
+between, the Java core takes for a snapshot with a strange number whenever it lists them, for ever.
+"""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
+from streamhouse.errors import CommitConflictError, StreamhouseError
+from streamhouse.paimon.files import Files, files_of
 from streamhouse.paimon.lock import commit_lock
-
-if TYPE_CHECKING:
-    from streamhouse.paimon.table import Table
+from streamhouse.paimon.table_name import TableName
 
 _TORN = re.compile(r"snapshot-\d+\.tmp-.+")
+_TOLD = re.compile(r"\d+\.tmp-[0-9a-f]{8}-")
+_WAIT_S = 5.0
 
 
-def remove_torn(table: Table) -> int:
-    """Remove what a killed process left of a snapshot before it got its name; how many files.
+def is_cause(error: StreamhouseError) -> bool:
+    """Whether the Java core failed because of such a file (or one that is just being written)."""
+    return _TOLD.search(str(error)) is not None
 
-    Under the table's lock nobody commits, so whatever is unfinished then has been given up.
+
+def remove_torn(catalog_options: Mapping[str, str], identifier: str) -> bool:
+    """Remove such files of a table; False if the table's lock cannot be had.
+
+    Whoever holds the lock commits alone, so what is unfinished then has been given up.
     """
-    folder = f"{table.root}/snapshot"
-    if not _torn(table, folder):
-        return 0
-    with commit_lock(table.location):
-        found = _torn(table, folder)
-        for name in found:
-            table.files.delete(f"{folder}/{name}")
-    return len(found)
+    from streamhouse.paimon.catalog import Warehouse, split_identifier
+
+    database, name = split_identifier(identifier)
+    table = Warehouse(catalog_options).table(f"{database}.{TableName.parse(name).data}")
+    files = files_of(table.location, catalog_options)
+    try:
+        with commit_lock(table.location, _WAIT_S):
+            for folder in {f"{table.location}/snapshot", f"{table.root}/snapshot"}:
+                _remove(files, folder)
+    except CommitConflictError:
+        return False
+    return True
 
 
-def _torn(table: Table, folder: str) -> list[str]:
-    names = table.files.names(folder)
-    return [name for name, is_folder in names if not is_folder and _TORN.fullmatch(name)]
+def _remove(files: Files, folder: str) -> None:
+    for name, is_folder in files.names(folder):
+        if not is_folder and _TORN.fullmatch(name):
+            files.delete(f"{folder}/{name}")

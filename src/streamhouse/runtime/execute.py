@@ -21,8 +21,8 @@ def execute(
     """Run statements over the tables of a warehouse, in order; needs no Spark.
 
     `warehouse` is a folder, a URI, or catalog options. `sql` may hold definitions (CREATE, ALTER,
-    DROP, USE, SET), INSERT [OVERWRITE] of VALUES or of a query, which is taken to end, MERGE, UPDATE,
-    DELETE and TRUNCATE. Tables are named `database.table`; a bare name is of the database
+    DROP, USE, SET), INSERT [OVERWRITE] of VALUES or of a query, which is taken to end, MERGE,
+    UPDATE, DELETE and TRUNCATE. Tables are named `database.table`; a bare name is of the database
     `default`. Returns the counts of all statements together, and the last snapshot. Each statement
     is one commit: when one fails, those before it stay. Only deleting from aggregation and
     partial-update tables needs a `java`: a JVM is started for it, unless a running `sidecar` of
