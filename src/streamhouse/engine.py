@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 
 from streamhouse.errors import StreamhouseError
+from streamhouse.sql.moment import split_options
 from streamhouse.sql.plan import BoundedQuery, BoundedScan
-from streamhouse.sql.travel import split_options
 
 if TYPE_CHECKING:
     import duckdb

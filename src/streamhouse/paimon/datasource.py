@@ -27,15 +27,17 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from streamhouse.errors import OptionError
-from streamhouse.options import integer
 from streamhouse.paimon.catalog import Warehouse
-from streamhouse.paimon.pieces import pieces
+from streamhouse.paimon.pieces import Piece, pieces
 from streamhouse.paimon.pushdown import push
 from streamhouse.paimon.sink import PaimonStreamWriter, PaimonWriter
 from streamhouse.paimon.source import PaimonSource
 from streamhouse.paimon.spark_options import SparkOptions
+from streamhouse.paimon.system_tables import SystemTable, open_table
 from streamhouse.paimon.table import Filter, Table
+from streamhouse.paimon.travel import pinned, settled
 from streamhouse.spark import SourcePartition, SourceStreamReader, for_spark, spark_schema
+from streamhouse.sql.plan import AsOf
 
 
 class PaimonDataSource(DataSource):
@@ -54,8 +56,11 @@ class PaimonDataSource(DataSource):
         return "paimon"
 
     def schema(self) -> StructType:
-        table = self._table()
-        return spark_schema(table.read_schema(self._parsed.columns, self._parsed.row_kind))
+        parsed = self._parsed
+        table = _readable(parsed, AsOf() if parsed.is_stream else parsed.as_of)
+        if isinstance(table, SystemTable):
+            return spark_schema(table.read_schema(parsed.columns))
+        return spark_schema(table.read_schema(parsed.columns, parsed.row_kind))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return PaimonReader(self._parsed, schema)
@@ -69,12 +74,9 @@ class PaimonDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         return PaimonStreamWriter(self._parsed, schema, overwrite)
 
-    def _table(self) -> Table:
-        return Warehouse(self._parsed.catalog).table(self._parsed.identifier)
-
 
 class PaimonReader(DataSourceReader):
-    """One snapshot of a table: the newest, or the one that `snapshot` names."""
+    """A table at one moment: the newest snapshot, or what `snapshot`, `tag`, … name."""
 
     def __init__(self, options: SparkOptions, schema: StructType) -> None:
         self._options = options
@@ -84,33 +86,39 @@ class PaimonReader(DataSourceReader):
         if unused or options.limits:
             bad = [*unused, *options.limits][0]
             raise OptionError(f"option '{bad}' is for streams; leave it out of spark.read")
-        given = options.scan.get("scan.snapshot-id")
-        self._snapshot = None if given is None else integer("scan.snapshot-id", given, 1)
+        self._moment = options.as_of
 
     def pushFilters(self, filters: list[SparkFilter]) -> Iterable[SparkFilter]:
         """Spark checks all filters again: what is pushed saves reading, and decides nothing."""
-        self._filter = push(filters, self._table().arrow_schema)
+        table = self._table()
+        if isinstance(table, Table):
+            self._filter = push(filters, table.arrow_schema)
         return filters
 
     def partitions(self) -> Sequence[InputPartition]:
         table = self._table()
-        if self._snapshot is None:
-            # Executors must read the snapshot that was planned, not what is newest by then.
-            self._snapshot = table.latest_snapshot_id()
-        if self._snapshot is None:
+        if isinstance(table, SystemTable):
+            return [SourcePartition(Piece(()))]
+        # Executors must read the snapshot that was planned, not what is newest by then.
+        self._moment = settled(table, self._moment)
+        if not self._moment:
             return [SourcePartition(None)]
-        splits = table.splits(self._snapshot, self._columns(table), self._filter)
-        planned = pieces(splits, self._options.parallelism)
+        planned = pieces(
+            pinned(table, self._moment).splits(None, self._columns(table), self._filter),
+            self._options.parallelism,
+        )
         return [SourcePartition(piece) for piece in planned] or [SourcePartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, SourcePartition)
         if partition.piece is None:
             return iter(())
-        return for_spark(self._batches(partition.piece.groups), self._schema)
-
-    def _batches(self, groups: Iterable[Sequence[bytes]]) -> Iterator[pa.RecordBatch]:
         table = self._table()
+        if isinstance(table, SystemTable):
+            return for_spark(table.read(self._columns(table)), self._schema)
+        return for_spark(self._batches(table, partition.piece.groups), self._schema)
+
+    def _batches(self, table: Table, groups: Iterable[Sequence[bytes]]) -> Iterator[pa.RecordBatch]:
         for group in groups:
             yield from table.read(
                 self._columns(table),
@@ -119,19 +127,34 @@ class PaimonReader(DataSourceReader):
                 row_kind=self._options.row_kind,
             )
 
-    def _columns(self, table: Table) -> Sequence[str]:
+    def _columns(self, table: Table | SystemTable) -> Sequence[str]:
         columns = self._options.columns
         return table.arrow_schema.names if columns is None else columns
 
-    def _table(self) -> Table:
-        options = dict(self._options.table)
-        return Warehouse(self._options.catalog).table(self._options.identifier, options or None)
+    def _table(self) -> Table | SystemTable:
+        return _readable(self._options, self._moment)
+
+
+def _readable(options: SparkOptions, moment: AsOf) -> Table | SystemTable:
+    table = open_table(
+        Warehouse(options.catalog), options.identifier, moment, dict(options.table) or None
+    )
+    if isinstance(table, SystemTable) and options.row_kind:
+        raise OptionError(
+            f"option 'rowkind': system table {options.identifier} has no row kinds of its own; "
+            "leave the option out, and read $audit_log for those of rows"
+        )
+    return table
 
 
 class PaimonStreamReader(SourceStreamReader):
     """A table's snapshot, then its changes, within the read limits that options set."""
 
     def __init__(self, options: SparkOptions, schema: StructType) -> None:
+        for key in options.moments:
+            raise OptionError(
+                f"option '{key}' is for spark.read; a stream starts where 'scan.mode' says"
+            )
         self._paimon = PaimonSource(
             options.catalog,
             options.identifier,

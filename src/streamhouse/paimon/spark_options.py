@@ -8,7 +8,11 @@ from dataclasses import dataclass, field
 
 from streamhouse.errors import OptionError
 from streamhouse.options import boolean, choice, integer, nearest
+from streamhouse.paimon.catalog import split_identifier
 from streamhouse.paimon.scan import SCAN_KEYS, TABLE_KEYS
+from streamhouse.paimon.table_name import MAIN, TableName
+from streamhouse.sql.moment import TRAVEL_KEYS, split_options
+from streamhouse.sql.plan import AsOf
 
 _LIMITS = ("maxRowsPerTrigger", "maxFilesPerTrigger", "maxBytesPerTrigger")
 _LIMIT_KEYS = {
@@ -26,7 +30,7 @@ _OWN_KEYS = (
     "warehouse",
     "path",
     "columns",
-    "snapshot",
+    "branch",
     "rowkind",
     "distribution",
     "checkpointLocation",
@@ -34,14 +38,23 @@ _OWN_KEYS = (
 )
 _CATALOG_KEYS = ("metastore", "uri", "token", "token.provider", "catalog-key", "case-sensitive")
 _CATALOG_PREFIXES = ("s3.", "oss.", "fs.", "hadoop.", "jdbc.", "dlf.", "header.", "file-io.")
-_ALL = (*_OWN_KEYS, *_LIMITS, *SCAN_KEYS, *TABLE_KEYS, *_WRITE_KEYS, *_CATALOG_KEYS)
+# Short names, and the options of Paimon's that they stand for.
+_MOMENTS = {
+    "snapshot": "scan.snapshot-id",
+    "tag": "scan.tag-name",
+    "version": "scan.version",
+    "timestamp": "scan.timestamp",
+}
+_KNOWN = (*_OWN_KEYS, *_MOMENTS, *_LIMITS, *SCAN_KEYS, *TRAVEL_KEYS, *TABLE_KEYS, *_WRITE_KEYS)
+_ALL = (*_KNOWN, *_CATALOG_KEYS)
 
 
 @dataclass(frozen=True)
 class SparkOptions:
     """What `.option(…)` and `.load("database.table")` say.
 
-    `limits` holds the bounds of a micro-batch by the name of what they count, as given.
+    `limits` holds the bounds of a micro-batch by the name of what they count, as given; `moments`
+    the options that say as of when a batch read reads. The identifier names the branch.
     """
 
     catalog: Mapping[str, str]
@@ -53,7 +66,19 @@ class SparkOptions:
     parallelism: int = 1
     limits: Mapping[str, int] = field(default_factory=dict)
     scan: Mapping[str, str] = field(default_factory=dict)
+    moments: Mapping[str, str] = field(default_factory=dict)
     table: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether there are options that only a stream takes."""
+        return bool(self.limits) or bool(self.scan.keys() - {"scan.snapshot-id"})
+
+    @property
+    def as_of(self) -> AsOf:
+        """The moment at which a batch read reads."""
+        given = {**self.moments, **self.scan}
+        return split_options({key: given[key] for key in TRAVEL_KEYS if key in given})[1]
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SparkOptions:
@@ -71,19 +96,21 @@ class SparkOptions:
                 "format 'paimon': no table is named; write .load(\"database.table\") to read, "
                 '.save("database.table") or .option("path", …) to write'
             )
+        moments = _moments(given)
         columns = given.get("columns")
         by_key = choice("distribution", given.get("distribution", "none"), ("none", "by-key"))
         least = given.get("scan.parallelism", str(4 * (os.cpu_count() or 1)))
         return cls(
             catalog={key: value for key, value in given.items() if _is_catalog(key)},
-            identifier=given["path"],
+            identifier=_identifier(given["path"], given.get("branch")),
             columns=None if columns is None else _names(columns),
             row_kind=boolean("rowkind", given.get("rowkind", "false")),
             by_key=by_key == "by-key",
             checkpoint=given.get("checkpointlocation"),
             parallelism=integer("scan.parallelism", least, 1),
             limits=_limits(given),
-            scan=_scan(given),
+            scan={key: value for key, value in {**given, **moments}.items() if key in SCAN_KEYS},
+            moments={key: value for key, value in moments.items() if key not in SCAN_KEYS},
             table={key: given[key] for key in (*TABLE_KEYS, *_WRITE_KEYS) if key in given},
         )
 
@@ -116,10 +143,25 @@ def _limits(given: Mapping[str, str]) -> dict[str, int]:
     return limits
 
 
-def _scan(given: Mapping[str, str]) -> dict[str, str]:
-    scan = {key: given[key] for key in SCAN_KEYS if key in given}
-    if "snapshot" in given:
-        if "scan.snapshot-id" in scan:
-            raise OptionError("options 'snapshot' and 'scan.snapshot-id' are one; give one of them")
-        scan["scan.snapshot-id"] = given["snapshot"]
-    return scan
+def _moments(given: Mapping[str, str]) -> dict[str, str]:
+    """The options that name a moment, by Paimon's names."""
+    found = {key: given[key] for key in TRAVEL_KEYS if key in given}
+    for short, key in _MOMENTS.items():
+        if short in given and key in found:
+            raise OptionError(f"options '{short}' and '{key}' are one; give one of them")
+        if short in given:
+            found[key] = given[short]
+    split_options(found)
+    return found
+
+
+def _identifier(path: str, branch: str | None) -> str:
+    if branch is None:
+        return path
+    database, name = split_identifier(path)
+    parsed = TableName.parse(name)
+    if parsed.branch not in (MAIN, branch):
+        raise OptionError(
+            f"option 'branch' is '{branch}', and the table is {path}; name one branch"
+        )
+    return f"{database}.{parsed.on(branch)}"

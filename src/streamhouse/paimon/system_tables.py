@@ -5,6 +5,7 @@ Names, order and types of the columns are those of Paimon's Java core 1.4.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -153,6 +154,9 @@ class SystemTable:
 
     def _shaped(self, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         named = pa.RecordBatch.from_arrays(batch.columns, names=schema.names)
+        if self._kind == "schemas" and "options" in schema.names:
+            place = schema.names.index("options")
+            named = named.set_column(place, "options", _sorted_keys(named.column(place)))
         if self._kind != "binlog":
             return conformed(named, schema)
         arrays = [
@@ -230,6 +234,18 @@ def _options(data: Table) -> pa.RecordBatch:
     arrays = [pa.array(keys, pa.string()), pa.array([data.options[k] for k in keys], pa.string())]
     fields = [pa.field(name, pa.string(), nullable=False) for name in ("key", "value")]
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def _sorted_keys(texts: pa.Array) -> pa.Array:
+    # The Rust core gives them in another order each time.
+    maps = [json.loads(text) for text in texts.to_pylist()]
+    return pa.array(
+        [
+            json.dumps(one, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+            for one in maps
+        ],
+        pa.string(),
+    )
 
 
 def _in_lists(array: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -20,7 +20,7 @@ from streamhouse.runtime.session import Session
 from streamhouse.runtime.spec import QuerySpec
 from streamhouse.sql import plan
 from streamhouse.sql.alter import AlterTable
-from streamhouse.sql.analysis import analyze_stream, tables_of
+from streamhouse.sql.analysis import analyze_stream, ends
 from streamhouse.sql.options import check_lookup, is_lookup_option
 from streamhouse.sql.plan import Insert, Query, StreamQuery, TableInfo
 
@@ -228,8 +228,8 @@ class Script:
         self._pipeline.add(self._continuous(statement, target, planned))
 
     def _bounded(self, query: Query) -> bool:
-        """Whether a query ends: it reads no table, or the runtime mode is batch."""
-        return not self._session.streaming or not tables_of(query)
+        """Whether a query ends: all it reads is of one moment, or the runtime mode is batch."""
+        return not self._session.streaming or ends(query)
 
     def _looks(self, statement: plan.Statement) -> bool:
         """Whether a statement reads tables, or writes one, as they are now."""

@@ -36,8 +36,9 @@ class TableAddress:
         return table if self.schema_id is None else table.find_schema(self.schema_id) or table
 
     def beside(self, suffix: str) -> TableAddress:
-        """The table of the same database whose name ends in `__suffix`."""
-        return TableAddress(self.warehouse, f"{self.identifier}__{suffix}")
+        """The table of the same database whose name ends in `__suffix`, also beside a branch."""
+        name = self.identifier.replace("$", "__")
+        return TableAddress(self.warehouse, f"{name}__{suffix}")
 
 
 @dataclass(frozen=True)

@@ -26,13 +26,25 @@ from streamhouse.sql.stream import Stream, bound, used_columns
 from streamhouse.sql.target import Slot
 from streamhouse.sql.text import span
 
-__all__ = ["analyze_bounded", "analyze_stream", "is_changelog", "tables_of"]
+__all__ = ["analyze_bounded", "analyze_stream", "ends", "is_changelog", "tables_of"]
 
 
 def tables_of(query: Query) -> list[Name]:
     """The catalog's tables that a query reads, each once, in the order of the text."""
     tree = names.parse_query(query).tree
     return list(dict.fromkeys(names.table_name(table) for table in names.leaves(tree)))
+
+
+def ends(query: Query) -> bool:
+    """Whether a query ends in any mode: each table it reads is a system table or of one moment."""
+    tree = names.parse_query(query).tree
+    return all(_is_fixed(table) for table in names.leaves(tree))
+
+
+def _is_fixed(table: exp.Table) -> bool:
+    _, _, system = table.name.replace("$branch_", "", 1).partition("$")
+    version = table.args.get("version")
+    return bool(system) or (version is not None and version.find(exp.Column) is None)
 
 
 def is_changelog(table: TableInfo) -> bool:

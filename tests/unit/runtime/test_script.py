@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -157,3 +158,52 @@ def test_an_empty_table_is_followed_from_its_end(run: Run) -> None:
 def test_a_table_that_feeds_itself_is_refused(run: Run) -> None:
     with pytest.raises(SqlError, match="line 4, column 1: .* feed itself"):
         run(PEOPLE + "INSERT INTO people SELECT id + 1, name FROM people;")
+
+
+TRAVELS = """
+CREATE TABLE t (id INT, v INT, PRIMARY KEY (id) NOT ENFORCED) WITH ('bucket' = '1');
+INSERT INTO t VALUES (1, 1);
+INSERT INTO t VALUES (1, 2);
+"""
+
+
+def test_queries_of_one_moment_end_in_any_mode(run: Run) -> None:
+    kept = run(
+        TRAVELS + "SELECT v FROM t VERSION AS OF 1;"
+        "SELECT a.v AS a, b.v AS b FROM t VERSION AS OF 1 AS a JOIN t VERSION AS OF 2 AS b "
+        "ON a.id = b.id;"
+        "SELECT snapshot_id FROM t$snapshots ORDER BY 1;"
+        "INSERT INTO t SELECT id + 1, v FROM t VERSION AS OF 1;" + BATCH + "SELECT * FROM t;"
+    )
+    assert kept.tables[:2] == [[{"v": 1}], [{"a": 1, "b": 2}]]
+    assert kept.tables[2] == [{"snapshot_id": 1}, {"snapshot_id": 2}]
+    assert [tuple(row.values()) for row in kept.tables[3]] == [(1, 2), (2, 1)]
+    (described,) = run("DESCRIBE t$tags;").tables
+    assert described[0] == {"name": "tag_name", "type": "STRING", "null": "FALSE", "key": None}
+
+
+def test_a_branch_is_written_by_its_name(run: Run, tmp_path: Path) -> None:
+    from pypaimon import CatalogFactory
+
+    run(TRAVELS)
+    table = CatalogFactory.create({"warehouse": str(tmp_path)}).get_table("default.t")
+    table.create_tag("one", 1)
+    table.branch_manager().create_branch("b", "one")
+    kept = run(
+        "INSERT INTO t$branch_b VALUES (5, 5); INSERT INTO `t$branch_b` VALUES (6, 6);"
+        + BATCH
+        + "SELECT * FROM t$branch_b ORDER BY id; SELECT * FROM t;"
+        "SELECT * FROM t /*+ OPTIONS('branch' = 'b') */ AS x WHERE x.id = 6;"
+        "INSERT OVERWRITE t$branch_b SELECT id, v FROM t; SELECT * FROM t$branch_b;"
+    )
+    assert kept.notices[0] == "t$branch_b: 1 row written"
+    found = [[tuple(row.values()) for row in table] for table in kept.tables]
+    assert found == [[(1, 1), (5, 5), (6, 6)], [(1, 2)], [(6, 6)], [(1, 2)]]
+    for text, message in (
+        ("INSERT INTO t$branch_c VALUES (1, 1);", "has no branch 'c'; known: b"),
+        ("INSERT INTO t$options VALUES ('a', 'b');", "is a system table"),
+        ("CREATE TABLE t$x (id INT);", "leave out the"),
+        ("DROP TABLE t$branch_b;", "no table 't$branch_b'"),
+    ):
+        with pytest.raises(StreamhouseError, match=re.escape(message)):
+            run(text)

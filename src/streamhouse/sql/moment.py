@@ -1,0 +1,70 @@
+"""The options that name the moment at which a table is read."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+
+from streamhouse.errors import OptionError
+from streamhouse.options import integer
+from streamhouse.sql.plan import AsOf
+
+TRAVEL_KEYS = (
+    "scan.snapshot-id",
+    "scan.tag-name",
+    "scan.version",
+    "scan.timestamp",
+    "scan.timestamp-millis",
+)
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_MILLISECONDS_FROM = 100_000_000_000
+"""Bare numbers from here on are milliseconds; as seconds they would be after the year 5000."""
+
+
+def split_options(options: Mapping[str, str]) -> tuple[dict[str, str], AsOf]:
+    """The options without those of `TRAVEL_KEYS`, and the moment that these name.
+
+    `scan.timestamp` is a time in UTC. Raises `OptionError` for two of them, or a wrong value.
+    """
+    given = [key for key in TRAVEL_KEYS if key in options]
+    rest = {key: value for key, value in options.items() if key not in TRAVEL_KEYS}
+    if not given:
+        return rest, AsOf()
+    if len(given) > 1:
+        raise OptionError(f"options {' and '.join(given)} do not go together; give one of them")
+    key, value = given[0], options[given[0]]
+    match key:
+        case "scan.snapshot-id":
+            moment = AsOf(snapshot=integer(key, value, 1))
+        case "scan.tag-name":
+            moment = AsOf(tag=value)
+        case "scan.version":
+            moment = AsOf(version=value)
+        case "scan.timestamp-millis":
+            moment = AsOf(timestamp_ms=integer(key, value))
+        case _:
+            moment = AsOf(timestamp_ms=milliseconds(key, value))
+    return rest, moment
+
+
+def milliseconds(key: str, text: str) -> int:
+    """Milliseconds since 1970 of a time such as `2026-01-01 00:00:00`, UTC unless it names a zone.
+
+    A bare number is in seconds, or in milliseconds where seconds would be beyond the year 5000.
+    """
+    stripped = text.strip()
+    if stripped.isdigit():
+        return epoch_ms(int(stripped))
+    try:
+        moment = datetime.datetime.fromisoformat(stripped)
+    except ValueError:
+        raise OptionError(
+            f"option '{key}': '{text}' is not a time; write it as '2026-01-01 00:00:00' (UTC)"
+        ) from None
+    zoned = moment if moment.tzinfo is not None else moment.replace(tzinfo=datetime.UTC)
+    return (zoned - _EPOCH) // datetime.timedelta(milliseconds=1)
+
+
+def epoch_ms(number: int) -> int:
+    """Milliseconds of a bare number: of seconds, or of milliseconds where it is that large."""
+    return number if number >= _MILLISECONDS_FROM else number * 1000
