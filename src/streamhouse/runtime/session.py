@@ -214,7 +214,9 @@ class Session:
         """Where a Paimon table is, and by which version of its schema it is planned."""
         catalog, database, name = info.name
         identifier = f"{database}.{name}"
-        version = self._warehouse(catalog).table(identifier).schema_id
+        version = (
+            self._warehouse(catalog).table(f"{database}.{TableName.parse(name).data}").schema_id
+        )
         return TableAddress(self._options(catalog), identifier, version)
 
     def source(self, query: StreamQuery) -> SourceSpec:

@@ -56,9 +56,8 @@ def lake(java: Sidecar) -> Lake:
     (snapshots / "snapshot-1").unlink()
     (snapshots / "EARLIEST").write_text("2")
     days = lake.create("days", {"bucket": "-1"}, DAYS, (), ("day",))
-    rows = {"id": [1, 2, None], "day": ["a", "b", "b"], "v": [None, "1.50", "2.25"]}
-    rows["id"][2] = 3
-    columns = [pa.array(rows["id"]), pa.array(rows["day"]), pa.array(rows["v"]).cast(DAYS[2].type)]
+    prices = pa.array([None, "1.50", "2.25"]).cast(DAYS.field("v").type)
+    columns = [pa.array([1, 2, 3]), pa.array(["a", "b", "b"]), prices]
     lake.commit(days, 0, pa.record_batch(columns, schema=DAYS))
     lake.create("empty", OPTIONS)
     return lake
