@@ -1,0 +1,24 @@
+"""The benchmark of tables runs; how fast is not looked at."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "paimon.py"
+QUICK = ("--rows", "2000", "--runs", "1", "--commits", "5", "--pace", "50")
+
+
+def test_each_figure_is_a_line_with_its_ratio_and_goal() -> None:
+    command = [sys.executable, str(SCRIPT), "--json", *QUICK]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    figures = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(one["name"], one["goal"]) for one in figures] == [
+        ("scan", 0.3),
+        ("write", 0.3),
+        ("commit", 0.33),
+    ]
+    assert all(one["ratio"] > 0 and one["unit"] for one in figures)
