@@ -21,6 +21,7 @@ from streamhouse.errors import OptionError, TableError
 from streamhouse.options import duration_ms
 
 if TYPE_CHECKING:
+    from streamhouse.paimon.catalog import Warehouse
     from streamhouse.serve.feed import Change, Feed
 
 LOCAL_POLL_MS = 15
@@ -30,7 +31,10 @@ TICK_S = 1.0
 
 
 def watch(
-    table: Annotated[str, typer.Argument(metavar="DATABASE.TABLE", help="The table to watch.")],
+    table: Annotated[
+        str,
+        typer.Argument(metavar="DATABASE.TABLE", help="The table, or its branch (db.t$branch_b)."),
+    ],
     warehouse: WarehouseArgument = DEFAULT_WAREHOUSE,
     option: OptionsArgument = None,
     format: Annotated[
@@ -46,6 +50,15 @@ def watch(
     wait: Annotated[
         bool, typer.Option("--wait", help="If the table is not there yet, wait for it.")
     ] = False,
+    as_of: Annotated[
+        str | None,
+        typer.Option(
+            "--as-of",
+            metavar="MOMENT",
+            help="Print the table once as it was: a tag, a snapshot's number, a time (UTC), "
+            "or such as '5 min ago'.",
+        ),
+    ] = None,
 ) -> None:
     """Print a table each time it changes, until Ctrl-C.
 
@@ -57,6 +70,9 @@ def watch(
     underscore.
     """
     every_ms = _interval(every, warehouse)
+    if as_of is not None:
+        _print_once(table, open_warehouse(warehouse, option), as_of, format)
+        return
     feed = _open(table, warehouse, option, wait)
     try:
         if format is WatchFormat.JSON:
@@ -76,6 +92,22 @@ def _interval(every: str | None, warehouse: str) -> int:
     if interval < 1:
         raise OptionError(f"option '--every': '{every}' is too short; the least is 1ms")
     return interval
+
+
+def _print_once(table: str, warehouse: Warehouse, moment: str, format: WatchFormat) -> None:
+    from streamhouse.cli.output import console
+    from streamhouse.cli.view import View
+    from streamhouse.serve.still import Still
+
+    feed = Still(warehouse, table, moment)
+    view, change = View(feed), feed.poll()
+    if format is WatchFormat.JSON:
+        _print_json(iter([change] if change is not None else []), sys.stdout)
+    else:
+        if change is not None:
+            view.take(change)
+        console(sys.stdout).print(view.render())
+    print(f"{table} as of {moment}: it does not change any more", file=sys.stderr)
 
 
 def _open(table: str, warehouse: str, option: list[str] | None, wait: bool) -> Feed:

@@ -1,9 +1,10 @@
 """What a compaction that was killed left behind: noted before it begins, removed by a later run.
 
 A compaction writes its files under a prefix of its own, and a note `.compaction-<word>` in the
-table's folder holds the snapshot it began at. The note goes when the compaction has ended well;
-on local disks its process holds a lock on it as long as it lives, so a note that nobody holds is
-of a dead one. A compaction is one commit: either all of its files are in a snapshot, or none is.
+folder of the table, or of its branch, holds the snapshot it began at. The note goes when the
+compaction has ended well; on local disks its process holds a lock on it as long as it lives, so a
+note that nobody holds is of a dead one. A compaction is one commit: either all of its files are in
+a snapshot, or none is.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ _NOTE = ".compaction-"
 
 
 @contextmanager
-def noted(files: Files, location: str, snapshot: int) -> Iterator[dict[str, str]]:
+def noted(files: Files, root: str, snapshot: int) -> Iterator[dict[str, str]]:
     """Note a compaction that begins at `snapshot` (0: none); gives the options naming its files."""
     word = uuid.uuid4().hex[:12]
-    path = f"{location}/{_NOTE}{word}"
+    path = f"{root}/{_NOTE}{word}"
     note = files.open_output(path)
     try:
         note.write(json.dumps({"snapshot": snapshot, "time": time.time()}).encode())
@@ -56,10 +57,10 @@ def remove_leftovers(sidecar: Sidecar, table: Table, age_s: float) -> int:
     On object stores, where no lock tells the dead, notes younger than `age_s` seconds are left.
     """
     gone = 0
-    for name, is_folder in table.files.names(table.location):
+    for name, is_folder in table.files.names(table.root):
         if is_folder or not name.startswith(_NOTE):
             continue
-        path = f"{table.location}/{name}"
+        path = f"{table.root}/{name}"
         snapshot = _began(table.files, path, age_s)
         if snapshot is not None:
             gone += _remove(sidecar, table, name.removeprefix(_NOTE), snapshot)

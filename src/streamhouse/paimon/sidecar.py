@@ -22,6 +22,7 @@ from streamhouse.paimon.jars import COORDINATES, JAR_VARIABLE, paimon_jar
 from streamhouse.paimon.jvm import Channel, JavaProcess, spark_jars
 from streamhouse.paimon.leftovers import noted
 from streamhouse.paimon.lock import commit_lock
+from streamhouse.paimon.table import branch_root
 
 COMMIT_USER = "streamhouse-maintenance"
 """Who commits compactions; never the user of a query."""
@@ -332,10 +333,11 @@ class Sidecar:
             return False
         found = self._table(name)
         location = _location(found)
+        root = branch_root(location, str(found.coreOptions().branch()))
         files, began = files_of(location, self._options), self._next_identifier(found) - 1
         with (
             tempfile.TemporaryDirectory(prefix="streamhouse-") as spill,
-            noted(files, location, began) as names,
+            noted(files, root, began) as names,
         ):
             table = found.copy({**_COMPACT_OPTIONS, **names})
             if table.primaryKeys() or table.bucketSpec().getNumBuckets() > 0:

@@ -131,6 +131,11 @@ class Snapshots:
         ]
 
 
+def from_json(text: str) -> Snapshot:
+    """A snapshot from the text of its file, or of a tag's."""
+    return _snapshot(json.loads(text))
+
+
 def _snapshot(record: dict[str, object]) -> Snapshot:
     def count(key: str) -> int | None:
         value = record.get(key)

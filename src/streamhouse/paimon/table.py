@@ -13,7 +13,7 @@ from streamhouse.errors import DataLossError, StreamhouseError, TableError
 from streamhouse.options import nearest
 from streamhouse.paimon import evolution, types
 from streamhouse.paimon.files import Files, files_of
-from streamhouse.paimon.snapshots import Snapshot, Snapshots
+from streamhouse.paimon.snapshots import Snapshot, Snapshots, from_json
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.plan import Column
 
@@ -100,10 +100,10 @@ class Table:
         """The names of the table's tags, sorted."""
         return _named(self.files, f"{self.root}/tag", "tag-")
 
-    def tag_schema_id(self, tag: str) -> int | None:
-        """The schema version of a tag's rows; None if there is no such tag."""
-        text = self.files.read_text(f"{self.root}/tag/tag-{tag}")
-        return None if text is None else int(json.loads(text)["schemaId"])
+    def tag(self, name: str) -> Snapshot | None:
+        """The snapshot that a tag keeps; None if there is no such tag."""
+        text = self.files.read_text(f"{self.root}/tag/tag-{name}")
+        return None if text is None else from_json(text)
 
     def branches(self) -> list[str]:
         """The names of all the table's branches but main, sorted."""

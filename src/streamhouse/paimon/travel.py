@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import time
 from collections.abc import Iterator
 
 import pyarrow as pa
 
-from streamhouse.errors import DataLossError, TableError
-from streamhouse.options import nearest
+from streamhouse.errors import DataLossError, OptionError, TableError
+from streamhouse.options import duration_ms, nearest
+from streamhouse.paimon.snapshots import Snapshot
 from streamhouse.paimon.table import Table
+from streamhouse.sql.moment import milliseconds
 from streamhouse.sql.plan import AsOf
 
 
@@ -21,7 +25,8 @@ def pinned(table: Table, moment: AsOf) -> Table:
     """
     moment = settled(table, moment)
     if moment.tag is not None:
-        return table.of_schema(_tag_schema(table, moment.tag), {"scan.tag-name": moment.tag})
+        schema_id = _tagged(table, moment.tag).schema_id
+        return table.of_schema(schema_id, {"scan.tag-name": moment.tag})
     if moment.snapshot is None:
         return Empty(table.rust, table.database, table.name, table.catalog_options, table.schema)
     schema_id = table.snapshot(moment.snapshot).schema_id
@@ -40,7 +45,7 @@ def settled(table: Table, moment: AsOf) -> AsOf:
         else:
             moment = AsOf(tag=version)
     if moment.tag is not None:
-        _tag_schema(table, moment.tag)
+        _tagged(table, moment.tag)
         return moment
     latest = table.latest_snapshot_id()
     if moment.snapshot is not None:
@@ -50,12 +55,37 @@ def settled(table: Table, moment: AsOf) -> AsOf:
     return AsOf(snapshot=_snapshot_at(table, moment.timestamp_ms, latest))
 
 
-def _tag_schema(table: Table, tag: str) -> int:
-    schema_id = table.tag_schema_id(tag)
-    if schema_id is None:
+def named(table: Table, text: str) -> AsOf:
+    """A moment as people write it: a tag, a snapshot's number, a time in UTC, or `5 min ago`."""
+    if text in table.tags():
+        return AsOf(tag=text)
+    if text.isdigit():
+        return AsOf(snapshot=int(text))
+    ago = text.removesuffix("ago").strip()
+    now = time.time_ns() // 1_000_000
+    with contextlib.suppress(OptionError):
+        return AsOf(timestamp_ms=milliseconds("as of", text))
+    with contextlib.suppress(OptionError):
+        return AsOf(timestamp_ms=now - duration_ms("as of", ago))
+    raise TableError(
+        f"table '{table.identifier}' has no tag '{text}'; {nearest(text, table.tags())}; a moment "
+        "can also be a snapshot's number, a time such as '2026-01-01 00:00:00' (UTC) or '5 min ago'"
+    )
+
+
+def record(table: Table, moment: AsOf) -> Snapshot | None:
+    """The snapshot of a settled moment; None where there was none."""
+    if moment.tag is not None:
+        return _tagged(table, moment.tag)
+    return None if moment.snapshot is None else table.snapshot(moment.snapshot)
+
+
+def _tagged(table: Table, tag: str) -> Snapshot:
+    found = table.tag(tag)
+    if found is None:
         known = table.tags()
         raise TableError(f"table '{table.identifier}' has no tag '{tag}'; {nearest(tag, known)}")
-    return schema_id
+    return found
 
 
 def _checked(table: Table, snapshot: int, latest: int | None) -> int:

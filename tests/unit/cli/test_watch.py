@@ -208,3 +208,49 @@ def test_bad_input_is_one_message(
     errors = watching.errors.read_text()
     assert message in errors
     assert errors.count("\n") == 1 and "Traceback" not in errors
+
+
+def test_a_branch_is_followed(shop: Any, watch: Callable[..., Watching]) -> None:
+    table = shop.sales()
+    shop.write(table, ("Chad", 1, 1.0))
+    shop.tag(table, "one", 1)
+    shop.branch(table, "b", "one")
+    watching = watch(f"{table}$branch_b", "--format", "json")
+    assert watching.lines(1)[0]["orders"] == 1
+    shop.write(table, ("Chad", 5, 1.0))
+    shop.write(f"{table}$branch_b", ("Chad", 2, 1.0))
+    kinds = [(line["rowkind"], line["orders"]) for line in watching.lines(3)[1:]]
+    assert kinds == [("-U", 1), ("+U", 2)]
+    assert watching.interrupt() == 130
+
+
+@pytest.mark.parametrize(
+    ("moment", "orders"), [("1", 1), ("one", 1), ("2", 2), ("2100-01-01", 2), ("0s ago", 2)]
+)
+def test_a_moment_is_printed_once(
+    shop: Any, watch: Callable[..., Watching], moment: str, orders: int
+) -> None:
+    table = shop.sales()
+    for number in (1, 2):
+        shop.write(table, ("Chad", number, 1.0))
+    shop.tag(table, "one", 1)
+    watching = watch(table, "--as-of", moment, "--format", "json")
+    assert watching.process.wait(DEADLINE_S) == 0
+    assert [line["orders"] for line in watching.lines(1)] == [orders]
+    said = f"{table} as of {moment}: it does not change any more\n"
+    assert watching.errors.read_text() == said
+
+
+def test_a_moment_of_an_append_table_is_a_table_on_the_screen(
+    shop: Any, watch: Callable[..., Watching]
+) -> None:
+    table = shop.orders()
+    for number in (1, 2):
+        shop.write(table, (number, "x", None))
+    watching = watch(table, "--as-of", "1")
+    assert watching.process.wait(DEADLINE_S) == 0
+    text = watching.until(lambda found: "snapshot 1 · 1 row · committed" in found)
+    assert "│  1 │ x    │  NULL │" in text and "│  2 │" not in text
+    watching = watch(table, "--as-of", "noon")
+    assert watching.process.wait(DEADLINE_S) == 1
+    assert "has no tag 'noon'" in watching.errors.read_text()

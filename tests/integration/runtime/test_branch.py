@@ -1,0 +1,40 @@
+"""Continuous queries that write a branch and follow one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pypaimon import CatalogFactory
+
+if TYPE_CHECKING:
+    from tests.integration.runtime.conftest import Shop
+
+TABLES = """
+CREATE TABLE sums (k INT, n BIGINT, PRIMARY KEY (k) NOT ENFORCED) WITH ('bucket' = '1',
+  'merge-engine' = 'aggregation', 'fields.n.aggregate-function' = 'sum');
+CREATE TABLE items (k INT, n BIGINT);
+CREATE TABLE copy (k INT, n BIGINT, PRIMARY KEY (k) NOT ENFORCED) WITH ('bucket' = '1');
+INSERT INTO items VALUES (1, 10), (2, 20), (1, 5);
+INSERT INTO sums VALUES (1, 100);
+"""
+QUERIES = """
+INSERT INTO sums$branch_b SELECT k, SUM(n) FROM items GROUP BY k;
+INSERT INTO copy SELECT k, n FROM items$branch_b WHERE n > 0;
+"""
+
+
+def test_a_branch_is_written_and_followed_without_the_table(shop: Shop) -> None:
+    shop.settle(TABLES)
+    catalog = CatalogFactory.create({"warehouse": str(shop.path)})
+    for name in ("sums", "items"):
+        table = catalog.get_table(f"default.{name}")
+        table.create_tag("start", 1)
+        table.branch_manager().create_branch("b", "start")
+    shop.settle(QUERIES, name="branch.sql")
+    assert shop.rows("sums") == [{"k": 1, "n": 100}]
+    branch = [{"k": 1, "n": 115}, {"k": 2, "n": 20}]
+    assert shop.rows("sums$branch_b") == branch
+    shop.settle("INSERT INTO items$branch_b VALUES (3, 3);" + QUERIES, name="branch.sql")
+    assert shop.rows("sums$branch_b") == branch
+    assert {row["k"] for row in shop.rows("copy")} == {1, 2, 3}
+    assert len(shop.rows("items")) == 3
