@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamhouse.errors import TableError
 from streamhouse.paimon.catalog import Warehouse, split_identifier
+from streamhouse.runtime.pending_columns import follow
 from streamhouse.runtime.spec import TableAddress
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.plan import Column
@@ -26,16 +26,27 @@ _TIME = pa.timestamp("ms")
 
 
 def create_tables(
-    pending: TableAddress, unmatched: TableAddress, columns: Sequence[Column], changelog: bool
+    pending: TableAddress,
+    unmatched: TableAddress,
+    columns: Sequence[Column],
+    changelog: bool,
+    source: TableAddress | None = None,
 ) -> None:
-    """Make the two tables if they are not there; `TableError` if they have other columns."""
+    """Make the two tables if they are not there, else have them follow the source's columns.
+
+    `source` is where the rows come from, if that is a Paimon table. `TableError` if the tables
+    have the columns of another source.
+    """
     own = [Column(c.name, c.type, True, c.comment) for c in columns]
     kind = [Column(KIND, "STRING")] if changelog else []
     key = [Column(QUERY, "STRING", False), Column(ROW_ID, "STRING", False)]
-    waiting = [*key, Column(DUE, "TIMESTAMP(3)"), Column(ATTEMPTS, "INT"), *kind, *own]
-    _create(pending, waiting, (QUERY, ROW_ID), {"bucket": "1"})
-    gone = [*own, *kind, Column(ATTEMPTS, "INT"), Column(MISSED_AT, "TIMESTAMP(3)")]
-    _create(unmatched, gone, (), {"bucket": "-1"})
+    waiting = [*key, Column(DUE, "TIMESTAMP(3)"), Column(ATTEMPTS, "INT"), *kind]
+    _create(pending, [*waiting, *own], (QUERY, ROW_ID), {"bucket": "1"})
+    gone = [*kind, Column(ATTEMPTS, "INT"), Column(MISSED_AT, "TIMESTAMP(3)")]
+    _create(unmatched, [*own, *gone], (), {"bucket": "-1"})
+    table = None if source is None else source.open()
+    for address, fixed in ((pending, waiting), (unmatched, gone)):
+        follow(address, [column.name for column in fixed], own, table)
 
 
 def _create(
@@ -49,13 +60,6 @@ def _create(
     warehouse.create_table(
         database, name, columns, primary_key, options=options, if_not_exists=True
     )
-    there = [column.name for column in address.open().columns]
-    wanted = [column.name for column in columns]
-    if there != wanted:
-        raise TableError(
-            f"table {address.identifier} keeps rows of another source, with the columns "
-            f"{', '.join(there)}; give this query another target, or drop that table"
-        )
 
 
 @dataclass(frozen=True)

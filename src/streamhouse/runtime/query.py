@@ -105,7 +105,9 @@ class ContinuousQuery:
         spec = self._spec
         if spec.pending is not None and spec.unmatched is not None:
             changelog = spec.query.changelog
-            pending.create_tables(spec.pending, spec.unmatched, spec.source.columns, changelog)
+            pending.create_tables(
+                spec.pending, spec.unmatched, spec.source.columns, changelog, spec.source.address
+            )
         self._planner = Planner(spec)
         self._lineage = Lineage(spec)
         self._lineage.recover(self._checkpoint)

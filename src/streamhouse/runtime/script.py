@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,8 @@ from streamhouse.sql.alter import AlterTable
 from streamhouse.sql.analysis import analyze_stream, ends
 from streamhouse.sql.options import check_lookup, is_lookup_option
 from streamhouse.sql.plan import Insert, Query, StreamQuery, TableInfo
+
+_NO_COLUMN = re.compile(r"no column '([^']+)'")
 
 
 @dataclass
@@ -117,6 +120,7 @@ class Script:
                 case _:
                     raise UnsupportedSqlError("this statement is not supported")
         except SqlError as error:
+            self._tell_renamed(error)
             if error.line:
                 raise
             place = statement.position
@@ -127,6 +131,15 @@ class Script:
 
     def _told(self, table: plan.Name, what: object) -> None:
         self._printer.notice(f"{'.'.join(table)}: {what}")
+
+    def _tell_renamed(self, error: SqlError) -> None:
+        """A column that is missing may have been renamed, or dropped: say so."""
+        found = _NO_COLUMN.search(error.message)
+        became = None if found is None else self._session.became(found[1])
+        if became is not None:
+            told = f"{error.message.split(';')[0]}; {became}"
+            error.args = (str(error).replace(error.message, told, 1),)
+            error.message = told
 
     def _set(self, statement: plan.SetOption) -> None:
         if statement.key is not None:

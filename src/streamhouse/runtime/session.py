@@ -8,6 +8,8 @@ from streamhouse.errors import OptionError, TableError
 from streamhouse.mysql.options import parse as parse_mysql
 from streamhouse.options import check_known, choice, nearest
 from streamhouse.paimon.catalog import Warehouse
+from streamhouse.paimon.evolution import renamed_to
+from streamhouse.paimon.table import Table
 from streamhouse.paimon.table_name import TableName
 from streamhouse.runtime.computed import computed_of, with_computed
 from streamhouse.runtime.spec import SourceSpec, TableAddress
@@ -41,6 +43,7 @@ class Session:
         self._given = dict(warehouse) if warehouse is not None else None
         self._catalogs: dict[str, dict[str, str]] = {}
         self._temporary: dict[Name, TableInfo] = {}
+        self._opened: dict[str, Table] = {}
         self._catalog = DEFAULT_CATALOG
         self._database = DEFAULT_DATABASE
         self.settings: dict[str, str] = {}
@@ -204,11 +207,21 @@ class Session:
             close = nearest(base, self._known(full))
             raise TableError(f"there is no table '{base}' in database '{full[1]}'; {close}")
         table = warehouse.readable(f"{full[1]}.{full[2]}", moment)
+        if isinstance(table, Table):
+            self._opened[table.identifier] = table
         options, computed = computed_of(table.options)
         return TableInfo(
             full, table.columns, computed, tuple(table.primary_key),
             tuple(table.partition_keys), options,
         )  # fmt: skip
+
+    def became(self, column: str) -> str | None:
+        """What became of a column that a table read so far once had, for an error."""
+        for identifier, table in self._opened.items():
+            told = renamed_to(table, column)
+            if told is not None and column not in table.arrow_schema.names:
+                return f"in table {identifier} {told}"
+        return None
 
     def address(self, info: TableInfo) -> TableAddress:
         """Where a Paimon table is, and by which version of its schema it is planned."""

@@ -1,0 +1,144 @@
+"""Tables are altered while a pipeline reads, joins and writes them; it goes on, or says why not."""
+
+from __future__ import annotations
+
+import signal
+from functools import partial
+from typing import Any
+
+from tests.integration.runtime.conftest import Run, Shop
+
+from streamhouse import execute
+
+TABLES = """
+CREATE TABLE orders (
+  order_id INT, customer_id INT, item STRING, price INT, at AS PROCTIME()
+) WITH ('bucket' = '-1');
+CREATE TABLE customers (id INT, name STRING, PRIMARY KEY (id) NOT ENFORCED)
+  WITH ('bucket' = '1', 'changelog-producer' = 'input');
+CREATE TABLE sold (order_id INT, name STRING, item STRING, price INT,
+  PRIMARY KEY (order_id) NOT ENFORCED) WITH ('bucket' = '1');
+CREATE TABLE totals (name STRING, price INT, PRIMARY KEY (name) NOT ENFORCED) WITH
+  ('bucket' = '1', 'merge-engine' = 'aggregation', 'fields.price.aggregate-function' = 'sum');
+CREATE TABLE people (id INT, name STRING, PRIMARY KEY (id) NOT ENFORCED) WITH ('bucket' = '1');
+INSERT INTO customers VALUES (1, 'Ann'), (2, 'Ben');
+INSERT INTO orders VALUES (1, 1, 'tea', 3);
+"""
+JOIN = """FROM orders AS o JOIN customers FOR SYSTEM_TIME AS OF o.at AS c
+ON o.customer_id = c.id"""
+RETRY = (
+    "/*+ LOOKUP('table'='c', 'retry-predicate'='lookup_miss', 'retry-strategy'='fixed_delay', "
+    "'fixed-delay'='200ms', 'max-attempts'='10000') */"
+)
+QUERIES = f"""
+INSERT INTO sold SELECT {RETRY} o.order_id, c.name, o.item, o.price {JOIN};
+INSERT INTO totals SELECT c.name, SUM(o.price) {JOIN} GROUP BY c.name;
+INSERT INTO people SELECT id, name FROM customers;
+"""
+
+
+def rows(shop: Shop, table: str) -> list[tuple[Any, ...]]:
+    return [tuple(row.values()) for row in shop.rows(table)]
+
+
+def until(shop: Shop, run: Run, **expected: list[tuple[Any, ...]]) -> None:
+    """Wait for tables to have these rows."""
+    for table, wanted in expected.items():
+        try:
+            run.until(partial(_has, shop, table, wanted), 60)
+        except AssertionError as error:
+            raise AssertionError(f"{table} is {rows(shop, table)}: {error}") from None
+
+
+def _has(shop: Shop, table: str, wanted: list[tuple[Any, ...]]) -> bool:
+    return rows(shop, table) == wanted
+
+
+def alter(shop: Shop, *statements: str) -> None:
+    execute(shop.warehouse, ";".join(f"ALTER TABLE {one}" for one in statements))
+
+
+def insert(shop: Shop, text: str) -> None:
+    execute(shop.warehouse, f"INSERT INTO {text}")
+
+
+def test_a_pipeline_goes_on_while_its_tables_change(shop: Shop) -> None:
+    shop.settle(TABLES, name="tables.sql")
+    run = shop.start(QUERIES)
+    until(
+        shop, run, sold=[(1, "Ann", "tea", 3)], totals=[("Ann", 3)], people=[(1, "Ann"), (2, "Ben")]
+    )
+    # An order waits, with the columns of before, for a customer who comes after the changes.
+    insert(shop, "orders VALUES (2, 3, 'rum', 5)")
+    run.until(lambda: len(shop.rows("sold__pending")) == 1, 60)
+    alter(
+        shop,
+        "orders ADD (note STRING FIRST, item2 INT)",
+        "customers ADD zip STRING AFTER id",
+        "sold ADD (first STRING FIRST, last INT)",
+        "totals ADD extra INT",
+        "people ADD (city STRING AFTER id)",
+    )
+    insert(shop, "orders (order_id, customer_id, item, price, note) VALUES (3, 2, 'tea', 4, 'x')")
+    until(
+        shop, run,
+        sold=[(None, 1, "Ann", "tea", 3, None), (None, 3, "Ben", "tea", 4, None)],
+        totals=[("Ann", 3, None), ("Ben", 4, None)],
+    )  # fmt: skip
+    insert(shop, "customers (id, name, zip) VALUES (2, 'Bob', '0001')")
+    until(shop, run, people=[(1, None, "Ann"), (2, None, "Bob")])
+    alter(
+        shop,
+        "orders RENAME item TO thing",
+        "orders RENAME item2 TO item",
+        "orders MODIFY price BIGINT",
+        "customers RENAME name TO full_name",
+        "sold RENAME price TO amount",
+        "sold MODIFY amount BIGINT",
+        "sold DROP (first, last)",
+        "totals RENAME price TO amount",
+        "totals RENAME name TO who",
+        "people RENAME name TO who",
+    )
+    insert(shop, "customers (id, full_name, zip) VALUES (3, 'Cat', '0002'), (1, 'Ada', NULL)")
+    insert(shop, "orders (order_id, customer_id, thing, price, item) VALUES (4, 1, 'ale', 6, 9)")
+    until(
+        shop, run,
+        sold=[(1, "Ann", "tea", 3), (2, "Cat", "rum", 5), (3, "Ben", "tea", 4),
+              (4, "Ada", "ale", 6)],
+        totals=[("Ada", 6, None), ("Ann", 3, None), ("Ben", 4, None)],
+        people=[(1, None, "Ada"), (2, None, "Bob"), (3, None, "Cat")],
+    )  # fmt: skip
+    insert(shop, "orders (order_id, customer_id, thing, price, item) VALUES (5, 4, 'gin', 7, 9)")
+    run.until(lambda: len(shop.rows("sold__pending")) == 1, 60)
+    run.signal(signal.SIGTERM)
+    assert run.wait(30).code == 0
+    ended = shop.run(QUERIES)
+    assert ended.code != 0
+    assert "no column 'name'; in table default.customers it was renamed to 'full_name'" in ended.err
+    # With the names of now it goes on; the row that waits has come over to them.
+    insert(shop, "customers (id, full_name) VALUES (4, 'Dan')")
+    changed = QUERIES.replace("c.name", "c.full_name").replace("o.item", "o.thing")
+    changed = changed.replace("INTO totals", "INTO totals (who, amount)")
+    shop.settle(changed.replace("SELECT id, name", "SELECT id, NULL, full_name"))
+    assert rows(shop, "sold")[4:] == [(5, "Dan", "gin", 7)]
+    assert rows(shop, "totals") == [("Ada", 6, None), ("Ann", 3, None), ("Ben", 4, None)]
+    assert [row["thing"] for row in shop.rows("sold__pending")] == []
+    names = shop.warehouse.table("default.sold__pending").arrow_schema.names
+    assert sorted(names[4:]) == ["customer_id", "item", "note", "order_id", "price", "thing"]
+
+
+def test_a_dropped_column_ends_a_query_until_the_script_is_changed(shop: Shop) -> None:
+    shop.settle(TABLES, name="tables.sql")
+    script = "INSERT INTO sold SELECT o.order_id, c.name, o.item, o.price " + JOIN + ";"
+    run = shop.start(script)
+    until(shop, run, sold=[(1, "Ann", "tea", 3)])
+    alter(shop, "sold DROP item")
+    insert(shop, "orders VALUES (2, 2, 'rum', 5)")
+    ended = run.wait(60)
+    assert ended.code != 0
+    assert "column 'item' of table default.sold, which the query writes, has been dropped" in (
+        ended.err
+    )
+    shop.settle("INSERT INTO sold SELECT o.order_id, c.name, o.price " + JOIN + ";")
+    assert rows(shop, "sold") == [(1, "Ann", 3), (2, "Ben", 5)]
