@@ -21,9 +21,12 @@ def to_table(batch: pa.RecordBatch, table: Table) -> pa.RecordBatch:
 
     Zoned timestamps go into zoneless columns as their UTC wall clock, and the reverse; both are
     cut to the column's precision. A `rowkind` column that the table does not have becomes kinds.
+    A column's default stands for what is missing or null, as when the Java core writes.
     """
     schema = table.arrow_schema
     check_columns(batch.schema.names, table)
+    if table.defaults:
+        batch = _with_defaults(batch, table)
     kinds = ROW_KIND in batch.schema.names and ROW_KIND not in schema.names
     arrays = [column(batch, field, table.identifier) for field in schema]
     codes = _kinds(batch.column(ROW_KIND), table) if kinds else None
@@ -56,6 +59,18 @@ def column(batch: pa.RecordBatch, field: pa.Field, table: str) -> pa.Array:
     if not field.nullable and array.null_count:
         raise TableError(f"table {table}: column '{field.name}' is NOT NULL, got a null")
     return array if array.type == field.type else _cast(array, field, table)
+
+
+def _with_defaults(batch: pa.RecordBatch, table: Table) -> pa.RecordBatch:
+    for name, text in table.defaults.items():
+        field = table.arrow_schema.field(name)
+        default = pa.scalar(text).cast(field.type)
+        if name not in batch.schema.names:
+            batch = batch.append_column(name, pa.repeat(default, batch.num_rows))
+        elif batch.column(name).null_count:
+            filled = _cast(batch.column(name), field, table.identifier).fill_null(default)
+            batch = batch.set_column(batch.schema.get_field_index(name), name, filled)
+    return batch
 
 
 def _cast(array: pa.Array, field: pa.Field, table: str) -> pa.Array:

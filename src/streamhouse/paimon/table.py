@@ -56,6 +56,11 @@ class Table:
             for column in self.columns
         )
         self.schema: Mapping[str, Any] = schema
+        self.defaults: Mapping[str, str] = {
+            field["name"]: field["defaultValue"]
+            for field in schema["fields"]
+            if field.get("defaultValue") is not None
+        }
         self.files: Files = files_of(self.location, catalog_options)
         self.branch: str = rust.branch()
         self.root = branch_root(self.location, self.branch)

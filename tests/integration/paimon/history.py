@@ -204,10 +204,6 @@ class History:
         """Whether the changes so far are all there is: else they come with a compaction."""
         producer = self.kind.options.get("changelog-producer", "none")
         compacting = producer in ("lookup", "full-compaction")
-        if self.kind.engine in ("aggregation", "partial-update") and not compacting:
-            return False
-        if self.kind.engine == "first-row" or self.kind.deferred:
-            return False
         return not compacting or not self._level0()
 
     def _level0(self) -> bool:
