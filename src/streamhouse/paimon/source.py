@@ -21,7 +21,7 @@ from streamhouse.paimon.difference import Differ
 from streamhouse.paimon.evolution import columns_now
 from streamhouse.paimon.pieces import Bound, Piece, pieces
 from streamhouse.paimon.scan import ScanOptions
-from streamhouse.paimon.snapshots import Snapshot
+from streamhouse.paimon.snapshots import EXPIRY_USER, Snapshot
 from streamhouse.paimon.successive import is_simple, stretches, successive_changes
 from streamhouse.paimon.table import Table
 from streamhouse.source import ROW_KIND, Offset
@@ -119,6 +119,15 @@ class PaimonSource:
 
     def initial_offset(self) -> Offset:
         return {}
+
+    def oldest_needed(self, offset: Offset) -> int:
+        """The oldest snapshot that reading on from `offset` may need."""
+        if offset:
+            # The snapshot itself too: changes are also told by what was there before them.
+            return max(1, int(offset["snapshot"]))
+        if self._scan.snapshot_id is not None:
+            return max(1, self._scan.snapshot_id - 1)
+        return self.table.latest_snapshot_id() or 1
 
     def hold(self) -> None:
         """Go no further than the snapshot that is the newest now."""
@@ -284,6 +293,8 @@ class PaimonSource:
 
     def _rows_of(self, snapshot: Snapshot) -> int:
         """Changes of a snapshot; 0 where there are none to read."""
+        if snapshot.commit_user == EXPIRY_USER:
+            return 0
         if snapshot.commit_kind == "OVERWRITE":
             return 0 if self._scan.overwrite == "skip" else 1
         if self._mode == "changelog":
@@ -312,7 +323,8 @@ class PaimonSource:
         return every
 
     def _readable(self, snapshot: Snapshot) -> bool:
-        if snapshot.commit_kind == "OVERWRITE" and self._scan.overwrite == "error":
+        overwrite = snapshot.commit_kind == "OVERWRITE" and snapshot.commit_user != EXPIRY_USER
+        if overwrite and self._scan.overwrite == "error":
             raise StreamhouseError(
                 f"table {self._identifier}: snapshot {snapshot.id} is an overwrite, and the option "
                 "'scan.overwrite' is 'error'; set it to 'difference' to read what it changed, to "

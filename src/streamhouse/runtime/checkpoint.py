@@ -103,6 +103,14 @@ class Checkpoint:
         """The last batch that Spark knows to be done; -1 before the first."""
         return max(self._numbers("commits"), default=-1)
 
+    def last_logged(self) -> int:
+        """The last batch that was planned; -1 before the first."""
+        return max(self._numbers("offsets"), default=-1)
+
+    def logged_s(self, number: int) -> float:
+        """When a batch was planned (epoch seconds)."""
+        return (self.path / "offsets" / str(number)).stat().st_mtime
+
     def logged(self) -> dict[int, Offset]:
         """End offsets by batch, of those that Spark still keeps."""
         return {number: self._offset(number) for number in sorted(self._numbers("offsets"))}

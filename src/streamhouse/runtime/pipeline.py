@@ -119,6 +119,6 @@ class Pipeline:
                     if one.address.warehouse == warehouse
                     for table in one.tables
                 ],
-                may_expire=lambda: False,
+                may_expire=lambda: all(one.replayed for one in self._running),
             )
             self._maintenance[key].start()

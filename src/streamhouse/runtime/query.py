@@ -25,6 +25,7 @@ from streamhouse.runtime import pending
 from streamhouse.runtime.checkpoint import Checkpoint
 from streamhouse.runtime.failpoint import reached
 from streamhouse.runtime.fused import FORMAT, HELD, HOLD, SPEC
+from streamhouse.runtime.holds import Holds
 from streamhouse.runtime.lineage import BatchRecord, Lineage
 from streamhouse.runtime.planner import Planner
 from streamhouse.runtime.spec import QuerySpec, TableAddress
@@ -109,6 +110,8 @@ class ContinuousQuery:
                 spec.pending, spec.unmatched, spec.source.columns, changelog, spec.source.address
             )
         self._planner = Planner(spec)
+        self._holds = Holds(spec, self._checkpoint, self._planner.source)
+        self._holds.prepare()
         self._lineage = Lineage(spec)
         self._lineage.recover(self._checkpoint)
         addresses = [a for a in (spec.target, spec.unmatched, spec.pending) if a is not None]
@@ -144,6 +147,7 @@ class ContinuousQuery:
         )
 
     def _commit(self, frame: DataFrame, spark_batch: int) -> None:
+        self._holds.batch_begins(self._last)
         target = next(iter(self._committers.values())).table
         for number in range(_TRIES + 1):
             hold = number == _TRIES
@@ -170,6 +174,7 @@ class ContinuousQuery:
         missed = sum(report["missed"] for report in reports)
         self._lineage.note(BatchRecord(batch, reports[0]["start"], end, rows, missed))
         self._last = end
+        self._holds.batch_done()
 
     def _commit_target(
         self,
@@ -208,6 +213,12 @@ class ContinuousQuery:
             # Its text comes from the JVM, which may be gone when it is told.
             raise QueryFailed(str(error))
         self._lineage.flush_if_due()
+        self._holds.tick()
+
+    @property
+    def replayed(self) -> bool:
+        """Whether a batch that the last run may have left unfinished is done."""
+        return self._holds.replayed
 
     def settled(self) -> Offset | None:
         """Where the query stands if nothing is left to do, else None."""

@@ -1,0 +1,128 @@
+"""Tables that keep next to nothing, expired all the time, under queries that are killed."""
+
+from __future__ import annotations
+
+import random
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+from pypaimon import CatalogFactory
+from pypaimon.schema.schema_change import SchemaChange
+from tests.integration.runtime import revenue
+from tests.integration.runtime.conftest import Shop
+
+from streamhouse.errors import DataLossError, TableError
+from streamhouse.paimon.commit import TableCommitter, TableWriter
+from streamhouse.paimon.consumers import Consumers
+from streamhouse.paimon.expiry import expire
+from streamhouse.paimon.sidecar import Sidecar
+
+FEW = {
+    "snapshot.num-retained.min": "1",
+    "snapshot.num-retained.max": "3",
+    "snapshot.time-retained": "1 s",
+}
+TABLES = ("orders", "customers", "country_sales")
+BESIDE = ("country_sales__pending", "country_sales__unmatched", "country_sales__lineage")
+
+
+def keep_few(shop: Shop, tables: tuple[str, ...]) -> None:
+    catalog: Any = CatalogFactory.create(dict(shop.warehouse.options))
+    changes = [SchemaChange.set_option(key, value) for key, value in FEW.items()]
+    for table in tables:
+        catalog.alter_table(f"default.{table}", changes, False)
+
+
+@contextmanager
+def expired(shop: Shop, java: Sidecar) -> Iterator[list[int]]:
+    """All that the options allow to go goes at once, again and again, by another process.
+
+    Gives the numbers of snapshots that went, round by round.
+    """
+    stopped, rounds, failures = threading.Event(), list[int](), list[BaseException]()
+
+    def run() -> None:
+        while not stopped.wait(0.1):
+            gone = 0
+            for name in (*TABLES, *BESIDE):
+                try:
+                    gone += expire(java, shop.warehouse.table(f"default.{name}"))
+                except (TableError, DataLossError):
+                    continue
+                except BaseException as error:  # noqa: BLE001  # handed to the test's thread
+                    failures.append(error)
+                    return
+            rounds.append(gone)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield rounds
+    finally:
+        stopped.set()
+        thread.join(60)
+        if failures:
+            raise failures[0]
+
+
+def test_kills_beside_constant_expiry_change_nothing(shop: Shop) -> None:
+    slow, fast = (revenue.whole(rows=12_000, rate=rate) for rate in (600, 100_000))
+    shop.settle(revenue.TABLES + revenue.CUSTOMERS)
+    first = shop.run(slow, STREAMHOUSE_FAILPOINT="target-committed:0:default.country_sales")
+    assert first.code == -signal.SIGKILL
+    keep_few(shop, (*TABLES, *BESIDE))
+    moments = random.Random(4)
+    with Sidecar(shop.warehouse.options) as java, expired(shop, java) as rounds:
+        for number, step in enumerate(("target-committed", "batch-written", None)):
+            batch = revenue.checkpoint(shop, "country_sales").last_committed() + 3
+            point = "" if step is None else f"{step}:{batch}:default.country_sales"
+            run = shop.start(slow, "--until-caught-up", STREAMHOUSE_FAILPOINT=point)
+            if step is None:
+                run.until(partial(_after, shop, batch))
+                time.sleep(moments.uniform(0.0, 1.0))
+                run.kill()
+            else:
+                assert run.wait().code == -signal.SIGKILL, run.err
+            # What the dead query needs stays, however long it is expired.
+            _change_customers(shop, 5 * number)
+            _until_more(rounds, 2)
+        shop.settle(fast)
+        revenue.check(shop, orders=12_000, expired=True)
+        assert sum(rounds) > 20
+        for name in (*TABLES, *BESIDE):
+            table = shop.warehouse.table(f"default.{name}")
+            rust = sorted(map(str, (row for batch in table.read() for row in batch.to_pylist())))
+            assert sorted(map(str, java.read(table.identifier).to_pylist())) == rust
+    held = Consumers(shop.warehouse.table("default.country_sales")).all()
+    query = revenue.checkpoint(shop, "country_sales").query_id()
+    assert [one.id for one in held] == [f"streamhouse-{query}"]
+
+
+def _until_more(counts: list[int], more: int) -> None:
+    goal, deadline = len(counts) + more, time.monotonic() + 20
+    while len(counts) < goal:
+        assert time.monotonic() < deadline, "expiry does not come round"
+        time.sleep(0.05)
+
+
+def _after(shop: Shop, batch: int) -> bool:
+    return revenue.checkpoint(shop, "country_sales").last_committed() >= batch
+
+
+def _change_customers(shop: Shop, first: int) -> None:
+    """Other versions of the table that is looked up, with the same rows."""
+    rows = [{"id": i, "name": f"c{i}", "country": c} for i, c in enumerate(revenue.COUNTRIES, 1)]
+    options, name = shop.warehouse.options, "default.customers"
+    schema = shop.warehouse.table(name).arrow_schema
+    for number in range(first, first + 5):
+        writer = TableWriter(options, name, "crm")
+        writer.write(pa.RecordBatch.from_pylist(rows, schema=schema))
+        messages = writer.prepare(number)
+        writer.close()
+        assert TableCommitter(options, name, "crm").commit(number, messages)

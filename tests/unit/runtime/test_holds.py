@@ -1,0 +1,213 @@
+"""The consumers of a query stand where a batch that was cut off can still be run again."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamhouse.errors import DataLossError
+from streamhouse.paimon.catalog import Warehouse
+from streamhouse.paimon.commit import TableCommitter, TableWriter
+from streamhouse.paimon.consumers import Consumers
+from streamhouse.runtime import holds
+from streamhouse.runtime.checkpoint import Checkpoint
+from streamhouse.runtime.holds import Holds
+from streamhouse.runtime.spec import QuerySpec, SourceSpec, TableAddress
+from streamhouse.sql.plan import Column, LookupJoin, StreamQuery, TableInfo
+
+ID = (Column("id", "INT"),)
+
+
+class World:
+    """A query over real tables, and the checkpoint that Spark would keep of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.options = {"warehouse": str(folder / "lake")}
+        warehouse = Warehouse(self.options)
+        warehouse.create_database("d")
+        for name in ("src", "dim", "out"):
+            warehouse.create_table("d", name, ID, options={"bucket": "-1"})
+        self.checkpoint = Checkpoint(folder / "checkpoints", "p", "d.out")
+        self.checkpoint.acquire()
+        self.query_id = self.checkpoint.query_id()
+        self.commits = 0
+        info = TableInfo(("c", "d", "dim"), ID)
+        lookup = LookupJoin(info, "dim_0", ("id",), ("id",), False)
+        query = StreamQuery(
+            source=TableInfo(("c", "d", "src"), ID),
+            source_options={},
+            source_columns=("id",),
+            lookups=(lookup,),
+            output=ID,
+            rows_sql="SELECT id FROM src",
+            misses_sql=None,
+            changelog=False,
+            grouped=False,
+            fingerprint="f",
+        )
+        source = SourceSpec("paimon", {}, ID, self.address("src"))
+        spec = QuerySpec(
+            query, source, (self.address("dim"),), self.address("out"), None, None, "", 1
+        )
+        self.spec = replace(spec, query_id=self.query_id)
+
+    def address(self, name: str) -> TableAddress:
+        return TableAddress(self.options, f"d.{name}")
+
+    def write(self, name: str, user: str = "somebody", identifier: int | None = None) -> int:
+        """Commit a row; the snapshot."""
+        self.commits += 1
+        number = self.commits if identifier is None else identifier
+        table = self.address(name).open()
+        writer = TableWriter(self.options, table.identifier, user)
+        writer.write(_row())
+        messages = writer.prepare(number)
+        writer.close()
+        assert TableCommitter(self.options, table.identifier, user).commit(number, messages)
+        return table.latest_snapshot_id() or 0
+
+    def offset(self, batch: int, source: int, dim: int) -> dict[str, Any]:
+        return {
+            "batch": batch,
+            "now": 0,
+            "source": {"snapshot": source},
+            "dims": {"dim_0": dim},
+            "pending": 0,
+        }
+
+    def log(self, folder: str, number: int, offset: dict[str, Any] | None = None) -> None:
+        path = self.checkpoint.path / folder
+        path.mkdir(exist_ok=True)
+        (path / str(number)).write_text("v1\n{}\n" + json.dumps(offset))
+
+    def holds(self) -> Holds:
+        return Holds(self.spec, self.checkpoint, self.spec.source.open())
+
+    def at(self, name: str) -> int | None:
+        one = Consumers(self.address(name).open()).get(f"streamhouse-{self.query_id}")
+        return None if one is None else one.next_snapshot
+
+
+def _row() -> Any:
+    import pyarrow as pa
+
+    return pa.RecordBatch.from_pylist([{"id": 1}], schema=pa.schema([("id", pa.int32())]))
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    monkeypatch.setattr(holds, "EVERY_S", 0.0)
+    made = World(tmp_path)
+    yield made
+    made.checkpoint.release()
+
+
+def test_a_new_query_holds_what_is_there_now(world: World) -> None:
+    for name in ("src", "src", "dim", "dim", "dim"):
+        world.write(name)
+    query = world.holds()
+    query.prepare()
+    assert (world.at("src"), world.at("dim"), world.at("out")) == (2, 3, 1)
+    assert query.replayed
+
+
+def test_each_batch_holds_what_the_one_before_it_ended_at(world: World) -> None:
+    query = world.holds()
+    query.prepare()
+    for number in range(1, 4):
+        world.write("src")
+        world.write("dim")
+        world.write("out")
+        query.batch_begins(world.offset(number, source=number, dim=number))
+        assert (world.at("src"), world.at("dim"), world.at("out")) == (number, number, number)
+        query.batch_done()
+
+
+def test_nothing_moves_before_a_cut_off_batch_is_done(world: World) -> None:
+    for _ in range(3):
+        world.write("src")
+        world.write("dim")
+    world.log("offsets", 0, world.offset(0, source=1, dim=1))
+    world.log("commits", 0)
+    world.log("offsets", 1, world.offset(1, source=2, dim=2))
+    own = world.write("out", world.query_id, 0)
+    query = world.holds()
+    query.prepare()
+    assert not query.replayed
+    world.write("out", world.query_id, 1)
+    world.write("out")
+    query.tick()
+    query.batch_begins(world.offset(0, source=1, dim=1))
+    assert (world.at("src"), world.at("dim"), world.at("out")) == (1, 1, own)
+    query.batch_done()
+    assert query.replayed
+    query.batch_begins(world.offset(1, source=2, dim=2))
+    assert (world.at("src"), world.at("dim"), world.at("out")) == (2, 2, 3)
+
+
+def test_an_idle_query_lets_go_of_others_snapshots(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.write("src")
+    world.log("offsets", 0, world.offset(0, source=1, dim=1))
+    world.log("commits", 0)
+    query = world.holds()
+    query.prepare()
+    for _ in range(4):
+        world.write("dim")
+        world.write("out")
+    query.tick()
+    # What it writes at once; what it looks up only after some time, as a batch may be planned.
+    assert (world.at("src"), world.at("dim"), world.at("out")) == (1, 1, 4)
+    monkeypatch.setattr(holds, "GRACE_S", 0.0)
+    query.tick()
+    assert world.at("dim") == 4
+    world.log("offsets", 1, world.offset(1, source=2, dim=4))
+    world.write("dim")
+    world.write("out")
+    query.tick()
+    query.tick()
+    assert (world.at("dim"), world.at("out")) == (4, 4)
+
+
+def test_a_batch_in_flight_keeps_idle_positions_where_they_are(world: World) -> None:
+    query = world.holds()
+    query.prepare()
+    world.log("offsets", 0, world.offset(0, source=1, dim=0))
+    world.write("out", world.query_id, 0)
+    world.write("out")
+    query.tick()
+    assert world.at("out") == 1
+
+
+def test_a_commit_that_nobody_can_tell_of_any_more_is_said(world: World) -> None:
+    for number in range(4):
+        world.write("out", world.query_id, number)
+    world.log("offsets", 3, world.offset(3, source=0, dim=0))
+    world.log("commits", 2)
+    ago = time.time() - 3600
+    os.utime(world.checkpoint.path / "offsets" / "3", (ago, ago))
+    query = world.holds()
+    query.prepare()
+    assert world.at("out") == 4
+
+    Consumers(world.address("out").open()).drop(f"streamhouse-{world.query_id}")
+    for _ in range(2):
+        world.write("out")
+    snapshots = Path(world.address("out").open().location) / "snapshot"
+    for number in range(1, 5):
+        (snapshots / f"snapshot-{number}").unlink()
+    with pytest.raises(DataLossError, match="batch 3 .* snapshots 5 to 6 are left"):
+        world.holds().prepare()
+
+    # It was planned after what is left was committed: no commit of it can have expired.
+    os.utime(world.checkpoint.path / "offsets" / "3")
+    world.holds().prepare()
+    assert world.at("out") == 6
