@@ -51,6 +51,7 @@ def _record(result: Audit) -> dict[str, Any]:
     return {
         "table": result.table,
         "snapshot": result.snapshot,
+        "from_snapshot": result.from_snapshot,
         "batches": result.batches,
         "rows": result.rows,
         "equal": result.equal,
@@ -71,6 +72,11 @@ def _print(result: Audit) -> None:
     if result.foreign_snapshots:
         about += f", with {result.foreign_snapshots:,} snapshots of other writers taken as they are"
     print(about)
+    if result.from_snapshot:
+        print(
+            f"proved from snapshot {result.from_snapshot} on; what it was computed from has "
+            "expired or was overwritten, and it is taken as it is"
+        )
     if result.equal:
         print("equal")
         return

@@ -129,6 +129,15 @@ class PaimonSource:
             return max(1, self._scan.snapshot_id - 1)
         return self.table.latest_snapshot_id() or 1
 
+    def oldest_read(self, start: Offset, end: Offset) -> int:
+        """The oldest snapshot that must be there for reading from `start` to `end`."""
+        if start:
+            whole = "split" in start or self._keyed
+            return int(start["snapshot"]) if whole else int(start["snapshot"]) + 1
+        if self._scan.start == "snapshot" and self._scan.snapshot_id is not None:
+            return self._scan.snapshot_id
+        return int(end["snapshot"])
+
     def hold(self) -> None:
         """Go no further than the snapshot that is the newest now."""
         self._until = self.table.latest_snapshot_id() or 0

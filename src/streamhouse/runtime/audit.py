@@ -20,6 +20,7 @@ from streamhouse.paimon.commit import TableCommitter, TableWriter
 from streamhouse.paimon.snapshots import Snapshot
 from streamhouse.paimon.table import Table
 from streamhouse.runtime.change_kinds import REMOVE_OPTIONS
+from streamhouse.runtime.ground import ground, waiting_at
 from streamhouse.runtime.kernel import Combine
 from streamhouse.runtime.lineage import SUFFIX, read_lineage
 from streamhouse.runtime.recompute import Batch, Recomputation
@@ -42,7 +43,11 @@ class Difference:
 
 @dataclass(frozen=True)
 class Audit:
-    """The outcome: what was compared, at which snapshot, and what differs."""
+    """The outcome: what was compared, at which snapshot, and what differs.
+
+    `from_snapshot` is the view's snapshot that was taken as it was, since what it was computed
+    from has expired or was overwritten; 0 if all was computed again.
+    """
 
     table: str
     snapshot: int | None
@@ -51,6 +56,7 @@ class Audit:
     waiting_rows: int
     foreign_snapshots: int
     rows: int
+    from_snapshot: int
     differences: tuple[Difference, ...] = field(repr=False)
 
     @property
@@ -61,6 +67,7 @@ class Audit:
 @dataclass
 class _Counts:
     foreign: int = 0
+    base: int = 0
     batches: int = 0
     joined: int = 0
     waiting: int = 0
@@ -72,7 +79,9 @@ def audit(warehouse: Mapping[str, str], identifier: str) -> Audit:
     The newest snapshot is compared whose batches are all in the lineage (while queries run, it is
     about a second behind). Sums of DOUBLE are equal to half a cent or to 1 in 10^12, since their
     order of addition differs. Rows that others wrote (INSERT … VALUES, other programs) are taken
-    as they were written. Raises `TableError` if no query of a script writes the table.
+    as they were written. Where snapshots have expired, the earliest state of the view since when
+    all sources and versions are still there is taken as it is. Raises `TableError` if no query of
+    a script writes the table, `DataLossError` if there is no such state.
     """
     address = TableAddress(dict(warehouse), identifier)
     table = address.open()
@@ -93,7 +102,7 @@ def audit(warehouse: Mapping[str, str], identifier: str) -> Audit:
         differences = tuple(_compare(table, actual, expected))
     return Audit(
         identifier, cut, counts.batches, counts.joined, counts.waiting, counts.foreign,
-        actual.num_rows, differences,
+        actual.num_rows, counts.base, differences,
     )  # fmt: skip
 
 
@@ -152,7 +161,8 @@ def _expected(
     """The rows to be written, in the order in which they were, and those to be removed then."""
     users = {batch.query_id for batch in batches}
     snapshots = [s for s in table.snapshots.newest_first() if cut is not None and s.id <= cut]
-    base = next((s.id for s in snapshots if s.commit_kind == "OVERWRITE"), 0)
+    start = ground(address, table, snapshots, batches, definitions)
+    base = counts.base = start.snapshot
     place = {(s.commit_user, s.commit_identifier): s.id for s in snapshots}
     foreign = [
         s
@@ -169,17 +179,25 @@ def _expected(
     removals = sorted(snapshot_id for snapshot_id, _, removed in parts if removed is not None)
     for user in sorted(users):
         until = _until(table, user, cut)
-        own = [b for b in batches if b.query_id == user and (until is None or b.number < until)]
+        first = start.after.get(user, 0)
+        own = [
+            b
+            for b in batches
+            if b.query_id == user and b.number >= first and (until is None or b.number < until)
+        ]
         counts.batches += len(own)
-        whole = Recomputation(address, definitions)
-        at = 0
+        waiting = waiting_at(address, user, first, batches, definitions) if own and first else None
+        whole = Recomputation(address, definitions, waiting if waiting else None)
+        # From a ground that expiry gave, all of the batches come after it.
+        at = base if first else 0
         for run in _between(own, place, removals):
-            for step in whole.steps(run, grouped and not base):
+            for step in whole.steps(run, grouped and (not base or bool(first))):
                 at = max(at, place.get((user, step.last.number), at))
                 counts.joined += step.hits.num_rows
-                if at > base:
+                if at > base or first:
                     parts.append((at, step.rows, None))
         counts.waiting += 0 if whole.waiting is None else whole.waiting.num_rows
+    # What is taken as it was comes first; the sort keeps the order of what is at one snapshot.
     for _, rows, removed in sorted(parts, key=lambda part: part[0]):
         yield rows, removed
 

@@ -26,7 +26,8 @@ from streamhouse.runtime.planner import Planner
 from streamhouse.runtime.spec import QuerySpec, TableAddress
 from streamhouse.source import Offset
 
-_DUE, _ATTEMPTS = "_due", "_attempts"
+DUE_COLUMN, ATTEMPTS_COLUMN = "_due", "_attempts"
+"""What is known of a waiting row besides the columns of its source: epoch ms, retries so far."""
 
 
 @dataclass(frozen=True)
@@ -71,13 +72,19 @@ class Recomputation:
     """One query's batches, computed again in order; in process, no Spark.
 
     `definitions` are the definitions of the lineage by fingerprint. What waits is kept from one
-    call of `steps` to the next, so the batches may be given in portions.
+    call of `steps` to the next, so the batches may be given in portions. `waiting` is what waits
+    before the first of them: columns of the source, `DUE_COLUMN` and `ATTEMPTS_COLUMN`.
     """
 
-    def __init__(self, target: TableAddress, definitions: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        target: TableAddress,
+        definitions: Mapping[str, str],
+        waiting: pa.Table | None = None,
+    ) -> None:
         self._target = target
         self._definitions = definitions
-        self._waiting: pa.Table | None = None
+        self._waiting = waiting
 
     def steps(self, batches: Sequence[Batch], grouped: bool = True) -> Iterator[Step]:
         """The next batches' steps, in order.
@@ -165,7 +172,7 @@ class _Run:
             again.append(self._wait(only(src, misses), batch.now_ms, None))
         waiting = self._whole._waiting
         if waiting is not None:
-            due = pc.less_equal(waiting.column(_DUE), batch.now_ms)
+            due = pc.less_equal(waiting.column(DUE_COLUMN), batch.now_ms)
             hits, rest = self._retry(waiting.filter(due), batch.now_ms)
             parts.append(hits)
             again += [rest, waiting.filter(pc.invert(due))]
@@ -178,9 +185,9 @@ class _Run:
         )
 
     def _retry(self, due: pa.Table, now_ms: int) -> tuple[tuple[pa.Table, pa.Table], pa.Table]:
-        src = numbered(due.drop_columns([_DUE, _ATTEMPTS]), 0)
+        src = numbered(due.drop_columns([DUE_COLUMN, ATTEMPTS_COLUMN]), 0)
         misses = self._misses(src)
-        attempts = pc.add(due.column(_ATTEMPTS), pa.scalar(1, pa.int32()))
+        attempts = pc.add(due.column(ATTEMPTS_COLUMN), pa.scalar(1, pa.int32()))
         missed = pc.is_in(src.column(ROW), value_set=misses)
         retry = self._spec.retry
         assert retry is not None
@@ -200,7 +207,11 @@ class _Run:
         due = pa.repeat(pa.scalar(now_ms + retry.delay_ms, pa.int64()), src.num_rows)
         if attempts is None:
             attempts = pa.repeat(pa.scalar(0, pa.int32()), src.num_rows)
-        return src.drop_columns([ROW]).append_column(_DUE, due).append_column(_ATTEMPTS, attempts)
+        return (
+            src.drop_columns([ROW])
+            .append_column(DUE_COLUMN, due)
+            .append_column(ATTEMPTS_COLUMN, attempts)
+        )
 
     def _hit(self, src: pa.Table, misses: pa.Array) -> tuple[pa.Table, pa.Table]:
         kept = without(src, misses)

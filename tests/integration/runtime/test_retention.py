@@ -17,7 +17,7 @@ from pypaimon.schema.schema_change import SchemaChange
 from tests.integration.runtime import revenue
 from tests.integration.runtime.conftest import Shop
 
-from streamhouse.errors import DataLossError, TableError
+from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.commit import TableCommitter, TableWriter
 from streamhouse.paimon.consumers import Consumers
 from streamhouse.paimon.expiry import expire
@@ -53,8 +53,9 @@ def expired(shop: Shop, java: Sidecar) -> Iterator[list[int]]:
             for name in (*TABLES, *BESIDE):
                 try:
                     gone += expire(java, shop.warehouse.table(f"default.{name}"))
-                except (TableError, DataLossError):
-                    continue
+                except StreamhouseError:
+                    # The pipeline's own maintenance took the same snapshots away.
+                    rounds.append(0)
                 except BaseException as error:  # noqa: BLE001  # handed to the test's thread
                     failures.append(error)
                     return
