@@ -22,6 +22,7 @@ from streamhouse.paimon.commit import TableCommitter, TableWriter
 from streamhouse.paimon.consumers import Consumers
 from streamhouse.paimon.expiry import expire
 from streamhouse.paimon.sidecar import Sidecar
+from streamhouse.runtime.audit import audit
 
 FEW = {
     "snapshot.num-retained.min": "1",
@@ -100,9 +101,21 @@ def test_kills_beside_constant_expiry_change_nothing(shop: Shop) -> None:
             table = shop.warehouse.table(f"default.{name}")
             rust = sorted(map(str, (row for batch in table.read() for row in batch.to_pylist())))
             assert sorted(map(str, java.read(table.identifier).to_pylist())) == rust
+        _check_audit(shop)
     held = Consumers(shop.warehouse.table("default.country_sales")).all()
     query = revenue.checkpoint(shop, "country_sales").query_id()
     assert [one.id for one in held] == [f"streamhouse-{query}"]
+
+
+def _check_audit(shop: Shop) -> None:
+    """The audit proves what can still be proved, says from where on, and finds what is wrong."""
+    options, view = shop.warehouse.options, "default.country_sales"
+    result = audit(options, view)
+    assert result.equal and result.from_snapshot > 1, result
+    assert 0 < result.batches
+    table = shop.warehouse.table(view)
+    assert result.from_snapshot >= (table.earliest_snapshot_id() or 0)
+    assert audit(options, "default.orders").equal
 
 
 def _until_more(counts: list[int], more: int) -> None:
