@@ -92,7 +92,7 @@ class Recomputation:
         With `grouped`, consecutive batches that joined the same versions are one step, as long as
         nothing has to wait.
         """
-        for _, run in groupby(batches, key=lambda b: (b.fingerprint, b.end["dims"])):
+        for _, run in groupby(batches, key=lambda b: (b.fingerprint, b.end["dims"], _seam(b))):
             together = list(run)
             first = together[0]
             definition = self._definitions.get(first.fingerprint)
@@ -116,6 +116,15 @@ class Recomputation:
     def waiting(self) -> pa.Table | None:
         """The rows that wait after the last step."""
         return self._waiting
+
+
+def _seam(batch: Batch) -> tuple[object, ...]:
+    """What neighbouring batches must have in common to be read from their source as one range."""
+    start, end = (batch.start["source"] if batch.start else {}), batch.end["source"]
+    if "split" in start or "split" in end:
+        return ("split", batch.number)
+    # A generator goes by the clock of each of its runs.
+    return (end.get("base_rows"), end.get("base_ms"))
 
 
 class _Run:

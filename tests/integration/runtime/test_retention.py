@@ -81,7 +81,7 @@ def test_kills_beside_constant_expiry_change_nothing(shop: Shop) -> None:
     keep_few(shop, (*TABLES, *BESIDE))
     moments = random.Random(4)
     with Sidecar(shop.warehouse.options) as java, expired(shop, java) as rounds:
-        for number, step in enumerate(("target-committed", "batch-written", None)):
+        for number, step in enumerate(("target-committed", None)):
             batch = revenue.checkpoint(shop, "country_sales").last_committed() + 3
             point = "" if step is None else f"{step}:{batch}:default.country_sales"
             run = shop.start(slow, "--until-caught-up", STREAMHOUSE_FAILPOINT=point)
