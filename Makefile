@@ -2,10 +2,10 @@
 BIN := .venv/bin
 PYTEST := $(BIN)/pytest
 PACKAGES := src tests $(wildcard benchmarks)
-BENCHMARKS := $(wildcard benchmarks/*.py)
+BENCHMARKS := $(filter-out benchmarks/endurance.py,$(wildcard benchmarks/*.py))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint soak bench
+.PHONY: help setup demo test lint soak bench endurance
 
 help:
 	@echo 'make demo    set up what is missing, then run the revenue view in the terminal'
@@ -14,6 +14,7 @@ help:
 	@echo 'make lint    ruff, mypy, and the direction of imports'
 	@echo 'make soak    the long tests'
 	@echo 'make bench   the benchmarks'
+	@echo 'make endurance   the demo for an hour, its curve in docs (ARGS="--seconds 600": shorter)'
 
 setup:
 	@scripts/setup.sh
@@ -35,3 +36,6 @@ soak: setup
 
 bench: setup
 	@for each in $(BENCHMARKS); do echo "== $$each"; $(BIN)/python $$each || exit; done
+
+endurance: setup
+	$(BIN)/python benchmarks/endurance.py $(ARGS)

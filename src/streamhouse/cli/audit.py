@@ -72,7 +72,9 @@ def _print(result: Audit) -> None:
     if result.foreign_snapshots:
         about += f", with {result.foreign_snapshots:,} snapshots of other writers taken as they are"
     print(about)
-    if result.from_snapshot:
+    if result.from_snapshot and not result.batches:
+        print("nothing could be proved: what its newest state was computed from has expired")
+    elif result.from_snapshot:
         print(
             f"proved from snapshot {result.from_snapshot} on; what it was computed from has "
             "expired or was overwritten, and it is taken as it is"

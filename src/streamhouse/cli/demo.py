@@ -81,6 +81,7 @@ def _measure(scenario: Scenario, seconds: float, kills: Kills | None) -> dict[st
     first = _first_figures(scenario)
     act = Act(scenario, seconds)
     told = first
+    minutes: list[dict[str, float] | None] = []
     while time.time() - first < seconds:
         scenario.driver.check()
         for said in (kills and kills.step(scenario), act.step()):
@@ -89,6 +90,8 @@ def _measure(scenario: Scenario, seconds: float, kills: Kills | None) -> dict[st
         if time.time() - told >= _TOLD_EVERY_S:
             told = time.time()
             scenario.freshness.update()
+            if told - first >= 60 * (len(minutes) + 1):
+                minutes.append(scenario.freshness.window())
             _tell(f"{told - first:.0f} of {seconds:.0f} s, {scenario.freshness.recent()}")
         time.sleep(0.05)
     for said in act.finish():
@@ -98,7 +101,7 @@ def _measure(scenario: Scenario, seconds: float, kills: Kills | None) -> dict[st
     _tell("taking in what is left")
     scenario.drain()
     _tell("computing the view again from its orders")
-    return report(scenario, kills, act.merge_ok, memory.stop())
+    return {**report(scenario, kills, act.merge_ok, memory.stop()), "minutes": minutes}
 
 
 def _first_figures(scenario: Scenario) -> float:

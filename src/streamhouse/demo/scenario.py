@@ -211,6 +211,7 @@ def report(
         "matched": scenario.freshness.rows,
         "unmatched": scenario.rows(UNMATCHED),
         "equal": result.equal,
+        "proved_from_snapshot": result.from_snapshot,
         "merge_ok": merge_ok,
         "freshness_ms": scenario.freshness.figures(),
         "restarts": len(kills.times) if kills else 0,

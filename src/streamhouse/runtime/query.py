@@ -23,6 +23,7 @@ from streamhouse.paimon.lock import commit_lock
 from streamhouse.paimon.table import Table
 from streamhouse.runtime import pending
 from streamhouse.runtime.checkpoint import Checkpoint
+from streamhouse.runtime.commit_times import timed
 from streamhouse.runtime.failpoint import reached
 from streamhouse.runtime.fused import FORMAT, HELD, HOLD, SPEC
 from streamhouse.runtime.holds import Holds
@@ -157,7 +158,9 @@ class ContinuousQuery:
                 if not reports:
                     return
                 reached("batch-written", int(reports[0]["end"]["batch"]), self.target)
-                if self._commit_target(target, messages, reports, seen, hold):
+                with timed(self.target):
+                    done = self._commit_target(target, messages, reports, seen, hold)
+                if done:
                     break
             for identifier, committer in self._committers.items():
                 committer.abort(messages.get(identifier, []))
@@ -166,7 +169,8 @@ class ContinuousQuery:
         reached("target-committed", batch, self.target)
         others = list(self._committers.items())[1:]
         for step, (identifier, committer) in zip(_STEPS, others, strict=False):
-            committer.commit(batch, messages.get(identifier, []))
+            with timed(identifier):
+                committer.commit(batch, messages.get(identifier, []))
             reached(step, batch, self.target)
         if any(report["repeated"] for report in reports):
             self._remove_lost(batch, {report["attempt"] for report in reports})
