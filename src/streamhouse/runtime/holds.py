@@ -56,6 +56,7 @@ class Holds:
         self._id = query_consumer(spec.query_id)
         self._lock = threading.Lock()
         self._held_at = 0.0
+        self._moved_at = 0.0
         self._candidate: _Candidate | None = None
         self._replayed = checkpoint.last_logged() <= checkpoint.last_committed()
 
@@ -86,7 +87,7 @@ class Holds:
 
         Spark begins a batch when it has noted the one before as done.
         """
-        if not self._replayed or time.monotonic() - self._held_at < EVERY_S:
+        if not self._replayed or time.monotonic() - self._moved_at < EVERY_S:
             return
         positions: dict[_Key, int] = {}
         for address in self._written():
@@ -164,6 +165,8 @@ class Holds:
                         raise
                     _LOG.debug("table %s is read without a consumer: %s", key[1], error)
             self._held_at = time.monotonic()
+            if positions:
+                self._moved_at = self._held_at
 
     def _consumers(self, address: TableAddress) -> Consumers:
         return Consumers(address.open())

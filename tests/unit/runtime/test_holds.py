@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -175,6 +176,26 @@ def test_an_idle_query_lets_go_of_others_snapshots(
     query.tick()
     query.tick()
     assert (world.at("dim"), world.at("out")) == (4, 4)
+
+
+def test_showing_that_the_query_lives_does_not_put_off_going_forward(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(holds, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(holds, "EVERY_S", 5.0)
+    query = world.holds()
+    query.prepare()
+    for number in range(3):
+        world.log("offsets", number, world.offset(number, source=1, dim=0))
+        world.write("out")
+        now[0] += 5.0
+        query.tick()
+        now[0] += 1.0
+        query.batch_begins(world.offset(number, source=1, dim=0))
+        query.batch_done()
+        world.log("commits", number)
+    assert world.at("out") == 3
 
 
 def test_a_batch_in_flight_keeps_idle_positions_where_they_are(world: World) -> None:
