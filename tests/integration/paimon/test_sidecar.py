@@ -399,6 +399,7 @@ def test_a_jvm_that_dies_during_a_call_is_an_error_and_replaced(
 ) -> None:
     name = lake.sales()
     lake.commit(name, 0, make_sale(("China", 1, 0.5)))
+    java.read(name)
     threading.Timer(0.4, java.kill).start()
     with pytest.raises(StreamhouseError, match="ended; the next call starts another"):
         deadline = time.monotonic() + 30
