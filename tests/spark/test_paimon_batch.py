@@ -122,11 +122,21 @@ def people(spark: SparkSession, warehouse: Warehouse) -> Warehouse:
 def test_pushed_filters_change_no_answer(
     spark: SparkSession, people: Warehouse, condition: str
 ) -> None:
-    frame = read(spark, people, "db.people")
-    expected = frame.localCheckpoint().where(condition)
+    frame = read(spark, people, "db.people", **{"filter-pushdown": "true"})
+    expected = read(spark, people, "db.people").localCheckpoint().where(condition)
     assert rows(frame.where(condition).select("id", "name", "age")) == rows(
         expected.select("id", "name", "age")
     )
+
+
+def test_a_frame_answers_each_query_by_itself(spark: SparkSession, people: Warehouse) -> None:
+    frame = read(spark, people, "db.people")
+    everything = rows(read(spark, people, "db.people").select("id"))
+    assert rows(frame.where("id = 1").select("id")) == [(1,)]
+    assert rows(frame.select("id")) == everything
+    assert len(everything) > 1 and frame.count() == len(everything)
+    joined = frame.alias("a").join(frame.alias("b"), "id")
+    assert joined.count() == len(everything)
 
 
 def test_columns_and_row_kinds_on_request(spark: SparkSession, people: Warehouse) -> None:

@@ -63,7 +63,8 @@ class PaimonDataSource(DataSource):
         return spark_schema(table.read_schema(parsed.columns, parsed.row_kind))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return PaimonReader(self._parsed, schema)
+        kind = FilteringReader if self._parsed.push_filters else PaimonReader
+        return kind(self._parsed, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         return PaimonStreamReader(self._parsed, schema)
@@ -87,13 +88,6 @@ class PaimonReader(DataSourceReader):
             bad = [*unused, *options.limits][0]
             raise OptionError(f"option '{bad}' is for streams; leave it out of spark.read")
         self._moment = options.as_of
-
-    def pushFilters(self, filters: list[SparkFilter]) -> Iterable[SparkFilter]:
-        """Spark checks all filters again: what is pushed saves reading, and decides nothing."""
-        table = self._table()
-        if isinstance(table, Table):
-            self._filter = push(filters, table.arrow_schema)
-        return filters
 
     def partitions(self) -> Sequence[InputPartition]:
         table = self._table()
@@ -133,6 +127,21 @@ class PaimonReader(DataSourceReader):
 
     def _table(self) -> Table | SystemTable:
         return _readable(self._options, self._moment)
+
+
+class FilteringReader(PaimonReader):
+    """A reader that leaves out what the filters of its query do not want.
+
+    Spark 4.3 keeps the plan of a DataFrame's last filtered query, and answers the next query over
+    the same DataFrame from it when that one has no filters: only for DataFrames that are used once.
+    """
+
+    def pushFilters(self, filters: list[SparkFilter]) -> Iterable[SparkFilter]:
+        """Spark checks all filters again: what is pushed saves reading, and decides nothing."""
+        table = self._table()
+        if isinstance(table, Table):
+            self._filter = push(filters, table.arrow_schema)
+        return filters
 
 
 def _readable(options: SparkOptions, moment: AsOf) -> Table | SystemTable:

@@ -31,6 +31,7 @@ _OWN_KEYS = (
     "path",
     "columns",
     "branch",
+    "filter-pushdown",
     "rowkind",
     "distribution",
     "checkpointLocation",
@@ -61,6 +62,7 @@ class SparkOptions:
     identifier: str
     columns: tuple[str, ...] | None = None
     row_kind: bool = False
+    push_filters: bool = False
     by_key: bool = False
     checkpoint: str | None = None
     parallelism: int = 1
@@ -104,6 +106,7 @@ class SparkOptions:
             catalog={key: value for key, value in given.items() if _is_catalog(key)},
             identifier=_identifier(given["path"], given.get("branch")),
             columns=None if columns is None else _names(columns),
+            push_filters=boolean("filter-pushdown", given.get("filter-pushdown", "false")),
             row_kind=boolean("rowkind", given.get("rowkind", "false")),
             by_key=by_key == "by-key",
             checkpoint=given.get("checkpointlocation"),
