@@ -177,7 +177,7 @@ def test_a_failing_table_is_logged_and_others_go_on(
         maintenance.start()
         try:
             until(lambda: maintenance.counts.compactions == 1)
-            until(lambda: maintenance.counts.failures == 2)
+            until(lambda: maintenance.counts.failures >= 2)
         finally:
             maintenance.stop()
     assert "table 'shop.gone'" in caplog.text
