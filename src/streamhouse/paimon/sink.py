@@ -31,6 +31,7 @@ from streamhouse.paimon.commit import (
     overwrite_table,
     query_tag,
 )
+from streamhouse.paimon.consumers import Consumers, query_consumer
 from streamhouse.paimon.files import Files, files_of
 from streamhouse.paimon.lock import commit_lock
 from streamhouse.paimon.rows import check_columns
@@ -48,6 +49,9 @@ _ABORT_S = 10.0
 none has written for `_QUIET_S`."""
 _QUIET_S = 1.5
 _ABORT_STEP_S = 0.25
+
+_HOLD_S = 5.0
+"""How often a stream's consumer goes forward."""
 
 _cleaned: set[tuple[str, str]] = set()
 """Queries whose leftovers this process has removed."""
@@ -186,6 +190,18 @@ class PaimonWriter(_Sink, DataSourceArrowWriter):
             time.sleep(_ABORT_STEP_S)
 
 
+def _hold(table: Table, user: str) -> None:
+    """Keep what comes from now on, so that a replay of the batch about to be committed is seen.
+
+    Spark knows the batches before it to be done. An older position holds as well, so this is done
+    once in a while only.
+    """
+    consumers, name = Consumers(table), query_consumer(user)
+    refreshed = consumers.refreshed_s(name)
+    if refreshed is None or time.time() - refreshed >= _HOLD_S:
+        consumers.hold(name, table.latest_snapshot_id() or 1)
+
+
 class PaimonStreamWriter(_Sink, DataSourceStreamArrowWriter):
     """Micro-batches, each committed once: by the query's id and the batch's number."""
 
@@ -218,6 +234,7 @@ class PaimonStreamWriter(_Sink, DataSourceStreamArrowWriter):
             if committer.committed(batchId):
                 committer.discard(batchId, [file for one in found for file in one.files])
                 return
+            _hold(committer.table, user)
             # What is written here must not be hidden by rows that are changed before it commits.
             with commit_lock(self._location) if self._staged else nullcontext():
                 collected = self._collected(found, user, batchId)

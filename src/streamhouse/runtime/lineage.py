@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from streamhouse.paimon.catalog import Warehouse, split_identifier
 from streamhouse.paimon.commit import TableCommitter, TableWriter, file_prefix, query_tag
@@ -169,10 +170,23 @@ class Lineage:
         }
 
     def _state(self) -> tuple[int, set[str]]:
-        """The last batch written, and the fingerprints whose definition is there."""
-        rows = read_lineage(self._address, self._spec.query_id)
-        covered = max((row["batch_id"] for row in rows), default=-1)
-        return covered, {row["fingerprint"] for row in rows if row["definition"]}
+        """The last batch written, and the fingerprints whose definition is there.
+
+        A view of months has millions of batches: they are looked at as they are read.
+        """
+        table, user = self._address.open(), self._spec.query_id
+        covered, defined = -1, set[str]()
+        if table.latest_snapshot_id() is None:
+            return covered, defined
+        columns = ["query_id", "batch_id", "fingerprint", "definition"]
+        only = {"method": "equal", "field": "query_id", "literals": [user]}
+        for batch in table.read(columns, filter=only):
+            own = batch.filter(pc.equal(batch.column("query_id"), user))
+            if own.num_rows:
+                covered = max(covered, pc.max(own.column("batch_id")).as_py())
+            told = own.filter(pc.is_valid(own.column("definition")))
+            defined |= set(told.column("fingerprint").to_pylist())
+        return covered, defined
 
 
 class LineageFeed:

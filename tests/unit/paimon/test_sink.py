@@ -12,6 +12,7 @@ from pyspark.sql.types import StringType, StructType
 from streamhouse.errors import OptionError, TableError
 from streamhouse.paimon import sink, staging
 from streamhouse.paimon.commit import query_tag
+from streamhouse.paimon.consumers import Consumers, query_consumer
 from streamhouse.paimon.datasource import PaimonDataSource
 from streamhouse.paimon.sink import PaimonStreamWriter, Written
 from streamhouse.paimon.table import Table
@@ -136,3 +137,25 @@ def test_complete_mode_is_refused(lab: Lab) -> None:
         source.streamWriter(columns("id"), True)
     with pytest.raises(TableError, match="did you mean 'id'"):
         source.streamWriter(columns("idd"), False)
+
+
+def test_a_stream_holds_what_a_replay_is_recognised_by(
+    lab: Lab, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sink, "_HOLD_S", 0.0)
+    table = lab.make("t", keyed=False)
+    consumers, name = Consumers(table), query_consumer(USER)
+    writer = start(table)
+    for number in range(3):
+        lab.write(table, number, [(9, 9)], user="somebody")
+        before = table.latest_snapshot_id() or 0
+        writer.commit([task(lab, writer, [(number, 1)])], number)
+        held = consumers.get(name)
+        assert held is not None and held.next_snapshot == before
+    # A replay commits nothing, and so moves nothing.
+    writer = start(table)
+    lab.write(table, 3, [(9, 9)], user="somebody")
+    writer.commit([task(lab, writer, [(2, 1)])], 2)
+    held = consumers.get(name)
+    assert held is not None and held.next_snapshot == before
+    assert sorted(row[0] for row in lab.content(table) if row[1] == 1) == [0, 1, 2]
