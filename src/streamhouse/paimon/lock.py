@@ -6,6 +6,7 @@ import fcntl
 import hashlib
 import os
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from streamhouse.paimon.files import is_local, local_path
 
 LOCK_WAIT_S = 60.0
 _POLL_S = 0.001
+_mine = threading.local()
 
 
 @contextmanager
@@ -37,9 +39,26 @@ def commit_lock(location: str, wait_s: float = LOCK_WAIT_S) -> Iterator[None]:
                     f"another process (it holds {path}); end it and start again"
                 )
             time.sleep(_POLL_S)
-        yield
+        held = _held()
+        held.append(path)
+        try:
+            yield
+        finally:
+            held.remove(path)
     finally:
         os.close(descriptor)
+
+
+def holds_lock(location: str) -> bool:
+    """Whether this thread holds the lock of the table at `location` now."""
+    return _lock_path(location) in _held()
+
+
+def _held() -> list[str]:
+    if not hasattr(_mine, "held"):
+        _mine.held = []
+    held: list[str] = _mine.held
+    return held
 
 
 def _taken(descriptor: int) -> bool:

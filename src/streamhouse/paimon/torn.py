@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import nullcontext
 
 from streamhouse.errors import CommitConflictError, StreamhouseError
 from streamhouse.paimon.files import Files, files_of
-from streamhouse.paimon.lock import commit_lock
+from streamhouse.paimon.lock import commit_lock, holds_lock
 from streamhouse.paimon.table_name import TableName
 
 _TORN = re.compile(r"snapshot-\d+\.tmp-.+")
@@ -34,8 +35,9 @@ def remove_torn(catalog_options: Mapping[str, str], identifier: str) -> bool:
     database, name = split_identifier(identifier)
     table = Warehouse(catalog_options).table(f"{database}.{TableName.parse(name).data}")
     files = files_of(table.location, catalog_options)
+    locked = holds_lock(table.location)
     try:
-        with commit_lock(table.location, _WAIT_S):
+        with nullcontext() if locked else commit_lock(table.location, _WAIT_S):
             for folder in {f"{table.location}/snapshot", f"{table.root}/snapshot"}:
                 _remove(files, folder)
     except CommitConflictError:

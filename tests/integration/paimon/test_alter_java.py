@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import decimal
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from streamhouse import execute
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.commit import TableCommitter, TableWriter
+from streamhouse.paimon.lock import commit_lock
 from streamhouse.paimon.sidecar import Sidecar
 from streamhouse.paimon.table import Table
 from streamhouse.paimon.widening import widens
@@ -121,12 +123,13 @@ def test_defaults_stand_for_what_is_missing(warehouse: Warehouse, java: Sidecar)
         execute(warehouse, "ALTER TABLE d ALTER COLUMN v SET DEFAULT 'x'")
 
 
+@pytest.mark.parametrize("locked", [False, True], ids=["free", "locked by the caller"])
 def test_the_java_core_is_not_stopped_by_a_cut_off_commit(
-    warehouse: Warehouse, java: Sidecar
+    warehouse: Warehouse, java: Sidecar, locked: bool
 ) -> None:
     execute(
         warehouse,
-        "CREATE TABLE torn (id INT) WITH ('bucket' = '-1', 'snapshot.num-retained.min' = '1',"
+        "DROP TABLE IF EXISTS torn; CREATE TABLE torn (id INT) WITH ('bucket' = '-1', 'snapshot.num-retained.min' = '1',"
         "'snapshot.num-retained.max' = '1'); INSERT INTO torn VALUES (1); "
         "INSERT INTO torn VALUES (2)",
     )
@@ -136,6 +139,7 @@ def test_the_java_core_is_not_stopped_by_a_cut_off_commit(
     table.files.write_text(left, "{")
     table.files.delete(f"{folder}/EARLIEST")
     table.files.delete(f"{folder}/LATEST")
-    found = java.call(table.identifier, lambda _, one: int(one.latestSnapshot().get().id()))
+    with commit_lock(table.location) if locked else contextlib.nullcontext():
+        found = java.call(table.identifier, lambda _, one: int(one.latestSnapshot().get().id()))
     assert found == 2
     assert not table.files.exists(left)
