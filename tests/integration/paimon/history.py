@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import random
 import threading
@@ -371,6 +372,8 @@ class History:
                 last = error
         else:
             raise last
+        # Sockets that py4j has lost are told of here, and in no later test.
+        gc.collect()
         self.model.compacted()
         return f"after {delay:.3f} s"
 

@@ -129,8 +129,9 @@ def test_the_java_core_is_not_stopped_by_a_cut_off_commit(
 ) -> None:
     execute(
         warehouse,
-        "DROP TABLE IF EXISTS torn; CREATE TABLE torn (id INT) WITH ('bucket' = '-1', 'snapshot.num-retained.min' = '1',"
-        "'snapshot.num-retained.max' = '1'); INSERT INTO torn VALUES (1); "
+        "DROP TABLE IF EXISTS torn; CREATE TABLE torn (id INT) WITH ('bucket' = '-1',"
+        "'snapshot.num-retained.min' = '1', 'snapshot.num-retained.max' = '1');"
+        "INSERT INTO torn VALUES (1);"
         "INSERT INTO torn VALUES (2)",
     )
     table = warehouse.table("default.torn")

@@ -16,6 +16,8 @@ from tests.integration.paimon.history import KINDS, History, Kind  # noqa: E402
 from streamhouse.paimon.catalog import Warehouse  # noqa: E402
 from streamhouse.paimon.sidecar import Sidecar  # noqa: E402
 
+# py4j leaves the socket open with which it has tried to reach a JVM that was killed.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 SEED = int(os.environ.get("STREAMHOUSE_HISTORY_SEED", "1"))
 CI_STEPS = 5
 SOAK_STEPS = 500
