@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
+from streamhouse.errors import CommitConflictError
 from streamhouse.paimon.sidecar import COMMIT_USER, Sidecar
 
 _OPTIONS = {"write-only": "false"}
@@ -30,6 +32,7 @@ class Purge:
         self._identifier = identifier
         self._sidecar = sidecar
         self._own = sidecar is None
+        self._started = False
 
     def __enter__(self) -> Purge:
         return self
@@ -45,10 +48,17 @@ class Purge:
             self._sidecar = None
 
     def start(self) -> None:
-        """Start the JVM, so that nobody waits for it under the lock."""
+        """Start the JVM and compact what is there, so that little is left to do under the lock.
+
+        A JVM's first compaction takes seconds, for which all writers would wait.
+        """
+        if self._started:
+            return
+        self._started = True
         if self._sidecar is None:
             self._sidecar = Sidecar(self._warehouse)
-        self._sidecar.options(self._identifier)
+        with suppress(CommitConflictError):
+            self._sidecar.compact(self._identifier, full=True)
 
     def run(self, table_options: Mapping[str, str]) -> None:
         """Compact all buckets that have new files; the caller holds the table's `commit_lock`."""

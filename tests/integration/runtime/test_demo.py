@@ -20,6 +20,8 @@ KEYS = {
     "sidecar_kills",
     "recovery_s",
     "peak_rss_mb",
+    "proved_from_snapshot",
+    "minutes",
 }
 
 
