@@ -27,9 +27,11 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from streamhouse.errors import OptionError
+from streamhouse.options import integer
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.pieces import Piece, pieces
 from streamhouse.paimon.pushdown import push
+from streamhouse.paimon.rows import gathered
 from streamhouse.paimon.sink import PaimonStreamWriter, PaimonWriter
 from streamhouse.paimon.source import PaimonSource
 from streamhouse.paimon.spark_options import SparkOptions
@@ -38,6 +40,9 @@ from streamhouse.paimon.table import Filter, Table
 from streamhouse.paimon.travel import pinned, settled
 from streamhouse.spark import SourcePartition, SourceStreamReader, for_spark, spark_schema
 from streamhouse.sql.plan import AsOf
+
+SPARK_BATCH_ROWS = 16_384
+"""Rows handed to Spark at once. The Rust core merges in batches of 1,024, whatever it is told."""
 
 
 class PaimonDataSource(DataSource):
@@ -110,7 +115,10 @@ class PaimonReader(DataSourceReader):
         table = self._table()
         if isinstance(table, SystemTable):
             return for_spark(table.read(self._columns(table)), self._schema)
-        return for_spark(self._batches(table, partition.piece.groups), self._schema)
+        batches = self._batches(table, partition.piece.groups)
+        given = self._options.table.get("read.batch-size", str(SPARK_BATCH_ROWS))
+        rows = integer("read.batch-size", given, 1)
+        return for_spark(gathered(batches, rows), self._schema)
 
     def _batches(self, table: Table, groups: Iterable[Sequence[bytes]]) -> Iterator[pa.RecordBatch]:
         for group in groups:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -34,6 +34,20 @@ def to_table(batch: pa.RecordBatch, table: Table) -> pa.RecordBatch:
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
     arrays.append(codes)
     return pa.RecordBatch.from_arrays(arrays, schema=schema.append(pa.field(VALUE_KIND, pa.int8())))
+
+
+def gathered(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
+    """The same rows in the same order, in batches of at least `rows` rows but for the last."""
+    held: list[pa.RecordBatch] = []
+    count = 0
+    for batch in batches:
+        held.append(batch)
+        count += batch.num_rows
+        if count >= rows:
+            yield held[0] if len(held) == 1 else pa.concat_batches(held)
+            held, count = [], 0
+    if held:
+        yield held[0] if len(held) == 1 else pa.concat_batches(held)
 
 
 def check_columns(names: Iterable[str], table: Table) -> None:

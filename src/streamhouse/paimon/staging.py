@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
 
 from streamhouse.paimon.buckets import Grouping
 from streamhouse.paimon.files import Files, is_local, local_path
+from streamhouse.paimon.rows import gathered
 
 INLINE_BYTES = 2 << 20
 """Up to this size rows travel in the commit message, which costs no file."""
@@ -44,7 +46,7 @@ def stage(
         size += batch.nbytes
         if size > INLINE_BYTES:
             with _GroupFiles(files, f"{folder}/{name}") as out:
-                for rows in _chunks(held, batches):
+                for rows in gathered(chain(held, batches), CHUNK_ROWS):
                     for group, part in grouping.split(rows) if grouping else [(0, rows)]:
                         out.write(group, part)
             return Staged(partition, paths=out.paths)
@@ -75,17 +77,6 @@ def _file_rows(files: Files, path: str) -> Iterator[pa.RecordBatch]:
     source = pa.memory_map(local_path(path)) if local else files.open_input(path)
     with source, pa.ipc.open_stream(source) as reader:
         yield from reader
-
-
-def _chunks(held: list[pa.RecordBatch], rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    rows = sum(batch.num_rows for batch in held)
-    for batch in rest:
-        if rows >= CHUNK_ROWS:
-            yield pa.concat_batches(held)
-            held, rows = [], 0
-        held.append(batch)
-        rows += batch.num_rows
-    yield pa.concat_batches(held)
 
 
 class _GroupFiles:

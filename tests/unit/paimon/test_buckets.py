@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from streamhouse.paimon.buckets import Grouping, bucket_of
+from streamhouse.paimon.rows import gathered
 from streamhouse.sql.plan import Column
 
 if TYPE_CHECKING:
@@ -67,3 +68,10 @@ def test_values_that_are_cast_to_one_key_are_of_one_group(lab: Lab) -> None:
     split = list(grouping.split(pa.record_batch({"at": times})))
     seen = [set(rows["at"].cast(pa.timestamp("ms"), safe=False).to_pylist()) for _, rows in split]
     assert len(seen) > 1 and sum(map(len, seen)) == len(set.union(*seen)) == 20
+
+
+def test_batches_are_gathered_without_changing_their_rows() -> None:
+    batches = [pa.record_batch({"v": range(first, first + 7)}) for first in range(0, 70, 7)]
+    found = list(gathered(iter(batches), 20))
+    assert [batch.num_rows for batch in found] == [21, 21, 21, 7]
+    assert [row for batch in found for row in batch["v"].to_pylist()] == list(range(70))
