@@ -29,9 +29,16 @@ _DATA_SOURCES = (
     ("streamhouse.mysql.datasource", "MysqlCdcDataSource"),
 )
 
+_BYTES_OF_BATCH = "spark.sql.execution.arrow.maxBytesPerBatch"
+"""With any bound but the greatest, Spark adds up the sizes of all columns after each row: measured
+on five columns, 5.1 s of processor time for five million rows instead of 1.6."""
+
 
 def register(spark: SparkSession) -> None:
     """Make Streamhouse's data sources known to a Spark session, and push-down of filters to them.
+
+    Unless the session says otherwise, Spark no longer bounds the bytes of a batch that it hands to
+    Python, only its rows (`spark.sql.execution.arrow.maxRecordsPerBatch`).
 
     Example: `register(spark)`, then
     `spark.read.format("paimon").option("warehouse", "/data").load("db.orders")`.
@@ -41,6 +48,8 @@ def register(spark: SparkSession) -> None:
             source: type[DataSource] = getattr(importlib.import_module(module), name)
             spark.dataSource.register(source)
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    if _BYTES_OF_BATCH not in spark.conf.getAll:
+        spark.conf.set(_BYTES_OF_BATCH, str(2**31 - 1))
 
 
 def spark_schema(schema: pa.Schema) -> StructType:

@@ -9,6 +9,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
 
+import streamhouse
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.sql.plan import Column
 
@@ -258,3 +259,16 @@ def test_a_missing_warehouse_or_column_is_named(spark: SparkSession, people: War
         spark.read.format("paimon").load("db.people")
     with pytest.raises((AnalysisException, PySparkException), match="did you mean 'name'"):
         write(spark.sql("SELECT 1L AS id, 'x' AS nam"), people, "db.people")
+
+
+@pytest.mark.parametrize("given", [None, "123456"])
+def test_batches_to_python_are_bounded_by_rows_unless_the_session_says_otherwise(
+    spark: SparkSession, given: str | None
+) -> None:
+    key = "spark.sql.execution.arrow.maxBytesPerBatch"
+    session = spark.newSession()
+    session.conf.unset(key)
+    if given is not None:
+        session.conf.set(key, given)
+    streamhouse.register(session)
+    assert session.conf.get(key) == (given or "2147483647")

@@ -96,7 +96,7 @@ class _GroupFiles:
         writer = self._writers.get(group)
         if writer is None:
             sink = self._open.enter_context(self._files.open_output(self._path(group)))
-            # A local file stays in the machine's memory as a rule: packing it costs more.
+            # A local file as a rule never leaves the memory: packing it is work for nothing.
             options = pa.ipc.IpcWriteOptions() if is_local(self._stem) else _LZ4
             writer = pa.ipc.new_stream(sink, batch.schema, options=options)
             self._writers[group] = self._open.enter_context(writer)
