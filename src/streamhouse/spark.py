@@ -47,6 +47,11 @@ def register(spark: SparkSession) -> None:
         if importlib.util.find_spec(module) is not None:
             source: type[DataSource] = getattr(importlib.import_module(module), name)
             spark.dataSource.register(source)
+    prepare(spark)
+
+
+def prepare(spark: SparkSession) -> None:
+    """Set what `register` sets."""
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     if _BYTES_OF_BATCH not in spark.conf.getAll:
         spark.conf.set(_BYTES_OF_BATCH, str(2**31 - 1))

@@ -9,8 +9,8 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
 
-import streamhouse
 from streamhouse.paimon.catalog import Warehouse
+from streamhouse.spark import prepare
 from streamhouse.sql.plan import Column
 
 PAIR = [Column("id", "BIGINT"), Column("v", "INT")]
@@ -270,5 +270,5 @@ def test_batches_to_python_are_bounded_by_rows_unless_the_session_says_otherwise
     session.conf.unset(key)
     if given is not None:
         session.conf.set(key, given)
-    streamhouse.register(session)
+    prepare(session)
     assert session.conf.get(key) == (given or "2147483647")
