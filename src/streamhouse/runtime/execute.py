@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from streamhouse.errors import SqlError, StreamhouseError, UnsupportedSqlError
+from streamhouse.errors import UnsupportedSqlError
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.sidecar import Sidecar
 from streamhouse.runtime import bounded, dml
+from streamhouse.runtime.definitions import define, located
 from streamhouse.runtime.dml import Changed
 from streamhouse.runtime.session import Session
 from streamhouse.sql import plan
-from streamhouse.sql.alter import AlterTable
 from streamhouse.sql.script import parse_script
 
 
@@ -37,24 +37,14 @@ def execute(
     session.set("execution.runtime-mode", "batch")
     total = Changed()
     for statement in parse_script(sql):
-        total = total.plus(_located(session, statement, sidecar))
+        with located(statement):
+            total = total.plus(_run(session, statement, sidecar))
     return total
 
 
-def _located(session: Session, statement: plan.Statement, sidecar: Sidecar | None) -> Changed:
-    try:
-        return _run(session, statement, sidecar)
-    except SqlError as error:
-        if error.line:
-            raise
-        place = statement.position
-        raise type(error)(error.message, line=place.line, column=place.column) from error
-    except StreamhouseError as error:
-        text = f"line {statement.position.line}, column {statement.position.column}: {error}"
-        raise type(error)(text) from error
-
-
 def _run(session: Session, statement: plan.Statement, sidecar: Sidecar | None) -> Changed:
+    if define(session, statement):
+        return Changed()
     match statement:
         case plan.Change():
             return dml.change(session, statement, sidecar)
@@ -62,20 +52,6 @@ def _run(session: Session, statement: plan.Statement, sidecar: Sidecar | None) -
             dml.truncate(session, statement)
         case plan.Insert():
             return Changed(inserted=bounded.insert(session, statement))
-        case plan.CreateCatalog():
-            session.create_catalog(statement)
-        case plan.UseCatalog():
-            session.use_catalog(statement.name)
-        case plan.CreateDatabase():
-            session.create_database(statement)
-        case plan.UseDatabase():
-            session.use_database(statement.name)
-        case plan.CreateTable():
-            session.create_table(statement)
-        case plan.Drop():
-            session.drop(statement)
-        case AlterTable():
-            session.alter(statement)
         case plan.SetOption(key=str(key), value=str(value)) if key != "execution.runtime-mode":
             session.set(key, value)
         case plan.ResetOption(key=str(key)) if key != "execution.runtime-mode":

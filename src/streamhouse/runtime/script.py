@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from streamhouse.errors import OptionError, SqlError, StreamhouseError, UnsupportedSqlError
+from streamhouse.errors import OptionError, SqlError, UnsupportedSqlError
 from streamhouse.runtime import bounded, dml
 from streamhouse.runtime.call import Calls
 from streamhouse.runtime.checkpoint import Checkpoint, checkpoints_of
 from streamhouse.runtime.console import ConsoleSelect
+from streamhouse.runtime.definitions import define, located
 from streamhouse.runtime.pipeline import Pipeline
 from streamhouse.runtime.printer import Printer
 from streamhouse.runtime.query import ContinuousQuery
 from streamhouse.runtime.session import Session
 from streamhouse.runtime.spec import QuerySpec
 from streamhouse.sql import plan
-from streamhouse.sql.alter import AlterTable
 from streamhouse.sql.analysis import analyze_stream, ends
 from streamhouse.sql.options import check_lookup, is_lookup_option
 from streamhouse.sql.plan import Insert, Query, StreamQuery, TableInfo
@@ -78,56 +78,41 @@ class Script:
             self._pipeline.run(self._options.until_caught_up, [])
 
     def _statement(self, statement: plan.Statement) -> None:
-        session = self._session
-        try:
-            match statement:
-                case plan.CreateCatalog():
-                    session.create_catalog(statement)
-                case plan.UseCatalog():
-                    session.use_catalog(statement.name)
-                case plan.CreateDatabase():
-                    session.create_database(statement)
-                case plan.UseDatabase():
-                    session.use_database(statement.name)
-                case plan.CreateTable():
-                    session.create_table(statement)
-                case plan.Drop():
-                    session.drop(statement)
-                case AlterTable():
-                    session.alter(statement)
-                case plan.SetOption():
-                    self._set(statement)
-                case plan.ResetOption():
-                    session.reset(statement.key)
-                case plan.StatementSet():
-                    for one in statement.inserts:
-                        self._insert(one)
-                case plan.Insert():
-                    self._insert(statement)
-                case plan.Change():
-                    self._told(statement.target, dml.change(session, statement))
-                case plan.Truncate():
-                    dml.truncate(session, statement)
-                    self._told(statement.target, "all rows removed")
-                case plan.Select():
-                    self._select(statement.query)
-                case plan.Call():
-                    self._printer.rows(self._calls.run(statement).to_reader())
-                case plan.Show() | plan.Describe():
-                    self._describe(statement)
-                case plan.Explain():
-                    self._explain(statement)
-                case _:
-                    raise UnsupportedSqlError("this statement is not supported")
-        except SqlError as error:
-            self._tell_renamed(error)
-            if error.line:
+        with located(statement):
+            try:
+                if not define(self._session, statement):
+                    self._do(statement)
+            except SqlError as error:
+                self._tell_renamed(error)
                 raise
-            place = statement.position
-            raise type(error)(error.message, line=place.line, column=place.column) from error
-        except StreamhouseError as error:
-            text = f"line {statement.position.line}, column {statement.position.column}: {error}"
-            raise type(error)(text) from error
+
+    def _do(self, statement: plan.Statement) -> None:
+        session = self._session
+        match statement:
+            case plan.SetOption():
+                self._set(statement)
+            case plan.ResetOption():
+                session.reset(statement.key)
+            case plan.StatementSet():
+                for one in statement.inserts:
+                    self._insert(one)
+            case plan.Insert():
+                self._insert(statement)
+            case plan.Change():
+                self._told(statement.target, dml.change(session, statement))
+            case plan.Truncate():
+                dml.truncate(session, statement)
+                self._told(statement.target, "all rows removed")
+            case plan.Select():
+                self._select(statement.query)
+            case plan.Call():
+                self._printer.rows(self._calls.run(statement).to_reader())
+            case plan.Show() | plan.Describe():
+                self._describe(statement)
+            case plan.Explain():
+                self._explain(statement)
+            case _:
+                raise UnsupportedSqlError("this statement is not supported")
 
     def _told(self, table: plan.Name, what: object) -> None:
         self._printer.notice(f"{'.'.join(table)}: {what}")
