@@ -30,6 +30,7 @@ _SECRET = re.compile(
         (?: "[^"]*" | '[^']*' | [^\s,;)}]+ )"""
 )
 _URL_SECRET = re.compile(r"(://[^\s/:@]*:)[^\s/@]+@")
+_INNER = re.compile(r"^[\w.]+(?:Error|Exception|Interrupt|Failed)\b.*$", re.MULTILINE)
 _USER_ERRNO = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS}
 _VERBOSE_HELP = "On an error, print the whole stack trace too."
 
@@ -51,7 +52,10 @@ def explain(error: BaseException) -> tuple[str, int]:
         where = f"{error.filename}: " if error.filename else ""
         return f"error: {where}{os.strerror(error.errno).lower()}", USER_ERROR
     lines = str(error).strip().splitlines()
-    what = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    # Of a Python trace inside, the last line says what went wrong.
+    inner = _INNER.findall(str(error))
+    what = f"{type(error).__name__}: {(inner or lines)[-1 if inner else 0]}" if lines else ""
+    what = what or type(error).__name__
     return hide_secrets(f"internal error: {what}; run again with --verbose"), INTERNAL_ERROR
 
 

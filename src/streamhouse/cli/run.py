@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from streamhouse.cli.arguments import OptionsArgument, catalog_options, is_local
-from streamhouse.cli.errors import INTERRUPTED
+from streamhouse.cli.errors import INTERNAL_ERROR, INTERRUPTED, explain
 from streamhouse.errors import OptionError, StreamhouseError
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ def run(
     end, or, with --until-caught-up, until nothing moves in any of them. Running the script again
     goes on where it stopped.
     """
+    from streamhouse.runtime.query import QueryFailed
     from streamhouse.runtime.script import Script, ScriptOptions, script_name
     from streamhouse.runtime.spark_session import died, end_session, last_words
     from streamhouse.sql.script import parse_script
@@ -76,9 +77,13 @@ def run(
     )
     try:
         Script(options, ConsolePrinter()).run(statements)
-    except Exception:
-        if not stop.asked() and file != "-" and died():
-            _start_again(last_words())
+    except Exception as error:
+        if not stop.asked() and file != "-":
+            if died():
+                _start_again("Spark's JVM has died", last_words())
+            elif isinstance(error, QueryFailed) and explain(error)[1] == INTERNAL_ERROR:
+                end_session()
+                _start_again("a query has failed", explain(error)[0])
         raise
     finally:
         end_session()
@@ -86,15 +91,15 @@ def run(
         raise typer.Exit(INTERRUPTED)
 
 
-def _start_again(why: str) -> None:
-    """Become a fresh process of the same command: Spark's JVM is gone, and the rest can go on.
+def _start_again(what: str, why: str) -> None:
+    """Become a fresh process of the same command, after a failure that no user can mend.
 
-    All that a crash can leave is mended at a start. A JVM that keeps dying is told of instead.
+    All that a crash can leave is mended at a start. What keeps failing is told of instead.
     """
     count = int(os.environ.get(_RESTARTS, "0")) + 1
     if count > _MOST_RESTARTS:
-        raise StreamhouseError(f"Spark's JVM has died {count} times; the last it said: {why}")
-    print(f"notice: Spark's JVM has died ({why or 'it said nothing'}); starting again", flush=True,
+        raise StreamhouseError(f"{what}, {count} times in this run; the last it said: {why}")
+    print(f"notice: {what} ({why or 'it said nothing'}); starting again", flush=True,
           file=sys.stderr)  # fmt: skip
     os.environ[_RESTARTS] = str(count)
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])

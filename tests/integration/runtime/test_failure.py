@@ -1,0 +1,52 @@
+"""A query that fails for no fault of the user's goes on by itself, a few times."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from streamhouse.paimon.catalog import Warehouse
+
+SCRIPT = """
+CREATE TEMPORARY TABLE numbers_source (n BIGINT) WITH (
+  'connector' = 'datagen', 'rows-per-second' = '1000', 'number-of-rows' = '2000',
+  'fields.n.kind' = 'sequence', 'fields.n.start' = '1', 'fields.n.end' = '2000');
+CREATE TABLE IF NOT EXISTS numbers (n BIGINT) WITH ('bucket' = '-1');
+INSERT INTO numbers SELECT n FROM numbers_source;
+"""
+FAILING = """
+import os
+from streamhouse.cli.main import main
+from streamhouse.runtime.query import ContinuousQuery
+
+commit, calls = ContinuousQuery._commit, []
+
+def failing(self, frame, batch):
+    calls.append(batch)
+    if len(calls) == 2 and "STREAMHOUSE_RESTARTS" not in os.environ:
+        raise RuntimeError("no fault of the user's")
+    commit(self, frame, batch)
+
+ContinuousQuery._commit = failing
+main()
+"""
+
+
+def test_a_failed_query_goes_on_and_says_why(tmp_path: Path) -> None:
+    script, warehouse = tmp_path / "numbers.sql", tmp_path / "warehouse"
+    script.write_text(SCRIPT)
+    ended = subprocess.run(
+        [sys.executable, "-c", FAILING, "run", str(script), "--warehouse", str(warehouse)]
+        + ["--until-caught-up"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stderr.count("a query has failed") == 1
+    assert "RuntimeError: no fault of the user's" in ended.stderr
+    table = Warehouse(str(warehouse)).table("default.numbers")
+    rows = [row["n"] for batch in table.read() for row in batch.to_pylist()]
+    assert sorted(rows) == list(range(1, 2001))
