@@ -51,11 +51,9 @@ def explain(error: BaseException) -> tuple[str, int]:
     if isinstance(error, OSError) and error.errno in _USER_ERRNO:
         where = f"{error.filename}: " if error.filename else ""
         return f"error: {where}{os.strerror(error.errno).lower()}", USER_ERROR
-    lines = str(error).strip().splitlines()
     # Of a Python trace inside, the last line says what went wrong.
-    inner = _INNER.findall(str(error))
-    what = f"{type(error).__name__}: {(inner or lines)[-1 if inner else 0]}" if lines else ""
-    what = what or type(error).__name__
+    said = _INNER.findall(str(error))[-1:] or str(error).strip().splitlines()[:1]
+    what = ": ".join([type(error).__name__, *said])
     return hide_secrets(f"internal error: {what}; run again with --verbose"), INTERNAL_ERROR
 
 

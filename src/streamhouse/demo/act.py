@@ -35,7 +35,6 @@ class Act:
         self._started = time.monotonic()
         self._merge: subprocess.Popen[bytes] | None = None
         self._merged = False
-        self._done = False
         self._steps = self._play()
 
     def step(self) -> str | None:
@@ -45,7 +44,7 @@ class Act:
     def finish(self) -> Iterator[str]:
         """Play what is left without waiting for its time; what to tell of it."""
         self._move_s = self._santa_s = 0.0
-        while not self._done:
+        while not self._merged:
             told = self.step()
             if told:
                 yield told
@@ -89,7 +88,6 @@ class Act:
         if merge.returncode != 0:
             raise StreamhouseError(f"the merge failed; see {scenario.folder / 'log'}")
         self._merged = True
-        self._done = True
         yield f"merged: {EMPTY} is in with 0, {OLD} is out, as no customer lives there any more"
 
     def _until(self, done: Callable[[], bool], what: str | None = None) -> Iterator[None]:
