@@ -16,6 +16,7 @@ from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.evolution import for_now
 from streamhouse.paimon.lock import commit_lock
 from streamhouse.paimon.pieces import file_ids as _ids
+from streamhouse.paimon.replaced import Replaced, hides_by_sequence
 from streamhouse.paimon.rows import to_table
 from streamhouse.paimon.table import Table
 from streamhouse.paimon.table_name import MAIN, TableName
@@ -87,6 +88,7 @@ class TableWriter:
         self._planned = planned
         self._table = writable(table, prefix, table_options)
         self._overwrite = overwrite
+        self._replaced = Replaced(self._table) if hides_by_sequence(table) else None
         if overwrite:
             builder = _overwriting(self._table, commit_user, partition)
         else:
@@ -103,6 +105,11 @@ class TableWriter:
         if batch.num_rows == 0:
             return
         batch = for_now(batch, self._table, self._planned)
+        self._put(batch if self._replaced is None else self._replaced.take(batch))
+
+    def _put(self, batch: pa.RecordBatch) -> None:
+        if batch.num_rows == 0:
+            return
         try:
             self._writer.write_arrow(to_table(batch, self._table))
         except _RUST_ERRORS as error:
@@ -110,6 +117,9 @@ class TableWriter:
 
     def prepare(self, identifier: int) -> list[bytes]:
         """Close the files and return the serialised commit messages."""
+        rest = None if self._replaced is None else self._replaced.rest()
+        if rest is not None:
+            self._put(rest)
         try:
             given = () if self._overwrite else (True, identifier)
             messages = self._writer.prepare_commit(*given)
