@@ -38,6 +38,7 @@ COMMANDS = {
     "call": Command(
         "streamhouse.cli.call", "call", "Compact, expire, tag, branch, roll back: a procedure."
     ),
+    "graph": Command("streamhouse.cli.graph", "graph", "Draw a script's tables and queries."),
     "audit": Command(
         "streamhouse.cli.audit", "audit", "Compute a view again from its history and compare."
     ),

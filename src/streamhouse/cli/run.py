@@ -12,7 +12,8 @@ import typer
 
 from streamhouse.cli.arguments import OptionsArgument, catalog_options, is_local
 from streamhouse.cli.errors import INTERNAL_ERROR, INTERRUPTED, explain
-from streamhouse.errors import OptionError, StreamhouseError
+from streamhouse.cli.script_text import read_script
+from streamhouse.errors import StreamhouseError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -61,7 +62,7 @@ def run(
     from streamhouse.runtime.spark_session import died, end_session, last_words
     from streamhouse.sql.script import parse_script
 
-    statements = parse_script(_read(file))
+    statements = parse_script(read_script(file))
     if warehouse is not None and is_local(warehouse):
         Path(warehouse.removeprefix("file://")).mkdir(parents=True, exist_ok=True)
     given = None if warehouse is None else catalog_options(_absolute(warehouse), option)
@@ -103,17 +104,6 @@ def _start_again(what: str, why: str) -> None:
           file=sys.stderr)  # fmt: skip
     os.environ[_RESTARTS] = str(count)
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
-
-
-def _read(file: str) -> str:
-    if file == "-":
-        return sys.stdin.read()
-    try:
-        return Path(file).read_text()
-    except FileNotFoundError:
-        raise OptionError(f"there is no script '{file}'") from None
-    except (IsADirectoryError, UnicodeDecodeError):
-        raise OptionError(f"'{file}' is not a text file") from None
 
 
 def _absolute(warehouse: str) -> str:

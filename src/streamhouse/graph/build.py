@@ -1,0 +1,214 @@
+"""From a script's statements to its graph: each is planned as `run` would, and none is run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from streamhouse.errors import UnsupportedSqlError
+from streamhouse.graph.draft import Draft
+from streamhouse.graph.model import (
+    Edge,
+    EdgeKind,
+    Graph,
+    Node,
+    QueryKind,
+    QueryNode,
+    TableNode,
+    layer_of,
+)
+from streamhouse.runtime.definitions import define, located
+from streamhouse.sql import plan
+from streamhouse.sql.analysis import analyze_bounded, analyze_stream, ends
+from streamhouse.sql.dml import analyze_change
+from streamhouse.sql.options import check_lookup
+from streamhouse.sql.plan import LookupJoin, Name, StreamQuery, TableInfo
+
+_CONSOLE = "console"
+
+
+def graph_of(
+    statements: Iterable[plan.Statement], warehouse: Mapping[str, str] | None = None
+) -> Graph:
+    """The graph of a script; nothing is run or created.
+
+    Tables that the script does not create are looked up in its catalogs, or in `warehouse` (the
+    options of a catalog, which then stands for all of them). Raises what `streamhouse run` would
+    say of the script: `SqlError`, `UnsupportedSqlError`, `TableError`, `OptionError`, each with
+    line and column.
+    """
+    builder = _Builder(Draft(warehouse))
+    for statement in statements:
+        with located(statement):
+            builder.take(statement)
+    return builder.graph()
+
+
+class _Builder:
+    def __init__(self, session: Draft) -> None:
+        self._session = session
+        self._tables: dict[Name, TableInfo] = {}
+        self._queries: list[QueryNode] = []
+        self._edges: list[tuple[Name | str, Name | str, EdgeKind, str]] = []
+
+    def take(self, statement: plan.Statement) -> None:
+        """Note what a statement defines, or the rows that it moves."""
+        if define(self._session, statement):
+            return
+        match statement:
+            case plan.SetOption(key=str(key)):
+                self._session.set(key, statement.value or "")
+            case plan.ResetOption():
+                self._session.reset(statement.key)
+            case plan.StatementSet():
+                for one in statement.inserts:
+                    self._insert(one)
+            case plan.Insert():
+                self._insert(statement)
+            case plan.Select():
+                self._select(statement)
+            case plan.Change():
+                self._change(statement)
+            case plan.Truncate():
+                target = self._session.table(statement.target)
+                self._writes(self._query("bounded", "TRUNCATE", statement), target)
+            case plan.Explain():
+                self.take(statement.statement)
+
+    def graph(self) -> Graph:
+        """All that was taken; sources and tables that nothing reads or writes are left out."""
+        catalogs = {name[0] for name in self._tables}
+        labels = {name: ".".join(name if len(catalogs) > 1 else name[1:]) for name in self._tables}
+        databases = {name[:2] for name in self._tables}
+
+        def label(name: Name) -> str:
+            return name[2] if len(databases) == 1 else labels[name]
+
+        nodes: list[Node] = [
+            TableNode(
+                labels[name],
+                "table" if table.connector == "paimon" else "source",
+                label(name),
+                _details(table),
+                layer_of(name),
+            )
+            for name, table in self._tables.items()
+        ]
+        edges = []
+        for start, end, kind, text in self._edges:
+            ends_ = [labels[one] if isinstance(one, tuple) else one for one in (start, end)]
+            edge = Edge(ends_[0], ends_[1], kind, text)
+            if edge not in edges:
+                edges.append(edge)
+        return Graph((*nodes, *self._queries), tuple(edges))
+
+    def _bounded(self, query: plan.Query) -> bool:
+        return not self._session.streaming or ends(query)
+
+    def _insert(self, statement: plan.Insert) -> None:
+        target = self._session.table(statement.target)
+        word = "INSERT OVERWRITE" if statement.overwrite else "INSERT"
+        if self._bounded(statement.query):
+            found = analyze_bounded(statement.query, self._session, target, statement.columns)
+            node = self._query("bounded", word if found.scans else f"{word} VALUES", statement)
+            self._scans(node, found, target)
+        else:
+            self._check(statement, target)
+            query = analyze_stream(statement.query, self._session, target, statement.columns)
+            node = self._query("continuous", word, statement, _told(query))
+            self._stream(node, query)
+        self._writes(node, target)
+
+    def _check(self, statement: plan.Insert, target: TableInfo) -> None:
+        if target.connector != "paimon":
+            raise UnsupportedSqlError(
+                f"INSERT into a {target.connector} table; the target must be a Paimon table",
+                line=statement.position.line,
+                column=statement.position.column,
+            )
+        if statement.overwrite or statement.partition:
+            words = "INSERT OVERWRITE" if statement.overwrite else "PARTITION (…)"
+            raise UnsupportedSqlError(
+                f"{words} from a stream; write INSERT INTO, or "
+                "SET 'execution.runtime-mode' = 'batch'",
+                line=statement.position.line,
+                column=statement.position.column,
+            )
+
+    def _select(self, statement: plan.Select) -> None:
+        if self._bounded(statement.query):
+            node = self._query("bounded", "SELECT", statement)
+            self._scans(node, analyze_bounded(statement.query, self._session), None)
+        else:
+            query = analyze_stream(statement.query, self._session)
+            node = self._query("console", "SELECT", statement, _told(query))
+            self._stream(node, query)
+
+    def _change(self, statement: plan.Change) -> None:
+        found = analyze_change(statement, self._session)
+        node = self._query("bounded", statement.text.split(None, 1)[0].upper(), statement)
+        self._scans(node, found.query, found.target)
+        self._writes(node, found.target)
+
+    def _query(
+        self, kind: QueryKind, name: str, statement: plan.Statement, details: tuple[str, ...] = ()
+    ) -> QueryNode:
+        number, line = len(self._queries) + 1, statement.position.line
+        node = QueryNode(f"query {number}", kind, name, line, details)
+        self._queries.append(node)
+        return node
+
+    def _table(self, table: TableInfo) -> Name:
+        self._tables.setdefault(table.name, table)
+        return table.name
+
+    def _writes(self, node: QueryNode, target: TableInfo) -> None:
+        self._edges.append((node.id, self._table(target), "writes", ""))
+
+    def _scans(self, node: QueryNode, query: plan.BoundedQuery, target: TableInfo | None) -> None:
+        for scan in query.scans:
+            if target is None or scan.table.name != target.name:
+                self._edges.append((self._table(scan.table), node.id, "reads", ""))
+
+    def _stream(self, node: QueryNode, query: StreamQuery) -> None:
+        self._edges.append((self._table(query.source), node.id, "reads", ""))
+        for lookup in query.lookups:
+            check_lookup(lookup.options, f"lookup of {lookup.table.name[-1]}")
+            name = self._table(lookup.table)
+            self._edges.append((name, node.id, "looks up", strategy_of(lookup)))
+
+
+def strategy_of(lookup: LookupJoin) -> str:
+    """How a lookup finds its rows, in words."""
+    words = [f"full cache by {', '.join(lookup.keys)}", "LEFT" if lookup.left else "INNER"]
+    if lookup.retry is not None:
+        retry = lookup.retry
+        words.append(f"{retry.max_attempts} retries, {_duration(retry.delay_ms)} apart")
+    return " · ".join(words)
+
+
+def _duration(ms: int) -> str:
+    return f"{ms // 1000} s" if ms % 1000 == 0 else f"{ms} ms"
+
+
+def _told(query: StreamQuery) -> tuple[str, ...]:
+    return ("GROUP BY",) if query.grouped else ()
+
+
+def _details(table: TableInfo) -> tuple[str, ...]:
+    """What a table is, in few words; no server, user or password."""
+    options = table.options
+    if table.connector == "datagen":
+        rows = options.get("number-of-rows")
+        return ("datagen", *([f"{int(rows):,} rows"] if rows else []))
+    if table.connector != "paimon":
+        names = [options[key] for key in ("database-name", "table-name") if key in options]
+        return (table.connector, *([".".join(names)] if names else []))
+    if not table.primary_key:
+        words = ["append-only"]
+    else:
+        engine = options.get("merge-engine", "deduplicate")
+        words = [] if engine == "deduplicate" else [engine]
+        words.append(f"key {', '.join(table.primary_key)}")
+    if table.partitioned_by:
+        words.append(f"partitioned by {', '.join(table.partitioned_by)}")
+    return tuple(words)

@@ -1,0 +1,199 @@
+"""A session that makes nothing: definitions are noted, over the tables that are there already."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn
+
+from streamhouse.errors import TableError
+from streamhouse.options import nearest
+from streamhouse.paimon.catalog import Warehouse, split_identifier
+from streamhouse.runtime.session import DEFAULT_CATALOG, Session
+from streamhouse.sql import changes
+from streamhouse.sql.plan import AsOf, Column
+
+_NOWHERE = "/nonexistent-warehouse-of-a-draft"
+
+
+@dataclass(frozen=True)
+class DraftTable:
+    """A table that a script would make, or a stored one as the script would change it."""
+
+    columns: tuple[Column, ...]
+    primary_key: tuple[str, ...]
+    partition_keys: tuple[str, ...]
+    options: Mapping[str, str]
+
+
+class DraftWarehouse(Warehouse):
+    """A warehouse in which what a script makes or drops is only noted."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        super().__init__(options)
+        self._made: dict[str, DraftTable] = {}
+        self._dropped: set[str] = set()
+        self._databases: set[str] = {"default"}
+
+    def databases(self) -> list[str]:
+        stored = [] if self.path == _NOWHERE else super().databases()
+        return sorted({*stored, *self._databases})
+
+    def tables(self, database: str) -> list[str]:
+        if database not in self.databases():
+            raise self._no_database(database)
+        there = self.path != _NOWHERE and database in super().databases()
+        stored = super().tables(database) if there else []
+        made = [name for at, name in map(split_identifier, self._made) if at == database]
+        kept = [name for name in stored if f"{database}.{name}" not in self._dropped]
+        return sorted({*kept, *made})
+
+    def exists(self, database: str, name: str) -> bool:
+        return database in self.databases() and name in self.tables(database)
+
+    def create_database(self, name: str, if_not_exists: bool = False) -> None:
+        if name in self.databases() and not if_not_exists:
+            raise TableError(f"database '{name}' exists already; write IF NOT EXISTS to keep it")
+        self._databases.add(name)
+
+    def drop_database(self, name: str, if_exists: bool = False, cascade: bool = False) -> None:
+        if name not in self.databases() and not if_exists:
+            raise self._no_database(name)
+        self._databases.discard(name)
+
+    def drop_table(self, database: str, name: str, if_exists: bool = False) -> None:
+        if not self.exists(database, name):
+            if if_exists:
+                return
+            raise self._missing(database, name)
+        self._made.pop(f"{database}.{name}", None)
+        self._dropped.add(f"{database}.{name}")
+
+    def rename_table(self, identifier: str, new_name: str, if_exists: bool = False) -> None:
+        database, name = split_identifier(identifier)
+        if not self.exists(database, name):
+            if if_exists:
+                return
+            raise self._missing(database, name)
+        self._made[new_name] = self.readable(identifier)
+        self.drop_table(database, name)
+
+    def alter_table(
+        self, identifier: str, *changes: changes.Change, if_exists: bool = False
+    ) -> None:
+        database, name = split_identifier(identifier)
+        if not self.exists(database, name):
+            if if_exists:
+                return
+            raise self._missing(database, name)
+        table = self.readable(identifier)
+        for change in changes:
+            table = _changed(identifier, table, change)
+        self._made[identifier] = table
+
+    def readable(
+        self,
+        identifier: str,
+        moment: AsOf | None = None,
+        options: Mapping[str, str] | None = None,
+        pin: bool = False,
+    ) -> Any:
+        """A table as the script has it by now; one of an earlier moment as it was then."""
+        if identifier in self._made:
+            return self._made[identifier]
+        table = super().readable(identifier, moment, options, pin)
+        return DraftTable(
+            tuple(table.columns),
+            tuple(table.primary_key),
+            tuple(table.partition_keys),
+            dict(table.options),
+        )
+
+    def _create(
+        self,
+        full: str,
+        columns: Sequence[Column],
+        primary_key: Sequence[str],
+        partitioned_by: Sequence[str],
+        options: dict[str, str],
+        comment: str | None,
+    ) -> None:
+        self._made[full] = DraftTable(
+            tuple(replace(c, nullable=c.nullable and c.name not in primary_key) for c in columns),
+            tuple(primary_key),
+            tuple(partitioned_by),
+            options,
+        )
+
+    def _forget(self, prefix: str) -> None:
+        """Nothing has changed for others."""
+
+    def _missing(self, database: str, name: str) -> TableError:
+        if database not in self.databases():
+            return self._no_database(database)
+        hint = nearest(name, self.tables(database))
+        return TableError(f"there is no table '{name}' in database '{database}'; {hint}")
+
+    def _no_database(self, name: str) -> TableError:
+        return TableError(f"there is no database '{name}'; {nearest(name, self.databases())}")
+
+    def _python(self) -> NoReturn:
+        raise AssertionError("a draft changes nothing in a warehouse")
+
+
+class Draft(Session):
+    """A session over `DraftWarehouse`s; without a `warehouse` every catalog begins empty."""
+
+    def __init__(self, warehouse: Mapping[str, str] | None) -> None:
+        self._warehouses: dict[str, DraftWarehouse] = {}
+        super().__init__(warehouse)
+        if warehouse is None:
+            self._catalogs[DEFAULT_CATALOG] = {"warehouse": _NOWHERE}
+
+    def _warehouse(self, catalog: str) -> DraftWarehouse:
+        if catalog not in self._warehouses:
+            self._warehouses[catalog] = DraftWarehouse(self._options(catalog))
+        return self._warehouses[catalog]
+
+    def _make_default(self, options: Mapping[str, str]) -> None:
+        """The default database is there without being made."""
+
+
+def _changed(identifier: str, table: DraftTable, change: changes.Change) -> DraftTable:
+    columns = list(table.columns)
+    names = [column.name for column in columns]
+    match change:
+        case changes.AddColumn(column=column, parent=()):
+            if column.name in names:
+                if change.if_not_exists:
+                    return table
+                raise TableError(f"table {identifier}: column '{column.name}' is there already")
+            place = len(columns)
+            if change.place is not None:
+                after = change.place.after
+                place = 0 if after is None else 1 + _index(identifier, names, after)
+            columns.insert(place, column)
+        case changes.DropColumn(path=(name,)):
+            if name not in names and change.if_exists:
+                return table
+            del columns[_index(identifier, names, name)]
+        case changes.RenameColumn(path=(name,)):
+            if name not in names and change.if_exists:
+                return table
+            place = _index(identifier, names, name)
+            columns[place] = replace(columns[place], name=change.new_name)
+        case changes.SetType(path=(name,)):
+            place = _index(identifier, names, name)
+            columns[place] = replace(columns[place], type=change.type)
+        case changes.SetTableOption():
+            return replace(table, options={**table.options, change.key: change.value})
+        case changes.ResetTableOption():
+            left = {key: value for key, value in table.options.items() if key != change.key}
+            return replace(table, options=left)
+    return replace(table, columns=tuple(columns))
+
+
+def _index(identifier: str, names: list[str], name: str) -> int:
+    if name not in names:
+        raise TableError(f"table {identifier}: there is no column '{name}'; {nearest(name, names)}")
+    return names.index(name)

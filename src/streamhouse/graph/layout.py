@@ -1,0 +1,205 @@
+"""Where the boxes of a drawing go: columns from left to right, few crossings, straight edges."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+_SWEEPS = 12
+_PULLS = 24
+GAP = 26.0
+"""Between two boxes of a column."""
+_LANE = 14.0
+"""What an edge takes that passes through a column."""
+
+
+@dataclass(frozen=True)
+class Box:
+    """The size of a node."""
+
+    width: float
+    height: float
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A drawing: the centre of each node, each edge's points, and the size of all."""
+
+    centres: Mapping[str, tuple[float, float]]
+    paths: Mapping[tuple[str, str], tuple[tuple[float, float], ...]]
+    width: float
+    height: float
+
+
+Link = tuple[str, str]
+
+
+def place(boxes: Mapping[str, Box], links: Sequence[Link], column_gap: float = 56.0) -> Placed:
+    """Give every box its place; every link goes from left to right, unless it closes a circle."""
+    forward = _acyclic(list(boxes), links)
+    ranks = _ranks(list(boxes), forward)
+    columns, chains = _columns(boxes, forward, ranks)
+    sizes = {name: boxes[name].height if name in boxes else _LANE for c in columns for name in c}
+    neighbours = _neighbours(chains)
+    _uncross(columns, neighbours)
+    rows = _rows(columns, neighbours, sizes)
+    widths = [max([boxes[n].width for n in c if n in boxes], default=0.0) for c in columns]
+    lefts = [sum(widths[:i]) + column_gap * i for i in range(len(columns))]
+    centres = {
+        name: (lefts[i] + widths[i] / 2, rows[name]) for i, c in enumerate(columns) for name in c
+    }
+    paths = {}
+    for link in links:
+        chain = chains.get(link) or list(reversed(chains.get((link[1], link[0]), [])))
+        paths[link] = tuple(centres[name] for name in chain)
+    bottom = max((rows[n] + sizes[n] / 2 for n in rows), default=0.0)
+    known = {name: at for name, at in centres.items() if name in boxes}
+    return Placed(known, paths, (lefts[-1] + widths[-1]) if columns else 0.0, bottom)
+
+
+def _acyclic(names: Sequence[str], links: Sequence[Link]) -> list[Link]:
+    """The links, those that close a circle turned round; without links to oneself."""
+    after: dict[str, list[str]] = {name: [] for name in names}
+    for start, end in links:
+        if start != end:
+            after[start].append(end)
+    back: set[Link] = set()
+    state = dict.fromkeys(names, 0)
+
+    def visit(name: str) -> None:
+        state[name] = 1
+        for other in after[name]:
+            if state[other] == 1:
+                back.add((name, other))
+            elif state[other] == 0:
+                visit(other)
+        state[name] = 2
+
+    for name in names:
+        if state[name] == 0:
+            visit(name)
+    turned = [(b, a) if (a, b) in back else (a, b) for a, b in links if a != b]
+    return list(dict.fromkeys(turned))
+
+
+def _ranks(names: Sequence[str], links: Sequence[Link]) -> dict[str, int]:
+    """The column of each node: after all that lead to it; what nothing leads to, next to use."""
+    ranks = dict.fromkeys(names, 0)
+    for _ in names:
+        for start, end in links:
+            ranks[end] = max(ranks[end], ranks[start] + 1)
+    fed = {end for _, end in links}
+    for name in names:
+        used = [ranks[end] for start, end in links if start == name]
+        if name not in fed and used:
+            ranks[name] = min(used) - 1
+    return ranks
+
+
+def _columns(
+    boxes: Mapping[str, Box], links: Sequence[Link], ranks: Mapping[str, int]
+) -> tuple[list[list[str]], dict[Link, list[str]]]:
+    """Names by column, with a stand-in in each column that a link passes; each link's chain."""
+    columns: list[list[str]] = [[] for _ in range(max(ranks.values(), default=-1) + 1)]
+    for name in boxes:
+        columns[ranks[name]].append(name)
+    chains: dict[Link, list[str]] = {}
+    for start, end in links:
+        chain = [start]
+        for rank in range(ranks[start] + 1, ranks[end]):
+            chain.append(f"{start}\0{end}\0{rank}")
+            columns[rank].append(chain[-1])
+        chains[start, end] = [*chain, end]
+    return columns, chains
+
+
+def _neighbours(chains: Mapping[Link, Sequence[str]]) -> dict[str, tuple[list[str], list[str]]]:
+    """What stands left and right of each name, by its links."""
+    found: dict[str, tuple[list[str], list[str]]] = {}
+    for chain in chains.values():
+        for left, right in pairwise(chain):
+            found.setdefault(left, ([], []))[1].append(right)
+            found.setdefault(right, ([], []))[0].append(left)
+    return found
+
+
+def _uncross(
+    columns: list[list[str]], neighbours: Mapping[str, tuple[list[str], list[str]]]
+) -> None:
+    """Order the names of each column such that few links cross."""
+    best, least = [list(c) for c in columns], _crossings(columns, neighbours)
+    for sweep in range(_SWEEPS):
+        side = sweep % 2
+        order = range(1, len(columns)) if side == 0 else range(len(columns) - 2, -1, -1)
+        for number in order:
+            beside = columns[number - 1 if side == 0 else number + 1]
+            at = {name: float(place) for place, name in enumerate(beside)}
+            weights = {}
+            for place, name in enumerate(columns[number]):
+                near = [at[one] for one in neighbours.get(name, ([], []))[side] if one in at]
+                weights[name] = sum(near) / len(near) if near else float(place)
+            columns[number].sort(key=weights.__getitem__)
+        found = _crossings(columns, neighbours)
+        if found < least:
+            best, least = [list(c) for c in columns], found
+    columns[:] = best
+
+
+def _crossings(
+    columns: Sequence[Sequence[str]], neighbours: Mapping[str, tuple[list[str], list[str]]]
+) -> int:
+    count = 0
+    for left, right in pairwise(columns):
+        at = {name: i for i, name in enumerate(right)}
+        ends = [
+            at[other]
+            for name in left
+            for other in sorted(neighbours.get(name, ([], []))[1], key=lambda n: at.get(n, 0))
+            if other in at
+        ]
+        count += sum(1 for i, a in enumerate(ends) for b in ends[i + 1 :] if b < a)
+    return count
+
+
+def _rows(
+    columns: Sequence[Sequence[str]],
+    neighbours: Mapping[str, tuple[list[str], list[str]]],
+    sizes: Mapping[str, float],
+) -> dict[str, float]:
+    """The centre of each name from the top: near its neighbours, below the one before it."""
+    rows: dict[str, float] = {}
+    for column in columns:
+        below = 0.0
+        for name in column:
+            rows[name] = below + sizes[name] / 2
+            below += sizes[name] + GAP
+    for pull in range(_PULLS):
+        order = columns if pull % 2 == 0 else list(reversed(columns))
+        for column in order:
+            wanted = []
+            for name in column:
+                left, right = neighbours.get(name, ([], []))
+                near = [rows[n] for n in (*left, *right)]
+                wanted.append(sum(near) / len(near) if near else rows[name])
+            apart = [(sizes[a] + sizes[b]) / 2 + GAP for a, b in pairwise(column)]
+            for name, row in zip(column, _spread(wanted, apart), strict=True):
+                rows[name] = row
+    top = min((rows[name] - sizes[name] / 2 for name in rows), default=0.0)
+    return {name: row - top for name, row in rows.items()}
+
+
+def _spread(wanted: Sequence[float], apart: Sequence[float]) -> list[float]:
+    """The positions nearest to the wanted ones that keep their order and distances."""
+    shifts = [0.0]
+    for gap in apart:
+        shifts.append(shifts[-1] + gap)
+    # With the distances taken off, neighbours that would pass each other share their mean.
+    blocks: list[tuple[float, int]] = []
+    for value, shift in zip(wanted, shifts, strict=False):
+        blocks.append((value - shift, 1))
+        while len(blocks) > 1 and blocks[-2][0] > blocks[-1][0]:
+            (a, n), (b, m) = blocks[-2:]
+            blocks[-2:] = [((a * n + b * m) / (n + m), n + m)]
+    flat = [value for value, count in blocks for _ in range(count)]
+    return [value + shift for value, shift in zip(flat, shifts, strict=False)]

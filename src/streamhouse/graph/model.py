@@ -1,0 +1,99 @@
+"""What a script's graph holds: tables, views and queries, and what flows between them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+TableKind = Literal["source", "table", "view"]
+QueryKind = Literal["continuous", "bounded", "console"]
+EdgeKind = Literal["reads", "writes", "looks up"]
+
+LAYERS = ("ods", "dim", "dwd", "dws", "app")
+"""The layers of a warehouse, as the names of tables or databases begin with them."""
+
+
+@dataclass(frozen=True)
+class TableNode:
+    """A table or a view; `id` is `database.table`, `layer` one of `LAYERS` if its name says so."""
+
+    id: str
+    kind: TableKind
+    name: str
+    details: tuple[str, ...] = ()
+    layer: str | None = None
+
+    def record(self) -> dict[str, Any]:
+        """The node as JSON has it."""
+        return {
+            "id": self.id,
+            "kind": self.kind,
+            "name": self.name,
+            "layer": self.layer,
+            "details": list(self.details),
+        }
+
+
+@dataclass(frozen=True)
+class QueryNode:
+    """A statement that moves rows: a continuous INSERT, one that ends, a SELECT on the console."""
+
+    id: str
+    kind: QueryKind
+    name: str
+    line: int
+    details: tuple[str, ...] = ()
+
+    def record(self) -> dict[str, Any]:
+        """The node as JSON has it."""
+        return {
+            "id": self.id,
+            "kind": self.kind,
+            "name": self.name,
+            "line": self.line,
+            "details": list(self.details),
+        }
+
+
+Node = TableNode | QueryNode
+
+
+@dataclass(frozen=True)
+class Edge:
+    """Rows that go from one node to another; `label` says how a lookup finds them."""
+
+    start: str
+    end: str
+    kind: EdgeKind
+    label: str = ""
+
+    def record(self) -> dict[str, Any]:
+        """The edge as JSON has it."""
+        return {"from": self.start, "to": self.end, "kind": self.kind, "label": self.label}
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Nodes in the order in which the script names them, and their edges."""
+
+    nodes: tuple[Node, ...]
+    edges: tuple[Edge, ...]
+
+    def node(self, node_id: str) -> Node:
+        return next(node for node in self.nodes if node.id == node_id)
+
+    def record(self) -> dict[str, Any]:
+        """`{"nodes": [{"id", "kind", …}], "edges": [{"from", "to", "kind", "label"}]}`."""
+        return {
+            "nodes": [node.record() for node in self.nodes],
+            "edges": [edge.record() for edge in self.edges],
+        }
+
+
+def layer_of(name: tuple[str, ...]) -> str | None:
+    """The layer that a table's name, or its database's, begins with."""
+    for part in reversed(name[-2:]):
+        word = part.lower().split("_", 1)[0]
+        if word in LAYERS:
+            return word
+    return None

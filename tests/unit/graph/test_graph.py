@@ -1,0 +1,248 @@
+"""`streamhouse graph`: what a script moves, drawn, and nothing made of it."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Mapping
+from itertools import combinations
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+from tests.documents import ROOT
+from typer.testing import CliRunner
+
+from streamhouse.cli.main import build
+from streamhouse.errors import SqlError, TableError, UnsupportedSqlError
+from streamhouse.graph.build import graph_of
+from streamhouse.graph.layout import Box, place
+from streamhouse.graph.model import Graph, QueryNode
+from streamhouse.graph.svg import draw
+from streamhouse.graph.text import render
+from streamhouse.paimon.catalog import Warehouse
+from streamhouse.runtime.execute import execute
+from streamhouse.sql.script import parse_script
+
+WAREHOUSE = """
+CREATE DATABASE m; USE m;
+CREATE TEMPORARY TABLE src_order (id INT PRIMARY KEY NOT ENFORCED, agent_id INT, amount INT)
+  WITH ('connector' = 'mysql-cdc', 'hostname' = 'db.example', 'username' = 'reader',
+        'password' = 'hidden-word', 'database-name' = 'crm', 'table-name' = 'orders');
+CREATE TABLE ods_order (id INT PRIMARY KEY NOT ENFORCED, agent_id INT, amount INT,
+  p AS PROCTIME());
+CREATE TABLE dim_agent (id INT PRIMARY KEY NOT ENFORCED, name STRING);
+CREATE TABLE dwd_order (id INT PRIMARY KEY NOT ENFORCED, agent STRING, amount INT);
+CREATE TABLE app_board (agent STRING PRIMARY KEY NOT ENFORCED, amount INT);
+INSERT INTO dim_agent VALUES (1, 'Ann');
+INSERT INTO ods_order SELECT id, agent_id, amount FROM src_order;
+INSERT INTO dwd_order SELECT o.id, a.name, o.amount FROM ods_order AS o
+  LEFT JOIN dim_agent FOR SYSTEM_TIME AS OF o.p AS a ON o.agent_id = a.id;
+INSERT INTO app_board SELECT agent, amount FROM dwd_order;
+SELECT id FROM dwd_order;
+UPDATE dim_agent SET name = 'Bea' WHERE id = 1;
+"""
+
+
+def graph(text: str, warehouse: Mapping[str, str] | None = None) -> Graph:
+    return graph_of(parse_script(text), warehouse)
+
+
+def shown(found: Graph, width: int = 80) -> str:
+    console = Console(file=io.StringIO(), width=width, color_system=None)
+    console.print(render(found))
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def edges(found: Graph) -> set[tuple[str, str, str]]:
+    names = {
+        node.id: f"{node.name}:{node.line}" if isinstance(node, QueryNode) else node.name
+        for node in found.nodes
+    }
+    return {(names[edge.start], edge.kind, names[edge.end]) for edge in found.edges}
+
+
+def test_rows_go_from_sources_through_the_layers() -> None:
+    assert edges(graph(WAREHOUSE)) == {
+        ("INSERT VALUES:11", "writes", "dim_agent"),
+        ("src_order", "reads", "INSERT:12"),
+        ("INSERT:12", "writes", "ods_order"),
+        ("ods_order", "reads", "INSERT:13"),
+        ("dim_agent", "looks up", "INSERT:13"),
+        ("INSERT:13", "writes", "dwd_order"),
+        ("dwd_order", "reads", "INSERT:15"),
+        ("INSERT:15", "writes", "app_board"),
+        ("dwd_order", "reads", "SELECT:16"),
+        ("UPDATE:17", "writes", "dim_agent"),
+    }
+
+
+def test_nodes_say_what_they_are() -> None:
+    record = graph(WAREHOUSE).record()
+    nodes = {node["id"]: node for node in record["nodes"]}
+    assert nodes["m.src_order"]["kind"] == "source"
+    assert nodes["m.src_order"]["details"] == ["mysql-cdc", "crm.orders"]
+    assert nodes["m.dwd_order"]["layer"] == "dwd"
+    assert nodes["query 2"] == {
+        "id": "query 2", "kind": "continuous", "name": "INSERT", "line": 12, "details": [],
+    }  # fmt: skip
+    assert {node["kind"] for node in record["nodes"] if node["id"].startswith("query")} == {
+        "continuous", "bounded", "console",
+    }  # fmt: skip
+    (lookup,) = (edge for edge in record["edges"] if edge["kind"] == "looks up")
+    assert lookup["from"] == "m.dim_agent"
+    assert "by id" in lookup["label"] and "LEFT" in lookup["label"]
+
+
+def test_batch_mode_and_statement_sets_are_understood() -> None:
+    found = graph(
+        "CREATE TABLE a (i INT); CREATE TABLE b (i INT); CREATE TABLE c (i INT);"
+        "EXECUTE STATEMENT SET BEGIN INSERT INTO b SELECT i FROM a; INSERT INTO c SELECT i FROM a;"
+        "END; SET 'execution.runtime-mode' = 'batch';"
+        "INSERT OVERWRITE a SELECT b.i FROM b JOIN c ON b.i = c.i;"
+    )
+    kinds = [(n.name, n.kind) for n in found.nodes if isinstance(n, QueryNode)]
+    assert kinds == [
+        ("INSERT", "continuous"), ("INSERT", "continuous"), ("INSERT OVERWRITE", "bounded"),
+    ]  # fmt: skip
+    assert ("b", "reads", "INSERT OVERWRITE:1") in edges(found)
+    assert shown(found).count("INSERT line 1") == 2
+
+
+def test_definitions_are_followed_without_being_made(tmp_path: Path) -> None:
+    found = graph(
+        "CREATE TABLE a (i INT); ALTER TABLE a ADD (j INT); ALTER TABLE a RENAME i TO k;"
+        "CREATE TABLE b (x INT, y INT); ALTER TABLE b RENAME TO c;"
+        "CREATE TABLE gone (i INT); DROP TABLE gone; CREATE TABLE gone (z INT);"
+        "INSERT INTO c SELECT k, j FROM a; INSERT INTO gone SELECT k FROM a",
+        {"warehouse": str(tmp_path / "new")},
+    )
+    assert {node.name for node in found.nodes if not isinstance(node, QueryNode)} == {
+        "a", "c", "gone",
+    }  # fmt: skip
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_tables_of_a_warehouse_are_known(tmp_path: Path) -> None:
+    options = {"warehouse": str(tmp_path)}
+    execute(tmp_path.as_posix(), "CREATE TABLE there (i INT PRIMARY KEY NOT ENFORCED)")
+    before = Warehouse(options).table("default.there").schema_id
+    script = "CREATE TABLE new_ (i INT, j INT); ALTER TABLE there ADD j INT;"
+    found = graph(f"{script} INSERT INTO new_ SELECT i, j FROM there", options)
+    assert ("there", "reads", "INSERT:1") in edges(found)
+    assert Warehouse(options).tables("default") == ["there"]
+    assert Warehouse(options).table("default.there").schema_id == before
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "message"),
+    [
+        ("CREATE TABLE a (i INT);\nINSERT INTO a SELECT j FROM a", SqlError, "line 2, column 22"),
+        ("CREATE TABLE a (i INT);\n INSERT INTO b SELECT i FROM a", TableError, "line 2, column 2"),
+        ("CREATE TABLE a (i INT);\n CREATE TABLE a (i INT)", TableError, "line 2, column 2"),
+        ("CREATE TABLE a (i INT) WITH ('bukcet' = '1')", Exception, "did you mean 'bucket'"),
+        ("USE nowhere", TableError, "there is no database 'nowhere'"),
+        (
+            "CREATE TABLE a (i INT); CREATE TABLE b (i INT);\nINSERT OVERWRITE b SELECT i FROM a",
+            UnsupportedSqlError,
+            "line 2, column 1: INSERT OVERWRITE from a stream",
+        ),
+    ],
+)
+def test_mistakes_are_told_with_their_place(
+    text: str, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=re.escape(message)):
+        graph(text)
+
+
+def test_the_text_is_readable_on_80_columns() -> None:
+    text = shown(graph((ROOT / "examples/revenue.sql").read_text()))
+    assert text.splitlines() == [
+        "order_source · datagen · 5,000 rows",
+        "└── INSERT line 57 → orders · append-only",
+        "    └── INSERT line 59 → country_sales · aggregation · key country",
+        "        └── ┄ lookup customers · full cache by id · INNER · 2 retries, 1 s apart",
+        "INSERT VALUES line 54 → customers · key id",
+    ]
+    text = shown(graph(WAREHOUSE))
+    assert all(len(line) <= 80 for line in text.splitlines())
+    assert "hidden-word" not in text and "db.example" not in text
+
+
+def test_circles_are_drawn_once() -> None:
+    text = shown(
+        graph(
+            "CREATE TABLE a (i INT); CREATE TABLE b (i INT);"
+            "INSERT INTO b SELECT i FROM a; INSERT INTO a SELECT i FROM b"
+        )
+    )
+    assert text.count("→ b") == 1 and "→ a · append-only (above)" in text
+    assert shown(graph("CREATE TABLE a (i INT)")) == "the script moves no rows\n"
+
+
+def test_the_drawing_holds_every_node_and_edge() -> None:
+    found = graph(WAREHOUSE)
+    text = draw(found)
+    tree = ElementTree.fromstring(text)
+    space = {"s": "http://www.w3.org/2000/svg"}
+    groups = {g.get("data-id") for g in tree.iterfind(".//s:g[@data-id]", space)}
+    assert groups == {node.id for node in found.nodes}
+    paths = [p.get("class", "") for p in tree.iterfind(".//s:path[@marker-end]", space)]
+    assert len(paths) == len(found.edges)
+    assert sum("lookup" in one for one in paths) == 1
+    assert "prefers-color-scheme: dark" in text
+    assert "hidden-word" not in text and "db.example" not in text
+
+
+def test_names_cannot_break_the_drawing() -> None:
+    found = graph("CREATE TABLE `a<b>&\"` (i INT); CREATE TABLE c (i INT);"
+                  "INSERT INTO c SELECT i FROM `a<b>&\"`")  # fmt: skip
+    words = {t.text for t in ElementTree.fromstring(draw(found)).iter() if t.text}
+    assert 'a<b>&"' in words
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(1, 12).flatmap(
+        lambda n: st.tuples(
+            st.just(n), st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)))
+        )
+    )
+)
+def test_no_two_boxes_overlap(drawn: tuple[int, list[tuple[int, int]]]) -> None:
+    count, pairs = drawn
+    boxes = {str(i): Box(40.0 + 7 * i, 20.0 + 5 * (i % 3)) for i in range(count)}
+    placed = place(boxes, [(str(a), str(b)) for a, b in pairs])
+    for (a, (ax, ay)), (b, (bx, by)) in combinations(placed.centres.items(), 2):
+        apart_x = abs(ax - bx) >= (boxes[a].width + boxes[b].width) / 2
+        apart_y = abs(ay - by) >= (boxes[a].height + boxes[b].height) / 2 - 1e-6
+        assert apart_x or apart_y
+    for name, (x, y) in placed.centres.items():
+        assert 0 <= x - boxes[name].width / 2 and x + boxes[name].width / 2 <= placed.width + 1e-6
+        assert -1e-6 <= y - boxes[name].height / 2
+        assert y + boxes[name].height / 2 <= placed.height + 1e-6
+
+
+def test_the_command_prints_text_json_and_writes_svg(tmp_path: Path) -> None:
+    script, svg = tmp_path / "s.sql", tmp_path / "s.svg"
+    script.write_text("CREATE TABLE a (i INT); CREATE TABLE b (i INT); INSERT INTO b TABLE a;")
+    app, runner = build(["graph"]), CliRunner()
+    bad = runner.invoke(app, ["graph", str(script)])
+    assert bad.exit_code == 1 and "line 1, column 63" in bad.stderr
+    script.write_text(
+        "CREATE TABLE a (i INT); CREATE TABLE b (i INT); INSERT INTO b SELECT i FROM a"
+    )
+    text = runner.invoke(app, ["graph", str(script), "--svg", str(svg)])
+    assert text.exit_code == 0 and "→ b" in text.stdout
+    ElementTree.fromstring(svg.read_text())
+    out = json.loads(runner.invoke(app, ["graph", str(script), "--json"]).stdout)
+    assert [edge["kind"] for edge in out["edges"]] == ["reads", "writes"]
+    lost = runner.invoke(app, ["graph", str(script), "--svg", str(tmp_path / "no" / "s.svg")])
+    assert lost.exit_code == 1 and "there is no such folder" in lost.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["s.sql", "s.svg"]
