@@ -2,39 +2,36 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
-
 import pyarrow as pa
 
-from streamhouse.paimon.catalog import Warehouse
+from streamhouse.lookup.dimension import DimensionSpec
 from streamhouse.paimon.evolution import columns_now
 
-_Key = tuple[int, str, tuple[str, ...], tuple[tuple[str, str], ...]]
-_cache: dict[_Key, tuple[int | None, pa.Table]] = {}
 
+class FullDimension:
+    """A table that is read whole; the version that was asked for last is held."""
 
-def dimension(
-    warehouse: Mapping[str, str],
-    table: str,
-    columns: Sequence[str],
-    snapshot: int | None,
-    planned: int | None = None,
-) -> pa.Table:
-    """The columns of `table` as of `snapshot` (None: before its first), read once a process.
+    keyed = False
 
-    Executors. The last version asked for stays in memory; a batch that asks for another one
-    (the dimension has moved, or an older batch is replayed) reads that one. `columns` are named
-    as in the version `planned` of the table's schema, by default the newest.
-    """
-    key = (os.getpid(), table, tuple(columns), tuple(sorted(warehouse.items())))
-    held = _cache.get(key)
-    if held is not None and held[0] == snapshot:
-        return held[1]
-    paimon = Warehouse(warehouse).table(table)
-    now = columns_now(paimon, planned, columns)
-    batches = [] if snapshot is None else list(paimon.read(columns=now, snapshot=snapshot))
-    data = pa.Table.from_batches(batches, schema=paimon.read_schema(now))
-    data = data.rename_columns(list(columns))
-    _cache[key] = (snapshot, data)
-    return data
+    def __init__(self, spec: DimensionSpec) -> None:
+        self._spec = spec
+        self._held: tuple[int | None, pa.Table] | None = None
+        self._snapshot: int | None = None
+
+    def at(self, snapshot: int | None) -> None:
+        self._snapshot = snapshot
+
+    def rows(self, keys: pa.Table | None) -> pa.Table:
+        if self._held is None or self._held[0] != self._snapshot:
+            self._held = (self._snapshot, self._read(self._snapshot))
+        return self._held[1]
+
+    def close(self) -> None:
+        self._held = None
+
+    def _read(self, snapshot: int | None) -> pa.Table:
+        table, columns = self._spec.open(), self._spec.lookup.columns
+        now = columns_now(table, self._spec.planned, columns)
+        batches = [] if snapshot is None else list(table.read(columns=now, snapshot=snapshot))
+        data = pa.Table.from_batches(batches, schema=table.read_schema(now))
+        return data.rename_columns(list(columns))

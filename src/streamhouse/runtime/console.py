@@ -6,7 +6,9 @@ import time
 
 import pyarrow as pa
 
-from streamhouse.lookup.full import dimension
+from streamhouse.lookup.dimension import DimensionSpec
+from streamhouse.lookup.strategy import choose
+from streamhouse.runtime.dimensions import Dimensions
 from streamhouse.runtime.kernel import Kernel, numbered
 from streamhouse.runtime.printer import Printer
 from streamhouse.runtime.session import Session
@@ -22,7 +24,13 @@ class ConsoleSelect:
     def __init__(self, session: Session, query: StreamQuery, printer: Printer) -> None:
         self._query = query
         self._printer = printer
-        self._lookups = [session.address(lookup.table) for lookup in query.lookups]
+        addresses = [session.address(lookup.table) for lookup in query.lookups]
+        self._lookups = list(zip(query.lookups, addresses, strict=True))
+        specs = [
+            DimensionSpec(lookup, address.warehouse, address.identifier, address.schema_id)
+            for lookup, address in self._lookups
+        ]
+        self._dimensions = Dimensions(specs, [choose(one) for one in specs])
         self._source = session.source(query).open(query.source_columns)
         self._offset = self._source.initial_offset()
         schema = pa.schema([pa.field(c.name, arrow_type(c.type)) for c in query.output])
@@ -33,10 +41,18 @@ class ConsoleSelect:
         end = self._source.latest_offset(self._offset)
         if end == self._offset:
             return
-        self._kernel.bind(time.time_ns() // 1_000_000, self._dimensions())
+        self._kernel.bind(time.time_ns() // 1_000_000, {})
+        self._dimensions.at(
+            {
+                lookup.relation: address.open().latest_snapshot_id() or 0
+                for lookup, address in self._lookups
+            }
+        )
         for piece in self._source.partitions(self._offset, end):
             for chunk in chunks(self._source.read(piece)):
-                self._print(self._kernel.rows(numbered(chunk, 0)))
+                src = numbered(chunk, 0)
+                self._dimensions.bind(self._kernel, src)
+                self._print(self._kernel.rows(src))
         self._offset = end
 
     def settled(self) -> Offset | None:
@@ -48,18 +64,7 @@ class ConsoleSelect:
 
     def close(self) -> None:
         self._source.close()
-
-    def _dimensions(self) -> dict[str, pa.Table]:
-        return {
-            lookup.relation: dimension(
-                address.warehouse,
-                address.identifier,
-                lookup.columns,
-                address.open().latest_snapshot_id(),
-                address.schema_id,
-            )
-            for lookup, address in zip(self._query.lookups, self._lookups, strict=True)
-        }
+        self._dimensions.close()
 
     def _print(self, rows: pa.Table) -> None:
         if ROW_KIND in rows.column_names:

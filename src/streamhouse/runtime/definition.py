@@ -91,6 +91,7 @@ def _lookup(record: dict[str, Any]) -> LookupJoin:
             "table": _table(record["table"]),
             "columns": tuple(record["columns"]),
             "keys": tuple(record["keys"]),
+            "key_columns": tuple(record.get("key_columns", ())),
             "retry": None if retry is None else LookupRetry(**retry),
         }
     )

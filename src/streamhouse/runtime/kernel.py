@@ -82,9 +82,17 @@ class Kernel:
         now = datetime.datetime.fromtimestamp(now_ms / 1000, datetime.UTC).replace(tzinfo=None)
         self._db.execute(f"SET VARIABLE now = TIMESTAMP '{now.isoformat(sep=' ')}'")
         for relation, table in dimensions.items():
-            if self._bound.get(relation) is not table:
-                self._db.register(relation, table)
-                self._bound[relation] = table
+            self.bind_dimension(relation, table)
+
+    def bind_dimension(self, relation: str, table: pa.Table) -> None:
+        """The rows of a dimension from now on."""
+        if self._bound.get(relation) is not table:
+            self._db.register(relation, table)
+            self._bound[relation] = table
+
+    def keys(self, sql: str, src: pa.Table) -> pa.Table:
+        """What a lookup's `keys_sql` gives for `src`; lookups before it must be bound."""
+        return self._run(sql, src)
 
     def misses(self, src: pa.Table) -> pa.Array:
         """`_row` of the rows of `src` that miss a lookup which retries."""

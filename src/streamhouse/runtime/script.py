@@ -10,6 +10,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from streamhouse.errors import OptionError, SqlError, UnsupportedSqlError
+from streamhouse.lookup.dimension import DimensionSpec
+from streamhouse.lookup.strategy import Choice, choose
 from streamhouse.runtime import bounded, dml
 from streamhouse.runtime.call import Calls
 from streamhouse.runtime.checkpoint import Checkpoint, checkpoints_of
@@ -166,11 +168,11 @@ class Script:
         else:
             raise UnsupportedSqlError("EXPLAIN takes an INSERT or a SELECT")
         lines = [f"source: {'.'.join(query.source.name)} ({', '.join(query.source_columns)})"]
-        for lookup in query.lookups:
+        for lookup, choice in zip(query.lookups, self._strategies(query), strict=True):
             retry = "" if lookup.retry is None else f", retries every {lookup.retry.delay_ms} ms"
             lines.append(
-                f"lookup: {'.'.join(lookup.table.name)} by {', '.join(lookup.keys)}, full cache, "
-                f"{'LEFT' if lookup.left else 'INNER'}{retry}"
+                f"lookup: {'.'.join(lookup.table.name)} by {', '.join(lookup.keys)}, "
+                f"{'LEFT' if lookup.left else 'INNER'}{retry}; strategy: {choice}"
             )
         self._table({"plan": [*lines, f"kernel: {query.rows_sql}"]})
 
@@ -265,6 +267,7 @@ class Script:
             unmatched=address.beside("unmatched") if waits else None,
             query_id="",
             parallelism=int(session.settings.get("parallelism.default", "2")),
+            choices=self._strategies(query),
         )
         checkpoint = Checkpoint(root, pipeline, address.identifier)
         if any(other.checkpoint_path == checkpoint.path for other in self._pipeline.queries):
@@ -279,6 +282,14 @@ class Script:
         if notice:
             self._printer.notice(notice)
         return continuous
+
+    def _strategies(self, query: StreamQuery) -> tuple[Choice, ...]:
+        """How each lookup of a query keeps its table."""
+        addresses = [(lookup, self._session.address(lookup.table)) for lookup in query.lookups]
+        return tuple(
+            choose(DimensionSpec(lookup, at.warehouse, at.identifier, at.schema_id))
+            for lookup, at in addresses
+        )
 
     def _tell_ineffective(self, query: StreamQuery) -> None:
         for lookup in query.lookups:

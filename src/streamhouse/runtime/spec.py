@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 from streamhouse.datagen.source import DatagenSource
 from streamhouse.errors import OptionError
+from streamhouse.lookup.dimension import DimensionSpec
+from streamhouse.lookup.strategy import Choice
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.source import PaimonSource
 from streamhouse.paimon.table import Table
@@ -77,8 +79,8 @@ class QuerySpec:
     """One continuous query: what it computes, from where, into which tables.
 
     `query_id` is the id of its checkpoint and the commit user of all its commits. `lookups` are
-    the tables of `query.lookups`, in order. `pending` and `unmatched` are there when a lookup has
-    a retry policy.
+    the tables of `query.lookups`, in order, `choices` how each is looked up (by default all are
+    kept whole). `pending` and `unmatched` are there when a lookup has a retry policy.
     """
 
     query: StreamQuery
@@ -90,6 +92,14 @@ class QuerySpec:
     query_id: str
     parallelism: int
     max_rows: int | None = None
+    choices: tuple[Choice, ...] = ()
+
+    def dimensions(self) -> list[DimensionSpec]:
+        """The lookups with their tables."""
+        return [
+            DimensionSpec(lookup, address.warehouse, address.identifier, address.schema_id)
+            for lookup, address in zip(self.query.lookups, self.lookups, strict=True)
+        ]
 
     @property
     def retry(self) -> LookupRetry | None:

@@ -14,9 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 
-from streamhouse.lookup.full import dimension
+from streamhouse.lookup.strategy import choose
 from streamhouse.paimon.commit import TableWriter, file_prefix
 from streamhouse.runtime import pending
+from streamhouse.runtime.dimensions import Dimensions
 from streamhouse.runtime.failpoint import TASK_STEP, reached
 from streamhouse.runtime.kernel import ROW, Kernel, numbered, only, without
 from streamhouse.runtime.planner import TaskInput
@@ -34,6 +35,7 @@ RESULT = pa.schema(
 
 CHUNK_ROWS = 262_144
 _kernels: dict[tuple[int, str, str], Kernel] = {}
+_dimensions: dict[tuple[int, str, str], Dimensions] = {}
 _sources: dict[tuple[int, str, str], Source] = {}
 
 
@@ -44,6 +46,15 @@ def kernel_for(spec: QuerySpec) -> Kernel:
         target = spec.target.planned()
         _kernels[key] = Kernel(spec.query, target.arrow_schema, spec.combine(target))
     return _kernels[key]
+
+
+def dimensions_for(spec: QuerySpec) -> Dimensions:
+    """The process's own dimensions of a query, kept between batches."""
+    key = (os.getpid(), spec.query_id, spec.query.fingerprint)
+    if key not in _dimensions:
+        specs = spec.dimensions()
+        _dimensions[key] = Dimensions(specs, spec.choices or [choose(one) for one in specs])
+    return _dimensions[key]
 
 
 def source_for(spec: QuerySpec) -> Source:
@@ -91,6 +102,7 @@ class Task:
         self._source = source_for(spec)
         self._task = task
         self._kernel = kernel_for(spec)
+        self._dimensions = dimensions_for(spec)
         self._out = _Output()
         self._attempt = uuid.uuid4().hex[:12]
         context = TaskContext.get()
@@ -119,18 +131,8 @@ class Task:
         yield pa.RecordBatch.from_pylist(records, schema=RESULT)
 
     def _bind(self) -> None:
-        versions: dict[str, int] = self._task.end["dims"]
-        bound = {
-            lookup.relation: dimension(
-                address.warehouse,
-                address.identifier,
-                lookup.columns,
-                versions[lookup.relation] or None,
-                address.schema_id,
-            )
-            for lookup, address in zip(self._spec.query.lookups, self._spec.lookups, strict=True)
-        }
-        self._kernel.bind(self._task.now_ms, bound)
+        self._kernel.bind(self._task.now_ms, {})
+        self._dimensions.at(self._task.end["dims"])
 
     def _join(self, number: int, piece: Any) -> None:
         first = 0
@@ -138,6 +140,7 @@ class Task:
         for chunk in chunks(self._source.read(piece)):
             src = numbered(chunk, first)
             first += chunk.num_rows
+            self._dimensions.bind(self._kernel, src)
             misses = self._kernel.misses(src)
             self._out.rows.append(self._kernel.rows(without(src, misses)))
             if len(misses):
@@ -175,6 +178,7 @@ class Task:
         if due.num_rows == 0:
             return
         src = numbered(pending.as_source(due, spec.query.changelog), 0)
+        self._dimensions.bind(self._kernel, src)
         misses = self._kernel.misses(src)
         self._out.rows.append(self._kernel.rows(without(src, misses)))
         hit = pc.invert(pc.is_in(src.column(ROW), value_set=misses))

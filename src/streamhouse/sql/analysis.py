@@ -13,6 +13,7 @@ from streamhouse.sql import target as targets
 from streamhouse.sql.binder import generate
 from streamhouse.sql.bounded import analyze_bounded
 from streamhouse.sql.levels import Level, Lookup, Reader
+from streamhouse.sql.lookup_keys import LookupKeys, lookup_keys
 from streamhouse.sql.plan import (
     Column,
     LookupJoin,
@@ -151,10 +152,14 @@ class _Analysis:
     ) -> StreamQuery:
         stream = self.stream
         trees = [rows] if misses is None else [rows, misses]
+        keys = [lookup_keys(stream, lookup) for lookup in stream.lookups]
         source_columns = used_columns(trees, "src", stream.source)
         # A source must be read even when none of its columns is needed (SELECT 1 FROM t).
         source_columns = source_columns or (stream.source.columns[0].name,)
-        lookups = tuple(_lookup_join(lookup, trees) for lookup in stream.lookups)
+        lookups = tuple(
+            _lookup_join(lookup, trees, found)
+            for lookup, found in zip(stream.lookups, keys, strict=True)
+        )
         return StreamQuery(
             source=stream.source,
             source_options=self.source_options,
@@ -190,7 +195,7 @@ class _Analysis:
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
-def _lookup_join(lookup: Lookup, trees: list[exp.Expr]) -> LookupJoin:
+def _lookup_join(lookup: Lookup, trees: list[exp.Expr], keys: LookupKeys) -> LookupJoin:
     return LookupJoin(
         table=lookup.table,
         relation=lookup.relation,
@@ -199,4 +204,7 @@ def _lookup_join(lookup: Lookup, trees: list[exp.Expr]) -> LookupJoin:
         left=lookup.left,
         retry=lookup.retry,
         options=lookup.options,
+        strategy=lookup.strategy,
+        key_columns=keys.columns,
+        keys_sql=keys.sql,
     )

@@ -24,12 +24,15 @@ _OTHER_HINTS = (
 )
 _RETRY = ("retry-predicate", "retry-strategy", "fixed-delay", "max-attempts")
 
+LOOKUP_STRATEGIES = ("full", "partial", "bucket")
 LOOKUP_HINT_KEYS = {
     "table": "the alias or name of the table that is looked up",
     "retry-predicate": "lookup_miss: a row without a partner waits and is tried again",
     "retry-strategy": "fixed_delay",
     "fixed-delay": "the time between two tries",
     "max-attempts": "how often a row is tried again",
+    "strategy": "full, partial or bucket: how the table is kept; default: chosen by a rule",
+    "shuffle": "true: strategy bucket, where the table allows it",
     "async": "accepted; has no effect (rows that wait never hold up others)",
     "output-mode": "accepted; has no effect",
     "capacity": "accepted; has no effect",
@@ -39,10 +42,14 @@ LOOKUP_HINT_KEYS = {
 
 @dataclass(frozen=True)
 class LookupHint:
-    """A LOOKUP hint: the table it is about, and the retry it asks for."""
+    """A LOOKUP hint: the table it is about, the retry and the strategy it asks for.
+
+    `strategy` is `full`, `partial`, `bucket`, or `shuffle`: `bucket` where that is possible.
+    """
 
     table: str
     retry: LookupRetry | None
+    strategy: str | None
     start: int
     end: int
 
@@ -81,10 +88,10 @@ def lookup_hints(script: Script, body: str, offset: int) -> list[LookupHint]:
         if "table" not in options:
             raise script.error("hint LOOKUP: option 'table' is missing", start, end)
         try:
-            retry = _retry(options)
+            retry, strategy = _retry(options), _strategy(options)
         except OptionError as error:
             raise script.error(f"hint LOOKUP: {error}", start, end) from None
-        found.append(LookupHint(options["table"], retry, start, end))
+        found.append(LookupHint(options["table"], retry, strategy, start, end))
     return found
 
 
@@ -107,6 +114,16 @@ def _retry(options: dict[str, str]) -> LookupRetry | None:
     choice("retry-strategy", options["retry-strategy"], ("fixed_delay",))
     delay = duration_ms("fixed-delay", options["fixed-delay"])
     return LookupRetry(delay, integer("max-attempts", options["max-attempts"], 1))
+
+
+def _strategy(options: dict[str, str]) -> str | None:
+    shuffled = boolean("shuffle", options.get("shuffle", "false"))
+    if "strategy" not in options:
+        return "shuffle" if shuffled else None
+    strategy = choice("strategy", options["strategy"].lower(), LOOKUP_STRATEGIES)
+    if shuffled and strategy != "bucket":
+        raise OptionError(f"'shuffle' = 'true' is strategy 'bucket', and not '{strategy}'")
+    return strategy
 
 
 def _each(script: Script, body: str, offset: int) -> Iterator[tuple[str, int, Cursor]]:

@@ -45,6 +45,7 @@ class Lookup:
     keys: tuple[str, ...]
     options: dict[str, str]
     retry: LookupRetry | None = None
+    strategy: str | None = None
 
 
 @dataclass
@@ -221,7 +222,7 @@ class Reader:
             raise self._wrong(table, f"'{alias}' is used twice; give the table another alias")
         visible[alias] = columns.visible_columns(info, alias)
         condition = columns.resolve(self.script, on.copy(), visible)
-        keys = _keys(condition, alias)
+        keys = tuple(equalities(condition, alias))
         if not keys:
             self._no(on, f"ON needs an equality between a column of '{alias}' and the stream")
         options = columns.table_options(self.script, table)
@@ -268,6 +269,7 @@ class Reader:
                 raise self.script.error(message, found.start, found.end)
             seen.add(named[0].alias)
             named[0].retry = found.retry
+            named[0].strategy = found.strategy
 
     def _projections(self, level: Level, visible: Visible) -> None:
         found = columns.expand_stars(self.script, level.select, visible)
@@ -301,9 +303,9 @@ def conjuncts(condition: exp.Expr | None) -> list[exp.Expr]:
     return list(inner.flatten()) if isinstance(inner, exp.And) else [condition]
 
 
-def _keys(condition: exp.Expr, alias: str) -> tuple[str, ...]:
-    """The columns of `alias` that are compared for equality with something else."""
-    found: list[str] = []
+def equalities(condition: exp.Expr, alias: str) -> dict[str, exp.Expr]:
+    """The columns of `alias` that are compared for equality, and what with (the first of each)."""
+    found: dict[str, exp.Expr] = {}
     for part in conjuncts(condition):
         inner = part.unnest()
         if not isinstance(inner, exp.EQ):
@@ -312,7 +314,6 @@ def _keys(condition: exp.Expr, alias: str) -> tuple[str, ...]:
             one = one.unnest()
             others = {column.table for column in other.find_all(exp.Column)}
             if isinstance(one, exp.Column) and one.table == alias and alias not in others:
-                if one.name not in found:
-                    found.append(one.name)
+                found.setdefault(one.name, other)
                 break
-    return tuple(found)
+    return found

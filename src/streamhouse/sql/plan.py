@@ -256,6 +256,13 @@ class LookupJoin:
     `relation` is the name under which `StreamQuery.rows_sql` reads it (`dim_0`, `dim_1`, …),
     `columns` the dimension's columns it needs, `keys` the dimension's columns compared for
     equality in ON, `left` whether it is a LEFT JOIN.
+
+    `strategy` is what a LOOKUP hint asks for: `full`, `partial`, `bucket`, or `shuffle` (`bucket`
+    where that is possible). `keys_sql` gives the keys that the rows of a chunk look for: DuckDB SQL
+    over `src` and the lookups before this one, without duplicates and nulls, whose columns are
+    `key_columns`, named and typed as the dimension's. Those are the `keys` whose equality means
+    the same in these types; without any, `keys_sql` is None. Each row of the dimension that a row
+    of the chunk can join has one of these keys.
     """
 
     table: TableInfo
@@ -265,6 +272,9 @@ class LookupJoin:
     left: bool
     retry: LookupRetry | None = None
     options: Mapping[str, str] = field(default_factory=dict)
+    strategy: str | None = None
+    key_columns: tuple[str, ...] = ()
+    keys_sql: str | None = None
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sqlglot import exp
@@ -10,7 +11,7 @@ from sqlglot.optimizer.pushdown_projections import pushdown_projections
 from streamhouse.sql import lowering
 from streamhouse.sql.binder import BindError, describe, generate
 from streamhouse.sql.columns import physical
-from streamhouse.sql.levels import Level, Lookup, conjuncts
+from streamhouse.sql.levels import Level, Lookup, conjuncts, equalities
 from streamhouse.sql.plan import TableInfo
 from streamhouse.sql.text import Script
 from streamhouse.sql.types import flink_type
@@ -91,14 +92,34 @@ class Stream:
         missed.set("side", None)
         missed.set("kind", "ANTI")
         select.set("joins", [*joins, missed])
+        self._filter(select, level)
+        if len(self.lookups) > 1:
+            select.set("distinct", exp.Distinct())
+        return select
+
+    def wanted(self, lookup: Lookup, key: Sequence[str]) -> exp.Select:
+        """What the rows of a chunk compare with `key`, columns of a lookup's table.
+
+        The source side of their equalities in ON, under their names, row by row; over `src` and
+        the lookups before this one. Rows that the filters over the source leave out may be missing.
+        """
+        level = next(one for one in self.top.outwards() if lookup in one.lookups)
+        sides = equalities(lookup.on, lookup.alias)
+        items = [exp.alias_(sides[name].copy(), _name(name)) for name in key]
+        select = exp.Select(expressions=items)
+        select.set("from_", exp.From(this=_source(level, [])))
+        before = level.lookups[: level.lookups.index(lookup)]
+        select.set("joins", [_join(one) for one in before])
+        self._filter(select, level)
+        return self.finished(select)
+
+    def _filter(self, select: exp.Select, level: Level) -> None:
+        """Leave out the rows that filters over the source's own columns leave out."""
         own = [part for part in conjuncts(level.where) if _only(part, level.alias)]
         filters = own + self._outer_filters(level)
         if filters:
             where = exp.and_(*(exp.Paren(this=part.copy()) for part in filters), copy=False)
             select.set("where", exp.Where(this=where))
-        if len(self.lookups) > 1:
-            select.set("distinct", exp.Distinct())
-        return select
 
     def _outer_filters(self, level: Level) -> list[exp.Expr]:
         """Filters of the levels around this one, as far as they concern the source only."""

@@ -106,6 +106,20 @@ class Catalog:
         found = _run(plan.misses_sql, _relations(plan, source, dimensions))
         return sorted(row[0] for row in found)
 
+    def keys(
+        self, text: str, number: int, source: Rows, *dimensions: Rows
+    ) -> list[tuple[Any, ...]] | None:
+        """What the source rows look for in lookup `number`, given the rows of those before it."""
+        plan = self.stream(text)
+        sql = plan.lookups[number].keys_sql
+        if sql is None:
+            return None
+        rest: list[Rows] = [[] for _ in plan.lookups[len(dimensions) :]]
+        relations = _relations(plan, source, [*dimensions, *rest])
+        before = {k.relation for k in plan.lookups[:number]}
+        there = {n: t for n, t in relations.items() if n == "src" or n in before}
+        return sorted(_run(sql, there))
+
     def query(self, text: str, *tables: Rows) -> list[tuple[Any, ...]]:
         """What a bounded query gives, its tables in the order of the text."""
         plan = self.bounded(text)

@@ -1,0 +1,41 @@
+"""The tables that a query looks up, as one process has them, bound to its kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+
+from streamhouse.lookup.dimension import DimensionSpec
+from streamhouse.lookup.strategy import Choice, open_dimension
+from streamhouse.runtime.kernel import Kernel
+
+
+class Dimensions:
+    """Dimensions that stay open between batches; `specs` and `choices` are in the query's order."""
+
+    def __init__(self, specs: Sequence[DimensionSpec], choices: Sequence[Choice]) -> None:
+        self._lookups = [spec.lookup for spec in specs]
+        self._open = [open_dimension(*pair) for pair in zip(specs, choices, strict=True)]
+
+    def at(self, versions: Mapping[str, int]) -> None:
+        """Go to the snapshots of a batch, by relation name; 0 is before the first."""
+        for lookup, dimension in zip(self._lookups, self._open, strict=True):
+            dimension.at(versions[lookup.relation] or None)
+
+    def bind(self, kernel: Kernel, src: pa.Table) -> None:
+        """Give the kernel the rows of all dimensions that the rows of `src` may join.
+
+        In the order of the joins, since a lookup may look for what one before it has found.
+        """
+        for lookup, dimension in zip(self._lookups, self._open, strict=True):
+            keys = None
+            if dimension.keyed:
+                assert lookup.keys_sql is not None
+                keys = kernel.keys(lookup.keys_sql, src)
+            kernel.bind_dimension(lookup.relation, dimension.rows(keys))
+
+    def close(self) -> None:
+        """Free what they hold."""
+        for dimension in self._open:
+            dimension.close()
