@@ -2,104 +2,21 @@
 
 from __future__ import annotations
 
-import logging
 import os
-import re
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
 
 import pymysql
-from pymysqlreplication import BinLogStreamReader
-from pymysqlreplication.event import (
-    FormatDescriptionEvent,
-    GtidEvent,
-    HeartbeatLogEvent,
-    MariadbBinLogCheckPointEvent,
-    MariadbGtidEvent,
-    MariadbGtidListEvent,
-    NotImplementedEvent,
-    PreviousGtidsEvent,
-    QueryEvent,
-    RotateEvent,
-    StopEvent,
-    XAPrepareEvent,
-    XidEvent,
-)
-from pymysqlreplication.row_event import (
-    DeleteRowsEvent,
-    PartialUpdateRowsEvent,
-    UpdateRowsEvent,
-    WriteRowsEvent,
-)
 
-from streamhouse.errors import ConnectError, DataLossError, SchemaChangeError
-from streamhouse.mysql import decode
-from streamhouse.mysql.connection import is_lost, open_connection, readable
-from streamhouse.mysql.options import MySqlOptions
+from streamhouse.errors import DataLossError
+from streamhouse.mysql.changes import Change, ChangeDecoder, Following
+from streamhouse.mysql.connection import is_lost, readable
+from streamhouse.mysql.dump import Dump
+from streamhouse.mysql.events import HEADER, Track
 from streamhouse.mysql.position import Position
-from streamhouse.mysql.table import FollowedTable
-from streamhouse.mysql.types import MySqlColumn
 
-# It warns on each connection about settings that this package does without.
-logging.getLogger("pymysqlreplication").setLevel(logging.ERROR)
-
-Row = tuple[Any, ...]
-
-_EVENTS = (
-    FormatDescriptionEvent,
-    GtidEvent,
-    HeartbeatLogEvent,
-    MariadbBinLogCheckPointEvent,
-    MariadbGtidEvent,
-    MariadbGtidListEvent,
-    NotImplementedEvent,
-    PreviousGtidsEvent,
-    QueryEvent,
-    RotateEvent,
-    StopEvent,
-    XAPrepareEvent,
-    XidEvent,
-    WriteRowsEvent,
-    UpdateRowsEvent,
-    DeleteRowsEvent,
-    PartialUpdateRowsEvent,
-)
-_KINDS: dict[type, Literal["insert", "update", "delete"]] = {
-    WriteRowsEvent: "insert",
-    UpdateRowsEvent: "update",
-    DeleteRowsEvent: "delete",
-}
-_COMPRESSED = frozenset({40, 165, 166, 167, 168, 169, 170, 171})
-_EVENT_HEADER = 20
-_HEARTBEAT_SECONDS = 1.0
 _STALLED_SECONDS = 20.0
-_READ_SECONDS = 60
 _ATTEMPTS = 8
-
-_STATEMENT = re.compile(
-    r"^\s*(?:/\*.*?\*/\s*)*(TRUNCATE|DROP|RENAME|INSERT|UPDATE|DELETE|REPLACE|LOAD)\b",
-    re.IGNORECASE | re.DOTALL,
-)
-_DROP_TABLE = re.compile(r"^.*?\bDROP\s+(TABLE|DATABASE|SCHEMA)\b", re.IGNORECASE | re.DOTALL)
-_DROP_DATABASE = re.compile(r"\bDROP\s+(DATABASE|SCHEMA)\b", re.IGNORECASE)
-
-
-class Change(NamedTuple):
-    """One row's change; the images hold the wanted columns in their order."""
-
-    before: Row | None
-    after: Row | None
-
-
-@dataclass(frozen=True)
-class Following:
-    """What a binlog connection follows: a table and the columns wanted of it, in order."""
-
-    options: MySqlOptions
-    table: FollowedTable
-    wanted: tuple[MySqlColumn, ...]
 
 
 class BinlogReader:
@@ -110,159 +27,44 @@ class BinlogReader:
     """
 
     def __init__(self, following: Following, start: Position) -> None:
-        self.position = start
         self._following = following
-        self._decoders: dict[int, tuple[Any, list[decode.Read], list[int]]] = {}
-        self._connections = 0
-        options = following.options
-        self._stream = BinLogStreamReader(
-            connection_settings={
-                "charset": "utf8mb4",
-                "read_timeout": _READ_SECONDS,
-                "init_command": "SET net_write_timeout = 600",
-            },
-            server_id=options.server_id(),
-            blocking=True,
-            resume_stream=True,
-            log_file=start.file,
-            log_pos=start.pos,
-            only_schemas=[following.table.database],
-            only_tables=[following.table.name],
-            only_events=_EVENTS,
-            filter_non_implemented_events=False,
-            freeze_schema=True,
-            enable_logging=False,
-            slave_heartbeat=_HEARTBEAT_SECONDS,
-            pymysql_wrapper=self._connect,
-        )
+        self._decoder = ChangeDecoder(following)
+        self._dump = Dump(following.options, start)
+        self._track = Track(start, self._dump.checksums)
+        self._block = b""
+        self._at = 0
+
+    @property
+    def position(self) -> Position:
+        return self._track.position
 
     def changes(self, end: Position) -> Iterator[Change]:
         """The table's changes from `position` to `end`, which must be an event's end."""
         progress, last = time.monotonic(), self.position
         while self.position < end:
-            event = self._stream.fetchone()
-            self.position = Position(self._stream.log_file, int(self._stream.log_pos))
-            if self.position != last:
-                progress, last = time.monotonic(), self.position
-            elif time.monotonic() - progress > _STALLED_SECONDS:
-                raise DataLossError(
-                    f"the binlog of MySQL at {self._following.options.address} ends at {last}, "
-                    f"before {end}: it was reset; start anew with a new checkpoint"
-                )
-            yield from self._changes_of(event)
+            if self._at >= len(self._block):
+                if self.position != last:
+                    progress, last = time.monotonic(), self.position
+                elif time.monotonic() - progress > _STALLED_SECONDS:
+                    raise DataLossError(
+                        f"the binlog of MySQL at {self._following.options.address} ends at {last}, "
+                        f"before {end}: it was reset; start anew with a new checkpoint"
+                    )
+                self._block, self._at = self._dump.block(), 0
+            yield from self._next_event()
 
     def close(self) -> None:
-        """Drop the connections."""
-        for name in ("_stream_connection", "_ctl_connection"):
-            connection = getattr(self._stream, name, None)
-            if connection is not None:
-                connection._force_close()
+        """Drop the connection."""
+        self._dump.close()
 
-    def _connect(self, **settings: Any) -> pymysql.Connection[Any]:
-        self._connections += 1
-        if self._connections > 2:
-            raise pymysql.err.OperationalError(2013, "the binlog connection was lost")
-        if "db" in settings:  # PyMySQL warns of this name
-            settings["database"] = settings.pop("db")
-        return open_connection(self._following.options, **settings)
-
-    def _changes_of(self, event: Any) -> Iterator[Change]:
-        kind = _KINDS.get(type(event))
-        if kind is not None:
-            yield from self._rows(kind, event)
-        elif isinstance(event, QueryEvent):
-            self._check_statement(event)
-        elif isinstance(event, PartialUpdateRowsEvent) or (
-            isinstance(event, NotImplementedEvent) and event.packet.event_type in _COMPRESSED
-        ):
-            raise ConnectError(
-                f"the binlog of MySQL at {self._following.options.address} holds compressed or "
-                "partial row events, which are not supported; set log_bin_compress = OFF, "
-                "binlog_transaction_compression = OFF, binlog_row_value_options = ''"
-            )
-
-    def _rows(self, kind: str, event: Any) -> Iterator[Change]:
-        readers, wanted = self._decoder(event)
-        count = int(event.number_of_columns)
-        for name in ("columns_present_bitmap", "columns_present_bitmap2"):
-            bitmap = getattr(event, name, None)
-            if bitmap is not None and int.from_bytes(bitmap, "little") + 1 < 1 << count:
-                raise ConnectError(
-                    f"the binlog of MySQL at {self._following.options.address} holds incomplete "
-                    f"rows of {self._following.table.full_name}; set binlog_row_image = FULL, "
-                    "in sessions too, and start anew with a new checkpoint"
-                )
-        packet = event.packet.packet
-        end = _EVENT_HEADER + int(event.event_size)
-        images = decode.rows(packet._data, packet._position, end, readers, wanted)
-        if kind == "insert":
-            return (Change(None, image) for image in images)
-        if kind == "delete":
-            return (Change(image, None) for image in images)
-        return (Change(a, b) for a, b in zip(images[::2], images[1::2], strict=True))
-
-    def _decoder(self, event: Any) -> tuple[list[decode.Read], list[int]]:
-        known = self._decoders.get(event.table_id)
-        if known is None or known[0] is not event.columns:
-            known = (event.columns, *self._make_decoder(event.columns))
-            self._decoders[event.table_id] = known
-        return known[1], known[2]
-
-    def _make_decoder(self, wires: list[Any]) -> tuple[list[decode.Read], list[int]]:
-        table = self._following.table
-        names = [wire.name for wire in wires]
-        if not all(names):
-            # Without binlog_row_metadata = FULL columns are known by their place alone.
-            if len(names) != len(table.columns):
-                raise SchemaChangeError(
-                    f"MySQL table {table.full_name} has {len(table.columns)} columns, the binlog "
-                    f"{len(names)}: it was altered; set binlog_row_metadata = FULL, and start "
-                    "anew with a new checkpoint"
-                )
-            names = [column.name for column in table.columns]
-        wanted = {column.name: column for column in self._following.wanted}
-        for name in wanted:
-            if name not in names:
-                raise SchemaChangeError(
-                    f"the binlog of MySQL table {table.full_name} at {self.position} has no "
-                    f"column '{name}': it was added, dropped or renamed; start anew with a new "
-                    "checkpoint"
-                )
-        readers = [
-            decode.reader(wire, wanted[name]) if name in wanted else decode.skipper(wire)
-            for name, wire in zip(names, wires, strict=True)
-        ]
-        return readers, [names.index(column.name) for column in self._following.wanted]
-
-    def _check_statement(self, event: Any) -> None:
-        match = _STATEMENT.match(event.query)
-        table = self._following.table
-        schema = event.schema.decode() if isinstance(event.schema, bytes) else event.schema
-        if match is None or not _mentions(event.query, schema, table):
-            return
-        verb = match.group(1).upper()
-        if verb in ("TRUNCATE", "DROP", "RENAME"):
-            if verb == "DROP" and not _DROP_TABLE.match(event.query):
-                return
-            raise SchemaChangeError(
-                f"MySQL table {table.full_name}: {verb} TABLE at {self.position} cannot be "
-                "followed; start anew with a new checkpoint"
-            )
-        raise DataLossError(
-            f"MySQL table {table.full_name}: an {verb} at {self.position} was logged as a "
-            "statement, not as rows; set binlog_format = ROW, in sessions too, and start anew "
-            "with a new checkpoint"
+    def _next_event(self) -> Iterator[Change]:
+        block, at = self._block, self._at
+        _, kind, _, size, _, _ = HEADER.unpack_from(block, at)
+        self._at = at + size
+        self._track.take(block, at)
+        yield from self._decoder.take(
+            kind, block, at, at + size - self._track.trailer, self.position
         )
-
-
-def _mentions(query: str, schema: str, table: FollowedTable) -> bool:
-    name = re.escape(table.name)
-    database = re.escape(table.database)
-    if re.search(rf"(?i)`?\b{database}\b`?\s*\.\s*`?{name}\b", query):
-        return True
-    if _DROP_DATABASE.search(query):
-        return bool(re.search(rf"(?i)\b{database}\b", query))
-    return schema == table.database and bool(re.search(rf"(?i)(?<![.`\w]){'`?'}{name}\b", query))
 
 
 _READERS: dict[tuple[int, Following], BinlogReader] = {}

@@ -14,7 +14,8 @@ from typing import Any
 import pymysql
 
 from streamhouse.errors import ConnectError
-from streamhouse.mysql.binlog import BinlogReader, Change, Following, Row
+from streamhouse.mysql.binlog import BinlogReader
+from streamhouse.mysql.changes import Change, Following, Row
 from streamhouse.mysql.connection import (
     Session,
     close_quietly,

@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 from streamhouse.errors import DataLossError, OptionError, TableError
-from streamhouse.mysql.binlog import Following, close_readers, read_changes
+from streamhouse.mysql.binlog import close_readers, read_changes
+from streamhouse.mysql.changes import Following
 from streamhouse.mysql.connection import Session
 from streamhouse.mysql.keys import KeySpace
 from streamhouse.mysql.limits import bounded_end, first_position
@@ -80,7 +81,10 @@ class MySqlSource:
         names = {column.name for column, _ in selected}
         extra = [column for column in table.key if column.name not in names]
         self._following = Following(
-            self._options, table, (*(column for column, _ in selected), *extra)
+            self._options,
+            table,
+            (*(column for column, _ in selected), *extra),
+            self._server.mariadb,
         )
         self._writer = RowWriter(tuple(selected), zone)
         self._plan: tuple[Place, list[Chunk]] | None = None
