@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from streamhouse.options import boolean, duration_ms, integer
 
+_STOP_AFTER = 3
+"""By how many files Paimon's writers let level 0 exceed the trigger of compaction, by default."""
 LOOKUP_WAIT = ("lookup-wait", "changelog-producer.lookup-wait")
 
 
@@ -16,13 +18,15 @@ class Pace:
 
     Few level-0 files and few manifests are what freshness is made of, while each compaction is a
     commit that the queries' commits race with: hence a least time between two of one table.
-    `prompt_seconds` is that time for tables whose rows or changelog show only once compacted. A
-    job is long when the last one of its kind took `long_seconds`, or when it is to rewrite
-    `long_rows`.
+    `prompt_seconds` is that time for tables whose rows or changelog show only once compacted. Where
+    level 0 would be full before that, compaction begins just in time, by how long the last one
+    took (the first one `first_compaction_seconds`). A job is long when the last one of its kind
+    took `long_seconds`, or when it is to rewrite `long_rows`; a table is small below `small_rows`.
     """
 
     poll_seconds: float = 0.1
-    first_seconds: float = 3.0
+    first_seconds: float = 0.2
+    first_compaction_seconds: float = 1.5
     compact_seconds: float = 1.0
     prompt_seconds: float = 0.5
     append_seconds: float = 60.0
@@ -34,6 +38,7 @@ class Pace:
     leftover_age_seconds: float = 6 * 3600.0
     long_seconds: float = 1.5
     long_rows: int = 1_000_000
+    small_rows: int = 10_000
     longest_backoff_seconds: float = 60.0
 
 
@@ -43,6 +48,7 @@ class Care:
 
     `commits` None asks for no compaction. `full_commits` and `full_seconds` ask for full
     compactions; None asks for none. `expires` says whether old snapshots are ours to remove.
+    Writers wait before a bucket has more than `most_files` in level 0; None: they never do.
     """
 
     commits: int | None
@@ -50,6 +56,7 @@ class Care:
     full_commits: int | None = None
     full_seconds: float | None = None
     expires: bool = True
+    most_files: int | None = None
 
     @classmethod
     def of(cls, keyed: bool, options: Mapping[str, str], pace: Pace) -> Care:
@@ -72,13 +79,13 @@ class Care:
             full_commits = full_commits or 1
         commits, prompt = _commits(options)
         seconds = pace.prompt_seconds if prompt or full_commits == 1 else pace.compact_seconds
-        return cls(commits, seconds, full_commits, interval)
+        most = max(_stop(options), commits + 1)
+        return cls(commits, seconds, full_commits, interval, most_files=most)
 
 
 def _commits(options: Mapping[str, str]) -> tuple[int, bool]:
     """After how many commits a compaction is due, and whether readers wait for it."""
-    key = "num-sorted-run.compaction-trigger"
-    trigger = integer(key, options.get(key, "5"), 1)
+    trigger = _trigger(options)
     if not _unreadable(options):
         return trigger, False
     if options.get("lookup-compact", "radical").lower() == "gentle":
@@ -87,6 +94,16 @@ def _commits(options: Mapping[str, str]) -> tuple[int, bool]:
     if not all(boolean(key, options.get(key, "true")) for key in LOOKUP_WAIT):
         return trigger, False
     return 1, True
+
+
+def _trigger(options: Mapping[str, str]) -> int:
+    key = "num-sorted-run.compaction-trigger"
+    return integer(key, options.get(key, "5"), 1)
+
+
+def _stop(options: Mapping[str, str]) -> int:
+    key = "num-sorted-run.stop-trigger"
+    return integer(key, options.get(key, str(_trigger(options) + _STOP_AFTER)), 1)
 
 
 def _unreadable(options: Mapping[str, str]) -> bool:

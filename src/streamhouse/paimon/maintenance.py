@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 import time
@@ -17,11 +18,16 @@ from streamhouse.paimon.care import Care, Pace
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.expiry import expire
 from streamhouse.paimon.leftovers import remove_leftovers
+from streamhouse.paimon.pressure import Pressure
 from streamhouse.paimon.sidecar import Sidecar
 
 _LOG = logging.getLogger("streamhouse.maintenance")
 _STOP_SECONDS = 10.0
 _QUICK_WORKERS = 2
+_LOOK_BACK = 20
+_CONFLICT_PAUSE_S = 0.1
+_FAILURES = 2
+"""After so many failures in a row writers no longer wait for the compaction of a table."""
 
 Kind = Literal["compact", "full", "merge", "expire", "leftovers"]
 
@@ -49,8 +55,10 @@ class _State:
     care: Care | None = None
     compacted: int = 0
     compacted_full: int = 0
+    tried: int = 0
     merged: int = 0
     expired: int = 0
+    counted: bool = False
     compacted_at: float = field(default_factory=time.monotonic)
     full_at: float = field(default_factory=time.monotonic)
     expired_at: float = 0.0
@@ -67,10 +75,10 @@ class Maintenance:
 
     `warehouse_options` are the catalog's options; `tables` names, at each look, the tables to
     care for (`database.table`); nothing is expired before `may_expire` says so. One sidecar JVM,
-    started when there is first something to do, does up to three jobs at once, one of them a long
-    one, so that a table whose readers wait never waits behind the rewriting of another. A job
-    that fails is logged under `streamhouse.maintenance` and tried again later, after longer and
-    longer pauses; nothing is raised into the queries.
+    started when there is first something to do (with `warm`, at once), does up to three jobs at
+    once, one of them a long one, so that a table whose readers wait never waits behind the
+    rewriting of another. A job that fails is logged under `streamhouse.maintenance` and tried again
+    later, after longer and longer pauses; nothing is raised into the queries.
     """
 
     def __init__(
@@ -80,12 +88,15 @@ class Maintenance:
         pace: Pace | None = None,
         sidecar: Sidecar | None = None,
         may_expire: Callable[[], bool] = lambda: True,
+        warm: bool = False,
     ) -> None:
         self._options = dict(warehouse_options)
         self._tables = tables
         self._pace = pace or Pace()
         self._sidecar = sidecar or Sidecar(warehouse_options, nice=5)
         self._may_expire = may_expire
+        self._warm = warm
+        self._pressure = Pressure()
         self._states: dict[str, _State] = {}
         self._counts = Counts()
         self._lock = threading.Lock()
@@ -96,6 +107,11 @@ class Maintenance:
     def counts(self) -> Counts:
         """What has been done since the start."""
         return self._counts
+
+    @property
+    def pressure(self) -> Pressure:
+        """What tells the queries to wait while level 0 of their tables is full."""
+        return self._pressure
 
     @property
     def pid(self) -> int | None:
@@ -115,6 +131,7 @@ class Maintenance:
     def stop(self, timeout: float = _STOP_SECONDS) -> None:
         """Let running jobs end, at most `timeout` seconds, and end the sidecar."""
         self._stopped.set()
+        self._pressure.end()
         thread, self._thread = self._thread, None
         if thread is not None:
             thread.join(timeout)
@@ -126,11 +143,19 @@ class Maintenance:
 
     def _run(self) -> None:
         pause = self._pace.first_seconds
+        if self._warm:
+            self._start_sidecar()
         with ThreadPoolExecutor(_QUICK_WORKERS) as quick, ThreadPoolExecutor(1) as long:
             while not self._stopped.wait(pause):
                 pause = self._pace.poll_seconds
                 for name in self._named():
                     self._look(name, quick, long)
+
+    def _start_sidecar(self) -> None:
+        try:
+            self._sidecar.start()
+        except Exception as error:  # noqa: BLE001  # the first job says it again
+            _LOG.info("the Java core was not started ahead of time: %s", error)
 
     def _named(self) -> tuple[str, ...]:
         try:
@@ -145,7 +170,7 @@ class Maintenance:
             return
         try:
             latest = self._latest(name, state)
-            kind = self._due(state, latest)
+            kind = self._due(name, state, latest)
             if kind is not None and not state.busy:
                 state.busy = True
                 worker = long if self._is_long(state, kind) else quick
@@ -164,25 +189,43 @@ class Maintenance:
             schema = table.schema()
             state.care = Care.of(bool(schema.primary_keys()), schema.options(), self._pace)
             state.table = table
+            tired = state.failures >= _FAILURES
+            self._pressure.limit(name, None if tired else state.care.most_files)
+            if not state.counted and state.care.most_files is not None:
+                state.counted = True
+                for _ in range(self._uncompacted(name)):
+                    self._pressure.added(name, 1)
         snapshot = table.latest_snapshot()
         latest = int(snapshot.id()) if snapshot is not None else 0
         if latest < state.compacted:
             # The table was made anew or rolled back.
             state.compacted = state.compacted_full = state.merged = state.expired = 0
+            state.tried = 0
         return latest
 
-    def _due(self, state: _State, latest: int) -> Kind | None:
+    def _uncompacted(self, name: str) -> int:
+        """How many commits an earlier run has left to be compacted, about."""
+        newest = Warehouse(self._options).table(name).snapshots.newest_first()
+        some = itertools.islice(newest, _LOOK_BACK)
+        return sum(1 for _ in itertools.takewhile(lambda one: one.commit_kind != "COMPACT", some))
+
+    def _due(self, name: str, state: _State, latest: int) -> Kind | None:
         """What keeps the table quick and is due now."""
         care, now = state.care, time.monotonic()
         if care is None or latest == state.compacted == state.merged:
             return None
-        if now - state.compacted_at >= care.seconds:
+        took = state.took.get("compact", self._pace.first_compaction_seconds)
+        full_soon = latest > state.tried and self._pressure.fills_within(name, took)
+        if full_soon or now - state.compacted_at >= care.seconds:
             waited = care.full_seconds is not None and now - state.full_at >= care.full_seconds
             if _over(latest - state.compacted_full, care.full_commits) or (
                 waited and latest > state.compacted_full
             ):
                 return "full"
-            if _over(latest - state.compacted, care.commits):
+            if full_soon and not state.took and self._rows(state) < self._pace.small_rows:
+                # Few files might not be worth a compaction yet; this one makes the JVM quick.
+                return "full"
+            if full_soon or _over(latest - state.compacted, care.commits):
                 return "compact"
         return "merge" if latest - state.merged >= self._pace.manifest_commits else None
 
@@ -199,9 +242,11 @@ class Maintenance:
         took = state.took.get(kind)
         if took is not None:
             return took >= self._pace.long_seconds
+        return kind == "full" and self._rows(state) >= self._pace.long_rows
+
+    def _rows(self, state: _State) -> int:
         snapshot = state.table.latest_snapshot()
-        rows = snapshot.total_record_count() if snapshot is not None else None
-        return kind == "full" and (rows or 0) >= self._pace.long_rows
+        return 0 if snapshot is None else snapshot.total_record_count() or 0
 
     def _work(self, name: str, state: _State, kind: Kind, latest: int) -> None:
         start = time.monotonic()
@@ -232,10 +277,17 @@ class Maintenance:
 
     def _compact(self, name: str, state: _State, full: bool, latest: int) -> None:
         now = time.monotonic()
+        state.tried = latest
         made = self._sidecar.compact(name, full=full)
-        # Commits that came in meanwhile are counted again by the next look.
-        done = latest + 1 if made else latest
-        state.compacted = done
+        if made:
+            self._pressure.compacted(name, now)
+        # Commits that came in meanwhile are counted again by the next look; where nothing was
+        # worth compacting yet, the next commit may make it so.
+        commits = state.care.commits if state.care is not None else None
+        done = latest + 1 if made or full else latest
+        state.compacted = (
+            done if made or full else max(state.compacted, latest + 1 - (commits or 1))
+        )
         if full:
             state.compacted_full, state.full_at = done, now
         state.compacted_at = time.monotonic()
@@ -261,9 +313,12 @@ class Maintenance:
         self._count(failures=1)
         state.failures += 1
         state.table = None
-        pause = min(2.0 ** (state.failures - 1), self._pace.longest_backoff_seconds)
+        lost = isinstance(error, CommitConflictError)
+        first = _CONFLICT_PAUSE_S if lost else 1.0
+        pause = min(first * 2.0 ** (state.failures - 1), self._pace.longest_backoff_seconds)
         state.retry_at = time.monotonic() + pause
-        level = logging.INFO if isinstance(error, CommitConflictError) else logging.WARNING
+        state.tried = 0
+        level = logging.INFO if lost else logging.WARNING
         _LOG.log(level, "table '%s': %s (tried again in %g s)", name, error, pause)
 
     def _count(self, **more: int) -> None:

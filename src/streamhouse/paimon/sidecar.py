@@ -190,6 +190,10 @@ class Sidecar:
         """
         return self._call(table, lambda: work(self._jvm(), self._table(table, options)))
 
+    def start(self) -> None:
+        """Start the JVM now, so that the first call need not wait for it."""
+        self._running()
+
     def close(self) -> None:
         """End the JVM; a later call starts another."""
         self._end(self._process)

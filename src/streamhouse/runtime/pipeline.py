@@ -52,7 +52,7 @@ class Pipeline:
         """Run all queries until stopped, or until nothing moves in any of them."""
         try:
             if self._new:
-                self._start()
+                self._start(warm=not until_caught_up)
             calm = 0
             before: list[Offset | None] = []
             while not self._stopped():
@@ -88,7 +88,7 @@ class Pipeline:
         for side in sides:
             side.step()
 
-    def _start(self) -> None:
+    def _start(self, warm: bool) -> None:
         from streamhouse.runtime.spark_session import start_session
 
         started = time.monotonic()
@@ -98,16 +98,16 @@ class Pipeline:
             query.prepare()
         spark = start_session("streamhouse", self._master, self._verbose)
         for query in self._new:
+            query.relieve(self._maintenance_of(query, warm).pressure)
             query.start(spark)
             self._running.append(query)
         self._new = []
-        for query in self._running:
-            self._maintain(query)
         if sys.stderr.isatty():
             took = time.monotonic() - started
             print(f"{len(self._running)} queries run after {took:.1f} s", file=sys.stderr)
 
-    def _maintain(self, query: ContinuousQuery) -> None:
+    def _maintenance_of(self, query: ContinuousQuery, warm: bool) -> Maintenance:
+        """What looks after the tables of the query's warehouse; `warm` has its JVM start now."""
         warehouse = query.address.warehouse
         key = repr(sorted(warehouse.items()))
         if key not in self._maintenance:
@@ -120,5 +120,7 @@ class Pipeline:
                     for table in one.tables
                 ],
                 may_expire=lambda: all(one.replayed for one in self._running),
+                warm=warm,
             )
             self._maintenance[key].start()
+        return self._maintenance[key]

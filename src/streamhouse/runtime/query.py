@@ -6,6 +6,7 @@ import json
 import logging
 import pickle
 import shutil
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Collection, Mapping
@@ -20,6 +21,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from streamhouse.paimon.change_files import rows_changed
 from streamhouse.paimon.commit import TableCommitter, query_tag
 from streamhouse.paimon.lock import commit_lock
+from streamhouse.paimon.pressure import Pressure
 from streamhouse.paimon.table import Table
 from streamhouse.runtime import pending
 from streamhouse.runtime.checkpoint import Checkpoint
@@ -65,6 +67,8 @@ class ContinuousQuery:
         self._pipeline = pipeline
         self._query: StreamingQuery | None = None
         self._planner: Planner | None = None
+        self._pressure: Pressure | None = None
+        self._holding = threading.Event()
 
     @property
     def name(self) -> str:
@@ -130,6 +134,10 @@ class ContinuousQuery:
             }
         )
 
+    def relieve(self, pressure: Pressure) -> None:
+        """Wait after a batch while level 0 of the tables that the query writes is full."""
+        self._pressure = pressure
+
     def start(self, spark: SparkSession) -> None:
         """Start the query, which has been prepared.
 
@@ -179,6 +187,19 @@ class ContinuousQuery:
         self._lineage.note(BatchRecord(batch, reports[0]["start"], end, rows, missed))
         self._last = end
         self._holds.batch_done()
+        self._wait_for_room(messages, len(reports))
+
+    def _wait_for_room(self, messages: Mapping[str, list[bytes]], tasks: int) -> None:
+        """Let compaction come after, now that no batch is planned: none grows old by it."""
+        if self._pressure is None:
+            return
+        for identifier, committer in self._committers.items():
+            if committer.table.primary_key:
+                # A task puts at most one file into a bucket.
+                files = min(tasks, len(messages.get(identifier, ())))
+                self._pressure.added(identifier, files)
+        for identifier in self._committers:
+            self._pressure.wait(identifier, self._holding.is_set)
 
     def _commit_target(
         self,
@@ -234,6 +255,7 @@ class ContinuousQuery:
 
     def hold(self) -> None:
         """Ask for no further batch."""
+        self._holding.set()
         if self._query is not None:
             (self._folder / HOLD).touch()
 

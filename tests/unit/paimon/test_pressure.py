@@ -1,0 +1,109 @@
+"""Level 0 between those who fill it and those who empty it."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from streamhouse.errors import OptionError
+from streamhouse.paimon import pressure as module
+from streamhouse.paimon.care import Care, Pace
+from streamhouse.paimon.pressure import Pressure
+
+
+def never() -> bool:
+    return False
+
+
+def test_a_writer_waits_until_the_next_commit_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LONGEST_WAIT_S", 60.0)
+    pressure = Pressure()
+    pressure.limit("t", 4)
+    pressure.added("t", 2)
+    pressure.wait("t", never)
+    pressure.added("t", 1)
+    began = time.monotonic()
+    assert pressure.files("t") == 3
+    done = threading.Event()
+
+    def write() -> None:
+        pressure.wait("t", never)
+        done.set()
+
+    thread = threading.Thread(target=write, daemon=True)
+    thread.start()
+    assert not done.wait(0.2)
+    pressure.added("t", 1)
+    pressure.compacted("t", began)
+    assert done.wait(30)
+    assert pressure.files("t") == 1
+    thread.join(30)
+
+
+@pytest.mark.parametrize("way", ["unlimited", "ended", "stopped"])
+def test_nobody_waits_for_a_compaction_that_will_not_come(
+    way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LONGEST_WAIT_S", 60.0)
+    pressure = Pressure()
+    for _ in range(20):
+        pressure.added("t", 1)
+    if way == "unlimited":
+        pressure.limit("t", None)
+    elif way == "ended":
+        pressure.end()
+    began = time.monotonic()
+    pressure.wait("t", lambda: way == "stopped")
+    assert time.monotonic() - began < 30
+
+
+def test_a_wait_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LONGEST_WAIT_S", 0.1)
+    pressure = Pressure()
+    for _ in range(20):
+        pressure.added("t", 1)
+    pressure.wait("t", never)
+    assert pressure.files("t") == 20
+
+
+def test_it_is_known_ahead_when_level_0_will_be_full() -> None:
+    pressure = Pressure()
+    pressure.limit("t", 8)
+    assert not pressure.fills_within("t", 1000.0)
+    for _ in range(4):
+        pressure.added("t", 1)
+    assert not pressure.fills_within("t", 0.0)
+    assert pressure.fills_within("t", 1000.0)
+    for _ in range(4):
+        pressure.added("t", 1)
+    assert pressure.fills_within("t", 0.0)
+    pressure.limit("t", None)
+    assert not pressure.fills_within("t", 1000.0)
+
+
+@pytest.mark.parametrize(
+    ("options", "files"),
+    [
+        ({}, 8),
+        ({"num-sorted-run.compaction-trigger": "3"}, 6),
+        ({"num-sorted-run.stop-trigger": "20"}, 20),
+        ({"num-sorted-run.stop-trigger": "2"}, 6),
+        ({"changelog-producer": "lookup"}, 8),
+        ({"changelog-producer": "lookup", "lookup-compact": "gentle"}, 11),
+        ({"write-only": "true"}, None),
+        ({"bucket": "-2"}, None),
+    ],
+)
+def test_how_many_files_are_allowed(options: dict[str, str], files: int | None) -> None:
+    assert Care.of(True, options, Pace()).most_files == files
+
+
+def test_tables_without_a_key_have_no_level_0() -> None:
+    assert Care.of(False, {}, Pace()).most_files is None
+
+
+def test_a_trigger_is_a_number() -> None:
+    with pytest.raises(OptionError, match=r"num-sorted-run\.stop-trigger"):
+        Care.of(True, {"num-sorted-run.stop-trigger": "many"}, Pace())
