@@ -18,7 +18,7 @@ from streamhouse.errors import SqlError, TableError
 
 if TYPE_CHECKING:
     from streamhouse.paimon.catalog import Warehouse
-    from streamhouse.sql.plan import AsOf, Name, Query, TableInfo
+    from streamhouse.sql.plan import AsOf, Name, Query, TableInfo, ViewInfo
 
 
 def query(
@@ -98,6 +98,18 @@ class WarehouseTables:
             options=dict(table.options),
         )
 
+    def view(self, name: Name) -> ViewInfo | None:
+        """The view of `database.view`, or of a bare name that only one database has."""
+        from streamhouse.paimon.views import Views
+
+        if "$" in name[-1]:
+            return None
+        try:
+            database, view = self._full(name)
+        except TableError:
+            return None  # `table` says so, with the place
+        return Views(self._warehouse).find(database, view)
+
     def qualified(self, name: str) -> str:
         """`database.table` of a table as it was written."""
         return ".".join(self._full(tuple(name.split("."))))
@@ -115,7 +127,11 @@ class WarehouseTables:
         raise TableError(f"there is no table '{base}'; {self._nearest(base)}")
 
     def _has(self, database: str, table: str) -> bool:
-        return table in self._warehouse.tables(database)
+        from streamhouse.paimon.views import Views
+
+        if table in self._warehouse.tables(database):
+            return True
+        return table in Views(self._warehouse).names(database)
 
     def _nearest(self, word: str) -> str:
         from streamhouse.options import nearest

@@ -33,7 +33,9 @@ TICK_S = 1.0
 def watch(
     table: Annotated[
         str,
-        typer.Argument(metavar="DATABASE.TABLE", help="The table, or its branch (db.t$branch_b)."),
+        typer.Argument(
+            metavar="DATABASE.TABLE", help="The table or view, or a branch (db.t$branch_b)."
+        ),
     ],
     warehouse: WarehouseArgument = DEFAULT_WAREHOUSE,
     option: OptionsArgument = None,
@@ -117,15 +119,31 @@ def _open(table: str, warehouse: str, option: list[str] | None, wait: bool) -> F
         raise TableError(f"'{table}' names no database; write database.table")
     told = False
     while True:
+        opened = open_warehouse(warehouse, option)
         try:
-            return Feed(open_warehouse(warehouse, option), table)
+            return Feed(opened, table)
         except TableError:
+            view = _view(opened, table)
+            if view is not None:
+                return view
             if not wait:
                 raise
         if not told:
             print(f"waiting for table {table} …", file=sys.stderr, flush=True)
             told = True
         time.sleep(WAIT_POLL_MS / 1000)
+
+
+def _view(warehouse: Warehouse, name: str) -> Feed | None:
+    """The feed of a view, if the name is one's."""
+    from streamhouse.cli.query import WarehouseTables
+
+    tables = WarehouseTables(warehouse)
+    if tables.view(tuple(name.split(".", 1))) is None:
+        return None
+    from streamhouse.serve.view_feed import ViewFeed
+
+    return ViewFeed(warehouse, name, tables)
 
 
 def _looks(feed: Feed, every_ms: int) -> Iterator[Change | None]:

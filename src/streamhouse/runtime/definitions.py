@@ -9,6 +9,7 @@ from streamhouse.errors import SqlError, StreamhouseError
 from streamhouse.runtime.session import Session
 from streamhouse.sql import plan
 from streamhouse.sql.alter import AlterTable
+from streamhouse.sql.view_ddl import CreateView
 
 
 def define(session: Session, statement: plan.Statement) -> bool:
@@ -24,6 +25,8 @@ def define(session: Session, statement: plan.Statement) -> bool:
             session.use_database(statement.name)
         case plan.CreateTable():
             session.create_table(statement)
+        case CreateView():
+            session.views.create(statement)
         case plan.Drop():
             session.drop(statement)
         case AlterTable():

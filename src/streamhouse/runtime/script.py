@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from streamhouse.errors import OptionError, SqlError, UnsupportedSqlError
+from streamhouse.errors import OptionError, SqlError, TableError, UnsupportedSqlError
 from streamhouse.lookup.dimension import DimensionSpec
 from streamhouse.lookup.strategy import Choice, choose
 from streamhouse.runtime import bounded, dml
@@ -26,6 +26,7 @@ from streamhouse.sql import plan
 from streamhouse.sql.analysis import analyze_stream, ends
 from streamhouse.sql.options import check_lookup, is_lookup_option
 from streamhouse.sql.plan import Insert, Query, StreamQuery, TableInfo
+from streamhouse.sql.view_ddl import create_text
 
 _NO_COLUMN = re.compile(r"no column '([^']+)'")
 
@@ -140,9 +141,17 @@ class Script:
         self._printer.rows(table.to_reader())
 
     def _describe(self, statement: plan.Show | plan.Describe) -> None:
-        if isinstance(statement, plan.Show) and statement.kind != "CREATE TABLE":
-            self._table({statement.kind.lower(): list(self._session.show(statement.kind))})
+        shown = statement.kind if isinstance(statement, plan.Show) else ""
+        if shown not in ("", "CREATE TABLE", "CREATE VIEW"):
+            self._table({shown.lower(): list(self._session.show(shown))})
             return
+        view = self._session.view(statement.name)
+        if view is not None and shown != "CREATE TABLE":
+            self._describe_view(view, shown)
+            return
+        if shown == "CREATE VIEW":
+            name = ".".join(statement.name)
+            raise TableError(f"'{name}' is not a view; SHOW VIEWS lists them")
         info = self._session.table(statement.name)
         keys = info.primary_key
         self._table(
@@ -156,6 +165,13 @@ class Script:
                 + [None] * len(info.computed),
             }
         )
+
+    def _describe_view(self, view: plan.ViewInfo, shown: str) -> None:
+        if shown:
+            self._table({"create view": [create_text(view)]})
+            return
+        names, types = [c.name for c in view.columns], [c.type for c in view.columns]
+        self._table({"name": names, "type": types, "null": ["TRUE"] * len(names)})
 
     def _explain(self, statement: plan.Explain) -> None:
         inner = statement.statement
@@ -229,7 +245,7 @@ class Script:
 
     def _bounded(self, query: Query) -> bool:
         """Whether a query ends: all it reads is of one moment, or the runtime mode is batch."""
-        return not self._session.streaming or ends(query)
+        return not self._session.streaming or ends(query, self._session)
 
     def _looks(self, statement: plan.Statement) -> bool:
         """Whether a statement reads tables, or writes one, as they are now."""

@@ -13,6 +13,7 @@ from streamhouse.paimon.table import Table
 from streamhouse.paimon.table_name import TableName
 from streamhouse.runtime.computed import computed_of, with_computed
 from streamhouse.runtime.spec import SourceSpec, TableAddress
+from streamhouse.runtime.views import SessionViews
 from streamhouse.sql.alter import AlterTable
 from streamhouse.sql.options import check_datagen, check_set
 from streamhouse.sql.plan import (
@@ -24,6 +25,7 @@ from streamhouse.sql.plan import (
     Name,
     StreamQuery,
     TableInfo,
+    ViewInfo,
 )
 
 DEFAULT_CATALOG = "default_catalog"
@@ -43,6 +45,7 @@ class Session:
         self._given = dict(warehouse) if warehouse is not None else None
         self._catalogs: dict[str, dict[str, str]] = {}
         self._temporary: dict[Name, TableInfo] = {}
+        self.views = SessionViews(self, self._warehouse)
         self._opened: dict[str, Table] = {}
         self._catalog = DEFAULT_CATALOG
         self._database = DEFAULT_DATABASE
@@ -123,6 +126,8 @@ class Session:
             raise OptionError(
                 f"{where}: unknown connector '{connector}'; {nearest(connector, _CONNECTORS)}"
             )
+        if self.view(full) is not None:
+            raise TableError(f"{where}: there is a view of that name; DROP it first")
         if connector != "paimon":
             self._create_foreign(statement, info, where)
             return
@@ -145,13 +150,17 @@ class Session:
     def drop(self, statement: Drop) -> None:
         if statement.kind == "DATABASE":
             catalog, database = self._database_name(statement.name)
+            self.views.check_none(catalog, database)
             self._warehouse(catalog).drop_database(database, statement.if_exists)
         elif statement.kind == "CATALOG":
             if self._catalogs.pop(statement.name[0], None) is None and not statement.if_exists:
                 raise OptionError(f"there is no catalog '{statement.name[0]}'")
+        elif statement.kind == "VIEW":
+            self.views.drop(statement)
         else:
             full = self.full(statement.name)
             if self._temporary.pop(full, None) is None:
+                self._no_view(full)
                 warehouse = self._warehouse(full[0])
                 warehouse.drop_table(full[1], full[2], statement.if_exists)
 
@@ -162,6 +171,7 @@ class Session:
             raise TableError(
                 f"table '{full[2]}' is temporary and cannot be changed; DROP it and CREATE it anew"
             )
+        self._no_view(full)
         warehouse = self._warehouse(full[0])
         identifier = f"{full[1]}.{full[2]}"
         if statement.new_name:
@@ -173,13 +183,17 @@ class Session:
             warehouse.alter_table(identifier, *statement.changes, if_exists=statement.if_exists)
 
     def show(self, kind: str) -> list[str]:
-        """The names of SHOW CATALOGS, DATABASES or TABLES."""
+        """The names of SHOW CATALOGS, DATABASES, VIEWS or TABLES (views are among them)."""
         if kind == "CATALOGS":
             return sorted(self._catalogs)
         if kind == "DATABASES":
             return sorted(self._warehouse(self._catalog).databases())
+        views = self.views.listed(self._catalog, self._database)
+        if kind == "VIEWS":
+            return views
         temporary = [n[2] for n in self._temporary if n[:2] == (self._catalog, self._database)]
-        return sorted([*temporary, *self._warehouse(self._catalog).tables(self._database)])
+        stored = self._warehouse(self._catalog).tables(self._database)
+        return sorted({*temporary, *views, *stored})
 
     def full(self, name: Name) -> Name:
         """The name with catalog and database."""
@@ -201,9 +215,30 @@ class Session:
             )
         return self._stored(full, moment)
 
+    def view(self, name: Name) -> ViewInfo | None:
+        """The view of a name; None if it is that of a table, or of nothing."""
+        full = self.full(name)
+        return self.views.find(full) if full[0] in self._catalogs else None
+
+    def is_temporary(self, name: Name) -> bool:
+        """Whether a full name is that of a temporary table."""
+        return name in self._temporary
+
+    def has_table(self, name: Name) -> bool:
+        """Whether a full name is that of a table of a warehouse."""
+        return self._warehouse(name[0]).exists(name[1], name[2])
+
+    def _no_view(self, full: Name) -> None:
+        if self.view(full) is not None:
+            raise TableError(
+                f"'{'.'.join(full[1:])}' is a view, which is only read; for the view itself there "
+                "are DROP VIEW and CREATE VIEW"
+            )
+
     def _stored(self, full: Name, moment: AsOf) -> TableInfo:
         warehouse, base = self._warehouse(full[0]), TableName.parse(full[2]).table
         if not warehouse.exists(full[1], base):
+            self._no_view(full)
             close = nearest(base, self._known(full))
             raise TableError(f"there is no table '{base}' in database '{full[1]}'; {close}")
         table = warehouse.readable(f"{full[1]}.{full[2]}", moment)

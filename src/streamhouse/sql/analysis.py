@@ -26,6 +26,7 @@ from streamhouse.sql.plan import (
 from streamhouse.sql.stream import Stream, bound, used_columns
 from streamhouse.sql.target import Slot
 from streamhouse.sql.text import span
+from streamhouse.sql.views import inlined
 
 __all__ = ["analyze_bounded", "analyze_stream", "ends", "is_changelog", "tables_of"]
 
@@ -36,9 +37,9 @@ def tables_of(query: Query) -> list[Name]:
     return list(dict.fromkeys(names.table_name(table) for table in names.leaves(tree)))
 
 
-def ends(query: Query) -> bool:
+def ends(query: Query, resolver: Resolver) -> bool:
     """Whether a query ends in any mode: each table it reads is a system table or of one moment."""
-    tree = names.parse_query(query).tree
+    tree = inlined(names.parse_query(query), resolver).tree
     return all(_is_fixed(table) for table in names.leaves(tree))
 
 
@@ -74,7 +75,7 @@ class _Analysis:
     """One continuous query on its way to a plan."""
 
     def __init__(self, query: Query, resolver: Resolver) -> None:
-        self.parsed = names.parse_query(query)
+        self.parsed = inlined(names.parse_query(query), resolver)
         reader = Reader(self.parsed.script, resolver)
         top = reader.read(self.parsed.tree)
         assert reader.source is not None

@@ -24,6 +24,7 @@ from streamhouse.sql.dialect import Flink
 from streamhouse.sql.plan import AsOf, BoundedQuery, BoundedScan, Query, Resolver, TableInfo
 from streamhouse.sql.stream import used_columns
 from streamhouse.sql.types import flink_type
+from streamhouse.sql.views import inlined
 
 
 @dataclass
@@ -91,6 +92,9 @@ def analyze_tree(
     parsed: Parsed, tree: exp.Query, resolver: Resolver, first: TableInfo | None = None
 ) -> Analyzed:
     """A query's tree analyzed; `first` is taken for the table that comes first in the text."""
+    viewed = inlined(Parsed(parsed.script, tree, parsed.canonical), resolver).tree
+    assert isinstance(viewed, exp.Query)
+    tree = viewed
     _check_clauses(parsed, tree)
     _drop_query_hints(parsed, tree)
     scans = _Scans()
@@ -205,7 +209,8 @@ def _quoted(name: str) -> exp.Identifier:
 
 def _qualified(parsed: Parsed, tree: exp.Query, scans: _Scans) -> exp.Query:
     """Stars written out, every column with its table; what cannot be found is an error."""
-    _name_expressions(tree)
+    for select in list(tree.find_all(exp.Select)):
+        names.name_expressions(select)
     _check_columns(parsed, tree, scans)
     schema = MappingSchema({**scans.relations}, dialect="duckdb", normalize=False)
     try:
@@ -236,14 +241,6 @@ def _leftmost(tree: exp.Expr) -> exp.Expr:
     while isinstance(tree, exp.SetOperation | exp.Subquery):
         tree = tree.this
     return tree
-
-
-def _name_expressions(tree: exp.Query) -> None:
-    """EXPR$n, Flink's name, for what is not a column and has no name."""
-    first = _leftmost(tree)
-    for place, item in enumerate(first.expressions if isinstance(first, exp.Select) else ()):
-        if not isinstance(item, exp.Alias | exp.Column | exp.Star | exp.Dot):
-            item.replace(exp.alias_(item.copy(), _quoted(f"EXPR${place}")))
 
 
 def _check_column(parsed: Parsed, scope: Scope, column: exp.Column, scans: _Scans) -> None:
@@ -296,7 +293,8 @@ def _around(scope: Scope, scans: _Scans) -> Iterator[_Names]:
     current: Scope | None = scope
     while current is not None:
         yield _visible(current, scans)
-        current = current.parent
+        # A subquery in FROM sees nothing of the query around it.
+        current = None if current.is_derived_table or current.is_cte else current.parent
 
 
 def _visible(scope: Scope, scans: _Scans) -> _Names:

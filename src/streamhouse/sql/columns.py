@@ -222,6 +222,14 @@ def output_names(items: Iterable[exp.Expr]) -> list[str]:
     return names
 
 
+def name_expressions(select: exp.Expr) -> None:
+    """EXPR$n, Flink's name, for what is not a column of a SELECT and has no name."""
+    for place, item in enumerate(select.expressions if isinstance(select, exp.Select) else ()):
+        if not isinstance(item, exp.Alias | exp.Column | exp.Star | exp.Dot):
+            name = exp.to_identifier(f"EXPR${place}", quoted=True)
+            item.replace(exp.alias_(item.copy(), name))
+
+
 def unaliased(item: exp.Expr) -> exp.Expr:
     inner: exp.Expr = item.this if isinstance(item, exp.Alias) else item
     return inner

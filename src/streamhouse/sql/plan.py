@@ -82,6 +82,28 @@ class TravellingResolver(Resolver, Protocol):
 
 
 @dataclass(frozen=True)
+class ViewInfo:
+    """A view: its columns, and its query with every table named by `database.table`.
+
+    A table of another catalog than the view's own is named with it.
+    """
+
+    name: Name
+    columns: tuple[Column, ...]
+    query: str
+    comment: str | None = None
+    temporary: bool = False
+
+
+@runtime_checkable
+class ViewResolver(Resolver, Protocol):
+    """A resolver that knows views."""
+
+    def view(self, name: Name) -> ViewInfo | None:
+        """The view of that name; None if it is none."""
+
+
+@dataclass(frozen=True)
 class Statement:
     """Base of all statements: where it stands and its text.
 

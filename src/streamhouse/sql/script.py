@@ -32,6 +32,7 @@ from streamhouse.sql.plan import (
     UseDatabase,
 )
 from streamhouse.sql.text import Script
+from streamhouse.sql.view_ddl import parse_create_view
 
 # Statements that are understood and wait for a later release, each with a way round.
 UNSUPPORTED = {
@@ -122,7 +123,7 @@ def _create(cursor: Cursor, position: Position, text: str) -> Statement:
     if cursor.accept("SYSTEM") or cursor.at("FUNCTION"):
         cursor.unsupported("functions of your own are not supported yet", start)
     if cursor.accept("VIEW"):
-        cursor.unsupported("CREATE VIEW is not supported yet; use WITH … AS in the query", start)
+        return parse_create_view(cursor, position, text, temporary, _query)
     if cursor.at("OR", "REPLACE") or cursor.at("MATERIALIZED"):
         words = "OR REPLACE" if cursor.at("OR") else "MATERIALIZED TABLE"
         cursor.unsupported(f"CREATE {words} is not supported; use DROP and CREATE TABLE", start)
@@ -203,8 +204,8 @@ def _reset(cursor: Cursor, position: Position, text: str) -> Statement:
     return ResetOption(position, text, key)
 
 
-_SHOW = ("CATALOGS", "DATABASES", "TABLES", "VIEWS", "FUNCTIONS", "JOBS",
-         "CURRENT CATALOG", "CURRENT DATABASE", "CREATE TABLE", "COLUMNS")  # fmt: skip
+_SHOW = ("CATALOGS", "DATABASES", "TABLES", "VIEWS", "FUNCTIONS", "JOBS", "CURRENT CATALOG",
+         "CURRENT DATABASE", "CREATE TABLE", "CREATE VIEW", "COLUMNS")  # fmt: skip
 
 
 def _show(cursor: Cursor, position: Position, text: str) -> Statement:
@@ -214,8 +215,8 @@ def _show(cursor: Cursor, position: Position, text: str) -> Statement:
             break
     else:
         cursor.keyword(_SHOW)
-    if kind == "CREATE TABLE":
-        name = cursor.name("the table's name")
+    if kind in ("CREATE TABLE", "CREATE VIEW"):
+        name = cursor.name(f"the {kind.split()[1].lower()}'s name")
     elif kind == "COLUMNS":
         if not cursor.accept("IN"):
             cursor.expect("FROM")

@@ -97,8 +97,8 @@ def _version(parsed: Parsed, version: exp.Expr) -> AsOf:
 
 def _is_processing_time(tree: exp.Expr, name: str, resolver: Resolver) -> bool:
     for alias in tree.find_all(exp.Alias):
-        if alias.alias == name:
-            return functions.moment_name(alias.this) == "PROCTIME"
+        if alias.alias == name and functions.moment_name(alias.this) == "PROCTIME":
+            return True
     for table in names.leaves(tree):
         if table.name.startswith("scan_"):
             continue

@@ -254,3 +254,18 @@ def test_a_moment_of_an_append_table_is_a_table_on_the_screen(
     watching = watch(table, "--as-of", "noon")
     assert watching.process.wait(DEADLINE_S) == 1
     assert "has no tag 'noon'" in watching.errors.read_text()
+
+
+def test_a_view_is_watched(shop: Any, watch: Callable[..., Watching]) -> None:
+    from streamhouse.paimon.views import Views
+    from streamhouse.sql.plan import ViewInfo
+
+    table = shop.sales()
+    shop.write(table, ("Peru", 2, 1.0), ("Chad", 1, 1.0))
+    query = "SELECT country FROM `shop`.`sales` WHERE orders > 1"
+    Views(shop.warehouse).create(ViewInfo(("shop", "big"), (Column("country", "STRING"),), query))
+    watching = watch("shop.big", "--format", "json")
+    assert watching.lines(1) == [{"snapshot": 1, "rowkind": "+I", "country": "Peru"}]
+    shop.write(table, ("Chad", 9, 1.0))
+    assert watching.lines(2)[1] == {"snapshot": 2, "rowkind": "+I", "country": "Chad"}
+    assert watching.interrupt() in (0, 130)
