@@ -110,6 +110,15 @@ class WarehouseTables:
             return None  # `table` says so, with the place
         return Views(self._warehouse).find(database, view)
 
+    def viewed(self, name: Name) -> TableInfo:
+        """As `table`, with computed columns, which a view may name."""
+        from dataclasses import replace
+
+        from streamhouse.runtime.computed import computed_of
+
+        info = self.table(name)
+        return replace(info, computed=computed_of(info.options)[1])
+
     def qualified(self, name: str) -> str:
         """`database.table` of a table as it was written."""
         return ".".join(self._full(tuple(name.split("."))))

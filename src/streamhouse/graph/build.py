@@ -102,7 +102,7 @@ class _Builder:
         return Graph((*nodes, *self._queries), tuple(edges))
 
     def _bounded(self, query: plan.Query) -> bool:
-        return not self._session.streaming or ends(query)
+        return not self._session.streaming or ends(query, self._session)
 
     def _insert(self, statement: plan.Insert) -> None:
         target = self._session.table(statement.target)

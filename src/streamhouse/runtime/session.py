@@ -220,6 +220,10 @@ class Session:
         full = self.full(name)
         return self.views.find(full) if full[0] in self._catalogs else None
 
+    def viewed(self, name: Name) -> TableInfo:
+        """As `table`."""
+        return self.table(name)
+
     def is_temporary(self, name: Name) -> bool:
         """Whether a full name is that of a temporary table."""
         return name in self._temporary

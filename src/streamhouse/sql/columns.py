@@ -11,12 +11,15 @@ from sqlglot.tokenizer_core import Token, TokenType
 from streamhouse.errors import SqlError, TableError
 from streamhouse.options import nearest
 from streamhouse.sql import dialect, hints, lowering
-from streamhouse.sql.plan import Name, Query, Resolver, TableInfo
+from streamhouse.sql.plan import Name, Query, Resolver, TableInfo, ViewResolver
 from streamhouse.sql.text import Script, of_query
 from streamhouse.sql.types import duck_type
 
 Visible = dict[str, dict[str, exp.Expr | None]]
 """Alias to its columns; a computed column has its expression over physical ones."""
+
+VIEWED = "viewed"
+"""Mark of a table that a view reads."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,8 @@ def resolve_table(script: Script, table: exp.Table, resolver: Resolver) -> Table
     if not isinstance(table.this, exp.Identifier):
         raise lowering.unsupported(script, table, "table functions are not supported here")
     try:
+        if table.meta.get(VIEWED) and isinstance(resolver, ViewResolver):
+            return resolver.viewed(table_name(table))
         return resolver.table(table_name(table))
     except SqlError:
         raise

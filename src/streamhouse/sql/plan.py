@@ -102,6 +102,9 @@ class ViewResolver(Resolver, Protocol):
     def view(self, name: Name) -> ViewInfo | None:
         """The view of that name; None if it is none."""
 
+    def viewed(self, name: Name) -> TableInfo:
+        """As `table`, as a view reads it: always with computed columns."""
+
 
 @dataclass(frozen=True)
 class Statement:

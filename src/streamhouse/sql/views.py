@@ -87,6 +87,7 @@ def _body(view: ViewInfo, place: dict[str, object]) -> exp.Expr:
     for table in names.leaves(body):
         if len(names.table_name(table)) == 2 and len(view.name) == 3:
             table.set("catalog", exp.to_identifier(view.name[0], quoted=True))
+        table.meta[names.VIEWED] = True
     for select in list(body.find_all(exp.Select)):
         names.name_expressions(select)
     for node in body.walk():
