@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import pyarrow as pa
 
+from streamhouse.lookup.partitions import Partition
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.table import Table
 from streamhouse.sql.plan import LookupJoin
@@ -42,8 +43,11 @@ class Dimension(Protocol):
     def keyed(self) -> bool:
         """Whether `rows` wants the keys of each chunk."""
 
-    def at(self, snapshot: int | None) -> None:
-        """From now on, rows are those of this snapshot (None: before the first)."""
+    def at(self, snapshot: int | None, chosen: Sequence[Partition] | None = None) -> None:
+        """From now on, rows are those of this snapshot (None: before the first).
+
+        Only those of the `chosen` partitions, by default of all.
+        """
 
     def rows(self, keys: pa.Table | None) -> pa.Table:
         """At least the rows that have one of these keys, with the lookup's `columns`, each once.

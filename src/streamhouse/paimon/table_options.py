@@ -339,6 +339,7 @@ lookup.bootstrap-parallelism
 lookup.cache
 lookup.cache-rows
 lookup.continuous.discovery-interval
+lookup.dynamic-partition
 lookup.dynamic-partition.refresh-interval
 lookup.dynamic-partition.refresh.async
 lookup.refresh.async

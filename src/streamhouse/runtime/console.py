@@ -10,6 +10,7 @@ from streamhouse.lookup.dimension import DimensionSpec
 from streamhouse.lookup.strategy import choose
 from streamhouse.runtime.dimensions import Dimensions
 from streamhouse.runtime.kernel import Kernel, numbered
+from streamhouse.runtime.pins import Pins
 from streamhouse.runtime.printer import Printer
 from streamhouse.runtime.session import Session
 from streamhouse.runtime.task import chunks
@@ -25,10 +26,11 @@ class ConsoleSelect:
         self._query = query
         self._printer = printer
         addresses = [session.address(lookup.table) for lookup in query.lookups]
-        self._lookups = list(zip(query.lookups, addresses, strict=True))
+        self._pins = Pins(query.lookups, addresses)
+        self._pinned: Offset = {}
         specs = [
             DimensionSpec(lookup, address.warehouse, address.identifier, address.schema_id)
-            for lookup, address in self._lookups
+            for lookup, address in zip(query.lookups, addresses, strict=True)
         ]
         self._dimensions = Dimensions(specs, [choose(one) for one in specs])
         self._source = session.source(query).open(query.source_columns)
@@ -41,13 +43,10 @@ class ConsoleSelect:
         end = self._source.latest_offset(self._offset)
         if end == self._offset:
             return
-        self._kernel.bind(time.time_ns() // 1_000_000, {})
-        self._dimensions.at(
-            {
-                lookup.relation: address.open().latest_snapshot_id() or 0
-                for lookup, address in self._lookups
-            }
-        )
+        now_ms = time.time_ns() // 1_000_000
+        self._kernel.bind(now_ms, {})
+        self._pinned = self._pins.chosen(self._pinned, now_ms)
+        self._dimensions.at(self._pinned)
         for piece in self._source.partitions(self._offset, end):
             for chunk in chunks(self._source.read(piece)):
                 src = numbered(chunk, 0)

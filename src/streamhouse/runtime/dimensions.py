@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import pyarrow as pa
 
 from streamhouse.lookup.dimension import DimensionSpec
 from streamhouse.lookup.strategy import Choice, open_dimension
 from streamhouse.runtime.kernel import Kernel
+from streamhouse.runtime.pins import pinned_partitions
+from streamhouse.source import Offset
 
 
 class Dimensions:
@@ -18,10 +20,11 @@ class Dimensions:
         self._lookups = [spec.lookup for spec in specs]
         self._open = [open_dimension(*pair) for pair in zip(specs, choices, strict=True)]
 
-    def at(self, versions: Mapping[str, int]) -> None:
-        """Go to the snapshots of a batch, by relation name; 0 is before the first."""
+    def at(self, end: Offset) -> None:
+        """Go to the versions that the offset of a batch names (see `runtime.pins`)."""
         for lookup, dimension in zip(self._lookups, self._open, strict=True):
-            dimension.at(versions[lookup.relation] or None)
+            snapshot: int = end["dims"][lookup.relation]
+            dimension.at(snapshot or None, pinned_partitions(end, lookup.relation))
 
     def bind(self, kernel: Kernel, src: pa.Table) -> None:
         """Give the kernel the rows of all dimensions that the rows of `src` may join.

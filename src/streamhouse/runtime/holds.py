@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamhouse.errors import DataLossError
+from streamhouse.lookup.refresh import RefreshRule
 from streamhouse.paimon.consumers import Consumers, query_consumer
 from streamhouse.paimon.source import PaimonSource
 from streamhouse.runtime.checkpoint import Checkpoint
@@ -54,6 +55,11 @@ class Holds:
         self._checkpoint = checkpoint
         self._source = source if isinstance(source, PaimonSource) else None
         self._id = query_consumer(spec.query_id)
+        self._kept = [
+            address
+            for lookup, address in zip(spec.query.lookups, spec.lookups, strict=True)
+            if RefreshRule.of(lookup).keeps
+        ]
         self._lock = threading.Lock()
         self._held_at = 0.0
         self._moved_at = 0.0
@@ -123,6 +129,9 @@ class Holds:
             for key, at in candidate.positions.items():
                 positions[key] = min(positions.get(key, at), at)
             self._candidate = _Candidate(batch, now, newest)
+        for address in self._kept:
+            # An idle query may have to join an old version for long.
+            positions.pop(_key(address), None)
         if self._spec.source.address is not None:
             # The source's own offset says what it needs, also where it is a lookup too.
             positions.pop(_key(self._spec.source.address), None)

@@ -2,9 +2,9 @@
 
 An offset is `{"batch", "now", "source", "dims", "pending"}`: the number of the batch that ends
 there (from 0; Spark's own numbers also count an empty first batch), the time it takes for its own
-(epoch ms), the source's offset, the snapshot of each lookup's table (0: before the first) and of
-the pending table (0: no row of it is due). Spark writes it to its log before the batch runs, so a
-batch that runs again reads the same, to the row.
+(epoch ms), the source's offset, the snapshot of each lookup's table (0: before the first; with
+what `runtime.pins` adds) and of the pending table (0: no row of it is due). Spark writes it to its
+log before the batch runs, so a batch that runs again reads the same, to the row.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from streamhouse.runtime.pending import PendingRows
+from streamhouse.runtime.pins import Pins
 from streamhouse.runtime.spec import QuerySpec
 from streamhouse.source import Offset, Source
 
@@ -45,6 +46,7 @@ class Planner:
         self._spec = spec
         self._source: Source = spec.source.open(spec.query.source_columns)
         self._one_task = spec.one_task(self._source)
+        self._pins = Pins(spec.query.lookups, spec.lookups)
         self._pending = None if spec.pending is None else PendingRows(spec.pending, spec.query_id)
 
     @property
@@ -64,12 +66,7 @@ class Planner:
             "batch": int(start.get("batch", -1)) + 1,
             "now": now,
             "source": source,
-            "dims": {
-                lookup.relation: address.open().latest_snapshot_id() or 0
-                for lookup, address in zip(
-                    self._spec.query.lookups, self._spec.lookups, strict=True
-                )
-            },
+            **self._pins.chosen(start, now),
             "pending": (waiting.snapshot or 0) if due and waiting is not None else 0,
         }
 

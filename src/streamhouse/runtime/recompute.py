@@ -19,9 +19,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.errors import StreamhouseError
+from streamhouse.lookup import partitions
 from streamhouse.paimon import evolution
 from streamhouse.runtime.definition import spec_of
 from streamhouse.runtime.kernel import ROW, numbered, only, without
+from streamhouse.runtime.pins import pinned_partitions
 from streamhouse.runtime.planner import Planner
 from streamhouse.runtime.spec import QuerySpec, TableAddress
 from streamhouse.source import Offset
@@ -92,7 +94,7 @@ class Recomputation:
         With `grouped`, consecutive batches that joined the same versions are one step, as long as
         nothing has to wait.
         """
-        for _, run in groupby(batches, key=lambda b: (b.fingerprint, b.end["dims"], _seam(b))):
+        for _, run in groupby(batches, key=_versions):
             together = list(run)
             first = together[0]
             definition = self._definitions.get(first.fingerprint)
@@ -118,6 +120,12 @@ class Recomputation:
         return self._waiting
 
 
+def _versions(batch: Batch) -> tuple[object, ...]:
+    """What neighbouring batches must have in common to be one step: query and dimensions."""
+    end = batch.end
+    return batch.fingerprint, end["dims"], end.get("partitions"), _seam(batch)
+
+
 def _seam(batch: Batch) -> tuple[object, ...]:
     """What neighbouring batches must have in common to be read from their source as one range."""
     start, end = (batch.start["source"] if batch.start else {}), batch.end["source"]
@@ -141,7 +149,7 @@ class _Run:
         self._db.execute("SET TimeZone = 'UTC'")
 
     def steps(self, batches: list[Batch], grouped: bool) -> Iterator[Step]:
-        self._join(batches[0].end["dims"])
+        self._join(batches[0].end)
         timed = "getvariable" in self._spec.query.rows_sql
         try:
             if grouped and not timed and self._whole._waiting is None:
@@ -155,12 +163,16 @@ class _Run:
             self._db.close()
             self._planner.close()
 
-    def _join(self, dims: dict[str, int]) -> None:
+    def _join(self, end: Offset) -> None:
         for lookup, address in zip(self._spec.query.lookups, self._spec.lookups, strict=True):
-            table, snapshot = address.open(), dims[lookup.relation]
+            table, snapshot = address.open(), end["dims"][lookup.relation]
+            chosen = pinned_partitions(end, lookup.relation)
             now = evolution.columns_now(table, address.schema_id, lookup.columns)
-            read = table.read(now, snapshot=snapshot) if snapshot else ()
-            rows = pa.Table.from_batches(read, schema=table.read_schema(now))
+            wanted = now if chosen is None else list(dict.fromkeys([*now, *table.partition_keys]))
+            read = table.read(wanted, snapshot=snapshot) if snapshot else ()
+            rows = pa.Table.from_batches(read, schema=table.read_schema(wanted))
+            if chosen is not None:
+                rows = rows.filter(partitions.mask(rows, table, chosen)).select(now)
             self._db.register(lookup.relation, rows.rename_columns(list(lookup.columns)))
 
     def _together(self, batches: list[Batch]) -> Step | None:

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from streamhouse.errors import OptionError, SqlError, TableError, UnsupportedSqlError
 from streamhouse.lookup.dimension import DimensionSpec
+from streamhouse.lookup.refresh import RefreshRule
 from streamhouse.lookup.strategy import Choice, choose
 from streamhouse.runtime import bounded, dml
 from streamhouse.runtime.call import Calls
@@ -185,10 +186,12 @@ class Script:
             raise UnsupportedSqlError("EXPLAIN takes an INSERT or a SELECT")
         lines = [f"source: {'.'.join(query.source.name)} ({', '.join(query.source_columns)})"]
         for lookup, choice in zip(query.lookups, self._strategies(query), strict=True):
+            words = RefreshRule.of(lookup).words()
+            refresh = f", {words}" if words else ""
             retry = "" if lookup.retry is None else f", retries every {lookup.retry.delay_ms} ms"
             lines.append(
                 f"lookup: {'.'.join(lookup.table.name)} by {', '.join(lookup.keys)}, "
-                f"{'LEFT' if lookup.left else 'INNER'}{retry}; strategy: {choice}"
+                f"{'LEFT' if lookup.left else 'INNER'}{retry}{refresh}; strategy: {choice}"
             )
         self._table({"plan": [*lines, f"kernel: {query.rows_sql}"]})
 
@@ -310,6 +313,7 @@ class Script:
     def _tell_ineffective(self, query: StreamQuery) -> None:
         for lookup in query.lookups:
             where = f"lookup of {lookup.table.name[-1]}"
+            RefreshRule.of(lookup)
             for key in check_lookup(lookup.options, where):
                 self._printer.notice(f"{where}: option '{key}' has no effect here")
             for key in lookup.options:

@@ -132,7 +132,7 @@ class Task:
 
     def _bind(self) -> None:
         self._kernel.bind(self._task.now_ms, {})
-        self._dimensions.at(self._task.end["dims"])
+        self._dimensions.at(self._task.end)
 
     def _join(self, number: int, piece: Any) -> None:
         first = 0

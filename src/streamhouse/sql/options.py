@@ -50,12 +50,25 @@ LOOKUP_OPTIONS = {
     "lookup.refresh.async": "no effect: a batch joins the snapshot that it recorded",
     "lookup.refresh.async.pending-snapshot-count": "no effect, as lookup.refresh.async",
     "lookup.refresh.full-load-threshold": "no effect, as lookup.refresh.async",
-    "lookup.continuous.discovery-interval": "no effect: each batch looks for a new snapshot",
-    "continuous.discovery-interval": "no effect: each batch looks for a new snapshot",
+    "lookup.continuous.discovery-interval": "how often a new snapshot is looked for",
+    "continuous.discovery-interval": "the same",
+    "lookup.refresh.time-periods-blacklist": "when no new snapshot is joined",
+    "scan.partitions": "max_pt(), max_two_pt() or named partitions: which rows are joined",
+    "lookup.dynamic-partition": "the same",
+    "lookup.dynamic-partition.refresh-interval": "how often the newest partition is looked for",
+    "lookup.dynamic-partition.refresh.async": "no effect, as lookup.refresh.async",
 }
 """Dynamic options of a dimension table that concern the join, with what they do here."""
 
-_EFFECTIVE_LOOKUP = ("lookup.cache",)
+_EFFECTIVE_LOOKUP = (
+    "lookup.cache",
+    "lookup.continuous.discovery-interval",
+    "continuous.discovery-interval",
+    "lookup.refresh.time-periods-blacklist",
+    "scan.partitions",
+    "lookup.dynamic-partition",
+    "lookup.dynamic-partition.refresh-interval",
+)
 
 
 def _any(key: str, value: str) -> None:
@@ -130,7 +143,7 @@ def check_lookup(options: Mapping[str, str], where: str) -> list[str]:
     for key, value in mine.items():
         if key == "lookup.cache":
             choice(key, value.upper(), ("AUTO", "FULL", "MEMORY"))
-        elif key in ("lookup.async", "lookup.refresh.async"):
+        elif key == "lookup.async" or key.endswith(".refresh.async"):
             boolean(key, value)
         elif key.endswith(("-number", "-rows", "-count", "-threshold", "parallelism")):
             integer(key, value, 1)

@@ -1,0 +1,209 @@
+"""Which partitions of a dimension a lookup joins: `max_pt()`, `max_two_pt()`, or named ones."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamhouse.errors import OptionError
+from streamhouse.options import nearest
+from streamhouse.paimon.table import Filter, Table
+
+Partition: TypeAlias = tuple[str | None, ...]
+"""A partition as its folder names it: a text for each partition key, None for null."""
+
+MAX = "max_pt()"
+_NEWEST = {MAX: 1, "max_two_pt()": 2}
+_DEFAULT_NAME = "__DEFAULT_PARTITION__"
+_FORM = (
+    "write 'max_pt()', 'max_two_pt()', partitions such as 'dt=2026-01-01;dt=2026-01-02', or "
+    "levels such as 'dt=max_pt(),hour=max_pt()'"
+)
+
+
+@dataclass(frozen=True)
+class PartitionRule:
+    """The option `scan.partitions` (or `lookup.dynamic-partition`) of a dimension, as given.
+
+    `newest` counts the newest partitions that are joined; 0: each of `ways` says for the first
+    partition keys what they must be, `MAX` being the greatest that there is.
+    """
+
+    text: str
+    newest: int
+    ways: tuple[tuple[tuple[str, str], ...], ...] = ()
+
+    @classmethod
+    def parse(cls, text: str, keys: Sequence[str], where: str) -> PartitionRule:
+        """Raises `OptionError` for what cannot be read and for keys that the table has not."""
+        if not keys:
+            raise OptionError(
+                f"{where}: 'scan.partitions' = '{text}' needs a table with partitions; leave it out"
+            )
+        plain = text.strip().lower()
+        if plain in _NEWEST:
+            return cls(plain, _NEWEST[plain])
+        ways = tuple(_way(part, keys, text, where) for part in text.split(";"))
+        moving = [way for way in ways if any(value == MAX for _, value in way)]
+        if moving and len(ways) > 1:
+            raise OptionError(f"{where}: '{text}': {MAX} stands alone, without ';'; {_FORM}")
+        for way in ways:
+            if not moving and len(way) < len(keys):
+                missing = ", ".join(keys[len(way) :])
+                raise OptionError(f"{where}: '{text}' says nothing of {missing}; {_FORM}")
+        return cls(text.strip(), 0, ways)
+
+    @property
+    def moves(self) -> bool:
+        """Whether which partitions are joined changes with the table."""
+        return bool(self.newest) or any(value == MAX for way in self.ways for _, value in way)
+
+    def choose(self, found: Iterable[Partition], fields: Sequence[pa.Field]) -> list[Partition]:
+        """Those of `found` that are joined, the newest first; `fields` are the partition keys."""
+        ordered = sorted(set(found), key=lambda one: _order(one, fields), reverse=True)
+        if self.newest:
+            return ordered[: self.newest]
+        chosen = [one for way in self.ways for one in _narrowed(ordered, way, fields)]
+        return list(dict.fromkeys(chosen))
+
+
+def _way(text: str, keys: Sequence[str], whole: str, where: str) -> tuple[tuple[str, str], ...]:
+    given: dict[str, str] = {}
+    for part in text.split(","):
+        key, equals, value = (word.strip() for word in part.partition("="))
+        if not equals or not value:
+            raise OptionError(f"{where}: '{whole}' is not a choice of partitions; {_FORM}")
+        if key not in keys:
+            hint = nearest(key, keys)
+            raise OptionError(f"{where}: '{whole}' names no partition key with '{key}'; {hint}")
+        given[key] = MAX if value.lower() == MAX else value
+    named = [key for key in keys if key in given]
+    if named != list(keys[: len(named)]):
+        first = next(key for key in keys if key not in given)
+        raise OptionError(f"{where}: '{whole}' says nothing of '{first}', which comes first")
+    return tuple((key, given[key]) for key in named)
+
+
+def _narrowed(
+    ordered: Sequence[Partition], way: tuple[tuple[str, str], ...], fields: Sequence[pa.Field]
+) -> list[Partition]:
+    left = list(ordered)
+    for place, (_, wanted) in enumerate(way):
+        if not left:
+            break
+        text = left[0][place] if wanted == MAX else _named(wanted)
+        value = typed(text, fields[place])
+        left = [one for one in left if typed(one[place], fields[place]) == value]
+    return left
+
+
+def _order(partition: Partition, fields: Sequence[pa.Field]) -> tuple[tuple[bool, Any], ...]:
+    values = [typed(text, field) for text, field in zip(partition, fields, strict=True)]
+    return tuple((value is not None, value) for value in values)
+
+
+def _named(text: str) -> str | None:
+    return None if text == _DEFAULT_NAME else text
+
+
+def typed(text: str | None, field: pa.Field) -> Any:
+    """The value of a partition key; `OptionError` for a text that is none."""
+    if text is None:
+        return None
+    try:
+        if pa.types.is_date32(field.type) and text.lstrip("-").isdigit():
+            # Paimon names folders of days by their number.
+            return datetime.date(1970, 1, 1) + datetime.timedelta(days=int(text))
+        return pa.scalar(text, pa.string()).cast(field.type).as_py()
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        raise OptionError(
+            f"partition key '{field.name}': '{text}' is not a value of type {field.type}"
+        ) from None
+
+
+def key_fields(table: Table) -> list[pa.Field]:
+    """The table's partition keys."""
+    return [table.arrow_schema.field(name) for name in table.partition_keys]
+
+
+def newest_snapshot(table: Table) -> tuple[int, list[Partition]]:
+    """The newest snapshot (0: there is none) and the partitions that it has."""
+    null = table.options.get("partition.default-name", _DEFAULT_NAME)
+    snapshot = table.latest_snapshot_id()
+    while True:
+        if snapshot is None:
+            return 0, []
+        # The Rust core lists those of the newest snapshot, whatever it is asked for.
+        listed = table.rust.list_partitions()
+        now = table.latest_snapshot_id()
+        if now == snapshot:
+            found = (tuple(one[key] for key in table.partition_keys) for one in listed)
+            return snapshot, [tuple(None if t == null else t for t in one) for one in found]
+        snapshot = now
+
+
+def read(
+    table: Table,
+    columns: Sequence[str],
+    snapshot: int | None,
+    chosen: Sequence[Partition] | None = None,
+) -> pa.Table:
+    """The columns of a snapshot's rows (None: no rows), of all partitions or of the `chosen`."""
+    schema = table.read_schema(columns)
+    if snapshot is None or (chosen is not None and not chosen):
+        return schema.empty_table()
+    if chosen is None:
+        return pa.Table.from_batches(table.read(columns, snapshot=snapshot), schema=schema)
+    wanted = [*columns, *(key for key in table.partition_keys if key not in columns)]
+    batches = table.read(wanted, snapshot=snapshot, filter=condition(table, chosen))
+    rows = pa.Table.from_batches(batches, schema=table.read_schema(wanted))
+    return rows.filter(mask(rows, table, chosen)).select(list(columns))
+
+
+def condition(table: Table, chosen: Sequence[Partition]) -> Filter | None:
+    """What the Rust core prunes by (None: nothing); rows of other partitions may pass it."""
+    ways = [_all(conditions) for one in chosen if (conditions := _conditions(table, one))]
+    if len(ways) < len(chosen):
+        return None
+    return ways[0] if len(ways) == 1 else {"method": "or", "children": ways}
+
+
+def _conditions(table: Table, partition: Partition) -> list[Mapping[str, Any]]:
+    found: list[Mapping[str, Any]] = []
+    for text, field in zip(partition, key_fields(table), strict=True):
+        value = typed(text, field)
+        if value is not None:
+            found.append({"method": "equal", "field": field.name, "literals": [value]})
+        elif not pa.types.is_string(field.type):
+            # An empty text has the folder of null.
+            found.append({"method": "isNull", "field": field.name})
+    return found
+
+
+def _all(conditions: list[Mapping[str, Any]]) -> Mapping[str, Any]:
+    if len(conditions) == 1:
+        return conditions[0]
+    return {"method": "and", "children": conditions}
+
+
+def mask(rows: pa.Table, table: Table, chosen: Sequence[Partition]) -> pa.Array:
+    """Which rows, with their partition keys, are of the chosen partitions."""
+    found = pa.chunked_array([pa.repeat(pa.scalar(False), rows.num_rows)])
+    for partition in chosen:
+        here = pa.chunked_array([pa.repeat(pa.scalar(True), rows.num_rows)])
+        for text, field in zip(partition, key_fields(table), strict=True):
+            column = rows.column(field.name)
+            if text is not None:
+                same = pc.equal(column, pa.scalar(typed(text, field), field.type))
+            elif pa.types.is_string(field.type):
+                same = pc.equal(pc.fill_null(column, ""), "")
+            else:
+                same = pc.is_null(column)
+            here = pc.and_(here, pc.fill_null(same, False))
+        found = pc.or_(found, here)
+    return found

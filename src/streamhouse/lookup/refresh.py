@@ -1,0 +1,116 @@
+"""When a lookup sees a newer version of its dimension: intervals, black-out periods, partitions."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from streamhouse.errors import OptionError
+from streamhouse.lookup.partitions import PartitionRule
+from streamhouse.options import duration_ms
+from streamhouse.sql.plan import LookupJoin
+
+INTERVALS = ("lookup.continuous.discovery-interval", "continuous.discovery-interval")
+BLACKLIST = "lookup.refresh.time-periods-blacklist"
+PARTITIONS = ("scan.partitions", "lookup.dynamic-partition")
+PARTITION_INTERVAL = "lookup.dynamic-partition.refresh-interval"
+
+REFRESH_OPTIONS = (*INTERVALS, BLACKLIST, *PARTITIONS, PARTITION_INTERVAL)
+"""Options of a dimension that are read here, from its hint or else from the table itself."""
+
+_MINUTE = "%Y-%m-%d %H:%M"
+
+
+@dataclass(frozen=True)
+class RefreshRule:
+    """What a lookup's options say of its refresh.
+
+    A newer snapshot is looked for every `interval_ms`, and only outside the `blackouts` (epoch
+    ms, both ends included). `partitions` says which of its partitions are joined (None: all);
+    with a new snapshot they are chosen anew, at most every `partition_interval_ms`.
+    """
+
+    interval_ms: int = 0
+    blackouts: tuple[tuple[int, int], ...] = ()
+    partitions: PartitionRule | None = None
+    partition_interval_ms: int = 0
+
+    @classmethod
+    def of(cls, lookup: LookupJoin) -> RefreshRule:
+        """Of a lookup join; `OptionError` for what cannot be read."""
+        table = lookup.table
+        given = {**table.options, **lookup.options}
+        for keys in (INTERVALS, PARTITIONS):
+            # Under either of its names, a hint goes before the table's own option.
+            named = next((key for key in keys if key in lookup.options), None)
+            for key in keys if named is not None else ():
+                if key != named:
+                    given.pop(key, None)
+        return cls.parse(given, table.partitioned_by, f"lookup of {table.name[-1]}")
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str], keys: tuple[str, ...], where: str) -> RefreshRule:
+        """From options as written; `keys` are the table's partition keys."""
+        rule = next((options[key] for key in PARTITIONS if key in options), None)
+        return cls(
+            next((duration_ms(key, options[key]) for key in INTERVALS if key in options), 0),
+            _periods(options.get(BLACKLIST, ""), where),
+            None if rule is None else PartitionRule.parse(rule, keys, where),
+            duration_ms(PARTITION_INTERVAL, options.get(PARTITION_INTERVAL, "0")),
+        )
+
+    @property
+    def keeps(self) -> bool:
+        """Whether a batch may have to join an older version than the newest."""
+        return bool(self.interval_ms or self.blackouts or self.partition_interval_ms)
+
+    def due(self, now_ms: int, refreshed_ms: int) -> bool:
+        """Whether a batch of `now_ms` may join a newer snapshot than that of `refreshed_ms`."""
+        if any(start <= now_ms <= end for start, end in self.blackouts):
+            return False
+        return now_ms - refreshed_ms >= self.interval_ms
+
+    def partitions_due(self, now_ms: int, chosen_ms: int) -> bool:
+        """The same for a choice of partitions that was made at `chosen_ms`."""
+        return now_ms - chosen_ms >= self.partition_interval_ms
+
+    def words(self) -> str:
+        """For EXPLAIN; empty where each batch joins all of the newest snapshot."""
+        parts = []
+        if self.partitions is not None:
+            parts.append(f"partitions {self.partitions.text}")
+        if self.interval_ms:
+            parts.append(f"refreshed every {self.interval_ms} ms")
+        for start, end in self.blackouts:
+            parts.append(f"not refreshed {_words(start)} to {_words(end)}")
+        return ", ".join(parts)
+
+
+def _periods(text: str, where: str) -> tuple[tuple[int, int], ...]:
+    found = []
+    for part in text.split(",") if text.strip() else ():
+        ends = [_minute(word.strip(), text, where) for word in part.split("->")]
+        if len(ends) != 2 or ends[0] > ends[1]:
+            raise _wrong(text, where)
+        found.append((ends[0], ends[1]))
+    return tuple(found)
+
+
+def _minute(word: str, text: str, where: str) -> int:
+    try:
+        moment = datetime.datetime.strptime(word, _MINUTE).replace(tzinfo=datetime.UTC)
+    except ValueError:
+        raise _wrong(text, where) from None
+    return int(moment.timestamp()) * 1000
+
+
+def _wrong(text: str, where: str) -> OptionError:
+    return OptionError(
+        f"{where}: option '{BLACKLIST}': '{text}' is not a list of periods; write "
+        "'2026-01-31 08:00->2026-01-31 20:00', with a comma between two of them, in UTC"
+    )
+
+
+def _words(ms: int) -> str:
+    return datetime.datetime.fromtimestamp(ms / 1000, datetime.UTC).strftime(_MINUTE)
