@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from streamhouse.errors import OptionError
 from streamhouse.lookup.dimension import Dimension, DimensionSpec
 from streamhouse.lookup.full import FullDimension
+from streamhouse.lookup.options import CacheOptions, spelt
+from streamhouse.lookup.partial import PartialDimension
+from streamhouse.paimon.table import Table
 
 FULL, PARTIAL, BUCKET = "full", "partial", "bucket"
+_TEXT_BYTES = 24
+_OTHER_BYTES = 64
 
 
 @dataclass(frozen=True)
@@ -35,17 +42,77 @@ def choose(spec: DimensionSpec) -> Choice:
     Raises `OptionError` if a hint or option asks for one that the table or the join does not
     allow; the message says what to change.
     """
-    wanted = spec.lookup.strategy
-    if wanted in (PARTIAL, BUCKET):
+    table, wanted = spec.open(), spec.lookup.strategy
+    options = CacheOptions.parse(table.options, spec.lookup.options)
+    if wanted in (FULL, PARTIAL):
+        return _asked(spec, table, wanted, f"hint LOOKUP: strategy '{wanted}'", "the hint says so")
+    if wanted == BUCKET:
         raise OptionError(
-            f"hint LOOKUP: strategy '{wanted}' does not go with table {spec.identifier}; leave it "
-            "out, or take 'full'"
+            f"hint LOOKUP: strategy 'bucket' does not go with table {spec.identifier}; leave it "
+            "out, or take 'full' or 'partial'"
         )
-    if wanted == FULL:
-        return Choice(FULL, "the hint says so")
-    return Choice(FULL, "nothing says otherwise")
+    if options.cache != "AUTO":
+        strategy = PARTIAL if options.cache == "PARTIAL" else FULL
+        where = f"'lookup.cache' = '{options.cache}'"
+        return _asked(spec, table, strategy, where, f"{where} says so")
+    return _by_rule(spec, table, options)
 
 
 def open_dimension(spec: DimensionSpec, choice: Choice) -> Dimension:
     """The dimension of one process by the strategy that was chosen; executors."""
+    options = CacheOptions.parse(spec.open().options, spec.lookup.options)
+    if choice.strategy == PARTIAL:
+        return PartialDimension(spec, options)
     return FullDimension(spec)
+
+
+def not_by_key(spec: DimensionSpec, table: Table) -> str | None:
+    """Why a table cannot be looked up by its primary key; None if it can."""
+    key = ", ".join(table.primary_key)
+    if not key:
+        return f"table {spec.identifier} has no primary key"
+    if set(table.primary_key) <= set(spec.lookup.key_columns):
+        return None
+    other = [name for name in spec.lookup.keys if name not in spec.lookup.key_columns]
+    if set(table.primary_key) & set(other):
+        names = ", ".join(name for name in table.primary_key if name in other)
+        return f"{names} is compared in another type; CAST the other side to the column's type"
+    return f"the join compares {', '.join(spec.lookup.keys)}, not the whole primary key ({key})"
+
+
+def _asked(spec: DimensionSpec, table: Table, strategy: str, where: str, reason: str) -> Choice:
+    problem = not_by_key(spec, table) if strategy == PARTIAL else None
+    if problem is not None:
+        raise OptionError(f"{where} needs the whole primary key: {problem}; or take 'full'")
+    return Choice(strategy, reason)
+
+
+def _by_rule(spec: DimensionSpec, table: Table, options: CacheOptions) -> Choice:
+    latest = table.latest_snapshot_id()
+    rows = 0 if latest is None else table.snapshot(latest).total_record_count or 0
+    size = rows * row_bytes(table, spec.lookup.columns)
+    limit = f"lookup.cache-max-memory-size, {spelt(options.memory)}"
+    about = f"{rows:,} rows, about {spelt(size)},"
+    if size <= options.memory:
+        return Choice(FULL, f"{about} are within {limit}")
+    problem = not_by_key(spec, table)
+    if problem is None:
+        return Choice(PARTIAL, f"{about} are more than {limit}")
+    return Choice(FULL, f"on local disk: {about} are more than {limit}, and {problem}")
+
+
+def row_bytes(table: Table, columns: tuple[str, ...]) -> int:
+    """About how much memory a row of these columns takes."""
+    return 8 + sum(
+        _value_bytes(table.arrow_schema.field(name).type)
+        for name in columns
+        if name in table.arrow_schema.names
+    )
+
+
+def _value_bytes(kind: pa.DataType) -> int:
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        return _TEXT_BYTES
+    if pa.types.is_nested(kind):
+        return _OTHER_BYTES
+    return int(max(8, kind.bit_width)) // 8

@@ -39,14 +39,15 @@ _SEQUENCE_ONLY = ("start", "end")
 _RANDOM_ONLY = ("min", "max", "length", "max-past", "null-rate")
 
 LOOKUP_OPTIONS = {
-    "lookup.cache": "AUTO, FULL or MEMORY; the whole dimension is cached in each case",
+    "lookup.cache": "AUTO: by a rule; FULL, MEMORY: the whole dimension; PARTIAL: by primary key",
     "lookup.async": "true or false; no effect: rows that wait never hold up others",
     "lookup.async-thread-number": "no effect, as lookup.async",
     "lookup.bootstrap-parallelism": "no effect: the cache is filled by one reader",
-    "lookup.cache-rows": "no effect: the whole dimension is cached",
-    "lookup.cache-max-disk-size": "no effect: the cache is in memory",
-    "lookup.cache-spill-compression": "no effect: the cache is in memory",
-    "lookup.cache-file-retention": "no effect: the cache is in memory",
+    "lookup.cache-rows": "the most rows read by their keys that a process keeps",
+    "lookup.cache-max-memory-size": "the most memory that a process uses for the dimension",
+    "lookup.cache-max-disk-size": "the most local disk that a process uses for the dimension",
+    "lookup.cache-spill-compression": "no effect: local files are mapped into memory as they are",
+    "lookup.cache-file-retention": "how long the partial cache keeps what nobody asks for",
     "lookup.refresh.async": "no effect: a batch joins the snapshot that it recorded",
     "lookup.refresh.async.pending-snapshot-count": "no effect, as lookup.refresh.async",
     "lookup.refresh.full-load-threshold": "no effect, as lookup.refresh.async",
@@ -68,6 +69,10 @@ _EFFECTIVE_LOOKUP = (
     "scan.partitions",
     "lookup.dynamic-partition",
     "lookup.dynamic-partition.refresh-interval",
+    "lookup.cache-rows",
+    "lookup.cache-max-memory-size",
+    "lookup.cache-max-disk-size",
+    "lookup.cache-file-retention",
 )
 
 
@@ -142,7 +147,7 @@ def check_lookup(options: Mapping[str, str], where: str) -> list[str]:
     check_known(mine, LOOKUP_OPTIONS, where)
     for key, value in mine.items():
         if key == "lookup.cache":
-            choice(key, value.upper(), ("AUTO", "FULL", "MEMORY"))
+            choice(key, value.upper(), ("AUTO", "FULL", "MEMORY", "PARTIAL"))
         elif key == "lookup.async" or key.endswith(".refresh.async"):
             boolean(key, value)
         elif key.endswith(("-number", "-rows", "-count", "-threshold", "parallelism")):

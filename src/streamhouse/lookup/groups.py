@@ -1,0 +1,102 @@
+"""Where in a table the rows of a key are: its bucket and partition, as far as a key tells them."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamhouse.paimon.buckets import Grouping, bucket_of
+from streamhouse.paimon.changes import bucket_folder
+from streamhouse.paimon.table import Table
+
+Group = tuple[str, int]
+"""A partition's folder and a bucket; `*` and -1 where a key does not tell."""
+
+_FOLDER = 36
+_INT, _LENGTH, _TOTAL = struct.Struct(">i"), struct.Struct(">H"), struct.Struct(">?i")
+"""A serialised split has its partition (length, then bytes) at `_FOLDER`, the bucket's number, its
+folder (length, then bytes), and the number of all buckets if it is known."""
+
+
+@dataclass(frozen=True)
+class Groups:
+    """How the rows of a table are grouped by the columns of a key."""
+
+    partition: tuple[str, ...]
+    bucket_key: tuple[str, ...]
+    buckets: int
+
+    blank: str = "__DEFAULT_PARTITION__"
+
+    @classmethod
+    def of(cls, table: Table, key: Sequence[str], splits: Sequence[bytes]) -> Groups:
+        """By partition and bucket where `key` has the columns that decide them.
+
+        `splits` are those of the version that is to be read.
+        """
+        names = table.partition_keys
+        plain = all(name in key and _plain(table.arrow_schema.field(name).type) for name in names)
+        fixed = Grouping.of(table)
+        columns = () if fixed is None else tuple(field.name for field in fixed.fields)
+        # Partitions that were written with another number of buckets may still have it.
+        known = set(columns) <= set(key) and all(_total(one) == table.bucket for one in splits)
+        blank = table.options.get("partition.default-name", cls.blank)
+        return cls(names if plain else (), columns if known else (), table.bucket, blank)
+
+    def split(self, keys: pa.Table) -> dict[Group, Any]:
+        """The places of the keys of each group."""
+        if keys.num_rows == 0:
+            return {}
+        buckets = np.full(keys.num_rows, -1, np.int64)
+        if self.bucket_key:
+            columns = [keys.column(name).combine_chunks() for name in self.bucket_key]
+            buckets = bucket_of(columns, self.buckets)
+        codes, folders = self._folders(keys)
+        both = codes * (max(self.buckets, 1) + 1) + buckets + 1
+        order = np.argsort(both, kind="stable")
+        bounds = np.flatnonzero(np.diff(both[order])) + 1
+        found: dict[Group, Any] = {}
+        for places in np.split(order, bounds):
+            one = places[0]
+            found[folders[int(codes[one])], int(buckets[one])] = places
+        return found
+
+    def group_of(self, split: bytes) -> Group:
+        """The group of a serialised split."""
+        partition, _, bucket = bucket_folder(split).rpartition("/")
+        number = int(bucket.removeprefix("bucket-")) if self.bucket_key else -1
+        if not self.partition:
+            return "*", number
+        parts = partition.split("/")[-len(self.partition) :]
+        return "/".join(unquote(part) for part in parts), number
+
+    def _folders(self, keys: pa.Table) -> tuple[Any, list[str]]:
+        if not self.partition:
+            return np.zeros(keys.num_rows, np.int64), ["*"]
+        parts = []
+        for name in self.partition:
+            text = keys.column(name).cast(pa.string())
+            empty = pc.equal(pc.utf8_trim_whitespace(text), "")
+            text = pc.if_else(empty, self.blank, text)
+            parts.append(pc.binary_join_element_wise(name, text, "="))
+        joined = pc.binary_join_element_wise(*parts, "/").combine_chunks().dictionary_encode()
+        return joined.indices.to_numpy().astype(np.int64), joined.dictionary.to_pylist()
+
+
+def _total(split: bytes) -> int:
+    """The number of buckets that a serialised split was written with."""
+    at = _FOLDER + _INT.unpack_from(split, _FOLDER)[0] + 8
+    there, total = _TOTAL.unpack_from(split, at + 2 + _LENGTH.unpack_from(split, at)[0])
+    return int(total) if there else -1
+
+
+def _plain(kind: pa.DataType) -> bool:
+    """Whether a partition's folder shows the value as text; not so of days and moments."""
+    return bool(pa.types.is_integer(kind) or pa.types.is_string(kind))

@@ -1,0 +1,42 @@
+"""Hashes of keys, to find rows by; equal keys have equal hashes, whatever the Arrow types."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from streamhouse.sql.binder import quote
+
+Hashes = npt.NDArray[np.uint64]
+
+
+class KeyHash:
+    """Hashes some columns by their DuckDB types; holds an in-memory DuckDB until `close`."""
+
+    def __init__(self, types: Mapping[str, str]) -> None:
+        self._types = types
+        self._db = duckdb.connect(
+            ":memory:", config={"threads": 1, "python_enable_replacements": "false"}
+        )
+        self._db.execute("SET TimeZone = 'UTC'")
+
+    def of(self, rows: pa.Table, columns: Sequence[str]) -> Hashes:
+        """The hash of each row's values of these columns, in their order."""
+        if rows.num_rows == 0:
+            return np.array([], np.uint64)
+        parts = ", ".join(f"TRY_CAST({quote(name)} AS {self._types[name]})" for name in columns)
+        self._db.register("keys", rows.select(list(columns)))
+        try:
+            found: Any = self._db.sql(f"SELECT hash({parts}) AS h FROM keys").fetchnumpy()["h"]
+        finally:
+            self._db.unregister("keys")
+        return np.asarray(found, np.uint64)
+
+    def close(self) -> None:
+        """Free what DuckDB holds."""
+        self._db.close()

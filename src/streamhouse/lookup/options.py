@@ -1,0 +1,78 @@
+"""How much a process keeps of a dimension, and how long."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from streamhouse.errors import OptionError
+from streamhouse.options import choice, duration_ms, integer
+
+CACHES = ("AUTO", "FULL", "MEMORY", "PARTIAL")
+MEMORY_BYTES = 256 << 20
+CACHED_ROWS = 100_000
+RETENTION_MS = 3_600_000
+
+_SIZE = re.compile(r"\s*(\d+)\s*([a-zA-Z]*)\s*")
+_UNITS = {"": 1, "b": 1, "bytes": 1} | {
+    spelt: 1 << (10 * power)
+    for power, letter in enumerate("kmgt", 1)
+    for spelt in (letter, f"{letter}b", f"{letter}ib")
+}
+
+
+@dataclass(frozen=True)
+class CacheOptions:
+    """Paimon's `lookup.…` options of a dimension, from the table and a hint over it.
+
+    `cache` is one of `CACHES`. A process keeps at most `memory` bytes of a dimension in memory,
+    then `disk` bytes (None: no limit) in local files. The partial strategy keeps at most `rows`
+    rows that it read by their keys; what nobody asked for in `retention_ms` goes.
+    """
+
+    cache: str = "AUTO"
+    memory: int = MEMORY_BYTES
+    disk: int | None = None
+    rows: int = CACHED_ROWS
+    retention_ms: int = RETENTION_MS
+
+    @classmethod
+    def parse(cls, table: Mapping[str, str], hint: Mapping[str, str]) -> CacheOptions:
+        """The options; `OptionError` naming the key for a value that is not allowed."""
+        given = {**table, **hint}
+        found = cls()
+        disk = given.get("lookup.cache-max-disk-size")
+        return cls(
+            choice("lookup.cache", given.get("lookup.cache", found.cache).upper(), CACHES),
+            _bytes(given, "lookup.cache-max-memory-size", found.memory),
+            None if disk is None else size("lookup.cache-max-disk-size", disk),
+            integer("lookup.cache-rows", given.get("lookup.cache-rows", str(found.rows)), 1),
+            duration_ms(
+                "lookup.cache-file-retention",
+                given.get("lookup.cache-file-retention", f"{found.retention_ms} ms"),
+            ),
+        )
+
+
+def size(key: str, value: str) -> int:
+    """A number of bytes, such as `256 mb`."""
+    match = _SIZE.fullmatch(value)
+    unit = match.group(2).lower() if match else "?"
+    if match is None or unit not in _UNITS:
+        raise OptionError(
+            f"option '{key}': '{value}' is not a size; write a number and a unit, such as '256 mb'"
+        )
+    return int(match.group(1)) * _UNITS[unit]
+
+
+def spelt(count: int) -> str:
+    """A number of bytes for people."""
+    for unit, power in (("GB", 30), ("MB", 20), ("kB", 10)):
+        if count >= 1 << power:
+            return f"{count / (1 << power):.1f} {unit}"
+    return f"{count} bytes"
+
+
+def _bytes(given: Mapping[str, str], key: str, default: int) -> int:
+    return size(key, given[key]) if key in given else default

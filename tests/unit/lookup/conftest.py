@@ -1,0 +1,171 @@
+"""A dimension with a history, and one lookup join over it by any strategy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from streamhouse.lookup.dimension import DimensionSpec
+from streamhouse.lookup.strategy import Choice
+from streamhouse.paimon.catalog import Warehouse
+from streamhouse.paimon.commit import TableCommitter, TableWriter
+from streamhouse.paimon.table import Table
+from streamhouse.runtime.dimensions import Dimensions
+from streamhouse.runtime.kernel import Kernel, numbered
+from streamhouse.source import ROW_KIND
+from streamhouse.sql.analysis import analyze_stream
+from streamhouse.sql.plan import Column, Name, Select, StreamQuery, TableInfo
+from streamhouse.sql.script import parse_script
+from streamhouse.types import arrow_type
+
+USER = "5b0e7f0a-8f0e-4b54-9d6e-0f0c7f3f6a11"
+ORDERS = TableInfo(
+    ("db", "orders"),
+    (Column("n", "BIGINT"), Column("k", "INT"), Column("item", "STRING"), Column("day_", "STRING")),
+)
+Row = tuple[Any, ...]
+
+
+class Lab:
+    """Tables of one warehouse, each written commit by commit."""
+
+    def __init__(self, path: Path) -> None:
+        self.warehouse = Warehouse(str(path))
+        self.warehouse.create_database("db")
+        self._commits: dict[str, int] = {}
+
+    def make(
+        self,
+        name: str,
+        columns: Sequence[Column],
+        key: Sequence[str],
+        partition: Sequence[str],
+        options: Mapping[str, str],
+    ) -> Table:
+        self.warehouse.create_table("db", name, columns, key, partition, options=options)
+        return self.warehouse.table(f"db.{name}")
+
+    def write(self, table: Table, rows: Sequence[Row], kinds: Sequence[str] | None = None) -> int:
+        """Commit rows (by default inserts); the snapshot."""
+        number = self._commits[table.name] = self._commits.get(table.name, 0) + 1
+        columns = list(zip(*rows, strict=True))
+        arrays = [
+            pa.array(values, field.type)
+            for values, field in zip(columns, table.arrow_schema, strict=True)
+        ]
+        batch = pa.RecordBatch.from_arrays(arrays, schema=table.arrow_schema)
+        if kinds is not None:
+            schema = batch.schema.append(pa.field(ROW_KIND, pa.string()))
+            batch = pa.RecordBatch.from_arrays([*batch.columns, pa.array(kinds)], schema=schema)
+        options = self.warehouse.options
+        writer = TableWriter(options, table.identifier, USER)
+        writer.write(batch)
+        messages = writer.prepare(number)
+        writer.close()
+        TableCommitter(options, table.identifier, USER).commit(number, messages)
+        latest = table.latest_snapshot_id()
+        assert latest is not None
+        return latest
+
+
+@dataclass(frozen=True)
+class Resolver:
+    tables: Mapping[str, TableInfo]
+
+    def table(self, name: Name) -> TableInfo:
+        return self.tables[name[-1]]
+
+
+@dataclass
+class Join:
+    """A continuous SELECT over `ORDERS` and lookups, run by given strategies."""
+
+    query: StreamQuery
+    dimensions: Dimensions
+    kernel: Kernel
+
+    @classmethod
+    def of(
+        cls, lab: Lab, text: str, choices: Sequence[str], options: Mapping[str, str] | None = None
+    ) -> Join:
+        query = plan(lab, text)
+        specs = specs_of(lab, query, options)
+        schema = pa.schema([pa.field(c.name, arrow_type(c.type)) for c in query.output])
+        found = [Choice(choice, "the test says so") for choice in choices]
+        return cls(query, Dimensions(specs, found), Kernel(query, schema, None))
+
+    def rows(self, versions: Mapping[str, int], orders: Sequence[Row]) -> list[Row]:
+        """What the query gives for orders, and after it the misses of lookups that retry."""
+        src = source(self.query, orders)
+        self.kernel.bind(0, {})
+        self.dimensions.at({"dims": versions})
+        self.dimensions.bind(self.kernel, src)
+        found = sorted((tuple(r.values()) for r in self.kernel.rows(src).to_pylist()), key=repr)
+        return [*found, ("misses", *sorted(self.kernel.misses(src).to_pylist()))]
+
+
+def plan(lab: Lab, text: str) -> StreamQuery:
+    tables = {"orders": ORDERS}
+    for name in lab.warehouse.tables("db"):
+        table = lab.warehouse.table(f"db.{name}")
+        tables[name] = TableInfo(
+            ("db", name), table.columns, primary_key=table.primary_key, options=table.options
+        )
+    (statement,) = parse_script(text)
+    assert isinstance(statement, Select)
+    return analyze_stream(statement.query, Resolver(tables))
+
+
+def specs_of(
+    lab: Lab, query: StreamQuery, options: Mapping[str, str] | None = None
+) -> list[DimensionSpec]:
+    return [
+        DimensionSpec(
+            replace(lookup, options={**lookup.options, **(options or {})}),
+            lab.warehouse.options,
+            f"db.{lookup.table.name[-1]}",
+            lab.warehouse.table(f"db.{lookup.table.name[-1]}").schema_id,
+        )
+        for lookup in query.lookups
+    ]
+
+
+def source(query: StreamQuery, orders: Sequence[Row]) -> pa.Table:
+    columns = list(zip(*orders, strict=True))
+    arrays = {
+        column.name: pa.array(values, arrow_type(column.type))
+        for column, values in zip(ORDERS.columns, columns, strict=True)
+    }
+    return numbered(pa.table(arrays).select(list(query.source_columns)), 0)
+
+
+class Oracle:
+    """The same, every dimension read whole from its table as of its version."""
+
+    def __init__(self, lab: Lab, query: StreamQuery) -> None:
+        self._lab, self._query = lab, query
+        schema = pa.schema([pa.field(c.name, arrow_type(c.type)) for c in query.output])
+        self._kernel = Kernel(query, schema, None)
+
+    def rows(self, versions: Mapping[str, int], orders: Sequence[Row]) -> list[Row]:
+        whole = {}
+        for lookup in self._query.lookups:
+            table = self._lab.warehouse.table(f"db.{lookup.table.name[-1]}")
+            version, names = versions[lookup.relation], list(lookup.columns)
+            batches = list(table.read(names, snapshot=version)) if version else []
+            whole[lookup.relation] = pa.Table.from_batches(batches, table.read_schema(names))
+        self._kernel.bind(0, whole)
+        src = source(self._query, orders)
+        found = (tuple(row.values()) for row in self._kernel.rows(src).to_pylist())
+        misses = sorted(self._kernel.misses(src).to_pylist())
+        return [*sorted(found, key=repr), ("misses", *misses)]
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Lab:
+    return Lab(tmp_path / "warehouse")
