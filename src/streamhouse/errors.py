@@ -13,9 +13,16 @@ StreamhouseError            one readable message: what failed, what to change
 
 from __future__ import annotations
 
+from typing import Self
+
 
 class StreamhouseError(Exception):
     """Base of all errors a user can act upon; `str(error)` is the whole message."""
+
+    def within(self, file: str) -> Self:
+        """The same error, saying first in which file it is."""
+        self.args = (f"{file}: {self}",)
+        return self
 
 
 class OptionError(StreamhouseError):

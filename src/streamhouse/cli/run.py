@@ -12,7 +12,7 @@ import typer
 
 from streamhouse.cli.arguments import OptionsArgument, catalog_options, is_local
 from streamhouse.cli.errors import INTERNAL_ERROR, INTERRUPTED, explain
-from streamhouse.cli.script_text import read_script
+from streamhouse.cli.script_text import parsed
 from streamhouse.errors import StreamhouseError
 
 if TYPE_CHECKING:
@@ -23,7 +23,13 @@ _MOST_RESTARTS = 5
 
 
 def run(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="The SQL script; - reads stdin.")],
+    file: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE...",
+            help="The SQL script; - reads stdin. Several files run as one script, in their order.",
+        ),
+    ],
     warehouse: Annotated[
         str | None,
         typer.Option(
@@ -60,15 +66,14 @@ def run(
     from streamhouse.runtime.query import QueryFailed
     from streamhouse.runtime.script import Script, ScriptOptions, script_name
     from streamhouse.runtime.spark_session import died, end_session, last_words
-    from streamhouse.sql.script import parse_script
 
-    statements = parse_script(read_script(file))
+    statements, origins = parsed(file)
     if warehouse is not None and is_local(warehouse):
         Path(warehouse.removeprefix("file://")).mkdir(parents=True, exist_ok=True)
     given = None if warehouse is None else catalog_options(_absolute(warehouse), option)
     stop = _StopSignal()
     options = ScriptOptions(
-        name=script_name(Path(file)),
+        name=script_name(Path(file[0])),
         warehouse=given,
         checkpoints=checkpoints,
         until_caught_up=until_caught_up,
@@ -77,9 +82,9 @@ def run(
         stopped=stop.asked,
     )
     try:
-        Script(options, ConsolePrinter()).run(statements)
+        Script(options, ConsolePrinter()).run(statements, origins)
     except Exception as error:
-        if not stop.asked() and file != "-":
+        if not stop.asked() and "-" not in file:
             if died():
                 _start_again("Spark's JVM has died", last_words())
             elif isinstance(error, QueryFailed) and explain(error)[1] == INTERNAL_ERROR:

@@ -9,7 +9,13 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from streamhouse.errors import OptionError, SqlError, TableError, UnsupportedSqlError
+from streamhouse.errors import (
+    OptionError,
+    SqlError,
+    StreamhouseError,
+    TableError,
+    UnsupportedSqlError,
+)
 from streamhouse.lookup.dimension import DimensionSpec
 from streamhouse.lookup.refresh import RefreshRule
 from streamhouse.lookup.strategy import Choice, choose
@@ -56,18 +62,25 @@ class Script:
         self._selects: list[StreamQuery] = []
         self._calls = Calls(self._session, options.master, options.verbose)
 
-    def run(self, statements: list[plan.Statement]) -> None:
+    def run(self, statements: Sequence[plan.Statement], files: Sequence[str] = ()) -> None:
         """Run all of them; returns when nothing continuous is left to run.
+
+        `files`: where they come from several files, that of each statement, for its errors.
 
         A script with continuous queries runs until it is stopped or, with `until_caught_up`,
         until nothing moves in any of them. Queries start after all statements have been read,
         so a mistake at the end of a script starts nothing.
         """
         try:
-            for statement in statements:
+            for number, statement in enumerate(statements):
                 if self._looks(statement):
                     self._catch_up()
-                self._statement(statement)
+                try:
+                    self._statement(statement)
+                except StreamhouseError as error:
+                    if files:
+                        error.within(files[number])
+                    raise
             self._run_continuous()
         finally:
             self._calls.close()
