@@ -26,7 +26,7 @@ from streamhouse.runtime.kernel import ROW, numbered, only, without
 from streamhouse.runtime.pins import pinned_partitions
 from streamhouse.runtime.planner import Planner
 from streamhouse.runtime.spec import QuerySpec, TableAddress
-from streamhouse.source import Offset
+from streamhouse.source import ROW_KIND, Offset
 
 DUE_COLUMN, ATTEMPTS_COLUMN = "_due", "_attempts"
 """What is known of a waiting row besides the columns of its source: epoch ms, retries so far."""
@@ -92,7 +92,8 @@ class Recomputation:
         """The next batches' steps, in order.
 
         With `grouped`, consecutive batches that joined the same versions are one step, as long as
-        nothing has to wait.
+        nothing has to wait. Changes are read batch by batch: those of a longer range may be fewer,
+        and in another order.
         """
         for _, run in groupby(batches, key=_versions):
             together = list(run)
@@ -152,7 +153,8 @@ class _Run:
         self._join(batches[0].end)
         timed = "getvariable" in self._spec.query.rows_sql
         try:
-            if grouped and not timed and self._whole._waiting is None:
+            grouped = grouped and not timed and not self._spec.query.changelog
+            if grouped and self._whole._waiting is None:
                 step = self._together(batches)
                 if step is not None:
                     yield step
@@ -247,6 +249,8 @@ class _Run:
     def _read(self, start: Offset, end: Offset) -> pa.Table:
         before: Offset = start["source"] if start else self._source.initial_offset()
         schema = self._source.schema
+        if self._spec.query.changelog and ROW_KIND not in schema.names:
+            schema = schema.append(pa.field(ROW_KIND, pa.string()))
         batches = [
             batch
             for piece in self._source.partitions(before, end["source"])
