@@ -47,7 +47,8 @@ class Care:
     """When one table is compacted: after so many commits, and at least so many seconds apart.
 
     `commits` None asks for no compaction. `full_commits` and `full_seconds` ask for full
-    compactions; None asks for none. `expires` says whether old snapshots are ours to remove.
+    compactions; None asks for none. `expires` says whether old snapshots are ours to remove,
+    `prompt` whether rows or their changes show only once the table has been compacted.
     Writers wait before a bucket has more than `most_files` in level 0; None: they never do.
     """
 
@@ -57,6 +58,7 @@ class Care:
     full_seconds: float | None = None
     expires: bool = True
     most_files: int | None = None
+    prompt: bool = False
 
     @classmethod
     def of(cls, keyed: bool, options: Mapping[str, str], pace: Pace) -> Care:
@@ -80,7 +82,7 @@ class Care:
         commits, prompt = _commits(options)
         seconds = pace.prompt_seconds if prompt or full_commits == 1 else pace.compact_seconds
         most = max(_stop(options), commits + 1)
-        return cls(commits, seconds, full_commits, interval, most_files=most)
+        return cls(commits, seconds, full_commits, interval, most_files=most, prompt=prompt)
 
 
 def _commits(options: Mapping[str, str]) -> tuple[int, bool]:

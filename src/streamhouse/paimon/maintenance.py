@@ -24,10 +24,12 @@ from streamhouse.paimon.sidecar import Sidecar
 _LOG = logging.getLogger("streamhouse.maintenance")
 _STOP_SECONDS = 10.0
 _QUICK_WORKERS = 2
+_PROMPT_WORKERS = 2
 _LOOK_BACK = 20
 _CONFLICT_PAUSE_S = 0.1
 _FAILURES = 2
 """After so many failures in a row writers no longer wait for the compaction of a table."""
+_HOPELESS_FAILURES = 5
 
 Kind = Literal["compact", "full", "merge", "expire", "leftovers"]
 
@@ -70,15 +72,24 @@ class _State:
     retry_at: float = 0.0
 
 
+@dataclass(frozen=True)
+class _Workers:
+    """Who does which jobs: `prompt` those that readers wait for."""
+
+    quick: ThreadPoolExecutor
+    prompt: ThreadPoolExecutor
+    long: ThreadPoolExecutor
+
+
 class Maintenance:
     """Compacts, merges manifests and expires, for the tables that queries write; on the driver.
 
     `warehouse_options` are the catalog's options; `tables` names, at each look, the tables to
     care for (`database.table`); nothing is expired before `may_expire` says so. One sidecar JVM,
-    started when there is first something to do (with `warm`, at once), does up to three jobs at
-    once, one of them a long one, so that a table whose readers wait never waits behind the
-    rewriting of another. A job that fails is logged under `streamhouse.maintenance` and tried again
-    later, after longer and longer pauses; nothing is raised into the queries.
+    started when there is first something to do (with `warm`, at once), does up to five jobs at
+    once: a long one, two that keep tables quick, and two compactions of tables whose readers wait
+    for them. A job that fails is logged under `streamhouse.maintenance` and tried again later,
+    after longer and longer pauses; nothing is raised into the queries.
     """
 
     def __init__(
@@ -118,6 +129,21 @@ class Maintenance:
         """The sidecar's process id, None while none runs."""
         return self._sidecar.pid
 
+    def behind(self) -> bool:
+        """Whether a table holds rows that show only once it is compacted, and soon will be.
+
+        A table whose compaction keeps failing does not count: its rows may never show.
+        """
+        for name in self._named():
+            table = Warehouse(self._options).table(name)
+            if not Care.of(bool(table.primary_key), table.options, self._pace).prompt:
+                continue
+            state = self._states.get(name) or _State()
+            latest = table.latest_snapshot_id() or 0
+            if latest > state.compacted and state.failures < _HOPELESS_FAILURES:
+                return True
+        return False
+
     def start(self) -> None:
         """Begin to look after the tables; returns at once."""
         if self._thread is not None:
@@ -145,11 +171,15 @@ class Maintenance:
         pause = self._pace.first_seconds
         if self._warm:
             self._start_sidecar()
-        with ThreadPoolExecutor(_QUICK_WORKERS) as quick, ThreadPoolExecutor(1) as long:
+        with (
+            ThreadPoolExecutor(_QUICK_WORKERS) as quick,
+            ThreadPoolExecutor(_PROMPT_WORKERS) as prompt,
+            ThreadPoolExecutor(1) as long,
+        ):
             while not self._stopped.wait(pause):
                 pause = self._pace.poll_seconds
                 for name in self._named():
-                    self._look(name, quick, long)
+                    self._look(name, _Workers(quick, prompt, long))
 
     def _start_sidecar(self) -> None:
         try:
@@ -164,7 +194,7 @@ class Maintenance:
             _LOG.warning("the tables to maintain are not known: %s", error)
             return ()
 
-    def _look(self, name: str, quick: ThreadPoolExecutor, long: ThreadPoolExecutor) -> None:
+    def _look(self, name: str, workers: _Workers) -> None:
         state = self._states.setdefault(name, _State())
         if time.monotonic() < state.retry_at or (state.busy and state.cleaning):
             return
@@ -173,12 +203,11 @@ class Maintenance:
             kind = self._due(name, state, latest)
             if kind is not None and not state.busy:
                 state.busy = True
-                worker = long if self._is_long(state, kind) else quick
-                worker.submit(self._work, name, state, kind, latest)
+                self._worker(state, kind, workers).submit(self._work, name, state, kind, latest)
             cleaning = self._due_cleaning(state, latest)
             if cleaning is not None:
                 state.cleaning = True
-                long.submit(self._work, name, state, cleaning, latest)
+                workers.long.submit(self._work, name, state, cleaning, latest)
         except Exception as error:  # noqa: BLE001  # the queries must go on
             self._failed(name, state, error)
 
@@ -237,6 +266,11 @@ class Maintenance:
         if now - state.expired_at >= pace.expire_seconds and self._may_expire():
             return "expire"
         return "leftovers" if now - state.cleaned_at >= pace.leftover_seconds else None
+
+    def _worker(self, state: _State, kind: Kind, workers: _Workers) -> ThreadPoolExecutor:
+        if kind == "compact" and state.care is not None and state.care.prompt:
+            return workers.prompt
+        return workers.long if self._is_long(state, kind) else workers.quick
 
     def _is_long(self, state: _State, kind: Kind) -> bool:
         took = state.took.get(kind)

@@ -354,7 +354,9 @@ class Sidecar:
         io_manager = self._jvm().org.apache.paimon.disk.IOManager.create(spill)
         identifier = self._next_identifier(table)
         with _closing(table.newWrite(COMMIT_USER).withIOManager(io_manager)) as write:
-            for entry in self._reader(table, partitions).bucketEntries():
+            reader = self._reader(table, partitions)
+            # Nothing moves in a bucket without new files, and a table of many days has many.
+            for entry in (reader if full else reader.withLevel(0)).bucketEntries():
                 write.compact(entry.partition(), entry.bucket(), full)
             return self._commit(table, identifier, write.prepareCommit(True, identifier))
 

@@ -59,7 +59,8 @@ class Pipeline:
                 self._step(sides)
                 if until_caught_up:
                     now = [*(q.settled() for q in self._running), *(s.settled() for s in sides)]
-                    calm = calm + 1 if now == before and None not in now else 0
+                    still = now == before and None not in now
+                    calm = calm + 1 if still and not self._compacts() else 0
                     before = now
                     if calm >= _CALM_LOOKS:
                         return
@@ -81,6 +82,10 @@ class Pipeline:
             for query in self._running:
                 query.hold()
             self._running, self._new, self._maintenance = [], [], {}
+
+    def _compacts(self) -> bool:
+        """Whether queries may still get rows that wait for a compaction."""
+        return any(maintenance.behind() for maintenance in self._maintenance.values())
 
     def _step(self, sides: Sequence[Side]) -> None:
         for query in self._running:
