@@ -1,0 +1,1 @@
+"""The membership warehouse: a business in MySQL, four layers of tables, two boards."""

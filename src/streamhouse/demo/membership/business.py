@@ -1,0 +1,244 @@
+"""The membership business: what happens in its MySQL, the same for the same seed."""
+
+from __future__ import annotations
+
+import datetime
+import random
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pymysql
+
+from streamhouse.demo.mariadb import MariaDB
+
+DATABASE = "membership"
+DESK = 1
+"""The agent whose orders are only ever added: the clock of the demo, see `Probes`."""
+AGENTS, PRODUCTS, CITIES, MEMBERS = 12, 6, 8, 20_000
+_COLUMNS = "id, v_date, member_id, agent_id, product_id, city_id, kind, amount, status, event_time"
+_JOURNAL = f"INSERT INTO member_event ({_COLUMNS}) SELECT {_COLUMNS} FROM member_order WHERE id"
+_HOUR_MS = 3_600_000
+_DAYS = 3
+# Out of 100 steps: what they are, besides new orders.
+_STEPS = (("correct", 24), ("move", 10), ("late", 10), ("cancel", 8), ("together", 2), ("level", 2))
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One statement with its parameters."""
+
+    sql: str
+    parameters: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Step:
+    """What happens at once: the statements of one transaction, and how many rows they change."""
+
+    kind: str
+    statements: tuple[Statement, ...]
+    changes: int
+
+
+class Steps:
+    """The endless history of one business: each step follows from the seed and those before.
+
+    `today_ms` (UTC, epoch) is when the first step happens; each is `step_ms` after the one
+    before it. An event that is late says that it happened up to an hour earlier.
+    """
+
+    def __init__(self, seed: int, today_ms: int, step_ms: float) -> None:
+        self._random = random.Random(seed)
+        self._now_ms = float(today_ms)
+        self._step_ms = step_ms
+        self._ids = 0
+        self._open: list[int] = []
+
+    def beginning(self, orders: int) -> list[Step]:
+        """Orders of the last days, before anyone looks."""
+        whole = _DAYS * 24 * _HOUR_MS
+        return [self._order(self._now_ms - whole * (1 - i / orders)) for i in range(orders)]
+
+    def next(self) -> Step:
+        """What happens next."""
+        self._now_ms += self._step_ms
+        at = self._random.randrange(100)
+        for kind, share in _STEPS:
+            if at < share and self._open:
+                step: Step = getattr(self, f"_{kind}")()
+                return step
+            at -= share
+        late = self._random.random() < 0.2
+        return self._order(self._now_ms - (self._lateness() if late else 0.0))
+
+    def desk(self) -> Step:
+        """One more order at the desk."""
+        return self._order(self._now_ms, DESK)
+
+    def _order(self, at_ms: float, agent: int | None = None) -> Step:
+        rng = self._random
+        self._ids += 1
+        if agent is None:
+            self._open.append(self._ids)
+        values = (
+            self._ids,
+            _text(at_ms)[:10],
+            rng.randrange(1, MEMBERS + 1),
+            agent or rng.randrange(DESK + 1, AGENTS + 1),
+            rng.randrange(1, PRODUCTS + 1),
+            rng.randrange(1, CITIES + 1),
+            rng.choice(("new", "renew")),
+            self._amount(),
+            "paid",
+            _text(at_ms),
+        )
+        marks = ", ".join(["%s"] * len(values))
+        insert = Statement(f"INSERT INTO member_order VALUES ({marks})", values)
+        return Step("order", (insert, _journal(self._ids)), 1)
+
+    def _correct(self) -> Step:
+        one = self._any()
+        sql = "UPDATE member_order SET amount = %s, status = 'corrected', event_time = %s"
+        return self._update("correct", sql, one, (self._amount(), _text(self._now_ms)))
+
+    def _move(self) -> Step:
+        one, agent = self._any(), self._random.randrange(DESK + 1, AGENTS + 1)
+        sql = "UPDATE member_order SET agent_id = %s, event_time = %s"
+        return self._update("move", sql, one, (agent, _text(self._now_ms)))
+
+    def _late(self) -> Step:
+        one, at = self._any(), self._now_ms - self._lateness()
+        sql = "UPDATE member_order SET amount = %s, status = 'late', event_time = %s"
+        return self._update("late", sql, one, (self._amount(), _text(at)))
+
+    def _cancel(self) -> Step:
+        place = self._random.randrange(len(self._open))
+        self._open[place], self._open[-1] = self._open[-1], self._open[place]
+        one = self._open.pop()
+        sql = "UPDATE member_order SET status = 'cancelled', event_time = %s WHERE id = %s"
+        mark = Statement(sql, (_text(self._now_ms), one))
+        gone = Statement("DELETE FROM member_order WHERE id = %s", (one,))
+        return Step("cancel", (mark, _journal(one), gone), 2)
+
+    def _together(self) -> Step:
+        """A member's rebate: several orders in one transaction."""
+        ids = sorted({self._any() for _ in range(5)})
+        parts: list[Statement] = []
+        for one in ids:
+            sql = "UPDATE member_order SET amount = amount + 1, event_time = %s WHERE id = %s"
+            parts += [Statement(sql, (_text(self._now_ms), one)), _journal(one)]
+        return Step("together", tuple(parts), len(ids))
+
+    def _level(self) -> Step:
+        agent = self._random.randrange(DESK + 1, AGENTS + 1)
+        sql = "UPDATE agent SET level = level + 1 WHERE id = %s"
+        return Step("level", (Statement(sql, (agent,)),), 1)
+
+    def _update(self, kind: str, sql: str, one: int, values: tuple[Any, ...]) -> Step:
+        update = Statement(f"{sql} WHERE id = %s", (*values, one))
+        return Step(kind, (update, _journal(one)), 1)
+
+    def _any(self) -> int:
+        return self._open[self._random.randrange(len(self._open))]
+
+    def _amount(self) -> str:
+        return f"{self._random.randrange(500, 50_000) / 100:.2f}"
+
+    def _lateness(self) -> float:
+        return self._random.uniform(1, _HOUR_MS)
+
+
+def _journal(one: int) -> Statement:
+    return Statement(f"{_JOURNAL} = %s", (one,))
+
+
+def _text(at_ms: float) -> str:
+    moment = datetime.datetime.fromtimestamp(int(at_ms) / 1000, datetime.UTC)
+    return f"{moment:%Y-%m-%d %H:%M:%S}.{moment.microsecond // 1000:03d}"
+
+
+class Business:
+    """Plays the steps in a MariaDB, so many changes a second, in a thread of its own.
+
+    Ten times a second the desk takes an order; `desk_ms` is when each was committed.
+    """
+
+    def __init__(self, mariadb: MariaDB, changes_per_second: int, seed: int = 1) -> None:
+        self._mariadb = mariadb
+        self._rate = changes_per_second
+        now = int(time.time() * 1000)
+        # A step makes 1.15 changes or so.
+        self.steps = Steps(seed, now, 1150 / changes_per_second)
+        self.changes = 0
+        self.kinds: Counter[str] = Counter()
+        self.desk_ms: list[float] = []
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._error: Exception | None = None
+        self._connection: pymysql.Connection[Any] | None = None
+
+    def create(self, orders: int) -> None:
+        """Make the tables anew, with orders of the last days."""
+        text = (Path(__file__).parent / "business.sql").read_text()
+        statements = [one.strip() for one in text.split(";") if one.strip()]
+        self._mariadb.execute(f"DROP DATABASE IF EXISTS {DATABASE}", *statements)
+        with self._mariadb.connect(DATABASE) as connection:
+            connection.begin()
+            with connection.cursor() as cursor:
+                for step in self.steps.beginning(orders):
+                    for one in step.statements:
+                        cursor.execute(one.sql, one.parameters)
+            connection.commit()
+
+    def start(self) -> None:
+        """Begin to play."""
+        self._stopped.clear()
+        self._thread = threading.Thread(target=self._run, name="business", daemon=True)
+        self._thread.start()
+
+    def check(self) -> None:
+        """Raise what ended the play, if anything did."""
+        if self._error is not None:
+            raise self._error
+
+    def stop(self) -> None:
+        """End it between two transactions."""
+        self._stopped.set()
+        if self._thread is not None:
+            self._thread.join(30)
+            self._thread = None
+
+    def _run(self) -> None:
+        try:
+            with self._mariadb.connect(DATABASE) as connection:
+                self._play(connection)
+        except Exception as error:  # noqa: BLE001  # told by `check`, in the main thread
+            self._error = error
+
+    def _play(self, connection: pymysql.Connection[Any]) -> None:
+        started = time.monotonic()
+        done = desk = 0
+        while not self._stopped.is_set():
+            passed = time.monotonic() - started
+            if passed * 10 > desk:
+                desk += 1
+                done += self._commit(connection, self.steps.desk())
+                self.desk_ms.append(time.time() * 1000)
+            elif done < passed * self._rate:
+                done += self._commit(connection, self.steps.next())
+            else:
+                self._stopped.wait(0.002)
+
+    def _commit(self, connection: pymysql.Connection[Any], step: Step) -> int:
+        connection.begin()
+        with connection.cursor() as cursor:
+            for one in step.statements:
+                cursor.execute(one.sql, one.parameters)
+        connection.commit()
+        self.changes += step.changes
+        self.kinds[step.kind] += 1
+        return step.changes

@@ -1,0 +1,42 @@
+-- DWS: figures that each change of an order corrects.
+CREATE TABLE IF NOT EXISTS dws_agent_score (
+  v_date STRING,
+  agent_id INT,
+  orders BIGINT,
+  score DECIMAL(20, 4),
+  update_time TIMESTAMP(3),
+  PRIMARY KEY (v_date, agent_id) NOT ENFORCED
+) PARTITIONED BY (v_date) WITH (
+  'bucket' = '1',
+  'merge-engine' = 'aggregation',
+  'fields.orders.aggregate-function' = 'sum',
+  'fields.score.aggregate-function' = 'sum',
+  'fields.update_time.aggregate-function' = 'last_non_null_value',
+  'fields.update_time.ignore-retract' = 'true'
+);
+
+CREATE TABLE IF NOT EXISTS dws_member_month (
+  v_month STRING,
+  member_id BIGINT,
+  new_orders BIGINT,
+  renewals BIGINT,
+  amount DECIMAL(20, 2),
+  PRIMARY KEY (v_month, member_id) NOT ENFORCED
+) PARTITIONED BY (v_month) WITH (
+  'bucket' = '2',
+  'merge-engine' = 'aggregation',
+  'fields.new_orders.aggregate-function' = 'sum',
+  'fields.renewals.aggregate-function' = 'sum',
+  'fields.amount.aggregate-function' = 'sum'
+);
+
+INSERT INTO dws_agent_score
+SELECT v_date, agent_id, CAST(1 AS BIGINT), score, event_time FROM dwd_member_order;
+
+INSERT INTO dws_member_month
+SELECT
+  v_month, member_id,
+  CASE WHEN kind = 'new' THEN 1 ELSE 0 END,
+  CASE WHEN kind = 'renew' THEN 1 ELSE 0 END,
+  amount
+FROM dwd_member_order;

@@ -1,0 +1,132 @@
+"""Every DWS and APP figure computed again: from ODS, and from MySQL itself; both in plain SQL."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from streamhouse.demo.mariadb import MariaDB
+from streamhouse.errors import TableError
+from streamhouse.paimon.catalog import Warehouse
+
+FIGURES = {
+    "dws_agent_score": (
+        "SELECT v_date, agent_id, COUNT(*) AS orders, SUM({score}) AS score "
+        "FROM o GROUP BY v_date, agent_id",
+        "orders <> 0",
+    ),
+    "dws_member_month": (
+        "SELECT SUBSTRING(v_date, 1, 7) AS v_month, member_id, "
+        "SUM(CASE WHEN kind = 'new' THEN 1 ELSE 0 END) AS new_orders, "
+        "SUM(CASE WHEN kind = 'renew' THEN 1 ELSE 0 END) AS renewals, SUM(amount) AS amount "
+        "FROM o GROUP BY SUBSTRING(v_date, 1, 7), member_id",
+        "new_orders <> 0 OR renewals <> 0",
+    ),
+    "app_sprint_board": (
+        "SELECT agent_id, COUNT(*) AS orders, SUM({score}) AS score FROM o GROUP BY agent_id",
+        "orders <> 0",
+    ),
+    "app_member_board": (
+        "SELECT SUBSTRING(v_date, 1, 7) AS v_month, "
+        "COUNT(DISTINCT CASE WHEN kind = 'new' THEN member_id END) AS new_members, "
+        "COUNT(DISTINCT CASE WHEN kind = 'renew' THEN member_id END) AS renewed_members, "
+        "SUM(amount) AS amount FROM o GROUP BY SUBSTRING(v_date, 1, 7)",
+        "new_members <> 0 OR renewed_members <> 0",
+    ),
+}
+"""For each table the query that gives it, over the orders `o`, and which of its rows are not empty:
+of a group that has lost its orders the sums stay, as zeros."""
+_SCORE = "CAST(amount * points AS DECIMAL(20, 4))"
+_TRUTH = """
+WITH newest AS (
+  SELECT e.*, ROW_NUMBER() OVER (PARTITION BY id ORDER BY event_time DESC, seq DESC) AS n
+  FROM member_event AS e
+), o AS (
+  SELECT w.*, p.points FROM newest AS w JOIN product AS p ON p.id = w.product_id
+  WHERE n = 1 AND status <> 'cancelled'
+)
+"""
+_FROM_ODS = """
+WITH o AS (
+  SELECT w.*, p.points FROM ods_member_order AS w JOIN dim_product AS p ON p.id = w.product_id
+)
+"""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One table against the same figures computed elsewhere."""
+
+    table: str
+    against: str
+    rows: int
+    differing: int
+
+    @property
+    def equal(self) -> bool:
+        return self.differing == 0
+
+
+class Figures:
+    """Compares the warehouse with itself and with MySQL; exact only while nothing moves."""
+
+    def __init__(self, warehouse: Warehouse, mariadb: MariaDB) -> None:
+        self._warehouse = warehouse
+        self._mariadb = mariadb
+
+    def compare(self) -> list[Comparison]:
+        """Each figure's table against ODS and against MySQL."""
+        found = []
+        for name, (query, some) in FIGURES.items():
+            actual = self._rows(name, query, some)
+            sql = query.format(score=_SCORE)
+            for against, rows in (("ods", self._ods(sql)), ("mysql", self._mysql(sql))):
+                differing = len(actual ^ rows)
+                found.append(Comparison(name, against, len(actual), differing))
+        return found
+
+    def orders(self) -> tuple[int, int]:
+        """How many orders ODS has, and how many by rights; equal when ODS is right."""
+        ods = self._read("ods_member_order", ["id"]).num_rows
+        (row,) = self._mariadb.execute(f"{_TRUTH} SELECT COUNT(*) FROM o", database="membership")
+        return ods, int(row[0])
+
+    def _rows(self, name: str, query: str, some: str) -> set[tuple[Any, ...]]:
+        columns = [part.split()[-1] for part in _projections(query)]
+        table = self._read(name, columns)
+        db = duckdb.connect(":memory:")
+        try:
+            db.register("t", table)
+            chosen = ", ".join(columns)
+            return set(db.sql(f"SELECT {chosen} FROM t WHERE {some}").fetchall())
+        finally:
+            db.close()
+
+    def _ods(self, sql: str) -> set[tuple[Any, ...]]:
+        db = duckdb.connect(":memory:")
+        try:
+            for name in ("ods_member_order", "dim_product"):
+                db.register(name, self._read(name))
+            return set(db.sql(f"{_FROM_ODS} {sql}").fetchall())
+        finally:
+            db.close()
+
+    def _mysql(self, sql: str) -> set[tuple[Any, ...]]:
+        return set(self._mariadb.execute(f"{_TRUTH} {sql}", database="membership"))
+
+    def _read(self, name: str, columns: list[str] | None = None) -> pa.Table:
+        table = self._warehouse.table(f"membership.{name}")
+        if table.latest_snapshot_id() is None:
+            raise TableError(f"table membership.{name} is empty: the pipeline has not reached it")
+        return pa.Table.from_batches(list(table.read(columns)))
+
+
+def _projections(query: str) -> list[str]:
+    """The column names of a query of `FIGURES`."""
+    import sqlglot
+
+    parsed: Any = sqlglot.parse_one(query.format(score="1"), read="duckdb")
+    return list(parsed.named_selects)
