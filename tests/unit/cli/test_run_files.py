@@ -1,0 +1,53 @@
+"""Several files run as one script."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from streamhouse.cli.main import build
+from streamhouse.paimon.catalog import Warehouse
+
+TABLES = "CREATE DATABASE d; USE d; CREATE TABLE t (a INT PRIMARY KEY NOT ENFORCED);"
+
+
+@pytest.fixture(autouse=True)
+def signals() -> Iterator[None]:
+    """The command takes Ctrl-C and SIGTERM for its own."""
+    kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in kept.items():
+        signal.signal(number, handler)
+
+
+def run(folder: Path, *texts: str) -> tuple[int, str]:
+    files = []
+    for number, text in enumerate(texts):
+        files.append(folder / f"part{number}.sql")
+        files[-1].write_text(text)
+    command = ["run", *map(str, files), "--warehouse", str(folder / "lake")]
+    ended = CliRunner().invoke(build(command), command)
+    return ended.exit_code, ended.output
+
+
+def test_a_file_goes_on_where_the_one_before_it_ended(tmp_path: Path) -> None:
+    code, output = run(tmp_path, TABLES, "INSERT INTO t VALUES (1), (2);")
+    assert code == 0, output
+    table = Warehouse(str(tmp_path / "lake")).table("d.t")
+    assert sum(batch.num_rows for batch in table.read()) == 2
+
+
+@pytest.mark.parametrize("wrong", ["CREAT TABLE u (a INT)", "\nINSERT INTO nowhere VALUES (1)"])
+def test_a_mistake_is_told_with_its_file(tmp_path: Path, wrong: str) -> None:
+    code, output = run(tmp_path, TABLES, wrong)
+    assert code == 1
+    assert output.startswith(f"error: {tmp_path / 'part1.sql'}: line {1 + wrong.count(chr(10))},")
+
+
+def test_a_single_file_needs_no_name(tmp_path: Path) -> None:
+    _, output = run(tmp_path, "CREAT TABLE u (a INT)")
+    assert output.startswith("error: line 1, column 1:")
