@@ -205,3 +205,15 @@ def test_an_expired_snapshot_stops_the_stream_in_words(
         catch_up(frame, tmp_path / "c", Seen())
     for query in spark.streams.active:
         query.stop()
+
+
+def test_a_stream_of_a_consumer_goes_on_without_a_checkpoint(
+    spark: SparkSession, tables: Warehouse, tmp_path: Path
+) -> None:
+    put(spark, tables, "db.plain", "(1, 1)")
+    options = {"consumer-id": "c1", "consumer.expiration-time": "1 h"}
+    assert catch_up(stream(spark, tables, "db.plain", **options), tmp_path / "a", Seen()) == 1
+    put(spark, tables, "db.plain", "(2, 2)")
+    seen = Seen()
+    catch_up(stream(spark, tables, "db.plain", **options), tmp_path / "b", seen)
+    assert seen == [(2, 2)]

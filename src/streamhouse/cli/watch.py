@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -61,6 +61,14 @@ def watch(
             "or such as '5 min ago'.",
         ),
     ] = None,
+    consumer_id: Annotated[
+        str | None,
+        typer.Option(
+            "--consumer-id",
+            metavar="NAME",
+            help="Go on where the last watch of this name stopped; the table keeps what it needs.",
+        ),
+    ] = None,
 ) -> None:
     """Print a table each time it changes, until Ctrl-C.
 
@@ -72,13 +80,15 @@ def watch(
     underscore.
     """
     every_ms = _interval(every, warehouse)
+    if as_of is not None and consumer_id is not None:
+        raise OptionError("options '--as-of' and '--consumer-id' do not go together; give one")
     if as_of is not None:
         _print_once(table, open_warehouse(warehouse, option), as_of, format)
         return
-    feed = _open(table, warehouse, option, wait)
+    feed = _open(table, warehouse, option, wait, consumer_id)
     try:
         if format is WatchFormat.JSON:
-            _print_json(_changes(feed, every_ms), sys.stdout)
+            _print_json(_changes(feed, every_ms), sys.stdout, feed.taken)
         elif sys.stdout.isatty():
             _print_live(feed, every_ms, sys.stdout)
         else:
@@ -112,8 +122,14 @@ def _print_once(table: str, warehouse: Warehouse, moment: str, format: WatchForm
     print(f"{table} as of {moment}: it does not change any more", file=sys.stderr)
 
 
-def _open(table: str, warehouse: str, option: list[str] | None, wait: bool) -> Feed:
+def _open(
+    table: str, warehouse: str, option: list[str] | None, wait: bool, consumer_id: str | None
+) -> Feed:
+    from streamhouse.paimon.progress import ConsumerOptions
     from streamhouse.serve.feed import Feed
+
+    given = {} if consumer_id is None else {"consumer-id": consumer_id}
+    consumer = ConsumerOptions.parse(given, "watch")
 
     if "." not in table:
         raise TableError(f"'{table}' names no database; write database.table")
@@ -121,9 +137,14 @@ def _open(table: str, warehouse: str, option: list[str] | None, wait: bool) -> F
     while True:
         opened = open_warehouse(warehouse, option)
         try:
-            return Feed(opened, table)
+            return Feed(opened, table, consumer=consumer)
         except TableError:
             view = _view(opened, table)
+            if view is not None and consumer is not None:
+                raise OptionError(
+                    f"option '--consumer-id': {table} is a view, and only tables keep consumers; "
+                    "name the table that it reads"
+                ) from None
             if view is not None:
                 return view
             if not wait:
@@ -162,7 +183,9 @@ def _changes(feed: Feed, every_ms: int) -> Iterator[Change]:
     return (change for change in _looks(feed, every_ms) if change is not None)
 
 
-def _print_json(changes: Iterator[Change], out: IO[str]) -> None:
+def _print_json(
+    changes: Iterator[Change], out: IO[str], taken: Callable[[Change], None] | None = None
+) -> None:
     from streamhouse.cli.output import json_line, json_objects
 
     for change in changes:
@@ -172,6 +195,8 @@ def _print_json(changes: Iterator[Change], out: IO[str]) -> None:
             for kind, row in zip(kinds, rows, strict=True):
                 out.write(json_line(_record(change.snapshot, kind, row)) + "\n")
         out.flush()
+        if taken is not None:
+            taken(change)
 
 
 def _record(snapshot: int, kind: str, row: dict[str, Any]) -> dict[str, Any]:
@@ -191,6 +216,7 @@ def _print_states(feed: Feed, every_ms: int, out: IO[str]) -> None:
             printer.print(view.render())
             printer.print()
             out.flush()
+        feed.taken(change)
 
 
 def _print_live(feed: Feed, every_ms: int, out: IO[str]) -> None:
@@ -205,3 +231,5 @@ def _print_live(feed: Feed, every_ms: int, out: IO[str]) -> None:
             if change is not None:
                 view.take(change)
             live.update(view.render(screen.height), refresh=True)
+            if change is not None:
+                feed.taken(change)

@@ -23,6 +23,8 @@ _LOG = logging.getLogger("streamhouse.maintenance")
 _PREFIX = "consumer-"
 QUERY = "streamhouse-"
 """How the consumers of continuous queries are named."""
+BEFORE = f"{QUERY}before-"
+"""How those are named that keep the state before the next snapshot of a reader's own consumer."""
 DEAD_AFTER_S = 7 * 24 * 3600.0
 """How long the consumer of a query lives without the query, where the table has no
 `consumer.expiration-time`."""
@@ -30,12 +32,16 @@ DEAD_AFTER_S = 7 * 24 * 3600.0
 
 @dataclass(frozen=True)
 class Consumer:
-    """One consumer: its id, the first snapshot it still needs, and its checkpoint's folder."""
+    """One consumer: its id, the first snapshot it still needs, and its checkpoint's folder.
+
+    `expires_ms` is how long it lives without its reader, where the reader said so.
+    """
 
     id: str
     next_snapshot: int
     checkpoint: str | None = None
     host: str | None = None
+    expires_ms: int | None = None
 
 
 class Consumers:
@@ -58,6 +64,7 @@ class Consumers:
                 int(record["nextSnapshot"]),
                 record.get("checkpoint"),
                 record.get("host"),
+                None if record.get("expiresMs") is None else int(record["expiresMs"]),
             )
         except (ValueError, KeyError, TypeError):
             return None
@@ -71,15 +78,24 @@ class Consumers:
         ]
         return [one for one in map(self.get, sorted(ids)) if one is not None]
 
-    def hold(self, consumer_id: str, snapshot: int, checkpoint: Path | None = None) -> int:
+    def hold(
+        self,
+        consumer_id: str,
+        snapshot: int,
+        checkpoint: Path | None = None,
+        expires_ms: int | None = None,
+        back: bool = False,
+    ) -> int:
         """Have `snapshot` (at least 1) and all later ones kept, and tell that the reader lives.
 
-        A consumer never goes back: if it stands further on, it stays there. Returns where it
-        stands then.
+        Unless `back`, a consumer never goes back: if it stands further on, it stays there. Returns
+        where it stands then.
         """
-        before = self.get(consumer_id)
+        before = None if back else self.get(consumer_id)
         at = max(1, snapshot, before.next_snapshot if before is not None else 1)
         record: dict[str, object] = {"nextSnapshot": at}
+        if expires_ms is not None:
+            record["expiresMs"] = expires_ms
         if checkpoint is not None:
             record |= {"checkpoint": str(checkpoint), "host": socket.gethostname()}
         self._files.write_text(self._path(consumer_id), json.dumps(record))
@@ -93,28 +109,41 @@ class Consumers:
         """When the consumer last told that it lives (epoch seconds); None if there is none."""
         return self._files.modified_s(self._path(consumer_id))
 
+    def expired(self, consumer: Consumer) -> bool:
+        """Whether a reader's consumer has outlived the time that the reader gave it."""
+        seen = self.refreshed_s(consumer.id)
+        limit = consumer.expires_ms
+        return limit is not None and seen is not None and time.time() - seen > limit / 1000
+
     def drop_dead(self) -> list[str]:
-        """Drop consumers of queries that are gone; their ids.
+        """Drop consumers of queries and readers that are gone; their ids.
 
         Those whose checkpoint was deleted, and those that were not refreshed for
-        `consumer.expiration-time` of the table, by default for seven days. Consumers of others
-        are Paimon's to expire.
+        `consumer.expiration-time` of the table, by default for seven days; of readers, those past
+        the time that they gave themselves. Other consumers are Paimon's to expire.
         """
-        given = self._table.options.get("consumer.expiration-time")
-        limit = duration_ms("consumer.expiration-time", given) / 1000 if given else DEAD_AFTER_S
         dead = []
         for one in self.all():
-            if not one.id.startswith(QUERY):
-                continue
-            refreshed = self.refreshed_s(one.id)
-            old = refreshed is not None and time.time() - refreshed > limit
-            if old or _orphaned(one):
+            why = self._dead(one)
+            if why is not None:
                 self.drop(one.id)
                 dead.append(one.id)
-                why = "was not seen for too long" if old else "lost its checkpoint"
                 name = self._table.identifier
-                _LOG.info("table '%s': dropped consumer %s, whose query %s", name, one.id, why)
+                _LOG.info("table '%s': dropped consumer %s, whose %s", name, one.id, why)
         return dead
+
+    def _dead(self, one: Consumer) -> str | None:
+        """What happened to a consumer's reader, if it is gone."""
+        if one.id.startswith(BEFORE):
+            return None if self.get(one.id.removeprefix(BEFORE)) else "reader's consumer is gone"
+        if not one.id.startswith(QUERY):
+            return "reader was not seen for too long" if self.expired(one) else None
+        given = self._table.options.get("consumer.expiration-time")
+        limit = duration_ms("consumer.expiration-time", given) / 1000 if given else DEAD_AFTER_S
+        refreshed = self.refreshed_s(one.id)
+        if refreshed is not None and time.time() - refreshed > limit:
+            return "query was not seen for too long"
+        return "query lost its checkpoint" if _orphaned(one) else None
 
     def _path(self, consumer_id: str) -> str:
         return f"{self._folder}/{_PREFIX}{consumer_id}"

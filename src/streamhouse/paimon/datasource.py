@@ -187,6 +187,12 @@ class PaimonStreamReader(SourceStreamReader):
             return _LIMITS[name](value)
         return ReadAllAvailable()
 
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        # Spark asks what follows `start` once the batch up to it is done; its `commit` comes with
+        # the next batch only, and after the last never.
+        self._paimon.taken(start)
+        return super().latestOffset(start, limit)
+
     def bounded(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         if isinstance(limit, ReadMaxFiles):
             return self._paimon.latest_offset(start, max_files=limit.max_files)

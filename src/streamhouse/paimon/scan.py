@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from streamhouse.errors import OptionError
 from streamhouse.options import boolean, check_known, choice, integer
+from streamhouse.paimon.progress import CONSUMER_KEYS, ConsumerOptions
 
 _MODES = {
     "default": "full",
@@ -29,7 +30,8 @@ class ScanOptions:
     `snapshot` (changes from `snapshot_id` on) or `snapshot-full` (all of `snapshot_id`, then
     changes). `overwrite` says what an OVERWRITE snapshot brings: its `difference` from the one
     before, an `error`, or nothing (`skip`). `raw` gives the rows of a primary-key table without a
-    changelog as they were written, instead of the changes that they made.
+    changelog as they were written, instead of the changes that they made. With a `consumer`, a
+    stream goes on where the last one of that id stopped; `start` is for the first.
     """
 
     start: str = "full"
@@ -37,11 +39,12 @@ class ScanOptions:
     overwrite: str = "difference"
     raw: bool = False
     table_options: tuple[tuple[str, str], ...] = ()
+    consumer: ConsumerOptions | None = None
 
     @classmethod
     def parse(cls, options: Mapping[str, str], where: str) -> ScanOptions:
         """From options as written; `OptionError` for unknown ones and wrong values."""
-        check_known(options, (*SCAN_KEYS, *TABLE_KEYS), where)
+        check_known(options, (*SCAN_KEYS, *CONSUMER_KEYS, *TABLE_KEYS), where)
         given = options.get("scan.snapshot-id")
         snapshot_id = None if given is None else integer("scan.snapshot-id", given, 1)
         default = "default" if snapshot_id is None else "from-snapshot"
@@ -61,7 +64,8 @@ class ScanOptions:
         )
         raw = boolean("scan.remove-normalize", options.get("scan.remove-normalize", "false"))
         table = tuple((key, options[key]) for key in TABLE_KEYS if key in options)
-        return cls(start, snapshot_id, overwrite, raw, table)
+        consumer = ConsumerOptions.parse(options, where)
+        return cls(start, snapshot_id, overwrite, raw, table, consumer)
 
 
 _OVERWRITE = ("difference", "error", "skip")

@@ -20,6 +20,7 @@ from streamhouse.paimon.changes import (
 from streamhouse.paimon.difference import Differ
 from streamhouse.paimon.evolution import columns_now
 from streamhouse.paimon.pieces import Bound, Piece, pieces
+from streamhouse.paimon.progress import Progress
 from streamhouse.paimon.scan import ScanOptions
 from streamhouse.paimon.snapshots import EXPIRY_USER, Snapshot
 from streamhouse.paimon.successive import is_simple, stretches, successive_changes
@@ -46,7 +47,9 @@ class PaimonSource:
     inserts and updates alike `+I`, deletes `-D`). COMPACT snapshots bring changes only where the
     rows of a table are not seen before. Append tables have only inserts, and many snapshots are
     read at once. What an OVERWRITE brings says `scan.overwrite`: by default the difference that
-    it made. `options` are those of `ScanOptions`.
+    it made. `options` are those of `ScanOptions`. With a `consumer-id`, the first offset is
+    `{"snapshot": 6, "resumed": true}` where a reader of that id is to go on with snapshot 7, and
+    `committed` keeps how far this one has come.
 
     `row_kinds`: an append table too gives a `rowkind` column, for rows that an overwrite took
     away (`-D`); without it such an overwrite raises `StreamhouseError` as it is read.
@@ -86,6 +89,8 @@ class PaimonSource:
         self._differ: Differ | None = None
         self._idle = (0, 0)
         self._until: int | None = None
+        consumer = self._scan.consumer
+        self._progress = None if consumer is None else Progress(consumer)
 
     def __getstate__(self) -> dict[str, Any]:
         fresh: dict[str, Any] = {
@@ -94,6 +99,7 @@ class PaimonSource:
             "_cut": None,
             "_states": States(),
             "_differ": None,
+            "_progress": None,
         }
         return {**self.__dict__, **fresh}
 
@@ -156,6 +162,11 @@ class PaimonSource:
         if self._until is not None and latest is not None:
             latest = max(min(latest, self._until), start.get("snapshot", 0)) or None
         bound = Bound.of(max_rows, max_files, max_bytes)
+        if self._progress is not None:
+            self._progress.keep_alive(table)
+            following = None if start else self._progress.start(table)
+            if following is not None:
+                return {"snapshot": following - 1, "resumed": True}
         if not start:
             return self._first_offset(table, latest, bound)
         if "split" in start:
@@ -169,7 +180,7 @@ class PaimonSource:
         return self._next_snapshots(table, start, latest or 0, bound)
 
     def partitions(self, start: Offset, end: Offset, parallelism: int = 1) -> Sequence[Piece]:
-        if start == end:
+        if start == end or (not start and end.get("resumed")):
             return []
         table = self.table
         if not start and self._scan.start in ("full", "snapshot-full"):
@@ -222,11 +233,19 @@ class PaimonSource:
 
     def committed(self, end: Offset) -> None:
         self._plans.clear()
+        self.taken(end)
+
+    def taken(self, end: Offset) -> None:
+        """Keep for the next reader of the same `consumer-id` that all up to `end` is taken in."""
+        if self._progress is not None:
+            self._progress.reached(self.table, end, self._computed)
 
     def finished(self, offset: Offset) -> bool:
         return False
 
     def close(self) -> None:
+        if self._progress is not None:
+            self._progress.flush(self.table)
         self._plans.clear()
         self._states.clear()
         if self._differ is not None:

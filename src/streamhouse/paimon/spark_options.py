@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from streamhouse.errors import OptionError
 from streamhouse.options import boolean, choice, integer, nearest
 from streamhouse.paimon.catalog import split_identifier
+from streamhouse.paimon.progress import CONSUMER_KEYS
 from streamhouse.paimon.scan import SCAN_KEYS, TABLE_KEYS
 from streamhouse.paimon.table_name import MAIN, TableName
 from streamhouse.sql.moment import TRAVEL_KEYS, split_options
@@ -46,7 +47,10 @@ _MOMENTS = {
     "version": "scan.version",
     "timestamp": "scan.timestamp",
 }
-_KNOWN = (*_OWN_KEYS, *_MOMENTS, *_LIMITS, *SCAN_KEYS, *TRAVEL_KEYS, *TABLE_KEYS, *_WRITE_KEYS)
+_STREAM_KEYS = (*SCAN_KEYS, *CONSUMER_KEYS)
+_KNOWN = (
+    *_OWN_KEYS, *_MOMENTS, *_LIMITS, *_STREAM_KEYS, *TRAVEL_KEYS, *TABLE_KEYS, *_WRITE_KEYS
+)  # fmt: skip
 _ALL = (*_KNOWN, *_CATALOG_KEYS)
 
 
@@ -112,8 +116,8 @@ class SparkOptions:
             checkpoint=given.get("checkpointlocation"),
             parallelism=integer("scan.parallelism", least, 1),
             limits=_limits(given),
-            scan={key: value for key, value in {**given, **moments}.items() if key in SCAN_KEYS},
-            moments={key: value for key, value in moments.items() if key not in SCAN_KEYS},
+            scan={key: value for key, value in {**given, **moments}.items() if key in _STREAM_KEYS},
+            moments={key: value for key, value in moments.items() if key not in _STREAM_KEYS},
             table={key: given[key] for key in (*TABLE_KEYS, *_WRITE_KEYS) if key in given},
         )
 

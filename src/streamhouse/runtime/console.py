@@ -53,6 +53,7 @@ class ConsoleSelect:
                 self._dimensions.bind(self._kernel, src)
                 self._print(self._kernel.rows(src))
         self._offset = end
+        self._source.committed(end)
 
     def settled(self) -> Offset | None:
         """Where it stands, if nothing is new."""

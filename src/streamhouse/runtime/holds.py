@@ -101,9 +101,11 @@ class Holds:
         self._read_positions(positions, last)
         self._hold(positions)
 
-    def batch_done(self) -> None:
-        """A batch has been committed to all its tables."""
+    def batch_done(self, end: Offset) -> None:
+        """The batch up to `end` has been committed to all its tables."""
         self._replayed = True
+        if self._source is not None:
+            self._source.taken(end["source"])
 
     def tick(self) -> None:
         """Go forward while no batch comes."""

@@ -186,7 +186,7 @@ class ContinuousQuery:
         missed = sum(report["missed"] for report in reports)
         self._lineage.note(BatchRecord(batch, reports[0]["start"], end, rows, missed))
         self._last = end
-        self._holds.batch_done()
+        self._holds.batch_done(end)
         self._wait_for_room(messages, len(reports))
 
     def _wait_for_room(self, messages: Mapping[str, list[bytes]], tasks: int) -> None:

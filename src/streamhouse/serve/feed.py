@@ -16,6 +16,7 @@ import pyarrow as pa
 from streamhouse.errors import DataLossError, TableError
 from streamhouse.options import nearest
 from streamhouse.paimon.difference import Differ
+from streamhouse.paimon.progress import ConsumerOptions, Progress
 from streamhouse.source import ROW_KIND
 
 if TYPE_CHECKING:
@@ -42,12 +43,19 @@ class Change:
 class Feed:
     """Follows one table; not for use by several threads at once.
 
-    `columns` are those wanted, all by default. `TableError` when the table or a column is missing,
-    here and in `poll`.
+    `columns` are those wanted, all by default. With a `consumer` the first look goes on where a
+    feed of that id was, and `taken` keeps how far this one has come. `TableError` when the table or
+    a column is missing, here and in `poll`.
     """
 
+    _progress: Progress | None = None
+
     def __init__(
-        self, warehouse: Warehouse, identifier: str, columns: Sequence[str] | None = None
+        self,
+        warehouse: Warehouse,
+        identifier: str,
+        columns: Sequence[str] | None = None,
+        consumer: ConsumerOptions | None = None,
     ) -> None:
         self._warehouse = warehouse
         self._wanted = None if columns is None else tuple(columns)
@@ -57,6 +65,9 @@ class Feed:
         self._table = warehouse.table(identifier)
         self.identifier: str = self._table.identifier
         self._columns = self._pick()
+        if consumer is not None:
+            self._progress = Progress(consumer)
+            self._resume(self._progress)
 
     @property
     def schema(self) -> pa.Schema:
@@ -74,9 +85,26 @@ class Feed:
         """The rows as last seen, in the order of the key; None for an append table."""
         return None if self._rows is None else self._rows.select(list(self._columns))
 
+    def taken(self, change: Change) -> None:
+        """What a change brought has been used, and the consumer needs it no more."""
+        if self._progress is not None:
+            at = {"snapshot": change.snapshot}
+            self._progress.reached(self._table, at, bool(self.primary_key))
+
+    def _resume(self, progress: Progress) -> None:
+        """Begin with what came after the consumer's last look."""
+        following = progress.start(self._table)
+        if following is None or following == 1:
+            return
+        self._seen = following - 1
+        if self.primary_key:
+            self._rows = self._state(self._seen)
+
     def close(self) -> None:
         """Free what comparing needed; the feed is of no use afterwards."""
         self._rows = None
+        if self._progress is not None:
+            self._progress.flush(self._table)
         if self._differ is not None:
             self._differ.close()
 
@@ -87,6 +115,8 @@ class Feed:
         has expired before it was looked at.
         """
         latest = self._table.latest_snapshot_id()
+        if self._progress is not None:
+            self._progress.keep_alive(self._table)
         if latest == self._seen:
             if latest is not None and self.primary_key:
                 # Loaded while there is time, not when the first change waits for it.
@@ -133,8 +163,7 @@ class Feed:
 
     def _next_state(self, latest: int) -> Change:
         key = self.primary_key
-        columns = [*self._columns, *(name for name in key if name not in self._columns)]
-        new = self._read(latest, columns).sort_by([(name, "ascending") for name in key])
+        new = self._state(latest)
         old, self._rows, first = self._rows, new, self._seen is None
         self._seen = latest
         if first or old is None:
@@ -143,6 +172,12 @@ class Feed:
             changes = self._compare().by_key(as_schema(old, new.schema), new, key)
         visible = changes.select([ROW_KIND, *self._columns])
         return self._change(latest, first, new.num_rows, visible.to_batches())
+
+    def _state(self, snapshot: int) -> pa.Table:
+        """The wanted columns and the key, in the key's order."""
+        key = self.primary_key
+        columns = [*self._columns, *(name for name in key if name not in self._columns)]
+        return self._read(snapshot, columns).sort_by([(name, "ascending") for name in key])
 
     def _all_rows(self, latest: int) -> Change:
         self._seen = latest

@@ -269,3 +269,28 @@ def test_a_view_is_watched(shop: Any, watch: Callable[..., Watching]) -> None:
     shop.write(table, ("Chad", 9, 1.0))
     assert watching.lines(2)[1] == {"snapshot": 2, "rowkind": "+I", "country": "Chad"}
     assert watching.interrupt() in (0, 130)
+    named = watch("shop.big", "--consumer-id", "c1")
+    assert named.process.wait(DEADLINE_S) == 1
+    assert "only tables keep consumers" in named.errors.read_text()
+
+
+@pytest.mark.parametrize("keyed", [True, False])
+def test_a_named_watch_goes_on_where_the_last_one_stopped(
+    shop: Any, watch: Callable[..., Watching], keyed: bool
+) -> None:
+    columns = (Column("id", "INT"), Column("v", "INT"))
+    table = shop.create("followed", columns, ["id"] if keyed else [])
+    shop.write(table, (1, 1))
+    arguments = (table, "--format", "json", "--consumer-id", "screen")
+    first = watch(*arguments)
+    assert [line["id"] for line in first.lines(1)] == [1]
+    consumer = shop.path / "shop.db" / "followed" / "consumer" / "consumer-screen"
+    deadline = time.monotonic() + DEADLINE_S
+    while not consumer.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    first.interrupt()
+    assert json.loads(consumer.read_text()) == {"nextSnapshot": 2}
+    second = shop.write(table, (2, 2))
+    row = {"snapshot": second, "rowkind": "+I", "id": 2, "v": 2}
+    assert watch(*arguments).lines(1) == [row]

@@ -128,7 +128,7 @@ def test_each_batch_holds_what_the_one_before_it_ended_at(world: World) -> None:
         world.write("out")
         query.batch_begins(world.offset(number, source=number, dim=number))
         assert (world.at("src"), world.at("dim"), world.at("out")) == (number, number, number)
-        query.batch_done()
+        query.batch_done({"source": {}})
 
 
 def test_nothing_moves_before_a_cut_off_batch_is_done(world: World) -> None:
@@ -147,7 +147,7 @@ def test_nothing_moves_before_a_cut_off_batch_is_done(world: World) -> None:
     query.tick()
     query.batch_begins(world.offset(0, source=1, dim=1))
     assert (world.at("src"), world.at("dim"), world.at("out")) == (1, 1, own)
-    query.batch_done()
+    query.batch_done({"source": {}})
     assert query.replayed
     query.batch_begins(world.offset(1, source=2, dim=2))
     assert (world.at("src"), world.at("dim"), world.at("out")) == (2, 2, 3)
@@ -193,7 +193,7 @@ def test_showing_that_the_query_lives_does_not_put_off_going_forward(
         query.tick()
         now[0] += 1.0
         query.batch_begins(world.offset(number, source=1, dim=0))
-        query.batch_done()
+        query.batch_done({"source": {}})
         world.log("commits", number)
     assert world.at("out") == 3
 
