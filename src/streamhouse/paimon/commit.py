@@ -287,6 +287,11 @@ def write_error(table: Table, error: Exception) -> StreamhouseError:
             f"table {table.identifier}: the disk under {table.location} is full; free some space "
             "and start again, nothing committed is lost"
         )
+    if "invalid config" in text:
+        reason = text.partition("invalid config:")[2].strip() or text
+        return StreamhouseError(
+            f"table {table.identifier} cannot be written, its options do not go together: {reason}"
+        )
     if "conflict" in text.lower() or "retries" in text.lower():
         return CommitConflictError(
             f"table {table.identifier}: the commit lost against other writers too often; start "

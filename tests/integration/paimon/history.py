@@ -11,10 +11,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from tests.integration.paimon.history_changes import change_rows, overwrite
 from tests.integration.paimon.history_writer import STEPS, write
-from tests.integration.paimon.model import Field, Model, State, Written, ordered, shown
+from tests.integration.paimon.model import (
+    PARTITIONS,
+    Field,
+    Model,
+    State,
+    Written,
+    ordered,
+    shown,
+)
 
-from streamhouse import execute
 from streamhouse.errors import DataLossError, SchemaChangeError, StreamhouseError
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.commit import TableCommitter, query_tag
@@ -39,38 +47,73 @@ KEYS = 24
 CHILD_S = 60.0
 KEPT = {"snapshot.num-retained.min": "3", "snapshot.num-retained.max": "12",
         "snapshot.time-retained": "1 ms", "write-only": "true"}  # fmt: skip
-_BASE = [Field(0, "id", "INT"), Field(1, "v", "INT"), Field(2, "w", "INT"), Field(3, "s", "STRING")]
-_SUMS = {
+_BASE = (("id", "INT"), ("v", "INT"), ("w", "INT"), ("s", "STRING"))
+_MERGED = {
     "merge-engine": "aggregation",
     "fields.v.aggregate-function": "sum",
     "fields.w.aggregate-function": "max",
-    "fields.w.ignore-retract": "true",
 }
+_SUMS = {**_MERGED, "fields.w.ignore-retract": "true"}
+
+
+_REMOVE = "remove-record-on-delete"
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of table that a history is played on."""
+    """A kind of table that a history is played on.
+
+    `retracts`: rows are written with `-D`; `deletes`: it takes DELETE. `partition` and `sequence`
+    are columns.
+    """
 
     name: str
     engine: str
     options: dict[str, str]
     deferred: bool = False
+    retracts: bool = True
+    deletes: bool = True
+    partition: str | None = None
+    sequence: str | None = None
 
 
 KINDS = (
     Kind("plain", "deduplicate", {"bucket": "1"}),
     Kind("input", "deduplicate", {"bucket": "2", "changelog-producer": "input"}),
     Kind("lookup", "deduplicate", {"bucket": "1", "changelog-producer": "lookup"}),
-    Kind("sums", "aggregation", {**_SUMS, "bucket": "2", "changelog-producer": "full-compaction"}),
-    Kind("orc", "aggregation", {**_SUMS, "bucket": "1", "file.format": "orc"}),
-    Kind("parts", "partial-update", {"bucket": "2", "merge-engine": "partial-update"}),
+    Kind(
+        "sums",
+        "aggregation",
+        {**_SUMS, "bucket": "2", "changelog-producer": "full-compaction"},
+        deletes=False,
+    ),
+    Kind(
+        "orc",
+        "aggregation",
+        {**_MERGED, "bucket": "1", "file.format": "orc", f"aggregation.{_REMOVE}": "true"},
+        retracts=False,
+    ),
+    Kind(
+        "parts",
+        "partial-update",
+        {"bucket": "2", "merge-engine": "partial-update", f"partial-update.{_REMOVE}": "true"},
+    ),
     Kind("first", "first-row", {"bucket": "1", "merge-engine": "first-row"}, deferred=True),
     Kind(
         "vectors",
         "deduplicate",
         {"bucket": "2", "deletion-vectors.enabled": "true"},
         deferred=True,
+    ),
+    Kind("days", "deduplicate", {"bucket": "2"}, partition="p"),
+    Kind(
+        "late",
+        "deduplicate",
+        {"bucket": "1", "sequence.field": "w", "changelog-producer": "lookup"},
+        retracts=False,
+        deletes=False,
+        partition="p",
+        sequence="w",
     ),
     Kind("append", "append", {"bucket": "-1"}),
 )
@@ -82,6 +125,7 @@ class Consumer:
     def __init__(self, warehouse: Warehouse, identifier: str, model: Model) -> None:
         self._source = PaimonSource(warehouse.options, identifier)
         self._fields = {one.name: one.id for one in model.fields}
+        self._key = [one.name for one in model.fields if one.id in model.key]
         self._offset: dict[str, Any] = {}
         self.rows: dict[Any, dict[str, Any]] = {}
         self._count = 0
@@ -97,7 +141,7 @@ class Consumer:
         self._offset = end
 
     def _take(self, kind: str, row: dict[str, Any]) -> None:
-        key = row["id"]
+        key = tuple(row[name] for name in self._key)
         if not self._source.changelog:
             self._count += 1
             self.rows[self._count] = row
@@ -126,12 +170,18 @@ class History:
         self.random = random.Random(f"{kind.name} {seed}")
         self.warehouse, self.java, self.kind = warehouse, java, kind
         self.identifier = f"db.{kind.name}"
-        self.model = Model(kind.engine, [Field(f.id, f.name, f.type) for f in _BASE], kind.deferred)
-        if kind.engine == "aggregation":
-            self.model.field("v").merge, self.model.field("w").merge = "sum", "max"
-        columns = [Column(f.name, f.type) for f in _BASE]
-        keys = [] if kind.engine == "append" else ["id"]
-        warehouse.create_table("db", kind.name, columns, keys, options={**KEPT, **kind.options})
+        self.model = _model(kind)
+        columns = [Column(f.name, f.type) for f in self.model.fields]
+        keys = [f.name for f in self.model.fields if f.id in self.model.key]
+        warehouse.create_table(
+            "db",
+            kind.name,
+            columns,
+            [] if kind.engine == "append" else keys,
+            [kind.partition] if kind.partition else [],
+            {**KEPT, **kind.options},
+        )
+        self.keys = KEYS
         self.states: dict[int, State] = {}
         self.tags: dict[str, State] = {}
         # The users' names are random, as those of queries are; nothing depends on them.
@@ -151,7 +201,7 @@ class History:
             (40, self._write), (5, self._replay), (6, self._killed), (8, self._compact),
             (5, self._full), (4, self._manifests), (6, self._expire), (4, self._tag),
             (3, self._branch), (3, self._rollback), (14, self._alter), (8, self._change_rows),
-            (2, self._killed_sidecar),
+            (5, self._overwrite), (2, self._killed_sidecar),
         ]  # fmt: skip
         chosen = self.random.choices([one for _, one in steps], [w for w, _ in steps])[0]
         told = chosen() or "nothing to do"
@@ -194,8 +244,12 @@ class History:
     def _check_consumer(self) -> None:
         try:
             self.consumer.poll()
-        except (SchemaChangeError, DataLossError):
-            # A column that it had is gone, or the table went back in time: it starts anew.
+        except StreamhouseError as error:
+            # A column that it had is gone, or the table went back in time, or rows of a table
+            # that has no row kinds have been taken away: it starts anew.
+            taken = self.kind.engine == "append" and "scan.overwrite" in str(error)
+            if not taken and not isinstance(error, (SchemaChangeError, DataLossError)):
+                raise
             self.consumer = Consumer(self.warehouse, self.identifier, self.model)
             self.consumer.poll()
         if self._followed():
@@ -216,15 +270,18 @@ class History:
 
     def _rows(self) -> list[Written]:
         count = self.random.choice([1, 2, 5, 20])
-        return [self._row() for _ in range(count)]
+        return [self.row(self.kind.retracts) for _ in range(count)]
 
-    def _row(self) -> Written:
+    def row(self, deletes: bool) -> Written:
+        """A random row; of the kind `-D` now and then, if there may be `deletes`."""
         kind, key = "+I", self.random.randrange(KEYS)
-        if self.kind.engine == "deduplicate" and self.random.random() < 0.2:
+        if not deletes:
+            pass
+        elif self.kind.engine == "deduplicate" and self.random.random() < 0.2:
             kind = "-D"
         elif self.kind.engine == "aggregation" and self.random.random() < 0.2:
             # What a retraction alone comes to depends on how the files lie: there must be a sum.
-            kind = "-D" if key in self.model.state.rows else "+I"
+            kind = "-D" if (key,) in self.model.state.rows else "+I"
         row: dict[str, Any] = {"id": key}
         for one in self.model.fields[:]:
             sums = kind == "+I" or self.kind.engine == "deduplicate" or one.merge == "sum"
@@ -234,6 +291,10 @@ class History:
         return kind, row
 
     def _value(self, one: Field) -> Any:
+        if one.id == self.model.partition:
+            return self.random.choice(PARTITIONS)
+        if one.id == self.model.sequence:
+            return self.random.randrange(50)
         if self.random.random() < 0.15:
             return None
         number = self.random.randrange(-100, 100)
@@ -300,40 +361,10 @@ class History:
         return f"{len(rows)} rows, died at {step}"
 
     def _change_rows(self) -> str | None:
-        """UPDATE, DELETE and MERGE, where the engine has plain rows."""
-        if self.kind.engine != "deduplicate" or self.kind.deferred:
-            return None
-        low = self.random.randrange(KEYS)
-        high = low + self.random.randrange(1, 6)
-        inside = [key for key in self.model.state.rows if low <= key < high]
-        action = self.random.choice(["UPDATE", "DELETE", "MERGE"])
-        where = f"id >= {low} AND id < {high}"
-        numeric = [f for f in self.model.fields if f.id and f.type in ("INT", "BIGINT")]
-        if action != "DELETE" and not numeric:
-            return None
-        rows = self.model.state.rows
-        if action == "DELETE":
-            execute(self.warehouse, f"DELETE FROM {self.identifier} WHERE {where}", self.java)
-            for key in inside:
-                del rows[key]
-        elif action == "UPDATE":
-            one = self.random.choice(numeric)
-            sql = f"UPDATE {self.identifier} SET {one.name} = 7 WHERE {where}"
-            execute(self.warehouse, sql, self.java)
-            for key in inside:
-                rows[key] = {**rows[key], one.id: 7}
-        else:
-            one = self.random.choice(numeric)
-            sql = (
-                f"MERGE INTO {self.identifier} AS t USING (VALUES ({low}), ({high})) AS s (k) "
-                f"ON t.id = s.k WHEN MATCHED THEN UPDATE SET {one.name} = 9 "
-                f"WHEN NOT MATCHED THEN INSERT (id, {one.name}) VALUES (s.k, 8)"
-            )
-            execute(self.warehouse, sql, self.java)
-            for key in (low, high):
-                old = rows.get(key)
-                rows[key] = {0: key, one.id: 8} if old is None else {**old, one.id: 9}
-        return f"{action} {where}"
+        return change_rows(self)
+
+    def _overwrite(self) -> str:
+        return overwrite(self)
 
     # Maintenance
 
@@ -462,7 +493,7 @@ class History:
         return None if told is None else f"{action} {told}"
 
     def _free(self) -> list[Field]:
-        return [one for one in self.model.fields if one.id]
+        return [one for one in self.model.fields if not one.fixed]
 
     def _alter_add(self) -> str | None:
         if len(self.model.fields) > 7:
@@ -490,7 +521,7 @@ class History:
         return one.name
 
     def _alter_rename(self) -> str | None:
-        free = self._free()
+        free = [one for one in self.model.fields if one.id not in self.model.key]
         one = self.random.choice(free)
         new = self.random.choice([n for n in ("v", "w", "s", "x", "y", "z", "q", "p", "r")
                                   if n not in self.model.names()])  # fmt: skip
@@ -525,3 +556,18 @@ class History:
         change = SetColumnComment((one.name,), f"step {len(self.log)}")
         self.warehouse.alter_table(self.identifier, change)
         return one.name
+
+
+def _model(kind: Kind) -> Model:
+    base = [Field(i, name, type_) for i, (name, type_) in enumerate(_BASE)]
+    base[0].fixed = True
+    if kind.engine == "aggregation":
+        base[1].merge, base[2].merge = "sum", "max"
+    if kind.partition is not None:
+        base.append(Field(len(base), kind.partition, "STRING", fixed=True, constant=PARTITIONS[0]))
+    ids = {one.name: one.id for one in base}
+    for name in (kind.sequence,) if kind.sequence else ():
+        base[ids[name]].fixed, base[ids[name]].constant = True, 49
+    partition = None if kind.partition is None else ids[kind.partition]
+    sequence = None if kind.sequence is None else ids[kind.sequence]
+    return Model(kind.engine, base, kind.deferred, partition, sequence)

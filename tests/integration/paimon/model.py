@@ -13,14 +13,23 @@ Written: TypeAlias = tuple[str, dict[str, Any]]
 """A row kind, and a row by the names of its columns."""
 
 
+PARTITIONS = ("a", "b", "c")
+
+
 @dataclass
 class Field:
-    """A column; `merge` is its function in an aggregation table."""
+    """A column; `merge` is its function in an aggregation table.
+
+    One that is `fixed` stays as it is: the key, the partition, the sequence. `constant` is a value
+    of it that a statement may use.
+    """
 
     id: int
     name: str
     type: str
     merge: str = "last_non_null_value"
+    fixed: bool = False
+    constant: Any = None
 
 
 @dataclass
@@ -33,10 +42,23 @@ class State:
 
 
 class Model:
-    """One table. `deferred` tables show rows only when they have been compacted."""
+    """One table. `deferred` tables show rows only when they have been compacted.
 
-    def __init__(self, engine: str, fields: Sequence[Field], deferred: bool = False) -> None:
+    `partition` is the id of a column whose values are partitions, which then is part of the key;
+    `sequence` is that of the column whose greatest value wins.
+    """
+
+    def __init__(
+        self,
+        engine: str,
+        fields: Sequence[Field],
+        deferred: bool = False,
+        partition: int | None = None,
+        sequence: int | None = None,
+    ) -> None:
         self.engine = engine
+        self.partition, self.sequence = partition, sequence
+        self.key = (0,) if partition is None else (0, partition)
         self.fields = list(fields)
         self.deferred = deferred
         self.state = State()
@@ -63,9 +85,21 @@ class Model:
             self._take(kind, values)
         self.state.waiting = []
 
+    def overwrite(self, rows: Sequence[dict[str, Any]], partitions: set[Any] | None) -> None:
+        """Rows take the place of all others; of those in `partitions`, if there are such."""
+        state = self.state
+        if self.partition is not None:
+            name = next(one.name for one in self.fields if one.id == self.partition)
+            gone = {row[name] for row in rows} if partitions is None else partitions
+            state.rows = {k: r for k, r in state.rows.items() if r[self.partition] not in gone}
+            state.waiting = [one for one in state.waiting if one[1][self.partition] not in gone]
+        else:
+            state.rows, state.waiting = {}, []
+        self.write([("+I", row) for row in rows])
+
     def _take(self, kind: str, values: Values) -> None:
         state = self.state
-        key = values[0]
+        key = tuple(values[one] for one in self.key)
         old = state.rows.get(key)
         if self.engine == "append":
             state.count += 1
@@ -73,6 +107,9 @@ class Model:
         elif self.engine == "first-row":
             state.rows.setdefault(key, values)
         elif self.engine == "deduplicate":
+            late = self.sequence is not None and old is not None
+            if late and old is not None and old[self.sequence or 0] > values[self.sequence or 0]:
+                return
             if kind == "-D":
                 state.rows.pop(key, None)
             else:
@@ -115,7 +152,9 @@ class Model:
 
 def shown(one: Field, value: Any) -> Any:
     """A value in a column's type of now."""
-    return str(value) if one.type == "STRING" and value is not None else value
+    if value is None:
+        return None
+    return {"STRING": str, "DOUBLE": float}.get(one.type, int)(value)
 
 
 def ordered(rows: Any) -> list[tuple[Any, ...]]:

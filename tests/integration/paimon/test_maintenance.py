@@ -11,6 +11,7 @@ from typing import Any
 import psutil
 import pyarrow as pa
 import pytest
+from tests.integration.paimon.history_writer import write
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.care import Pace
@@ -242,3 +243,30 @@ def test_starting_twice_is_an_error_and_a_stop_ends_all(lake: Any) -> None:
     maintenance.stop()
     maintenance.start()
     maintenance.stop()
+
+
+def test_a_branch_that_is_written_is_looked_after_beside_its_table(
+    lake: Any, java: Sidecar
+) -> None:
+    name = lake.sales(**{"snapshot.num-retained.min": "1", "snapshot.num-retained.max": "2"})
+    branch = f"{name}$branch_trial"
+    row = {"country": "China", "orders": 1, "revenue": 0.5}
+    write(lake.options, name, "a", 0, [("+I", row)])
+    java.call(name, lambda _, table: table.createTag("start", 1))
+    java.call(name, lambda _, table: table.createBranch("trial", "start"))
+    java.call(branch, lambda _, table: table.deleteTag("start"))
+    maintenance = Maintenance(lake.options, lambda: [branch], QUICK)
+    maintenance.start()
+    try:
+        for batch in range(12):
+            write(lake.options, branch, "b", batch, [("+I", row)])
+        until(lambda: maintenance.counts.compactions >= 1)
+        until(lambda: max(bucket.level0 for bucket in java.buckets(branch)) <= 5)
+        until(lambda: len(java.read(f"{branch}$snapshots")) == 2)
+    finally:
+        maintenance.stop()
+    assert maintenance.counts.failures == 0
+    assert java.read(branch).to_pylist() == [{**row, "orders": 13, "revenue": 6.5}]
+    # The first file was the table's before it was the branch's, which needs it no more.
+    assert java.read(name).to_pylist() == [row] == lake.rows(name)
+    assert [one for one, _ in lake.snapshots(name)] == [1]
