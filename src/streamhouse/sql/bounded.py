@@ -23,7 +23,7 @@ from streamhouse.sql.columns import Parsed, physical
 from streamhouse.sql.dialect import Flink
 from streamhouse.sql.plan import AsOf, BoundedQuery, BoundedScan, Query, Resolver, TableInfo
 from streamhouse.sql.stream import used_columns
-from streamhouse.sql.types import flink_type
+from streamhouse.sql.types import NULL, flink_type
 from streamhouse.sql.views import inlined
 
 
@@ -352,7 +352,7 @@ def _bound(parsed: Parsed, tree: exp.Expr, scans: _Scans) -> list[str]:
     """Flink types of the columns; `SqlError` if DuckDB does not take the query."""
     try:
         found = describe(generate(tree), scans.relations)
-        return [flink_type(kind) for _, kind in found]
+        return [NULL if kind.id == "null" else flink_type(kind) for _, kind in found]
     except (BindError, ValueError) as failure:
         raise lowering.error(parsed.script, parsed.tree, str(failure)) from None
 

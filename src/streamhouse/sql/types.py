@@ -115,6 +115,10 @@ def duck_type(flink: str) -> str:
     raise ValueError(f"type {flink} is not known")
 
 
+NULL = "NULL"
+"""The type of a column that is nothing but NULL literals: it goes into every other."""
+
+
 def flink_type(duck: DuckDBPyType) -> str:
     """Flink's type for a DuckDB type; raises `ValueError` if there is none."""
     kind = duck.id
@@ -142,6 +146,8 @@ def fits(source: str, target: str) -> bool:
     Whole numbers may get narrower: a value that does not fit is an error when it comes.
     """
     one, two = base(source), base(target)
+    if one == NULL:
+        return True
     for family in (_TEXTS, _BINARIES, _MOMENTS):
         if one in family:
             return two in family

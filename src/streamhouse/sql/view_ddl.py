@@ -17,6 +17,7 @@ from streamhouse.sql.bounded import analyze_tree
 from streamhouse.sql.cursor import Cursor
 from streamhouse.sql.plan import Column, Name, Position, Query, Resolver, Statement, ViewInfo
 from streamhouse.sql.text import of_query
+from streamhouse.sql.types import NULL
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,8 @@ def described(statement: CreateView, full: Name, resolver: Resolver, written: st
             f"{ticked(old)} AS {ticked(new)}" for old, new in zip(made.output, wanted, strict=True)
         )
         written = f"SELECT {items}\nFROM (\n{written}\n) AS {ticked(full[-1])}"
-    columns = tuple(Column(name, kind) for name, kind in zip(wanted, made.types, strict=True))
+    types = ["STRING" if kind == NULL else kind for kind in made.types]
+    columns = tuple(Column(name, kind) for name, kind in zip(wanted, types, strict=True))
     return ViewInfo(full, columns, written, statement.comment, statement.temporary)
 
 

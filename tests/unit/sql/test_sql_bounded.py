@@ -75,6 +75,16 @@ def test_values(catalog: Catalog) -> None:
     assert len(catalog.bounded(text).output) == 8
 
 
+@pytest.mark.parametrize("source", ["VALUES (NULL, 1)", "SELECT NULL, 1"])
+def test_a_null_goes_into_a_column_of_any_type(catalog: Catalog, source: str) -> None:
+    table = catalog.table(("typed",))
+    for column in table.columns:
+        if column.nullable and column.name != "n":
+            text = f"INSERT INTO typed (`{column.name}`, n) {source}"
+            row = dict(zip(catalog.bounded(text).output, catalog.query(text)[0], strict=True))
+            assert row[column.name] is None and row["n"] == 1
+
+
 def test_output_names(catalog: Catalog) -> None:
     text = "SELECT id, id, id + 1, COUNT(*) AS `my count` FROM customers GROUP BY id"
     assert catalog.bounded(text).output == ("id", "id0", "EXPR$2", "my count")
