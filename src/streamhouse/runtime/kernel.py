@@ -65,16 +65,16 @@ class Kernel:
 
     def __init__(self, query: StreamQuery, schema: pa.Schema, combine: Combine | None) -> None:
         self._query = query
-        self._combine = None if query.changelog else combine
-        self._names = [*schema.names, *([ROW_KIND] if query.changelog else [])]
-        self._schema = schema.append(pa.field(ROW_KIND, pa.string())) if query.changelog else schema
+        self._combine = None if query.row_kinds else combine
+        self._names = [*schema.names, *([ROW_KIND] if query.row_kinds else [])]
+        self._schema = schema.append(pa.field(ROW_KIND, pa.string())) if query.row_kinds else schema
         self._db = duckdb.connect(":memory:", config={"threads": 1, "memory_limit": "2GB"})
         self._db.execute("SET TimeZone = 'UTC'")
         self._bound: dict[str, pa.Table] = {}
 
     @property
     def schema(self) -> pa.Schema:
-        """The rows' schema: the target's columns, then `rowkind` for a changelog."""
+        """The rows' schema: the target's columns, then `rowkind` if the query gives it."""
         return self._schema
 
     def bind(self, now_ms: int, dimensions: Mapping[str, pa.Table]) -> None:

@@ -114,7 +114,7 @@ class QuerySpec:
 
     def combine(self, target: Table) -> Combine | None:
         """How rows may be combined before they are written to the `planned` target, if at all."""
-        if self.query.changelog:
+        if self.query.row_kinds:
             return None
         return Combine.of(target.columns, target.primary_key, target.options)
 

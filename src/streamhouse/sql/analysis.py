@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 
 from sqlglot import exp
 
 from streamhouse.sql import columns as names
-from streamhouse.sql import functions, lowering
+from streamhouse.sql import functions, retraction
 from streamhouse.sql import target as targets
 from streamhouse.sql.binder import generate
 from streamhouse.sql.bounded import analyze_bounded
@@ -91,25 +92,24 @@ class _Analysis:
         script, top, stream = self.parsed.script, self.top, self.stream
         filled = self._slots(table, given)
         grouped = targets.check_grouping(script, top, table, filled)
-        if grouped and stream.changelog:
-            raise lowering.unsupported(
-                script,
-                top.group[0] if top.group else top.items[0],
-                "GROUP BY over a table whose rows change is not supported yet; "
-                "read a table without a primary key",
-            )
+        signed = stream.changelog and (grouped or retraction.can_sign(script, top, table, filled))
+        if signed and grouped and table is not None:
+            top.items = retraction.sign_aggregates(script, top, table, filled)
         ordered = any(item.find(exp.FirstValue, exp.LastValue) for item in top.items)
         if ordered:
-            self._order_values()
-        types = bound(stream, stream.rows(top.items, top.names, carry_row=ordered))
+            self._order_values(table, filled)
+        types = bound(stream, stream.rows(top.items, top.names, ordered, signed=signed))
         items, output = self._output(filled, [kind for _, kind in types])
+        if signed and not grouped and table is not None:
+            items = retraction.sign_columns(items, top, table, filled)
         # A join may give rows in any order, and changes of one key must keep theirs.
         sort = bool(stream.lookups) and not grouped
-        sort = sort and (stream.changelog or targets.needs_order(table))
+        sort = sort and ((stream.changelog and not signed) or targets.needs_order(table))
         made = [column.name for column in output]
-        rows = stream.rows(items, made, carry_row=ordered, ordered=sort)
+        rows = stream.rows(items, made, carry_row=ordered, ordered=sort, signed=signed)
         misses = stream.misses()
-        return self._query(rows, misses, output, grouped)
+        query = self._query(rows, misses, output, grouped)
+        return replace(query, signed=signed)
 
     def _slots(self, table: TableInfo | None, given: tuple[str, ...]) -> list[Slot]:
         if table is None:
@@ -117,17 +117,37 @@ class _Analysis:
         count = len(self.top.items)
         return targets.slots(self.parsed.script, self.top.select, table, given, count)
 
-    def _order_values(self) -> None:
+    def _order_values(self, table: TableInfo | None, filled: list[Slot]) -> None:
         """FIRST_VALUE and LAST_VALUE go by the order of the rows."""
         alias = exp.to_identifier(self.top.alias, quoted=True)
         row = exp.column(exp.to_identifier("_row", quoted=True), alias)
+        merged = {
+            slot.index: targets.merge_function(table, slot.column.name)
+            for slot in filled
+            if table is not None
+        }
         for place, item in enumerate(self.top.items):
             wrapped = exp.Paren(this=item)
             for node in list(wrapped.find_all(exp.FirstValue, exp.LastValue)):
                 name = "FIRST" if isinstance(node, exp.FirstValue) else "LAST"
                 order = exp.Order(this=node.this, expressions=[exp.Ordered(this=row.copy())])
-                node.replace(functions.call(name, order))
+                made: exp.Expr = functions.call(name, order)
+                if merged.get(place) == "last_non_null_value":
+                    made = self._there(made, node)
+                node.replace(made)
             self.top.items[place] = wrapped.this
+
+    def _there(self, made: exp.Expr, node: exp.Expr) -> exp.Expr:
+        """The last value that is there: no null, and no row that is taken back."""
+        left: exp.Expr = exp.Not(this=exp.Is(this=node.this.copy(), expression=exp.Null()))
+        if self.stream.changelog:
+            left = exp.and_(left, exp.Not(this=retraction.retracts(self.top.alias)))
+        around = node.parent
+        if isinstance(around, exp.Filter):
+            where = around.expression
+            where.set("this", exp.and_(where.this, left))
+            return made
+        return exp.Filter(this=made, expression=exp.Where(this=left))
 
     def _output(
         self, filled: list[Slot], types: list[str]

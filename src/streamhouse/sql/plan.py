@@ -310,7 +310,7 @@ class StreamQuery:
     `_row BIGINT`, then, if `changelog`, `rowkind VARCHAR`) and each lookup's `relation`.
 
     - `rows_sql` gives the output rows: columns named and cast as the target wants them (or, for a
-      bare SELECT, as `output`), then, if `changelog`, `rowkind`. INNER lookups drop missed rows,
+      bare SELECT, as `output`), then, if `row_kinds`, `rowkind`. INNER lookups drop missed rows,
       LEFT ones give nulls.
     - `misses_sql` gives `_row` of the source rows that pass the filters over the source's own
       columns and miss a lookup that has a retry policy; None when no lookup has one.
@@ -318,6 +318,8 @@ class StreamQuery:
       PROCTIME(), CURRENT_TIMESTAMP, LOCALTIMESTAMP, NOW(), CURRENT_DATE ….
     - `grouped`: the query has a GROUP BY (or an aggregate) whose aggregates are the target's own
       merge functions, so partial results of parts of a batch may be combined by the target.
+    - `signed`: the source is a changelog, and the output rows are inserts all the same: what takes
+      a row back is in their values, see `streamhouse.sql.retraction`.
     - `fingerprint` is the same for two texts that differ in layout only.
     """
 
@@ -331,6 +333,12 @@ class StreamQuery:
     changelog: bool
     grouped: bool
     fingerprint: str
+    signed: bool = False
+
+    @property
+    def row_kinds(self) -> bool:
+        """Whether the output rows end with `rowkind`."""
+        return self.changelog and not self.signed
 
 
 @dataclass(frozen=True)

@@ -46,12 +46,20 @@ class Stream:
         return found
 
     def rows(
-        self, items: list[exp.Expr], names: list[str], carry_row: bool, ordered: bool = False
+        self,
+        items: list[exp.Expr],
+        names: list[str],
+        carry_row: bool,
+        ordered: bool = False,
+        signed: bool = False,
     ) -> exp.Select:
-        """The query with these projections (resolved at the top level) under these names."""
+        """The query with these projections (resolved at the top level) under these names.
+
+        A changelog's rows end with their kind, unless the projections are `signed` by it.
+        """
         carry_row = carry_row or ordered
         carried = ([ROW] if carry_row else []) + ([ROW_KIND] if self.changelog else [])
-        last = [ROW_KIND] if self.changelog else []
+        last = [ROW_KIND] if self.changelog and not signed else []
         select = _select(self.top, items, names, carried, last)
         if self.top.group:
             select.set("group", exp.Group(expressions=[g.copy() for g in self.top.group]))

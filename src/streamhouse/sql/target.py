@@ -19,7 +19,7 @@ _MERGES: dict[type[exp.Expr], tuple[str, ...]] = {
     exp.Count: ("sum",),
     exp.Min: ("min",),
     exp.Max: ("max",),
-    exp.LastValue: ("last_value",),
+    exp.LastValue: ("last_value", "last_non_null_value"),
     exp.FirstValue: ("first_value",),
 }
 
@@ -33,9 +33,8 @@ def needs_order(target: TableInfo | None) -> bool:
         return False
     if target.options.get("merge-engine") != "aggregation":
         return True
-    default = target.options.get("fields.default-aggregate-function", "last_non_null_value")
     return any(
-        target.options.get(f"fields.{column.name}.aggregate-function", default) not in _ANY_ORDER
+        merge_function(target, column.name) not in _ANY_ORDER
         for column in target.columns
         if column.name not in target.primary_key
     )
@@ -146,7 +145,7 @@ def _check_merge(script: Script, level: Level, target: TableInfo, slot: Slot) ->
     if slot.index is None:
         return
     item = level.items[slot.index].unnest()
-    inner = item.this if isinstance(item, exp.Filter) else item
+    inner = _aggregate(item)
     known = _MERGES.get(type(inner), ())
     if isinstance(inner, exp.AggFunc) and inner.find(exp.Distinct):
         known = ()
@@ -159,8 +158,7 @@ def _check_merge(script: Script, level: Level, target: TableInfo, slot: Slot) ->
             "average and divide when reading",
         )
     key = f"fields.{slot.column.name}.aggregate-function"
-    given = target.options.get(key, target.options.get("fields.default-aggregate-function"))
-    given = given or "last_non_null_value"
+    given = merge_function(target, slot.column.name)
     if given not in known:
         raise lowering.unsupported(
             script,
@@ -170,11 +168,27 @@ def _check_merge(script: Script, level: Level, target: TableInfo, slot: Slot) ->
         )
 
 
+def _aggregate(item: exp.Expr) -> exp.Expr:
+    """The aggregate of a projection, without what does as well with parts of the rows."""
+    inner = item.unnest()
+    if isinstance(inner, exp.Coalesce) and [part.sql() for part in inner.expressions] == ["0"]:
+        return _aggregate(inner.this)
+    if type(inner) is exp.Cast and inner.to.is_type("decimal", "double", "float"):
+        return _aggregate(inner.this)
+    return inner.this if isinstance(inner, exp.Filter) else inner
+
+
+def merge_function(target: TableInfo, name: str) -> str:
+    """The function by which a column of an aggregation table is merged."""
+    default = target.options.get("fields.default-aggregate-function", "last_non_null_value")
+    return target.options.get(f"fields.{name}.aggregate-function", default)
+
+
 def _declaration(script: Script, level: Level, target: TableInfo, filled: list[Slot]) -> str:
     options = ["'merge-engine' = 'aggregation'"]
     for slot in filled:
         item = level.items[slot.index].unnest() if slot.index is not None else None
-        known = _MERGES.get(type(item)) if item is not None else None
+        known = _MERGES.get(type(_aggregate(item))) if item is not None else None
         if known:
             options.append(f"'fields.{slot.column.name}.aggregate-function' = '{known[0]}'")
     return (
