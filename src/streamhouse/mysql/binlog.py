@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeAlias
 
 import pymysql
 
@@ -14,6 +17,8 @@ from streamhouse.mysql.connection import is_lost, readable
 from streamhouse.mysql.dump import Dump
 from streamhouse.mysql.events import HEADER, Track
 from streamhouse.mysql.position import Position
+from streamhouse.mysql.relay_files import RelayView
+from streamhouse.mysql.relay_reader import RelayReader
 
 _STALLED_SECONDS = 20.0
 _ATTEMPTS = 8
@@ -67,54 +72,86 @@ class BinlogReader:
         )
 
 
-_READERS: dict[tuple[int, Following], BinlogReader] = {}
+Reader: TypeAlias = BinlogReader | RelayReader
+
+_READERS: dict[tuple[int, Following], Reader] = {}
+_VIEWS: dict[tuple[int, Path], RelayView] = {}
+
+
+def relay_view(following: Following) -> RelayView | None:
+    """The process's own view of the table's relay log."""
+    if following.relay is None:
+        return None
+    key = (os.getpid(), following.relay)
+    if key not in _VIEWS:
+        _VIEWS[key] = RelayView(following.relay)
+    return _VIEWS[key]
+
+
+def open_reader(following: Following, start: Position, relayed: bool = True) -> Reader:
+    """A reader from `start` on: of the relay log if that is there and `relayed`, else of the
+    server.
+    """
+    view = relay_view(following) if relayed else None
+    if view is not None and view.state() is not None:
+        with contextlib.suppress(OSError):
+            return RelayReader(following, view, start)
+    return BinlogReader(following, start)
 
 
 def read_changes(following: Following, start: Position, end: Position) -> Iterator[Change]:
     """The table's changes of a range that starts and ends between transactions.
 
-    The connection is kept for the range that follows in the same process. A lost connection is
-    opened again at the start, past the changes that were given already.
+    The reader is kept for the range that follows in the same process. What the relay log does not
+    have is read from the server; a lost connection is opened again at the start. Changes that were
+    given already are left out.
     """
-    given, attempt = 0, 0
-    while True:
+    given, attempt, relayed = 0, 0, True
+    while start < end:
+        reader: Reader | None = None
         try:
-            for number, change in enumerate(_read_once(following, start, end)):
+            reader = _kept(following, start, relayed) or open_reader(following, start, relayed)
+            for number, change in enumerate(reader.changes(end)):
                 if number >= given:
                     given += 1
                     yield change
+            _keep(following, reader, end)
             return
         except (pymysql.err.MySQLError, OSError) as error:
+            if isinstance(reader, RelayReader):
+                relayed = False
+                continue
             attempt += 1
             if not is_lost(error) or attempt >= _ATTEMPTS:
                 raise readable(error, following.options) from None
             time.sleep(min(0.1 * 2**attempt, 5.0))
+        finally:
+            if reader is not None and reader not in _READERS.values():
+                reader.close()
 
 
-def _read_once(following: Following, start: Position, end: Position) -> Iterator[Change]:
-    if not start < end:
-        return
+def _kept(following: Following, start: Position, relayed: bool) -> Reader | None:
     # The process id: a forked worker must not share its parent's connection.
-    key = (os.getpid(), following)
-    reader = _READERS.pop(key, None)
-    if reader is not None and reader.position != start:
-        reader.close()
-        reader = None
+    reader = _READERS.pop((os.getpid(), following), None)
     if reader is None:
-        reader = BinlogReader(following, start)
-    done = False
-    try:
-        yield from reader.changes(end)
-        done = reader.position == end
-    finally:
-        if done and key not in _READERS:
-            _READERS[key] = reader
-        else:
-            reader.close()
+        return None
+    view = relay_view(following)
+    begin = None if view is None or view.state() is None else view.begin()
+    held = relayed and begin is not None and begin <= start
+    if reader.position == start and held == isinstance(reader, RelayReader):
+        return reader
+    reader.close()
+    return None
+
+
+def _keep(following: Following, reader: Reader, end: Position) -> None:
+    key = (os.getpid(), following)
+    if reader.position == end and key not in _READERS:
+        _READERS[key] = reader
 
 
 def close_readers(following: Following) -> None:
-    """Close the kept connection of this process."""
+    """Close the kept reader of this process."""
     reader = _READERS.pop((os.getpid(), following), None)
     if reader is not None:
         reader.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from pymysql.protocol import MysqlPacket
@@ -53,12 +54,16 @@ class Change(NamedTuple):
 
 @dataclass(frozen=True)
 class Following:
-    """What is followed: a table, and the columns wanted of it, in order."""
+    """What is followed: a table, and the columns wanted of it, in order.
+
+    `relay`: the folder of a relay log that has the table's changes.
+    """
 
     options: MySqlOptions
     table: FollowedTable
     wanted: tuple[MySqlColumn, ...]
     mariadb: bool = True
+    relay: Path | None = None
 
 
 class _Readers(NamedTuple):
@@ -78,14 +83,14 @@ class ChangeDecoder:
     def __init__(self, following: Following) -> None:
         self._following = following
         table = following.table
-        self._names = _name(table.database) + _name(table.name)
+        self._names = names_of(table.database, table.name)
         self._numbers: dict[bytes, _Readers] = {}
         self._known: dict[bytes, _Readers] = {}
 
     def take(self, kind: int, data: bytes, at: int, end: int, where: Position) -> Iterable[Change]:
         """The changes of the event from `at` to `end`, its checksum left out, at `where`."""
         if kind in ROWS:
-            readers = self._numbers.get(_table_number(data, at))
+            readers = self._numbers.get(table_number(data, at))
             return () if readers is None else self._rows(kind, readers, data, at, end)
         if kind == TABLE_MAP:
             self._map(data, at, end, where)
@@ -103,7 +108,7 @@ class ChangeDecoder:
         return ()
 
     def _map(self, data: bytes, at: int, end: int, where: Position) -> None:
-        number = _table_number(data, at)
+        number = table_number(data, at)
         if not data.startswith(self._names, at + _MAP_BODY):
             self._numbers.pop(number, None)
             return
@@ -194,7 +199,8 @@ def names_of(database: str, table: str) -> bytes:
     return _name(database) + _name(table)
 
 
-def _table_number(data: bytes, at: int) -> bytes:
+def table_number(data: bytes, at: int) -> bytes:
+    """The number by which row events name the table of a TABLE_MAP event."""
     return data[at + HEADER.size : at + HEADER.size + 6]
 
 

@@ -39,9 +39,9 @@ def bounded_end(
     256 MB. `DataLossError` when the file of `start` is gone.
     """
     if start.file == current.file:
-        if current.pos - start.pos <= _budget(table, max_rows):
+        if current.pos - start.pos <= byte_budget(table, max_rows):
             return current
-        return _walk(session, start, _budget(table, max_rows)) or current
+        return _walk(session, start, byte_budget(table, max_rows)) or current
     files = log_files(session)
     names = [name for name, _ in files]
     if start.file not in names:
@@ -51,7 +51,7 @@ def bounded_end(
             f"server (the oldest is {oldest}); start anew with a new checkpoint, and keep "
             "binlogs longer (expire_logs_days, binlog_expire_logs_seconds)"
         )
-    budget = _budget(table, max_rows)
+    budget = byte_budget(table, max_rows)
     at = names.index(start.file)
     if sum(size for _, size in files[at:]) - start.pos <= budget:
         return current
@@ -59,7 +59,8 @@ def bounded_end(
     return end or Position(names[at + 1], BINLOG_START)
 
 
-def _budget(table: FollowedTable, max_rows: int | None) -> int:
+def byte_budget(table: FollowedTable, max_rows: int | None) -> int:
+    """About how many bytes of binlog hold `max_rows` rows, at most 256 MB."""
     if max_rows is None:
         return _MOST_BYTES
     return min(_MOST_BYTES, max_rows * _COLUMN_BYTES * (1 + len(table.columns)))

@@ -14,7 +14,7 @@ from typing import Any
 import pymysql
 
 from streamhouse.errors import ConnectError
-from streamhouse.mysql.binlog import BinlogReader
+from streamhouse.mysql.binlog import Reader, open_reader
 from streamhouse.mysql.changes import Change, Following, Row
 from streamhouse.mysql.connection import (
     Session,
@@ -26,6 +26,7 @@ from streamhouse.mysql.connection import (
 )
 from streamhouse.mysql.keys import KeySpace
 from streamhouse.mysql.position import KeyJson, Position
+from streamhouse.mysql.relay_reader import RelayReader
 from streamhouse.mysql.table import Server
 from streamhouse.mysql.types import key_of_text, key_of_value, quote
 
@@ -112,7 +113,8 @@ class ChunkReader:
         wanted = [column.name for column in following.wanted]
         self._key_at = [wanted.index(column.name) for column in following.table.key]
         self._rows_then: dict[KeyJson, Row | None] = {}
-        self._reader: BinlogReader | None = None
+        self._reader: Reader | None = None
+        self._relayed = True
         self._looked_back = False
 
     def read(self, chunk: Chunk) -> ChunkRows:
@@ -195,6 +197,7 @@ class ChunkReader:
                 if not is_lost(error) or attempt >= _ATTEMPTS:
                     raise readable(error, self._following.options) from None
                 if self._reader is not None:
+                    self._relayed = not isinstance(self._reader, RelayReader)
                     self._reader.close()
                     self._reader = None
                 time.sleep(0.1 * 2**attempt)
@@ -203,7 +206,7 @@ class ChunkReader:
         if self._looked_back or self._lookback is None or self._server.mariadb:
             return
         self._rows_then.clear()
-        reader = BinlogReader(self._following, self._lookback)
+        reader = open_reader(self._following, self._lookback, self._relayed)
         try:
             for change in reader.changes(self._position):
                 self._set(change.before, None)
@@ -218,7 +221,7 @@ class ChunkReader:
             start = self._position
             if not start < end:
                 return
-            self._reader = BinlogReader(self._following, start)
+            self._reader = open_reader(self._following, start, self._relayed)
         for change in self._reader.changes(end):
             self._note_first(change)
 

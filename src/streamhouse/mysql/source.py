@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from streamhouse.errors import DataLossError, OptionError, TableError
-from streamhouse.mysql.binlog import close_readers, read_changes
+from streamhouse.mysql.binlog import close_readers, read_changes, relay_view
 from streamhouse.mysql.changes import Following
 from streamhouse.mysql.connection import Session
 from streamhouse.mysql.keys import KeySpace
-from streamhouse.mysql.limits import bounded_end, first_position
+from streamhouse.mysql.limits import bounded_end, byte_budget, first_position
+from streamhouse.mysql.membership import Membership
 from streamhouse.mysql.options import MySqlOptions, parse
 from streamhouse.mysql.position import KeyJson, Place, Position
+from streamhouse.mysql.relay_files import RelayView, State
 from streamhouse.mysql.rows import RowWriter
 from streamhouse.mysql.snapshot import Chunk, ChunkReader, all_chunks, chunk_ends, split
 from streamhouse.mysql.table import check_server, load_table
-from streamhouse.mysql.types import MySqlColumn, key_of_value
+from streamhouse.mysql.types import MySqlColumn
 from streamhouse.options import nearest
 from streamhouse.source import Offset
 from streamhouse.sql.plan import Column
@@ -66,7 +70,12 @@ class MySqlSource:
     changelog = True
     ordered = False
 
-    def __init__(self, options: Mapping[str, str], columns: Sequence[Column] | None = None) -> None:
+    def __init__(
+        self,
+        options: Mapping[str, str],
+        columns: Sequence[Column] | None = None,
+        relay: Path | None = None,
+    ) -> None:
         self._options = parse(options)
         self._session = Session(self._options)
         try:
@@ -85,10 +94,12 @@ class MySqlSource:
             table,
             (*(column for column, _ in selected), *extra),
             self._server.mariadb,
+            relay,
         )
         self._writer = RowWriter(tuple(selected), zone)
         self._plan: tuple[Place, list[Chunk]] | None = None
         self._held: Position | None = None
+        self._moved = time.monotonic()
 
     def __repr__(self) -> str:
         return f"MySqlSource({self._options.name} at {self._options.address})"
@@ -167,6 +178,20 @@ class MySqlSource:
         snapshot_only = self._options.startup_mode == "snapshot"
         return snapshot_only and Place.from_offset(offset).whole
 
+    def settled(self, offset: Offset) -> bool:
+        """Whether the server has no change of the table after `offset`; driver only."""
+        place = Place.from_offset(offset)
+        if not place.whole or place.position is None or "start" in offset:
+            return self.latest_offset(offset) == offset
+        view = relay_view(self._following)
+        if view is None or view.state() is None:
+            return self.latest_offset(offset) == offset
+        current = self._server.position(self._session)
+        state = view.state()
+        if state is None or state.end < current:
+            return False
+        return not place.position < state.changed.get(self._options.name, state.end)
+
     def close(self) -> None:
         self._session.close()
         close_readers(self._following)
@@ -194,7 +219,15 @@ class MySqlSource:
         return self._held or self._server.position(self._session)
 
     def _next_binlog(self, start: Position, max_rows: int | None) -> Place:
-        current = self._current()
+        view = relay_view(self._following)
+        state = None if view is None or self._held is not None else view.state()
+        begin = None if view is None or state is None else view.begin()
+        if view is not None and state is not None and begin is not None:
+            if begin <= start:
+                return Place(self._relayed_end(view, state, start, max_rows), whole=True)
+            current = begin
+        else:
+            current = self._current()
         if current < start and self._held is None:
             raise DataLossError(
                 f"the binlog of MySQL at {self._options.address} ends at {current}, before "
@@ -202,6 +235,21 @@ class MySqlSource:
             )
         end = bounded_end(self._session, self._following.table, start, current, max_rows)
         return Place(end, whole=True)
+
+    def _relayed_end(
+        self, view: RelayView, state: State, start: Position, max_rows: int | None
+    ) -> Position:
+        """How far to read in the relay log; `start` while the table has not changed since.
+
+        A table at rest moves on only each `heartbeat.interval`, so that a restart finds its binlog.
+        """
+        now = time.monotonic()
+        due = now - self._moved > self._options.heartbeat_ms / 1000
+        changed = state.changed.get(self._options.name)
+        if not start < state.end or not (due or changed is None or start < changed):
+            return start
+        self._moved = now
+        return view.bounded(start, state.end, byte_budget(self._following.table, max_rows))
 
     def _next_chunks(self, place: Place, max_rows: int | None) -> Place:
         if place.position is None and not self._server.mariadb:
@@ -238,7 +286,7 @@ class MySqlSource:
     def _read_binlog(self, part: BinlogPart) -> Iterator[pa.RecordBatch]:
         kinds: list[str] = []
         rows: list[tuple[Any, ...]] = []
-        membership = _Membership(self._following, part.up_to, self._options)
+        membership = Membership(self._following, part.up_to, self._options)
         try:
             for change in read_changes(self._following, part.start, part.end):
                 before = change.before if membership.counts(change.before) else None
@@ -257,39 +305,6 @@ class MySqlSource:
             membership.close()
         if rows:
             yield self._writer.changes(kinds, rows)
-
-
-class _Membership:
-    """Whether a row's key is among those that the stream has reached."""
-
-    def __init__(self, following: Following, up_to: KeyJson | None, options: MySqlOptions) -> None:
-        self._columns = following.table.key
-        wanted = [column.name for column in following.wanted]
-        self._at = [wanted.index(column.name) for column in self._columns]
-        self._up_to = up_to
-        self._space = KeySpace(following.table)
-        self._session = Session(options)
-        self._known: dict[KeyJson, bool] = {}
-
-    def counts(self, row: tuple[Any, ...] | None) -> bool:
-        if row is None or self._up_to is None:
-            return row is not None
-        key = tuple(
-            key_of_value(column, row[at])
-            for column, at in zip(self._columns, self._at, strict=True)
-        )
-        if key not in self._known:
-            self._known[key] = self._space.within([key], None, self._up_to, self._session)[0]
-        return self._known[key]
-
-    def moved(self, before: tuple[Any, ...] | None, after: tuple[Any, ...] | None) -> bool:
-        """Whether a change is none of one key: an insert, a delete, or an update of the key."""
-        if before is None or after is None:
-            return True
-        return any(before[at] != after[at] for at in self._at)
-
-    def close(self) -> None:
-        self._session.close()
 
 
 def _selected(
