@@ -9,7 +9,7 @@ offsets mean "nothing moved".
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import pyarrow as pa
 
@@ -63,3 +63,11 @@ class Source(Protocol):
 
     def close(self) -> None:
         """Release connections."""
+
+
+@runtime_checkable
+class Settling(Protocol):
+    """A source whose `latest_offset` may be late, and that can tell whether it is."""
+
+    def settled(self, offset: Offset) -> bool:
+        """Whether nothing is there to be read after `offset`; driver only."""

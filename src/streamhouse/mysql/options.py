@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import zoneinfo
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -32,6 +33,7 @@ KNOWN: frozenset[str] = frozenset(
         "connect.timeout",
         "connect.max-retries",
         "heartbeat.interval",
+        "relay.max-size",
         "jdbc.properties.useSSL",
         "jdbc.properties.allowPublicKeyRetrieval",
         "jdbc.properties.useUnicode",
@@ -41,10 +43,11 @@ KNOWN: frozenset[str] = frozenset(
 )
 """Every option key that `mysql-cdc` understands.
 
-`heartbeat.interval` and `scan.snapshot.fetch.size` are checked and change nothing: positions move
-with every transaction of the server, and a chunk is fetched whole.
+`scan.snapshot.fetch.size` is checked and changes nothing: a chunk is fetched whole.
 """
 
+_SIZE = re.compile(r"(\d+)\s*(b|kb|mb|gb)?")
+_UNITS = {"b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30}
 STARTUP_MODES = ("initial", "latest-offset", "earliest-offset", "specific-offset", "snapshot")
 
 
@@ -67,6 +70,7 @@ class MySqlOptions:
     connect_timeout_ms: int
     connect_retries: int
     heartbeat_ms: int
+    relay_bytes: int
     use_ssl: bool | None
 
     @property
@@ -111,8 +115,19 @@ def parse(options: Mapping[str, str]) -> MySqlOptions:
         connect_timeout_ms=_duration(options, "connect.timeout", "30s"),
         connect_retries=number("connect.max-retries", 3, 0),
         heartbeat_ms=_duration(options, "heartbeat.interval", "30s"),
+        relay_bytes=_bytes("relay.max-size", options.get("relay.max-size", "256 mb")),
         use_ssl=None if ssl not in options else boolean(ssl, options[ssl]),
     )
+
+
+def _bytes(key: str, value: str) -> int:
+    match = _SIZE.fullmatch(value.strip().lower())
+    if match is None:
+        raise OptionError(
+            f"option '{key}': '{value}' is not a size; write a number and a unit, such as "
+            "'256 mb', '1 gb', or '0' for a connection of the table's own"
+        )
+    return int(match[1]) * _UNITS[match[2] or "b"]
 
 
 def _duration(options: Mapping[str, str], key: str, default: str) -> int:

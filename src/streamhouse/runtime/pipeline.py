@@ -10,6 +10,7 @@ from typing import Protocol
 
 from streamhouse.paimon.maintenance import Maintenance
 from streamhouse.runtime.query import ContinuousQuery
+from streamhouse.runtime.relays import Relays
 from streamhouse.source import Offset
 
 _TICK_S = 0.05
@@ -38,6 +39,7 @@ class Pipeline:
         self._new: list[ContinuousQuery] = []
         self._running: list[ContinuousQuery] = []
         self._maintenance: dict[str, Maintenance] = {}
+        self._relays = Relays()
 
     @property
     def queries(self) -> list[ContinuousQuery]:
@@ -75,6 +77,7 @@ class Pipeline:
         Everything is stopped; then the first error on the way is raised, if there was one.
         """
         with contextlib.ExitStack() as stack:
+            stack.callback(self._relays.close)
             for maintenance in self._maintenance.values():
                 stack.callback(maintenance.stop)
             for query in reversed(self.queries):
@@ -88,6 +91,7 @@ class Pipeline:
         return any(maintenance.behind() for maintenance in self._maintenance.values())
 
     def _step(self, sides: Sequence[Side]) -> None:
+        self._relays.step()
         for query in self._running:
             query.tick()
         for side in sides:
@@ -99,6 +103,7 @@ class Pipeline:
         started = time.monotonic()
         if sys.stderr.isatty():
             print("starting Spark …", file=sys.stderr, flush=True)
+        self._relays.start(self._new)
         for query in self._new:
             query.prepare()
         spark = start_session("streamhouse", self._master, self._verbose)

@@ -17,7 +17,7 @@ from typing import Any
 from streamhouse.runtime.pending import PendingRows
 from streamhouse.runtime.pins import Pins
 from streamhouse.runtime.spec import QuerySpec
-from streamhouse.source import Offset, Source
+from streamhouse.source import Offset, Settling, Source
 
 
 @dataclass(frozen=True)
@@ -97,6 +97,8 @@ class Planner:
             return False
         if self._pending is not None and self._pending.waiting().rows:
             return False
+        if isinstance(self._source, Settling):
+            return self._source.settled(before)
         return self._source.latest_offset(before) == before
 
     def close(self) -> None:

@@ -31,7 +31,7 @@ from streamhouse.runtime.fused import FORMAT, HELD, HOLD, SPEC
 from streamhouse.runtime.holds import Holds
 from streamhouse.runtime.lineage import BatchRecord, Lineage
 from streamhouse.runtime.planner import Planner
-from streamhouse.runtime.spec import QuerySpec, TableAddress
+from streamhouse.runtime.spec import QuerySpec, SourceSpec, TableAddress
 from streamhouse.source import Offset
 
 log = logging.getLogger("streamhouse.query")
@@ -83,6 +83,20 @@ class ContinuousQuery:
     def address(self) -> TableAddress:
         """The target."""
         return self._spec.target
+
+    @property
+    def source(self) -> SourceSpec:
+        """Where it reads."""
+        return self._spec.source
+
+    @property
+    def last_offset(self) -> Offset:
+        """The end of the last batch that is committed; `{}` before the first."""
+        return self._last
+
+    def use_relay(self, folder: Path) -> None:
+        """Read a MySQL table's changes from a relay log; to be told before `prepare`."""
+        self._spec = replace(self._spec, source=replace(self._spec.source, relay=folder))
 
     @property
     def checkpoint_path(self) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from streamhouse.datagen.source import DatagenSource
 from streamhouse.errors import OptionError
@@ -45,12 +46,16 @@ class TableAddress:
 
 @dataclass(frozen=True)
 class SourceSpec:
-    """Where a query reads: a connector, its options and all physical columns of its table."""
+    """Where a query reads: a connector, its options and all physical columns of its table.
+
+    `relay`: the folder where one reader keeps the changes of all MySQL tables of the pipeline.
+    """
 
     connector: str
     options: Mapping[str, str] = field(repr=False)
     columns: tuple[Column, ...]
     address: TableAddress | None = None
+    relay: Path | None = None
 
     def open(self, names: Sequence[str] | None = None) -> Source:
         """The source; `names` are the columns needed, where the connector can leave out others.
@@ -70,7 +75,7 @@ class SourceSpec:
             # A third of what a worker loads, for those who need it.
             from streamhouse.mysql import MySqlSource
 
-            return MySqlSource(self.options, self.columns)
+            return MySqlSource(self.options, self.columns, self.relay)
         raise OptionError(f"connector '{self.connector}' cannot be read as a stream")
 
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
 from streamhouse.mysql import MySqlSource
+from streamhouse.mysql.options import parse
+from streamhouse.mysql.relay import Relay
+from streamhouse.mysql.relay_log import RelayTable
 from streamhouse.source import ROW_KIND, Offset
 from streamhouse.sql.plan import Column
 
@@ -22,6 +27,7 @@ class Database:
         self.name = f"cdc_{next(_NUMBERS)}"
         server.execute(f"CREATE DATABASE {self.name}")
         self._sources: list[MySqlSource] = []
+        self._relays: list[Relay] = []
 
     def run(self, *statements: str) -> list[tuple[Any, ...]]:
         return self.server.execute(*statements, database=self.name)
@@ -42,12 +48,24 @@ class Database:
         table: str,
         columns: Sequence[Column] | None = None,
         options: dict[str, str] | None = None,
+        relay: Path | None = None,
     ) -> MySqlSource:
-        source = MySqlSource(self.options(table, **(options or {})), columns)
+        source = MySqlSource(self.options(table, **(options or {})), columns, relay)
         self._sources.append(source)
         return source
 
+    def relay(self, folder: Path, *tables: str, **settings: Any) -> Relay:
+        """A reader of the tables' changes, started."""
+        names = [RelayTable(self.name, table) for table in tables]
+        relay = Relay(parse(self.options(tables[0])), names, folder, **settings)
+        self._relays.append(relay)
+        relay.start()
+        assert relay.error is None
+        return relay
+
     def close(self) -> None:
+        for relay in self._relays:
+            relay.close()
         for source in self._sources:
             source.close()
 
@@ -65,12 +83,16 @@ def rows_of(
 
 
 def catch_up(source: MySqlSource, start: Offset) -> tuple[Offset, list[dict[str, Any]]]:
-    """The rows from `start` to the newest offset, and that offset."""
+    """The rows from `start` on until the source has none, and the offset there."""
     rows: list[dict[str, Any]] = []
-    for _ in range(10_000):
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
         end = source.latest_offset(start)
         if end == start:
-            return end, rows
+            if source.settled(start):
+                return end, rows
+            time.sleep(0.002)
+            continue
         rows += rows_of(source, start, end)
         start = end
     raise AssertionError("the source never came to rest")

@@ -123,9 +123,10 @@ def _held(source: MySqlSource, key: list[str]) -> dict[tuple[Any, ...], dict[str
     return state
 
 
+@pytest.mark.parametrize("relayed", [False, True], ids=["alone", "relayed"])
 @pytest.mark.parametrize("name", list(TABLES))
 def test_the_changes_make_the_table_whatever_happens_meanwhile(
-    database: Database, name: str
+    database: Database, tmp_path: Path, name: str, relayed: bool
 ) -> None:
     create, key = TABLES[name]
     chance = random.Random(name)
@@ -136,14 +137,18 @@ def test_the_changes_make_the_table_whatever_happens_meanwhile(
             _change(cursor, name, chance)
     connection.close()
     options = {"scan.incremental.snapshot.chunk.size": "7"}
-    source = database.source("t", options=options)
+    relay = tmp_path if relayed else None
+    if relayed:
+        # So small that what is still needed is dropped now and then.
+        database.relay(tmp_path, "t", most_bytes=20_000)
+    source = database.source("t", options=options, relay=relay)
     offset = source.initial_offset()
     state: dict[tuple[Any, ...], dict[str, Any]] = {}
     snapshot_steps = 0
     with Writer(database, name, seed=chance.randrange(1000)) as writer:
         for _ in range(60):
             if chance.random() < 0.2:
-                source = database.source("t", options=options)
+                source = database.source("t", options=options, relay=relay)
             end = source.latest_offset(offset, chance.choice([5, 20, 40]))
             if end == offset:
                 continue
