@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -69,6 +70,14 @@ def watch(
             help="Go on where the last watch of this name stopped; the table keeps what it needs.",
         ),
     ] = None,
+    fail_on_data_loss: Annotated[
+        bool,
+        typer.Option(
+            "--fail-on-data-loss",
+            help="End with an error when rows of a table without a key expire before they are "
+            "printed, instead of a notice.",
+        ),
+    ] = False,
 ) -> None:
     """Print a table each time it changes, until Ctrl-C.
 
@@ -85,7 +94,7 @@ def watch(
     if as_of is not None:
         _print_once(table, open_warehouse(warehouse, option), as_of, format)
         return
-    feed = _open(table, warehouse, option, wait, consumer_id)
+    feed = _open(table, warehouse, option, wait, consumer_id, fail_on_data_loss)
     try:
         if format is WatchFormat.JSON:
             _print_json(_changes(feed, every_ms), sys.stdout, feed.taken)
@@ -123,7 +132,12 @@ def _print_once(table: str, warehouse: Warehouse, moment: str, format: WatchForm
 
 
 def _open(
-    table: str, warehouse: str, option: list[str] | None, wait: bool, consumer_id: str | None
+    table: str,
+    warehouse: str,
+    option: list[str] | None,
+    wait: bool,
+    consumer_id: str | None,
+    fail_on_data_loss: bool,
 ) -> Feed:
     from streamhouse.paimon.progress import ConsumerOptions
     from streamhouse.serve.feed import Feed
@@ -137,7 +151,8 @@ def _open(
     while True:
         opened = open_warehouse(warehouse, option)
         try:
-            return Feed(opened, table, consumer=consumer)
+            lost = None if fail_on_data_loss else partial(_tell_loss, table)
+            return Feed(opened, table, consumer=consumer, lost=lost)
         except TableError:
             view = _view(opened, table)
             if view is not None and consumer is not None:
@@ -153,6 +168,17 @@ def _open(
             print(f"waiting for table {table} …", file=sys.stderr, flush=True)
             told = True
         time.sleep(WAIT_POLL_MS / 1000)
+
+
+def _tell_loss(table: str, first: int, last: int) -> None:
+    which = f"snapshot {first}" if first == last else f"snapshots {first} to {last}"
+    print(
+        f"notice: {which} of {table} expired before they were printed; their rows are in the "
+        f"table, and not in this output, which goes on with snapshot {last + 1}. With "
+        "--consumer-id the table keeps what a watch has still to print",
+        file=sys.stderr,
+        flush=True,
+    )
 
 
 def _view(warehouse: Warehouse, name: str) -> Feed | None:

@@ -7,7 +7,7 @@ without a key are followed snapshot by snapshot, and only the added rows are rea
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,11 +16,13 @@ import pyarrow as pa
 from streamhouse.errors import DataLossError, TableError
 from streamhouse.options import nearest
 from streamhouse.paimon.difference import Differ
+from streamhouse.paimon.evolution import column_ids
 from streamhouse.paimon.progress import ConsumerOptions, Progress
 from streamhouse.source import ROW_KIND
 
 if TYPE_CHECKING:
     from streamhouse.paimon.catalog import Warehouse
+    from streamhouse.paimon.table import Table
 
 
 @dataclass(frozen=True)
@@ -44,8 +46,11 @@ class Feed:
     """Follows one table; not for use by several threads at once.
 
     `columns` are those wanted, all by default. With a `consumer` the first look goes on where a
-    feed of that id was, and `taken` keeps how far this one has come. `TableError` when the table or
-    a column is missing, here and in `poll`.
+    feed of that id was, and `taken` keeps how far this one has come. Columns that are renamed go on
+    under their new names. `TableError` when the table or a column is missing, here and in `poll`.
+
+    Snapshots of a table without a key that expired before they were looked at are a
+    `DataLossError`, or, with `lost`, told to it (the first and the last of them), and passed over.
     """
 
     _progress: Progress | None = None
@@ -56,9 +61,11 @@ class Feed:
         identifier: str,
         columns: Sequence[str] | None = None,
         consumer: ConsumerOptions | None = None,
+        lost: Callable[[int, int], None] | None = None,
     ) -> None:
         self._warehouse = warehouse
         self._wanted = None if columns is None else tuple(columns)
+        self._lost = lost
         self._differ: Differ | None = None
         self._seen: int | None = None
         self._rows: pa.Table | None = None
@@ -112,7 +119,7 @@ class Feed:
         """The next change, or None if nothing was committed since the last look.
 
         The first one is the table as it is. `DataLossError` when an append table's next snapshot
-        has expired before it was looked at.
+        has expired before it was looked at, and nobody is to be told.
         """
         latest = self._table.latest_snapshot_id()
         if self._progress is not None:
@@ -123,7 +130,9 @@ class Feed:
                 self._compare()
             return None
         # Another schema, or a table dropped and made again, shows itself here.
-        self._table = self._warehouse.table(self.identifier)
+        before, self._table = self._table, self._warehouse.table(self.identifier)
+        if self._table.schema_id > before.schema_id:
+            self._follow(before)
         self._columns = self._pick()
         if latest is None:
             self._seen = None
@@ -132,7 +141,29 @@ class Feed:
             return self._newest_state(latest)
         if self._seen is None or latest < self._seen:
             return self._all_rows(latest)
-        return self._next_rows(self._seen + 1, latest)
+        return self._next_rows(self._following(self._seen + 1, latest))
+
+    def _follow(self, before: Table) -> None:
+        """Take over the columns' new names, by which nothing has changed in any row."""
+        now = {number: name for name, number in column_ids(self._table).items()}
+        names = {name: now.get(number, name) for name, number in column_ids(before).items()}
+        if self._wanted is not None:
+            self._wanted = tuple(names.get(name, name) for name in self._wanted)
+        if self._rows is not None:
+            gone = set(column_ids(before).values()) - set(now)
+            left = [n for n in self._rows.column_names if column_ids(before)[n] not in gone]
+            self._rows = self._rows.select(left).rename_columns([names[n] for n in left])
+
+    def _following(self, following: int, latest: int) -> int:
+        """The next snapshot that is there; those that have gone are told of."""
+        first = following
+        while self._lost is not None and following < latest:
+            if self._table.snapshots.find(following) is not None:
+                break
+            following = max(following + 1, self._table.earliest_snapshot_id() or 0)
+        if self._lost is not None and following > first:
+            self._lost(first, following - 1)
+        return following
 
     def _pick(self) -> tuple[str, ...]:
         known = tuple(column.name for column in self._table.columns)
@@ -187,12 +218,12 @@ class Feed:
         )
         return self._change(latest, True, None, batches)
 
-    def _next_rows(self, following: int, latest: int) -> Change:
+    def _next_rows(self, following: int) -> Change:
         kind = self._table.snapshot(following).commit_kind
         self._seen = following
         batches: Iterable[pa.RecordBatch] = ()
         if kind == "APPEND":
-            batches = self._added(following)
+            batches = self._read_in_time(following)
         elif kind == "OVERWRITE":
             # An overwrite is not seen by incremental reads, only by comparing.
             columns = list(self._columns)
@@ -200,6 +231,15 @@ class Feed:
             changes = self._compare().by_row(as_schema(old, new.schema), new)
             batches = changes.to_batches()
         return self._change(following, False, None, batches)
+
+    def _read_in_time(self, snapshot: int) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from self._added(snapshot)
+        except DataLossError:
+            # It expired between the look and the reading.
+            if self._lost is None:
+                raise
+            self._lost(snapshot, snapshot)
 
     def _added(self, snapshot: int) -> Iterator[pa.RecordBatch]:
         columns = list(self._columns)

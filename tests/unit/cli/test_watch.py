@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from streamhouse.sql.changes import AddColumn, RenameColumn, SetType
 from streamhouse.sql.plan import Column
 
 STREAMHOUSE = [sys.executable, "-c", "from streamhouse.cli.main import main; main()"]
@@ -142,6 +143,50 @@ def test_append_table_as_json(shop: Any, watch: Callable[..., Watching]) -> None
         "item": 'a "b"\n',
         "price": None,
     }
+
+
+def test_a_watch_goes_on_while_its_columns_change(
+    shop: Any, watch: Callable[..., Watching]
+) -> None:
+    table = shop.sales()
+    shop.write(table, ("Peru", 2, 2.5))
+    watching = watch(table, "--format", "json")
+    watching.lines(1)
+    shop.warehouse.alter_table(
+        table,
+        AddColumn(Column("city", "STRING")),
+        RenameColumn(("orders",), "sold"),
+        SetType(("sold",), "STRING"),
+    )
+    shop.write(table, ("Chad", "3", 1.0, "Abéché"))
+    lines = watching.lines(2)
+    assert lines[0] == {"snapshot": 1, "rowkind": "+I", "country": "Peru", "orders": 2,
+                        "revenue": 2.5}  # fmt: skip
+    assert lines[1] == {"snapshot": 2, "rowkind": "+I", "country": "Chad", "sold": "3",
+                        "revenue": 1.0, "city": "Abéché"}  # fmt: skip
+    assert watching.interrupt() == 130
+
+
+@pytest.mark.parametrize("fail", [False, True])
+def test_an_append_table_that_has_lost_snapshots(
+    shop: Any, watch: Callable[..., Watching], fail: bool
+) -> None:
+    table = shop.orders()
+    shop.write(table, (1, "nut", None))
+    watching = watch(table, "--format", "json", *(["--fail-on-data-loss"] if fail else []))
+    watching.lines(1)
+    watching.process.send_signal(signal.SIGSTOP)
+    lost = shop.write(table, (2, "nut", None))
+    shop.write(table, (3, "nut", None))
+    (shop.path / "shop.db" / "orders" / "snapshot" / f"snapshot-{lost}").unlink()
+    watching.process.send_signal(signal.SIGCONT)
+    if fail:
+        assert watching.process.wait(DEADLINE_S) == 1
+        assert f"snapshot {lost} is gone, " in watching.errors.read_text()
+        return
+    assert watching.lines(2)[1]["snapshot"] == lost + 1
+    assert f"notice: snapshot {lost} of {table} expired" in watching.errors.read_text()
+    assert watching.interrupt() == 130
 
 
 def test_pipe_gets_one_plain_table_a_change(shop: Any, watch: Callable[..., Watching]) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from streamhouse.errors import DataLossError, TableError
 from streamhouse.serve.feed import Change, Feed
+from streamhouse.sql.changes import AddColumn, DropColumn, RenameColumn, SetType
 from streamhouse.sql.plan import Column
 
 
@@ -145,6 +146,42 @@ def test_an_expired_snapshot_of_an_append_table_is_data_loss(shop: Any, feeds: l
         feed.poll()
 
 
+@pytest.mark.parametrize("gone", [1, 3])
+def test_a_feed_may_go_on_after_what_expired(shop: Any, feeds: list[Feed], gone: int) -> None:
+    table = shop.orders()
+    shop.write(table, (1, "nut", None))
+    told: list[tuple[int, int]] = []
+    feeds.append(Feed(shop.warehouse, table, lost=lambda *which: told.append(which)))
+    feed = feeds[-1]
+    taken(feed.poll())
+    lost = [shop.write(table, (10 + number, "nut", None)) for number in range(gone)]
+    left = shop.write(table, (20, "fig", None))
+    for one in lost:
+        (shop.path / "shop.db" / "orders" / "snapshot" / f"snapshot-{one}").unlink()
+    (shop.path / "shop.db" / "orders" / "snapshot" / "EARLIEST").write_text(str(left))
+    (shop.path / "shop.db" / "orders" / "snapshot" / "snapshot-1").unlink()
+    change = feed.poll()
+    assert change is not None and change.snapshot == left
+    assert taken(change) == [("+I", 20, "fig", None)]
+    assert told == [(lost[0], lost[-1])]
+
+
+def test_rows_that_expire_between_look_and_reading_are_told_of(
+    shop: Any, feeds: list[Feed]
+) -> None:
+    table = shop.orders()
+    shop.write(table, (1, "nut", None))
+    told: list[tuple[int, int]] = []
+    feeds.append(Feed(shop.warehouse, table, lost=lambda *which: told.append(which)))
+    feed = feeds[-1]
+    taken(feed.poll())
+    lost = shop.write(table, (2, "nut", None))
+    change = feed.poll()
+    for file in (shop.path / "shop.db" / "orders" / "bucket-0").iterdir():
+        file.unlink()
+    assert taken(change) == [] and told == [(lost, lost)]
+
+
 def test_an_empty_table_waits_for_its_first_commit(shop: Any, feeds: list[Feed]) -> None:
     table = shop.sales()
     feed = follow(feeds, shop, table)
@@ -168,6 +205,27 @@ def test_a_column_added_while_watching(shop: Any, feeds: list[Feed]) -> None:
     catalog.alter_table(table, [SchemaChange.add_column("zip", AtomicType("STRING"))], False)
     shop.write(table, ("Chad", 1, 1.0, "0001"))
     assert taken(feed.poll()) == [("-U", "Chad", 1, 1.0, None), ("+U", "Chad", 1, 1.0, "0001")]
+
+
+def test_columns_are_altered_while_watching(shop: Any, feeds: list[Feed]) -> None:
+    table = shop.sales()
+    shop.write(table, ("Chad", 1, 1.0), ("Mali", 1, 1.0))
+    feed, some = follow(feeds, shop, table), follow(feeds, shop, table, "orders")
+    for one in (feed, some):
+        taken(one.poll())
+    shop.warehouse.alter_table(
+        table, RenameColumn(("orders",), "sold"), SetType(("sold",), "STRING")
+    )
+    shop.write(table, ("Peru", "7", 1.0))
+    assert taken(feed.poll()) == [("+I", "Peru", "7", 1.0)]
+    assert taken(some.poll()) == [("+I", "7")]
+    assert feed.schema.names == ["country", "sold", "revenue"]
+    # Another column of that name is not the one that was.
+    shop.warehouse.alter_table(table, DropColumn(("sold",)))
+    shop.warehouse.alter_table(table, AddColumn(Column("sold", "INT")))
+    shop.write(table, ("Chad", 3.0, 5))
+    assert taken(feed.poll()) == [("-U", "Chad", 1.0, None), ("+U", "Chad", 3.0, 5)]
+    assert feed.schema.names == ["country", "revenue", "sold"]
 
 
 def test_a_table_dropped_while_watching_is_said(shop: Any, feeds: list[Feed]) -> None:
