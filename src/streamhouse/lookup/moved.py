@@ -3,37 +3,61 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from streamhouse.paimon.changes import hides_new_rows
+from streamhouse.paimon.evolution import columns_now
+from streamhouse.paimon.pieces import file_ids
 from streamhouse.paimon.snapshots import Snapshot
 from streamhouse.paimon.table import Table
+from streamhouse.source import ROW_KIND
 
 MOST_SNAPSHOTS = 200
 MOST_ROWS = 200_000
 
 
-def moved_keys(table: Table, after: int, until: int, columns: Sequence[str]) -> pa.Table | None:
-    """Values of `columns`, primary key columns, of all rows that `until` may have otherwise.
+@dataclass(frozen=True, eq=False)
+class Version:
+    """A table and one of its snapshots (None: before the first)."""
 
-    The table as read at the snapshot `until` differs from that at `after` at most in rows whose
-    key is among the result. None where that cannot be told, or not cheaply: read anew then.
+    table: Table
+    snapshot: Snapshot | None
+
+    def __eq__(self, other: object) -> bool:
+        """By the snapshot's whole record: a rollback may give its number to another one."""
+        if not isinstance(other, Version):
+            return NotImplemented
+        same = self.table.schema_id == other.table.schema_id
+        return same and self.snapshot == other.snapshot
+
+
+def version_of(table: Table, snapshot: int | None) -> Version:
+    """The version of a snapshot; `DataLossError` if it has expired."""
+    return Version(table, None if snapshot is None else table.snapshot(snapshot))
+
+
+def moved_keys(before: Version, after: Version, columns: Sequence[str]) -> pa.Table | None:
+    """Values of `columns`, primary key columns, of all rows that `after` may have otherwise.
+
+    The table as read at `after` differs from that at `before` at most in rows whose key is among
+    the result. None where that cannot be told, or not cheaply: read anew then.
     """
-    found = between(table, after, until)
-    if found is None:
+    table, found = after.table, between(before, after)
+    if found is None or not table.primary_key:
         return None
     producer = table.options.get("changelog-producer", "none").lower()
     hidden = hides_new_rows(table)
-    if hidden and any(one.commit_kind == "COMPACT" for one in found):
-        if producer not in ("lookup", "full-compaction"):
-            return None
-        mode = "changelog"
-    elif hidden or not any(one.commit_kind == "APPEND" for one in found):
+    compacted = any(one.commit_kind == "COMPACT" for one in found)
+    if hidden and compacted and producer not in ("lookup", "full-compaction"):
+        return None
+    if not (compacted if hidden else any(one.commit_kind == "APPEND" for one in found)):
         return table.read_schema(columns).empty_table()
-    else:
-        mode = "delta"
-    splits = table.changes(after, until, mode, columns)
+    mode = "changelog" if hidden else "delta"
+    splits = table.changes(_id(before), _id(after), mode, columns)
     batches, rows = [], 0
     for batch in table.read(columns, splits=splits, row_kind=True):
         batches.append(batch.select(list(columns)))
@@ -43,18 +67,76 @@ def moved_keys(table: Table, after: int, until: int, columns: Sequence[str]) -> 
     return pa.Table.from_batches(batches, table.read_schema(columns))
 
 
-def between(table: Table, after: int, until: int) -> list[Snapshot] | None:
-    """The snapshots (`after`, `until`]; None where more may have changed than keys can tell."""
-    if not 0 < after <= until or until - after > MOST_SNAPSHOTS:
+def moved_rows(
+    before: Version, after: Version, columns: Sequence[str], planned: int | None
+) -> pa.Table | None:
+    """The last change of each key between two versions: `columns`, then `rowkind` (`+I`, `-D`).
+
+    Only of a table whose rows are as they were last written: without a merge function, a sequence
+    field, or rows that are seen late. None for others, and for more than a few changes. `columns`
+    are named as in the version `planned` of the schema, the primary key among them; of a table
+    without one, all rows that were added.
+    """
+    table, found = after.table, between(before, after)
+    if found is None or not _as_written(table):
         return None
-    found = [table.snapshots.find(number) for number in range(after, until + 1)]
+    now = columns_now(table, planned, columns)
+    batches, rows = [], 0
+    for one in found:
+        if one.commit_kind != "APPEND":
+            continue
+        splits = sorted(table.changes(one.id - 1, one.id, "delta", now))
+        if table.primary_key and any(len(file_ids(split)) > 1 for split in splits):
+            return None
+        for batch in table.read(now, splits=splits, row_kind=True):
+            batches.append(batch)
+            rows += batch.num_rows
+        if rows > MOST_ROWS:
+            return None
+    changes = pa.Table.from_batches(batches, table.read_schema(now, row_kind=True))
+    changes = changes.rename_columns([*columns, ROW_KIND])
+    return _last(changes, table.primary_key) if table.primary_key else changes
+
+
+def between(before: Version, after: Version) -> list[Snapshot] | None:
+    """The snapshots between two versions; None where more may have changed than keys can tell."""
+    table, first, last = after.table, _id(before), _id(after)
+    if not 0 < first <= last or last - first > MOST_SNAPSHOTS:
+        return None
+    found = [table.snapshots.find(number) for number in range(first, last + 1)]
     known = [one for one in found if one is not None]
-    if len(known) < len(found) or {one.schema_id for one in known} != {table.schema_id}:
+    if len(known) < len(found) or known[0] != before.snapshot:
+        return None
+    if {one.schema_id for one in known} != {table.schema_id}:
         return None
     later = known[1:]
     kinds = {one.commit_kind for one in later}
     # Compaction itself takes rows away where they live for a time only.
     expiring = "record-level.expire-time" in table.options and "COMPACT" in kinds
-    if "OVERWRITE" in kinds or expiring:
-        return None
-    return later
+    return None if "OVERWRITE" in kinds or expiring else later
+
+
+def _id(version: Version) -> int:
+    return 0 if version.snapshot is None else version.snapshot.id
+
+
+def _as_written(table: Table) -> bool:
+    options = table.options
+    if not table.primary_key:
+        return options.get("deletion-vectors.enabled") != "true"
+    changed = ("sequence.field", "rowkind.field", "ignore-delete", "record-level.expire-time")
+    return (
+        options.get("merge-engine", "deduplicate") == "deduplicate"
+        and not hides_new_rows(table)
+        and not any(key.endswith(changed) for key in options)
+    )
+
+
+def _last(changes: pa.Table, key: Sequence[str]) -> pa.Table:
+    """The last change of each key, as `+I` or `-D`."""
+    numbered = changes.append_column("#", pa.array(np.arange(changes.num_rows)))
+    last = numbered.group_by(list(key)).aggregate([("#", "max")]).column("#_max")
+    kept = changes.take(last)
+    gone = pc.is_in(kept.column(ROW_KIND), pa.array(["-D", "-U"]))
+    kinds = pc.if_else(gone, "-D", "+I")
+    return kept.drop_columns([ROW_KIND]).append_column(ROW_KIND, kinds)

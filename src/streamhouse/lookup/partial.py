@@ -15,24 +15,20 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pypaimon_rust.datafusion import Split
 
 from streamhouse.lookup.dimension import DimensionSpec
-from streamhouse.lookup.groups import Group, Groups
+from streamhouse.lookup.groups import Group
 from streamhouse.lookup.hashing import Hashes, KeyHash
-from streamhouse.lookup.moved import moved_keys
+from streamhouse.lookup.moved import Version, moved_keys, version_of
 from streamhouse.lookup.near import Near
 from streamhouse.lookup.options import CacheOptions
 from streamhouse.lookup.partitions import Partition, mask
+from streamhouse.lookup.reader import KEYS_A_READ, KeyReader, schema_of
 from streamhouse.lookup.segment import Segment, found_in, pieces
-from streamhouse.paimon.evolution import columns_now
-from streamhouse.paimon.pushdown import one_of
-from streamhouse.paimon.table import Filter, Table
 from streamhouse.sql.columns import physical
 
 ROWS_A_KEY = 50_000
 """Reading one key costs about as much as copying so many rows of its bucket."""
-KEYS_A_READ = 5_000
 _STALE_PART = 0.05
 
 
@@ -63,34 +59,32 @@ class PartialDimension:
         self._columns = list(spec.lookup.columns)
         self._key = list(spec.lookup.table.primary_key)
         self._hash = KeyHash(physical(spec.lookup.table))
-        self._snapshot: int | None = None
+        self._version: Version | None = None
         self._chosen: Sequence[Partition] | None = None
-        self._table: Table | None = None
         self._schema = pa.schema([])
         self._near: Near | None = None
         self._copies: dict[Group, _Copy] = {}
         self._cold: dict[Group, int] = {}
-        self._groups: Groups | None = None
-        self._splits: dict[Group, list[bytes]] = {}
+        self._reader: KeyReader | None = None
 
     def at(self, snapshot: int | None, chosen: Sequence[Partition] | None = None) -> None:
         self._chosen = chosen
-        if snapshot == self._snapshot and self._table is not None:
+        version = version_of(self._spec.open(), snapshot)
+        if version == self._version:
             return
-        before, self._snapshot = self._snapshot, snapshot
-        table, self._table = self._table, self._spec.open()
-        if table is None or table.schema_id != self._table.schema_id or self._near is None:
-            names = columns_now(self._table, self._spec.planned, self._columns)
-            fields = zip(self._columns, self._table.read_schema(names), strict=True)
-            self._schema = pa.schema([one.with_name(name) for name, one in fields])
-            self._schema = pa.schema([one.with_nullable(True) for one in self._schema])
+        # What fails from here on begins anew, from nothing.
+        before, self._version = self._version, None
+        table = version.table
+        if before is None or before.table.schema_id != table.schema_id or self._near is None:
+            self._schema = schema_of(table, self._columns, self._spec.planned)
             self._near = Near(self._schema, self._key, self._options.rows, self._options.memory)
             before = None
-        self._follow(before, snapshot)
+        self._follow(before, version)
+        self._version = version
 
     def rows(self, keys: pa.Table | None) -> pa.Table:
         assert keys is not None and self._near is not None
-        if self._snapshot is None or keys.num_rows == 0:
+        if self._reader is None or keys.num_rows == 0:
             return self._schema.empty_table()
         wanted = keys.select(self._key)
         if set(keys.column_names) - set(self._key):
@@ -102,7 +96,7 @@ class PartialDimension:
         rest = np.flatnonzero(~known)
         if len(rest):
             left = wanted.take(pa.array(rest))
-            for group, places in self._now().split(left).items():
+            for group, places in self._reader.groups.split(left).items():
                 part = left.take(pa.array(places))
                 found += self._of_group(group, part, hashes[rest[places]], now)
         return self._of_partitions(pa.concat_tables(found))
@@ -110,33 +104,35 @@ class PartialDimension:
     def close(self) -> None:
         self._copies.clear()
         self._near = None
-        self._table = None
+        self._version = None
         self._hash.close()
 
     def _of_partitions(self, rows: pa.Table) -> pa.Table:
         """Those of the chosen partitions; their keys are of the primary key, so they are there."""
-        assert self._table is not None
+        assert self._version is not None
         if self._chosen is None:
             return rows
-        return rows.filter(mask(rows, self._table, self._chosen))
+        return rows.filter(mask(rows, self._version.table, self._chosen))
 
-    def _follow(self, before: int | None, snapshot: int | None) -> None:
-        """Forget what may be different at the snapshot."""
-        assert self._table is not None and self._near is not None
-        groups, self._groups, self._splits = self._groups, None, {}
-        moved = None
-        if before is not None and snapshot is not None and (len(self._near) or self._copies):
-            moved = moved_keys(self._table, before, snapshot, self._key)
-        now = time.monotonic()
-        if moved is None or groups is None or groups != self._now():
+    def _follow(self, before: Version | None, version: Version) -> None:
+        """Forget what may be different at the version."""
+        assert self._near is not None
+        reader, self._reader, moved = self._reader, None, None
+        if version.snapshot is not None:
+            self._reader = KeyReader(
+                version.table, version.snapshot.id, self._columns, self._key, self._spec.planned
+            )
+            if before is not None and (len(self._near) or self._copies):
+                moved = moved_keys(before, version, self._key)
+        if moved is None or not reader or not self._reader or reader.groups != self._reader.groups:
             self._near.clear()
             self._copies.clear()
             self._cold.clear()
             return
         self._near.drop(self._hash.of(moved, self._key))
-        for group, places in groups.split(moved).items():
+        for group, places in reader.groups.split(moved).items():
             self._stale(group, self._hash.of(moved.take(pa.array(places)), self._key))
-        expired = now - self._options.retention_ms / 1000
+        expired = time.monotonic() - self._options.retention_ms / 1000
         self._near.expire(expired)
         self._copies = {g: copy for g, copy in self._copies.items() if copy.used >= expired}
 
@@ -146,16 +142,6 @@ class PartialDimension:
             copy.stale = np.union1d(copy.stale, hashes)
             if len(copy.stale) > max(KEYS_A_READ, copy.rows * _STALE_PART):
                 del self._copies[group]
-
-    def _now(self) -> Groups:
-        """How keys are grouped at the snapshot; its splits are planned when the first is needed."""
-        if self._groups is None:
-            assert self._table is not None
-            splits = self._table.splits(self._snapshot)
-            self._groups = Groups.of(self._table, self._key, splits)
-            for split in splits:
-                self._splits.setdefault(self._groups.group_of(split), []).append(split)
-        return self._groups
 
     def _of_group(
         self, group: Group, keys: pa.Table, hashes: Hashes, now: float
@@ -167,22 +153,22 @@ class PartialDimension:
             stale = np.isin(hashes, copy.stale)
             yield found_in(copy.segments, np.unique(hashes[~stale]), self._schema)
             keys, hashes = keys.filter(pa.array(stale)), hashes[stale]
-        for first in range(0, keys.num_rows, KEYS_A_READ):
-            part = keys.slice(first, KEYS_A_READ)
-            yield self._read_keys(group, part, hashes[first : first + KEYS_A_READ], now)
+        if keys.num_rows:
+            yield self._read_keys(group, keys, hashes, now)
 
     def _copied(self, group: Group, keys: pa.Table, now: float) -> _Copy | None:
         """The group's copy, if it is asked for often enough to be worth one."""
-        splits = self._splits.get(group)
-        if not splits:
+        assert self._reader is not None
+        rows = self._reader.count(group)
+        if not rows:
             return None
         asked = self._cold[group] = self._cold.get(group, 0) + keys.num_rows
-        rows = sum(Split.deserialize(split).row_count() for split in splits)
-        if asked < 0 or (asked * ROWS_A_KEY < rows and self._filter(keys) is not None):
+        few = asked * ROWS_A_KEY < rows and self._reader.filter(keys) is not None
+        if few or asked < 0:
             return None
         limit, size = self._options.disk, 0
         segments = []
-        for piece in pieces(self._read(splits, None), self._schema):
+        for piece in pieces(self._reader.group(group), self._schema):
             segment = Segment.of(piece, self._hash.of(piece, self._key))
             size += segment.nbytes
             small = self._in_memory() + size <= self._options.memory // 2
@@ -210,11 +196,10 @@ class PartialDimension:
 
     def _read_keys(self, group: Group, keys: pa.Table, hashes: Hashes, now: float) -> pa.Table:
         """The rows of some keys from the table itself, kept for the next time."""
-        assert self._near is not None
-        batches = self._read(self._splits.get(group, []), self._filter(keys))
+        assert self._near is not None and self._reader is not None
         wanted = np.unique(hashes)
         kept, found = [], []
-        for batch in batches:
+        for batch in self._reader.keys(group, keys):
             rows = pa.Table.from_batches([batch], self._schema)
             own = self._hash.of(rows, self._key)
             asked = np.isin(own, wanted)
@@ -224,27 +209,6 @@ class PartialDimension:
         row_hashes = np.concatenate([np.array([], np.uint64), *found])
         self._near.add(keys, hashes, rows, row_hashes, now)
         return rows
-
-    def _filter(self, keys: pa.Table) -> Filter | None:
-        assert self._table is not None
-        found = []
-        for name in self._key:
-            values = keys.column(name).unique().to_pylist()
-            condition = one_of(self._table.arrow_schema.field(name), values)
-            if condition is not None:
-                found.append(condition)
-        if len(found) > 1:
-            return {"method": "and", "children": found}
-        return found[0] if found else None
-
-    def _read(self, splits: list[bytes], filter: Filter | None) -> Iterator[pa.RecordBatch]:
-        """Rows of splits under the names of the query."""
-        assert self._table is not None
-        if not splits:
-            return
-        now = columns_now(self._table, self._spec.planned, self._columns)
-        for batch in self._table.read(now, splits=splits, filter=filter):
-            yield pa.RecordBatch.from_arrays(batch.columns, schema=self._schema)
 
     def _sorted(self, keys: pa.Table) -> tuple[pa.Table, Any]:
         """The keys in the order of their hashes, and these."""

@@ -63,7 +63,7 @@ def open_dimension(spec: DimensionSpec, choice: Choice) -> Dimension:
     options = CacheOptions.parse(spec.open().options, spec.lookup.options)
     if choice.strategy == PARTIAL:
         return PartialDimension(spec, options)
-    return FullDimension(spec)
+    return FullDimension(spec, options)
 
 
 def not_by_key(spec: DimensionSpec, table: Table) -> str | None:

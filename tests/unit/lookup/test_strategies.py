@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 from tests.unit.lookup.conftest import Join, Lab, Oracle, Row, plan
 
+from streamhouse.lookup import full, partial
+from streamhouse.lookup.groups import Group
+from streamhouse.lookup.moved import Version
 from streamhouse.sql.plan import Column
 
 PRICES = [
@@ -36,12 +39,9 @@ TABLES: list[Options] = [
     {"bucket": "2", "bucket-key": "k", "changelog-producer": "input"},
     {"bucket": "2", "merge-engine": "aggregation", "fields.price.aggregate-function": "sum"},
 ]
-TIGHT = {
-    # Nothing may stay in memory, hardly a key be remembered, no bucket be copied.
-    "lookup.cache-max-memory-size": "1 kb",
-    "lookup.cache-rows": "3",
-    "lookup.cache-max-disk-size": "1 kb",
-}
+ON_DISK = {"lookup.cache-max-memory-size": "1 kb"}
+# Hardly a key may be remembered, and no bucket be copied.
+TIGHT = {**ON_DISK, "lookup.cache-rows": "3", "lookup.cache-max-disk-size": "1 kb"}
 
 
 def history(lab: Lab, options: Options, draw: random.Random) -> list[int]:
@@ -65,21 +65,121 @@ def orders(draw: random.Random, count: int) -> Sequence[Row]:
     return [(n, key(), draw.choice(items), "x") for n in range(count)]
 
 
-@pytest.mark.parametrize("options", TABLES, ids=lambda options: " ".join(options.values()))
-def test_every_strategy_gives_what_the_table_has(lab: Lab, options: Options) -> None:
+@pytest.mark.parametrize(
+    ("options", "whole_rows", "queries"),
+    [(TABLES[1], 50_000, QUERIES), *((options, 0, QUERIES[2:3]) for options in TABLES)],
+    ids=lambda value: " ".join(value.values()) if isinstance(value, dict) else "",
+)
+def test_every_strategy_gives_what_the_table_has(
+    lab: Lab,
+    options: Options,
+    whole_rows: int,
+    queries: Sequence[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(full, "WHOLE_ROWS", whole_rows)
     draw = random.Random(7)
     snapshots = history(lab, options, draw)
-    ways = [("full", {}), ("partial", {}), ("full", TIGHT), ("partial", TIGHT)]
-    tested = [
-        (Oracle(lab, plan(lab, text)), [Join.of(lab, text, [way], more) for way, more in ways])
-        for text in (QUERIES if options == TABLES[1] else QUERIES[2:3])
-    ]
-    for snapshot in [*snapshots, *draw.sample(snapshots, 4), *snapshots[::3]]:
+    ways = [("full", {}), ("partial", {}), ("full", ON_DISK), ("partial", TIGHT)]
+    for text in queries:
+        joins = [Join.of(lab, text, [way], more) for way, more in ways]
+        visited = [*snapshots, *draw.sample(snapshots, 3)] if not whole_rows else snapshots[::2]
+        check(lab, text, joins, visited, draw)
+
+
+def check(
+    lab: Lab, text: str, joins: Sequence[Join], snapshots: Sequence[int], draw: random.Random
+) -> None:
+    """At each snapshot, all joins give what the tables have, read whole."""
+    oracle = Oracle(lab, plan(lab, text))
+    for snapshot in snapshots:
         rows = orders(draw, draw.choice([1, 5, 60]))
-        for oracle, joins in tested:
-            wanted = oracle.rows({"dim_0": snapshot}, rows)
-            for join in joins:
-                assert join.rows({"dim_0": snapshot}, rows) == wanted
-    for _, joins in tested:
+        versions = {lookup.relation: snapshot for lookup in joins[0].query.lookups}
+        wanted = oracle.rows(versions, rows)
         for join in joins:
-            join.dimensions.close()
+            assert join.rows(versions, rows) == wanted
+    for join in joins:
+        join.dimensions.close()
+
+
+@pytest.mark.parametrize("bucket", ["2", "-1"])
+def test_partitions(lab: Lab, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the whole key, which names the partition; some of them have the folder of null."""
+    monkeypatch.setattr(full, "WHOLE_ROWS", 0)
+    draw, days = random.Random(8), ["x", "2024-01-01", "", "a b/c=d"]
+    columns = [Column("k", "INT", False), Column("day_", "STRING", False), Column("v", "INT")]
+    table = lab.make("days", columns, ("k", "day_"), ("day_",), {"bucket": bucket})
+    snapshots = [0]
+    for number in range(5):
+        keys = {(draw.randrange(20), draw.choice(days)) for _ in range(12)}
+        snapshots.append(lab.write(table, [(*key, number) for key in keys]))
+    text = (
+        "SELECT o.n, d.v FROM (SELECT n, k, CASE WHEN n % 4 = 0 THEN '' WHEN n % 4 = 1 THEN "
+        "'a b/c=d' ELSE day_ END AS day_ FROM orders) AS o LEFT JOIN days FOR SYSTEM_TIME AS OF "
+        "PROCTIME() AS d ON o.k = d.k AND o.day_ = d.day_"
+    )
+    joins = [Join.of(lab, text, [way]) for way in ("full", "partial")]
+    check(lab, text, joins, [*snapshots, 2, 4], draw)
+
+
+def test_a_table_without_a_key_and_a_lookup_after_a_lookup(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(full, "WHOLE_ROWS", 0)
+    draw = random.Random(9)
+    people = lab.make("people", [Column("k", "INT"), Column("rank_", "BIGINT")], (), (), {})
+    ranks = [Column("id", "INT", False), Column("name", "STRING")]
+    rank = lab.make("ranks", ranks, ("id",), (), {"bucket": "2"})
+    for number in range(5):
+        lab.write(people, [(draw.randrange(12), draw.randrange(6)) for _ in range(4)])
+        lab.write(rank, [(draw.randrange(5), f"rank {number}") for _ in range(2)])
+    text = (
+        "SELECT o.n, p.rank_, r.name FROM orders AS o "
+        "JOIN people FOR SYSTEM_TIME AS OF PROCTIME() AS p ON o.k = p.k "
+        "LEFT JOIN ranks FOR SYSTEM_TIME AS OF PROCTIME() AS r ON p.rank_ = r.id"
+    )
+    ways = (["full", "full"], ["full", "partial"])
+    joins = [Join.of(lab, text, way) for way in ways]
+    check(lab, text, joins, [0, 1, 2, 3, 4, 5, 3, 5], draw)
+
+
+def test_new_snapshots_are_followed_by_their_changes(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither strategy reads again what has not changed."""
+    columns = [Column("k", "INT", False), Column("v", "INT")]
+    table = lab.make("members", columns, ("k",), (), {"bucket": "2"})
+    first = lab.write(table, [(k, 0) for k in range(3000)])
+    loads: list[object] = []
+    whole = full.FullDimension._load
+    copied = partial.PartialDimension._copied
+
+    def load(self: full.FullDimension, version: Version) -> None:
+        loads.append("full")
+        whole(self, version)
+
+    def copy(self: partial.PartialDimension, group: Group, keys: Any, now: float) -> Any:
+        loads.append(group)
+        return copied(self, group, keys, now)
+
+    monkeypatch.setattr(full, "WHOLE_ROWS", 0)
+    monkeypatch.setattr(full.FullDimension, "_load", load)
+    monkeypatch.setattr(partial.PartialDimension, "_copied", copy)
+    text = (
+        "SELECT o.n, m.v FROM orders AS o "
+        "JOIN members FOR SYSTEM_TIME AS OF PROCTIME() AS m ON o.n = m.k"
+    )
+    joins = [Join.of(lab, text, [way]) for way in ("full", "partial")]
+    rows = [(n, 0, "x", "x") for n in range(3000)]
+    for join in joins:
+        assert len(join.rows({"dim_0": first}, rows)) == 3001
+    assert sorted(map(str, loads)) == ["('*', 0)", "('*', 1)", "full"]
+    for number in range(1, 4):
+        at = lab.write(table, [(k, number) for k in range(number, 60, 7)], None)
+        for join in joins:
+            found: dict[Any, Any] = dict(join.rows({"dim_0": at}, rows)[:-1])
+            assert [found[k] for k in range(number, 60, 7)] == [number] * len(range(number, 60, 7))
+            assert found[2999] == 0
+    assert len(loads) == 3
+    for join in joins:
+        join.dimensions.close()
