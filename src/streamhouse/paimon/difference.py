@@ -7,7 +7,7 @@ tables, so that no type takes a detour. Columns are renamed for it, since its na
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     import duckdb
 
 _ROW = "row"
+Places: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
+"""Numbers of rows."""
 
 
 class Differ:
@@ -52,6 +54,39 @@ class Differ:
             f"WHERE o.{_ROW} IS NULL OR n.{_ROW} IS NULL OR {changed} ORDER BY {order}",
         )
 
+    def renewed(
+        self,
+        old: pa.Table,
+        new: pa.Table,
+        key: Sequence[str],
+        sequence: Sequence[str] = (),
+        descending: bool = False,
+        always: pa.Table | None = None,
+    ) -> tuple[Places, Places]:
+        """The rows of `new` that differ from the row of their key in `old`, or have none there.
+
+        Two arrays of row numbers: of `old` (-1 where there is none) and of `new`, in its order.
+        Rows that come before the one there by the `sequence` columns are left out, those whose key
+        is in `always` are in.
+        """
+        names = new.schema.names
+        keys = [names.index(name) for name in key]
+        rest = [i for i in range(len(names)) if i not in keys]
+        joined = " AND ".join(f"o.c{i} = n.c{i}" for i in keys)
+        changed = " OR ".join(f"o.c{i} IS DISTINCT FROM n.c{i}" for i in rest) or "false"
+        late = _earlier([names.index(name) for name in sequence], descending)
+        wanted = f"o.{_ROW} IS NULL OR (({changed}) AND NOT {late})"
+        if always is not None and always.num_rows:
+            self._connection.register("always", _numbered(always.select(list(key))))
+            same = " AND ".join(f"a.c{i} = n.c{at}" for i, at in enumerate(keys))
+            wanted += f" OR EXISTS (SELECT 1 FROM always a WHERE {same})"
+        return self._pairs(
+            old,
+            new,
+            f"SELECT o.{_ROW} AS o, n.{_ROW} AS n FROM new n LEFT JOIN old o ON {joined} "
+            f"WHERE {wanted} ORDER BY n.{_ROW}",
+        )
+
     def by_row(self, old: pa.Table, new: pa.Table) -> pa.Table:
         """As `by_key` for tables without a key: rows that are gone (-D), then new ones (+I)."""
         columns = ", ".join(f"c{i}" for i in range(new.num_columns))
@@ -84,6 +119,9 @@ class Differ:
         return table.take(kept.column(0))
 
     def _rows(self, old: pa.Table, new: pa.Table, query: str) -> pa.Table:
+        return _changes(old, new, *self._pairs(old, new, query))
+
+    def _pairs(self, old: pa.Table, new: pa.Table, query: str) -> tuple[Places, Places]:
         self._connection.register("old", _numbered(old))
         self._connection.register("new", _numbered(new))
         try:
@@ -91,10 +129,20 @@ class Differ:
         finally:
             self._connection.unregister("old")
             self._connection.unregister("new")
-        return _changes(old, new, _places(pairs, "o"), _places(pairs, "n"))
+        return _places(pairs, "o"), _places(pairs, "n")
 
 
-def _places(pairs: pa.Table, name: str) -> np.ndarray[Any, np.dtype[np.int64]]:
+def _earlier(places: Sequence[int], descending: bool) -> str:
+    """Whether the new row comes before the old one; nulls are left to the merge engine."""
+    less = ">" if descending else "<"
+    found, before = [], ""
+    for i in places:
+        found.append(f"({before}coalesce(n.c{i} {less} o.c{i}, false))")
+        before += f"n.c{i} = o.c{i} AND "
+    return f"({' OR '.join(found)})" if found else "false"
+
+
+def _places(pairs: pa.Table, name: str) -> Places:
     """Row numbers; -1 where there is no row."""
     filled = pairs.column(name).fill_null(-1).combine_chunks()
     return np.asarray(filled.to_numpy(zero_copy_only=False), dtype=np.int64)
@@ -103,8 +151,8 @@ def _places(pairs: pa.Table, name: str) -> np.ndarray[Any, np.dtype[np.int64]]:
 def _changes(
     old: pa.Table,
     new: pa.Table,
-    olds: np.ndarray[Any, np.dtype[np.int64]],
-    news: np.ndarray[Any, np.dtype[np.int64]],
+    olds: Places,
+    news: Places,
 ) -> pa.Table:
     """For each pair the row as it was, then as it is; whichever of the two there is."""
     gone, came = olds >= 0, news >= 0

@@ -39,7 +39,7 @@ def push(filters: Iterable[spark.Filter], schema: pa.Schema) -> Filter | None:
 
 def one_of(field: pa.Field, values: list[Any]) -> Filter | None:
     """The condition that a column has one of these values; None if it cannot be pushed."""
-    return _compared("in", field, values)
+    return compared("in", field, values)
 
 
 def _condition(one: spark.Filter, schema: pa.Schema) -> dict[str, Any] | None:
@@ -53,12 +53,13 @@ def _condition(one: spark.Filter, schema: pa.Schema) -> dict[str, Any] | None:
             "field": field.name,
         }
     if isinstance(one, spark.In):
-        return _compared("in", field, list(one.value))
+        return compared("in", field, list(one.value))
     method = _COMPARISONS.get(type(one))
-    return None if method is None else _compared(method, field, [getattr(one, "value", None)])
+    return None if method is None else compared(method, field, [getattr(one, "value", None)])
 
 
-def _compared(method: str, field: pa.Field, values: list[Any]) -> dict[str, Any] | None:
+def compared(method: str, field: pa.Field, values: list[Any]) -> dict[str, Any] | None:
+    """A comparison of a column as the core takes it; None where it would mean another."""
     fits = next((check for is_type, check in _FITS if is_type(field.type)), None)
     if fits is None or not values or not all(fits(field.type, value) for value in values):
         return None

@@ -5,24 +5,26 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 
-from streamhouse.engine import Batches, bounded_reader, warehouse_scanner
-from streamhouse.errors import OptionError, SqlError, TableError, UnsupportedSqlError
-from streamhouse.mysql import MySqlSource
-from streamhouse.options import nearest
-from streamhouse.paimon.catalog import Warehouse
+from streamhouse.engine import bounded_reader
+from streamhouse.errors import SqlError, TableError, UnsupportedSqlError
+from streamhouse.options import choice, nearest
 from streamhouse.paimon.change_files import rows_changed
 from streamhouse.paimon.commit import TableCommitter, TableWriter, overwrite_table
 from streamhouse.paimon.lock import commit_lock
+from streamhouse.paimon.sidecar import Sidecar
 from streamhouse.paimon.table import Table
 from streamhouse.runtime.kernel import conformed
-from streamhouse.runtime.session import Session, connector_options
-from streamhouse.runtime.spec import SourceSpec
+from streamhouse.runtime.progress import Progress, progress
+from streamhouse.runtime.scans import Scans, scan_of
+from streamhouse.runtime.session import Session
+from streamhouse.runtime.spec import TableAddress
 from streamhouse.sql.analysis import analyze_bounded
-from streamhouse.sql.plan import BoundedQuery, BoundedScan, Insert, Query, TableInfo
+from streamhouse.sql.plan import BoundedQuery, Insert, Query, TableInfo
 
 _TRIES = 3
 """Times that rows are written again because a statement changed others; then that one waits."""
@@ -36,8 +38,30 @@ def select(session: Session, query: Query) -> Iterator[pa.RecordBatchReader]:
         yield reader
 
 
-def insert(session: Session, statement: Insert) -> int:
+@dataclass(frozen=True)
+class Inserted:
+    """How many rows an INSERT gave, and how many of them the table did not have, or had otherwise.
+
+    Where they are written without a look at the table, all count as inserted.
+    """
+
+    rows: int
+    inserted: int
+    updated: int = 0
+
+    def __str__(self) -> str:
+        text = f"{self.rows:,} {'row' if self.rows == 1 else 'rows'}"
+        if self.inserted == self.rows:
+            return f"{text} written"
+        return f"{text}: {self.inserted:,} inserted, {self.updated:,} updated, the others are there"
+
+
+def insert(session: Session, statement: Insert, sidecar: Sidecar | None = None) -> Inserted:
     """Write the rows of VALUES or of a SELECT that ends, in one commit; how many there were.
+
+    Of a SELECT into a table that keeps the last row of a key only those rows are written that
+    differ from what is there (`insert.equal-rows`), and where rows are seen only once they are
+    compacted, they are (in `sidecar`, or one of its own).
 
     OVERWRITE replaces the table's rows, of a partitioned table those of the partitions that are
     written to, or of PARTITION (…); the option `dynamic-partition-overwrite` = false replaces all.
@@ -59,16 +83,55 @@ def insert(session: Session, statement: Insert) -> int:
         scan.table.connector == "paimon" and session.address(scan.table) == address
         for scan in plan.scans
     )
-    with commit_lock(address.open().location) if own else nullcontext():
-        return _Insert(session, statement, plan, address.open()).run(own)
+    with progress() as shown:
+        if not plan.scans or statement.overwrite:
+            with commit_lock(address.open().location) if own else nullcontext():
+                rows = _Insert(session, statement, plan, address.open(), shown).run(own)
+                return Inserted(rows, rows)
+        return _insert_rows(session, statement, plan, address, shown, sidecar)
+
+
+def _insert_rows(
+    session: Session,
+    statement: Insert,
+    plan: BoundedQuery,
+    address: TableAddress,
+    shown: Progress,
+    sidecar: Sidecar | None,
+) -> Inserted:
+    # They load what only few statements need.
+    from streamhouse.runtime.renewal import EQUAL_ROWS, Renewal, compares
+    from streamhouse.runtime.shown import show
+
+    table, options = address.open(), dict(statement.options)
+    equal = choice(EQUAL_ROWS, options.pop(EQUAL_ROWS, "skip"), ("skip", "write"))
+    statement = replace(statement, options=options)
+    one = _Insert(session, statement, plan, table, shown)
+    if equal == "skip" and not options and compares(table) and table.latest_snapshot_id():
+        done = Renewal(address.warehouse, table, shown).run(one.tables(), one.total)
+        result = Inserted(done.rows, done.inserted, done.updated)
+    else:
+        rows = one.run(False)
+        result = Inserted(rows, rows)
+    if result.inserted or result.updated:
+        shown.part("compacting", None)
+        show(address.warehouse, address.open(), sidecar)
+    return result
 
 
 class _Insert:
     """Rows of one statement on their way into a table."""
 
     def __init__(
-        self, session: Session, statement: Insert, plan: BoundedQuery, table: Table
+        self,
+        session: Session,
+        statement: Insert,
+        plan: BoundedQuery,
+        table: Table,
+        shown: Progress,
     ) -> None:
+        self._progress = shown
+        self._scans = Scans(session, plan, shown)
         self._session = session
         self._statement = statement
         self._plan = plan
@@ -115,17 +178,25 @@ class _Insert:
             overwrite=self._statement.overwrite, partition=partition,
         )  # fmt: skip
         rows = 0
+        self._progress.part("writing", self.total)
         try:
-            for batch in self._batches():
-                rows += batch.num_rows
-                writer.write(batch)
+            for part in self.tables():
+                rows += part.num_rows
+                for batch in part.to_batches():
+                    writer.write(batch)
             return rows, writer.prepare(0)
         finally:
             writer.close()
 
-    def _batches(self) -> Iterator[pa.RecordBatch]:
+    @property
+    def total(self) -> int | None:
+        """About how many rows the statement reads; None if nobody knows."""
+        return self._scans.total
+
+    def tables(self) -> Iterator[pa.Table]:
+        """The rows, as the table has its columns."""
         schema = self._table.arrow_schema
-        with bounded_reader(self._plan, lambda scan: scan_of(self._session, scan)) as reader:
+        with bounded_reader(self._plan, self._scans.open) as reader:
             for batch in reader:
                 columns = [
                     pa.repeat(self._partition[name], batch.num_rows)
@@ -134,7 +205,7 @@ class _Insert:
                     for name, column in zip(schema.names, batch.columns, strict=True)
                 ]
                 named = pa.Table.from_arrays(columns, names=schema.names)
-                yield from conformed(named, schema).to_batches()
+                yield conformed(named, schema)
 
 
 def _columns(target: TableInfo, statement: Insert) -> tuple[str, ...]:
@@ -167,38 +238,3 @@ def _value(table: Table, name: str, text: str) -> pa.Scalar:
             f"table {table.identifier}: '{text}' is no value of partition column '{name}', which "
             f"is {field.type}"
         ) from None
-
-
-def scan_of(session: Session, scan: BoundedScan) -> tuple[pa.Schema, Batches]:
-    """The rows of a table of the session, as the engine takes them."""
-    if scan.table.connector == "paimon":
-        address = session.address(scan.table)
-        return warehouse_scanner(Warehouse(address.warehouse))(scan)
-    return _foreign(scan.table, scan.columns)
-
-
-def _foreign(table: TableInfo, columns: tuple[str, ...]) -> tuple[pa.Schema, Batches]:
-    source = SourceSpec(table.connector, connector_options(table), table.columns).open()
-    schema = pa.schema([source.schema.field(name) for name in columns])
-
-    def read() -> Iterator[pa.RecordBatch]:
-        if isinstance(source, MySqlSource):
-            pieces = source.whole_table(1)
-            for piece in pieces:
-                for batch in source.read(piece):
-                    yield batch.select(list(columns))
-            return
-        offset = source.initial_offset()
-        while not source.finished(offset):
-            end = source.latest_offset(offset)
-            for piece in source.partitions(offset, end):
-                for batch in source.read(piece):
-                    yield batch.select(list(columns))
-            offset = end
-
-    if table.connector == "datagen" and not getattr(source, "bounded", False):
-        raise OptionError(
-            f"table {table.name[-1]} never ends, so a bounded query over it would not; give it "
-            "'number-of-rows', or leave SET 'execution.runtime-mode' at 'streaming'"
-        )
-    return schema, read

@@ -18,9 +18,9 @@ from streamhouse.paimon.commit import TableCommitter, TableWriter, overwrite_tab
 from streamhouse.paimon.lock import commit_lock
 from streamhouse.paimon.purge import Purge
 from streamhouse.paimon.sidecar import Sidecar
-from streamhouse.runtime import bounded
 from streamhouse.runtime.change_count import ChangeCount
 from streamhouse.runtime.change_kinds import kinds, remaining, way_of
+from streamhouse.runtime.scans import scan_of
 from streamhouse.runtime.session import Session
 from streamhouse.runtime.spec import TableAddress
 from streamhouse.sql import plan
@@ -242,7 +242,7 @@ class _Attempt:
             if self._snapshot is None:
                 return self._table.read_schema(scan.columns), lambda: iter(())
             scan = dataclasses.replace(scan, snapshot=self._snapshot)
-        return bounded.scan_of(self._session, scan)
+        return scan_of(self._session, scan)
 
     def _numbered(self, scan: BoundedScan) -> tuple[pa.Schema, Batches]:
         """The target's rows as of the snapshot that the statement is computed from."""

@@ -51,7 +51,8 @@ def _run(session: Session, statement: plan.Statement, sidecar: Sidecar | None) -
         case plan.Truncate():
             dml.truncate(session, statement)
         case plan.Insert():
-            return Changed(inserted=bounded.insert(session, statement))
+            done = bounded.insert(session, statement, sidecar)
+            return Changed(inserted=done.inserted, updated=done.updated)
         case plan.SetOption(key=str(key), value=str(value)) if key != "execution.runtime-mode":
             session.set(key, value)
         case plan.ResetOption(key=str(key)) if key != "execution.runtime-mode":

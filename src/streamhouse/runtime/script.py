@@ -225,9 +225,7 @@ class Script:
 
     def _insert(self, statement: Insert) -> None:
         if self._bounded(statement.query):
-            rows = bounded.insert(self._session, statement)
-            noun = "row" if rows == 1 else "rows"
-            self._printer.notice(f"{'.'.join(statement.target)}: {rows:,} {noun} written")
+            self._told(statement.target, bounded.insert(self._session, statement))
             return
         if statement.overwrite:
             raise UnsupportedSqlError(

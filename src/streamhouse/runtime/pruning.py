@@ -1,0 +1,112 @@
+"""Conditions of a bounded query that a table can be read by, so that other days are left alone."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import sqlglot
+from sqlglot import exp
+
+from streamhouse.paimon.pushdown import compared
+from streamhouse.paimon.table import Filter
+from streamhouse.sql.plan import BoundedQuery
+
+_METHODS: dict[type[exp.Expr], tuple[str, str]] = {
+    exp.EQ: ("equal", "equal"),
+    exp.GT: ("greaterThan", "lessThan"),
+    exp.GTE: ("greaterOrEqual", "lessOrEqual"),
+    exp.LT: ("lessThan", "greaterThan"),
+    exp.LTE: ("lessOrEqual", "greaterOrEqual"),
+}
+
+
+class Pruning:
+    """What the WHERE clauses of a query ask of each of its scans.
+
+    A condition lets too many rows pass and never too few: the engine checks all of them again.
+    None of them is true of a null, so those over the far side of a LEFT JOIN hold as well.
+    """
+
+    def __init__(self, plan: BoundedQuery) -> None:
+        tree = sqlglot.parse_one(plan.sql, dialect="duckdb")
+        relations = {scan.relation for scan in plan.scans}
+        self._terms: dict[str, list[exp.Expr]] = {}
+        for select in tree.find_all(exp.Select):
+            aliases = dict(_tables(select, relations))
+            for term in _terms(select):
+                columns = {column.table for column in term.find_all(exp.Column)}
+                if len(columns) == 1 and (name := aliases.get(columns.pop())) is not None:
+                    self._terms.setdefault(name, []).append(term)
+
+    def filter(self, relation: str, schema: pa.Schema) -> Filter | None:
+        """The condition for one scan, whose columns are those of `schema`; None for all rows."""
+        terms = self._terms.get(relation, ())
+        found = [one for term in terms for one in _conditions(term.unnest(), schema)]
+        if len(found) > 1:
+            return {"method": "and", "children": found}
+        return found[0] if found else None
+
+
+def _terms(select: exp.Select) -> list[exp.Expr]:
+    """What a WHERE asks for, all of which must hold."""
+    where = select.args.get("where")
+    if where is None:
+        return []
+    return list(where.this.flatten()) if isinstance(where.this, exp.And) else [where.this]
+
+
+def _tables(select: exp.Select, relations: set[str]) -> Iterator[tuple[str, str]]:
+    """The aliases of the scans that a SELECT itself reads."""
+    sources = [select.args.get("from_"), *(select.args.get("joins") or [])]
+    for source in sources:
+        table = source.this if source is not None else None
+        if isinstance(table, exp.Table) and table.name in relations:
+            yield table.alias_or_name, table.name
+
+
+def _conditions(term: exp.Expr, schema: pa.Schema) -> Iterator[Filter]:
+    """What a comparison with literals means to the reader; nothing for all else."""
+    if isinstance(term, exp.Between):
+        for method, side in (("greaterOrEqual", "low"), ("lessOrEqual", "high")):
+            yield from _compared(method, term.this, [term.args[side]], schema)
+    elif isinstance(term, exp.In) and term.expressions:
+        yield from _compared("in", term.this, term.expressions, schema)
+    elif type(term) in _METHODS:
+        straight, turned = _METHODS[type(term)]
+        if isinstance(term.this, exp.Column):
+            yield from _compared(straight, term.this, [term.expression], schema)
+        else:
+            yield from _compared(turned, term.expression, [term.this], schema)
+
+
+def _compared(
+    method: str, column: exp.Expr, literals: list[exp.Expr], schema: pa.Schema
+) -> Iterator[Filter]:
+    if not isinstance(column, exp.Column) or schema.get_field_index(column.name) < 0:
+        return
+    field = schema.field(column.name)
+    found = compared(method, field, [_value(one, field.type) for one in literals])
+    if found is not None:
+        yield found
+
+
+def _value(literal: exp.Expr, kind: pa.DataType) -> Any:
+    """A literal's value; None, which fits no column, for any other expression."""
+    if isinstance(literal, exp.Cast) and isinstance(literal.this, exp.Literal):
+        text, to = literal.this.name, literal.to.this
+        try:
+            if to == exp.DType.DATE and pa.types.is_date(kind):
+                return datetime.date.fromisoformat(text)
+            if to in (exp.DType.TIMESTAMP, exp.DType.TIMESTAMP_MS) and pa.types.is_timestamp(kind):
+                return datetime.datetime.fromisoformat(text)
+        except ValueError:
+            return None
+        return None
+    if not isinstance(literal, exp.Literal):
+        return None
+    if literal.is_string:
+        return literal.name
+    return int(literal.name) if literal.name.isdigit() else None

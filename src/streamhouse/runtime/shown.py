@@ -1,0 +1,73 @@
+"""Rows that are seen only once they are compacted are compacted by whoever wrote them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+
+from streamhouse.errors import CommitConflictError
+from streamhouse.options import boolean
+from streamhouse.paimon.catalog import Warehouse
+from streamhouse.paimon.changes import hides_new_rows
+from streamhouse.paimon.consumers import Consumers, query_consumer
+from streamhouse.paimon.sidecar import Sidecar
+from streamhouse.paimon.table import Table
+from streamhouse.paimon.written import hidden
+
+_LIVES_S = 60.0
+_WAIT_S = 120.0
+_LOOK_S = 0.2
+_RECENT = 100
+_TRIES = 5
+
+
+def show(warehouse: Mapping[str, str], table: Table, sidecar: Sidecar | None = None) -> None:
+    """Have the rows of a table seen that were committed just now, of all buckets at once.
+
+    Where a pipeline that writes the table lives, its own compaction is waited for; else it is
+    done here, in `sidecar` or in one of its own. Nothing is to be done for tables whose rows are
+    seen at once, and for those that say `write-only`.
+    """
+    write_only = boolean("write-only", table.options.get("write-only", "false"))
+    if write_only or not hides_new_rows(table):
+        return
+    committed = table.latest_snapshot_id() or 0
+    if _maintained(table) and _waited(warehouse, table, committed):
+        return
+    made = sidecar or Sidecar(warehouse)
+    try:
+        for _ in range(_TRIES):
+            with suppress(CommitConflictError):
+                made.compact(table.identifier)
+                return
+    finally:
+        if sidecar is None:
+            made.close()
+
+
+def _maintained(table: Table) -> bool:
+    """Whether a query that has written the table of late is alive: it has the table compacted."""
+    known = Consumers(table)
+    users = set()
+    for number, snapshot in enumerate(table.snapshots.newest_first()):
+        if number >= _RECENT:
+            break
+        users.add(snapshot.commit_user)
+    ages = (known.refreshed_s(query_consumer(user)) for user in users)
+    return any(age is not None and time.time() - age < _LIVES_S for age in ages)
+
+
+def _waited(warehouse: Mapping[str, str], table: Table, committed: int) -> bool:
+    """Whether what had been committed was compacted by others before long."""
+    deadline, seen = time.monotonic() + _WAIT_S, 0
+    while time.monotonic() < deadline and _maintained(table):
+        now = Warehouse(warehouse).table(table.identifier)
+        latest = now.latest_snapshot_id() or 0
+        if latest != seen:
+            seen = latest
+            waiting = hidden(now, latest)
+            if waiting is not None and not any(number <= committed for number in waiting):
+                return True
+        time.sleep(_LOOK_S)
+    return False
