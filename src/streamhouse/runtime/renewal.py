@@ -94,6 +94,8 @@ class Renewal:
                 return Renewed(count, inserted, updated)
         finally:
             self._differ.close()
+            # What comes next may be a JVM's turn.
+            pa.default_memory_pool().release_unused()
 
     def _written(self, merged: Table) -> tuple[int, int]:
         for number in range(_TRIES + 1):

@@ -4,22 +4,36 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from typing import Any
 
 from streamhouse.errors import CommitConflictError
 from streamhouse.options import boolean
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.changes import hides_new_rows
 from streamhouse.paimon.consumers import Consumers, query_consumer
-from streamhouse.paimon.sidecar import Sidecar
+from streamhouse.paimon.files import files_of
+from streamhouse.paimon.leftovers import noted
+from streamhouse.paimon.sidecar import JAVA_OPTIONS, Sidecar
 from streamhouse.paimon.table import Table
 from streamhouse.paimon.written import hidden
+from streamhouse.procedures.messages import commit, deserialised
+from streamhouse.procedures.worker import Work
 
 _LIVES_S = 60.0
 _WAIT_S = 120.0
 _LOOK_S = 0.2
 _RECENT = 100
 _TRIES = 5
+_THREADS = 2
+# Millions of rows are worth a better compiler than the maintenance beside the streams has.
+_JAVA_OPTIONS = tuple(one for one in JAVA_OPTIONS if "TieredStopAtLevel" not in one)
+_COMPACT_OPTIONS = {
+    "write-only": "false",
+    "compaction.optimization-interval": None,
+    "lookup-compact": "radical",
+}
 
 
 def show(warehouse: Mapping[str, str], table: Table, sidecar: Sidecar | None = None) -> None:
@@ -35,15 +49,41 @@ def show(warehouse: Mapping[str, str], table: Table, sidecar: Sidecar | None = N
     committed = table.latest_snapshot_id() or 0
     if _maintained(table) and _waited(warehouse, table, committed):
         return
-    made = sidecar or Sidecar(warehouse)
+    made = sidecar or Sidecar(warehouse, _JAVA_OPTIONS)
     try:
         for _ in range(_TRIES):
             with suppress(CommitConflictError):
-                made.compact(table.identifier)
+                _compact(made, warehouse, Warehouse(warehouse).table(table.identifier))
                 return
     finally:
         if sidecar is None:
             made.close()
+
+
+def _compact(sidecar: Sidecar, warehouse: Mapping[str, str], table: Table) -> None:
+    """Compact the buckets that have new files, two at once, in one commit."""
+    name = table.identifier
+    groups = sidecar.call(name, _new_groups)
+    latest = table.latest_snapshot_id() or 0
+    with (
+        noted(files_of(table.location, warehouse), table.root, latest) as names,
+        ThreadPoolExecutor(_THREADS) as pool,
+    ):
+        work = Work(warehouse, name, {**_COMPACT_OPTIONS, **names}, append=False, full=False)
+        found = pool.map(lambda group: work.run(sidecar, [group]), groups)
+        messages = [message for each in found for message in each]
+        if messages:
+            sidecar.call(
+                name,
+                lambda jvm, java: commit(jvm, java, table.location, deserialised(jvm, messages)),
+            )
+
+
+def _new_groups(jvm: Any, table: Any) -> list[tuple[bytes, int]]:
+    """Partition and bucket of those that have files of level 0."""
+    serialize = jvm.org.apache.paimon.utils.SerializationUtils.serializeBinaryRow
+    entries = table.newSnapshotReader().withLevel(0).bucketEntries()
+    return [(bytes(serialize(one.partition())), int(one.bucket())) for one in entries]
 
 
 def _maintained(table: Table) -> bool:
