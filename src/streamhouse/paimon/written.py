@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 
 from streamhouse.paimon.catalog import Warehouse
@@ -24,14 +26,14 @@ def written_since(table: Table, after: int, until: int) -> list[int] | None:
     return found
 
 
-def rows_of(table: Table, snapshots: list[int]) -> pa.Table:
+def rows_of(table: Table, snapshots: list[int], columns: Sequence[str] | None = None) -> pa.Table:
     """The rows that snapshots wrote, with `rowkind`, in the order of the commits."""
     batches = [
         batch
         for number in snapshots
-        for batch in table.read(splits=table.changes(number - 1, number), row_kind=True)
+        for batch in table.read(columns, splits=table.changes(number - 1, number), row_kind=True)
     ]
-    return pa.Table.from_batches(batches, schema=table.read_schema(row_kind=True))
+    return pa.Table.from_batches(batches, schema=table.read_schema(columns, row_kind=True))
 
 
 def hidden(table: Table, snapshot: int) -> list[int] | None:

@@ -174,12 +174,14 @@ class _Try:
             # Too old to be told from what is there: compared with nothing, all rows are written.
             self._snapshot = None
             return None
-        return rows_of(self._table, waiting) if waiting else None
+        return rows_of(self._table, waiting, self._table.primary_key) if waiting else None
 
     def _rows(self, old: pa.Table, new: pa.Table, olds: Any, news: Any) -> Iterator[pa.Table]:
+        """The rows with their kinds: a writer that was given none at first takes none later."""
         schema = self._table.arrow_schema
         if not self._kinds:
-            yield new.take(pa.array(news)).cast(schema)
+            rows = new.take(pa.array(news)).cast(schema)
+            yield rows.append_column(ROW_KIND, pa.repeat(pa.scalar("+I"), rows.num_rows))
             return
         there = olds >= 0
         for table, places, kind in (
