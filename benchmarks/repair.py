@@ -194,7 +194,8 @@ def main() -> int:
     parser.add_argument("--one-run", nargs=2, metavar=("WAREHOUSE", "NAME"), help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one_run:
-        _one_run(*given.one_run, given.rows)
+        warehouse, name = given.one_run
+        _one_run(warehouse, name, given.rows)
         return 0
     figures = measure(given.rows)
     for one in figures:
