@@ -206,6 +206,8 @@ class Script:
                 f"lookup: {'.'.join(lookup.table.name)} by {', '.join(lookup.keys)}, "
                 f"{'LEFT' if lookup.left else 'INNER'}{retry}{refresh}; strategy: {choice}"
             )
+        if query.upsert:
+            lines.append(query.upsert)
         self._table({"plan": [*lines, f"kernel: {query.rows_sql}"]})
 
     def _select(self, query: Query) -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from sqlglot import exp
 
 from streamhouse.sql import columns as names
-from streamhouse.sql import functions, retraction
+from streamhouse.sql import functions, ranked, retraction
 from streamhouse.sql import target as targets
 from streamhouse.sql.binder import generate
 from streamhouse.sql.bounded import analyze_bounded
@@ -92,6 +92,7 @@ class _Analysis:
         script, top, stream = self.parsed.script, self.top, self.stream
         filled = self._slots(table, given)
         grouped = targets.check_grouping(script, top, table, filled)
+        upsert = ranked.check(script, top, stream.source, stream.changelog, table, filled)
         signed = stream.changelog and (grouped or retraction.can_sign(script, top, table, filled))
         if signed and grouped and table is not None:
             top.items = retraction.sign_aggregates(script, top, table, filled)
@@ -109,7 +110,7 @@ class _Analysis:
         rows = stream.rows(items, made, carry_row=ordered, ordered=sort, signed=signed)
         misses = stream.misses()
         query = self._query(rows, misses, output, grouped)
-        return replace(query, signed=signed)
+        return replace(query, signed=signed, upsert=upsert)
 
     def _slots(self, table: TableInfo | None, given: tuple[str, ...]) -> list[Slot]:
         if table is None:

@@ -9,9 +9,10 @@ from sqlglot import exp
 
 from streamhouse.errors import SqlError
 from streamhouse.options import nearest
-from streamhouse.sql import columns, functions, hints, lowering
+from streamhouse.sql import columns, functions, hints, lowering, ranked
 from streamhouse.sql.columns import Visible
 from streamhouse.sql.plan import LookupRetry, Resolver, TableInfo
+from streamhouse.sql.ranked import Ranked
 from streamhouse.sql.text import Script
 
 _SELECT_ARGS = ("expressions", "from_", "joins", "where", "group", "hint")
@@ -60,6 +61,7 @@ class Level:
     items: list[exp.Expr] = field(default_factory=list)
     where: exp.Expr | None = None
     group: list[exp.Expr] = field(default_factory=list)
+    ranked: Ranked | None = None
 
     def outwards(self) -> list[Level]:
         """From the one next to the source up to this one."""
@@ -124,6 +126,7 @@ class Reader:
         return tree
 
     def _level(self, select: exp.Select) -> Level:
+        ranked.mark(self.script, select)
         self._check_clauses(select)
         visible: Visible = {}
         clause = select.args.get("from_")
@@ -141,6 +144,7 @@ class Reader:
             for node in level.where.find_all(exp.AggFunc):
                 raise self._wrong(node, "an aggregate cannot stand in WHERE")
         self._group(level, visible)
+        level.ranked = ranked.read(self.script, select, visible)
         return level
 
     def _check_clauses(self, select: exp.Select) -> None:

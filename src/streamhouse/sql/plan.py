@@ -320,6 +320,7 @@ class StreamQuery:
       merge functions, so partial results of parts of a batch may be combined by the target.
     - `signed`: the source is a changelog, and the output rows are inserts all the same: what takes
       a row back is in their values, see `streamhouse.sql.retraction`.
+    - `upsert` says in words which row of each key is kept, where the query has a ROW_NUMBER() = 1.
     - `fingerprint` is the same for two texts that differ in layout only.
     """
 
@@ -334,6 +335,7 @@ class StreamQuery:
     grouped: bool
     fingerprint: str
     signed: bool = False
+    upsert: str = ""
 
     @property
     def row_kinds(self) -> bool:

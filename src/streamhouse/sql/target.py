@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
 from streamhouse.options import nearest
 from streamhouse.sql import lowering
-from streamhouse.sql.levels import Level
 from streamhouse.sql.plan import Column, Name, TableInfo
 from streamhouse.sql.text import Script
 from streamhouse.sql.types import base, duck_type, fits
+
+if TYPE_CHECKING:
+    from streamhouse.sql.levels import Level
 
 # Which merge functions of an aggregation table carry on with the partial results of a function.
 _MERGES: dict[type[exp.Expr], tuple[str, ...]] = {

@@ -1,0 +1,253 @@
+"""`ROW_NUMBER() … = 1`: the newest (or oldest) row of each key, as an upsert by that key.
+
+A stream keeps no state to number rows in. But a table with the key as its primary key keeps one row
+of each, and `sequence.field` tells it which: so the number is taken out of the query, and the
+target must be such a table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from streamhouse.sql import columns, functions, lowering
+from streamhouse.sql.columns import Visible
+from streamhouse.sql.plan import TableInfo
+from streamhouse.sql.target import Slot
+from streamhouse.sql.text import Script
+
+if TYPE_CHECKING:
+    from streamhouse.sql.levels import Level
+
+MARK = "ranked"
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """PARTITION BY and ORDER BY of a level whose first rows are wanted, names resolved."""
+
+    node: exp.Expr
+    partition: tuple[exp.Expr, ...]
+    order: tuple[exp.Expr, ...]
+    newest: bool
+
+
+def mark(script: Script, outer: exp.Select) -> None:
+    """Take `ROW_NUMBER() OVER (…) AS rn` of a subquery and `rn = 1` around it out of a query.
+
+    The subquery's SELECT is marked with the window; its number becomes the constant 1.
+    """
+    source = outer.args["from_"].this if outer.args.get("from_") else None
+    inner = source.unnest() if isinstance(source, exp.Subquery) else None
+    if not isinstance(inner, exp.Select):
+        return
+    numbers = [
+        item
+        for item in inner.expressions
+        if isinstance(item, exp.Alias)
+        and isinstance(item.this, exp.Window)
+        and isinstance(item.this.this, exp.RowNumber)
+    ]
+    if not numbers:
+        return
+    (item, *others), where = numbers, outer.args.get("where")
+    if others:
+        raise lowering.unsupported(script, others[0], "only one ROW_NUMBER of a query can be kept")
+    parts = [] if where is None else _conjuncts(where.this)
+    firsts = [part for part in parts if _is_first(part, item.alias)]
+    if not firsts:
+        raise lowering.unsupported(
+            script,
+            item,
+            f"ROW_NUMBER on a stream keeps the first row of each key: write WHERE {item.alias} = 1 "
+            "around this SELECT; for more rows, number them when reading the table",
+        )
+    if len(parts) > 1:
+        other = next(part for part in parts if part not in firsts) if len(firsts) == 1 else parts[1]
+        raise lowering.unsupported(
+            script,
+            other,
+            f"a condition beside {item.alias} = 1 would have to take back rows that were the "
+            "newest; put it into the inner SELECT, or filter when reading the table",
+        )
+    outer.set("where", None)
+    inner.meta[MARK] = item.this
+    item.set("this", exp.cast(exp.Literal.number(1), "BIGINT"))
+
+
+def _conjuncts(condition: exp.Expr) -> list[exp.Expr]:
+    inner = condition.unnest()
+    return list(inner.flatten()) if isinstance(inner, exp.And) else [inner]
+
+
+def _is_first(part: exp.Expr, name: str) -> bool:
+    """`rn = 1`, `1 = rn`, `rn <= 1` or `rn < 2`."""
+    inner = part.unnest()
+    if not isinstance(inner, exp.EQ | exp.LTE | exp.LT):
+        return False
+    left, right = inner.left.unnest(), inner.right.unnest()
+    if isinstance(inner, exp.EQ) and isinstance(right, exp.Column):
+        left, right = right, left
+    most = "2" if isinstance(inner, exp.LT) else "1"
+    return isinstance(left, exp.Column) and left.name == name and right.sql() == most
+
+
+def read(script: Script, select: exp.Select, visible: Visible) -> Ranked | None:
+    """The window of a marked SELECT, its names resolved."""
+    window = select.meta.get(MARK)
+    if window is None:
+        return None
+    ordered = window.args["order"].expressions if window.args.get("order") else []
+    partition = window.args.get("partition_by") or []
+    if not ordered or not partition:
+        message = "ROW_NUMBER on a stream needs OVER (PARTITION BY key ORDER BY time DESC)"
+        raise lowering.unsupported(script, window, message)
+    newest = {bool(one.args.get("desc")) for one in ordered}
+    if len(newest) > 1:
+        message = "ORDER BY of ROW_NUMBER goes in one direction: all columns DESC, or none"
+        raise lowering.unsupported(script, window, message)
+    return Ranked(
+        window,
+        tuple(columns.resolve(script, one.copy(), visible) for one in partition),
+        tuple(columns.resolve(script, one.this.copy(), visible) for one in ordered),
+        newest.pop(),
+    )
+
+
+def check(
+    script: Script,
+    top: Level,
+    source: TableInfo,
+    changelog: bool,
+    target: TableInfo | None,
+    filled: list[Slot],
+) -> str:
+    """What the upsert keeps, in words; empty if the query numbers no rows.
+
+    Raises `UnsupportedSqlError` saying how to declare a target that keeps those rows.
+    """
+    level = next((one for one in top.outwards() if one.ranked is not None), None)
+    if level is None or level.ranked is None:
+        return ""
+    ranked = level.ranked
+    _check_around(script, top, level)
+    if target is None or not target.primary_key:
+        message = "the first row of each key needs a table that keeps it: INSERT INTO a table with "
+        message += f"PRIMARY KEY ({', '.join(_words(ranked.partition))})"
+        raise lowering.unsupported(script, ranked.node, message)
+    made = {slot.column.name: _down(top, slot, level) for slot in filled}
+    name = "table " + ".".join(target.name)
+    keys = {_text(one) for one in ranked.partition}
+    if {made[key] for key in target.primary_key} != keys:
+        raise lowering.unsupported(
+            script,
+            ranked.node,
+            f"PARTITION BY must be exactly the primary key of {name}: "
+            f"{', '.join(target.primary_key)}",
+        )
+    if changelog:
+        _check_changes(script, level, source)
+    else:
+        _check_order(script, ranked, target, name, made)
+    word = "newest" if ranked.newest else "oldest"
+    return f"upsert: {word} by {', '.join(_words(ranked.order))} of each " + ", ".join(
+        target.primary_key
+    )
+
+
+def _check_around(script: Script, top: Level, level: Level) -> None:
+    levels = top.outwards()
+    for outer in levels[levels.index(level) + 1 :]:
+        help_ = "do it in the inner SELECT, or when reading the table"
+        if outer.where is not None:
+            message = f"WHERE around the newest row of each key is not supported; {help_}"
+            raise lowering.unsupported(script, outer.where, message)
+        if outer.group:
+            message = f"GROUP BY over the newest row of each key is not supported; {help_}"
+            raise lowering.unsupported(script, outer.group[0], message)
+        for lookup in outer.lookups:
+            if not lookup.left:
+                message = "a join that can drop the newest row of a key is not supported; write "
+                message += "LEFT JOIN, or join in the inner SELECT"
+                raise lowering.unsupported(script, lookup.on, message)
+
+
+def _check_changes(script: Script, level: Level, source: TableInfo) -> None:
+    """Each key must be of one row: when the newest of several goes, the next is not known."""
+    assert level.ranked is not None
+    names: set[str] = set()
+    for one in level.ranked.partition:
+        found, below = one.unnest(), level
+        while isinstance(found, exp.Column) and below.below is not None:
+            found, below = below.below.definition(found.name).unnest(), below.below
+        if isinstance(found, exp.Column) and found.table == below.alias:
+            names.add(found.name)
+    if not set(source.primary_key) <= names:
+        raise lowering.unsupported(
+            script,
+            level.ranked.node,
+            f"ROW_NUMBER over {'.'.join(source.name)}, whose rows change: when the newest row of a "
+            "key goes, the one before it is not known; PARTITION BY its primary key, or read a "
+            "table without one",
+        )
+
+
+def _check_order(
+    script: Script, ranked: Ranked, target: TableInfo, name: str, made: dict[str, str | None]
+) -> None:
+    engine = target.options.get("merge-engine", "deduplicate")
+    sequence = [w.strip() for w in target.options.get("sequence.field", "").split(",") if w.strip()]
+    if len(ranked.order) == 1 and functions.moment_name(ranked.order[0]) == "PROCTIME":
+        wanted = "deduplicate" if ranked.newest else "first-row"
+        if engine == wanted and not sequence:
+            return
+        needs = f"'merge-engine' = '{wanted}' and no sequence.field"
+    else:
+        by = [next((n for n, t in made.items() if t == _text(o)), None) for o in ranked.order]
+        missing = [w for w, n in zip(_words(ranked.order), by, strict=True) if n is None]
+        if missing:
+            raise lowering.unsupported(
+                script,
+                ranked.node,
+                f"{name} must hold what the rows are ordered by; select {', '.join(missing)} into "
+                "a column that is its 'sequence.field'",
+            )
+        descending = target.options.get("sequence.field.sort-order", "ascending") == "descending"
+        if engine == "deduplicate" and sequence == by and descending != ranked.newest:
+            return
+        needs = f"'sequence.field' = '{','.join(n for n in by if n)}'"
+        if not ranked.newest:
+            needs += ", 'sequence.field.sort-order' = 'descending'"
+        needs += " and merge-engine deduplicate"
+    raise lowering.unsupported(
+        script,
+        ranked.node,
+        f"{name} must keep the {'last' if ranked.newest else 'first'} row of a key by that order: "
+        f"declare it with {needs}",
+    )
+
+
+def _down(top: Level, slot: Slot, level: Level) -> str | None:
+    """A column of the target in the columns of the ranked level; None if it cannot be said so."""
+    if slot.index is None:
+        return None
+    current, item = top, top.items[slot.index]
+    while current is not level:
+        wrapped: exp.Expr = exp.Paren(this=item.copy())
+        for column in list(wrapped.find_all(exp.Column)):
+            if column.table != current.alias or current.below is None:
+                return None
+            column.replace(current.below.definition(column.name).copy())
+        assert current.below is not None
+        current, item = current.below, wrapped.this
+    return _text(item)
+
+
+def _text(item: exp.Expr) -> str:
+    return item.unnest().sql()
+
+
+def _words(items: tuple[exp.Expr, ...]) -> list[str]:
+    return [i.name if isinstance(i, exp.Column) else i.sql() for i in (o.unnest() for o in items)]

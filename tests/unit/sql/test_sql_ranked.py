@@ -1,0 +1,151 @@
+"""ROW_NUMBER() = 1 as a keyed upsert: which targets keep those rows, and what else is said."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.sql.conftest import Catalog
+
+from streamhouse.errors import UnsupportedSqlError
+
+TABLES = """
+CREATE TABLE raw_ (id BIGINT, v_date STRING, n INT, at_ TIMESTAMP(3), p AS PROCTIME());
+CREATE TABLE keyed (id BIGINT, v_date STRING, n INT, at_ TIMESTAMP(3),
+  PRIMARY KEY (id) NOT ENFORCED);
+CREATE TABLE newest (v_date STRING, id BIGINT, n INT, at_ TIMESTAMP(3),
+  PRIMARY KEY (v_date, id) NOT ENFORCED) PARTITIONED BY (v_date)
+  WITH ('sequence.field' = 'at_');
+CREATE TABLE oldest (v_date STRING, id BIGINT, n INT, at_ TIMESTAMP(3),
+  PRIMARY KEY (v_date, id) NOT ENFORCED)
+  WITH ('sequence.field' = 'at_', 'sequence.field.sort-order' = 'descending');
+CREATE TABLE two (id BIGINT PRIMARY KEY NOT ENFORCED, n INT, at_ TIMESTAMP(3))
+  WITH ('sequence.field' = 'at_,n');
+CREATE TABLE arrives (id BIGINT PRIMARY KEY NOT ENFORCED, n INT);
+CREATE TABLE by_n (n INT PRIMARY KEY NOT ENFORCED, id BIGINT);
+CREATE TABLE first_ (id BIGINT PRIMARY KEY NOT ENFORCED, n INT)
+  WITH ('merge-engine' = 'first-row');
+"""
+ROWS = [
+    {"id": 1, "v_date": "mon", "n": 5, "at_": None},
+    {"id": 1, "v_date": "mon", "n": 6, "at_": None},
+]
+
+
+def numbered(into: str, items: str, over: str, where: str = "rn = 1", source: str = "raw_") -> str:
+    return (
+        f"INSERT INTO {into} SELECT {items} FROM (SELECT *, ROW_NUMBER() OVER ({over}) AS rn "
+        f"FROM {source}) AS q WHERE {where}"
+    )
+
+
+NEWEST = ("newest", "v_date, id, n, at_", "PARTITION BY v_date, id ORDER BY at_ DESC")
+
+
+@pytest.fixture
+def tables(catalog: Catalog) -> Catalog:
+    catalog.add(TABLES)
+    return catalog
+
+
+@pytest.mark.parametrize("where", ["rn = 1", "1 = q.rn", "(rn <= 1)", "rn < 2"])
+def test_the_target_keeps_the_newest_row(tables: Catalog, where: str) -> None:
+    text = numbered(*NEWEST, where)
+    assert tables.stream(text).upsert == "upsert: newest by at_ of each v_date, id"
+    assert [row[:3] for row in tables.rows(text, ROWS)] == [("mon", 1, 5), ("mon", 1, 6)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        numbered("oldest", NEWEST[1], "PARTITION BY v_date, id ORDER BY at_"),
+        numbered("two", "id, n, at_", "PARTITION BY id ORDER BY at_ DESC, n DESC"),
+        numbered("arrives", "id, n", "PARTITION BY id ORDER BY p DESC"),
+        numbered("first_", "id, n", "PARTITION BY id ORDER BY PROCTIME()"),
+        # Each key is of one row, whose changes come in order.
+        numbered("arrives", "id, n", "PARTITION BY id ORDER BY at_ DESC", source="keyed"),
+        "INSERT INTO two WITH q AS (SELECT r.id + 1 AS k, r.n AS m, r.at_ AS t, ROW_NUMBER() "
+        "OVER (PARTITION BY r.id + 1 ORDER BY at_ DESC, r.n DESC) AS place FROM raw_ AS r "
+        "WHERE r.n > 0) SELECT x.k, x.m, x.t FROM (SELECT k, m, t FROM q WHERE place = 1) AS x",
+        "INSERT INTO arrives SELECT q.id, c.id FROM (SELECT id, p, ROW_NUMBER() OVER (PARTITION BY "
+        "id ORDER BY p DESC) AS rn FROM raw_) AS q LEFT JOIN customers "
+        "FOR SYSTEM_TIME AS OF q.p AS c ON c.id = q.id WHERE rn = 1",
+    ],
+)
+def test_other_forms(tables: Catalog, text: str) -> None:
+    assert tables.stream(text).upsert.startswith("upsert: ")
+
+
+def test_the_number_itself_is_one(tables: Catalog) -> None:
+    text = numbered("arrives", "id, CAST(rn AS INT)", "PARTITION BY id ORDER BY p DESC")
+    assert tables.rows(text, ROWS) == [(1, 1), (1, 1)]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (numbered(*NEWEST, "rn <= 3"), "write WHERE rn = 1 around this SELECT"),
+        (numbered(*NEWEST, "n > 1"), "write WHERE rn = 1 around this SELECT"),
+        (numbered(*NEWEST, "rn = 1 AND n > 1"), "a condition beside rn = 1"),
+        (numbered(NEWEST[0], NEWEST[1], "ORDER BY at_ DESC"), "needs OVER (PARTITION BY key"),
+        (numbered(NEWEST[0], NEWEST[1], "PARTITION BY id"), "needs OVER (PARTITION BY key"),
+        (
+            numbered(NEWEST[0], NEWEST[1], "PARTITION BY v_date, id ORDER BY at_ DESC, n"),
+            "goes in one direction",
+        ),
+        (
+            numbered(NEWEST[0], NEWEST[1], "PARTITION BY id ORDER BY at_ DESC"),
+            "PARTITION BY must be exactly the primary key of table default.newest: v_date, id",
+        ),
+        (
+            numbered(NEWEST[0], NEWEST[1], "PARTITION BY v_date, id ORDER BY at_"),
+            "'sequence.field' = 'at_', 'sequence.field.sort-order' = 'descending' and merge-engine",
+        ),
+        (
+            numbered("oldest", NEWEST[1], "PARTITION BY v_date, id ORDER BY at_ DESC"),
+            "keep the last row of a key by that order: declare it with 'sequence.field' = 'at_' ",
+        ),
+        (
+            numbered("arrives", "id, n", "PARTITION BY id ORDER BY n DESC"),
+            "declare it with 'sequence.field' = 'n'",
+        ),
+        (
+            numbered("arrives", "id, n", "PARTITION BY id ORDER BY at_ DESC"),
+            "select at_ into a column that is its 'sequence.field'",
+        ),
+        (
+            numbered("arrives", "id, n", "PARTITION BY id ORDER BY p"),
+            "declare it with 'merge-engine' = 'first-row'",
+        ),
+        (
+            numbered("plain", "v_date, id, CAST(n AS DOUBLE)", "PARTITION BY id ORDER BY p DESC"),
+            "INSERT INTO a table with PRIMARY KEY (id)",
+        ),
+        (
+            numbered("by_n", "n, id", "PARTITION BY n ORDER BY at_ DESC", source="keyed"),
+            "ROW_NUMBER over default.keyed, whose rows change",
+        ),
+        (
+            numbered("arrives", "id, n", "PARTITION BY n ORDER BY at_ DESC", source="keyed"),
+            "PARTITION BY must be exactly",
+        ),
+        (
+            "SELECT id FROM (SELECT id, ROW_NUMBER() OVER (PARTITION BY id ORDER BY p DESC) AS r "
+            "FROM raw_) WHERE r = 1",
+            "the first row of each key needs a table that keeps it",
+        ),
+        (
+            "INSERT INTO arrives SELECT q.id, c.id FROM (SELECT id, p, ROW_NUMBER() OVER "
+            "(PARTITION BY id ORDER BY p DESC) AS rn FROM raw_) AS q JOIN customers "
+            "FOR SYSTEM_TIME AS OF q.p AS c ON c.id = q.id WHERE rn = 1",
+            "write LEFT JOIN, or join in the inner SELECT",
+        ),
+        (
+            "SELECT id FROM (SELECT id, RANK() OVER (PARTITION BY id ORDER BY p DESC) AS r "
+            "FROM raw_) WHERE r = 1",
+            "window functions are not supported on a stream",
+        ),
+    ],
+)
+def test_what_is_not_kept(tables: Catalog, text: str, message: str) -> None:
+    with pytest.raises(UnsupportedSqlError, match=r"line 1, column \d+: ") as caught:
+        tables.stream(text)
+    assert message in str(caught.value)
