@@ -58,6 +58,7 @@ class Script:
         self._options = options
         self._printer = printer
         self._session = Session(options.warehouse)
+        self._session.notice = printer.notice
         self._pipeline = Pipeline(options.master, options.verbose, options.stopped)
         self._selects: list[StreamQuery] = []
         self._calls = Calls(self._session, options.master, options.verbose)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
 
 from streamhouse.errors import OptionError, TableError
 from streamhouse.mysql.options import parse as parse_mysql
 from streamhouse.options import check_known, choice, nearest
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.evolution import renamed_to
+from streamhouse.paimon.option_aliases import resolved
 from streamhouse.paimon.table import Table
 from streamhouse.paimon.table_name import TableName
 from streamhouse.runtime.computed import computed_of, with_computed
 from streamhouse.runtime.spec import SourceSpec, TableAddress
 from streamhouse.runtime.views import SessionViews
 from streamhouse.sql.alter import AlterTable
+from streamhouse.sql.changes import Change, SetTableOption
 from streamhouse.sql.options import check_datagen, check_set
 from streamhouse.sql.plan import (
     AsOf,
@@ -50,6 +53,8 @@ class Session:
         self._catalog = DEFAULT_CATALOG
         self._database = DEFAULT_DATABASE
         self.settings: dict[str, str] = {}
+        self.notice: Callable[[str], None] = _to_stderr
+        """Takes what a user should know of a statement that was run all the same."""
         if self._given is not None:
             self._catalogs[DEFAULT_CATALOG] = self._given
             self._make_default(self._given)
@@ -112,6 +117,8 @@ class Session:
         full = self.full(statement.name)
         options = dict(statement.options)
         connector = options.get("connector", "paimon")
+        if connector == "paimon":
+            options = self._spelt(options, f"table {'.'.join(full[1:])}")
         info = TableInfo(
             full,
             statement.columns,
@@ -180,7 +187,21 @@ class Session:
                 raise TableError(f"table '{identifier}' cannot move to the catalog '{new[0]}'")
             warehouse.rename_table(identifier, f"{new[1]}.{new[2]}", statement.if_exists)
         else:
-            warehouse.alter_table(identifier, *statement.changes, if_exists=statement.if_exists)
+            changes = [self._respelt(one, f"table {identifier}") for one in statement.changes]
+            warehouse.alter_table(identifier, *changes, if_exists=statement.if_exists)
+
+    def _spelt(self, options: Mapping[str, str], where: str) -> dict[str, str]:
+        """A table's options as Paimon spells them; who wrote them otherwise is told."""
+        found, notices = resolved(options)
+        for text in notices:
+            self.notice(f"{where}: {text}")
+        return found
+
+    def _respelt(self, change: Change, where: str) -> Change:
+        if not isinstance(change, SetTableOption):
+            return change
+        ((key, value),) = self._spelt({change.key: change.value}, where).items()
+        return SetTableOption(key, value)
 
     def show(self, kind: str) -> list[str]:
         """The names of SHOW CATALOGS, DATABASES, VIEWS or TABLES (views are among them)."""
@@ -326,6 +347,10 @@ def _check_catalog(options: Mapping[str, str], where: str) -> None:
     own = [key for key in options if not key.startswith(_STORE_OPTIONS)]
     check_known(own, ("type", "warehouse", "metastore"), where)
     choice("metastore", options.get("metastore", "filesystem"), ["filesystem"])
+
+
+def _to_stderr(text: str) -> None:
+    print(f"notice: {text}", file=sys.stderr, flush=True)
 
 
 def connector_options(table: TableInfo) -> dict[str, str]:

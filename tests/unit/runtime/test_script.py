@@ -207,3 +207,35 @@ def test_a_branch_is_written_by_its_name(run: Run, tmp_path: Path) -> None:
     ):
         with pytest.raises(StreamhouseError, match=re.escape(message)):
             run(text)
+
+
+def test_spellings_often_met_are_taken_for_the_right_ones(run: Run, tmp_path: Path) -> None:
+    from streamhouse.paimon.catalog import Warehouse
+
+    kept = run(
+        "CREATE TABLE t (k INT PRIMARY KEY NOT ENFORCED, s INT, u INT, w INT) WITH ("
+        "'bucket' = '1', 'merge-engine' = 'aggregate', 'changelog-producer' = 'lookup', "
+        "'fields.s.aggregation-function' = 'SUM', 'fields.u.aggregate-function' = 'last_non_null', "
+        "'fields.w.aggregate-function' = 'last_value', 'lookup-wait' = 'true');"
+        "ALTER TABLE t SET ('lookup-wait' = 'false');"
+    )
+    assert kept.notices == [
+        "table default.t: option 'merge-engine': 'aggregate' is taken for 'aggregation'",
+        "table default.t: option 'fields.s.aggregation-function' is taken for "
+        "'fields.s.aggregate-function'",
+        "table default.t: option 'fields.s.aggregate-function': 'SUM' is taken for 'sum'",
+        "table default.t: option 'fields.u.aggregate-function': 'last_non_null' is taken for "
+        "'last_non_null_value'",
+        "table default.t: option 'lookup-wait' is taken for 'changelog-producer.lookup-wait'",
+        "table default.t: option 'lookup-wait' is taken for 'changelog-producer.lookup-wait'",
+    ]
+    options = Warehouse(str(tmp_path)).table("default.t").options
+    assert options["merge-engine"] == "aggregation"
+    assert options["fields.s.aggregate-function"] == "sum"
+    assert options["fields.u.aggregate-function"] == "last_non_null_value"
+    assert options["changelog-producer.lookup-wait"] == "false" and "lookup-wait" not in options
+    rows = "INSERT INTO t VALUES (1, 2, 3, 4); INSERT INTO t VALUES (1, 2, NULL, NULL);"
+    (found,) = run(rows + BATCH + "SELECT * FROM t;").tables
+    assert found == [{"k": 1, "s": 4, "u": 3, "w": None}]
+    with pytest.raises(OptionError, match="unknown table option 'sequnce.field'"):
+        run("CREATE TABLE u (k INT) WITH ('sequnce.field' = 'k');")

@@ -1,0 +1,85 @@
+"""Spellings of table options that people write for those that Paimon has."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+LOOKUP_WAIT = "lookup-wait"
+
+KEY_ALIASES = {
+    LOOKUP_WAIT: "changelog-producer.lookup-wait",
+    "lookup.wait": "changelog-producer.lookup-wait",
+    "buckets": "bucket",
+    "bucket-num": "bucket",
+    "changelog.producer": "changelog-producer",
+    "merge.engine": "merge-engine",
+    "sequence-field": "sequence.field",
+    "sequence.fields": "sequence.field",
+    "deletion-vector.enabled": "deletion-vectors.enabled",
+    "deletion-vectors.enable": "deletion-vectors.enabled",
+    "full-compaction.delta-commit": "full-compaction.delta-commits",
+    "fields.default-aggregation-function": "fields.default-aggregate-function",
+}
+"""What is written, and the key that is meant."""
+
+_FUNCTION_KEY = re.compile(
+    r"(fields\..+)\.(aggregation-function|agg-function|aggregate_function|aggregate\.function)"
+)
+_FUNCTION = re.compile(r"fields\..+\.aggregate-function|fields\.default-aggregate-function")
+
+FUNCTION_ALIASES = {
+    "last_non_null": "last_non_null_value",
+    "last_not_null": "last_non_null_value",
+    "last_not_null_value": "last_non_null_value",
+    "first_non_null": "first_non_null_value",
+    "first_not_null": "first_non_null_value",
+    "last": "last_value",
+    "first": "first_value",
+    "list_agg": "listagg",
+    "hll": "hll_sketch",
+    "theta": "theta_sketch",
+}
+VALUE_ALIASES = {
+    "merge-engine": {
+        "aggregate": "aggregation",
+        "dedup": "deduplicate",
+        "deduplication": "deduplicate",
+    },
+    "changelog-producer": {"full-compact": "full-compaction", "fullcompaction": "full-compaction"},
+}
+
+
+def resolved(options: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """The options as Paimon spells them, and a notice for each that was written otherwise.
+
+    A spelling stays as it is where the right one is given beside it.
+    """
+    found: dict[str, str] = {}
+    notices = []
+    for key, value in options.items():
+        right = _key(key)
+        if right in options and right != key:
+            right = key
+        meant = _value(right, value)
+        if right != key:
+            notices.append(f"option '{key}' is taken for '{right}'")
+        if meant != value:
+            notices.append(f"option '{right}': '{value}' is taken for '{meant}'")
+        found[right] = meant
+    return found, notices
+
+
+def _key(key: str) -> str:
+    field = _FUNCTION_KEY.fullmatch(key)
+    return f"{field[1]}.aggregate-function" if field else KEY_ALIASES.get(key, key)
+
+
+def _value(key: str, value: str) -> str:
+    if _FUNCTION.fullmatch(key):
+        plain = value.strip().lower().replace("-", "_")
+        return FUNCTION_ALIASES.get(plain, plain)
+    if key in VALUE_ALIASES:
+        plain = value.strip().lower().replace("_", "-")
+        return VALUE_ALIASES[key].get(plain, plain)
+    return value
