@@ -9,7 +9,9 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from streamhouse import execute
 from streamhouse.paimon.catalog import Warehouse
+from streamhouse.sql.changes import AddColumn, DropColumn, Place, RenameColumn, SetType
 from streamhouse.sql.plan import Column
 
 PAIR = [Column("id", "BIGINT"), Column("v", "INT")]
@@ -217,3 +219,59 @@ def test_a_stream_of_a_consumer_goes_on_without_a_checkpoint(
     seen = Seen()
     catch_up(stream(spark, tables, "db.plain", **options), tmp_path / "b", seen)
     assert seen == [(2, 2)]
+
+
+def test_a_stream_goes_on_while_its_tables_are_altered(
+    spark: SparkSession, tables: Warehouse, tmp_path: Path
+) -> None:
+    put(spark, tables, "db.plain", "(1, 1)")
+    query = (
+        stream(spark, tables, "db.plain")
+        .writeStream.format("paimon")
+        .option("warehouse", tables.path)
+        .option("checkpointLocation", str(tmp_path / "c"))
+        .trigger(processingTime="0 seconds")
+        .start("db.keyed")
+    )
+    try:
+        query.processAllAvailable()
+        tables.alter_table("db.plain", AddColumn(Column("note", "STRING"), Place()))
+        tables.alter_table("db.plain", RenameColumn(("v",), "value"))
+        tables.alter_table("db.keyed", AddColumn(Column("extra", "DOUBLE"), Place()))
+        tables.alter_table("db.keyed", RenameColumn(("v",), "value"), SetType(("value",), "BIGINT"))
+        execute(tables, "INSERT INTO db.plain VALUES ('x', 2, 2)")
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert query.exception() is None
+    batches = tables.table("db.keyed").read()
+    rows = sorted(tuple(row.values()) for batch in batches for row in batch.to_pylist())
+    assert rows == [(None, 1, 1), (None, 2, 2)]
+
+
+def test_a_stream_ends_when_a_column_that_it_writes_has_gone(
+    spark: SparkSession, tables: Warehouse, tmp_path: Path
+) -> None:
+    put(spark, tables, "db.plain", "(1, 1)")
+    query = (
+        stream(spark, tables, "db.plain")
+        .writeStream.format("paimon")
+        .option("warehouse", tables.path)
+        .option("checkpointLocation", str(tmp_path / "c"))
+        .trigger(processingTime="0 seconds")
+        .start("db.keyed")
+    )
+    try:
+        query.processAllAvailable()
+        tables.alter_table("db.keyed", DropColumn(("v",)))
+        execute(tables, "INSERT INTO db.plain VALUES (2, 2)")
+        with pytest.raises(PySparkException, match="column 'v' of table db.keyed, which"):
+            query.processAllAvailable()
+    finally:
+        query.stop()
+    # A query that begins now has no such column to begin with.
+    frame = stream(spark, tables, "db.plain").writeStream.format("paimon")
+    begun = frame.option("warehouse", tables.path).option("checkpointLocation", str(tmp_path / "d"))
+    query = begun.trigger(availableNow=True).start("db.keyed")
+    with pytest.raises(PySparkException, match="table db.keyed has no column 'v'"):
+        query.awaitTermination(DEADLINE_S)

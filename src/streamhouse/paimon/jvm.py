@@ -18,8 +18,10 @@ from py4j.protocol import Py4JError
 
 from streamhouse.errors import StreamhouseError
 
-# A JVM that was killed is our error to raise, not text on the terminal.
+# A JVM that was killed is our error to raise, not a stack trace on the terminal or in a log: py4j
+# logs each connection that breaks, and raises it, too.
 logging.getLogger("py4j").addHandler(logging.NullHandler())
+logging.getLogger("py4j").propagate = False
 
 _END_SECONDS = 5.0
 _TAIL_BYTES = 2_000

@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from streamhouse.errors import OptionError, StreamhouseError
+from streamhouse.errors import OptionError, StreamhouseError, TableError
 from streamhouse.paimon.buckets import Grouping
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.commit import (
@@ -38,6 +38,7 @@ from streamhouse.paimon.rows import check_columns
 from streamhouse.paimon.spark_options import SparkOptions
 from streamhouse.paimon.staging import Staged, stage, staged_rows
 from streamhouse.paimon.table import Table
+from streamhouse.source import ROW_KIND
 
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
@@ -79,15 +80,20 @@ class _Sink:
         if options.scan or options.moments or options.limits or options.columns is not None:
             bad = [*options.scan, *options.moments, *options.limits, "columns"][0]
             raise OptionError(f"option '{bad}' is for reading; leave it out of a write")
-        check_columns(schema.names, table)
         self._location = table.location
-        self._planned = table.schema_id
+        planned = self._planned_table(table, schema.names)
+        self._planned = planned.schema_id
         # Rows of one key must reach the table in one order, and Spark does not let a Python data
         # source ask for that; so they are staged by the tasks and written by one writer a group
         # of buckets, unless they are arranged by key.
         # A table that finds its buckets by itself allows one writer only.
         self._staged = bool(table.primary_key) and (not options.by_key or table.bucket < 0)
-        self._grouping = Grouping.of(table) if self._staged else None
+        self._grouping = Grouping.of(planned) if self._staged else None
+
+    def _planned_table(self, table: Table, names: Sequence[str]) -> Table:
+        """The version of the table by which the columns that are written are named."""
+        check_columns(names, table)
+        return table
 
     def _table(self) -> Table:
         return Warehouse(self._options.catalog).table(self._options.identifier)
@@ -213,6 +219,17 @@ class PaimonStreamWriter(_Sink, DataSourceStreamArrowWriter):
                 "table whose primary key is the grouping, or 'append'"
             )
 
+    def _planned_table(self, table: Table, names: Sequence[str]) -> Table:
+        # Spark makes a writer anew for each batch, and keeps the names that the query began with.
+        try:
+            return super()._planned_table(table, names)
+        except TableError:
+            for number in range(table.schema_id - 1, -1, -1):
+                earlier = table.find_schema(number)
+                if earlier is not None and set(names) <= {*earlier.arrow_schema.names, ROW_KIND}:
+                    return earlier
+            raise
+
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         context = TaskContext.get()
         query = context.getLocalProperty(_QUERY_ID) if context is not None else None
@@ -234,6 +251,7 @@ class PaimonStreamWriter(_Sink, DataSourceStreamArrowWriter):
             if committer.committed(batchId):
                 committer.discard(batchId, [file for one in found for file in one.files])
                 return
+            self._check_begun(committer.table, user)
             _hold(committer.table, user)
             # What is written here must not be hidden by rows that are changed before it commits.
             with commit_lock(self._location) if self._staged else nullcontext():
@@ -247,6 +265,12 @@ class PaimonStreamWriter(_Sink, DataSourceStreamArrowWriter):
         for user, batch in {(one.query, one.batch) for one in found if one.query}:
             self._drop_staging(self._folder(user, batch))
             self._committer(user).remove_leftovers(query_tag(user), batchId)
+
+    def _check_begun(self, table: Table, user: str) -> None:
+        """Only a query that has written before may go by names that columns no longer have."""
+        if self._planned != table.schema_id and Consumers(table).get(query_consumer(user)) is None:
+            planned = table.find_schema(self._planned) or table
+            check_columns(planned.arrow_schema.names, table)
 
     def _clean(self, committer: TableCommitter, user: str, found: Sequence[Written]) -> None:
         """Before the first commit of a run: what runs that were killed left behind."""

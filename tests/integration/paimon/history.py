@@ -44,7 +44,7 @@ from streamhouse.sql.changes import (
 from streamhouse.sql.plan import AsOf, Column
 
 KEYS = 24
-CHILD_S = 60.0
+CHILD_S = 300.0
 KEPT = {"snapshot.num-retained.min": "3", "snapshot.num-retained.max": "12",
         "snapshot.time-retained": "1 ms", "write-only": "true"}  # fmt: skip
 _BASE = (("id", "INT"), ("v", "INT"), ("w", "INT"), ("s", "STRING"))
@@ -63,8 +63,8 @@ _REMOVE = "remove-record-on-delete"
 class Kind:
     """A kind of table that a history is played on.
 
-    `retracts`: rows are written with `-D`; `deletes`: it takes DELETE. `partition` and `sequence`
-    are columns.
+    `retracts`: rows are written with `-D`; it takes `updates`, and `deletes`.
+    `partition` and `sequence` are columns.
     """
 
     name: str
@@ -73,6 +73,7 @@ class Kind:
     deferred: bool = False
     retracts: bool = True
     deletes: bool = True
+    updates: bool = True
     partition: str | None = None
     sequence: str | None = None
 
@@ -92,6 +93,7 @@ KINDS = (
         "aggregation",
         {**_MERGED, "bucket": "1", "file.format": "orc", f"aggregation.{_REMOVE}": "true"},
         retracts=False,
+        updates=False,
     ),
     Kind(
         "parts",

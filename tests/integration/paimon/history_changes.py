@@ -22,7 +22,7 @@ def change_rows(history: History) -> str | None:
     low = random.randrange(history.keys)
     high = low + random.randrange(1, 6)
     columns = [f for f in model.fields if _settable(history, f)]
-    actions = ["UPDATE", "MERGE"] if columns else []
+    actions = ["UPDATE", "MERGE"] if columns and history.kind.updates else []
     if history.kind.deletes:
         actions.append("DELETE")
     if not actions:

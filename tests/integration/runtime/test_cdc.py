@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from tests.integration.runtime.conftest import Ended, Shop
 
+from streamhouse import execute
 from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
+from streamhouse.errors import TableError
 
 SCRIPT = """
 CREATE TEMPORARY TABLE source (
@@ -19,6 +22,18 @@ CREATE TABLE IF NOT EXISTS customers (
   id INT, name STRING, country STRING, PRIMARY KEY (id) NOT ENFORCED
 ) WITH ('bucket' = '1', 'changelog-producer' = 'input');
 INSERT INTO customers SELECT id, name, country FROM source;
+"""
+ALTERED = """
+CREATE TEMPORARY TABLE source (
+  id INT, name STRING, points INT, PRIMARY KEY (id) NOT ENFORCED
+) WITH (
+  'connector' = 'mysql-cdc', 'hostname' = '127.0.0.1', 'port' = '{port}', 'username' = '{user}',
+  'password' = '{password}', 'database-name' = 'runtime', 'table-name' = 'altered'
+);
+CREATE TABLE IF NOT EXISTS altered (
+  id INT, name STRING, points INT, PRIMARY KEY (id) NOT ENFORCED
+) WITH ('bucket' = '1', 'changelog-producer' = 'input');
+INSERT INTO altered SELECT id, name, points FROM source;
 """
 SECRET = "p4ss'w0rd"
 
@@ -73,3 +88,55 @@ def test_mistakes_are_told_in_one_line(shop: Shop, mariadb: MariaDB) -> None:
     finally:
         mariadb.execute("SET GLOBAL binlog_format = 'ROW'")
     assert "binlog" in message and "ROW" in message
+
+
+def test_the_target_and_the_source_are_altered_while_the_query_runs(
+    shop: Shop, mariadb: MariaDB
+) -> None:
+    mariadb.execute(
+        "CREATE DATABASE IF NOT EXISTS runtime",
+        "CREATE TABLE runtime.altered (id INT PRIMARY KEY, name VARCHAR(20), points INT)",
+        "INSERT INTO runtime.altered VALUES (1, 'Ann', 10)",
+    )
+    script = ALTERED.format(port=mariadb.port, user=USER, password=PASSWORD)
+    run = shop.start(script)
+
+    def there(*wanted: dict[str, Any]) -> None:
+        rows: list[dict[str, Any]] = []
+
+        def same() -> bool:
+            with contextlib.suppress(TableError):
+                rows[:] = shop.rows("altered")
+            return rows == list(wanted)
+
+        try:
+            run.until(same, 60)
+        except AssertionError as error:
+            raise AssertionError(f"{rows}: {error}") from None
+
+    there({"id": 1, "name": "Ann", "points": 10})
+    execute(
+        shop.warehouse,
+        "ALTER TABLE altered ADD (city STRING AFTER id);"
+        "ALTER TABLE altered RENAME name TO full_name;"
+        "ALTER TABLE altered MODIFY points BIGINT;",
+    )
+    mariadb.execute("UPDATE runtime.altered SET points = 11, name = 'Ada'")
+    there({"id": 1, "city": None, "full_name": "Ada", "points": 11})
+    # MySQL gets a column before those that are read, and a longer one; neither stops the query.
+    mariadb.execute(
+        "ALTER TABLE runtime.altered ADD COLUMN zip INT FIRST, MODIFY name VARCHAR(60)",
+        "INSERT INTO runtime.altered (id, name, points, zip) VALUES (2, REPEAT('x', 50), 5, 99)",
+        "UPDATE runtime.altered SET points = 12 WHERE id = 1",
+    )
+    there(
+        {"id": 1, "city": None, "full_name": "Ada", "points": 12},
+        {"id": 2, "city": None, "full_name": "x" * 50, "points": 5},
+    )
+    mariadb.execute(
+        "ALTER TABLE runtime.altered DROP COLUMN name",
+        "UPDATE runtime.altered SET points = 13 WHERE id = 1",
+    )
+    ended = run.wait(60)
+    assert ended.code == 1
+    assert "'name'" in ended.err and "runtime.altered" in ended.err
