@@ -1,0 +1,104 @@
+"""Several MySQL tables by one binlog reader: one connection, and the same tables after kills."""
+
+from __future__ import annotations
+
+import random
+import signal
+from pathlib import Path
+from typing import Any
+
+from tests.integration.runtime.conftest import Shop
+
+from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
+from streamhouse.runtime.checkpoint import FOLDER as CHECKPOINTS
+from streamhouse.runtime.relays import FOLDER as RELAYS
+
+TABLES = ("product", "agent", "member_order")
+KEYS = 40
+_TABLE = """
+CREATE TEMPORARY TABLE my_{0} (id INT, name STRING, v INT, PRIMARY KEY (id) NOT ENFORCED) WITH (
+  'connector' = 'mysql-cdc', 'hostname' = '127.0.0.1', 'port' = '{1}', 'username' = '{2}',
+  'password' = '{3}', 'database-name' = 'one_reader', 'table-name' = '{0}');
+CREATE TABLE IF NOT EXISTS {0} (id INT, name STRING, v INT, PRIMARY KEY (id) NOT ENFORCED)
+  WITH ('bucket' = '1', 'changelog-producer' = 'input');
+INSERT INTO {0} SELECT id, name, v FROM my_{0};
+"""
+
+
+def script(server: MariaDB) -> str:
+    return "".join(_TABLE.format(table, server.port, USER, PASSWORD) for table in TABLES)
+
+
+def change(server: MariaDB, chance: random.Random, transactions: int) -> None:
+    """Random transactions over all tables."""
+    connection = server.connect("one_reader")
+    connection.autocommit(False)
+    with connection.cursor() as cursor:
+        for _ in range(transactions):
+            for _ in range(chance.randrange(1, 4)):
+                table, key = chance.choice(TABLES), chance.randrange(KEYS)
+                if chance.random() < 0.6:
+                    cursor.execute(
+                        f"INSERT INTO {table} VALUES (%s, %s, 0) ON DUPLICATE KEY UPDATE v = v + 1",
+                        (key, f"{table} {key}"),
+                    )
+                elif chance.random() < 0.5:
+                    cursor.execute(
+                        f"UPDATE IGNORE {table} SET id = %s WHERE id = %s",
+                        (chance.randrange(KEYS), key),
+                    )
+                else:
+                    cursor.execute(f"DELETE FROM {table} WHERE id = %s", (key,))
+            connection.rollback() if chance.random() < 0.1 else connection.commit()
+            if chance.random() < 0.02:
+                server.execute("FLUSH BINARY LOGS")
+    connection.close()
+
+
+def there(server: MariaDB, table: str) -> list[tuple[Any, ...]]:
+    rows = server.execute(f"SELECT id, name, v FROM one_reader.{table}")
+    return sorted(tuple(row) for row in rows)
+
+
+def here(shop: Shop, table: str) -> list[tuple[Any, ...]]:
+    return sorted(tuple(row.values()) for row in shop.rows(table))
+
+
+def equal(shop: Shop, server: MariaDB) -> bool:
+    return all(here(shop, table) == there(server, table) for table in TABLES)
+
+
+def dumps(server: MariaDB) -> int:
+    return sum("Binlog Dump" in str(row[4]) for row in server.execute("SHOW PROCESSLIST"))
+
+
+def logs(shop: Shop) -> list[Path]:
+    return list((shop.path / CHECKPOINTS / "shop.sql" / RELAYS).iterdir())
+
+
+def test_three_tables_by_one_connection_across_kills(shop: Shop, mariadb: MariaDB) -> None:
+    chance = random.Random(3)
+    mariadb.execute("CREATE DATABASE one_reader", "USE one_reader")
+    for table in TABLES:
+        mariadb.execute(
+            f"CREATE TABLE one_reader.{table} (id INT PRIMARY KEY, name VARCHAR(30), v INT)"
+        )
+    change(mariadb, chance, 60)
+    before = dumps(mariadb)
+    run = shop.start(script(mariadb))
+    run.until(lambda: equal(shop, mariadb))
+    for _ in range(5):
+        change(mariadb, chance, 20)
+        assert dumps(mariadb) - before == 1
+    run.until(lambda: equal(shop, mariadb))
+    assert (dumps(mariadb) - before, len(logs(shop))) == (1, 1)
+    change(mariadb, chance, 40)
+    run.kill()
+    change(mariadb, chance, 40)
+    step = "target-committed:0:default.agent"
+    assert shop.run(script(mariadb), STREAMHOUSE_FAILPOINT=step).code == -signal.SIGKILL
+    change(mariadb, chance, 40)
+    shop.settle(script(mariadb))
+    assert all(there(mariadb, table) for table in TABLES)
+    assert equal(shop, mariadb)
+    assert logs(shop) == []

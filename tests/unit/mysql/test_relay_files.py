@@ -1,0 +1,176 @@
+"""A relay log's files: what is written is read again from any position, and never half of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.unit.mysql.test_mysql_events import MYSQL_GTID, event, query
+
+from streamhouse.mysql.changes import names_of
+from streamhouse.mysql.events import HEADER, ROTATE, TABLE_MAP, XID, Track
+from streamhouse.mysql.position import Position
+from streamhouse.mysql.relay_files import FrameReader, RelayView, drop_old, segments
+from streamhouse.mysql.relay_log import RelayLog, RelayTable
+
+FILE = "binlog.000001"
+SHOP = RelayTable("shop", "orders")
+INSERT = 30
+
+
+class Server:
+    """Sends transactions of one row, as a server would, from `start` on."""
+
+    def __init__(self, start: int = 4) -> None:
+        self.at = start
+        self.track = Track(Position(FILE, start), True)
+
+    def placed(self, raw: bytes) -> bytes:
+        seconds, kind, server, size, _, flags = HEADER.unpack_from(raw)
+        self.at += size
+        return HEADER.pack(seconds, kind, server, size, self.at, flags) + raw[HEADER.size :]
+
+    def opening(self, table: str, row: bytes) -> bytes:
+        number = table.encode().ljust(6, b".")
+        mapped = event(TABLE_MAP, number + b"\0\0" + names_of("shop", table) + b"columns")
+        events = [event(MYSQL_GTID), query("BEGIN"), mapped, event(INSERT, number + row)]
+        return b"".join(self.placed(raw) for raw in events)
+
+    def ending(self) -> bytes:
+        return self.placed(event(XID, bytes(8)))
+
+    def transaction(self, table: str, row: bytes) -> bytes:
+        return self.opening(table, row) + self.ending()
+
+    def rotation(self, name: str) -> bytes:
+        self.at = 4
+        return event(ROTATE, (4).to_bytes(8, "little") + name.encode())
+
+
+def rows(folder: Path, start: Position, end: Position) -> list[bytes]:
+    """The rows of all kept events between two positions."""
+    reader = FrameReader(folder, start)
+    found = []
+    for frame in reader.upto(end):
+        at = 0
+        while at < len(frame.events):
+            _, kind, _, size, pos, _ = HEADER.unpack_from(frame.events, at)
+            if kind == INSERT and start < Position(frame.end.file, pos) <= end:
+                found.append(frame.events[at + HEADER.size + 6 : at + size - frame.trailer])
+            at += size
+    reader.close()
+    return found
+
+
+@pytest.fixture
+def view(tmp_path: Path) -> RelayView:
+    return RelayView(tmp_path)
+
+
+def log(folder: Path, most_bytes: int = 1 << 20) -> RelayLog:
+    return RelayLog(folder, [SHOP], Position(FILE, 4), most_bytes)
+
+
+def test_any_range_between_transactions_is_read_again(tmp_path: Path, view: RelayView) -> None:
+    server, kept = Server(), log(tmp_path, most_bytes=4_000)
+    ends = [Position(FILE, 4)]
+    for number in range(60):
+        if number == 40:
+            kept.keep(server.track, server.rotation("binlog.000002"))
+        # Two transactions a block, so that ranges also start and end inside a frame.
+        block = b""
+        for half in (0, 1):
+            block += server.transaction("orders", b"%d" % (2 * number + half))
+            file = "binlog.000002" if number >= 40 else FILE
+            ends.append(Position(file, server.at))
+        kept.keep(server.track, block)
+    kept.close()
+    assert len(segments(tmp_path)) > 10
+    for first in range(0, 121, 7):
+        for last in range(first, 121, 9):
+            wanted = [b"%d" % number for number in range(first, last)]
+            assert rows(tmp_path, ends[first], ends[last]) == wanted
+
+
+def test_what_has_not_ended_is_not_known_and_can_be_taken_back(
+    tmp_path: Path, view: RelayView
+) -> None:
+    server, kept = Server(), log(tmp_path)
+    kept.keep(server.track, server.transaction("orders", b"1"))
+    whole = Position(FILE, server.at)
+    kept.keep(server.track, server.opening("orders", b"x" * 2_000_000))
+    state = view.state()
+    assert state is not None and state.end == whole
+    kept.undo()
+    again = Server(whole.pos)
+    kept.keep(again.track, again.transaction("orders", b"2"))
+    assert rows(tmp_path, Position(FILE, 4), Position(FILE, again.at)) == [b"1", b"2"]
+    kept.close()
+    assert view.state() is None
+
+
+def test_a_transaction_that_a_crash_cut_off_is_left_out(tmp_path: Path) -> None:
+    server, kept = Server(), log(tmp_path)
+    kept.keep(server.track, server.transaction("orders", b"1") + server.opening("orders", b"lost"))
+    kept.keep(server.track, server.rotation("binlog.000002"))
+    kept.keep(server.track, server.transaction("orders", b"2"))
+    end = Position("binlog.000002", server.at)
+    assert rows(tmp_path, Position(FILE, 4), end) == [b"1", b"2"]
+    kept.close()
+
+
+def test_other_tables_move_the_end_and_nothing_else(tmp_path: Path, view: RelayView) -> None:
+    server, kept = Server(), log(tmp_path)
+    kept.keep(server.track, server.transaction("orders", b"1"))
+    changed = Position(FILE, server.at)
+    kept.keep(server.track, server.transaction("others", b"2"))
+    kept.keep(server.track, server.placed(query("ALTER TABLE others ADD x INT")))
+    state = view.state()
+    assert state is not None
+    assert (state.end, state.changed) == (Position(FILE, server.at), {"shop.orders": changed})
+    kept.keep(server.track, server.placed(query("ALTER TABLE Orders ADD x INT")))
+    state = view.state()
+    assert state is not None and state.changed == {"shop.orders": Position(FILE, server.at)}
+    assert rows(tmp_path, Position(FILE, 4), state.end) == [b"1"]
+    kept.close()
+
+
+def test_a_range_is_bounded_by_bytes(tmp_path: Path, view: RelayView) -> None:
+    server, kept = Server(), log(tmp_path, most_bytes=4_000)
+    ends = [Position(FILE, 4)]
+    for number in range(40):
+        kept.keep(server.track, server.transaction("orders", b"%02d" % number))
+        ends.append(Position(FILE, server.at))
+    steps, at = [], ends[0]
+    while at < ends[-1]:
+        after = view.bounded(at, ends[-1], 300)
+        steps.append(ends.index(after) - ends.index(at))
+        at = after
+    assert sum(steps) == 40 and max(steps) < 8 and len(steps) > 5
+    assert view.bounded(ends[3], ends[5], 10**9) == ends[5]
+    kept.close()
+
+
+def test_old_segments_go_when_they_are_not_needed_or_too_much(
+    tmp_path: Path, view: RelayView
+) -> None:
+    server, kept = Server(), log(tmp_path, most_bytes=4_000)
+    for number in range(60):
+        kept.keep(server.track, server.transaction("orders", b"%02d" % number))
+    end = Position(FILE, server.at)
+    starts = [segment.start for segment in segments(tmp_path)]
+    assert len(starts) > 6
+    drop_old(tmp_path, starts[2], 10**9)
+    assert view.begin() == starts[2]
+    with pytest.raises(FileNotFoundError, match="begins after"):
+        FrameReader(tmp_path, starts[1])
+    reader = FrameReader(tmp_path, starts[2])
+    frames = reader.upto(end)
+    next(frames)
+    drop_old(tmp_path, None, 0)
+    assert view.begin() == starts[-1]
+    # The file that is open can be read on; the one that should follow is gone.
+    with pytest.raises(FileNotFoundError):
+        list(frames)
+    reader.close()
+    kept.close()
