@@ -65,7 +65,8 @@ def here(shop: Shop, table: str) -> list[tuple[Any, ...]]:
 
 
 def equal(shop: Shop, server: MariaDB) -> bool:
-    return all(here(shop, table) == there(server, table) for table in TABLES)
+    made = all(shop.warehouse.exists("default", table) for table in TABLES)
+    return made and all(here(shop, table) == there(server, table) for table in TABLES)
 
 
 def dumps(server: MariaDB) -> int:
