@@ -5,10 +5,11 @@ PACKAGES := src tests $(wildcard benchmarks)
 BENCHMARKS := $(filter-out benchmarks/endurance.py,$(wildcard benchmarks/*.py))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint soak bench endurance
+.PHONY: help setup demo demo-membership test lint soak bench endurance
 
 help:
 	@echo 'make demo    set up what is missing, then run the revenue view in the terminal'
+	@echo 'make demo-membership   the same for the membership warehouse: four layers, two boards'
 	@echo 'make test    set up what is missing, then run all tests (ARGS="tests/unit -x": some)'
 	@echo 'make setup   set up what is missing: system packages, .venv, the Paimon jar, Java classes'
 	@echo 'make lint    ruff, mypy, and the direction of imports'
@@ -18,6 +19,9 @@ help:
 
 setup:
 	@scripts/setup.sh
+
+demo-membership: setup
+	@$(BIN)/streamhouse demo membership
 
 demo: setup
 	@$(BIN)/streamhouse demo

@@ -1,4 +1,4 @@
-"""`streamhouse demo`: the revenue view, live, on a MariaDB of its own."""
+"""`streamhouse demo`: a whole pipeline, live, on a MariaDB of its own."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import signal
 import sys
 import time
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,19 +15,40 @@ import typer
 from streamhouse.errors import OptionError
 
 if TYPE_CHECKING:
-    from streamhouse.demo.scenario import Kills, Scenario
+    from streamhouse.demo.scenario import Kills
+    from streamhouse.demo.scenario import Scenario as World
 
 _TOLD_EVERY_S = 5.0
 
 
+class Scenario(StrEnum):
+    """What the demo shows."""
+
+    REVENUE = "revenue"
+    MEMBERSHIP = "membership"
+
+
 def demo(
+    scenario: Annotated[
+        Scenario, typer.Argument(metavar="[revenue|membership]", help="Which demo to run.")
+    ] = Scenario.REVENUE,
     seconds: Annotated[
         float | None,
         typer.Option("--seconds", metavar="N", help="How long; by default until Ctrl-C."),
     ] = None,
     orders_per_second: Annotated[
-        int, typer.Option("--orders-per-second", metavar="R", help="Orders made in a second.")
+        int,
+        typer.Option("--orders-per-second", metavar="R", help="revenue: orders made in a second."),
     ] = 1000,
+    changes_per_second: Annotated[
+        int,
+        typer.Option(
+            "--changes-per-second", metavar="R", help="membership: changes made in a second."
+        ),
+    ] = 500,
+    seed: Annotated[
+        int, typer.Option("--seed", metavar="N", help="membership: of what happens.")
+    ] = 1,
     as_json: Annotated[
         bool, typer.Option("--json", help="No live view; one JSON object at the end.")
     ] = False,
@@ -39,39 +61,78 @@ def demo(
         ),
     ] = None,
     dir: Annotated[
-        Path, typer.Option("--dir", metavar="DIR", help="Where the demo keeps its files.")
-    ] = Path(".streamhouse/demo"),
+        Path | None,
+        typer.Option(
+            "--dir",
+            metavar="DIR",
+            help="Where the demo keeps its files; .streamhouse/demo or .streamhouse/membership.",
+        ),
+    ] = None,
 ) -> None:
-    """Show revenue per country while orders stream in and customers change in MySQL.
+    """Run a whole pipeline on a MariaDB of its own, and show its views live.
 
-    Starts a private MariaDB with 10 customers, an order generator, the CDC of the customers and
-    the lookup join, and shows the view. After 20 seconds customer 7 moves to China; 20 seconds
-    later Santa comes, and a merge job brings the view's countries up to date. Needs nothing but
-    what `make setup` prepares.
+    revenue: orders stream in, customers change in MySQL. After 20 seconds customer 7 moves to
+    China; 20 seconds later Santa comes, and a merge job brings the view's countries up to date.
+
+    membership: orders of members are made, corrected, cancelled and late in MySQL; four layers of
+    tables keep the agents' scores and the members of the month right. Then an order of Zoe's goes
+    through all of that, and a day that somebody has spoilt is repaired.
+
+    Needs nothing but what `make setup` prepares.
     """
-    from streamhouse.demo.scenario import Kills, Scenario
+    from streamhouse.demo.scenario import Kills
 
     if seconds is None and as_json:
         raise OptionError("--json needs --seconds N, as it prints when the demo has ended")
-    if orders_per_second < 1:
-        raise OptionError(f"--orders-per-second: {orders_per_second} is too small; the least is 1")
+    rates = {"orders-per-second": orders_per_second, "changes-per-second": changes_per_second}
+    for name, rate in rates.items():
+        if rate < 1:
+            raise OptionError(f"--{name}: {rate} is too small; the least is 1")
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
     kills = None if kill_every is None else Kills(kill_every)
-    with Scenario(dir, orders_per_second) as scenario:
+    if scenario is Scenario.MEMBERSHIP:
+        folder = dir or Path(".streamhouse/membership")
+        _membership(folder, changes_per_second, seed, seconds, as_json, kills)
+    else:
+        _revenue(dir or Path(".streamhouse/demo"), orders_per_second, seconds, as_json, kills)
+
+
+def _revenue(
+    folder: Path, rate: int, seconds: float | None, as_json: bool, kills: Kills | None
+) -> None:
+    from streamhouse.demo.scenario import Scenario as World
+
+    with World(folder, rate) as world:
         if as_json:
-            print(json.dumps(_measure(scenario, seconds or 0.0, kills)))
+            print(json.dumps(_measure(world, seconds or 0.0, kills)))
         else:
             from streamhouse.demo.show import Show
 
-            Show(scenario, seconds, kills).run()
+            Show(world, seconds, kills).run()
+
+
+def _membership(
+    folder: Path, rate: int, seed: int, seconds: float | None, as_json: bool, kills: Kills | None
+) -> None:
+    from streamhouse.demo.membership.scenario import Membership
+
+    with Membership(folder, rate, seed) as world:
+        if as_json:
+            from streamhouse.demo.membership.measure import measure
+
+            print(json.dumps(measure(world, seconds or 0.0, kills)))
+        else:
+            from streamhouse.demo.membership.show import Show
+
+            Show(world, seconds, kills).run()
 
 
 def _interrupt(number: int, frame: object) -> None:
     raise KeyboardInterrupt
 
 
-def _measure(scenario: Scenario, seconds: float, kills: Kills | None) -> dict[str, object]:
+def _measure(scenario: World, seconds: float, kills: Kills | None) -> dict[str, object]:
     from streamhouse.demo.act import Act
     from streamhouse.demo.scenario import PeakMemory, report
 
@@ -104,7 +165,7 @@ def _measure(scenario: Scenario, seconds: float, kills: Kills | None) -> dict[st
     return {**report(scenario, kills, act.merge_ok, memory.stop()), "minutes": minutes}
 
 
-def _first_figures(scenario: Scenario) -> float:
+def _first_figures(scenario: World) -> float:
     """Wait for the first figure of the view; when it came (epoch seconds)."""
     deadline = time.time() + 120
     while time.time() < deadline:

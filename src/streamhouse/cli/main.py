@@ -43,7 +43,9 @@ COMMANDS = {
         "streamhouse.cli.audit", "audit", "Compute a view again from its history and compare."
     ),
     "demo": Command(
-        "streamhouse.cli.demo", "demo", "Run the revenue view on a MariaDB of its own."
+        "streamhouse.cli.demo",
+        "demo",
+        "Run a pipeline on a MariaDB of its own: revenue, membership.",
     ),
 }
 

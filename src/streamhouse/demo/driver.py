@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
@@ -20,17 +21,17 @@ _MAIN = "from streamhouse.cli.main import main; main()"
 
 
 class Driver:
-    """Runs a script in a session of its own, so that Ctrl-C reaches the demo alone."""
+    """Runs scripts as one, in a session of its own, so that Ctrl-C reaches the demo alone."""
 
-    def __init__(self, script: Path, warehouse: Path, log: Path) -> None:
-        self._script = script
+    def __init__(self, scripts: Sequence[Path], warehouse: Path, log: Path) -> None:
+        self._scripts = [str(script) for script in scripts]
         self._warehouse = warehouse
         self._log = log
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, *arguments: str) -> None:
         """Start `streamhouse run` with more arguments; its output goes to the log."""
-        command = ["run", str(self._script), "--warehouse", str(self._warehouse), *arguments]
+        command = ["run", *self._scripts, "--warehouse", str(self._warehouse), *arguments]
         self._process = start_command(command, self._log)
 
     def check(self) -> None:

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 import random
-import shutil
 import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from string import Template
-from typing import Any
+from typing import Any, Protocol
 
 import psutil
 
 from streamhouse.demo.driver import Driver
+from streamhouse.demo.folder import Folder
 from streamhouse.demo.freshness import Freshness, SnapshotClock
 from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
-from streamhouse.errors import StreamhouseError, TableError
+from streamhouse.errors import TableError
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.runtime.audit import Audit, audit
 from streamhouse.runtime.spec import TableAddress
@@ -47,27 +45,16 @@ class Scenario:
     """Starts and ends everything of one demo under a folder, which keeps its tables."""
 
     def __init__(self, folder: Path, orders_per_second: int) -> None:
-        self.folder = folder.absolute()
+        self._own = Folder(folder)
+        self.folder = self._own.path
         self.orders_per_second = orders_per_second
-        self.warehouse = self.folder / "warehouse"
+        self.warehouse = self._own.warehouse
         self.view = TableAddress({"warehouse": str(self.warehouse)}, VIEW)
-        self._lock: int | None = None
         self.mariadb = MariaDB(self.folder / "mariadb")
-        self.driver = Driver(self.folder / "revenue.sql", self.warehouse, self.folder / "log")
+        self.driver = Driver([self.folder / "revenue.sql"], self.warehouse, self._own.log)
 
     def __enter__(self) -> Scenario:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self._lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(self._lock)
-            raise StreamhouseError(
-                f"a demo is running in {self.folder} already; stop it, or give --dir DIR"
-            ) from None
-        shutil.rmtree(self.warehouse, ignore_errors=True)
-        self.warehouse.mkdir()
-        (self.folder / "log").unlink(missing_ok=True)
+        self._own.claim()
         try:
             self.mariadb.start()
             self._fill()
@@ -83,8 +70,7 @@ class Scenario:
         if hasattr(self, "clock"):
             self.clock.stop()
         self.mariadb.stop()
-        if self._lock is not None:
-            os.close(self._lock)
+        self._own.release()
 
     def start(self) -> None:
         """Start the pipeline, or start it again."""
@@ -133,6 +119,16 @@ class Scenario:
         )
 
 
+class Killable(Protocol):
+    """A running pipeline, and when its view showed something."""
+
+    driver: Driver
+    clock: SnapshotClock
+
+    def start(self) -> None:
+        """Start the pipeline again."""
+
+
 @dataclass
 class Kills:
     """SIGKILLs the driver again and again, each some seconds after it was back.
@@ -147,7 +143,7 @@ class Kills:
     _next: float | None = None
     _sidecar: float = 0.0
 
-    def step(self, scenario: Scenario) -> str | None:
+    def step(self, scenario: Killable) -> str | None:
         """Kill and restart if it is time; what to tell of it."""
         if len(self.recoveries) < len(self.times):
             back = scenario.clock.first_after(self.times[-1])

@@ -18,11 +18,14 @@ from streamhouse.demo.mariadb import MariaDB
 DATABASE = "membership"
 DESK = 1
 """The agent whose orders are only ever added: the clock of the demo, see `Probes`."""
+ACTOR = 13
+"""The agent to whom nothing happens but what the demo's act does."""
 AGENTS, PRODUCTS, CITIES, MEMBERS = 12, 6, 8, 20_000
 _COLUMNS = "id, v_date, member_id, agent_id, product_id, city_id, kind, amount, status, event_time"
 _JOURNAL = f"INSERT INTO member_event ({_COLUMNS}) SELECT {_COLUMNS} FROM member_order WHERE id"
 _HOUR_MS = 3_600_000
-_DAYS = 3
+_DAYS = 4
+_OPEN_DAYS = 1
 # Out of 100 steps: what they are, besides new orders.
 _STEPS = (("correct", 24), ("move", 10), ("late", 10), ("cancel", 8), ("together", 2), ("level", 2))
 
@@ -48,7 +51,8 @@ class Steps:
     """The endless history of one business: each step follows from the seed and those before.
 
     `today_ms` (UTC, epoch) is when the first step happens; each is `step_ms` after the one
-    before it. An event that is late says that it happened up to an hour earlier.
+    before it. An event that is late says that it happened up to an hour earlier. Orders of days
+    before yesterday are closed: nothing happens to them any more.
     """
 
     def __init__(self, seed: int, today_ms: int, step_ms: float) -> None:
@@ -56,6 +60,8 @@ class Steps:
         self._now_ms = float(today_ms)
         self._step_ms = step_ms
         self._ids = 0
+        self._first_open = _text(today_ms - _OPEN_DAYS * 24 * _HOUR_MS)[:10]
+        self.closed_day = _text(today_ms - (_OPEN_DAYS + 1) * 24 * _HOUR_MS)[:10]
         self._open: list[int] = []
 
     def beginning(self, orders: int) -> list[Step]:
@@ -82,7 +88,7 @@ class Steps:
     def _order(self, at_ms: float, agent: int | None = None) -> Step:
         rng = self._random
         self._ids += 1
-        if agent is None:
+        if agent is None and _text(at_ms)[:10] >= self._first_open:
             self._open.append(self._ids)
         values = (
             self._ids,

@@ -52,4 +52,5 @@ INSERT INTO membership.agent VALUES
   (1, 'Desk', 'house', 1), (2, 'Ada', 'north', 1), (3, 'Bruno', 'north', 2),
   (4, 'Chloé', 'north', 1), (5, 'Dmitri', 'south', 3), (6, 'Elif', 'south', 1),
   (7, 'Fatou', 'south', 2), (8, 'Goran', 'east', 1), (9, 'Hiroko', 'east', 2),
-  (10, 'Ivana', 'east', 1), (11, 'Jonas', 'west', 1), (12, 'Katia', 'west', 2);
+  (10, 'Ivana', 'east', 1), (11, 'Jonas', 'west', 1), (12, 'Katia', 'west', 2),
+  (13, 'Zoe', 'act', 1);

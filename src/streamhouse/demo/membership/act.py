@@ -1,0 +1,190 @@
+"""What is shown in the membership demo, step by step, each seen in the tables before it is told."""
+
+from __future__ import annotations
+
+import datetime
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from streamhouse.demo.driver import start_command
+from streamhouse.demo.membership.business import ACTOR, DATABASE
+from streamhouse.demo.membership.scenario import SPRINT_BOARD, Membership
+from streamhouse.errors import StreamhouseError
+
+_FIRST_S, _PAUSE_S = 15.0, 4.0
+_STEP_S = 120.0
+"""How long one step may take, restarts of the driver included."""
+_ORDER, _OTHER = 9_000_000_001, 9_000_000_002
+_TAG, _DAY = "before-the-mistake", "2000-01-01"
+_JOURNAL = "INSERT INTO member_event SELECT NULL, o.* FROM member_order AS o WHERE id = %s"
+
+
+class Act:
+    """Plays the act in steps, beside the demo's own loop."""
+
+    def __init__(self, world: Membership, first_s: float = _FIRST_S) -> None:
+        self._world = world
+        self._first_s, self._pause_s = first_s, _PAUSE_S
+        self._started = time.monotonic()
+        self._job: subprocess.Popen[bytes] | None = None
+        self.done = False
+        """Whether all steps came out as they should."""
+        self._steps = self._play()
+
+    def step(self) -> str | None:
+        """Do what is due; what to tell of it."""
+        return next(self._steps, None)
+
+    def finish(self) -> Iterator[str]:
+        """Play what is left without pauses; what to tell of it."""
+        self._first_s = self._pause_s = 0.0
+        while not self.done:
+            told = self.step()
+            if told:
+                yield told
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        """End a job that runs."""
+        if self._job is not None and self._job.poll() is None:
+            self._job.kill()
+            self._job.wait()
+
+    def _play(self) -> Iterator[str | None]:
+        yield from self._pause(self._first_s)
+        yield from self._correction()
+        yield from self._pause(self._pause_s)
+        yield from self._late_event()
+        yield from self._pause(self._pause_s)
+        yield from self._cancellation()
+        yield from self._pause(self._pause_s)
+        yield from self._repair()
+        self.done = True
+
+    def _correction(self) -> Iterator[str | None]:
+        self._order(_ORDER, "100.00")
+        yield "Zoe sells a membership for 100.00"
+        yield from self._board(1, "100")
+        self._mysql(
+            ("UPDATE member_order SET amount = 150, event_time = %s WHERE id = %s",
+             (_now(), _ORDER)),
+            (_JOURNAL, (_ORDER,)),
+        )  # fmt: skip
+        yield "a correction in MySQL: it was 150.00"
+        yield from self._board(1, "150")
+        yield "Zoe's score on the board went from 100 to 150: the old was taken back"
+
+    def _late_event(self) -> Iterator[str | None]:
+        self._mysql(
+            ("UPDATE member_order SET amount = 999, event_time = %s WHERE id = %s",
+             (_now(-3600), _ORDER)),
+            (_JOURNAL, (_ORDER,)),
+        )  # fmt: skip
+        self._order(_OTHER, "1.00")
+        yield "an event that is an hour late says 999.00, and Zoe sells another for 1.00"
+        yield from self._board(2, "151")
+        yield "MySQL says 999.00, the board 151: the late event lost by its event_time"
+
+    def _cancellation(self) -> Iterator[str | None]:
+        self._mysql(
+            ("UPDATE member_order SET status = 'cancelled', event_time = %s WHERE id = %s",
+             (_now(), _ORDER)),
+            (_JOURNAL, (_ORDER,)),
+            ("DELETE FROM member_order WHERE id = %s", (_ORDER,)),
+        )  # fmt: skip
+        yield "the first of Zoe's orders is cancelled: MySQL deletes it"
+        yield from self._board(1, "1")
+        yield "Zoe's score is 1: the cancelled order was taken back"
+
+    def _repair(self) -> Iterator[str | None]:
+        day = self._world.business.steps.closed_day
+        before = self._scores(day)
+        yield from self._run("call", f"sys.create_tag('{DATABASE}.ods_member_order', '{_TAG}')")
+        yield from self._run(
+            "execute", f"UPDATE {DATABASE}.ods_member_order SET amount = 0 WHERE v_date = '{day}'"
+        )
+        yield f"somebody sets all amounts of {day} to 0"
+        nothing = {agent: (orders, Decimal(0)) for agent, (orders, _) in before.items()}
+        yield from self._until(lambda: self._scores(day) == nothing, f"{day} to be worth nothing")
+        yield f"the scores of {day} are gone from all layers; repair.sql inserts the day again"
+        script = self._world.folder / "repair.sql"
+        text = (Path(__file__).parent / "repair.sql").read_text()
+        script.write_text(text.replace(_DAY, day))
+        yield from self._run("run", str(script))
+        yield from self._until(lambda: self._scores(day) == before, f"{day} to be repaired")
+        yield f"repaired: the scores of {day} are what they were, while the streams ran on"
+
+    def _order(self, number: int, amount: str) -> None:
+        at = _now()
+        self._mysql(
+            ("INSERT INTO member_order VALUES (%s, %s, 1, %s, 1, 1, 'new', %s, 'paid', %s)",
+             (number, at[:10], ACTOR, amount, at)),
+            (_JOURNAL, (number,)),
+        )  # fmt: skip
+
+    def _mysql(self, *statements: tuple[str, tuple[Any, ...]]) -> None:
+        with self._world.mariadb.connect(DATABASE) as connection:
+            connection.begin()
+            with connection.cursor() as cursor:
+                for sql, parameters in statements:
+                    cursor.execute(sql, parameters)
+            connection.commit()
+
+    def _board(self, orders: int, score: str) -> Iterator[None]:
+        due = (orders, Decimal(score))
+        yield from self._until(lambda: self._actor() == due, f"Zoe's board to show {due}")
+
+    def _actor(self) -> tuple[int, Decimal] | None:
+        rows = self._rows(SPRINT_BOARD, "agent_id", ACTOR)
+        return (rows[0]["orders"], rows[0]["score"]) if rows else None
+
+    def _scores(self, day: str) -> dict[int, tuple[int, Decimal]]:
+        rows = self._rows(f"{DATABASE}.dws_agent_score", "v_date", day)
+        return {row["agent_id"]: (row["orders"], row["score"]) for row in rows}
+
+    def _rows(self, name: str, column: str, value: Any) -> list[dict[str, Any]]:
+        only = {"method": "equal", "field": column, "literals": [value]}
+        try:
+            table = self._world.warehouse.table(name)
+            latest = table.latest_snapshot_id()
+            if latest is None:
+                return []
+            read = table.read(snapshot=latest, filter=only)
+            return [row for batch in read for row in batch.to_pylist() if row[column] == value]
+        except StreamhouseError:
+            # Not there yet, or expired while it was read.
+            return []
+
+    def _run(self, *words: str) -> Iterator[None]:
+        """Run a command of ours, as an operator would."""
+        command = [*words, "--warehouse", self._world.warehouse.path]
+        job = self._job = start_command(command, self._world.log)
+        yield from self._until(lambda: job.poll() is not None, f"`{words[0]}` to end")
+        if job.returncode != 0:
+            raise StreamhouseError(
+                f"a step of the demo failed: streamhouse {' '.join(words)}; see {self._world.log}"
+            )
+
+    def _pause(self, seconds: float) -> Iterator[None]:
+        started = time.monotonic()
+        # Asked anew each time: `finish` shortens what is left.
+        while time.monotonic() - started < min(seconds, self._pause_s + self._first_s):
+            yield None
+
+    def _until(self, done: Callable[[], bool], what: str) -> Iterator[None]:
+        deadline = time.monotonic() + _STEP_S
+        while not done():
+            if time.monotonic() > deadline:
+                raise StreamhouseError(
+                    f"the demo waited {_STEP_S:.0f} s for {what}; see {self._world.log}"
+                )
+            yield None
+
+
+def _now(later_s: float = 0.0) -> str:
+    at = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=later_s)
+    return f"{at:%Y-%m-%d %H:%M:%S}.{at.microsecond // 1000:03d}"

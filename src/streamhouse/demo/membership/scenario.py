@@ -1,0 +1,132 @@
+"""The membership demo's world: the business in a MariaDB, the four layers, and their proofs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from streamhouse.demo.driver import Driver
+from streamhouse.demo.folder import Folder
+from streamhouse.demo.freshness import SnapshotClock
+from streamhouse.demo.mariadb import MariaDB
+from streamhouse.demo.membership.business import DATABASE, Business
+from streamhouse.demo.membership.figures import FIGURES, Figures
+from streamhouse.demo.membership.probes import Probes
+from streamhouse.demo.scenario import Kills
+from streamhouse.errors import StreamhouseError
+from streamhouse.paimon.catalog import Warehouse
+from streamhouse.runtime.audit import audit
+from streamhouse.runtime.lineage import SUFFIX
+from streamhouse.runtime.spec import TableAddress
+
+LAYERS = ("ods.sql", "dwd.sql", "dws.sql", "app.sql")
+SPRINT_BOARD, MEMBER_BOARD = "membership.app_sprint_board", "membership.app_member_board"
+_PORT = "'port' = '3306'"
+_CATCH_UP_S = 300.0
+_FIRST_ORDERS = 5_000
+_FIRST_SECONDS = 15.0
+
+
+class Membership:
+    """Starts and ends everything of one demo under a folder, which keeps its tables."""
+
+    def __init__(self, folder: Path, changes_per_second: int, seed: int = 1) -> None:
+        self._own = Folder(folder)
+        self.folder = self._own.path
+        self.log = self._own.log
+        self.warehouse = Warehouse(str(self._own.warehouse))
+        self.mariadb = MariaDB(self.folder / "mariadb")
+        self.business = Business(self.mariadb, changes_per_second, seed)
+        self.scripts = [self.folder / name for name in LAYERS]
+        self.driver = Driver(self.scripts, self._own.warehouse, self.log)
+
+    def __enter__(self) -> Membership:
+        self._own.claim()
+        try:
+            self.mariadb.start()
+            self.business.create(_FIRST_ORDERS)
+            self._write_scripts()
+        except BaseException:
+            self.__exit__()
+            raise
+        board = TableAddress(self.warehouse.options, SPRINT_BOARD)
+        self.clock = SnapshotClock(board)
+        self.probes = Probes(board, self.business, _FIRST_SECONDS)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.business.stop()
+        self.driver.kill()
+        if hasattr(self, "clock"):
+            self.clock.stop()
+            self.probes.stop()
+        self.mariadb.stop()
+        self._own.release()
+
+    def start(self) -> None:
+        """Start the pipeline, or start it again."""
+        self.driver.start()
+
+    def drain(self) -> None:
+        """Run it once more until all of MySQL is taken in."""
+        self.driver.start("--until-caught-up")
+        self.driver.wait(_CATCH_UP_S)
+
+    @property
+    def queries(self) -> int:
+        """How many continuous queries have written a table."""
+        return sum(name.endswith(f"__{SUFFIX}") for name in self.warehouse.tables(DATABASE))
+
+    def orders(self) -> int:
+        """How many orders ODS has; 0 while it is not there."""
+        try:
+            table = self.warehouse.table(f"{DATABASE}.ods_member_order")
+            latest = table.latest_snapshot_id()
+        except StreamhouseError:
+            return 0
+        return 0 if latest is None else table.snapshot(latest).total_record_count or 0
+
+    def proofs(self) -> dict[str, Any]:
+        """Whether everything is equal to what it should be; while nothing moves.
+
+        `equal`: the figures of DWS and APP computed from ODS, and from MySQL. `audited`: the word
+        of `streamhouse audit` on each table that is computed from others.
+        """
+        figures = Figures(self.warehouse, self.mariadb)
+        ods, mysql = figures.orders()
+        compared = figures.compare()
+        audits = {
+            name: audit(self.warehouse.options, f"{DATABASE}.{name}").equal
+            for name in ("dwd_member_order", *FIGURES)
+        }
+        wrong = [f"{one.table} against {one.against}" for one in compared if not one.equal]
+        wrong += [f"{name} audited" for name, equal in audits.items() if not equal]
+        if ods != mysql:
+            wrong.append(f"ods_member_order: {ods} orders, should be {mysql}")
+        return {
+            "orders": ods,
+            "equal": ods == mysql and all(one.equal for one in compared),
+            "audited": all(audits.values()),
+            "compared": len(compared) + len(audits) + 1,
+            "wrong": wrong,
+        }
+
+    def _write_scripts(self) -> None:
+        for path in self.scripts:
+            text = (Path(__file__).parent / path.name).read_text()
+            path.write_text(text.replace(_PORT, f"'port' = '{self.mariadb.port}'"))
+
+
+def report(world: Membership, kills: Kills | None, act_ok: bool, peak_mb: float) -> dict[str, Any]:
+    """The object that `streamhouse demo membership --json` prints."""
+    return {
+        **world.proofs(),
+        "changes": world.business.changes,
+        "queries": world.queries,
+        "act_ok": act_ok,
+        "freshness_ms": world.probes.figures(),
+        "restarts": len(kills.times) if kills else 0,
+        "sidecar_kills": kills.sidecars if kills else 0,
+        "recovery_s": round(max(kills.recoveries), 2) if kills and kills.recoveries else None,
+        "peak_rss_mb": round(peak_mb),
+    }

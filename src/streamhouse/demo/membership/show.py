@@ -1,0 +1,139 @@
+"""The membership demo on a terminal: the two boards, live, with rates and lag."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.panel import Panel
+from rich.text import Text
+
+from streamhouse.cli.view import View
+from streamhouse.demo.membership.act import Act
+from streamhouse.demo.membership.measure import wait_for_figures
+from streamhouse.demo.membership.scenario import MEMBER_BOARD, SPRINT_BOARD, Membership
+from streamhouse.demo.scenario import Kills
+from streamhouse.serve.feed import Feed
+
+_RATES_EVERY_S = 1.0
+_BOARD_LINES = 7
+"""Of the terminal, for the smaller board."""
+_TOLD_LINES = 5
+
+
+class Show:
+    """Draws the boards until the time is over or Ctrl-C; then proves every figure."""
+
+    def __init__(self, world: Membership, seconds: float | None, kills: Kills | None) -> None:
+        self._world = world
+        self._seconds = seconds
+        self._kills = kills
+        self._console = Console()
+        self._told: list[str] = []
+        self._views: list[tuple[Feed, View]] = []
+        self._act: Act | None = None
+        self._changes: list[tuple[float, int]] = []
+
+    def run(self) -> None:
+        """Run the whole demo."""
+        world = self._world
+        self._console.print(f"[bold]Streamhouse membership demo[/bold] in {world.folder}")
+        self._console.print(
+            f"MariaDB runs on port {world.mariadb.port}; orders of members will be made, "
+            "corrected, cancelled and late there."
+        )
+        world.start()
+        try:
+            with self._console.status("starting Spark and the four layers …"):
+                wait_for_figures(world)
+            self._watch()
+        except KeyboardInterrupt:
+            pass
+        self._end()
+
+    def _watch(self) -> None:
+        world = self._world
+        for name in (SPRINT_BOARD, MEMBER_BOARD):
+            feed = Feed(world.warehouse, name)
+            self._views.append((feed, View(feed)))
+        self._act = Act(world)
+        world.business.start()
+        started = time.monotonic()
+        plain = not sys.stdout.isatty()
+        with Live(self._frame(), console=self._console, auto_refresh=False) as live:
+            while self._seconds is None or time.monotonic() - started < self._seconds:
+                self._step()
+                if not plain:
+                    live.update(self._frame(), refresh=True)
+                time.sleep(0.05)
+            live.update(self._frame(), refresh=True)
+
+    def _step(self) -> None:
+        world = self._world
+        world.driver.check()
+        world.business.check()
+        for feed, view in self._views:
+            change = feed.poll()
+            if change is not None:
+                view.take(change)
+        assert self._act is not None
+        for told in (self._kills and self._kills.step(world), self._act.step()):
+            if told:
+                self._told = [
+                    *self._told[1 - _TOLD_LINES :],
+                    f"{time.strftime('%H:%M:%S')}  {told}",
+                ]
+        now = time.monotonic()
+        if not self._changes or now - self._changes[-1][0] >= _RATES_EVERY_S:
+            self._changes = [*self._changes[-10:], (now, world.business.changes)]
+
+    def _frame(self) -> Any:
+        height = max(8, self._console.size.height - _BOARD_LINES - _TOLD_LINES - 4)
+        boards = [
+            view.render(lines)
+            for (_, view), lines in zip(self._views, (height, _BOARD_LINES), strict=True)
+        ]
+        lines = [Text(self._rates()), *(Text(told, style="yellow") for told in self._told)]
+        return Group(*boards, Panel(Group(*lines), title="membership, live — Ctrl-C ends"))
+
+    def _rates(self) -> str:
+        if len(self._changes) < 2:
+            return "measuring …"
+        (t0, n0), (t1, n1) = self._changes[0], self._changes[-1]
+        parts = [f"{n1:,} changes in MySQL", f"{(n1 - n0) / (t1 - t0):,.0f}/s"]
+        ages = self._world.probes.recent()
+        if ages:
+            parts.append(f"MySQL to board p50 {ages['p50']:,.0f} ms, p99 {ages['p99']:,.0f} ms")
+        parts.append(f"lag {self._world.probes.waiting:,} of the desk's orders")
+        return "  ·  ".join(parts)
+
+    def _end(self) -> None:
+        world = self._world
+        world.business.stop()
+        if self._act is not None:
+            self._act.stop()
+        with self._console.status("stopping between two batches …"):
+            world.driver.stop()
+        if not self._views:
+            return
+        with self._console.status("taking in what is left …"):
+            world.drain()
+        with self._console.status("computing every figure again, from ODS and from MySQL …"):
+            proofs = world.proofs()
+        word = "[green]equal[/green]" if proofs["equal"] else "[red]different[/red]"
+        audited = "[green]equal[/green]" if proofs["audited"] else "[red]different[/red]"
+        self._console.print(
+            f"{proofs['orders']:,} orders; DWS and APP are {word} to batch queries over ODS and "
+            f"over MySQL, and {audited} by `streamhouse audit`"
+        )
+        for wrong in proofs["wrong"]:
+            self._console.print(f"  [red]{wrong}[/red]")
+        self._console.print("The tables stay. Look at them without Spark:")
+        self._console.print(
+            f'  streamhouse query "SELECT * FROM {SPRINT_BOARD}" --warehouse '
+            f"{world.warehouse.path}",
+            soft_wrap=True,
+        )

@@ -1,0 +1,69 @@
+"""The membership warehouse as a stranger runs it: each figure equal, over a kill and a repair."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+KEYS = {
+    "orders",
+    "changes",
+    "queries",
+    "equal",
+    "audited",
+    "compared",
+    "wrong",
+    "act_ok",
+    "freshness_ms",
+    "restarts",
+    "sidecar_kills",
+    "recovery_s",
+    "peak_rss_mb",
+    "minutes",
+}
+
+
+def demo(folder: Path, *arguments: str, timeout: float) -> dict[str, Any]:
+    command = [str(Path(sys.executable).with_name("streamhouse")), "demo", "membership", "--json"]
+    ended = subprocess.run(
+        [*command, "--dir", str(folder), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    result: dict[str, Any] = json.loads(ended.stdout)
+    assert set(result) == KEYS
+    assert result["wrong"] == [], ended.stderr
+    assert (result["equal"], result["audited"], result["act_ok"]) == (True, True, True)
+    return result
+
+
+@pytest.mark.timeout(420)
+def test_every_figure_is_equal_over_a_kill(tmp_path: Path) -> None:
+    rate = ("--changes-per-second", "50", "--seed", "7")
+    result = demo(tmp_path, "--seconds", "8", "--kill-every", "5", *rate, timeout=400)
+    assert result["queries"] >= 6
+    assert result["restarts"] >= 1
+    assert result["orders"] > 5_000
+    assert result["changes"] > 300
+    assert result["compared"] >= 14
+
+
+@pytest.mark.soak
+def test_two_minutes_of_freshness(tmp_path: Path) -> None:
+    result = demo(tmp_path, "--seconds", "120", timeout=900)
+    assert result["freshness_ms"]["p50"] < 5_000
+    assert result["peak_rss_mb"] < 8_192
+
+
+@pytest.mark.soak
+def test_twenty_kills(tmp_path: Path) -> None:
+    result = demo(tmp_path, "--seconds", "600", "--kill-every", "12", timeout=1_800)
+    assert result["restarts"] >= 20
