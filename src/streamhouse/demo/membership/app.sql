@@ -10,8 +10,7 @@ CREATE TABLE IF NOT EXISTS app_sprint_board (
   'merge-engine' = 'aggregation',
   'fields.orders.aggregate-function' = 'sum',
   'fields.score.aggregate-function' = 'sum',
-  'fields.update_time.aggregate-function' = 'last_non_null_value',
-  'fields.update_time.ignore-retract' = 'true'
+  'fields.update_time.aggregate-function' = 'last_non_null_value'
 );
 
 CREATE TABLE IF NOT EXISTS app_member_board (

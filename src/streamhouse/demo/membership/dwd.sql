@@ -23,7 +23,7 @@ SELECT
   o.v_date, o.id, SUBSTRING(o.v_date, 1, 7), o.member_id, o.kind,
   o.agent_id, a.name, a.team, a.level, p.name, c.name, c.region,
   o.amount, CAST(o.amount * p.points AS DECIMAL(20, 4)), o.event_time
-FROM ods_member_order AS o
+FROM member_order_changes AS o
 JOIN dim_product FOR SYSTEM_TIME AS OF o.proc_time AS p ON o.product_id = p.id
 JOIN dim_agent FOR SYSTEM_TIME AS OF o.proc_time AS a ON o.agent_id = a.id
 JOIN dim_city FOR SYSTEM_TIME AS OF o.proc_time AS c ON o.city_id = c.id;

@@ -11,8 +11,7 @@ CREATE TABLE IF NOT EXISTS dws_agent_score (
   'merge-engine' = 'aggregation',
   'fields.orders.aggregate-function' = 'sum',
   'fields.score.aggregate-function' = 'sum',
-  'fields.update_time.aggregate-function' = 'last_non_null_value',
-  'fields.update_time.ignore-retract' = 'true'
+  'fields.update_time.aggregate-function' = 'last_non_null_value'
 );
 
 CREATE TABLE IF NOT EXISTS dws_member_month (
@@ -31,12 +30,15 @@ CREATE TABLE IF NOT EXISTS dws_member_month (
 );
 
 INSERT INTO dws_agent_score
-SELECT v_date, agent_id, CAST(1 AS BIGINT), score, event_time FROM dwd_member_order;
+SELECT v_date, agent_id, COUNT(*), SUM(score), LAST_VALUE(event_time)
+FROM dwd_member_order
+GROUP BY v_date, agent_id;
 
 INSERT INTO dws_member_month
 SELECT
   v_month, member_id,
-  CASE WHEN kind = 'new' THEN 1 ELSE 0 END,
-  CASE WHEN kind = 'renew' THEN 1 ELSE 0 END,
-  amount
-FROM dwd_member_order;
+  COUNT(CASE WHEN kind = 'new' THEN 1 END),
+  COUNT(CASE WHEN kind = 'renew' THEN 1 END),
+  SUM(amount)
+FROM dwd_member_order
+GROUP BY v_month, member_id;

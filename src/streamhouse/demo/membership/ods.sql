@@ -84,6 +84,9 @@ CREATE TABLE IF NOT EXISTS ods_member_order (
   'file.format' = 'orc'
 );
 
+-- What is read downstream: the orders as a stream of changes.
+CREATE VIEW IF NOT EXISTS member_order_changes AS SELECT * FROM ods_member_order;
+
 CREATE TABLE IF NOT EXISTS dim_product (
   id INT,
   name STRING,
