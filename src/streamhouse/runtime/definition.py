@@ -7,7 +7,14 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from streamhouse.runtime.spec import QuerySpec, SourceSpec, TableAddress
-from streamhouse.sql.plan import Column, ComputedColumn, LookupJoin, LookupRetry, StreamQuery
+from streamhouse.sql.plan import (
+    Column,
+    ComputedColumn,
+    DistinctCounts,
+    LookupJoin,
+    LookupRetry,
+    StreamQuery,
+)
 from streamhouse.sql.plan import TableInfo as Info
 
 _KEPT_OPTIONS = ("connector", "scan.", "rows-per-second", "number-of-rows", "fields.", "source.")
@@ -68,6 +75,7 @@ def spec_of(definition: str, target: TableAddress, query_id: str) -> QuerySpec:
         unmatched=target.beside("unmatched") if record["waits"] else None,
         query_id=query_id,
         parallelism=1,
+        distinct=target.beside("distinct") if record["query"].get("distinct") else None,
     )
 
 
@@ -79,8 +87,15 @@ def _query(record: dict[str, Any]) -> StreamQuery:
             "source_columns": tuple(record["source_columns"]),
             "lookups": tuple(_lookup(lookup) for lookup in record["lookups"]),
             "output": _columns(record["output"]),
+            "distinct": _distinct(record.get("distinct")),
         }
     )
+
+
+def _distinct(record: dict[str, Any] | None) -> DistinctCounts | None:
+    if record is None:
+        return None
+    return DistinctCounts(_columns(record["keys"]), tuple(record["columns"]), record["sql"])
 
 
 def _lookup(record: dict[str, Any]) -> LookupJoin:

@@ -19,6 +19,9 @@ STEPS = (
 )
 """The steps of a batch, in order, after each of which a crash must change nothing."""
 
+DISTINCT_STEP = "distinct-committed"
+"""The step after these two commits of a query that counts distinct values."""
+
 TASK_STEP = "task-written"
 """The step of a task, before all of these, after which Spark must repeat the task."""
 

@@ -145,6 +145,8 @@ def _needs(
         for lookup, where in zip(spec.query.lookups, spec.lookups, strict=True)
         if batch.end["dims"][lookup.relation]
     ]
+    if spec.distinct is not None and batch.end.get("distinct"):
+        needs.append((spec.distinct, int(batch.end["distinct"])))
     address = spec.source.address
     start = batch.start["source"] if batch.start else {}
     end = batch.end["source"]

@@ -121,8 +121,9 @@ class Holds:
             self._hold({})
             return
         self._replayed = True
-        waiting = None if self._spec.pending is None else _key(self._spec.pending)
-        written = {_key(address) for address in self._written()} - {waiting}
+        pinned = (self._spec.pending, self._spec.distinct)
+        read = {_key(address) for address in pinned if address is not None}
+        written = {_key(address) for address in self._written()} - read
         positions = {key: at for key, at in newest.items() if key in written}
         candidate, now = self._candidate, time.monotonic()
         if candidate is None or candidate.batch != batch:
@@ -139,9 +140,8 @@ class Holds:
             positions.pop(_key(self._spec.source.address), None)
         self._hold(positions)
 
-    def _written(self) -> list[TableAddress]:
-        spec = self._spec
-        return [a for a in (spec.target, spec.unmatched, spec.pending) if a is not None]
+    def _written(self) -> tuple[TableAddress, ...]:
+        return self._spec.written
 
     def _all(self) -> dict[_Key, TableAddress]:
         spec = self._spec
@@ -162,6 +162,8 @@ class Holds:
             _lower(positions, address, latest if pinned is None else max(1, int(pinned)))
         if spec.pending is not None and offset and offset["pending"]:
             _lower(positions, spec.pending, int(offset["pending"]))
+        if spec.distinct is not None and offset and offset.get("distinct"):
+            _lower(positions, spec.distinct, int(offset["distinct"]))
 
     def _hold(self, positions: dict[_Key, int]) -> None:
         """Move consumers to `positions`; those not named stay, and are refreshed."""

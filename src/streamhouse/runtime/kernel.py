@@ -109,6 +109,11 @@ class Kernel:
             out = self._run(combined, src)
         return self._cast(out)
 
+    def values(self, src: pa.Table) -> pa.Table:
+        """What the rows of `src` say of distinct values: the result of `DistinctCounts.sql`."""
+        assert self._query.distinct is not None
+        return self._run(self._query.distinct.sql, src)
+
     def combine(self, parts: Sequence[pa.Table]) -> pa.Table:
         """The output of several chunks as one table, combined where the target allows it."""
         whole = pa.concat_tables(parts) if parts else self._schema.empty_table()

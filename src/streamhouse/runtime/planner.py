@@ -3,7 +3,8 @@
 An offset is `{"batch", "now", "source", "dims", "pending"}`: the number of the batch that ends
 there (from 0; Spark's own numbers also count an empty first batch), the time it takes for its own
 (epoch ms), the source's offset, the snapshot of each lookup's table (0: before the first; with
-what `runtime.pins` adds) and of the pending table (0: no row of it is due). Spark writes it to its
+what `runtime.pins` adds) and of the pending table (0: no row of it is due). Where distinct values
+are counted, `distinct` is the snapshot of their table (0: before the first). Spark writes it to its
 log before the batch runs, so a batch that runs again reads the same, to the row.
 """
 
@@ -68,7 +69,13 @@ class Planner:
             "source": source,
             **self._pins.chosen(start, now),
             "pending": (waiting.snapshot or 0) if due and waiting is not None else 0,
+            **self._distinct(),
         }
+
+    def _distinct(self) -> Offset:
+        """The snapshot of the counted values before the batch; 0 before the first."""
+        address = self._spec.distinct
+        return {} if address is None else {"distinct": address.open().latest_snapshot_id() or 0}
 
     def tasks(self, start: Offset, end: Offset) -> list[TaskInput]:
         """The tasks of the batch from `start` to `end`; at least one."""

@@ -23,7 +23,7 @@ from streamhouse.paimon.commit import TableCommitter, query_tag
 from streamhouse.paimon.lock import commit_lock
 from streamhouse.paimon.pressure import Pressure
 from streamhouse.paimon.table import Table
-from streamhouse.runtime import pending
+from streamhouse.runtime import distinct, pending
 from streamhouse.runtime.checkpoint import Checkpoint
 from streamhouse.runtime.commit_times import timed
 from streamhouse.runtime.failpoint import reached
@@ -41,7 +41,6 @@ class QueryFailed(Exception):
     """A continuous query has ended by itself; the text is Spark's, with our own message in it."""
 
 
-_STEPS = ("unmatched-committed", "pending-committed")
 _TRIES = 3
 """Times that a batch is written again because a statement changed rows; then that one waits."""
 
@@ -105,9 +104,8 @@ class ContinuousQuery:
     @property
     def tables(self) -> list[str]:
         """The tables that the query writes, in its target's warehouse."""
-        waiting = [a for a in (self._spec.pending, self._spec.unmatched) if a is not None]
         lineage = self._spec.target.beside("lineage")
-        return [a.identifier for a in (self._spec.target, *waiting, lineage)]
+        return [a.identifier for a in (*self._spec.written, lineage)]
 
     def change_notice(self) -> str | None:
         """What to tell the user if another SELECT ran under this identity before."""
@@ -128,15 +126,16 @@ class ContinuousQuery:
             pending.create_tables(
                 spec.pending, spec.unmatched, spec.source.columns, changelog, spec.source.address
             )
+        if spec.distinct is not None and spec.query.distinct is not None:
+            distinct.create_table(spec.distinct, spec.query.distinct, spec.target)
         self._planner = Planner(spec)
         self._holds = Holds(spec, self._checkpoint, self._planner.source)
         self._holds.prepare()
         self._lineage = Lineage(spec)
         self._lineage.recover(self._checkpoint)
-        addresses = [a for a in (spec.target, spec.unmatched, spec.pending) if a is not None]
         self._committers = {
             a.identifier: TableCommitter(a.warehouse, a.identifier, spec.query_id)
-            for a in addresses
+            for a in spec.written
         }
         first = int(self._last.get("batch", -1)) + 1
         self._remove_lost(first)
@@ -189,11 +188,10 @@ class ContinuousQuery:
         end = reports[0]["end"]
         batch = int(end["batch"])
         reached("target-committed", batch, self.target)
-        others = list(self._committers.items())[1:]
-        for step, (identifier, committer) in zip(_STEPS, others, strict=False):
+        for identifier, committer in list(self._committers.items())[1:]:
             with timed(identifier):
                 committer.commit(batch, messages.get(identifier, []))
-            reached(step, batch, self.target)
+            reached(f"{identifier.rpartition('__')[2]}-committed", batch, self.target)
         if any(report["repeated"] for report in reports):
             self._remove_lost(batch, {report["attempt"] for report in reports})
         rows = sum(report["rows"] for report in reports)

@@ -26,6 +26,7 @@ from streamhouse.runtime.kernel import ROW, numbered, only, without
 from streamhouse.runtime.pins import pinned_partitions
 from streamhouse.runtime.planner import Planner
 from streamhouse.runtime.spec import QuerySpec, TableAddress
+from streamhouse.runtime.tally import Tally
 from streamhouse.source import ROW_KIND, Offset
 
 DUE_COLUMN, ATTEMPTS_COLUMN = "_due", "_attempts"
@@ -87,6 +88,7 @@ class Recomputation:
         self._target = target
         self._definitions = definitions
         self._waiting = waiting
+        self._tally: Tally | None = None
 
     def steps(self, batches: Sequence[Batch], grouped: bool = True) -> Iterator[Step]:
         """The next batches' steps, in order.
@@ -105,6 +107,7 @@ class Recomputation:
                     f"query {first.fingerprint[:12]}: rows of it were deleted"
                 )
             spec = spec_of(definition, self._target, first.query_id)
+            self._count(spec, first)
             if spec.source.connector == "mysql-cdc":
                 raise StreamhouseError(
                     f"table {self._target.identifier} follows a MySQL table, whose past MySQL does "
@@ -114,6 +117,15 @@ class Recomputation:
             for step in _Run(spec, self).steps(together, grouped):
                 rows = evolution.aligned(step.rows, target, spec.target.schema_id)
                 yield replace(step, rows=rows)
+
+    def _count(self, spec: QuerySpec, first: Batch) -> None:
+        """Have distinct values counted from what was there before the first batch."""
+        counts, address = spec.query.distinct, spec.distinct
+        if counts is None or address is None:
+            self._tally = None
+        elif self._tally is None:
+            at = int(first.end["distinct"]) if first.number else 0
+            self._tally = Tally(counts, address, first.query_id, at)
 
     @property
     def waiting(self) -> pa.Table | None:
@@ -146,12 +158,15 @@ class _Run:
         self._source = spec.source.open(
             None if spec.retry is not None else spec.query.source_columns
         )
+        self._values: list[pa.Table] = []
         self._db = duckdb.connect(":memory:", config={"threads": 2})
         self._db.execute("SET TimeZone = 'UTC'")
 
     def steps(self, batches: list[Batch], grouped: bool) -> Iterator[Step]:
         self._join(batches[0].end)
-        timed = "getvariable" in self._spec.query.rows_sql
+        query = self._spec.query
+        timed = "getvariable" in query.rows_sql
+        timed = timed or (query.distinct is not None and "getvariable" in query.distinct.sql)
         try:
             grouped = grouped and not timed and not self._spec.query.changelog
             if grouped and self._whole._waiting is None:
@@ -183,7 +198,8 @@ class _Run:
         if len(self._misses(src)):
             return None
         self._now(batches[-1].now_ms)
-        return Step(batches[-1], src, self._sql(self._spec.query.rows_sql, src))
+        hits, rows = self._hit(src, pa.array([], pa.int64()))
+        return Step(batches[-1], hits, self._counted(rows))
 
     def _alone(self, batch: Batch) -> Step:
         self._now(batch.now_ms)
@@ -204,8 +220,14 @@ class _Run:
         return Step(
             batch,
             pa.concat_tables([hits for hits, _ in parts], promote_options="default"),
-            pa.concat_tables([rows for _, rows in parts]),
+            self._counted(pa.concat_tables([rows for _, rows in parts])),
         )
+
+    def _counted(self, rows: pa.Table) -> pa.Table:
+        """The output of a step with its counts of distinct values."""
+        values, self._values = self._values, []
+        tally = self._whole._tally
+        return rows if tally is None else tally.rows(rows, values)
 
     def _retry(self, due: pa.Table, now_ms: int) -> tuple[tuple[pa.Table, pa.Table], pa.Table]:
         src = numbered(due.drop_columns([DUE_COLUMN, ATTEMPTS_COLUMN]), 0)
@@ -238,6 +260,8 @@ class _Run:
 
     def _hit(self, src: pa.Table, misses: pa.Array) -> tuple[pa.Table, pa.Table]:
         kept = without(src, misses)
+        if self._spec.query.distinct is not None:
+            self._values.append(self._sql(self._spec.query.distinct.sql, kept))
         return kept.drop_columns([ROW]), self._sql(self._spec.query.rows_sql, kept)
 
     def _misses(self, src: pa.Table) -> pa.Array:

@@ -209,6 +209,11 @@ class Script:
             )
         if query.upsert:
             lines.append(query.upsert)
+        if query.distinct is not None:
+            lines.append(
+                f"count of distinct values: {', '.join(query.distinct.columns)}, from a table of "
+                f"values; its kernel: {query.distinct.sql}"
+            )
         self._table({"plan": [*lines, f"kernel: {query.rows_sql}"]})
 
     def _select(self, query: Query) -> None:
@@ -301,6 +306,7 @@ class Script:
             query_id="",
             parallelism=int(session.settings.get("parallelism.default", "2")),
             choices=self._strategies(query),
+            distinct=address.beside("distinct") if query.distinct is not None else None,
         )
         checkpoint = Checkpoint(root, pipeline, address.identifier)
         if any(other.checkpoint_path == checkpoint.path for other in self._pipeline.queries):

@@ -85,7 +85,8 @@ class QuerySpec:
 
     `query_id` is the id of its checkpoint and the commit user of all its commits. `lookups` are
     the tables of `query.lookups`, in order, `choices` how each is looked up (by default all are
-    kept whole). `pending` and `unmatched` are there when a lookup has a retry policy.
+    kept whole). `pending` and `unmatched` are there when a lookup has a retry policy, `distinct`
+    when distinct values are counted.
     """
 
     query: StreamQuery
@@ -98,6 +99,13 @@ class QuerySpec:
     parallelism: int
     max_rows: int | None = None
     choices: tuple[Choice, ...] = ()
+    distinct: TableAddress | None = None
+
+    @property
+    def written(self) -> tuple[TableAddress, ...]:
+        """The tables that every batch commits to, in this order."""
+        tables = (self.target, self.unmatched, self.pending, self.distinct)
+        return tuple(address for address in tables if address is not None)
 
     def dimensions(self) -> list[DimensionSpec]:
         """The lookups with their tables."""
@@ -126,6 +134,6 @@ class QuerySpec:
     def one_task(self, source: Source) -> bool:
         """Whether a batch must be one task, lest the changes of a key lose their order."""
         target = self.target.planned()
-        if source.ordered:
+        if source.ordered or self.query.distinct is not None:
             return True
         return bool(target.primary_key) and (self.combine(target) is None or target.bucket < 0)

@@ -18,6 +18,7 @@ from streamhouse.lookup.strategy import choose
 from streamhouse.paimon.commit import TableWriter, file_prefix
 from streamhouse.runtime import pending
 from streamhouse.runtime.dimensions import Dimensions
+from streamhouse.runtime.distinct import DistinctValues
 from streamhouse.runtime.failpoint import TASK_STEP, reached
 from streamhouse.runtime.kernel import ROW, Kernel, numbered, only, without
 from streamhouse.runtime.planner import TaskInput
@@ -37,6 +38,7 @@ CHUNK_ROWS = 262_144
 _kernels: dict[tuple[int, str, str], Kernel] = {}
 _dimensions: dict[tuple[int, str, str], Dimensions] = {}
 _sources: dict[tuple[int, str, str], Source] = {}
+_distinct: dict[tuple[int, str, str], DistinctValues] = {}
 
 
 def kernel_for(spec: QuerySpec) -> Kernel:
@@ -55,6 +57,16 @@ def dimensions_for(spec: QuerySpec) -> Dimensions:
         specs = spec.dimensions()
         _dimensions[key] = Dimensions(specs, spec.choices or [choose(one) for one in specs])
     return _dimensions[key]
+
+
+def distinct_for(spec: QuerySpec) -> DistinctValues | None:
+    """The process's own counts of a query's distinct values, kept between batches."""
+    if spec.query.distinct is None:
+        return None
+    key = (os.getpid(), spec.query_id, spec.query.fingerprint)
+    if key not in _distinct:
+        _distinct[key] = DistinctValues(spec)
+    return _distinct[key]
 
 
 def source_for(spec: QuerySpec) -> Source:
@@ -86,6 +98,7 @@ class _Output:
     rows: list[pa.Table] = field(default_factory=list)
     pending: list[pa.Table] = field(default_factory=list)
     unmatched: list[pa.Table] = field(default_factory=list)
+    values: list[pa.Table] = field(default_factory=list)
     read: int = 0
     missed: int = 0
 
@@ -103,6 +116,7 @@ class Task:
         self._task = task
         self._kernel = kernel_for(spec)
         self._dimensions = dimensions_for(spec)
+        self._distinct = distinct_for(spec)
         self._out = _Output()
         self._attempt = uuid.uuid4().hex[:12]
         context = TaskContext.get()
@@ -142,12 +156,20 @@ class Task:
             first += chunk.num_rows
             self._dimensions.bind(self._kernel, src)
             misses = self._kernel.misses(src)
-            self._out.rows.append(self._kernel.rows(without(src, misses)))
+            self._emit(without(src, misses))
             if len(misses):
                 missed.append(misses.to_numpy(zero_copy_only=False))
         self._out.read += first
         if missed:
             self._wait(number, piece, np.sort(np.concatenate(missed)))
+
+    def _emit(self, src: pa.Table) -> int:
+        """Take the output of rows whose lookups are done; how many rows it has."""
+        out = self._kernel.rows(src)
+        self._out.rows.append(out)
+        if self._distinct is not None:
+            self._out.values.append(self._kernel.values(src))
+        return int(out.num_rows)
 
     def _wait(self, number: int, piece: Any, missed: Any) -> None:
         """Put missed rows, whole, into the pending table; they are read again to be whole."""
@@ -180,7 +202,7 @@ class Task:
         src = numbered(pending.as_source(due, spec.query.changelog), 0)
         self._dimensions.bind(self._kernel, src)
         misses = self._kernel.misses(src)
-        self._out.rows.append(self._kernel.rows(without(src, misses)))
+        self._emit(without(src, misses))
         hit = pc.invert(pc.is_in(src.column(ROW), value_set=misses))
         attempts = pc.add(due.column(pending.ATTEMPTS), 1)
         spent = pc.and_(pc.invert(hit), pc.greater_equal(attempts, spec.retry.max_attempts))
@@ -208,7 +230,7 @@ class Task:
             return
         lookups = self._spec.query.lookups
         if all(lookup.left for lookup in lookups):
-            self._out.rows.append(self._kernel.rows(src))
+            self._emit(src)
             return
         if all(not lookup.left for lookup in lookups if lookup.retry is not None):
             lost = pa.repeat(pa.scalar(True), src.num_rows)
@@ -223,17 +245,22 @@ class Task:
         """Which rows come to nothing, where some lookups are LEFT and others INNER; one by one."""
         lost = []
         for row in src.column(ROW).to_pylist():
-            out = self._kernel.rows(only(src, pa.array([row], pa.int64())))
-            lost.append(out.num_rows == 0)
-            self._out.rows.append(out)
+            lost.append(self._emit(only(src, pa.array([row], pa.int64()))) == 0)
         return pa.array(lost)
 
     def _write(self) -> list[tuple[str, bytes]]:
         spec = self._spec
-        messages = self._write_table(spec.target, [self._kernel.combine(self._out.rows)])
+        rows = self._kernel.combine(self._out.rows)
+        values = None
+        if self._distinct is not None:
+            values = self._distinct.changes(self._out.values)
+            rows = self._distinct.counted(rows, values, int(self._task.end["distinct"]))
+        messages = self._write_table(spec.target, [rows])
         if spec.pending is not None and spec.unmatched is not None:
             messages += self._write_table(spec.unmatched, self._out.unmatched)
             messages += self._write_table(spec.pending, self._out.pending)
+        if spec.distinct is not None and values is not None:
+            messages += self._write_table(spec.distinct, [values])
         return messages
 
     def _write_table(

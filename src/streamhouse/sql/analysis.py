@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 
 from sqlglot import exp
 
 from streamhouse.sql import columns as names
-from streamhouse.sql import functions, ranked, retraction
+from streamhouse.sql import distinct, functions, ranked, retraction
 from streamhouse.sql import target as targets
 from streamhouse.sql.binder import generate
 from streamhouse.sql.bounded import analyze_bounded
@@ -91,6 +92,7 @@ class _Analysis:
     def run(self, table: TableInfo | None, given: tuple[str, ...]) -> StreamQuery:
         script, top, stream = self.parsed.script, self.top, self.stream
         filled = self._slots(table, given)
+        counted = distinct.taken(script, top, filled)
         grouped = targets.check_grouping(script, top, table, filled)
         upsert = ranked.check(script, top, stream.source, stream.changelog, table, filled)
         signed = stream.changelog and (grouped or retraction.can_sign(script, top, table, filled))
@@ -109,8 +111,12 @@ class _Analysis:
         made = [column.name for column in output]
         rows = stream.rows(items, made, carry_row=ordered, ordered=sort, signed=signed)
         misses = stream.misses()
-        query = self._query(rows, misses, output, grouped)
-        return replace(query, signed=signed, upsert=upsert)
+        if table is None or not counted:
+            query = self._query(rows, misses, output, grouped)
+            return replace(query, signed=signed, upsert=upsert)
+        counts, trees = distinct.plan(stream, table, filled, counted)
+        query = self._query(rows, misses, output, grouped, trees)
+        return replace(query, signed=signed, distinct=counts)
 
     def _slots(self, table: TableInfo | None, given: tuple[str, ...]) -> list[Slot]:
         if table is None:
@@ -170,10 +176,16 @@ class _Analysis:
         return items, tuple(slot.column for slot in filled)
 
     def _query(
-        self, rows: exp.Expr, misses: exp.Expr | None, output: tuple[Column, ...], grouped: bool
+        self,
+        rows: exp.Expr,
+        misses: exp.Expr | None,
+        output: tuple[Column, ...],
+        grouped: bool,
+        more: Sequence[exp.Expr] = (),
     ) -> StreamQuery:
+        """`more` are other trees that are run over the same rows."""
         stream = self.stream
-        trees = [rows] if misses is None else [rows, misses]
+        trees = [rows, *more] if misses is None else [rows, misses, *more]
         keys = [lookup_keys(stream, lookup) for lookup in stream.lookups]
         source_columns = used_columns(trees, "src", stream.source)
         # A source must be read even when none of its columns is needed (SELECT 1 FROM t).

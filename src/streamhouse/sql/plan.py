@@ -303,6 +303,20 @@ class LookupJoin:
 
 
 @dataclass(frozen=True)
+class DistinctCounts:
+    """The COUNT(DISTINCT …) of a grouped `StreamQuery`; `rows_sql` gives 0 in their `columns`.
+
+    `keys` are the target's primary key, which the groups are. `sql` gives a row for each group,
+    counted column and value: the `keys`, `_column` (its name), `_value` (as text) and `_count`, how
+    many rows with that value came, less those that were taken back.
+    """
+
+    keys: tuple[Column, ...]
+    columns: tuple[str, ...]
+    sql: str
+
+
+@dataclass(frozen=True)
 class StreamQuery:
     """A continuous SELECT over one streaming source, ready for an embedded engine.
 
@@ -321,6 +335,7 @@ class StreamQuery:
     - `signed`: the source is a changelog, and the output rows are inserts all the same: what takes
       a row back is in their values, see `streamhouse.sql.retraction`.
     - `upsert` says in words which row of each key is kept, where the query has a ROW_NUMBER() = 1.
+    - `distinct` says what a COUNT(DISTINCT …) needs, if there is one.
     - `fingerprint` is the same for two texts that differ in layout only.
     """
 
@@ -336,6 +351,7 @@ class StreamQuery:
     fingerprint: str
     signed: bool = False
     upsert: str = ""
+    distinct: DistinctCounts | None = None
 
     @property
     def row_kinds(self) -> bool:
