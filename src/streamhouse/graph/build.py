@@ -13,17 +13,19 @@ from streamhouse.graph.model import (
     Node,
     QueryKind,
     QueryNode,
+    TableKind,
     TableNode,
     layer_of,
 )
 from streamhouse.runtime.definitions import define, located
+from streamhouse.sql import columns as names
 from streamhouse.sql import plan
 from streamhouse.sql.analysis import analyze_bounded, analyze_stream, ends
 from streamhouse.sql.dml import analyze_change
 from streamhouse.sql.options import check_lookup
 from streamhouse.sql.plan import LookupJoin, Name, StreamQuery, TableInfo
 
-_CONSOLE = "console"
+_KINDS: dict[str, TableKind] = {"paimon": "table", "view": "view"}
 
 
 def graph_of(
@@ -48,6 +50,7 @@ class _Builder:
         self._session = session
         self._tables: dict[Name, TableInfo] = {}
         self._queries: list[QueryNode] = []
+        self._views: set[Name] = set()
         self._edges: list[tuple[Name | str, Name | str, EdgeKind, str]] = []
 
     def take(self, statement: plan.Statement) -> None:
@@ -86,7 +89,7 @@ class _Builder:
         nodes: list[Node] = [
             TableNode(
                 labels[name],
-                "table" if table.connector == "paimon" else "source",
+                _KINDS.get(table.connector, "source"),
                 label(name),
                 _details(table),
                 layer_of(name),
@@ -115,7 +118,7 @@ class _Builder:
             self._check(statement, target)
             query = analyze_stream(statement.query, self._session, target, statement.columns)
             node = self._query("continuous", word, statement, _told(query))
-            self._stream(node, query)
+            self._stream(node, statement.query, query)
         self._writes(node, target)
 
     def _check(self, statement: plan.Insert, target: TableInfo) -> None:
@@ -141,7 +144,7 @@ class _Builder:
         else:
             query = analyze_stream(statement.query, self._session)
             node = self._query("console", "SELECT", statement, _told(query))
-            self._stream(node, query)
+            self._stream(node, statement.query, query)
 
     def _change(self, statement: plan.Change) -> None:
         found = analyze_change(statement, self._session)
@@ -169,17 +172,34 @@ class _Builder:
             if target is None or scan.table.name != target.name:
                 self._edges.append((self._table(scan.table), node.id, "reads", ""))
 
-    def _stream(self, node: QueryNode, query: StreamQuery) -> None:
-        self._edges.append((self._table(query.source), node.id, "reads", ""))
+    def _stream(self, node: QueryNode, text: plan.Query, query: StreamQuery) -> None:
+        self._reads(node.id, text)
         for lookup in query.lookups:
             check_lookup(lookup.options, f"lookup of {lookup.table.name[-1]}")
-            name = self._table(lookup.table)
-            self._edges.append((name, node.id, "looks up", strategy_of(lookup)))
+            name, strategy = self._table(lookup.table), self._session.strategy(lookup)
+            self._edges.append((name, node.id, "looks up", lookup_words(lookup, strategy)))
+
+    def _reads(self, reader: Name | str, text: plan.Query) -> None:
+        """Edges from what a query names to it, and from what views read to them."""
+        tree = names.parse_query(text).tree
+        for leaf in names.leaves(tree):
+            if leaf.args.get("version") is not None:
+                continue
+            full = self._session.full(names.table_name(leaf))
+            view = self._session.view(full)
+            if view is None:
+                self._edges.append((self._table(self._session.table(full)), reader, "reads", ""))
+                continue
+            if full not in self._views:
+                self._views.add(full)
+                self._tables.setdefault(full, TableInfo(full, (), connector="view"))
+                self._reads(full, plan.Query(view.query, plan.Position(1, 1)))
+            self._edges.append((full, reader, "reads", ""))
 
 
-def strategy_of(lookup: LookupJoin) -> str:
-    """How a lookup finds its rows, in words."""
-    words = [f"full cache by {', '.join(lookup.keys)}", "LEFT" if lookup.left else "INNER"]
+def lookup_words(lookup: LookupJoin, strategy: str) -> str:
+    """How a lookup finds its rows."""
+    words = [f"{strategy} by {', '.join(lookup.keys)}", "LEFT" if lookup.left else "INNER"]
     if lookup.retry is not None:
         retry = lookup.retry
         words.append(f"{retry.max_attempts} retries, {_duration(retry.delay_ms)} apart")
@@ -197,6 +217,8 @@ def _told(query: StreamQuery) -> tuple[str, ...]:
 def _details(table: TableInfo) -> tuple[str, ...]:
     """What a table is, in few words; no server, user or password."""
     options = table.options
+    if table.connector == "view":
+        return ("view",)
     if table.connector == "datagen":
         rows = options.get("number-of-rows")
         return ("datagen", *([f"{int(rows):,} rows"] if rows else []))

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 from streamhouse.errors import TableError
+from streamhouse.lookup.dimension import DimensionSpec
+from streamhouse.lookup.strategy import FULL, WORDS, choose
 from streamhouse.options import nearest
 from streamhouse.paimon.catalog import Warehouse, split_identifier
 from streamhouse.runtime.session import DEFAULT_CATALOG, Session
+from streamhouse.runtime.views import Names, SessionViews
 from streamhouse.sql import changes
-from streamhouse.sql.plan import AsOf, Column
+from streamhouse.sql.plan import AsOf, Column, Drop, LookupJoin, Name, ViewInfo
+from streamhouse.sql.view_ddl import CreateView, written_out
 
 _NOWHERE = "/nonexistent-warehouse-of-a-draft"
 
@@ -34,6 +38,10 @@ class DraftWarehouse(Warehouse):
         self._made: dict[str, DraftTable] = {}
         self._dropped: set[str] = set()
         self._databases: set[str] = {"default"}
+
+    def is_made(self, identifier: str) -> bool:
+        """Whether a table is the script's, or was changed by it."""
+        return identifier in self._made
 
     def databases(self) -> list[str]:
         stored = [] if self.path == _NOWHERE else super().databases()
@@ -141,6 +149,45 @@ class DraftWarehouse(Warehouse):
         raise AssertionError("a draft changes nothing in a warehouse")
 
 
+class DraftViews(SessionViews):
+    """Views that are kept for the script only, all checked as if they were to last."""
+
+    def __init__(self, names: Names, warehouse: Callable[[str], Warehouse]) -> None:
+        super().__init__(names, warehouse)
+        self._dropped: set[Name] = set()
+        self._kept: set[Name] = set()
+
+    def find(self, full: Name) -> ViewInfo | None:
+        found = super().find(full)
+        return None if full in self._dropped and full not in self._temporary else found
+
+    def create(self, statement: CreateView) -> None:
+        full = self._names.full(statement.name)
+        if not statement.temporary:
+            written_out(statement.query, lambda name: self._lasting(statement, full, name))
+            name = ".".join(full[1:])
+            if self.find(full) is not None:
+                if statement.if_not_exists:
+                    return
+                raise TableError(f"view {name} exists already; DROP it or write IF NOT EXISTS")
+            if self._names.has_table(full):
+                raise TableError(f"'{name}' is a table; give the view another name")
+            self._kept.add(full)
+        super().create(replace(statement, temporary=True))
+
+    def drop(self, statement: Drop) -> None:
+        full = self._names.full(statement.name)
+        if full in self._temporary or statement.temporary or self.find(full) is None:
+            super().drop(statement)
+        self._dropped.add(full)
+
+    def _lasting(self, statement: CreateView, view: Name, name: Name) -> Name:
+        full = self._names.full(name)
+        if full in self._kept and full in self._temporary:
+            return full[1:] if full[0] == view[0] else full
+        return super()._lasting(statement, view, name)
+
+
 class Draft(Session):
     """A session over `DraftWarehouse`s; without a `warehouse` every catalog begins empty."""
 
@@ -149,6 +196,22 @@ class Draft(Session):
         super().__init__(warehouse)
         if warehouse is None:
             self._catalogs[DEFAULT_CATALOG] = {"warehouse": _NOWHERE}
+        self.views = DraftViews(self, self._warehouse)
+
+    def strategy(self, lookup: LookupJoin) -> str:
+        """How a lookup keeps its table: as `run` would choose for one that is there already.
+
+        One that is still to be made is small: it is kept whole unless a hint or option says more.
+        """
+        catalog, database, name = lookup.table.name
+        warehouse = self._warehouse(catalog)
+        identifier = f"{database}.{name}"
+        if not warehouse.is_made(identifier):
+            spec = DimensionSpec(lookup, warehouse.options, identifier)
+            return str(choose(spec)).partition(" (")[0]
+        cache = {**lookup.table.options, **lookup.options}.get("lookup.cache", "").lower()
+        asked = lookup.strategy or ("partial" if cache == "partial" else FULL)
+        return WORDS[asked]
 
     def _warehouse(self, catalog: str) -> DraftWarehouse:
         if catalog not in self._warehouses:

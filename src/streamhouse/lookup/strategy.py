@@ -26,14 +26,15 @@ class Choice:
     reason: str
 
     def __str__(self) -> str:
-        return f"{_WORDS[self.strategy]} ({self.reason})"
+        return f"{WORDS[self.strategy]} ({self.reason})"
 
 
-_WORDS = {
+WORDS = {
     FULL: "full cache",
     PARTIAL: "partial by primary key",
     BUCKET: "bucket shuffle",
 }
+"""Each strategy as people read it."""
 
 
 def choose(spec: DimensionSpec) -> Choice:

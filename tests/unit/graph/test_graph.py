@@ -128,6 +128,41 @@ def test_definitions_are_followed_without_being_made(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_views_stand_between_tables_and_queries(tmp_path: Path) -> None:
+    found = graph(
+        "CREATE TABLE a (i INT, j INT); CREATE TABLE b (i INT); CREATE TABLE c (i INT);"
+        "CREATE VIEW v AS SELECT i FROM a WHERE j > 0; CREATE VIEW w AS SELECT i FROM v;"
+        "CREATE VIEW x AS SELECT i FROM a; DROP VIEW x; CREATE VIEW x AS SELECT j AS i FROM a;"
+        "INSERT INTO b SELECT i FROM w; INSERT INTO c SELECT i FROM v; SELECT i FROM x",
+        {"warehouse": str(tmp_path / "new")},
+    )  # fmt: skip
+    assert edges(found) == {
+        ("a", "reads", "v"), ("v", "reads", "w"), ("a", "reads", "x"), ("w", "reads", "INSERT:1"),
+        ("v", "reads", "INSERT:1"), ("x", "reads", "SELECT:1"), ("INSERT:1", "writes", "b"),
+        ("INSERT:1", "writes", "c"),
+    }  # fmt: skip
+    assert {node.kind for node in found.nodes if node.name in "vwx"} == {"view"}
+    assert "v · view" in shown(found) and list(tmp_path.iterdir()) == []
+    with pytest.raises(TableError, match="exists already"):
+        graph("CREATE TABLE a (i INT); CREATE VIEW v AS SELECT i FROM a;"
+              "CREATE VIEW v AS SELECT i FROM a")  # fmt: skip
+
+
+def test_strategies_are_those_that_run_would_take(tmp_path: Path) -> None:
+    dim = "CREATE TABLE d (id INT PRIMARY KEY NOT ENFORCED, n INT) WITH ('bucket' = '2')"
+    rest = """; CREATE TABLE o (id INT, p AS PROCTIME()); CREATE TABLE t (id INT, n INT);
+      INSERT INTO t SELECT {hint} o.id, d.n FROM o
+      JOIN d FOR SYSTEM_TIME AS OF o.p AS d ON o.id = d.id"""
+    hint = "/*+ LOOKUP('table'='d', 'strategy'='partial') */"
+    execute(str(tmp_path), dim)
+    for asked, words in (("", "full cache by id"), (hint, "partial by primary key by id")):
+        there = graph(rest.format(hint=asked).removeprefix(";"), {"warehouse": str(tmp_path)})
+        made = graph(dim + rest.format(hint=asked))
+        for found in (there, made):
+            (edge,) = (edge for edge in found.edges if edge.kind == "looks up")
+            assert edge.label == f"{words} · INNER"
+
+
 def test_tables_of_a_warehouse_are_known(tmp_path: Path) -> None:
     options = {"warehouse": str(tmp_path)}
     execute(tmp_path.as_posix(), "CREATE TABLE there (i INT PRIMARY KEY NOT ENFORCED)")
