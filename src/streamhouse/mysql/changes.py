@@ -41,6 +41,11 @@ _STATEMENT = re.compile(
 )
 _DROP_TABLE = re.compile(r"^.*?\bDROP\s+(TABLE|DATABASE|SCHEMA)\b", re.IGNORECASE | re.DOTALL)
 _DROP_DATABASE = re.compile(r"\bDROP\s+(DATABASE|SCHEMA)\b", re.IGNORECASE)
+_ANEW = "start anew with a new checkpoint"
+_GO_ON = (
+    "declare the table's columns as they are now and run again: it goes on from there "
+    f"(with columns that came later, {_ANEW})"
+)
 _MAP_BODY = HEADER.size + 8
 """Where the names start in a TABLE_MAP event: after the table's number and flags."""
 
@@ -157,9 +162,9 @@ class ChangeDecoder:
         for name in wanted:
             if name not in names:
                 raise SchemaChangeError(
-                    f"the binlog of MySQL table {table.full_name} at {where} has no "
-                    f"column '{name}': it was added, dropped or renamed; start anew with a new "
-                    "checkpoint"
+                    f"MySQL table {table.full_name} has no column '{name}' in the binlog at "
+                    f"{where}, where it has {', '.join(names)}: it was added, dropped or renamed; "
+                    + (_GO_ON if self._following.relay else _ANEW)
                 )
         readers = [
             decode.reader(wire, wanted[name]) if name in wanted else decode.skipper(wire)

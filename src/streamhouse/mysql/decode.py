@@ -58,25 +58,29 @@ _CODECS = {
     "eucjpms": "euc_jp",
     "euckr": "euc_kr",
 }
+_INTEGERS = {
+    FIELD_TYPE.TINY: 1,
+    FIELD_TYPE.SHORT: 2,
+    FIELD_TYPE.INT24: 3,
+    FIELD_TYPE.LONG: 4,
+    FIELD_TYPE.LONGLONG: 8,
+}
+_TEXTS = (FIELD_TYPE.STRING, FIELD_TYPE.VARCHAR, FIELD_TYPE.BLOB)
+# A column that was widened keeps its family: its values are read by the binlog's own description.
 _WIRE: dict[str, tuple[int, ...]] = {
-    "tinyint": (FIELD_TYPE.TINY,),
-    "smallint": (FIELD_TYPE.SHORT,),
-    "mediumint": (FIELD_TYPE.INT24,),
-    "int": (FIELD_TYPE.LONG,),
-    "bigint": (FIELD_TYPE.LONGLONG,),
+    "int": tuple(_INTEGERS),
+    "uint64": tuple(_INTEGERS),
     "decimal": (FIELD_TYPE.NEWDECIMAL,),
-    "float": (FIELD_TYPE.FLOAT,),
-    "double": (FIELD_TYPE.DOUBLE,),
+    "float": (FIELD_TYPE.FLOAT, FIELD_TYPE.DOUBLE),
+    "double": (FIELD_TYPE.FLOAT, FIELD_TYPE.DOUBLE),
     "bit": (FIELD_TYPE.BIT,),
     "date": (FIELD_TYPE.DATE,),
     "datetime": (FIELD_TYPE.DATETIME2,),
     "timestamp": (FIELD_TYPE.TIMESTAMP2,),
     "time": (FIELD_TYPE.TIME2,),
     "year": (FIELD_TYPE.YEAR,),
-    "char": (FIELD_TYPE.STRING,),
-    "binary": (FIELD_TYPE.STRING,),
-    "varchar": (FIELD_TYPE.VARCHAR,),
-    "varbinary": (FIELD_TYPE.VARCHAR,),
+    "string": _TEXTS,
+    "binary": _TEXTS,
     "enum": (FIELD_TYPE.ENUM,),
     "set": (FIELD_TYPE.SET,),
     "json": (FIELD_TYPE.JSON, FIELD_TYPE.BLOB),
@@ -86,10 +90,10 @@ _WIRE: dict[str, tuple[int, ...]] = {
 def reader(wire: Any, column: MySqlColumn) -> Read:
     """How to read one column; `wire` is the table map's description of it.
 
-    Raises `SchemaChangeError` when the binlog holds another type than the table had.
+    A narrower or wider form of the same type is read as it is logged. Raises `SchemaChangeError`
+    when the binlog holds another type than the table had.
     """
-    allowed = _WIRE.get(column.data_type, (FIELD_TYPE.BLOB,))
-    if wire.type not in allowed:
+    if wire.type not in _WIRE[column.family] or not _same_sign(wire, column):
         raise SchemaChangeError(
             f"column '{column.name}' is {column.column_type}, but the binlog holds another type "
             f"(number {wire.type}): it was altered; start anew with a new checkpoint "
@@ -161,9 +165,22 @@ def _prefixed(size: int, decode: Callable[[bytes], Any]) -> Read:
     return read
 
 
+def _unsigned(wire: Any, column: MySqlColumn) -> bool:
+    # Without binlog_row_metadata = FULL the library does not tell.
+    return bool(wire.unsigned) if wire.name else column.unsigned
+
+
+def _same_sign(wire: Any, column: MySqlColumn) -> bool:
+    """Whether all whole numbers of the one form have a place in the other."""
+    if column.family == "uint64":
+        return _unsigned(wire, column)
+    long = column.family == "int" and wire.type == FIELD_TYPE.LONGLONG
+    return not (long and _unsigned(wire, column))
+
+
 def _number(wire: Any, column: MySqlColumn) -> Read:
-    size = {"tinyint": 1, "smallint": 2, "mediumint": 3, "int": 4, "bigint": 8}[column.data_type]
-    signed = not column.unsigned
+    size = _INTEGERS[wire.type]
+    signed = not _unsigned(wire, column)
 
     def read(data: bytes, at: int) -> tuple[int, int]:
         return int.from_bytes(data[at : at + size], "little", signed=signed), at + size
@@ -172,7 +189,7 @@ def _number(wire: Any, column: MySqlColumn) -> Read:
 
 
 def _real(wire: Any, column: MySqlColumn) -> Read:
-    layout = struct.Struct("<f" if column.family == "float" else "<d")
+    layout = struct.Struct("<f" if wire.type == FIELD_TYPE.FLOAT else "<d")
     return lambda data, at: (layout.unpack_from(data, at)[0], at + layout.size)
 
 
@@ -233,13 +250,15 @@ def _decoder(charset: str) -> Callable[[bytes], str]:
 
 
 def _text(wire: Any, column: MySqlColumn) -> Read:
-    return _prefixed(_length_size(wire), _decoder(column.charset or "utf8mb4"))
+    logged = str(wire.collation_name or "").partition("_")[0]
+    charset = logged if logged in _CODECS else column.charset
+    return _prefixed(_length_size(wire), _decoder(charset or "utf8mb4"))
 
 
 def _binary(wire: Any, column: MySqlColumn) -> Read:
-    if column.data_type == "binary":
+    if column.data_type == "binary" and wire.type == FIELD_TYPE.STRING:
         # The binlog leaves out BINARY's trailing zeros.
-        length = column.length
+        length = wire.max_length
         return _prefixed(_length_size(wire), lambda data: bytes(data).ljust(length, b"\0"))
     return _prefixed(_length_size(wire), bytes)
 

@@ -19,7 +19,7 @@ import os
 import struct
 import time
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -77,10 +77,15 @@ def _segment(folder: Path, name: str) -> Segment:
 
 
 class State(NamedTuple):
-    """How far a log goes; `changed`: where the last change of each `database.table` ends."""
+    """How far a log goes.
+
+    `changed`: where the last change of each `database.table` ends. `altered`: where statements
+    about it begin, the last few of them; a batch ends there.
+    """
 
     end: Position
     changed: Mapping[str, Position]
+    altered: Mapping[str, Sequence[Position]]
 
 
 class StateWriter:
@@ -170,8 +175,12 @@ class RelayView:
 def _state_of(told: Any) -> State | None:
     if told is None:
         return None
-    end, changed = told
-    return State(Position(*end), {name: Position(*place) for name, place in changed.items()})
+    end, changed, altered = told
+    return State(
+        Position(*end),
+        {name: Position(*place) for name, place in changed.items()},
+        {name: [Position(*place) for place in places] for name, places in altered.items()},
+    )
 
 
 class _Entries:

@@ -23,6 +23,7 @@ from streamhouse.mysql.relay_files import FrameWriter, State, StateWriter
 
 _SEGMENT_BYTES = 16 * 1024 * 1024
 _FRAME_BYTES = 1024 * 1024
+_ALTERED = 16
 _PASSING = frozenset({"BEGIN", "COMMIT", "ROLLBACK"})
 _DROP_DATABASE = re.compile(r"\bDROP\s+(DATABASE|SCHEMA)\b", re.IGNORECASE)
 
@@ -54,7 +55,7 @@ class RelayLog:
         self._state_file = StateWriter(folder)
         self._files = FrameWriter(folder, max(1, min(_SEGMENT_BYTES, most_bytes // 8)))
         self._files.begin(start)
-        self.state = State(start, {table.full_name: start for table in tables})
+        self.state = State(start, {table.full_name: start for table in tables}, {})
         self._whole: list[bytes] = []
         self._open: list[bytes] = []
         self._open_bytes = 0
@@ -87,6 +88,8 @@ class RelayLog:
             self._commit(checksums)
             self._files.begin(track.position)
         names = self._choice.of(kind, block, at, at + size - track.trailer)
+        if names and kind == QUERY:
+            self._alter(names, checksums)
         if names:
             self._touched |= names
             self._open.append(block[at : at + size])
@@ -100,6 +103,13 @@ class RelayLog:
             self._commit(track.checksums)
             self._files.append(track.position, self._open, track.checksums)
             self._open, self._open_bytes = [], 0
+
+    def _alter(self, names: frozenset[str], checksums: bool) -> None:
+        """Have a batch end before a statement about tables: their rows may differ after it."""
+        self._commit(checksums)
+        before = self._boundary
+        altered = {name: [*self.state.altered.get(name, ()), before][-_ALTERED:] for name in names}
+        self.state = self.state._replace(altered={**self.state.altered, **altered})
 
     def _forget_open(self) -> None:
         self._open, self._open_bytes, self._touched = [], 0, set()
@@ -120,7 +130,7 @@ class RelayLog:
             self._files.append(end, self._whole, checksums)
         self._files.commit(end)
         changed = dict(self.state.changed) | dict.fromkeys(self._changed, end)
-        self.state = State(end, changed)
+        self.state = State(end, changed, self.state.altered)
         self._whole, self._changed = [], set()
         self._state_file.write(self.state)
 

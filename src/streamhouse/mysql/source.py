@@ -249,7 +249,9 @@ class MySqlSource:
         if not start < state.end or not (due or changed is None or start < changed):
             return start
         self._moved = now
-        return view.bounded(start, state.end, byte_budget(self._following.table, max_rows))
+        altered = state.altered.get(self._options.name, ())
+        end = min((place for place in altered if start < place), default=state.end)
+        return view.bounded(start, end, byte_budget(self._following.table, max_rows))
 
     def _next_chunks(self, place: Place, max_rows: int | None) -> Place:
         if place.position is None and not self._server.mariadb:

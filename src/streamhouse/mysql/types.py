@@ -162,7 +162,7 @@ def from_texts(column: MySqlColumn, values: Sequence[Any]) -> pa.Array:
     if column.family == "json":
         return pa.array([None if v is None else _json(json.loads(v)) for v in values], plain)
     if pa.types.is_decimal(plain):
-        return pa.array([None if v is None else Decimal(v) for v in values], plain)
+        return _decimals([None if v is None else Decimal(v) for v in values], plain)
     texts = pa.array(values, pa.string())
     if column.family == "timestamp":
         return texts.cast(pa.timestamp("us")).cast(pa.int64()).cast(plain)
@@ -178,7 +178,17 @@ def from_values(column: MySqlColumn, values: Sequence[Any]) -> pa.Array:
         return pa.array(values, pa.int32()).cast(plain)
     if column.family == "decimal" and pa.types.is_string(plain):
         return pa.array([None if v is None else format(v, "f") for v in values], plain)
+    if pa.types.is_decimal(plain):
+        return _decimals(values, plain)
     return pa.array(values, plain)
+
+
+def _decimals(values: Sequence[Decimal | None], plain: pa.DataType) -> pa.Array:
+    try:
+        return pa.array(values, plain)
+    except pa.ArrowInvalid:
+        # The column has been widened; `convert` finds out whether they fit the declared type.
+        return pa.array(values)
 
 
 def convert(column: MySqlColumn, plain: pa.Array, target: pa.DataType, zone: str) -> pa.Array:

@@ -16,7 +16,7 @@ import pytest
 from tests.integration.mysql.history import Database, apply, catch_up, rows_of
 
 from streamhouse.demo.mariadb import MariaDB
-from streamhouse.errors import DataLossError, SchemaChangeError
+from streamhouse.errors import DataLossError, SchemaChangeError, TableError
 from streamhouse.mysql import MySqlSource
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.plan import Column
@@ -294,9 +294,68 @@ def test_columns_that_come_and_go_beside_the_declared_ones(database: Database) -
     )
     offset, rows = catch_up(source, offset)
     assert [(row["id"], row["b"]) for row in rows] == [(1, 3), (2, 4)]
-    database.run("ALTER TABLE t MODIFY b BIGINT", "INSERT INTO t VALUES ('c', 3, 5)")
+    database.run("ALTER TABLE t MODIFY b VARCHAR(9)", "INSERT INTO t VALUES ('c', 3, '5')")
     with pytest.raises(SchemaChangeError, match="column 'b' is int.*it was altered"):
         catch_up(source, offset)
+
+
+_NARROW = (
+    "n INT, d DECIMAL(8,2), s VARCHAR(20) CHARACTER SET latin1, f FLOAT, m DATETIME, b BINARY(2)"
+)
+_WIDE = """MODIFY n BIGINT, MODIFY d DECIMAL(12,4), MODIFY s TEXT CHARACTER SET utf8mb4,
+    MODIFY f DOUBLE, MODIFY m DATETIME(3), MODIFY b BINARY(4)"""
+
+
+def test_columns_that_are_widened_within_the_declared_types(database: Database) -> None:
+    database.run(f"CREATE TABLE t (id SMALLINT PRIMARY KEY, {_NARROW})")
+    types = {"n": "BIGINT", "d": "DECIMAL(12, 4)", "s": "STRING", "f": "DOUBLE"}
+    columns = [
+        Column("id", "INT"),
+        *(Column(name, type) for name, type in types.items()),
+        Column("m", "TIMESTAMP(3)"),
+        Column("b", "BYTES"),
+    ]
+    source = database.source("t", columns)
+    offset, _ = catch_up(source, source.initial_offset())
+    database.run(
+        "INSERT INTO t VALUES (1, 2, 3.25, 'é', 0.5, '2024-01-01', 'ab')",
+        f"ALTER TABLE t MODIFY id INT, {_WIDE}",
+        "INSERT INTO t VALUES "
+        "(70000, 5000000000, 1.2345, 'é€', 0.1, '2024-01-01 00:00:00.125', 'c')",
+    )
+    offset, rows = catch_up(source, offset)
+    expected = catch_up(fresh := database.source("t", columns), fresh.initial_offset())[1]
+    assert [row["n"] for row in expected] == [2, 5_000_000_000]
+    assert rows[1] == expected[1]
+    assert rows[0] == expected[0] | {"b": b"ab"}
+    database.run("INSERT INTO t VALUES (3, 3, 12345678.1, '', 0, NULL, '')")
+    assert len(catch_up(source, offset)[1]) == 1
+    narrow = database.source("t", [Column("id", "INT"), Column("n", "INT")])
+    with pytest.raises(TableError, match="'n'.*does not fit its declared type"):
+        catch_up(narrow, narrow.initial_offset())
+
+
+@pytest.mark.parametrize("statement", ["RENAME COLUMN v TO w", "DROP COLUMN v, ADD COLUMN w INT"])
+def test_a_query_goes_on_with_the_columns_as_they_are_now(
+    database: Database, tmp_path: Path, statement: str
+) -> None:
+    database.run("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
+    database.relay(tmp_path, "t")
+    source = database.source("t", [Column("id", "INT"), Column("v", "INT")], relay=tmp_path)
+    offset, _ = catch_up(source, source.initial_offset())
+    database.run(
+        "INSERT INTO t VALUES (1, 10)", f"ALTER TABLE t {statement}", "INSERT INTO t VALUES (2, 20)"
+    )
+    seen: list[Any] = []
+    with pytest.raises(SchemaChangeError, match="no column 'v'.*id, w.*columns as they are now"):
+        while True:
+            end = source.latest_offset(offset)
+            rows = rows_of(source, offset, end)
+            seen += rows
+            offset = end
+    assert [(row["id"], row["v"]) for row in seen] == [(1, 10)]
+    after = database.source("t", [Column("id", "INT"), Column("w", "INT")], relay=tmp_path)
+    assert [(row["id"], row["w"]) for row in catch_up(after, offset)[1]] == [(2, 20)]
 
 
 @pytest.mark.parametrize(

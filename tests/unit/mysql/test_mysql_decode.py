@@ -61,12 +61,24 @@ def test_decimals_of_each_shape(precision: int, scale: int, data: st.DataObject)
 
 
 def test_an_altered_column_is_told() -> None:
-    wire: Any = SimpleNamespace(type=FIELD_TYPE.LONGLONG)
-    with pytest.raises(SchemaChangeError, match=r"column 'n' is int\(11\).*it was altered"):
-        decode.reader(wire, MySqlColumn("n", "int", "int(11)"))
+    column = MySqlColumn("n", "int", "int(11)")
+    for wire in (
+        SimpleNamespace(type=FIELD_TYPE.VARCHAR),
+        SimpleNamespace(type=FIELD_TYPE.LONGLONG, name="n", unsigned=True),
+    ):
+        with pytest.raises(SchemaChangeError, match="column 'n' is int"):
+            decode.reader(wire, column)
+
+
+def test_a_widened_number_is_read_as_it_is_logged() -> None:
+    column = MySqlColumn("n", "int", "int(11)")
+    wire = SimpleNamespace(type=FIELD_TYPE.LONGLONG, name="n", unsigned=False)
+    assert decode.reader(wire, column)((-5).to_bytes(8, "little", signed=True), 0) == (-5, 8)
+    wire = SimpleNamespace(type=FIELD_TYPE.LONG, name="n", unsigned=True)
+    assert decode.reader(wire, column)(b"\xff" * 4, 0) == (4294967295, 4)
 
 
 def test_latin1_is_the_servers_own() -> None:
     column = MySqlColumn("s", "varchar", "varchar(9)", charset="latin1")
-    wire = SimpleNamespace(type=FIELD_TYPE.VARCHAR, max_length=9)
+    wire = SimpleNamespace(type=FIELD_TYPE.VARCHAR, max_length=9, collation_name=None)
     assert decode.reader(wire, column)(b"\x03\x80\x81\xe9", 0) == ("€\x81é", 4)

@@ -127,10 +127,12 @@ def test_other_tables_move_the_end_and_nothing_else(tmp_path: Path, view: RelayV
     kept.keep(server.track, server.placed(query("ALTER TABLE others ADD x INT")))
     state = view.state()
     assert state is not None
+    assert state.altered == {}
     assert (state.end, state.changed) == (Position(FILE, server.at), {"shop.orders": changed})
     kept.keep(server.track, server.placed(query("ALTER TABLE Orders ADD x INT")))
-    state = view.state()
+    before, state = state.end, view.state()
     assert state is not None and state.changed == {"shop.orders": Position(FILE, server.at)}
+    assert state.altered == {"shop.orders": [before]}
     assert rows(tmp_path, Position(FILE, 4), state.end) == [b"1"]
     kept.close()
 
