@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from decimal import Decimal
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from hypothesis import given
