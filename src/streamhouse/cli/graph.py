@@ -10,12 +10,18 @@ from typing import Annotated
 import typer
 
 from streamhouse.cli.arguments import OptionsArgument, catalog_options
-from streamhouse.cli.script_text import read_script
+from streamhouse.cli.script_text import parsed
 from streamhouse.errors import OptionError
 
 
 def graph(
-    script: Annotated[str, typer.Argument(metavar="SCRIPT", help="The SQL script; - reads stdin.")],
+    script: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SCRIPT...",
+            help="The SQL script; - reads stdin. Several files are one script, in their order.",
+        ),
+    ],
     svg: Annotated[
         Path | None, typer.Option("--svg", metavar="FILE", help="Write the drawing as SVG, too.")
     ] = None,
@@ -39,10 +45,10 @@ def graph(
     Lookups are dashed and tell their strategy. Mistakes in the script are told as by `run`.
     """
     from streamhouse.graph.build import graph_of
-    from streamhouse.sql.script import parse_script
 
     given = None if warehouse is None else catalog_options(warehouse, option)
-    found = graph_of(parse_script(read_script(script)), given)
+    statements, files = parsed(script)
+    found = graph_of(statements, given, files)
     if svg is not None:
         from streamhouse.graph.svg import draw
 

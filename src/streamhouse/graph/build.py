@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import PurePath
 
-from streamhouse.errors import UnsupportedSqlError
+from streamhouse.errors import StreamhouseError, UnsupportedSqlError
 from streamhouse.graph.draft import Draft
 from streamhouse.graph.model import (
     Edge,
@@ -29,9 +30,13 @@ _KINDS: dict[str, TableKind] = {"paimon": "table", "view": "view"}
 
 
 def graph_of(
-    statements: Iterable[plan.Statement], warehouse: Mapping[str, str] | None = None
+    statements: Iterable[plan.Statement],
+    warehouse: Mapping[str, str] | None = None,
+    files: Sequence[str] = (),
 ) -> Graph:
     """The graph of a script; nothing is run or created.
+
+    `files`: where the statements come from several files, that of each.
 
     Tables that the script does not create are looked up in its catalogs, or in `warehouse` (the
     options of a catalog, which then stands for all of them). Raises what `streamhouse run` would
@@ -39,13 +44,22 @@ def graph_of(
     line and column.
     """
     builder = _Builder(Draft(warehouse))
-    for statement in statements:
-        with located(statement):
-            builder.take(statement)
+    for number, statement in enumerate(statements):
+        builder.file = PurePath(files[number]).name if files else None
+        try:
+            with located(statement):
+                builder.take(statement)
+        except StreamhouseError as error:
+            if files:
+                error.within(files[number])
+            raise
     return builder.graph()
 
 
 class _Builder:
+    file: str | None = None
+    """Where the statements that are taken stand."""
+
     def __init__(self, session: Draft) -> None:
         self._session = session
         self._tables: dict[Name, TableInfo] = {}
@@ -156,7 +170,7 @@ class _Builder:
         self, kind: QueryKind, name: str, statement: plan.Statement, details: tuple[str, ...] = ()
     ) -> QueryNode:
         number, line = len(self._queries) + 1, statement.position.line
-        node = QueryNode(f"query {number}", kind, name, line, details)
+        node = QueryNode(f"query {number}", kind, name, line, details, self.file)
         self._queries.append(node)
         return node
 
@@ -211,7 +225,8 @@ def _duration(ms: int) -> str:
 
 
 def _told(query: StreamQuery) -> tuple[str, ...]:
-    return ("GROUP BY",) if query.grouped else ()
+    words = ["GROUP BY"] if query.grouped else []
+    return (*words, "COUNT(DISTINCT)") if query.distinct is not None else tuple(words)
 
 
 def _details(table: TableInfo) -> tuple[str, ...]:

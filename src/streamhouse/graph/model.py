@@ -36,13 +36,22 @@ class TableNode:
 
 @dataclass(frozen=True)
 class QueryNode:
-    """A statement that moves rows: a continuous INSERT, one that ends, a SELECT on the console."""
+    """A statement that moves rows: a continuous INSERT, one that ends, a SELECT on the console.
+
+    `file` is where it stands, if the script is of several files.
+    """
 
     id: str
     kind: QueryKind
     name: str
     line: int
     details: tuple[str, ...] = ()
+    file: str | None = None
+
+    @property
+    def place(self) -> str:
+        """Where the statement stands, for people."""
+        return f"line {self.line}" if self.file is None else f"{self.file} line {self.line}"
 
     def record(self) -> dict[str, Any]:
         """The node as JSON has it."""
@@ -50,6 +59,7 @@ class QueryNode:
             "id": self.id,
             "kind": self.kind,
             "name": self.name,
+            "file": self.file,
             "line": self.line,
             "details": list(self.details),
         }

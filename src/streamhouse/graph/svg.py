@@ -90,7 +90,7 @@ def _title(graph: Graph) -> str:
 def _lines(node: Node) -> list[str]:
     """The small lines under a node's name."""
     if isinstance(node, QueryNode):
-        return [f"line {node.line}", *node.details]
+        return [node.place, *node.details]
     return list(node.details)
 
 

@@ -69,7 +69,7 @@ class _Drawing:
     def _add_query(self, tree: Tree, query: QueryNode) -> None:
         targets = [self._graph.node(edge.end) for edge in self._out(query.id, "writes")]
         label = Text.assemble(
-            (query.name, _MODES[query.kind]), (f" line {query.line}", "dim"), _dotted(query.details)
+            (query.name, _MODES[query.kind]), (f" {query.place}", "dim"), _dotted(query.details)
         )
         for target in targets:
             again = Text(" (above)", style="dim") if target.id in self._drawn else Text()

@@ -89,7 +89,8 @@ def test_nodes_say_what_they_are() -> None:
     assert nodes["m.src_order"]["details"] == ["mysql-cdc", "crm.orders"]
     assert nodes["m.dwd_order"]["layer"] == "dwd"
     assert nodes["query 2"] == {
-        "id": "query 2", "kind": "continuous", "name": "INSERT", "line": 12, "details": [],
+        "id": "query 2", "kind": "continuous", "name": "INSERT", "file": None, "line": 12,
+        "details": [],
     }  # fmt: skip
     assert {node["kind"] for node in record["nodes"] if node["id"].startswith("query")} == {
         "continuous", "bounded", "console",
@@ -281,3 +282,23 @@ def test_the_command_prints_text_json_and_writes_svg(tmp_path: Path) -> None:
     lost = runner.invoke(app, ["graph", str(script), "--svg", str(tmp_path / "no" / "s.svg")])
     assert lost.exit_code == 1 and "there is no such folder" in lost.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["s.sql", "s.svg"]
+
+
+def test_several_files_are_one_script(tmp_path: Path) -> None:
+    (tmp_path / "a.sql").write_text("CREATE TABLE a (i INT); CREATE TABLE b (i INT);")
+    (tmp_path / "b.sql").write_text("\nINSERT INTO b SELECT i FROM a;")
+    files = [str(tmp_path / name) for name in ("a.sql", "b.sql")]
+    app, runner = build(["graph"]), CliRunner()
+    assert "INSERT b.sql line 2 → b" in runner.invoke(app, ["graph", *files]).stdout
+    (tmp_path / "b.sql").write_text("\nINSERT INTO b SELECT j FROM a;")
+    bad = runner.invoke(app, ["graph", *files])
+    assert bad.exit_code == 1 and "b.sql" in bad.stderr and "line 2, column 22" in bad.stderr
+
+
+def test_the_membership_warehouse_is_drawn() -> None:
+    folder = ROOT / "examples/membership"
+    text = "\n".join((folder / f"{name}.sql").read_text() for name in ("ods", "dwd", "dws", "app"))
+    found = graph(text)
+    layers = {node.layer for node in found.nodes if not isinstance(node, QueryNode)}
+    assert {"ods", "dim", "dwd", "dws", "app"} <= layers
+    ElementTree.fromstring(draw(found))
