@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from streamhouse.errors import StreamhouseError
 from streamhouse.lookup import partitions
 from streamhouse.lookup.dimension import DimensionSpec
-from streamhouse.lookup.hashing import KeyHash
+from streamhouse.lookup.hashing import KeyHash, distinct
 from streamhouse.lookup.moved import Version, moved_keys, moved_rows, version_of
 from streamhouse.lookup.options import CacheOptions, spelt
 from streamhouse.lookup.overlay import Overlay
@@ -77,7 +77,7 @@ class FullDimension:
         assert self._overlay is not None
         columns = list(self._spec.lookup.columns)
         if keys is not None:
-            hashes = np.unique(self._hash.of(keys, self._spec.lookup.key_columns))
+            hashes = distinct(self._hash.of(keys, self._spec.lookup.key_columns))
             found = found_in(self._segments, hashes, self._schema)
             return self._overlay.over(found).select(columns)
         if self._whole is None:

@@ -40,3 +40,22 @@ class KeyHash:
     def close(self) -> None:
         """Free what DuckDB holds."""
         self._db.close()
+
+
+def distinct(hashes: Hashes) -> Hashes:
+    """Sorted, each once; `numpy.unique` takes several times as long."""
+    found = np.sort(hashes)
+    if len(found) < 2:
+        return found
+    kept = np.empty(len(found), np.bool_)
+    kept[0] = True
+    np.not_equal(found[1:], found[:-1], out=kept[1:])
+    return found if kept.all() else found[kept]
+
+
+def among(hashes: Hashes, known: Hashes) -> npt.NDArray[np.bool_]:
+    """Which hashes are among `known`, which are sorted; quick where those are few."""
+    if not len(known) or not len(hashes):
+        return np.zeros(len(hashes), np.bool_)
+    places = np.minimum(np.searchsorted(known, hashes), len(known) - 1)
+    return np.asarray(known[places] == hashes)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from streamhouse.lookup.hashing import KeyHash
+from streamhouse.lookup.hashing import KeyHash, among
 from streamhouse.paimon.difference import Differ
 
 
@@ -44,7 +44,7 @@ class Overlay:
         if not len(self._hashes):
             return rows if not self._rows.num_rows else pa.concat_tables([rows, self._rows])
         own = self._hash.of(rows, self._key)
-        suspected = np.isin(own, self._hashes)
+        suspected = among(own, self._hashes)
         if not suspected.any():
             return pa.concat_tables([rows, self._rows])
         same = pa.array(suspected)

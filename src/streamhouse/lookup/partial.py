@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from streamhouse.lookup.dimension import DimensionSpec
 from streamhouse.lookup.groups import Group
-from streamhouse.lookup.hashing import Hashes, KeyHash
+from streamhouse.lookup.hashing import Hashes, KeyHash, among, distinct
 from streamhouse.lookup.moved import Version, moved_keys, version_of
 from streamhouse.lookup.near import Near
 from streamhouse.lookup.options import CacheOptions
@@ -150,8 +150,8 @@ class PartialDimension:
         copy = self._copies.get(group) or self._copied(group, keys, now)
         if copy is not None:
             copy.used = now
-            stale = np.isin(hashes, copy.stale)
-            yield found_in(copy.segments, np.unique(hashes[~stale]), self._schema)
+            stale = among(hashes, copy.stale)
+            yield found_in(copy.segments, distinct(hashes[~stale]), self._schema)
             keys, hashes = keys.filter(pa.array(stale)), hashes[stale]
         if keys.num_rows:
             yield self._read_keys(group, keys, hashes, now)
@@ -197,12 +197,12 @@ class PartialDimension:
     def _read_keys(self, group: Group, keys: pa.Table, hashes: Hashes, now: float) -> pa.Table:
         """The rows of some keys from the table itself, kept for the next time."""
         assert self._near is not None and self._reader is not None
-        wanted = np.unique(hashes)
+        wanted = distinct(hashes)
         kept, found = [], []
         for batch in self._reader.keys(group, keys):
             rows = pa.Table.from_batches([batch], self._schema)
             own = self._hash.of(rows, self._key)
-            asked = np.isin(own, wanted)
+            asked = among(own, wanted)
             kept.append(rows.filter(pa.array(asked)))
             found.append(own[asked])
         rows = pa.concat_tables([self._schema.empty_table(), *kept])
