@@ -1,4 +1,4 @@
-"""The benchmark of tables runs; how fast is not looked at."""
+"""The benchmarks of tables and of lookups run; how fast is not looked at."""
 
 from __future__ import annotations
 
@@ -22,3 +22,14 @@ def test_each_figure_is_a_line_with_its_ratio_and_goal() -> None:
         ("commit", 0.33),
     ]
     assert all(one["ratio"] > 0 and one["unit"] for one in figures)
+
+
+def test_lookups_print_a_line_a_figure() -> None:
+    script = SCRIPT.with_name("lookup.py")
+    few = ("--orders", "2000", "--members", "60000", "--partial-members", "5000", "--runs", "1")
+    command = [sys.executable, str(script), "--json", *few, "--only", "full", "partial"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    figures = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(one["name"], one["goal"]) for one in figures] == [("full", 0.25), ("partial", 1.0)]
+    assert all(one["ratio"] > 0 and one["pipeline_s"] for one in figures)

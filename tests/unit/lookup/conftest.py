@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -145,25 +145,40 @@ def source(query: StreamQuery, orders: Sequence[Row]) -> pa.Table:
 
 
 class Oracle:
-    """The same, every dimension read whole from its table as of its version."""
+    """The same, every dimension read whole from its table as of its version.
 
-    def __init__(self, lab: Lab, query: StreamQuery) -> None:
+    `read` gives the rows of a table as of a snapshot, by default as we read them.
+    """
+
+    def __init__(
+        self,
+        lab: Lab,
+        query: StreamQuery,
+        read: Callable[[str, int], pa.Table] | None = None,
+    ) -> None:
         self._lab, self._query = lab, query
+        self._read = read or self._as_we_do
         schema = pa.schema([pa.field(c.name, arrow_type(c.type)) for c in query.output])
         self._kernel = Kernel(query, schema, None)
 
     def rows(self, versions: Mapping[str, int], orders: Sequence[Row]) -> list[Row]:
         whole = {}
         for lookup in self._query.lookups:
-            table = self._lab.warehouse.table(f"db.{lookup.table.name[-1]}")
-            version, names = versions[lookup.relation], list(lookup.columns)
-            batches = list(table.read(names, snapshot=version)) if version else []
-            whole[lookup.relation] = pa.Table.from_batches(batches, table.read_schema(names))
+            name, version = f"db.{lookup.table.name[-1]}", versions[lookup.relation]
+            names = list(lookup.columns)
+            table = self._lab.warehouse.table(name).read_schema(names).empty_table()
+            if version:
+                table = self._read(name, version).select(names)
+            whole[lookup.relation] = table
         self._kernel.bind(0, whole)
         src = source(self._query, orders)
         found = (tuple(row.values()) for row in self._kernel.rows(src).to_pylist())
         misses = sorted(self._kernel.misses(src).to_pylist())
         return [*sorted(found, key=repr), ("misses", *misses)]
+
+    def _as_we_do(self, name: str, snapshot: int) -> pa.Table:
+        table = self._lab.warehouse.table(name)
+        return pa.Table.from_batches(table.read(snapshot=snapshot), table.arrow_schema)
 
 
 @pytest.fixture

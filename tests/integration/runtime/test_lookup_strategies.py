@@ -1,0 +1,91 @@
+"""Strategies in running queries: what a batch joined is joined again after a kill."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+from tests.integration.runtime.conftest import Shop
+from tests.integration.runtime.test_lookup import lookup
+
+from streamhouse.runtime.audit import audit
+
+TABLES = """
+CREATE TABLE orders (order_id INT, member INT, city INT, at AS PROCTIME()) WITH ('bucket' = '-1');
+CREATE TABLE members (id INT, name STRING, PRIMARY KEY (id) NOT ENFORCED) WITH ('bucket' = '4');
+CREATE TABLE cities (id INT, name STRING, PRIMARY KEY (id) NOT ENFORCED)
+  WITH ('bucket' = '2', 'lookup.cache' = 'partial');
+CREATE TABLE joined (order_id INT, member STRING, city STRING) WITH ('bucket' = '-1');
+INSERT INTO members VALUES (1, 'Ann'), (2, 'Bob');
+INSERT INTO cities VALUES (7, 'Oslo');
+INSERT INTO orders VALUES (1, 1, 7), (2, 2, 8), (3, 3, 7), (4, NULL, 7);
+"""
+QUERY = """
+INSERT INTO joined SELECT /*+ LOOKUP('table'='m', 'strategy'='{strategy}') */
+  o.order_id, m.name, c.name
+FROM orders AS o
+JOIN members FOR SYSTEM_TIME AS OF o.at AS m ON o.member = m.id
+LEFT JOIN cities FOR SYSTEM_TIME AS OF o.at AS c ON o.city = c.id;
+"""
+LATER = """
+INSERT INTO members VALUES (1, 'Eve'), (3, 'Cid');
+INSERT INTO cities VALUES (8, 'Rome');
+"""
+PATIENT = f"""
+CREATE TABLE patient (order_id INT, name STRING, PRIMARY KEY (order_id) NOT ENFORCED)
+  WITH ('bucket' = '1');
+INSERT INTO patient SELECT /*+ {lookup("m", 10_000)[:-1]}, 'strategy'='partial') */
+  o.order_id, m.name
+FROM orders AS o JOIN members FOR SYSTEM_TIME AS OF o.at AS m ON o.member = m.id
+WHERE o.order_id < 4;
+"""
+
+
+@pytest.mark.parametrize(
+    ("strategy", "step"), [("partial", "target-committed"), ("full", "batch-written")]
+)
+def test_a_batch_runs_again_with_the_dimensions_of_then(
+    shop: Shop, strategy: str, step: str
+) -> None:
+    query = QUERY.format(strategy=strategy)
+    shop.settle(TABLES, name="tables.sql")
+    killed = shop.run(query, STREAMHOUSE_FAILPOINT=f"{step}:0:default.joined")
+    assert killed.code == -signal.SIGKILL
+    shop.settle(LATER, name="later.sql")
+    shop.settle(query)
+    before = [(1, "Ann", "Oslo"), (2, "Bob", None)]
+    assert [tuple(row.values()) for row in shop.rows("joined")] == before
+    shop.settle("INSERT INTO orders VALUES (5, 1, 8), (6, 3, 9);", name="more.sql")
+    shop.settle(query)
+    rows = [tuple(row.values()) for row in shop.rows("joined")]
+    assert rows == [*before, (5, "Eve", "Rome"), (6, "Cid", None)]
+    assert audit(shop.warehouse.options, "default.joined").equal
+
+
+def test_a_row_that_waits_finds_its_partner_by_its_key(shop: Shop) -> None:
+    """The miss that was remembered is forgotten with the snapshot that brings the row."""
+    shop.settle(TABLES, name="tables.sql")
+    run = shop.start(PATIENT)
+
+    def names() -> list[str | None]:
+        if not shop.warehouse.exists("default", "patient"):
+            return []
+        return [row["name"] for row in shop.rows("patient")]
+
+    run.until(lambda: names() == ["Ann", "Bob"], 60)
+    shop.settle(LATER, name="later.sql")
+    run.until(lambda: names() == ["Ann", "Bob", "Cid"], 60)
+    run.signal(signal.SIGTERM)
+    assert run.wait(30).code == 0
+
+
+def test_explain_tells_the_strategy_and_why(shop: Shop) -> None:
+    shop.settle(TABLES, name="tables.sql")
+    told = shop.settle(f"EXPLAIN {QUERY.format(strategy='partial').strip()}", name="why.sql").out
+    assert "strategy: partial by primary key (the hint says so)" in told
+    assert "partial by primary key ('lookup.cache' = 'PARTIAL' says so)" in told
+    other = QUERY.format(strategy="partial").replace("o.member =", "CAST(o.member AS DOUBLE) =")
+    wrong = shop.run(other)
+    assert wrong.code != 0
+    problem = "strategy 'partial' needs the whole primary key: id is compared in another type"
+    assert f"hint LOOKUP: {problem}" in wrong.err
