@@ -20,7 +20,7 @@ from streamhouse.sql.plan import Column, DistinctCounts, TableInfo
 from streamhouse.sql.retraction import retracts
 from streamhouse.sql.stream import Stream, bound
 from streamhouse.sql.target import Slot
-from streamhouse.sql.text import Script
+from streamhouse.sql.text import Script, span
 from streamhouse.sql.types import base
 
 COLUMN, VALUE, COUNT = "_column", "_value", "_count"
@@ -59,8 +59,17 @@ def taken(script: Script, level: Level, filled: list[Slot]) -> list[Counted]:
         if isinstance(item, exp.Filter):
             value = exp.Case().when(item.expression.this.copy(), value)
         found.append(Counted(slot.column.name, value, item))
-        level.items[slot.index] = exp.Sum(this=exp.Literal.number(0))
+        level.items[slot.index] = _nothing(item)
     return found
+
+
+def _nothing(item: exp.Expr) -> exp.Expr:
+    """A sum of 0 that stands where a projection stood."""
+    zero = exp.Literal.number(0)
+    place = span(item)
+    if place is not None:
+        zero.meta.update(start=place[0], end=place[1] - 1)
+    return exp.Sum(this=zero)
 
 
 def plan(

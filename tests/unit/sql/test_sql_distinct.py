@@ -1,0 +1,100 @@
+"""COUNT(DISTINCT …) of a continuous GROUP BY: what is planned, and what is refused where."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+from tests.unit.sql.conftest import Catalog
+
+from streamhouse.errors import UnsupportedSqlError
+
+TABLES = """
+CREATE TABLE visits (id INT, place STRING, who INT, at_ TIMESTAMP(3), raw BYTES, score DOUBLE,
+  tags ARRAY<STRING>);
+CREATE TABLE changing (id INT PRIMARY KEY NOT ENFORCED, place STRING, who INT);
+CREATE TABLE board (place STRING PRIMARY KEY NOT ENFORCED, people BIGINT, total BIGINT) WITH (
+  'merge-engine' = 'aggregation', 'fields.default-aggregate-function' = 'sum');
+CREATE TABLE newest (place STRING PRIMARY KEY NOT ENFORCED, people BIGINT) WITH (
+  'merge-engine' = 'aggregation', 'fields.people.aggregate-function' = 'max');
+"""
+
+
+@pytest.fixture
+def catalog() -> Catalog:
+    made = Catalog()
+    made.add(TABLES)
+    return made
+
+
+def values(catalog: Catalog, text: str, **columns: Any) -> set[tuple[Any, ...]]:
+    counts = catalog.stream(text).distinct
+    assert counts is not None
+    count = len(next(iter(columns.values())))
+    src = pa.table({**columns, "_row": pa.array(range(count), pa.int64())})
+    with duckdb.connect(":memory:") as connection:
+        connection.register("src", src)
+        return set(connection.sql(counts.sql).fetchall())
+
+
+def test_rows_have_0_where_values_are_counted(catalog: Catalog) -> None:
+    query = catalog.stream(
+        "INSERT INTO board SELECT place, COUNT(DISTINCT who), SUM(id) FROM visits GROUP BY place"
+    )
+    assert query.grouped and query.distinct is not None
+    assert query.distinct.columns == ("people",)
+    assert [column.name for column in query.distinct.keys] == ["place"]
+    assert query.source_columns == ("id", "place", "who")
+
+
+def test_values_are_counted_by_group_and_sign(catalog: Catalog) -> None:
+    text = (
+        "INSERT INTO board (place, people) SELECT UPPER(place), COUNT(DISTINCT who) "
+        "FROM changing WHERE who > 0 GROUP BY UPPER(place)"
+    )
+    found = values(
+        catalog, text, place=["a", "A", "a", "b", "b"], who=[1, 1, 2, 3, 0],
+        rowkind=["+I", "+U", "+I", "-D", "-U"],
+    )  # fmt: skip
+    assert found == {("A", "people", "1", 2), ("A", "people", "2", 1), ("B", "people", "3", -1)}
+
+
+def test_equal_values_have_one_text(catalog: Catalog) -> None:
+    text = "INSERT INTO board SELECT place, COUNT(DISTINCT score), COUNT(DISTINCT raw) FROM visits"
+    found = values(
+        catalog, f"{text} GROUP BY place", place=["a"] * 3, score=[0.0, -0.0, None],
+        raw=[b"\x00\xff", None, b"\\x00"],
+    )  # fmt: skip
+    assert found == {
+        ("a", "people", "0.0", 2), ("a", "total", "00FF", 1), ("a", "total", "5C783030", 1),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("select", "message"),
+    [
+        ("COUNT(DISTINCT who, id)", "takes one expression; put several into one text"),
+        ("COUNT(DISTINCT tags)", "COUNT(DISTINCT …) of ARRAY<STRING> on a stream"),
+        ("SUM(DISTINCT who)", "a continuous GROUP BY takes only"),
+        ("COUNT(DISTINCT who) + 1", "a continuous GROUP BY takes only"),
+    ],
+)
+def test_what_cannot_be_counted_is_told(catalog: Catalog, select: str, message: str) -> None:
+    text = f"INSERT INTO board (place, people) SELECT place, {select} FROM visits GROUP BY place"
+    with pytest.raises(UnsupportedSqlError, match=re.escape(message)) as raised:
+        catalog.stream(text)
+    assert (raised.value.line, raised.value.column) == (1, text.index(select) + 1)
+
+
+def test_the_target_must_sum_up(catalog: Catalog) -> None:
+    text = "INSERT INTO newest SELECT place, COUNT(DISTINCT who) FROM visits GROUP BY place"
+    with pytest.raises(
+        UnsupportedSqlError, match="'fields.people.aggregate-function' = 'sum'"
+    ) as e:
+        catalog.stream(text)
+    assert e.value.column == text.index("COUNT") + 1
+    with pytest.raises(UnsupportedSqlError, match="needs a table to keep its results"):
+        catalog.stream("SELECT place, COUNT(DISTINCT who) FROM visits GROUP BY place")
