@@ -85,6 +85,11 @@ class Care:
         return cls(commits, seconds, full_commits, interval, most_files=most, prompt=prompt)
 
 
+def shows_compacted(keyed: bool, options: Mapping[str, str]) -> bool:
+    """Whether rows of a table, or their changes, show only once maintenance has compacted it."""
+    return Care.of(keyed, options, Pace()).prompt
+
+
 def _commits(options: Mapping[str, str]) -> tuple[int, bool]:
     """After how many commits a compaction is due, and whether readers wait for it."""
     trigger = _trigger(options)

@@ -89,7 +89,8 @@ class Maintenance:
     started when there is first something to do (with `warm`, at once), does up to five jobs at
     once: a long one, two that keep tables quick, and two compactions of tables whose readers wait
     for them. A job that fails is logged under `streamhouse.maintenance` and tried again later,
-    after longer and longer pauses; nothing is raised into the queries.
+    after longer and longer pauses; nothing is raised into the queries. `nice` lowers the priority
+    of the sidecar below that of the queries; 0 where they wait for it.
     """
 
     def __init__(
@@ -100,11 +101,12 @@ class Maintenance:
         sidecar: Sidecar | None = None,
         may_expire: Callable[[], bool] = lambda: True,
         warm: bool = False,
+        nice: int = 5,
     ) -> None:
         self._options = dict(warehouse_options)
         self._tables = tables
         self._pace = pace or Pace()
-        self._sidecar = sidecar or Sidecar(warehouse_options, nice=5)
+        self._sidecar = sidecar or Sidecar(warehouse_options, nice=nice)
         self._may_expire = may_expire
         self._warm = warm
         self._pressure = Pressure()

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+from streamhouse.paimon.care import shows_compacted
 from streamhouse.paimon.maintenance import Maintenance
 from streamhouse.runtime.query import ContinuousQuery
 from streamhouse.runtime.relays import Relays
@@ -15,6 +16,8 @@ from streamhouse.source import Offset
 
 _TICK_S = 0.05
 _CALM_LOOKS = 3
+_NICE = 5
+"""By how much compaction stands back behind queries that do not wait for it."""
 
 
 class Side(Protocol):
@@ -116,6 +119,12 @@ class Pipeline:
             took = time.monotonic() - started
             print(f"{len(self._running)} queries run after {took:.1f} s", file=sys.stderr)
 
+    def _waits(self, warehouse: Mapping[str, str]) -> bool:
+        """Whether rows pass through a table of the warehouse only when it is compacted."""
+        targets = [one.address for one in self.queries if one.address.warehouse == warehouse]
+        tables = [target.open() for target in targets]
+        return any(shows_compacted(bool(table.primary_key), table.options) for table in tables)
+
     def _maintenance_of(self, query: ContinuousQuery, warm: bool) -> Maintenance:
         """What looks after the tables of the query's warehouse; `warm` has its JVM start now."""
         warehouse = query.address.warehouse
@@ -131,6 +140,7 @@ class Pipeline:
                 ],
                 may_expire=lambda: all(one.replayed for one in self._running),
                 warm=warm,
+                nice=0 if self._waits(warehouse) else _NICE,
             )
             self._maintenance[key].start()
         return self._maintenance[key]
