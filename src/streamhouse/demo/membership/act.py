@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import datetime
+import json
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ _FIRST_S, _PAUSE_S = 15.0, 4.0
 _STEP_S = 120.0
 """How long one step may take, restarts of the driver included."""
 _ORDER, _OTHER = 9_000_000_001, 9_000_000_002
+_SCORES, _ARCHIVE = f"{DATABASE}.dws_agent_score", f"{DATABASE}.order_archive"
 _TAG, _DAY = "before-the-mistake", "2000-01-01"
 _JOURNAL = "INSERT INTO member_event SELECT NULL, o.* FROM member_order AS o WHERE id = %s"
 
@@ -63,6 +65,10 @@ class Act:
         yield from self._cancellation()
         yield from self._pause(self._pause_s)
         yield from self._repair()
+        yield from self._pause(self._pause_s)
+        yield from self._closing()
+        yield from self._pause(self._pause_s)
+        yield from self._clustering()
         self.done = True
 
     def _correction(self) -> Iterator[str | None]:
@@ -118,6 +124,52 @@ class Act:
         yield from self._until(lambda: self._scores(day) == before, f"{day} to be repaired")
         yield f"repaired: the scores of {day} are what they were, while the streams ran on"
 
+    def _closing(self) -> Iterator[str | None]:
+        day = self._world.business.steps.yesterday
+        yield from self._run("call", f"sys.create_tag('{_SCORES}', 'closing')")
+        query = (
+            "query",
+            f"SELECT SUM(score) AS s FROM {_SCORES} VERSION AS OF 'closing' WHERE v_date = '{day}'",
+            *("--format", "json"),
+        )
+        (closed,) = yield from self._answer(*query)
+        yield f"the tag 'closing' keeps the scores of {day}: {closed['s']} in all"
+        yield from self._until(
+            lambda: self._total(day) not in (None, Decimal(closed["s"])),
+            "a correction of yesterday",
+        )
+        now = self._total(day)
+        (still,) = yield from self._answer(*query)
+        if still != closed:
+            raise StreamhouseError(f"the tag said {closed['s']}, and now says {still['s']}")
+        yield f"corrections have made it {now}; VERSION AS OF 'closing' still says {closed['s']}"
+
+    def _clustering(self) -> Iterator[str | None]:
+        yield from self._run("run", str(Path(__file__).parent / "archive.sql"))
+        sort = f"sys.compact('{_ARCHIVE}', order_strategy => 'zorder', order_by => 'agent_id,id')"
+        found = yield from self._answer("call", sort, "--format", "json")
+        one = next(row for row in found if row["filter"].startswith("agent_id"))
+        if one["read_after"] >= one["files_after"]:
+            raise StreamhouseError(f"clustering spared no file: {one}")
+        yield (
+            f"zorder: a query for {one['filter']} read {one['read_before']} of "
+            f"{one['files_before']} files of the archive, and reads {one['read_after']} of "
+            f"{one['files_after']} now"
+        )
+
+    def _total(self, day: str) -> Decimal | None:
+        scores = self._scores(day)
+        return sum((score for _, score in scores.values()), Decimal(0)) if scores else None
+
+    def _answer(self, *words: str) -> Generator[None, None, list[dict[str, Any]]]:
+        """The rows that a command of ours prints as JSON."""
+        said = self._world.folder / "answer.json"
+        said.unlink(missing_ok=True)
+        yield from self._run(*words, log=said)
+        parsed = json.loads(said.read_text())
+        rows: list[dict[str, Any]] = parsed if isinstance(parsed, list) else [parsed]
+        return rows
+
     def _order(self, number: int, amount: str) -> None:
         at = _now()
         self._mysql(
@@ -143,7 +195,7 @@ class Act:
         return (rows[0]["orders"], rows[0]["score"]) if rows else None
 
     def _scores(self, day: str) -> dict[int, tuple[int, Decimal]]:
-        rows = self._rows(f"{DATABASE}.dws_agent_score", "v_date", day)
+        rows = self._rows(_SCORES, "v_date", day)
         return {row["agent_id"]: (row["orders"], row["score"]) for row in rows}
 
     def _rows(self, name: str, column: str, value: Any) -> list[dict[str, Any]]:
@@ -159,14 +211,15 @@ class Act:
             # Not there yet, or expired while it was read.
             return []
 
-    def _run(self, *words: str) -> Iterator[None]:
+    def _run(self, *words: str, log: Path | None = None) -> Iterator[None]:
         """Run a command of ours, as an operator would."""
         command = [*words, "--warehouse", self._world.warehouse.path]
-        job = self._job = start_command(command, self._world.log)
+        job = self._job = start_command(command, log or self._world.log)
         yield from self._until(lambda: job.poll() is not None, f"`{words[0]}` to end")
         if job.returncode != 0:
             raise StreamhouseError(
-                f"a step of the demo failed: streamhouse {' '.join(words)}; see {self._world.log}"
+                f"a step of the demo failed: streamhouse {' '.join(words)}; see "
+                f"{log or self._world.log}"
             )
 
     def _pause(self, seconds: float) -> Iterator[None]:

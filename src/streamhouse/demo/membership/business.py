@@ -60,7 +60,7 @@ class Steps:
         self._now_ms = float(today_ms)
         self._step_ms = step_ms
         self._ids = 0
-        self._first_open = _text(today_ms - _OPEN_DAYS * 24 * _HOUR_MS)[:10]
+        self.yesterday = _text(today_ms - _OPEN_DAYS * 24 * _HOUR_MS)[:10]
         self.closed_day = _text(today_ms - (_OPEN_DAYS + 1) * 24 * _HOUR_MS)[:10]
         self._open: list[int] = []
 
@@ -88,7 +88,7 @@ class Steps:
     def _order(self, at_ms: float, agent: int | None = None) -> Step:
         rng = self._random
         self._ids += 1
-        if agent is None and _text(at_ms)[:10] >= self._first_open:
+        if agent is None and _text(at_ms)[:10] >= self.yesterday:
             self._open.append(self._ids)
         values = (
             self._ids,

@@ -1,0 +1,1 @@
+../../src/streamhouse/demo/membership/archive.sql
