@@ -54,6 +54,7 @@ def call(
     Tables are named database.table; a bare name does where only one database has it.
     """
     if list_them:
+        import streamhouse.runtime.repair_call
         from streamhouse.procedures import listed
 
         _print(listed(), format)
@@ -63,6 +64,7 @@ def call(
     statement = parsed(procedure)
     opened = open_warehouse(warehouse, option)
 
+    import streamhouse.runtime.repair_call  # noqa: F401  # makes sys.repair known
     from streamhouse.cli.query import WarehouseTables
     from streamhouse.procedures.context import Context
     from streamhouse.procedures.listing import run

@@ -42,6 +42,9 @@ COMMANDS = {
     "audit": Command(
         "streamhouse.cli.audit", "audit", "Compute a view again from its history and compare."
     ),
+    "repair": Command(
+        "streamhouse.cli.repair", "repair", "Compute a view again and write what differs."
+    ),
     "demo": Command(
         "streamhouse.cli.demo",
         "demo",

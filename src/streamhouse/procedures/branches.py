@@ -6,8 +6,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamhouse.errors import TableError
+from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.options import nearest
+from streamhouse.paimon.table import Table
 from streamhouse.procedures.arguments import names
 from streamhouse.procedures.context import Context
 from streamhouse.procedures.holds import refuse_if_held
@@ -83,8 +84,9 @@ def rename_branch(context: Context, table: str, from_branch: str, to_branch: str
 def fast_forward(context: Context, table: str, branch: str, force: bool = False) -> pa.Table:
     """Have the table go on from a branch: its snapshots since the branch began are replaced.
 
-    Refused while live queries hold later snapshots of the table, unless `force`. Returns
-    `branch`, `snapshot_id`: the newest one then.
+    Refused where the table was written since the branch began, as those commits would be lost, and
+    while live queries hold later snapshots, unless `force`. Returns `branch`, `snapshot_id`: the
+    newest one then.
     """
 
     def work(jvm: Any, found: Any) -> pa.Table:
@@ -95,12 +97,30 @@ def fast_forward(context: Context, table: str, branch: str, force: bool = False)
             raise TableError(f"branch '{branch}' of table {table} has no snapshot to go on from")
         if not force:
             refuse_if_held(context.table(table), int(earliest) - 1, "fast_forward")
+            _refuse_if_written(context.table(table), branch, int(earliest))
         found.fastForward(branch)
         latest = found.snapshotManager().latestSnapshotId()
         return row(branch=branch, snapshot_id=int(latest))
 
     with context.committing(table):
         return context.java(table, work)
+
+
+def _refuse_if_written(table: Table, branch: str, began: int) -> None:
+    """`StreamhouseError` if rows were committed to the table since the branch began."""
+    latest = table.latest_snapshot_id() or 0
+    numbers = range(began + 1, latest + 1)
+    lost = [one for one in map(table.snapshots.find, numbers)
+            if one is None or one.commit_kind not in ("COMPACT", "ANALYZE")]  # fmt: skip
+    if lost:
+        name = table.name
+        raise StreamhouseError(
+            f"sys.fast_forward: table {table.identifier} had {len(lost)} commits since branch "
+            f"'{branch}' began at snapshot {began}, and they would be lost. Bring over what the "
+            f"branch changed instead: INSERT INTO {name} SELECT * FROM `{name}$branch_{branch}` "
+            f"EXCEPT SELECT * FROM {name} VERSION AS OF the tag that it began with. If they are to "
+            "be lost, say force => true"
+        )
 
 
 def _branches(table: Any) -> list[str]:

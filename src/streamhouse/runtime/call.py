@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+import streamhouse.runtime.repair_call  # noqa: F401  # makes sys.repair known
 from streamhouse.procedures.context import Context
 from streamhouse.procedures.listing import run
 from streamhouse.runtime.session import Session

@@ -96,6 +96,9 @@ def test_branches(lake: Lake) -> None:
     hold(lake, name, "streamhouse-q", 3)
     with pytest.raises(StreamhouseError, match="streamhouse-q"):
         procedures.fast_forward(lake.context, name, "c")
+    (Path(lake.warehouse.table(name).location) / "consumer/consumer-streamhouse-q").unlink()
+    with pytest.raises(StreamhouseError, match="had 1 commits since branch 'c' began"):
+        procedures.fast_forward(lake.context, name, "c")
     done = procedures.fast_forward(lake.context, name, "c", force=True).to_pylist()
     assert done == [{"branch": "c", "snapshot_id": 2}]
     assert lake.rows(name) == [{"id": 1, "n": 2}]

@@ -1,0 +1,197 @@
+"""Where a table's rows are not as they should be, and the rows that put it right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from streamhouse.errors import OptionError
+from streamhouse.options import nearest
+from streamhouse.paimon.difference import Places
+from streamhouse.source import ROW_KIND
+
+_ROW = "row"
+_CENT = 0.005
+_RELATIVE = 1e-12
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """Rows as they are (`old`) and should be (`new`): pairs of places, -1 where there is none.
+
+    `kept` are columns that are not compared and stay as they are; new rows have them from `new`.
+    """
+
+    old: pa.Table
+    new: pa.Table
+    olds: Places
+    news: Places
+    key: tuple[str, ...]
+    kept: tuple[str, ...]
+
+    @property
+    def counts(self) -> tuple[int, int, int]:
+        """Rows that are missing, that are wrong, and that should not be there."""
+        missing, extra = self.olds < 0, self.news < 0
+        both = ~missing & ~extra
+        return int(missing.sum()), int(both.sum()), int(extra.sum())
+
+    def changes(self, passing: Sequence[str]) -> Iterator[pa.Table]:
+        """What is to be written: -U and +U of wrong rows, +I of missing ones.
+
+        Columns of `passing` are null in the former, so that newer values of them stay.
+        """
+        both = (self.olds >= 0) & (self.news >= 0)
+        before = self.old.take(pa.array(self.olds[both]))
+        after = self._corrected(both)
+        for name in passing:
+            place = before.schema.get_field_index(name)
+            field = before.schema.field(name)
+            empty = pa.nulls(before.num_rows, field.type)
+            before = before.set_column(place, field, empty)
+            after = after.set_column(place, field, empty)
+        yield _of_kind(before, "-U")
+        yield _of_kind(after, "+U")
+        yield _of_kind(self.new.take(pa.array(self.news[self.olds < 0])), "+I")
+
+    def _corrected(self, both: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> pa.Table:
+        after = self.new.take(pa.array(self.news[both]))
+        before = self.old.take(pa.array(self.olds[both]))
+        for name in self.kept:
+            place = after.schema.get_field_index(name)
+            after = after.set_column(place, after.schema.field(name), before.column(name))
+        return after
+
+    def touches(self, keys: pa.Table) -> bool:
+        """Whether a row of these keys is among those that differ."""
+        return bool(_joined(self._keys(), keys, self.key, "SEMI").num_rows)
+
+    def partitions(self, partition_keys: Sequence[str]) -> int:
+        """In how many partitions rows differ."""
+        columns = self._keys().select(list(partition_keys))
+        return int(columns.group_by(list(partition_keys)).aggregate([]).num_rows)
+
+    def applied(self, actual: pa.Table, partition_keys: Sequence[str]) -> tuple[pa.Table, int]:
+        """`actual` put right, only the partitions with rows that differ; how many have rows."""
+        both = (self.olds >= 0) & (self.news >= 0)
+        keys = self._keys()
+        if partition_keys:
+            actual = _joined(actual, keys, partition_keys, "SEMI")
+        left = _joined(actual, keys, self.key, "ANTI")
+        missing = self.new.take(pa.array(self.news[self.olds < 0]))
+        rows = pa.concat_tables([left, self._corrected(both), missing])
+        if not partition_keys:
+            return rows, 1
+        named = list(partition_keys)
+        return rows, int(rows.select(named).group_by(named).aggregate([]).num_rows)
+
+    def _keys(self) -> pa.Table:
+        old, new = self.old.select(list(self.key)), self.new.select(list(self.key))
+        gone = self.olds[self.olds >= 0]
+        came = self.news[self.olds < 0]
+        return pa.concat_tables([old.take(pa.array(gone)), new.take(pa.array(came))])
+
+
+def deviation(
+    old: pa.Table, new: pa.Table, key: tuple[str, ...], kept: Sequence[str], where: str | None
+) -> Deviation:
+    """Compare two states by key, of the rows that meet `where`, a condition over the key.
+
+    Sums of floating-point numbers are equal to half a cent or to 1 in 10^12, as their order of
+    addition differs. A row of zeros and nulls is as good as none: retractions leave such rows.
+    """
+    names = old.schema.names
+    places = {name: f"c{i}" for i, name in enumerate(names)}
+    compared = [name for name in names if name not in key and name not in kept]
+    joined = " AND ".join(f"o.{places[n]} = n.{places[n]}" for n in key)
+    wrong = [_differs(old.schema.field(n).type, places[n]) for n in compared]
+    empty = [_is_empty(old.schema.field(n).type, places[n]) for n in compared]
+    condition = _condition(where, key, places)
+    query = (
+        f"SELECT o.{_ROW} AS o, n.{_ROW} AS n FROM (SELECT * FROM old WHERE {condition}) o "
+        f"FULL OUTER JOIN (SELECT * FROM new WHERE {condition}) n ON {joined} "
+        f"WHERE o.{_ROW} IS NULL "
+        f"OR (n.{_ROW} IS NULL AND NOT ({' AND '.join(empty) or 'false'})) "
+        f"OR (o.{_ROW} IS NOT NULL AND n.{_ROW} IS NOT NULL AND ({' OR '.join(wrong) or 'false'}))"
+    )
+    with duckdb.connect(":memory:", config={"threads": 2}) as con:
+        con.register("old", _numbered(old))
+        con.register("new", _numbered(new))
+        try:
+            pairs = con.sql(query).to_arrow_table()
+        except duckdb.Error as error:
+            first = str(error).splitlines()[0]
+            raise OptionError(f"argument 'where': {where!r} fails: {first}") from None
+    olds, news = (
+        np.asarray(pairs.column(n).fill_null(-1).to_numpy(), dtype=np.int64) for n in ("o", "n")
+    )
+    return Deviation(old, new, olds, news, key, tuple(kept))
+
+
+def _differs(kind: pa.DataType, name: str) -> str:
+    if not pa.types.is_floating(kind):
+        return f"o.{name} IS DISTINCT FROM n.{name}"
+    close = f"greatest({_CENT}, {_RELATIVE} * greatest(abs(o.{name}), abs(n.{name})))"
+    return (
+        f"(o.{name} IS DISTINCT FROM n.{name} AND "
+        f"NOT coalesce(abs(o.{name} - n.{name}) <= {close}, false))"
+    )
+
+
+def _is_empty(kind: pa.DataType, name: str) -> str:
+    if pa.types.is_floating(kind):
+        return f"coalesce(abs(o.{name}) <= {_CENT}, true)"
+    if pa.types.is_integer(kind) or pa.types.is_decimal(kind):
+        return f"coalesce(o.{name} = 0, true)"
+    return f"o.{name} IS NULL"
+
+
+def _condition(where: str | None, key: Sequence[str], places: dict[str, str]) -> str:
+    """The condition over the renamed columns."""
+    if where is None:
+        return "true"
+    try:
+        tree = sqlglot.parse_one(where, dialect="spark")
+    except SqlglotError as error:
+        first = str(error).splitlines()[0]
+        raise OptionError(f"argument 'where': {where!r} cannot be read: {first}") from None
+    if tree.find(exp.Query, exp.Command, exp.DDL, exp.DML):
+        raise OptionError("argument 'where' takes a condition over the primary key")
+    for column in list(tree.find_all(exp.Column)):
+        if column.name not in key:
+            raise OptionError(
+                f"argument 'where': '{column.name}' is no column of the primary key; "
+                f"{nearest(column.name, key)}"
+            )
+        column.set("table", None)
+        column.set("this", exp.to_identifier(places[column.name]))
+    return tree.sql(dialect="duckdb")
+
+
+def _joined(rows: pa.Table, keys: pa.Table, names: Sequence[str], kind: str) -> pa.Table:
+    """The rows whose `names` are (SEMI) or are not (ANTI) among `keys`, in their order."""
+    columns = [f"c{i}" for i in range(len(names))]
+    same = " AND ".join(f"r.{one} IS NOT DISTINCT FROM k.{one}" for one in columns)
+    with duckdb.connect(":memory:", config={"threads": 2}) as con:
+        con.register("r", _numbered(rows.select(list(names))))
+        con.register("k", _numbered(keys.select(list(names))))
+        found = con.sql(
+            f"SELECT r.{_ROW} FROM r {kind} JOIN k ON {same} ORDER BY r.{_ROW}"
+        ).to_arrow_table()
+    return rows.take(found.column(0))
+
+
+def _of_kind(rows: pa.Table, kind: str) -> pa.Table:
+    return rows.append_column(ROW_KIND, pa.repeat(pa.scalar(kind), rows.num_rows))
+
+
+def _numbered(table: pa.Table) -> pa.Table:
+    named = table.rename_columns([f"c{i}" for i in range(table.num_columns)])
+    return named.append_column(_ROW, pa.array(np.arange(table.num_rows)))
