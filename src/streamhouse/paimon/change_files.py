@@ -45,7 +45,7 @@ def attempt(table: Table, committer: TableCommitter) -> Iterator[str]:
     with table.files.open_output(marker) as file:
         file.write(str(table.latest_snapshot_id() or 0).encode())
     try:
-        yield f"{TAG}-b0-{word}-"
+        yield prefix_of(word)
     except BaseException:
         committer.remove_leftovers(TAG, keep=_AllBut([word]))
         raise
@@ -53,19 +53,26 @@ def attempt(table: Table, committer: TableCommitter) -> Iterator[str]:
         table.files.delete(marker)
 
 
-def remove_dead(table: Table, committer: TableCommitter) -> int:
-    """Remove what processes of this machine left that died in a try; returns how many files."""
+def prefix_of(word: str) -> str:
+    """How the files of the try with this marker begin."""
+    return f"{TAG}-b0-{word}-"
+
+
+def dead(table: Table) -> list[tuple[str, int]]:
+    """Tries of this machine that died: each marker, and the snapshot at which it began."""
     folder = f"{table.location}/{_FOLDER}"
     words = [name for name, _ in table.files.names(folder) if _died(name)]
-    if not words:
-        return 0
+    return [(word, int(table.files.read_text(f"{folder}/{word}") or "0")) for word in words]
+
+
+def remove_dead(table: Table, committer: TableCommitter) -> int:
+    """Remove what processes of this machine left that died in a try; returns how many files."""
     removed = 0
-    for word in words:
-        began = table.files.read_text(f"{folder}/{word}") or "0"
+    for word, began in dead(table):
         # Once the snapshot that it may have made has expired, a tag may hold its files.
-        if (table.earliest_snapshot_id() or 0) <= int(began) + 1:
+        if (table.earliest_snapshot_id() or 0) <= began + 1:
             removed += committer.remove_leftovers(TAG, keep=_AllBut([word]))
-        table.files.delete(f"{folder}/{word}")
+        table.files.delete(f"{table.location}/{_FOLDER}/{word}")
     return removed
 
 

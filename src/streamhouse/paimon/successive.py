@@ -25,8 +25,6 @@ from streamhouse.paimon.pieces import file_ids
 from streamhouse.paimon.table import Table
 from streamhouse.source import ROW_KIND
 
-_RETRACTIONS = pa.array(["-U", "-D"])
-
 
 def last_row_wins(table: Table) -> bool:
     """Whether the newest version of a key, by the order of commits alone, is its row."""
@@ -85,7 +83,7 @@ def successive_changes(
         old = states[folder]
         written = _written(table, wanted, one, old.schema)
         kept = differ.without(old, written.select(list(key)), key)
-        there = pc.invert(pc.is_in(written.column(ROW_KIND), value_set=_RETRACTIONS))
+        there = pc.invert(pc.starts_with(written.column(ROW_KIND), "-"))
         states[folder] = pa.concat_tables([kept, written.filter(there).select(wanted)])
         found = differ.by_key(old, states[folder], key)
         yield from found.select([*columns, ROW_KIND]).cast(schema).to_batches()

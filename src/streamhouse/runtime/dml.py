@@ -18,6 +18,7 @@ from streamhouse.paimon.commit import TableCommitter, TableWriter, overwrite_tab
 from streamhouse.paimon.lock import commit_lock
 from streamhouse.paimon.purge import Purge
 from streamhouse.paimon.sidecar import Sidecar
+from streamhouse.runtime import half_deleted
 from streamhouse.runtime.change_count import ChangeCount
 from streamhouse.runtime.change_kinds import kinds, remaining, way_of
 from streamhouse.runtime.scans import scan_of
@@ -79,8 +80,9 @@ def change(session: Session, statement: plan.Change, sidecar: Sidecar | None = N
     """
     target = _paimon_table(session, statement, statement.target)
     address = session.address(target)
-    remove_dead(address.open(), _committer(address, CHANGE_USER))
     with Purge(address.warehouse, address.identifier, sidecar) as purge:
+        half_deleted.finish(address, purge)
+        remove_dead(address.open(), _committer(address, CHANGE_USER))
         for number in range(TRIES + 1):
             done = _Attempt(session, statement, address, purge).run(hold=number == TRIES)
             if done is not None:

@@ -5,7 +5,8 @@ own, UTC), `fingerprint` of the definition that ran, `start_offset` and `end_off
 `streamhouse.runtime.planner`), `dimensions` (JSON: table name to snapshot id), `rows_read` and
 `rows_missed` (null where a crash took the count), and `definition` (JSON of the query; on the first
 row of each fingerprint only). It is written within about a second after a batch; after a crash the
-missing rows come from Spark's offset log.
+missing rows come from Spark's offset log. Rows of batches that no audit can begin before any more
+go (`lineage_age`).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import pyarrow.compute as pc
 
 from streamhouse.paimon.catalog import Warehouse, split_identifier
 from streamhouse.paimon.commit import TableCommitter, TableWriter, file_prefix, query_tag
+from streamhouse.runtime import lineage_age
 from streamhouse.runtime.checkpoint import Checkpoint
 from streamhouse.runtime.definition import definition_json
 from streamhouse.runtime.failpoint import reached
@@ -79,6 +81,7 @@ class Lineage:
         self._waiting: list[BatchRecord] = []
         self._lock = threading.Lock()
         self._flushed_at = time.monotonic()
+        self._aged_at = float("-inf")
         self._covered, self._defined = self._state()
 
     @property
@@ -134,6 +137,16 @@ class Lineage:
             self._flushed_at = time.monotonic()
         reached("lineage-written", last, self._spec.target.identifier)
 
+    def _outlived(self) -> pa.Table | None:
+        """Now and then: the removal of rows that have outlived what they tell of."""
+        if time.monotonic() - self._aged_at < lineage_age.EVERY_S:
+            return None
+        self._aged_at = time.monotonic()
+        before = lineage_age.dead_before(self._spec.target.open(), self._spec.query_id)
+        if before is None:
+            return None
+        return lineage_age.removals(self._address.open(), self._spec.query_id, before)
+
     def _write(self, identifier: int, records: Sequence[BatchRecord]) -> None:
         address, user = self._address, self._spec.query_id
         rows = [self._row(record) for record in records]
@@ -141,6 +154,9 @@ class Lineage:
             address.warehouse, address.identifier, user, file_prefix(user, identifier)
         )
         schema = self._committer.table.arrow_schema
+        outlived = self._outlived()
+        for batch in () if outlived is None else outlived.to_batches():
+            writer.write(batch)
         writer.write(pa.RecordBatch.from_pylist(rows, schema=schema))
         messages = writer.prepare(identifier)
         writer.close()

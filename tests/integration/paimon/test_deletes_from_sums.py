@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import streamhouse
+from streamhouse.paimon import change_files
 from streamhouse.paimon.catalog import Warehouse
+from streamhouse.paimon.purge import Purge
 from streamhouse.paimon.sidecar import Sidecar
 
 Row = tuple[str, int | None, float | None]
@@ -146,3 +151,50 @@ def test_rows_that_wait_for_a_compaction_are_changed_too(sums: Sums) -> None:
         WHEN NOT MATCHED BY SOURCE THEN DELETE""")
     assert (done.inserted, done.updated, done.deleted) == (1, 1, 1)
     assert sums.rows("hidden") == [("Fiji", 0, 0.0), ("Peru", 10, 9.0)]
+
+
+def _delete_and_die(folder: str, statement: str) -> None:
+    """A process that dies between the two commits of a DELETE."""
+    Purge.run = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment,method-assign]
+    streamhouse.execute(folder, statement)
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+@pytest.mark.parametrize("removes", ["false", "true"])
+def test_a_delete_that_was_cut_off_is_finished_by_the_next_statement(
+    sums: Sums, removes: str, compacted: bool
+) -> None:
+    name = f"cut_{removes}_{compacted}"
+    sums(
+        f"CREATE TABLE {name} (country STRING PRIMARY KEY NOT ENFORCED, orders BIGINT, "
+        "revenue DOUBLE) WITH ('bucket' = '1', 'merge-engine' = 'aggregation', "
+        "'fields.orders.aggregate-function' = 'sum', 'fields.revenue.aggregate-function' = 'sum', "
+        f"'aggregation.remove-record-on-delete' = '{removes}');"
+        f"INSERT INTO {name} VALUES ('France', 2, 2.0), ('Peru', 1, 1.0), ('Mali', 3, 3.0), "
+        "('North Pole', 0, 0)"
+    )
+    child = multiprocessing.get_context("spawn").Process(
+        target=_delete_and_die,
+        args=(
+            str(sums.warehouse.options["warehouse"]),
+            f"DELETE FROM {name} WHERE country IN ('France', 'Mali')",
+        ),
+    )
+    child.start()
+    child.join(120)
+    assert child.exitcode == -signal.SIGKILL
+    if removes == "false":
+        assert ("France", 0, 0.0) in sums.rows(name)
+        # An order that came meanwhile began from nothing, and stays.
+        sums(f"INSERT INTO {name} VALUES ('Mali', 1, 5.0)")
+    if compacted:
+        sums.java.compact(f"default.{name}", full=True)
+    sums(f"DELETE FROM {name} WHERE country = 'Peru'")
+    left: list[Row] = [("Mali", 1, 5.0)] if removes == "false" else []
+    assert sums.rows(name) == [*left, ("North Pole", 0, 0.0)]
+    sums(f"INSERT INTO {name} VALUES ('France', 1, 7.0), ('Peru', 1, 7.0)")
+    sums.java.compact(f"default.{name}", full=True)
+    assert sums.rows(name) == [
+        ("France", 1, 7.0), *left, ("North Pole", 0, 0.0), ("Peru", 1, 7.0)
+    ]  # fmt: skip
+    assert change_files.dead(sums.warehouse.table(f"default.{name}")) == []

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from pypaimon import CatalogFactory
 from pypaimon.schema.schema_change import SchemaChange
 from tests.integration.runtime import revenue
@@ -22,6 +23,7 @@ from streamhouse.paimon.commit import TableCommitter, TableWriter
 from streamhouse.paimon.consumers import Consumers
 from streamhouse.paimon.expiry import expire
 from streamhouse.paimon.sidecar import Sidecar
+from streamhouse.runtime import lineage_age
 from streamhouse.runtime.audit import audit
 
 FEW = {
@@ -74,7 +76,10 @@ def expired(shop: Shop, java: Sidecar) -> Iterator[list[int]]:
             raise failures[0]
 
 
-def test_kills_beside_constant_expiry_change_nothing(shop: Shop) -> None:
+def test_kills_beside_constant_expiry_change_nothing(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lineage_age, "LEAST", 1)
     slow, fast = (revenue.whole(rows=12_000, rate=rate) for rate in (600, 100_000))
     shop.settle(revenue.TABLES + revenue.CUSTOMERS)
     first = shop.run(slow, STREAMHOUSE_FAILPOINT="target-committed:2:default.country_sales")
@@ -99,6 +104,8 @@ def test_kills_beside_constant_expiry_change_nothing(shop: Shop) -> None:
             rust = sorted(map(str, (row for batch in table.read() for row in batch.to_pylist())))
             assert sorted(map(str, java.read(table.identifier).to_pylist())) == rust
         _check_audit(shop)
+        _age_lineage(shop)
+        _check_audit(shop)
     held = Consumers(shop.warehouse.table("default.country_sales")).all()
     query = revenue.checkpoint(shop, "country_sales").query_id()
     assert [one.id for one in held] == [f"streamhouse-{query}"]
@@ -113,6 +120,22 @@ def _check_audit(shop: Shop) -> None:
     table = shop.warehouse.table(view)
     assert result.from_snapshot >= (table.earliest_snapshot_id() or 0)
     assert audit(options, "default.orders").equal
+
+
+def _age_lineage(shop: Shop) -> None:
+    """Remove the rows of batches before those that the view still has commits of."""
+    view = shop.warehouse.table("default.country_sales")
+    user, name = revenue.checkpoint(shop, "country_sales").query_id(), f"{view.identifier}__lineage"
+    before = lineage_age.dead_before(view, user)
+    assert before is not None and before > 0
+    removed = lineage_age.removals(shop.warehouse.table(name), user, before)
+    assert removed is not None
+    writer = TableWriter(shop.warehouse.options, name, user)
+    for batch in removed.to_batches():
+        writer.write(batch)
+    messages = writer.prepare(10**9)
+    writer.close()
+    assert TableCommitter(shop.warehouse.options, name, user).commit(10**9, messages)
 
 
 def _until_more(counts: list[int], more: int) -> None:

@@ -57,6 +57,14 @@ def test_a_cache_that_cannot_be_written_costs_only_time(cache: Path) -> None:
     assert worker_python() == sys.executable
 
 
+def test_workers_load_nothing_that_they_do_not_need() -> None:
+    told = "import sys; import streamhouse.runtime.worker_daemon; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", told], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert not {"pandas", "pypaimon", "fastapi", "typer"} & set(done.stdout.split())
+
+
 def test_the_archive_is_used_once_it_is_there() -> None:
     assert class_archive.java_options() == ""
     path = class_archive.archive_path()

@@ -1,0 +1,116 @@
+"""DELETE from a table that merges rows, cut off between its two commits: the rest is done.
+
+The first commit takes the values back, the second compacts the rows away (decision 016). A process
+that died between them has left rows of zeros, or rows that are hidden but not gone.
+"""
+
+from __future__ import annotations
+
+import uuid
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamhouse.paimon.change_files import CHANGE_USER, attempt, dead, prefix_of
+from streamhouse.paimon.commit import TableCommitter, TableWriter
+from streamhouse.paimon.lock import commit_lock
+from streamhouse.paimon.purge import Purge
+from streamhouse.paimon.table import Table
+from streamhouse.runtime.change_kinds import REMOVE_OPTIONS
+from streamhouse.runtime.spec import TableAddress
+from streamhouse.source import ROW_KIND
+
+
+def finish(address: TableAddress, purge: Purge) -> int:
+    """Delete what statements whose process died were to delete; how many rows.
+
+    Rows that others have written again since are left: they began anew from nothing.
+    """
+    table = address.open()
+    option = REMOVE_OPTIONS.get(table.options.get("merge-engine", ""))
+    if option is None or not table.primary_key:
+        return 0
+    cut_off = [at for word, began in dead(table) if (at := _committed(table, word, began))]
+    if not cut_off or not any(_pending(table, at, option) for at in cut_off):
+        return 0
+    purge.start()
+    done = 0
+    with commit_lock(table.location):
+        for at in cut_off:
+            done += _finish(address, table, at, option, purge)
+    return done
+
+
+def _finish(address: TableAddress, table: Table, at: int, option: str, purge: Purge) -> int:
+    rows = _pending(table, at, option)
+    if rows is None:
+        return 0
+    if rows.num_rows:
+        user = f"{CHANGE_USER}-{uuid.uuid4()}"
+        committer = TableCommitter(address.warehouse, address.identifier, user)
+        with attempt(table, committer) as prefix:
+            writer = TableWriter(
+                address.warehouse, address.identifier, user, prefix, {option: "true"}
+            )
+            try:
+                for batch in rows.to_batches():
+                    writer.write(batch)
+                messages = writer.prepare(0)
+            finally:
+                writer.close()
+            committer.commit(0, messages, lock_held=True)
+            purge.run({option: "true"})
+    else:
+        purge.run({option: "true"})
+    return rows.num_rows
+
+
+def _committed(table: Table, word: str, began: int) -> int | None:
+    """The snapshot that a try has made, if it has, and it is still there."""
+    prefix = prefix_of(word).encode()
+    for number in range(began + 1, (table.latest_snapshot_id() or 0) + 1):
+        one = table.snapshots.find(number)
+        if one is not None and one.commit_user.startswith(CHANGE_USER):
+            if any(prefix in split for split in table.changes(number - 1, number, "delta")):
+                return number
+    return None
+
+
+def _pending(table: Table, at: int, option: str) -> pa.Table | None:
+    """The rows to be taken away (`-D`), or none of them but a compaction to be made.
+
+    None: nothing is left to do. Of a table that removes rows by its own option there are none to
+    be seen; once others have written, it can no longer be told what the removal is to hide.
+    """
+    key = list(table.primary_key)
+    gone = _keys(table, at, "-D")
+    if table.options.get(option, "false").lower() == "true":
+        numbers = range(at + 1, (table.latest_snapshot_id() or 0) + 1)
+        others = any(one is not None for one in map(table.snapshots.find, numbers))
+        return None if others else table.read_schema(row_kind=True).empty_table()
+    later = [_keys(table, number) for number in _since(table, at)]
+    if later:
+        gone = gone.join(pa.concat_tables(later), keys=key, join_type="left anti")
+    rows = pa.Table.from_batches(table.read(), schema=table.read_schema())
+    left = rows.join(gone, keys=key, join_type="left semi").select(rows.column_names)
+    if not left.num_rows:
+        return None
+    return left.append_column(ROW_KIND, pa.repeat(pa.scalar("-D"), left.num_rows))
+
+
+def _since(table: Table, at: int) -> list[int]:
+    """Snapshots after one in which others have written rows."""
+    numbers = range(at + 1, (table.latest_snapshot_id() or 0) + 1)
+    found = [table.snapshots.find(number) for number in numbers]
+    return [one.id for one in found if one is not None and one.commit_kind != "COMPACT"]
+
+
+def _keys(table: Table, snapshot: int, kind: str | None = None) -> pa.Table:
+    """The keys that a snapshot has written, of one row kind or of all."""
+    key = list(table.primary_key)
+    splits = table.changes(snapshot - 1, snapshot, "delta")
+    batches = list(table.read(key, splits=splits, row_kind=True))
+    rows = pa.Table.from_batches(batches, schema=table.read_schema(key, row_kind=True))
+    if kind is not None:
+        rows = rows.filter(pc.equal(rows.column(ROW_KIND), kind))
+    return rows.select(key)

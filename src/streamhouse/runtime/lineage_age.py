@@ -1,0 +1,60 @@
+"""Which rows of a lineage nobody needs any more.
+
+An audit begins with a snapshot of the target that is still there, so batches of a query before the
+oldest of its commits that has not expired prove nothing any more.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamhouse.paimon.table import Table
+from streamhouse.source import ROW_KIND
+
+EVERY_S = 60.0
+LEAST = 100
+"""Rows that must be dead before they are removed: each removal is written, and compacted, too."""
+_MOST = 50_000
+
+
+def dead_before(target: Table, user: str) -> int | None:
+    """The batch of the oldest commit that `user` has in `target`; None where nothing expired."""
+    earliest, latest = target.earliest_snapshot_id(), target.latest_snapshot_id()
+    if earliest is None or latest is None or earliest == 1:
+        return None
+    for number in range(earliest, latest + 1):
+        snapshot = target.snapshots.find(number)
+        if snapshot is not None and snapshot.commit_user == user:
+            return snapshot.commit_identifier
+    return None
+
+
+def removals(lineage: Table, user: str, before: int) -> pa.Table | None:
+    """What to write so that batches of `user` before a number go; None: not worth it yet.
+
+    A definition stands on the first row of its fingerprint: those that are still in use move on to
+    the first rows that stay.
+    """
+    only = {"method": "equal", "field": "query_id", "literals": [user]}
+    rows = pa.Table.from_batches(lineage.read(filter=only), schema=lineage.read_schema())
+    rows = rows.filter(pc.equal(rows.column("query_id"), user)).sort_by("batch_id")
+    dead = rows.filter(pc.less(rows.column("batch_id"), before)).slice(0, _MOST)
+    if dead.num_rows < LEAST:
+        return None
+    left = rows.slice(dead.num_rows)
+    told = dead.filter(pc.is_valid(dead.column("definition")))
+    definitions = dict(
+        zip(told.column("fingerprint").to_pylist(), told.column("definition").to_pylist(),
+            strict=True)
+    )  # fmt: skip
+    moved = []
+    for fingerprint, definition in definitions.items():
+        own = left.filter(pc.equal(left.column("fingerprint"), fingerprint)).slice(0, 1)
+        moved += [{**row, "definition": row["definition"] or definition} for row in own.to_pylist()]
+    kept = pa.Table.from_pylist(moved, schema=rows.schema)
+    return pa.concat_tables([_of_kind(kept, "+U"), _of_kind(dead, "-D")])
+
+
+def _of_kind(rows: pa.Table, kind: str) -> pa.Table:
+    return rows.append_column(ROW_KIND, pa.repeat(pa.scalar(kind), rows.num_rows))

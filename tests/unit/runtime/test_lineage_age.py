@@ -1,0 +1,78 @@
+"""Lineage of batches whose snapshots have expired goes; what an audit needs stays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from streamhouse.paimon.catalog import Warehouse
+from streamhouse.paimon.commit import TableCommitter, TableWriter
+from streamhouse.runtime import lineage_age
+from streamhouse.runtime.lineage import COLUMNS, read_lineage
+from streamhouse.runtime.spec import TableAddress
+from streamhouse.sql.plan import Column
+
+USER, OTHER = "0f0e0d0c-0000-4000-8000-000000000001", "0f0e0d0c-0000-4000-8000-000000000002"
+VIEW, LINEAGE = "db.sales", "db.sales__lineage"
+KEY = ("query_id", "batch_id")
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> Warehouse:
+    made = Warehouse(str(tmp_path))
+    made.create_database("db")
+    made.create_table("db", "sales", [Column("id", "INT")], ["id"], options={"bucket": "1"})
+    made.create_table("db", "sales__lineage", COLUMNS, KEY, options={"bucket": "1"})
+    return made
+
+
+def commit(
+    warehouse: Warehouse, table: str, rows: pa.Table, identifier: int, user: str = USER
+) -> None:
+    writer = TableWriter(warehouse.options, table, user)
+    for batch in rows.to_batches():
+        writer.write(batch)
+    messages = writer.prepare(identifier)
+    writer.close()
+    assert TableCommitter(warehouse.options, table, user).commit(identifier, messages)
+
+
+def test_what_has_expired_is_dead(warehouse: Warehouse) -> None:
+    table = warehouse.table(VIEW)
+    assert lineage_age.dead_before(table, USER) is None
+    row = pa.table({"id": pa.array([1], pa.int32())})
+    for number, user in enumerate([USER, USER, OTHER, USER, USER]):
+        commit(warehouse, VIEW, row, 10 * number, user)
+    assert lineage_age.dead_before(table, USER) is None
+    snapshots = Path(table.location) / "snapshot"
+    for gone in (1, 2):
+        (snapshots / f"snapshot-{gone}").unlink()
+    (snapshots / "EARLIEST").write_text("3")
+    assert lineage_age.dead_before(table, USER) == 30
+    assert lineage_age.dead_before(table, "nobody") is None
+
+
+def test_dead_rows_go_and_definitions_in_use_move_on(warehouse: Warehouse) -> None:
+    def row(user: str, batch: int, fingerprint: str, told: bool) -> dict[str, object]:
+        definition = f"definition {fingerprint}" if told else None
+        values = {"query_id": user, "batch_id": batch, "fingerprint": fingerprint}
+        return {**{c.name: None for c in COLUMNS}, **values, "definition": definition}
+
+    rows = [row(USER, n, "old" if n < 50 else "new", n in (0, 50)) for n in range(300)]
+    rows += [row(OTHER, n, "its", n == 0) for n in range(300)]
+    schema = warehouse.table(LINEAGE).arrow_schema
+    commit(warehouse, LINEAGE, pa.Table.from_pylist(rows, schema=schema), 299)
+    table = warehouse.table(LINEAGE)
+    assert lineage_age.removals(table, USER, lineage_age.LEAST - 1) is None
+    removed = lineage_age.removals(table, USER, 200)
+    assert removed is not None
+    commit(warehouse, LINEAGE, removed, 300)
+    address = TableAddress(warehouse.options, LINEAGE)
+    own = read_lineage(address, USER)
+    assert [one["batch_id"] for one in own] == list(range(200, 300))
+    assert [one["definition"] for one in own] == ["definition new", *([None] * 99)]
+    assert {one["fingerprint"] for one in own} == {"new"}
+    assert len(read_lineage(address, OTHER)) == 300
+    assert lineage_age.removals(table, USER, 200) is None
