@@ -62,7 +62,7 @@ def _finish(address: TableAddress, table: Table, at: int, option: str, purge: Pu
             purge.run({option: "true"})
     else:
         purge.run({option: "true"})
-    return rows.num_rows
+    return int(rows.num_rows)
 
 
 def _committed(table: Table, word: str, began: int) -> int | None:

@@ -155,7 +155,7 @@ def test_rows_that_wait_for_a_compaction_are_changed_too(sums: Sums) -> None:
 
 def _delete_and_die(folder: str, statement: str) -> None:
     """A process that dies between the two commits of a DELETE."""
-    Purge.run = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment,method-assign]
+    Purge.run = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[method-assign]
     streamhouse.execute(folder, statement)
 
 
