@@ -21,7 +21,7 @@ from streamhouse.graph.model import (
 from streamhouse.runtime.definitions import define, located
 from streamhouse.sql import columns as names
 from streamhouse.sql import plan
-from streamhouse.sql.analysis import analyze_bounded, analyze_stream, ends
+from streamhouse.sql.analysis import analyze_bounded, analyze_streams, ends
 from streamhouse.sql.dml import analyze_change
 from streamhouse.sql.options import check_lookup
 from streamhouse.sql.plan import LookupJoin, Name, StreamQuery, TableInfo
@@ -130,9 +130,11 @@ class _Builder:
             self._scans(node, found, target)
         else:
             self._check(statement, target)
-            query = analyze_stream(statement.query, self._session, target, statement.columns)
-            node = self._query("continuous", word, statement, _told(query))
-            self._stream(node, statement.query, query)
+            columns = statement.columns
+            queries = analyze_streams(statement.query, self._session, target, columns)
+            node = self._query("continuous", word, statement, _told(queries[0]))
+            for query in queries:
+                self._stream(node, statement.query, query)
         self._writes(node, target)
 
     def _check(self, statement: plan.Insert, target: TableInfo) -> None:
@@ -156,9 +158,10 @@ class _Builder:
             node = self._query("bounded", "SELECT", statement)
             self._scans(node, analyze_bounded(statement.query, self._session), None)
         else:
-            query = analyze_stream(statement.query, self._session)
-            node = self._query("console", "SELECT", statement, _told(query))
-            self._stream(node, statement.query, query)
+            queries = analyze_streams(statement.query, self._session)
+            node = self._query("console", "SELECT", statement, _told(queries[0]))
+            for query in queries:
+                self._stream(node, statement.query, query)
 
     def _change(self, statement: plan.Change) -> None:
         found = analyze_change(statement, self._session)

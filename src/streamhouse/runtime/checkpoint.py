@@ -1,6 +1,7 @@
 """The checkpoint of one query: Spark's own folder, and what Streamhouse keeps in it.
 
-A query's identity is the pipeline's name and its target table. The folder holds Spark's logs
+A query's identity is the pipeline's name and its target table; of the queries that a UNION ALL
+makes, also the table that it reads, see `part_names`. The folder holds Spark's logs
 (`metadata`, `offsets`, `commits`), `lock` (who runs it), `query.json` (what it computed last) and,
 while it runs, `run` (how its driver and Spark's readers talk; no one else may look in, since it
 holds the options of the source).
@@ -14,12 +15,14 @@ import os
 import shutil
 import time
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from streamhouse.errors import OptionError, StreamhouseError
 from streamhouse.source import Offset
+from streamhouse.sql.plan import StreamQuery
 
 FOLDER = ".checkpoints"
 """Where checkpoints are in a local warehouse, beside its databases."""
@@ -36,14 +39,38 @@ def checkpoints_of(warehouse: str) -> Path:
     return Path(path) / FOLDER
 
 
+def part_names(root: Path, pipeline: str, target: str, queries: Sequence[StreamQuery]) -> list[str]:
+    """The checkpoints' names of the queries of one INSERT, each by the table it reads.
+
+    The query that has always written the target (else the first one) keeps the target's own name,
+    so a part may be added or taken away, and the others go on where they are.
+    """
+    before = Checkpoint(root, pipeline, target).previous() or {}
+    read = json.loads(before["definition"])["query"]["source"]["name"] if before else None
+    names = [f"{target}+{'.'.join(query.source.name[-2:])}" for query in queries]
+    own = 0
+    for number, query in enumerate(queries):
+        if read is not None and list(query.source.name) == read:
+            own = number
+    kept = (root / _folder(pipeline) / names[own]).exists() and read is not None
+    if not kept or list(queries[own].source.name) == read:
+        names[own] = target
+    for number, name in enumerate(names):
+        if names.index(name) != number:
+            names[number] = f"{name}+{number}"
+    return names
+
+
+def _folder(pipeline: str) -> str:
+    folder = quote(pipeline, safe=" ")
+    return f"%2E{folder[1:]}" if folder.startswith(".") else folder
+
+
 class Checkpoint:
     """The folder of one query."""
 
     def __init__(self, root: Path, pipeline: str, target: str) -> None:
-        folder = quote(pipeline, safe=" ")
-        if folder.startswith("."):
-            folder = f"%2E{folder[1:]}"
-        self.path = (root / folder / target).absolute()
+        self.path = (root / _folder(pipeline) / target).absolute()
         self._lock: int | None = None
 
     def acquire(self, wait_s: float = 30.0) -> None:

@@ -71,8 +71,8 @@ class ContinuousQuery:
 
     @property
     def name(self) -> str:
-        """The pipeline and the target."""
-        return f"{self._pipeline}: {self._spec.target.identifier}"
+        """The pipeline and the target, of one part of a UNION ALL also the table that it reads."""
+        return f"{self._pipeline}: {self._checkpoint.path.name}"
 
     @property
     def target(self) -> str:

@@ -21,16 +21,16 @@ from streamhouse.lookup.refresh import RefreshRule
 from streamhouse.lookup.strategy import Choice, choose
 from streamhouse.runtime import bounded, dml
 from streamhouse.runtime.call import Calls
-from streamhouse.runtime.checkpoint import Checkpoint, checkpoints_of
+from streamhouse.runtime.checkpoint import Checkpoint, checkpoints_of, part_names
 from streamhouse.runtime.console import ConsoleSelect
 from streamhouse.runtime.definitions import define, located
 from streamhouse.runtime.pipeline import Pipeline
 from streamhouse.runtime.printer import Printer
 from streamhouse.runtime.query import ContinuousQuery
 from streamhouse.runtime.session import Session
-from streamhouse.runtime.spec import QuerySpec
+from streamhouse.runtime.spec import QuerySpec, TableAddress
 from streamhouse.sql import plan
-from streamhouse.sql.analysis import analyze_stream, ends
+from streamhouse.sql.analysis import analyze_streams, ends
 from streamhouse.sql.options import check_lookup, is_lookup_option
 from streamhouse.sql.plan import Insert, Query, StreamQuery, TableInfo
 from streamhouse.sql.view_ddl import create_text
@@ -191,13 +191,15 @@ class Script:
     def _explain(self, statement: plan.Explain) -> None:
         inner = statement.statement
         if isinstance(inner, Insert):
-            query = analyze_stream(
-                inner.query, self._session, self._session.table(inner.target), inner.columns
-            )
+            target = self._session.table(inner.target)
+            queries = analyze_streams(inner.query, self._session, target, inner.columns)
         elif isinstance(inner, plan.Select):
-            query = analyze_stream(inner.query, self._session)
+            queries = analyze_streams(inner.query, self._session)
         else:
             raise UnsupportedSqlError("EXPLAIN takes an INSERT or a SELECT")
+        self._table({"plan": [line for query in queries for line in self._told_plan(query)]})
+
+    def _told_plan(self, query: StreamQuery) -> list[str]:
         lines = [f"source: {'.'.join(query.source.name)} ({', '.join(query.source_columns)})"]
         for lookup, choice in zip(query.lookups, self._strategies(query), strict=True):
             words = RefreshRule.of(lookup).words()
@@ -214,22 +216,22 @@ class Script:
                 f"count of distinct values: {', '.join(query.distinct.columns)}, from a table of "
                 f"values; its kernel: {query.distinct.sql}"
             )
-        self._table({"plan": [*lines, f"kernel: {query.rows_sql}"]})
+        return [*lines, f"kernel: {query.rows_sql}"]
 
     def _select(self, query: Query) -> None:
         if self._bounded(query):
             with bounded.select(self._session, query) as reader:
                 self._printer.rows(reader)
         else:
-            planned = analyze_stream(query, self._session)
-            if any(lookup.retry for lookup in planned.lookups):
+            planned = analyze_streams(query, self._session)
+            if any(lookup.retry for one in planned for lookup in one.lookups):
                 raise UnsupportedSqlError(
                     "a LOOKUP hint with a retry needs a table where rows can wait; INSERT INTO a "
                     "table, or leave out the retry",
                     line=query.position.line,
                     column=query.position.column,
                 )
-            self._selects.append(planned)
+            self._selects.extend(planned)
 
     def _insert(self, statement: Insert) -> None:
         if self._bounded(statement.query):
@@ -255,15 +257,36 @@ class Script:
                 line=statement.position.line,
                 column=statement.position.column,
             )
-        planned = analyze_stream(statement.query, self._session, target, statement.columns)
-        if planned.source.name == target.name:
+        planned = analyze_streams(statement.query, self._session, target, statement.columns)
+        if any(one.source.name == target.name for one in planned):
             raise UnsupportedSqlError(
                 "INSERT into the table that is read would feed itself for ever; write another "
                 "table, or SET 'execution.runtime-mode' = 'batch'",
                 line=statement.position.line,
                 column=statement.position.column,
             )
-        self._pipeline.add(self._continuous(statement, target, planned))
+        for one, part in self._parts(statement, target, planned):
+            self._pipeline.add(self._continuous(statement, target, one, part))
+
+    def _parts(
+        self, statement: Insert, target: TableInfo, queries: Sequence[StreamQuery]
+    ) -> list[tuple[StreamQuery, str]]:
+        """Each query with the name of its checkpoint."""
+        if len(queries) > 1 and any(k.retry for query in queries for k in query.lookups):
+            raise UnsupportedSqlError(
+                "a LOOKUP hint with a retry in a UNION ALL of several tables; leave out the retry, "
+                "or look up before: INSERT each part into a table, and read these",
+                line=statement.position.line,
+                column=statement.position.column,
+            )
+        root, pipeline, identifier = self._place(self._session.address(target))
+        return list(zip(queries, part_names(root, pipeline, identifier, queries), strict=True))
+
+    def _place(self, target: TableAddress) -> tuple[Path, str, str]:
+        """Where the checkpoint of a target's query is."""
+        pipeline = self._session.settings.get("pipeline.name", self._options.name)
+        root = self._options.checkpoints or checkpoints_of(target.warehouse["warehouse"])
+        return root, pipeline, target.identifier
 
     def _bounded(self, query: Query) -> bool:
         """Whether a query ends: all it reads is of one moment, or the runtime mode is batch."""
@@ -288,12 +311,11 @@ class Script:
             self._pipeline.run(True, [])
 
     def _continuous(
-        self, statement: Insert, target: TableInfo, query: StreamQuery
+        self, statement: Insert, target: TableInfo, query: StreamQuery, name: str
     ) -> ContinuousQuery:
         session = self._session
         address = session.address(target)
-        pipeline = session.settings.get("pipeline.name", self._options.name)
-        root = self._options.checkpoints or checkpoints_of(address.warehouse["warehouse"])
+        root, pipeline, _ = self._place(address)
         self._tell_ineffective(query)
         waits = any(lookup.retry is not None for lookup in query.lookups)
         spec = QuerySpec(
@@ -308,7 +330,7 @@ class Script:
             choices=self._strategies(query),
             distinct=address.beside("distinct") if query.distinct is not None else None,
         )
-        checkpoint = Checkpoint(root, pipeline, address.identifier)
+        checkpoint = Checkpoint(root, pipeline, name)
         if any(other.checkpoint_path == checkpoint.path for other in self._pipeline.queries):
             raise UnsupportedSqlError(
                 f"two INSERTs into {address.identifier} in pipeline '{pipeline}' would share a "

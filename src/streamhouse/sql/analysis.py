@@ -9,8 +9,9 @@ from dataclasses import replace
 
 from sqlglot import exp
 
+from streamhouse.errors import UnsupportedSqlError
 from streamhouse.sql import columns as names
-from streamhouse.sql import distinct, functions, ranked, retraction
+from streamhouse.sql import distinct, functions, lowering, ranked, retraction, union
 from streamhouse.sql import target as targets
 from streamhouse.sql.binder import generate
 from streamhouse.sql.bounded import analyze_bounded
@@ -70,16 +71,76 @@ def analyze_stream(
     the query's own. Raises `SqlError` for what is wrong and `UnsupportedSqlError` for what is not
     supported, both with line and column in the script.
     """
-    return _Analysis(query, resolver).run(target, columns)
+    found = analyze_streams(query, resolver, target, columns)
+    if len(found) > 1:
+        raise UnsupportedSqlError(
+            "UNION ALL of several tables makes several continuous queries",
+            line=query.position.line,
+            column=query.position.column,
+        )
+    return found[0]
+
+
+def analyze_streams(
+    query: Query,
+    resolver: Resolver,
+    target: TableInfo | None = None,
+    columns: tuple[str, ...] = (),
+) -> list[StreamQuery]:
+    """As `analyze_stream`, of a query that may hold UNION ALL: one for each table it reads."""
+    parsed = inlined(names.parse_query(query), resolver)
+    parts = Reader(parsed.script, resolver).parts(parsed.tree)
+    groups: dict[tuple[object, ...], list[_Analysis]] = {}
+    for part in parts:
+        one = _Analysis(parsed, part, resolver)
+        groups.setdefault(one.reads, []).append(one)
+    found = [_together(group, resolver, target, columns) for group in groups.values()]
+    if len(parts) > 1 and any(one.distinct is not None for one in found):
+        raise lowering.unsupported(
+            parsed.script,
+            parsed.tree,
+            "COUNT(DISTINCT …) over UNION ALL would count the values of each part on their own; "
+            "INSERT the parts into one table, and count there",
+        )
+    return found
+
+
+def _together(
+    group: list[_Analysis], resolver: Resolver, target: TableInfo | None, given: tuple[str, ...]
+) -> StreamQuery:
+    """The parts of UNION ALL that read one table as one query."""
+    if len(group) == 1:
+        return group[0].run(target, given)
+    made: list[StreamQuery] = []
+    ordered = not any(one.aggregates for one in group)
+    for number, one in enumerate(group):
+        if number:
+            dimensions = sum(len(part.lookups) for part in made)
+            one = _Analysis(one.parsed, one.tree, resolver, dimensions)
+        made.append(one.run(target, given, keep_row=ordered))
+    first, top = made[0], group[-1].top
+    for other in made[1:]:
+        kinds = [column.type for column in other.output]
+        if other.row_kinds != first.row_kinds or kinds != [c.type for c in first.output]:
+            raise lowering.unsupported(
+                group[-1].parsed.script,
+                top.select,
+                "the parts of UNION ALL over one table must give the same types, all with GROUP BY "
+                "or all without; write CAST, or one INSERT for each part",
+            )
+    return union.merged(made, ordered)
 
 
 class _Analysis:
     """One continuous query on its way to a plan."""
 
-    def __init__(self, query: Query, resolver: Resolver) -> None:
-        self.parsed = inlined(names.parse_query(query), resolver)
-        reader = Reader(self.parsed.script, resolver)
-        top = reader.read(self.parsed.tree)
+    def __init__(
+        self, parsed: names.Parsed, tree: exp.Expr, resolver: Resolver, dimensions: int = 0
+    ) -> None:
+        self.parsed = parsed
+        self.tree = tree.copy()
+        reader = Reader(parsed.script, resolver, dimensions)
+        top = reader.read(tree)
         assert reader.source is not None
         self.source_options = reader.source_options
         changelog = is_changelog(reader.source)
@@ -89,7 +150,19 @@ class _Analysis:
     def top(self) -> Level:
         return self.stream.top
 
-    def run(self, table: TableInfo | None, given: tuple[str, ...]) -> StreamQuery:
+    @property
+    def reads(self) -> tuple[object, ...]:
+        """What the query reads, and how."""
+        return (self.stream.source.name, tuple(sorted(self.source_options.items())))
+
+    @property
+    def aggregates(self) -> bool:
+        """Whether the query sums up rows."""
+        return bool(self.top.group) or any(item.find(exp.AggFunc) for item in self.top.items)
+
+    def run(
+        self, table: TableInfo | None, given: tuple[str, ...], keep_row: bool = False
+    ) -> StreamQuery:
         script, top, stream = self.parsed.script, self.top, self.stream
         filled = self._slots(table, given)
         counted = distinct.taken(script, top, filled)
@@ -109,7 +182,9 @@ class _Analysis:
         sort = bool(stream.lookups) and not grouped
         sort = sort and ((stream.changelog and not signed) or targets.needs_order(table))
         made = [column.name for column in output]
-        rows = stream.rows(items, made, carry_row=ordered, ordered=sort, signed=signed)
+        rows = stream.rows(
+            items, made, carry_row=ordered, ordered=sort, signed=signed, keep_row=keep_row
+        )
         misses = stream.misses()
         if table is None or not counted:
             query = self._query(rows, misses, output, grouped)

@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from streamhouse.errors import SqlError
 from streamhouse.options import nearest
-from streamhouse.sql import columns, functions, hints, lowering, ranked
+from streamhouse.sql import columns, functions, hints, lowering, ranked, union
 from streamhouse.sql.columns import Visible
 from streamhouse.sql.plan import LookupRetry, Resolver, TableInfo
 from streamhouse.sql.ranked import Ranked
@@ -74,23 +74,30 @@ class Level:
 class Reader:
     """Takes a continuous query apart; `source` and `source_options` are set by `read`."""
 
-    def __init__(self, script: Script, resolver: Resolver) -> None:
+    def __init__(self, script: Script, resolver: Resolver, dimensions: int = 0) -> None:
         self.script = script
         self.resolver = resolver
         self.source: TableInfo | None = None
         self.source_options: dict[str, str] = {}
-        self._dimensions = 0
+        self._dimensions = dimensions
+
+    def parts(self, tree: exp.Expr) -> list[exp.Expr]:
+        """The SELECTs that the query is the UNION ALL of, each to be `read` by its own reader."""
+        if isinstance(tree, exp.Subquery):
+            tree = tree.unnest()
+        for inner in list(tree.find_all(exp.Query)):
+            if inner is not tree and inner.args.get("with_"):
+                inner.replace(self._inlined(inner))
+        return union.branches(self.script, self._inlined(tree))
 
     def read(self, tree: exp.Expr) -> Level:
         """The levels of a query; raises `SqlError` and `UnsupportedSqlError` with the place."""
-        if isinstance(tree, exp.Subquery):
-            tree = tree.unnest()
         if isinstance(tree, exp.SetOperation):
-            word = "UNION" if isinstance(tree, exp.Union) else type(tree).__name__.upper()
-            self._no(tree, f"{word} is not supported on a stream; write one INSERT for each part")
+            word = type(tree).__name__.upper()
+            self._no(tree, f"{word} is not supported on a stream; {_BATCH}")
         if not isinstance(tree, exp.Select):
             self._no(tree, "a continuous query is a SELECT over a table")
-        return self._level(self._inlined(tree))
+        return self._level(tree)
 
     def _no(self, node: exp.Expr, message: str) -> NoReturn:
         raise lowering.unsupported(self.script, node, message)
@@ -98,7 +105,7 @@ class Reader:
     def _wrong(self, node: exp.Expr, message: str) -> SqlError:
         return lowering.error(self.script, node, message)
 
-    def _inlined(self, tree: exp.Select) -> exp.Select:
+    def _inlined(self, tree: exp.Expr) -> exp.Expr:
         """WITH queries in the places where they are read."""
         clause = tree.args.get("with_")
         if clause is None:
@@ -111,9 +118,7 @@ class Reader:
             if cte.args["alias"].columns:
                 self._no(cte, "column names after a WITH query's name are not supported; use AS")
             bodies[cte.alias] = self._replace(cte.this, bodies)
-        used = self._replace(tree, bodies)
-        assert isinstance(used, exp.Select)
-        return used
+        return self._replace(tree, bodies)
 
     def _replace(self, tree: exp.Expr, bodies: dict[str, exp.Expr]) -> exp.Expr:
         for table in list(tree.find_all(exp.Table)):
@@ -171,12 +176,11 @@ class Reader:
             while isinstance(inner, exp.Subquery):
                 inner = inner.this
             if isinstance(inner, exp.SetOperation):
-                self._no(
-                    inner, "UNION is not supported on a stream; write one INSERT for each part"
-                )
+                word = type(inner).__name__.upper()
+                self._no(inner, f"{word} is not supported on a stream; {_BATCH}")
             if not isinstance(inner, exp.Select):
                 self._no(inner, "only a SELECT can stand in parentheses here")
-            below = self._level(self._inlined(inner))
+            below = self._level(inner)
             alias = node.alias or "EXPR$"
             if node.args.get("alias") is not None and node.args["alias"].columns:
                 self._no(node.args["alias"], "column names after an alias are not supported")
@@ -282,6 +286,19 @@ class Reader:
             columns.reserved(self.script, [name], item)
             inner = columns.unaliased(item)
             level.items.append(columns.resolve(self.script, inner, visible))
+        like = level.select.meta.get(union.LIKE)
+        if like is not None:
+            self._name_like(level, Reader(self.script, self.resolver)._level(like.copy()).names)
+
+    def _name_like(self, level: Level, names: list[str]) -> None:
+        """A part of UNION ALL has the column names of the first part."""
+        if len(names) != len(level.names):
+            raise self._wrong(
+                level.select,
+                f"this part of UNION ALL gives {len(level.names)} column(s), the first one "
+                f"{len(names)}: {', '.join(names)}",
+            )
+        level.names = names
 
     def _group(self, level: Level, visible: Visible) -> None:
         group = level.select.args.get("group")

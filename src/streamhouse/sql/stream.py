@@ -52,14 +52,17 @@ class Stream:
         carry_row: bool,
         ordered: bool = False,
         signed: bool = False,
+        keep_row: bool = False,
     ) -> exp.Select:
         """The query with these projections (resolved at the top level) under these names.
 
-        A changelog's rows end with their kind, unless the projections are `signed` by it.
+        A changelog's rows end with their kind, unless the projections are `signed` by it; before it
+        is `_row`, with `keep_row`.
         """
-        carry_row = carry_row or ordered
+        carry_row = carry_row or ordered or keep_row
         carried = ([ROW] if carry_row else []) + ([ROW_KIND] if self.changelog else [])
-        last = [ROW_KIND] if self.changelog and not signed else []
+        last = [ROW] if keep_row else []
+        last += [ROW_KIND] if self.changelog and not signed else []
         select = _select(self.top, items, names, carried, last)
         if self.top.group:
             select.set("group", exp.Group(expressions=[g.copy() for g in self.top.group]))

@@ -28,9 +28,9 @@ UNSUPPORTED = [
     ("SELECT o.price FROM orders o RIGHT " + JOIN, 41, "RIGHT JOIN is not supported here"),
     ("SELECT o.price FROM orders o " + JOIN.replace("=", ">"), 87, "ON needs an equality"),
     (
-        "SELECT price FROM orders UNION ALL SELECT price FROM orders",
-        8,
-        "UNION is not supported on a stream",
+        "SELECT price FROM orders UNION SELECT price FROM orders",
+        39,
+        "UNION on a stream cannot know all rows before",
     ),
     ("SELECT DISTINCT price FROM orders", 17, "DISTINCT is not supported on a stream"),
     ("SELECT price FROM orders ORDER BY price", 35, "ORDER BY is not supported on a stream"),
