@@ -16,7 +16,7 @@ from streamhouse.mysql.options import parse as parse_mysql
 from streamhouse.paimon import spark_options
 from streamhouse.paimon.table_options import check_table_options
 from streamhouse.sql import functions, hints, options, script
-from streamhouse.sql.analysis import analyze_bounded, analyze_stream, tables_of
+from streamhouse.sql.analysis import analyze_bounded, analyze_streams, tables_of
 from streamhouse.sql.dml import analyze_change
 from streamhouse.sql.plan import (
     Change,
@@ -60,11 +60,11 @@ class Scratch:
                 return sum(self.take(one) for one in statement.inserts)
             case Insert():
                 target = self.table(statement.target)
-                plan = analyze_stream if tables_of(statement.query) else analyze_bounded
+                plan = analyze_streams if tables_of(statement.query) else analyze_bounded
                 plan(statement.query, self, target, statement.columns)
                 return 1
             case Select():
-                analyze_stream(statement.query, self)
+                analyze_streams(statement.query, self)
                 return 1
             case Change():
                 analyze_change(statement, self)
