@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from streamhouse.errors import UnsupportedSqlError
+from streamhouse.errors import SqlError, UnsupportedSqlError
 from streamhouse.sql import columns as names
 from streamhouse.sql import distinct, functions, lowering, ranked, retraction, union
 from streamhouse.sql import target as targets
@@ -95,14 +95,18 @@ def analyze_streams(
         one = _Analysis(parsed, part, resolver)
         groups.setdefault(one.reads, []).append(one)
     found = [_together(group, resolver, target, columns) for group in groups.values()]
-    if len(parts) > 1 and any(one.distinct is not None for one in found):
-        raise lowering.unsupported(
-            parsed.script,
-            parsed.tree,
-            "COUNT(DISTINCT …) over UNION ALL would count the values of each part on their own; "
-            "INSERT the parts into one table, and count there",
-        )
+    if len(found) > 1 and any(one.distinct is not None for one in found):
+        raise _counted_apart(parsed)
     return found
+
+
+def _counted_apart(parsed: names.Parsed) -> SqlError:
+    return lowering.unsupported(
+        parsed.script,
+        parsed.tree,
+        "COUNT(DISTINCT …) over UNION ALL would count the values of each part on their own; "
+        "INSERT the parts into one table, and count there",
+    )
 
 
 def _together(
@@ -118,6 +122,8 @@ def _together(
             dimensions = sum(len(part.lookups) for part in made)
             one = _Analysis(one.parsed, one.tree, resolver, dimensions)
         made.append(one.run(target, given, keep_row=ordered))
+    if any(one.distinct is not None for one in made):
+        raise _counted_apart(group[0].parsed)
     first, top = made[0], group[-1].top
     for other in made[1:]:
         kinds = [column.type for column in other.output]

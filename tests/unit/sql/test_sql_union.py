@@ -14,6 +14,8 @@ from streamhouse.sql.script import parse_script
 
 MORE = """
 CREATE TABLE shops (id INT PRIMARY KEY NOT ENFORCED, country STRING);
+CREATE TABLE members (country STRING PRIMARY KEY NOT ENFORCED, n BIGINT) WITH (
+  'merge-engine' = 'aggregation', 'fields.n.aggregate-function' = 'sum');
 CREATE TABLE kept (id INT PRIMARY KEY NOT ENFORCED, country STRING);
 """
 
@@ -128,6 +130,16 @@ def test_lookups_of_the_parts(tables: Catalog) -> None:
         (
             "SELECT x FROM (SELECT id AS x FROM shops UNION ALL SELECT id, name FROM customers)",
             "this part of UNION ALL gives 2 column(s)",
+        ),
+        (
+            "INSERT INTO members SELECT country, COUNT(DISTINCT id) FROM shops GROUP BY country "
+            "UNION ALL SELECT country, COUNT(DISTINCT id) FROM customers GROUP BY country",
+            "INSERT the parts into one table, and count there",
+        ),
+        (
+            "INSERT INTO members SELECT country, COUNT(DISTINCT id) FROM (SELECT * FROM shops "
+            "UNION ALL SELECT * FROM shops) AS u GROUP BY country",
+            "INSERT the parts into one table, and count there",
         ),
         ("SELECT id FROM shops UNION ALL SELECT country FROM shops", "must give the same types"),
     ],
