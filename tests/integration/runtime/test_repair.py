@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -215,3 +216,51 @@ def test_a_view_of_sums_is_repaired_as_of_its_queries_last_commit(
     assert scores(shop)[:2] == [("d1", "ann", 51.0, 2), ("d1", "ben", 7.0, 2)]
     assert shop.rows("scores")[0]["last_id"] == 9
     assert audit(options, "default.scores").equal
+
+
+LAYERS = f"""
+{TABLES.replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS")}
+CREATE TABLE IF NOT EXISTS dws (v_date STRING PRIMARY KEY NOT ENFORCED, score DECIMAL(20, 4))
+  WITH ('bucket' = '1', 'merge-engine' = 'aggregation', 'fields.score.aggregate-function' = 'sum');
+INSERT INTO dws SELECT v_date, score FROM ods;
+"""
+MANY = 200
+
+
+def waited(done: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 100
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+@pytest.mark.timeout(400)
+def test_a_repair_upstream_corrects_the_sums_of_a_running_stream(shop: Shop) -> None:
+    """Also when the stream is killed right after the repair, and started again."""
+    options = shop.warehouse.options
+    streamhouse.execute(options, LAYERS.rpartition("INSERT")[0])
+    values = ", ".join(
+        f"('2026-06-0{i % 2 + 1}', {i}, {i}, TIMESTAMP '2026-06-01 00:00:01')" for i in range(MANY)
+    )
+    streamhouse.execute(options, f"INSERT INTO raw VALUES {values}")
+    streamhouse.execute(
+        options, "INSERT INTO ods SELECT v_date, id, score + 5, event_time FROM raw"
+    )
+
+    def sums() -> dict[str, int]:
+        return {row["v_date"]: int(row["score"]) for row in shop.rows("dws")}
+
+    right = {f"2026-06-0{day + 1}": sum(range(day, MANY, 2)) for day in (0, 1)}
+    wrong = {day: score + 5 * MANY // 2 for day, score in right.items()}
+    run = shop.start(LAYERS)
+    waited(lambda: sums() == wrong)
+    repair_day = "INSERT INTO ods SELECT * FROM raw WHERE v_date BETWEEN '2026-06-01' AND '{}'"
+    done = streamhouse.execute(options, repair_day.format("2026-06-01"))
+    assert (done.inserted, done.updated) == (0, MANY // 2)
+    waited(lambda: sums() == {**wrong, "2026-06-01": right["2026-06-01"]})
+    streamhouse.execute(options, repair_day.format("2026-06-02"))
+    run.kill()
+    shop.settle(LAYERS)
+    assert sums() == right
+    again = streamhouse.execute(options, repair_day.format("2026-06-02"))
+    assert (again.inserted, again.updated) == (0, 0)
