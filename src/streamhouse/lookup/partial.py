@@ -77,7 +77,9 @@ class PartialDimension:
         table = version.table
         if before is None or before.table.schema_id != table.schema_id or self._near is None:
             self._schema = schema_of(table, self._columns, self._spec.planned)
-            self._near = Near(self._schema, self._key, self._options.rows, self._options.memory)
+            self._near = Near(
+                self._schema, self._key, self._options.rows, self._options.memory // 2
+            )
             before = None
         self._follow(before, version)
         self._version = version
@@ -86,7 +88,9 @@ class PartialDimension:
         assert keys is not None and self._near is not None
         if self._reader is None or keys.num_rows == 0:
             return self._schema.empty_table()
-        wanted = keys.select(self._key)
+        # DuckDB has microseconds where the table may have less: keys between are not there.
+        types = pa.schema([self._schema.field(name) for name in self._key])
+        wanted = keys.select(self._key).cast(types, safe=False)
         if set(keys.column_names) - set(self._key):
             wanted = wanted.group_by(self._key).aggregate([])
         now = time.monotonic()
@@ -171,7 +175,7 @@ class PartialDimension:
         for piece in pieces(self._reader.group(group), self._schema):
             segment = Segment.of(piece, self._hash.of(piece, self._key))
             size += segment.nbytes
-            small = self._in_memory() + size <= self._options.memory // 2
+            small = self._in_memory() + size <= self._options.memory // 4
             segments.append(segment if small else segment.spilled())
             if limit is not None and size > limit:
                 # Too much to be kept: this group is read by its keys, however many they are.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -120,6 +122,40 @@ def test_partitions(lab: Lab, bucket: str, monkeypatch: pytest.MonkeyPatch) -> N
     )
     joins = [Join.of(lab, text, [way]) for way in ("full", "partial")]
     check(lab, text, joins, [*snapshots, 2, 4], draw)
+
+
+@pytest.mark.parametrize("bucket", ["1", "3"])
+def test_keys_of_other_types(lab: Lab, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Days, moments and decimals, also where the stream's are finer than the table's."""
+    monkeypatch.setattr(full, "WHOLE_ROWS", 0)
+    columns = [
+        Column("at_", "TIMESTAMP(3)", False),
+        Column("day_", "DATE", False),
+        Column("m", "DECIMAL(10, 2)", False),
+        Column("v", "INT"),
+    ]
+    options = {"bucket": bucket, "bucket-key": "day_"}
+    table = lab.make("moments", columns, ("at_", "day_", "m"), (), options)
+    moments = [datetime(2024, 5, 6), datetime(2024, 5, 6, 7, 8, 9, 123_000)]
+    rows = [(at, at.date(), Decimal(n), n) for at in moments for n in range(4)]
+    snapshots = [0, lab.write(table, rows[:6]), lab.write(table, rows[3:])]
+    text = (
+        "SELECT o.n, d.v FROM (SELECT n, CAST(day_ AS TIMESTAMP(6)) AS at_ FROM orders "
+        "WHERE day_ <> '') AS o LEFT JOIN moments FOR SYSTEM_TIME AS OF PROCTIME() AS d ON "
+        "o.at_ = d.at_ AND CAST(o.at_ AS DATE) = d.day_ AND CAST(o.n AS DECIMAL(12, 3)) = d.m"
+    )
+    texts = ["2024-05-06", "2024-05-06 07:08:09.123", "2024-05-06 07:08:09.123456", "1999-01-01"]
+    few = [(n, 0, "x", text) for n in range(5) for text in texts]
+    oracle = Oracle(lab, plan(lab, text))
+    joins = [Join.of(lab, text, [way]) for way in ("full", "partial")]
+    for snapshot in [*snapshots, *snapshots]:
+        wanted = oracle.rows({"dim_0": snapshot}, few)
+        assert sum(row[1] is not None for row in wanted[:-1]) == [0, 6, 8][snapshot]
+        for join in joins:
+            for _ in range(2):
+                assert join.rows({"dim_0": snapshot}, few) == wanted
+    for join in joins:
+        join.dimensions.close()
 
 
 def test_a_table_without_a_key_and_a_lookup_after_a_lookup(
