@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 
 LONGEST_WAIT_S = 3.0
 """A query goes on after so long, since compaction may be slow, or may not get its turn."""
+PATIENCE_S = 9.0
+"""And so long in all for one compaction: one that is starved must not slow the stream down."""
 _STEP_S = 0.05
 _UNKNOWN_LIMIT = 8
 
@@ -25,6 +27,7 @@ class _Level0:
     limit: int | None = _UNKNOWN_LIMIT
     added: list[tuple[float, int]] = field(default_factory=list)
     most_at_once: int = 1
+    waited: float = 0.0
 
 
 class Pressure:
@@ -58,6 +61,7 @@ class Pressure:
         with self._changed:
             one = self._of(table)
             one.added = [(at, files) for at, files in one.added if at >= began]
+            one.waited = 0.0
             self._changed.notify_all()
 
     def end(self) -> None:
@@ -83,15 +87,17 @@ class Pressure:
 
     def wait(self, table: str, stopped: Callable[[], bool]) -> None:
         """Wait until a commit like those before fits under the limit; at most `LONGEST_WAIT_S`."""
-        deadline = time.monotonic() + LONGEST_WAIT_S
         with self._changed:
             one = self._of(table)
+            deadline = time.monotonic() + min(LONGEST_WAIT_S, PATIENCE_S - one.waited)
             while not self._ended and not stopped() and time.monotonic() < deadline:
                 if one.limit is None or not one.added:
                     return
                 if sum(files for _, files in one.added) + one.most_at_once <= one.limit:
                     return
+                began = time.monotonic()
                 self._changed.wait(_STEP_S)
+                one.waited += time.monotonic() - began
 
     def _of(self, table: str) -> _Level0:
         return self._tables.setdefault(table, _Level0())

@@ -68,6 +68,19 @@ def test_a_wait_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     assert pressure.files("t") == 20
 
 
+def test_patience_ends_until_the_next_compaction(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LONGEST_WAIT_S", 60.0)
+    monkeypatch.setattr(module, "PATIENCE_S", 0.1)
+    pressure = Pressure()
+    for _ in range(20):
+        pressure.added("t", 1)
+    pressure.wait("t", never)
+    monkeypatch.setattr(module, "_STEP_S", 60.0)
+    began = time.monotonic()
+    pressure.wait("t", never)
+    assert time.monotonic() - began < 30
+
+
 def test_it_is_known_ahead_when_level_0_will_be_full() -> None:
     pressure = Pressure()
     pressure.limit("t", 8)
