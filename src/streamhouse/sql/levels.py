@@ -192,7 +192,9 @@ class Reader:
             self._no(node, "a continuous query reads one table, or a subquery over one")
         self._check_table(node)
         if node.args.get("version") is not None:
-            self._no(node.args["version"], "a stream's own table takes no FOR … AS OF")
+            self._no(
+                node.args["version"], "a stream's own table takes no FOR … AS OF; leave it out"
+            )
         self.source = columns.resolve_table(self.script, node, self.resolver)
         self.source_options = columns.table_options(self.script, node)
         columns.reserved(self.script, (c.name for c in self.source.columns), node)
@@ -232,7 +234,11 @@ class Reader:
         condition = columns.resolve(self.script, on.copy(), visible)
         keys = tuple(equalities(condition, alias))
         if not keys:
-            self._no(on, f"ON needs an equality between a column of '{alias}' and the stream")
+            self._no(
+                on,
+                f"ON needs an equality between a column of '{alias}' and the stream; write one "
+                "beside the other conditions",
+            )
         options = columns.table_options(self.script, table)
         relation = f"dim_{self._dimensions}"
         self._dimensions += 1

@@ -41,7 +41,7 @@ UNSUPPORTED = {
     "REMOVE": "REMOVE JAR is not supported and not needed; leave it out",
     "LOAD": "LOAD MODULE is not supported; leave it out",
     "UNLOAD": "UNLOAD MODULE is not supported; leave it out",
-    "COMPILE": "COMPILE PLAN is not supported; a changed SELECT is told by its fingerprint",
+    "COMPILE": "COMPILE PLAN is not supported; leave it out, a changed SELECT is told by itself",
     "STOP": "STOP JOB is not supported; end the process",
 }
 

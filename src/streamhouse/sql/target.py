@@ -136,7 +136,7 @@ def check_grouping(
             script,
             level.group[0] if level.group else node,
             f"GROUP BY must be exactly the primary key of {_dotted(target)}: "
-            f"{', '.join(target.primary_key)}",
+            f"{', '.join(target.primary_key)}; declare another key, or group otherwise",
         )
     for slot in filled:
         if slot.column.name not in target.primary_key:

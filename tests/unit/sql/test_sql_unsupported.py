@@ -1,0 +1,96 @@
+"""What is understood and not supported: each construct is named at its place, with a way round."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from tests.unit.sql.conftest import Catalog
+
+from streamhouse.errors import UnsupportedSqlError
+from streamhouse.sql.analysis import analyze_streams
+from streamhouse.sql.plan import Insert, Select
+from streamhouse.sql.script import parse_script
+
+WAY_ROUND = re.compile(
+    r"\b(use|write|leave|leave out|declare|order|limit|filter|keep|read|put|INSERT|DROP|drop|CAST|"
+    r"known|join|do it|a lookup join is|number them|give|run it once|end the process)\b"
+)
+STATEMENTS = (
+    "ANALYZE TABLE orders COMPUTE STATISTICS",
+    "ADD JAR 'x.jar'",
+    "REMOVE JAR 'x.jar'",
+    "LOAD MODULE hive",
+    "UNLOAD MODULE hive",
+    "COMPILE PLAN 'p' FOR SELECT 1",
+    "STOP JOB 'j'",
+    "CREATE OR REPLACE TABLE t (a INT)",
+    "CREATE MATERIALIZED TABLE t AS SELECT 1",
+    "CREATE VIEW v WITH ('a' = 'b') AS SELECT 1",
+    "CREATE DATABASE d WITH ('a' = 'b')",
+    "CREATE TABLE t (a INT) DISTRIBUTED BY (a)",
+    "CREATE TABLE t (a MULTISET<INT>)",
+    "CREATE TABLE t (a VARIANT)",
+    "CREATE TABLE t (a TIMESTAMP(3) WITH TIME ZONE)",
+    "DROP DATABASE d CASCADE",
+    "USE MODULES hive",
+    "DESCRIBE EXTENDED orders",
+    "EXPLAIN CHANGELOG_MODE SELECT price FROM orders",
+    "SHOW TABLES LIKE 'a%'",
+)
+QUERIES = (
+    "SELECT DISTINCT price FROM orders",
+    "SELECT price FROM orders ORDER BY price",
+    "SELECT price FROM orders LIMIT 3",
+    "SELECT price FROM orders OFFSET 3",
+    "SELECT SUM(price) FROM orders",
+    "SELECT customer_id, COUNT(*) FROM orders GROUP BY customer_id HAVING COUNT(*) > 1",
+    "SELECT RANK() OVER (PARTITION BY customer_id ORDER BY price) FROM orders",
+    "SELECT SUM(price) OVER (PARTITION BY customer_id ORDER BY order_time) FROM orders",
+    "SELECT price FROM orders UNION SELECT price FROM orders",
+    "SELECT price FROM orders EXCEPT SELECT price FROM orders",
+    "SELECT price FROM orders INTERSECT SELECT price FROM orders",
+    "SELECT price FROM orders UNION ALL SELECT price FROM orders ORDER BY price",
+    "SELECT o.price FROM orders AS o JOIN customers AS c ON o.customer_id = c.id",
+    "SELECT o.price FROM orders AS o, customers AS c",
+    "SELECT o.price FROM orders AS o FULL JOIN customers FOR SYSTEM_TIME AS OF o.proc_time AS c "
+    "ON o.customer_id = c.id",
+    "SELECT o.price FROM orders AS o JOIN customers FOR SYSTEM_TIME AS OF o.order_time AS c "
+    "ON o.customer_id = c.id",
+    "SELECT o.price FROM orders AS o JOIN customers FOR SYSTEM_TIME AS OF o.proc_time AS c "
+    "ON o.customer_id > c.id",
+    "SELECT price FROM orders WHERE customer_id IN (SELECT id FROM customers)",
+    "SELECT price FROM orders WHERE EXISTS (SELECT id FROM customers)",
+    "SELECT (SELECT MAX(id) FROM customers) FROM orders",
+    "SELECT n FROM (SELECT COUNT(*) AS n FROM orders GROUP BY customer_id) AS q",
+    "SELECT x.p FROM orders AS x (p)",
+    "WITH q (p) AS (SELECT price FROM orders) SELECT p FROM q",
+    "INSERT INTO plain SELECT c.country, COUNT(*), 1 FROM customers AS c GROUP BY c.country",
+    "INSERT INTO country_sales SELECT country, MAX(id), 1 FROM customers GROUP BY country",
+    "INSERT INTO country_sales SELECT country, COUNT(*), AVG(id) FROM customers GROUP BY country",
+    "INSERT INTO country_sales SELECT country, 1, SUM(id) FROM customers GROUP BY name, country",
+    "INSERT INTO country_sales SELECT country, COUNT(*), SUM(id) FROM customers "
+    "GROUP BY ROLLUP (country)",
+    "SELECT price FROM orders FOR SYSTEM_TIME AS OF proc_time",
+    "SELECT /*+ STATE_TTL('o' = '1d') */ price FROM orders",
+    "SELECT id FROM (SELECT id, ROW_NUMBER() OVER (PARTITION BY id ORDER BY name) AS n "
+    "FROM customers) WHERE n <= 5",
+)
+
+
+@pytest.mark.parametrize("text", [*STATEMENTS, *QUERIES])
+def test_each_says_where_and_what_to_do(catalog: Catalog, text: str) -> None:
+    with pytest.raises(UnsupportedSqlError) as caught:
+        for statement in parse_script("-- one line above\n" + text):
+            target, columns = None, ()
+            if isinstance(statement, Insert):
+                target, columns = catalog.table(statement.target), statement.columns
+            if isinstance(statement, Insert | Select):
+                analyze_streams(statement.query, catalog, target, columns)
+    error = caught.value
+    assert (error.line, error.column > 0, bool(error.snippet)) == (2, True, True)
+    assert WAY_ROUND.search(error.message), error.message
+
+
+def test_there_are_many() -> None:
+    assert len({*STATEMENTS, *QUERIES}) > 50
