@@ -82,11 +82,10 @@ QUERIES = (
 def test_each_says_where_and_what_to_do(catalog: Catalog, text: str) -> None:
     with pytest.raises(UnsupportedSqlError) as caught:
         for statement in parse_script("-- one line above\n" + text):
-            target, columns = None, ()
-            if isinstance(statement, Insert):
-                target, columns = catalog.table(statement.target), statement.columns
+            insert = statement if isinstance(statement, Insert) else None
+            target = None if insert is None else catalog.table(insert.target)
             if isinstance(statement, Insert | Select):
-                analyze_streams(statement.query, catalog, target, columns)
+                analyze_streams(statement.query, catalog, target)
     error = caught.value
     assert (error.line, error.column > 0, bool(error.snippet)) == (2, True, True)
     assert WAY_ROUND.search(error.message), error.message
