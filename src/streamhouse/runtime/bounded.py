@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -26,6 +27,7 @@ from streamhouse.runtime.spec import TableAddress
 from streamhouse.sql.analysis import analyze_bounded
 from streamhouse.sql.plan import BoundedQuery, Insert, Query, TableInfo
 
+_LOG = logging.getLogger("streamhouse")
 _TRIES = 3
 """Times that rows are written again because a statement changed others; then that one waits."""
 
@@ -83,12 +85,27 @@ def insert(session: Session, statement: Insert, sidecar: Sidecar | None = None) 
         scan.table.connector == "paimon" and session.address(scan.table) == address
         for scan in plan.scans
     )
+    if statement.overwrite:
+        _warn_if_fed(address.open())
     with progress() as shown:
         if not plan.scans or statement.overwrite:
             with commit_lock(address.open().location) if own else nullcontext():
                 rows = _Insert(session, statement, plan, address.open(), shown).run(own)
                 return Inserted(rows, rows)
         return _insert_rows(session, statement, plan, address, shown, sidecar)
+
+
+def _warn_if_fed(table: Table) -> None:
+    """Tell that a query adds to what an overwrite of a view of sums puts there."""
+    from streamhouse.runtime.shown import is_fed
+
+    if table.options.get("merge-engine") == "aggregation" and is_fed(table):
+        _LOG.warning(
+            "table %s: a query that runs writes this table; what it is still to bring comes on "
+            "top of what INSERT OVERWRITE puts there, and may count twice; `streamhouse repair "
+            "%s` computes the view as of the query's last commit",
+            table.identifier, table.identifier,
+        )  # fmt: skip
 
 
 def _insert_rows(

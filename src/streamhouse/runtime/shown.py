@@ -47,7 +47,7 @@ def show(warehouse: Mapping[str, str], table: Table, sidecar: Sidecar | None = N
     if write_only or not hides_new_rows(table):
         return
     committed = table.latest_snapshot_id() or 0
-    if _maintained(table) and _waited(warehouse, table, committed):
+    if is_fed(table) and _waited(warehouse, table, committed):
         return
     made = sidecar or Sidecar(warehouse, _JAVA_OPTIONS)
     try:
@@ -86,8 +86,8 @@ def _new_groups(jvm: Any, table: Any) -> list[tuple[bytes, int]]:
     return [(bytes(serialize(one.partition())), int(one.bucket())) for one in entries]
 
 
-def _maintained(table: Table) -> bool:
-    """Whether a query that has written the table of late is alive: it has the table compacted."""
+def is_fed(table: Table) -> bool:
+    """Whether a query that has written the table of late is alive; it has the table compacted."""
     known = Consumers(table)
     users = set()
     for number, snapshot in enumerate(table.snapshots.newest_first()):
@@ -101,7 +101,7 @@ def _maintained(table: Table) -> bool:
 def _waited(warehouse: Mapping[str, str], table: Table, committed: int) -> bool:
     """Whether what had been committed was compacted by others before long."""
     deadline, seen = time.monotonic() + _WAIT_S, 0
-    while time.monotonic() < deadline and _maintained(table):
+    while time.monotonic() < deadline and is_fed(table):
         now = Warehouse(warehouse).table(table.identifier)
         latest = now.latest_snapshot_id() or 0
         if latest != seen:

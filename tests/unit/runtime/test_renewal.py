@@ -16,6 +16,7 @@ import streamhouse
 from streamhouse.paimon import parts
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.commit import TableCommitter, TableWriter
+from streamhouse.paimon.consumers import Consumers, query_consumer
 from streamhouse.runtime import renewal
 from streamhouse.runtime.dml import Changed
 from streamhouse.sql.plan import AsOf
@@ -234,6 +235,7 @@ def test_other_partitions_of_the_source_are_not_read(lab: Lab) -> None:
 KILLED = """
 import os, signal, sys
 import streamhouse
+from streamhouse.paimon.consumers import Consumers, query_consumer
 from streamhouse.runtime import renewal
 
 def die(self, writer):
@@ -270,3 +272,20 @@ def test_killed_in_between_nothing_shows_and_the_next_run_cleans_up(
 def data_files(folder: Path) -> set[str]:
     root = folder / "default.db" / "ods"
     return {str(path) for path in root.rglob("*.parquet")}
+
+
+def test_an_overwrite_of_sums_that_a_query_feeds_is_warned_of(
+    lab: Lab, caplog: pytest.LogCaptureFixture
+) -> None:
+    lab.run("CREATE TABLE s (k INT PRIMARY KEY NOT ENFORCED, n BIGINT) WITH ('bucket' = '1', "
+            "'merge-engine' = 'aggregation', 'fields.n.aggregate-function' = 'sum')")  # fmt: skip
+    options, user = lab.warehouse.options, "0f8fad5b-d9cb-469f-a165-70867728950e"
+    writer = TableWriter(options, "default.s", user)
+    writer.write(pa.record_batch({"k": pa.array([1], pa.int32()), "n": [1]}))
+    TableCommitter(options, "default.s", user).commit(0, writer.prepare(0))
+    writer.close()
+    lab.run("INSERT OVERWRITE s VALUES (1, 5)")
+    assert not caplog.messages
+    Consumers(lab.warehouse.table("default.s")).hold(query_consumer(user), 1)
+    lab.run("INSERT OVERWRITE s VALUES (1, 5)")
+    assert ["streamhouse repair default.s" in text for text in caplog.messages] == [True]
