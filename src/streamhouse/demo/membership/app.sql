@@ -29,11 +29,5 @@ CREATE TABLE IF NOT EXISTS app_member_board (
 
 INSERT INTO app_sprint_board SELECT agent_id, orders, score, update_time FROM dws_agent_score;
 
--- A member counts once, however many orders there are.
 INSERT INTO app_member_board
-SELECT
-  v_month,
-  CASE WHEN new_orders > 0 THEN 1 ELSE 0 END,
-  CASE WHEN renewals > 0 THEN 1 ELSE 0 END,
-  amount
-FROM dws_member_month;
+SELECT v_month, new_members, renewed_members, amount FROM dws_member_month;

@@ -16,17 +16,14 @@ CREATE TABLE IF NOT EXISTS dws_agent_score (
 
 CREATE TABLE IF NOT EXISTS dws_member_month (
   v_month STRING,
-  member_id BIGINT,
-  new_orders BIGINT,
-  renewals BIGINT,
+  new_members BIGINT,
+  renewed_members BIGINT,
   amount DECIMAL(20, 2),
-  PRIMARY KEY (v_month, member_id) NOT ENFORCED
-) PARTITIONED BY (v_month) WITH (
-  'bucket' = '2',
+  PRIMARY KEY (v_month) NOT ENFORCED
+) WITH (
+  'bucket' = '1',
   'merge-engine' = 'aggregation',
-  'fields.new_orders.aggregate-function' = 'sum',
-  'fields.renewals.aggregate-function' = 'sum',
-  'fields.amount.aggregate-function' = 'sum'
+  'fields.default-aggregate-function' = 'sum'
 );
 
 INSERT INTO dws_agent_score
@@ -34,11 +31,12 @@ SELECT v_date, agent_id, COUNT(*), SUM(score), LAST_VALUE(event_time)
 FROM dwd_member_order
 GROUP BY v_date, agent_id;
 
+-- A member counts once a month, however many orders there are.
 INSERT INTO dws_member_month
 SELECT
-  v_month, member_id,
-  COUNT(CASE WHEN kind = 'new' THEN 1 END),
-  COUNT(CASE WHEN kind = 'renew' THEN 1 END),
+  v_month,
+  COUNT(DISTINCT CASE WHEN kind = 'new' THEN member_id END),
+  COUNT(DISTINCT CASE WHEN kind = 'renew' THEN member_id END),
   SUM(amount)
 FROM dwd_member_order
-GROUP BY v_month, member_id;
+GROUP BY v_month;

@@ -12,30 +12,24 @@ from streamhouse.demo.mariadb import MariaDB
 from streamhouse.errors import TableError
 from streamhouse.paimon.catalog import Warehouse
 
+_MEMBERS = (
+    "SELECT SUBSTRING(v_date, 1, 7) AS v_month, "
+    "COUNT(DISTINCT CASE WHEN kind = 'new' THEN member_id END) AS new_members, "
+    "COUNT(DISTINCT CASE WHEN kind = 'renew' THEN member_id END) AS renewed_members, "
+    "SUM(amount) AS amount FROM o GROUP BY SUBSTRING(v_date, 1, 7)"
+)
 FIGURES = {
     "dws_agent_score": (
         "SELECT v_date, agent_id, COUNT(*) AS orders, SUM({score}) AS score "
         "FROM o GROUP BY v_date, agent_id",
         "orders <> 0",
     ),
-    "dws_member_month": (
-        "SELECT SUBSTRING(v_date, 1, 7) AS v_month, member_id, "
-        "SUM(CASE WHEN kind = 'new' THEN 1 ELSE 0 END) AS new_orders, "
-        "SUM(CASE WHEN kind = 'renew' THEN 1 ELSE 0 END) AS renewals, SUM(amount) AS amount "
-        "FROM o GROUP BY SUBSTRING(v_date, 1, 7), member_id",
-        "new_orders <> 0 OR renewals <> 0",
-    ),
+    "dws_member_month": (_MEMBERS, "new_members <> 0 OR renewed_members <> 0"),
     "app_sprint_board": (
         "SELECT agent_id, COUNT(*) AS orders, SUM({score}) AS score FROM o GROUP BY agent_id",
         "orders <> 0",
     ),
-    "app_member_board": (
-        "SELECT SUBSTRING(v_date, 1, 7) AS v_month, "
-        "COUNT(DISTINCT CASE WHEN kind = 'new' THEN member_id END) AS new_members, "
-        "COUNT(DISTINCT CASE WHEN kind = 'renew' THEN member_id END) AS renewed_members, "
-        "SUM(amount) AS amount FROM o GROUP BY SUBSTRING(v_date, 1, 7)",
-        "new_members <> 0 OR renewed_members <> 0",
-    ),
+    "app_member_board": (_MEMBERS, "new_members <> 0 OR renewed_members <> 0"),
 }
 """For each table the query that gives it, over the orders `o`, and which of its rows are not empty:
 of a group that has lost its orders the sums stay, as zeros."""
