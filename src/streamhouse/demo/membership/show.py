@@ -91,7 +91,7 @@ class Show:
             self._changes = [*self._changes[-10:], (now, world.business.changes)]
 
     def _frame(self) -> Any:
-        height = max(8, self._console.size.height - _BOARD_LINES - _TOLD_LINES - 4)
+        height = max(8, self._console.size.height - _BOARD_LINES - len(self._told) - 3)
         boards = [
             view.render(lines)
             for (_, view), lines in zip(self._views, (height, _BOARD_LINES), strict=True)
