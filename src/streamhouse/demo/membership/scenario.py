@@ -119,14 +119,17 @@ class Membership:
 
 def report(world: Membership, kills: Kills | None, act_ok: bool, peak_mb: float) -> dict[str, Any]:
     """The object that `streamhouse demo membership --json` prints."""
+    times = kills.times if kills else []
+    backs = [(at, world.clock.first_after(at)) for at in times]
+    recoveries = [back - at for at, back in backs if back is not None]
     return {
         **world.proofs(),
         "changes": world.business.changes,
         "queries": world.queries,
         "act_ok": act_ok,
         "freshness_ms": world.probes.figures(),
-        "restarts": len(kills.times) if kills else 0,
+        "restarts": len(times),
         "sidecar_kills": kills.sidecars if kills else 0,
-        "recovery_s": round(max(kills.recoveries), 2) if kills and kills.recoveries else None,
+        "recovery_s": round(max(recoveries), 2) if recoveries else None,
         "peak_rss_mb": round(peak_mb),
     }
