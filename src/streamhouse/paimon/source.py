@@ -140,6 +140,8 @@ class PaimonSource:
         if start:
             whole = "split" in start or self._keyed
             return int(start["snapshot"]) if whole else int(start["snapshot"]) + 1
+        if end.get("resumed"):
+            return int(end["snapshot"]) + 1
         if self._scan.start == "snapshot" and self._scan.snapshot_id is not None:
             return self._scan.snapshot_id
         return int(end["snapshot"])

@@ -29,7 +29,7 @@ def check(shop: Shop, expected: dict[str, tuple[int, int, int]]) -> None:
     assert {month: counts for month, counts in found.items() if any(counts)} == expected
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(500)
 def test_members_are_counted_once_whatever_happens(shop: Shop) -> None:
     options = shop.warehouse.options
     change = streamhouse.execute
