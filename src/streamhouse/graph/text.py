@@ -71,13 +71,12 @@ class _Drawing:
         label = Text.assemble(
             (query.name, _MODES[query.kind]), (f" {query.place}", "dim"), _dotted(query.details)
         )
+        if query.id in self._drawn:
+            tree.add(label.append(" (above)", style="dim"))
+            return
         for target in targets:
             again = Text(" (above)", style="dim") if target.id in self._drawn else Text()
             label.append(" → ").append_text(self._table_text(target)).append_text(again)
-        if query.id in self._drawn:
-            label.append(" (above)", "dim")
-            tree.add(label)
-            return
         self._drawn.add(query.id)
         branch = tree.add(label)
         for edge in self._graph.edges:

@@ -222,6 +222,15 @@ def test_circles_are_drawn_once() -> None:
     assert shown(graph("CREATE TABLE a (i INT)")) == "the script moves no rows\n"
 
 
+def test_a_query_over_several_tables_stands_below_each() -> None:
+    tables = "CREATE TABLE a (i INT); CREATE TABLE b (i INT); CREATE TABLE t (i INT);"
+    found = graph(f"{tables} INSERT INTO t SELECT i FROM a UNION ALL SELECT i FROM b")
+    assert shown(found).splitlines() == [
+        "a · append-only", "└── INSERT line 1 → t · append-only",
+        "b · append-only", "└── INSERT line 1 (above)",
+    ]  # fmt: skip
+
+
 def test_the_drawing_holds_every_node_and_edge() -> None:
     found = graph(WAREHOUSE)
     text = draw(found)
