@@ -28,7 +28,7 @@ from streamhouse.mysql.table import Server, check_server
 log = logging.getLogger("streamhouse.mysql")
 
 MOST_BYTES = 256 * 1024 * 1024
-_GATHER_S = 0.003
+_GATHER_S = 0.01
 _SMALL_BLOCK = 64 * 1024
 _PATIENCE_S = 30.0
 _FIRST_DELAY_S, _LONGEST_DELAY_S = 0.1, 2.0
