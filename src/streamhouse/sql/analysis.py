@@ -26,7 +26,7 @@ from streamhouse.sql.plan import (
     StreamQuery,
     TableInfo,
 )
-from streamhouse.sql.stream import Stream, bound, used_columns
+from streamhouse.sql.stream import ROW, Stream, bound, used_columns
 from streamhouse.sql.target import Slot
 from streamhouse.sql.text import span
 from streamhouse.sql.views import inlined
@@ -192,12 +192,20 @@ class _Analysis:
             items, made, carry_row=ordered, ordered=sort, signed=signed, keep_row=keep_row
         )
         misses = stream.misses()
-        if table is None or not counted:
-            query = self._query(rows, misses, output, grouped)
-            return replace(query, signed=signed, upsert=upsert)
-        counts, trees = distinct.plan(stream, table, filled, counted)
-        query = self._query(rows, misses, output, grouped, trees)
-        return replace(query, signed=signed, distinct=counts)
+        if table is not None and counted:
+            counts, trees = distinct.plan(stream, table, filled, counted)
+            query = self._query(rows, misses, output, grouped, trees)
+            return replace(query, signed=signed, distinct=counts)
+        query = self._query(rows, misses, output, grouped)
+        query = replace(query, signed=signed, upsert=upsert)
+        if not sort:
+            return query
+        row = exp.column(exp.to_identifier(ROW, quoted=True), self._top_alias())
+        numbered = stream.rows([*items, row], [*made, ROW], carry_row=True, signed=signed)
+        return replace(query, numbered_sql=generate(numbered))
+
+    def _top_alias(self) -> exp.Identifier:
+        return exp.to_identifier(self.top.alias, quoted=True)
 
     def _slots(self, table: TableInfo | None, given: tuple[str, ...]) -> list[Slot]:
         if table is None:
@@ -207,7 +215,7 @@ class _Analysis:
 
     def _order_values(self, table: TableInfo | None, filled: list[Slot]) -> None:
         """FIRST_VALUE and LAST_VALUE go by the order of the rows."""
-        alias = exp.to_identifier(self.top.alias, quoted=True)
+        alias = self._top_alias()
         row = exp.column(exp.to_identifier("_row", quoted=True), alias)
         merged = {
             slot.index: targets.merge_function(table, slot.column.name)
@@ -322,4 +330,5 @@ def _lookup_join(lookup: Lookup, trees: list[exp.Expr], keys: LookupKeys) -> Loo
         strategy=lookup.strategy,
         key_columns=keys.columns,
         keys_sql=keys.sql,
+        row_keys_sql=keys.row_sql,
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from streamhouse.sql.binder import generate, quote
 from streamhouse.sql.columns import physical
 from streamhouse.sql.levels import Lookup
-from streamhouse.sql.stream import Stream, bound
+from streamhouse.sql.stream import ROW, Stream, bound
 from streamhouse.sql.types import base
 
 # Within a group, what is equal in the type of the comparison is equal in the column's own type.
@@ -25,10 +25,11 @@ _GROUPS = (
 
 @dataclass(frozen=True)
 class LookupKeys:
-    """`LookupJoin.key_columns` and `.keys_sql`."""
+    """`LookupJoin.key_columns`, `.keys_sql` and `.row_keys_sql`."""
 
     columns: tuple[str, ...]
     sql: str | None
+    row_sql: str | None
 
 
 def lookup_keys(stream: Stream, lookup: Lookup) -> LookupKeys:
@@ -37,13 +38,16 @@ def lookup_keys(stream: Stream, lookup: Lookup) -> LookupKeys:
     given = dict(bound(stream, stream.wanted(lookup, lookup.keys)))
     names = tuple(name for name in lookup.keys if same_group(own[name], given[name]))
     if not names:
-        return LookupKeys((), None)
+        return LookupKeys((), None, None)
     types = physical(lookup.table)
     casts = ", ".join(f"TRY_CAST({quote(n)} AS {types[n]}) AS {quote(n)}" for n in names)
     there = " AND ".join(f"{quote(name)} IS NOT NULL" for name in names)
     wanted = generate(stream.wanted(lookup, names))
+    rows = stream.row_keys(lookup, names)
     return LookupKeys(
-        names, f"SELECT DISTINCT * FROM (SELECT {casts} FROM ({wanted})) WHERE {there}"
+        names,
+        f"SELECT DISTINCT * FROM (SELECT {casts} FROM ({wanted})) WHERE {there}",
+        None if rows is None else f"SELECT {quote(ROW)}, {casts} FROM ({generate(rows)})",
     )
 
 

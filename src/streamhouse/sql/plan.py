@@ -287,7 +287,9 @@ class LookupJoin:
     over `src` and the lookups before this one, without duplicates and nulls, whose columns are
     `key_columns`, named and typed as the dimension's. Those are the `keys` whose equality means
     the same in these types; without any, `keys_sql` is None. Each row of the dimension that a row
-    of the chunk can join has one of these keys.
+    of the chunk can join has one of these keys. `row_keys_sql` gives them row by row, after `_row`
+    and over `src` alone, for the rows that pass the filters over the source; None where a key takes
+    what another lookup finds.
     """
 
     table: TableInfo
@@ -300,6 +302,7 @@ class LookupJoin:
     strategy: str | None = None
     key_columns: tuple[str, ...] = ()
     keys_sql: str | None = None
+    row_keys_sql: str | None = None
 
 
 @dataclass(frozen=True)
@@ -336,6 +339,8 @@ class StreamQuery:
       a row back is in their values, see `streamhouse.sql.retraction`.
     - `upsert` says in words which row of each key is kept, where the query has a ROW_NUMBER() = 1.
     - `distinct` says what a COUNT(DISTINCT …) needs, if there is one.
+    - `numbered_sql` is `rows_sql` with `_row` after the output columns, in any order; there where
+      the order of the output matters and rows are not grouped.
     - `fingerprint` is the same for two texts that differ in layout only.
     """
 
@@ -352,6 +357,7 @@ class StreamQuery:
     signed: bool = False
     upsert: str = ""
     distinct: DistinctCounts | None = None
+    numbered_sql: str | None = None
 
     @property
     def row_kinds(self) -> bool:

@@ -124,6 +124,24 @@ class Stream:
         self._filter(select, level)
         return self.finished(select)
 
+    def row_keys(self, lookup: Lookup, key: Sequence[str]) -> exp.Select | None:
+        """`_row` and, as in `wanted`, what each row compares with `key`; over `src` alone.
+
+        None where that takes what another lookup finds.
+        """
+        level = next(one for one in self.top.outwards() if lookup in one.lookups)
+        sides = equalities(lookup.on, lookup.alias)
+        if any(one.lookups for one in level.outwards()[:-1]):
+            return None
+        if not all(_only(sides[name], level.alias) for name in key):
+            return None
+        row = exp.column(_name(ROW), _name(level.alias))
+        items = [exp.alias_(sides[name].copy(), _name(name)) for name in key]
+        select = exp.Select(expressions=[exp.alias_(row, _name(ROW)), *items])
+        select.set("from_", exp.From(this=_source(level, [ROW])))
+        self._filter(select, level)
+        return self.finished(select)
+
     def _filter(self, select: exp.Select, level: Level) -> None:
         """Leave out the rows that filters over the source's own columns leave out."""
         own = [part for part in conjuncts(level.where) if _only(part, level.alias)]
