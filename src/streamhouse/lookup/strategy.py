@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from streamhouse.errors import OptionError
+from streamhouse.lookup.bucket import BucketDimension, BucketKey, bucket_key
 from streamhouse.lookup.dimension import Dimension, DimensionSpec
 from streamhouse.lookup.full import FullDimension
 from streamhouse.lookup.options import CacheOptions, spelt
 from streamhouse.lookup.partial import PartialDimension
 from streamhouse.paimon.table import Table
 
-FULL, PARTIAL, BUCKET = "full", "partial", "bucket"
+FULL, PARTIAL, BUCKET, SHUFFLE = "full", "partial", "bucket", "shuffle"
 _TEXT_BYTES = 24
 _OTHER_BYTES = 64
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A strategy (`full`, `partial`, `bucket`), and in words why it is taken."""
+    """A strategy (`full`, `partial`, `bucket`), and in words why it is taken.
+
+    `buckets` is the number of buckets by which rows are shuffled.
+    """
 
     strategy: str
     reason: str
+    buckets: int = 0
 
     def __str__(self) -> str:
         return f"{WORDS[self.strategy]} ({self.reason})"
@@ -37,31 +43,57 @@ WORDS = {
 """Each strategy as people read it."""
 
 
-def choose(spec: DimensionSpec) -> Choice:
+def choose_all(specs: Sequence[DimensionSpec], unshuffled: str | None = None) -> list[Choice]:
+    """The strategy of each lookup of a query, of which one may be `bucket`.
+
+    `unshuffled` says why the rows of the query cannot be shuffled, if they cannot. Raises as
+    `choose`.
+    """
+    taken = next((one.identifier for one in specs if one.lookup.strategy == BUCKET), None)
+    found: list[Choice] = []
+    for spec in specs:
+        problem = unshuffled
+        if any(one.strategy == BUCKET for one in found):
+            problem = "another lookup of the query is"
+        elif problem is None and taken is not None and spec.lookup.strategy != BUCKET:
+            problem = f"the hint for {taken} asks for it"
+        found.append(choose(spec, problem))
+    return found
+
+
+def choose(spec: DimensionSpec, unshuffled: str | None = None) -> Choice:
     """The strategy of a lookup; driver, when its query starts.
 
-    Raises `OptionError` if a hint or option asks for one that the table or the join does not
-    allow; the message says what to change.
+    `unshuffled` says why it cannot be `bucket`, if it cannot. Raises `OptionError` if a hint or
+    option asks for one that the table or the join does not allow; the message says what to change.
     """
     table, wanted = spec.open(), spec.lookup.strategy
     options = CacheOptions.parse(table.options, spec.lookup.options)
     if wanted in (FULL, PARTIAL):
         return _asked(spec, table, wanted, f"hint LOOKUP: strategy '{wanted}'", "the hint says so")
+    key = unshuffled or bucket_key(spec, table)
+    if wanted in (BUCKET, SHUFFLE) and isinstance(key, BucketKey):
+        return Choice(BUCKET, "the hint says so", key.buckets)
     if wanted == BUCKET:
         raise OptionError(
-            f"hint LOOKUP: strategy 'bucket' does not go with table {spec.identifier}; leave it "
-            "out, or take 'full' or 'partial'"
+            f"hint LOOKUP: strategy 'bucket' does not go with table {spec.identifier}: {key}; "
+            "leave it out, or take 'full' or 'partial'"
         )
     if options.cache != "AUTO":
         strategy = PARTIAL if options.cache == "PARTIAL" else FULL
         where = f"'lookup.cache' = '{options.cache}'"
         return _asked(spec, table, strategy, where, f"{where} says so")
-    return _by_rule(spec, table, options)
+    choice = _by_rule(spec, table, options, key)
+    if wanted == SHUFFLE:
+        return replace(choice, reason=f"{choice.reason}; not shuffled: {key}")
+    return choice
 
 
 def open_dimension(spec: DimensionSpec, choice: Choice) -> Dimension:
     """The dimension of one process by the strategy that was chosen; executors."""
     options = CacheOptions.parse(spec.open().options, spec.lookup.options)
+    if choice.strategy == BUCKET:
+        return BucketDimension(spec, choice.buckets)
     if choice.strategy == PARTIAL:
         return PartialDimension(spec, options)
     return FullDimension(spec, options)
@@ -88,7 +120,9 @@ def _asked(spec: DimensionSpec, table: Table, strategy: str, where: str, reason:
     return Choice(strategy, reason)
 
 
-def _by_rule(spec: DimensionSpec, table: Table, options: CacheOptions) -> Choice:
+def _by_rule(
+    spec: DimensionSpec, table: Table, options: CacheOptions, key: BucketKey | str
+) -> Choice:
     latest = table.latest_snapshot_id()
     rows = 0 if latest is None else table.snapshot(latest).total_record_count or 0
     size = rows * row_bytes(table, spec.lookup.columns)
@@ -99,6 +133,8 @@ def _by_rule(spec: DimensionSpec, table: Table, options: CacheOptions) -> Choice
     problem = not_by_key(spec, table)
     if problem is None:
         return Choice(PARTIAL, f"{about} are more than {limit}")
+    if isinstance(key, BucketKey):
+        return Choice(BUCKET, f"{about} are more than {limit}, and {problem}", key.buckets)
     return Choice(FULL, f"on local disk: {about} are more than {limit}, and {problem}")
 
 

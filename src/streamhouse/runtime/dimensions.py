@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from streamhouse.lookup.bucket import BucketDimension
 from streamhouse.lookup.dimension import DimensionSpec
 from streamhouse.lookup.strategy import Choice, open_dimension
 from streamhouse.runtime.kernel import Kernel
@@ -25,6 +26,12 @@ class Dimensions:
         for lookup, dimension in zip(self._lookups, self._open, strict=True):
             snapshot: int = end["dims"][lookup.relation]
             dimension.at(snapshot or None, pinned_partitions(end, lookup.relation))
+
+    def take(self, task: int, count: int) -> None:
+        """Where a dimension's buckets are spread over tasks, hold those of one of `count`."""
+        for dimension in self._open:
+            if isinstance(dimension, BucketDimension):
+                dimension.take(task, count)
 
     def bind(self, kernel: Kernel, src: pa.Table) -> None:
         """Give the kernel the rows of all dimensions that the rows of `src` may join.

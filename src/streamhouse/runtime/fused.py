@@ -38,13 +38,19 @@ _IDLE_STEP_S = 0.005
 
 
 class FusedDataSource(DataSource):
-    """Option `folder`: where the query's `SPEC` is, and its `HOLD` and `HELD` come to be."""
+    """The batches of one query.
+
+    Option `folder`: where the query's `SPEC` is, and its `HOLD` and `HELD` come to be. With
+    `shuffled` tasks give rows for other tasks (`runtime.shuffle`) instead of what they wrote.
+    """
 
     @classmethod
     def name(cls) -> str:
         return FORMAT
 
     def schema(self) -> str:
+        if self.options.get("shuffled") == "true":
+            return "part INT, place BIGINT, block BINARY, told STRING"
         return "table STRING, message BINARY, report STRING"
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
@@ -95,7 +101,12 @@ class FusedReader(DataSourceStreamReader):
         from streamhouse.runtime.task import Task
 
         assert isinstance(partition, TaskPartition)
-        return Task(self._spec(), partition.task).run()
+        spec = self._spec()
+        if spec.shuffle is not None:
+            from streamhouse.runtime.shuffle import ReadTask
+
+            return ReadTask(spec, partition.task).run()
+        return Task(spec, partition.task).run()
 
     def commit(self, end: Offset) -> None:
         self._plan().committed(end)

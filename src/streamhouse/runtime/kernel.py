@@ -60,14 +60,26 @@ class Combine:
 class Kernel:
     """One query's embedded engine. Not thread-safe; one a process and query is kept.
 
-    `schema` is the Arrow schema of the target's columns, to which the rows are cast.
+    `schema` is the Arrow schema of the target's columns, to which the rows are cast. With `number`
+    the rows say from which row of `src` they come, after the target's columns, and have no order.
     """
 
-    def __init__(self, query: StreamQuery, schema: pa.Schema, combine: Combine | None) -> None:
+    def __init__(
+        self,
+        query: StreamQuery,
+        schema: pa.Schema,
+        combine: Combine | None,
+        number: bool = False,
+    ) -> None:
         self._query = query
         self._combine = None if query.row_kinds else combine
-        self._names = [*schema.names, *([ROW_KIND] if query.row_kinds else [])]
+        self._rows_sql = query.rows_sql
+        if number:
+            assert query.numbered_sql is not None
+            self._rows_sql = query.numbered_sql
+            schema = schema.append(pa.field(ROW, pa.int64()))
         self._schema = schema.append(pa.field(ROW_KIND, pa.string())) if query.row_kinds else schema
+        self._names = self._schema.names
         self._db = duckdb.connect(":memory:", config={"threads": 1, "memory_limit": "2GB"})
         self._db.execute("SET TimeZone = 'UTC'")
         self._bound: dict[str, pa.Table] = {}
@@ -103,9 +115,9 @@ class Kernel:
     def rows(self, src: pa.Table) -> pa.Table:
         """The output rows of `src`, combined where the target allows it."""
         if self._combine is None:
-            out = self._run(self._query.rows_sql, src)
+            out = self._run(self._rows_sql, src)
         else:
-            combined = self._combine.sql(f"({self._query.rows_sql})", self._names)
+            combined = self._combine.sql(f"({self._rows_sql})", self._names)
             out = self._run(combined, src)
         return self._cast(out)
 

@@ -31,6 +31,7 @@ from streamhouse.runtime.fused import FORMAT, HELD, HOLD, SPEC
 from streamhouse.runtime.holds import Holds
 from streamhouse.runtime.lineage import BatchRecord, Lineage
 from streamhouse.runtime.planner import Planner
+from streamhouse.runtime.shuffle import shuffled
 from streamhouse.runtime.spec import QuerySpec, SourceSpec, TableAddress
 from streamhouse.source import Offset
 
@@ -129,6 +130,9 @@ class ContinuousQuery:
         if spec.distinct is not None and spec.query.distinct is not None:
             distinct.create_table(spec.distinct, spec.query.distinct, spec.target)
         self._planner = Planner(spec)
+        if spec.shuffle is not None:
+            gathered = spec.one_task(self._planner.source)
+            spec = self._spec = replace(spec, gathered=gathered)
         self._holds = Holds(spec, self._checkpoint, self._planner.source)
         self._holds.prepare()
         self._lineage = Lineage(spec)
@@ -159,6 +163,8 @@ class ContinuousQuery:
         """
         (self._folder / SPEC).write_bytes(pickle.dumps(self._spec))
         stream = spark.readStream.format(FORMAT).option("folder", str(self._folder))
+        if self._spec.shuffle is not None:
+            stream = stream.option("shuffled", "true")
         self._query = (
             stream.load()
             .writeStream.foreachBatch(self._commit)
@@ -170,6 +176,8 @@ class ContinuousQuery:
 
     def _commit(self, frame: DataFrame, spark_batch: int) -> None:
         self._holds.batch_begins(self._last)
+        if self._spec.shuffle is not None:
+            frame = shuffled(frame, self._spec)
         target = next(iter(self._committers.values())).table
         for number in range(_TRIES + 1):
             hold = number == _TRIES

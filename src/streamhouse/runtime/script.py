@@ -18,7 +18,7 @@ from streamhouse.errors import (
 )
 from streamhouse.lookup.dimension import DimensionSpec
 from streamhouse.lookup.refresh import RefreshRule
-from streamhouse.lookup.strategy import Choice, choose
+from streamhouse.lookup.strategy import Choice, choose_all
 from streamhouse.runtime import bounded, dml
 from streamhouse.runtime.call import Calls
 from streamhouse.runtime.checkpoint import Checkpoint, checkpoints_of, part_names
@@ -28,7 +28,7 @@ from streamhouse.runtime.pipeline import Pipeline
 from streamhouse.runtime.printer import Printer
 from streamhouse.runtime.query import ContinuousQuery
 from streamhouse.runtime.session import Session
-from streamhouse.runtime.spec import QuerySpec, TableAddress
+from streamhouse.runtime.spec import QuerySpec, TableAddress, unshuffled
 from streamhouse.sql import plan
 from streamhouse.sql.analysis import analyze_streams, ends
 from streamhouse.sql.options import check_lookup, is_lookup_option
@@ -191,17 +191,18 @@ class Script:
     def _explain(self, statement: plan.Explain) -> None:
         inner = statement.statement
         if isinstance(inner, Insert):
-            target = self._session.table(inner.target)
+            target: TableInfo | None = self._session.table(inner.target)
             queries = analyze_streams(inner.query, self._session, target, inner.columns)
         elif isinstance(inner, plan.Select):
+            target = None
             queries = analyze_streams(inner.query, self._session)
         else:
             raise UnsupportedSqlError("EXPLAIN takes an INSERT or a SELECT")
-        self._table({"plan": [line for query in queries for line in self._told_plan(query)]})
+        self._table({"plan": [line for query in queries for line in self._told_plan(query, target)]})
 
-    def _told_plan(self, query: StreamQuery) -> list[str]:
+    def _told_plan(self, query: StreamQuery, target: TableInfo | None) -> list[str]:
         lines = [f"source: {'.'.join(query.source.name)} ({', '.join(query.source_columns)})"]
-        for lookup, choice in zip(query.lookups, self._strategies(query), strict=True):
+        for lookup, choice in zip(query.lookups, self._strategies(query, target), strict=True):
             words = RefreshRule.of(lookup).words()
             refresh = f", {words}" if words else ""
             retry = "" if lookup.retry is None else f", retries every {lookup.retry.delay_ms} ms"
@@ -327,7 +328,7 @@ class Script:
             unmatched=address.beside("unmatched") if waits else None,
             query_id="",
             parallelism=int(session.settings.get("parallelism.default", "2")),
-            choices=self._strategies(query),
+            choices=self._strategies(query, target),
             distinct=address.beside("distinct") if query.distinct is not None else None,
         )
         checkpoint = Checkpoint(root, pipeline, name)
@@ -344,13 +345,14 @@ class Script:
             self._printer.notice(notice)
         return continuous
 
-    def _strategies(self, query: StreamQuery) -> tuple[Choice, ...]:
+    def _strategies(self, query: StreamQuery, target: TableInfo | None) -> tuple[Choice, ...]:
         """How each lookup of a query keeps its table."""
         addresses = [(lookup, self._session.address(lookup.table)) for lookup in query.lookups]
-        return tuple(
-            choose(DimensionSpec(lookup, at.warehouse, at.identifier, at.schema_id))
+        specs = [
+            DimensionSpec(lookup, at.warehouse, at.identifier, at.schema_id)
             for lookup, at in addresses
-        )
+        ]
+        return tuple(choose_all(specs, None if target is None else unshuffled(query, target)))
 
     def _tell_ineffective(self, query: StreamQuery) -> None:
         for lookup in query.lookups:

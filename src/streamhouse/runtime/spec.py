@@ -9,13 +9,13 @@ from pathlib import Path
 from streamhouse.datagen.source import DatagenSource
 from streamhouse.errors import OptionError
 from streamhouse.lookup.dimension import DimensionSpec
-from streamhouse.lookup.strategy import Choice
+from streamhouse.lookup.strategy import BUCKET, Choice
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.source import PaimonSource
 from streamhouse.paimon.table import Table
 from streamhouse.runtime.kernel import Combine
 from streamhouse.source import Source
-from streamhouse.sql.plan import Column, LookupRetry, StreamQuery
+from streamhouse.sql.plan import Column, LookupRetry, StreamQuery, TableInfo
 
 
 @dataclass(frozen=True)
@@ -85,8 +85,9 @@ class QuerySpec:
 
     `query_id` is the id of its checkpoint and the commit user of all its commits. `lookups` are
     the tables of `query.lookups`, in order, `choices` how each is looked up (by default all are
-    kept whole). `pending` and `unmatched` are there when a lookup has a retry policy, `distinct`
-    when distinct values are counted.
+    kept whole). Where one is looked up by bucket shuffle, `gathered` says that one task writes.
+    `pending` and `unmatched` are there when a lookup has a retry policy, `distinct` when distinct
+    values are counted.
     """
 
     query: StreamQuery
@@ -100,6 +101,7 @@ class QuerySpec:
     max_rows: int | None = None
     choices: tuple[Choice, ...] = ()
     distinct: TableAddress | None = None
+    gathered: bool = False
 
     @property
     def written(self) -> tuple[TableAddress, ...]:
@@ -113,6 +115,11 @@ class QuerySpec:
             DimensionSpec(lookup, address.warehouse, address.identifier, address.schema_id)
             for lookup, address in zip(self.query.lookups, self.lookups, strict=True)
         ]
+
+    @property
+    def shuffle(self) -> int | None:
+        """The place of the lookup whose buckets are spread over tasks, if there is one."""
+        return next((i for i, one in enumerate(self.choices) if one.strategy == BUCKET), None)
 
     @property
     def retry(self) -> LookupRetry | None:
@@ -137,3 +144,13 @@ class QuerySpec:
         if source.ordered or self.query.distinct is not None:
             return True
         return bool(target.primary_key) and (self.combine(target) is None or target.bucket < 0)
+
+
+def unshuffled(query: StreamQuery, target: TableInfo) -> str | None:
+    """Why the rows of a query cannot be sent to other tasks before they are joined; or None."""
+    combine = Combine.of(target.columns, target.primary_key, target.options)
+    if query.distinct is not None:
+        return "distinct values are counted by one task"
+    if query.grouped and (query.row_kinds or combine is None):
+        return "the order of rows decides what they are grouped to"
+    return None

@@ -46,7 +46,8 @@ def kernel_for(spec: QuerySpec) -> Kernel:
     key = (os.getpid(), spec.query_id, spec.query.fingerprint)
     if key not in _kernels:
         target = spec.target.planned()
-        _kernels[key] = Kernel(spec.query, target.arrow_schema, spec.combine(target))
+        number = spec.gathered and spec.query.numbered_sql is not None
+        _kernels[key] = Kernel(spec.query, target.arrow_schema, spec.combine(target), number)
     return _kernels[key]
 
 
@@ -112,7 +113,6 @@ class Task:
 
     def __init__(self, spec: QuerySpec, task: TaskInput) -> None:
         self._spec = spec
-        self._source = source_for(spec)
         self._task = task
         self._kernel = kernel_for(spec)
         self._dimensions = dimensions_for(spec)
@@ -129,7 +129,10 @@ class Task:
             self._retry()
         for number, piece in enumerate(self._task.pieces):
             self._join(number, piece)
-        messages = self._write()
+        yield self._result(self._write())
+
+    def _result(self, messages: list[tuple[str, bytes]]) -> pa.RecordBatch:
+        """The messages and the task's report, as rows of `RESULT`."""
         if not self._repeated:
             reached(TASK_STEP, self._task.batch, self._spec.target.identifier)
         report = {
@@ -142,7 +145,7 @@ class Task:
         }
         records = [{"table": t, "message": m, "report": None} for t, m in messages]
         records.append({"table": None, "message": None, "report": json.dumps(report)})
-        yield pa.RecordBatch.from_pylist(records, schema=RESULT)
+        return pa.RecordBatch.from_pylist(records, schema=RESULT)
 
     def _bind(self) -> None:
         self._kernel.bind(self._task.now_ms, {})
@@ -151,17 +154,22 @@ class Task:
     def _join(self, number: int, piece: Any) -> None:
         first = 0
         missed: list[Any] = []
-        for chunk in chunks(self._source.read(piece)):
+        for chunk in chunks(source_for(self._spec).read(piece)):
             src = numbered(chunk, first)
             first += chunk.num_rows
-            self._dimensions.bind(self._kernel, src)
-            misses = self._kernel.misses(src)
-            self._emit(without(src, misses))
+            misses = self._joined(src)
             if len(misses):
                 missed.append(misses.to_numpy(zero_copy_only=False))
         self._out.read += first
         if missed:
             self._wait(number, piece, np.sort(np.concatenate(missed)))
+
+    def _joined(self, src: pa.Table) -> pa.Array:
+        """Join rows; `_row` of those that have to wait."""
+        self._dimensions.bind(self._kernel, src)
+        misses = self._kernel.misses(src)
+        self._emit(without(src, misses))
+        return misses
 
     def _emit(self, src: pa.Table) -> int:
         """Take the output of rows whose lookups are done; how many rows it has."""
@@ -193,16 +201,12 @@ class Task:
         self._out.missed += len(missed)
 
     def _retry(self) -> None:
-        spec, now = self._spec, self._task.now_ms
-        assert spec.pending is not None and spec.retry is not None
-        rows = pending.PendingRows(spec.pending, spec.query_id)
-        due = rows.due(int(self._task.end["pending"]), now)
+        spec = self._spec
+        assert spec.retry is not None
+        due, src = self._due_rows()
         if due.num_rows == 0:
             return
-        src = numbered(pending.as_source(due, spec.query.changelog), 0)
-        self._dimensions.bind(self._kernel, src)
-        misses = self._kernel.misses(src)
-        self._emit(without(src, misses))
+        misses = self._joined(src)
         hit = pc.invert(pc.is_in(src.column(ROW), value_set=misses))
         attempts = pc.add(due.column(pending.ATTEMPTS), 1)
         spent = pc.and_(pc.invert(hit), pc.greater_equal(attempts, spec.retry.max_attempts))
@@ -213,6 +217,14 @@ class Task:
         gone = pc.invert(again)
         self._put(source.filter(gone), ids.filter(gone), attempts.filter(gone), "-D")
         self._spent(src.filter(spent), attempts.filter(spent))
+
+    def _due_rows(self) -> tuple[pa.Table, pa.Table]:
+        """The waiting rows whose time has come, as they are kept and as rows of the source."""
+        spec = self._spec
+        assert spec.pending is not None
+        rows = pending.PendingRows(spec.pending, spec.query_id)
+        due = rows.due(int(self._task.end["pending"]), self._task.now_ms)
+        return due, numbered(pending.as_source(due, spec.query.changelog), 0)
 
     def _put(self, source: pa.Table, ids: Any, attempts: Any, kind: str) -> None:
         if source.num_rows == 0:
@@ -256,11 +268,17 @@ class Task:
             values = self._distinct.changes(self._out.values)
             rows = self._distinct.counted(rows, values, int(self._task.end["distinct"]))
         messages = self._write_table(spec.target, [rows])
+        messages += self._write_waiting()
+        if spec.distinct is not None and values is not None:
+            messages += self._write_table(spec.distinct, [values])
+        return messages
+
+    def _write_waiting(self) -> list[tuple[str, bytes]]:
+        spec = self._spec
+        messages: list[tuple[str, bytes]] = []
         if spec.pending is not None and spec.unmatched is not None:
             messages += self._write_table(spec.unmatched, self._out.unmatched)
             messages += self._write_table(spec.pending, self._out.pending)
-        if spec.distinct is not None and values is not None:
-            messages += self._write_table(spec.distinct, [values])
         return messages
 
     def _write_table(

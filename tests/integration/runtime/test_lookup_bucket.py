@@ -1,0 +1,115 @@
+"""Lookups whose stream is shuffled by the dimension's buckets give what others give."""
+
+from __future__ import annotations
+
+import random
+import signal
+
+from tests.integration.runtime.conftest import Shop
+
+from streamhouse.runtime.audit import audit
+
+TABLES = """
+CREATE TABLE clicks (n INT, id INT, region INT, v DOUBLE, at AS PROCTIME()) WITH ('bucket' = '-1');
+CREATE TABLE orders (n INT, id INT, region INT, v DOUBLE, at AS PROCTIME(),
+  PRIMARY KEY (n) NOT ENFORCED) WITH ('bucket' = '2', 'changelog-producer' = 'input');
+CREATE TABLE people (region INT, id BIGINT, name STRING, PRIMARY KEY (region, id) NOT ENFORCED)
+  WITH ('bucket' = '5', 'bucket-key' = 'id');
+CREATE TABLE regions (region INT, title STRING, PRIMARY KEY (region) NOT ENFORCED)
+  WITH ('bucket' = '1');
+"""
+TARGETS = """
+CREATE TABLE bucket_plain (n INT, id INT, name STRING, title STRING) WITH ('bucket' = '-1');
+CREATE TABLE bucket_sums (name STRING, c BIGINT, PRIMARY KEY (name) NOT ENFORCED) WITH (
+  'bucket' = '1', 'merge-engine' = 'aggregation', 'fields.c.aggregate-function' = 'sum');
+CREATE TABLE bucket_last (region INT, n INT, name STRING, v DOUBLE,
+  PRIMARY KEY (region) NOT ENFORCED) WITH ('bucket' = '2');
+CREATE TABLE bucket_rows (n INT, name STRING, v DOUBLE, PRIMARY KEY (n) NOT ENFORCED)
+  WITH ('bucket' = '2');
+"""
+HINT = "'strategy'='bucket'"
+RETRY = (
+    "'retry-predicate'='lookup_miss', 'retry-strategy'='fixed_delay', 'fixed-delay'='200ms', "
+    "'max-attempts'='1'"
+)
+QUERIES = f"""
+INSERT INTO bucket_plain SELECT /*+ LOOKUP('table'='p', {HINT}) */ c.n, c.id, p.name, r.title
+FROM clicks AS c
+LEFT JOIN people FOR SYSTEM_TIME AS OF c.at AS p
+  ON c.id = p.id AND c.region = p.region AND p.name <> 'p7'
+LEFT JOIN regions FOR SYSTEM_TIME AS OF c.at AS r ON c.region = r.region
+WHERE c.n <> 11;
+INSERT INTO bucket_sums SELECT /*+ LOOKUP('table'='p', {HINT}) */ p.name, COUNT(*)
+FROM clicks AS c JOIN people FOR SYSTEM_TIME AS OF c.at AS p
+  ON c.id = p.id AND c.region = p.region GROUP BY p.name;
+INSERT INTO bucket_last SELECT /*+ LOOKUP('table'='p', {HINT}) */ c.region, c.n, p.name, c.v
+FROM clicks AS c LEFT JOIN people FOR SYSTEM_TIME AS OF c.at AS p
+  ON c.id = p.id AND c.region = p.region WHERE c.region IS NOT NULL;
+INSERT INTO bucket_rows SELECT /*+ LOOKUP('table'='p', {HINT}, {RETRY}) */ o.n, p.name, o.v
+FROM orders AS o JOIN people FOR SYSTEM_TIME AS OF o.at AS p
+  ON o.id = p.id AND o.region = p.region;
+"""
+
+
+def value(number: int | None) -> str:
+    return "CAST(NULL AS INT)" if number is None else str(number)
+
+
+def stream(table: str, seed: int, first: int, count: int) -> str:
+    """Rows with known, unknown and missing keys; one region's rows come again and again."""
+    rows = [
+        f"({n}, {value(number)}, {value(region)}, CAST({n % 7}.5 AS DOUBLE))"
+        for n, number, region in keys(seed, first, count)
+    ]
+    return f"INSERT INTO {table} VALUES {', '.join(rows)};"
+
+
+def keys(seed: int, first: int, count: int) -> list[tuple[int, int | None, int | None]]:
+    dice = random.Random(seed)
+    return [
+        (n, dice.choice([None, *range(40)]), dice.choice([None, 1, 2, 3]))
+        for n in range(first, first + count)
+    ]
+
+
+def people(seed: int, count: int) -> str:
+    dice = random.Random(seed)
+    rows = {(dice.randint(1, 3), dice.randint(0, 34)): dice.randint(0, 9) for _ in range(count)}
+    values = ", ".join(f"({region}, {i}, 'p{name}')" for (region, i), name in rows.items())
+    return f"INSERT INTO people VALUES {values};"
+
+
+def test_what_is_shuffled_is_right_after_a_kill(shop: Shop) -> None:
+    start = TABLES + TARGETS + "INSERT INTO regions VALUES (1, 'north'), (3, 'south');"
+    start += people(1, 60) + stream("clicks", 2, 0, 300) + stream("orders", 3, 0, 200)
+    shop.settle(start, name="tables.sql")
+    # What waits is not written yet, and its partners come and go before the batch runs again.
+    killed = shop.run(QUERIES, STREAMHOUSE_FAILPOINT="target-committed:0:default.bucket_rows")
+    assert killed.code == -signal.SIGKILL
+    moved = people(4, 60) + "DELETE FROM people WHERE region = 2;"
+    more = stream("clicks", 5, 1_000, 300) + stream("orders", 6, 100, 200)
+    shop.settle(moved + more + "DELETE FROM orders WHERE n < 20;", name="moved.sql")
+    shop.settle(QUERIES)
+    for name in ("plain", "sums", "last", "rows"):
+        result = audit(shop.warehouse.options, f"default.bucket_{name}")
+        assert result.equal and result.joined_rows > 100, name
+    numbers = [row["n"] for row in shop.rows("bucket_plain")]
+    assert sorted(numbers) == [n for n in (*range(300), *range(1_000, 1_300)) if n != 11]
+    assert shop.rows("bucket_rows__pending") == [] != shop.rows("bucket_rows__unmatched")
+    # The last click of each region, although clicks of one region went to several tasks.
+    last = {n % 1_000: region for n, _, region in keys(5, 1_000, 300) if region is not None}
+    wanted = {region: 1_000 + n for n, region in sorted(last.items())}
+    assert {row["region"]: row["n"] for row in shop.rows("bucket_last")} == wanted
+
+
+def test_explain_says_why(shop: Shop) -> None:
+    shop.settle(TABLES + TARGETS, name="tables.sql")
+    query = QUERIES.replace(HINT, "'shuffle'='true'").split(";\n")[0]
+    told = shop.settle("EXPLAIN " + query + ";", name="explain.sql").out
+    assert "strategy: bucket shuffle (the hint says so)" in told
+    one = query.replace("'table'='p'", "'table'='r'")
+    told = shop.settle("EXPLAIN " + one + ";", name="explain.sql").out
+    assert "not shuffled: table default.regions has no fixed number of buckets above 1" in told
+    two = one.replace("'shuffle'='true'", "'strategy'='bucket'")
+    ended = shop.run("EXPLAIN " + two + ";", name="explain.sql")
+    assert ended.code != 0 and "no fixed number of buckets above 1; leave it out" in ended.err

@@ -1,0 +1,140 @@
+"""A dimension by its buckets: rows and keys meet in the same task, unchanged buckets stay."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from streamhouse.errors import OptionError
+from streamhouse.lookup.bucket import BucketDimension, BucketKey, bucket_key
+from streamhouse.lookup.dimension import DimensionSpec
+from streamhouse.lookup.strategy import choose, choose_all
+from streamhouse.paimon.catalog import Warehouse
+from streamhouse.paimon.commit import TableCommitter, TableWriter
+from streamhouse.sql.plan import Column, LookupJoin, TableInfo
+
+COLUMNS = (
+    Column("region", "INT", False),
+    Column("id", "BIGINT", False),
+    Column("name", "STRING"),
+)
+KEY = ("region", "id")
+BUCKETS = 7
+
+
+class People:
+    """A dimension of several buckets; every write is a snapshot."""
+
+    def __init__(self, folder: Path, **options: str) -> None:
+        self.options = {"warehouse": str(folder)}
+        warehouse = Warehouse(self.options)
+        warehouse.create_database("d", if_not_exists=True)
+        given = {"bucket": str(BUCKETS), "bucket-key": "id", **options}
+        warehouse.create_table("d", "people", COLUMNS, KEY, (), given)
+        self.table = warehouse.table("d.people")
+        self.commits = 0
+
+    def spec(self, **changes: object) -> DimensionSpec:
+        given = {"key_columns": KEY, "keys_sql": "SELECT 1", "row_keys_sql": "SELECT 1", **changes}
+        info = TableInfo(("c", "d", "people"), COLUMNS, primary_key=KEY)
+        lookup = LookupJoin(info, "dim_0", ("id", "name"), KEY, False, **given)  # type: ignore[arg-type]
+        return DimensionSpec(lookup, self.options, "d.people")
+
+    def write(self, *ids: int, name: str = "x") -> None:
+        rows = [{"region": i % 3, "id": i, "name": f"{name}{i}"} for i in ids]
+        writer = TableWriter(self.options, "d.people", "test")
+        writer.write(pa.RecordBatch.from_pylist(rows, schema=self.table.arrow_schema))
+        messages = writer.prepare(self.commits)
+        writer.close()
+        TableCommitter(self.options, "d.people", "test").commit(self.commits, messages)
+        self.commits += 1
+
+
+@pytest.fixture
+def people(tmp_path: Path) -> People:
+    found = People(tmp_path)
+    found.write(*range(200))
+    return found
+
+
+def key_of(people: People) -> BucketKey:
+    found = bucket_key(people.spec(), people.table)
+    assert isinstance(found, BucketKey)
+    return found
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_each_row_is_in_the_task_of_its_key_and_in_no_other(people: People, count: int) -> None:
+    dimension = BucketDimension(people.spec(), BUCKETS)
+    dimension.at(1)
+    ids = np.arange(200)
+    task = key_of(people).tasks(pa.table({"region": pa.nulls(200), "id": ids}), count)
+    for part in range(count):
+        dimension.take(part, count)
+        rows = dimension.rows(None)
+        assert rows.column_names == ["id", "name"]
+        assert sorted(rows["id"].to_pylist()) == ids[task == part].tolist()
+
+
+def test_a_key_with_a_null_has_no_task(people: People) -> None:
+    keys = pa.table({"id": pa.chunked_array([pa.array([1, None, 3, None], pa.int64())])})
+    assert (key_of(people).tasks(keys, 2) < 0).tolist() == [False, True, False, True]
+    assert key_of(people).tasks(keys.slice(0, 0), 2).tolist() == []
+
+
+def test_only_changed_buckets_are_read_again(people: People) -> None:
+    dimension = BucketDimension(people.spec(), BUCKETS)
+    dimension.take(0, 2)
+    dimension.at(1)
+    before = dimension.rows(None)
+    other = key_of(people).tasks(pa.table({"id": [5, 6, 8, 9, 10]}), 2)
+    mine, theirs = [
+        [5, 6, 8, 9, 10][place] for place in (list(other).index(0), list(other).index(1))
+    ]
+    people.write(theirs, name="new")
+    dimension.at(2)
+    assert dimension.rows(None) is before
+    people.write(mine, name="new")
+    dimension.at(3)
+    after = dict(zip(*(dimension.rows(None)[n].to_pylist() for n in ("id", "name")), strict=True))
+    assert after[mine] == f"new{mine}" and len(after) == before.num_rows
+    # An earlier batch that runs again joins what it joined.
+    dimension.at(1)
+    assert sorted(dimension.rows(None)["name"].to_pylist()) == sorted(before["name"].to_pylist())
+    dimension.at(None)
+    assert dimension.rows(None).num_rows == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "changes", "why"),
+    [
+        ({"bucket": "1"}, {}, "no fixed number of buckets above 1"),
+        ({"bucket": "-1"}, {}, "no fixed number of buckets above 1"),
+        ({}, {"key_columns": ("region",)}, "ON does not compare id of the bucket key"),
+        ({}, {"row_keys_sql": None}, "its keys come from another lookup"),
+    ],
+)
+def test_why_a_table_cannot_be_shuffled(
+    tmp_path: Path, options: dict[str, str], changes: dict[str, object], why: str
+) -> None:
+    if options.get("bucket") == "-1":
+        options = {**options, "bucket-key": "region,id"}
+    people = People(tmp_path, **options)
+    with pytest.raises(OptionError, match=f"strategy 'bucket' does not go .*{why}"):
+        choose(people.spec(strategy="bucket", **changes))
+    choice = choose(people.spec(strategy="shuffle", **changes))
+    assert choice.strategy == "full" and why in choice.reason
+
+
+def test_one_lookup_of_a_query_is_shuffled(people: People) -> None:
+    plain, shuffle, bucket = (people.spec(strategy=s) for s in (None, "shuffle", "bucket"))
+    found = choose_all([plain, shuffle, bucket, shuffle])
+    assert [one.strategy for one in found] == ["full", "full", "bucket", "full"]
+    assert choose_all([shuffle, shuffle])[0].buckets == BUCKETS
+    with pytest.raises(OptionError, match="another lookup of the query is"):
+        choose_all([bucket, bucket])
+    with pytest.raises(OptionError, match="because I say so"):
+        choose_all([bucket], "because I say so")
