@@ -18,7 +18,9 @@ import pyarrow.compute as pc
 
 from streamhouse.lookup import partitions
 from streamhouse.lookup.dimension import DimensionSpec
+from streamhouse.lookup.options import CacheOptions
 from streamhouse.lookup.partitions import Partition
+from streamhouse.lookup.spill import mapped
 from streamhouse.paimon.buckets import Grouping, bucket_of
 from streamhouse.paimon.changes import bucket_folder
 from streamhouse.paimon.evolution import columns_now
@@ -67,17 +69,30 @@ def bucket_key(spec: DimensionSpec, table: Table) -> BucketKey | str:
     return BucketKey(grouping.fields, table.bucket)
 
 
+@dataclass(frozen=True)
+class _Bucket:
+    """The rows of a bucket, and what its splits said; `memory` is 0 for those in a local file."""
+
+    content: bytes
+    rows: pa.Table
+    memory: int
+
+
 class BucketDimension:
-    """A table of which `take` says which part is asked for; by default all of it."""
+    """A table of which `take` says which part is asked for; by default all of it.
+
+    What is more than `lookup.cache-max-memory-size` is in local files.
+    """
 
     keyed = False
 
-    def __init__(self, spec: DimensionSpec, buckets: int) -> None:
+    def __init__(self, spec: DimensionSpec, buckets: int, options: CacheOptions) -> None:
         self._spec, self._buckets = spec, buckets
+        self._memory = options.memory
         self._part = 0, 1
         self._version: tuple[int | None, Sequence[Partition] | None] = None, None
         self._shape: tuple[object, ...] = ()
-        self._read: dict[str, tuple[bytes, pa.Table]] = {}
+        self._read: dict[str, _Bucket] = {}
         self._whole: dict[tuple[int, int], tuple[list[pa.Table], pa.Table]] = {}
         self._folders: dict[tuple[int, int], set[str]] = {}
         self._now: pa.Table | None = None
@@ -148,8 +163,8 @@ class BucketDimension:
         content = b"".join(one[: _SNAPSHOT.start] + one[_SNAPSHOT.stop :] for one in splits)
         chosen = self._version[1]
         held = self._read.get(folder)
-        if held is not None and held[0] == content:
-            return held[1]
+        if held is not None and held.content == content:
+            return held.rows
         now = columns_now(table, self._spec.planned, self._spec.lookup.columns)
         wanted = now if chosen is None else list(dict.fromkeys([*now, *table.partition_keys]))
         rows = pa.Table.from_batches(
@@ -157,7 +172,12 @@ class BucketDimension:
         )
         if chosen is not None:
             rows = rows.filter(partitions.mask(rows, table, chosen)).select(now)
-        self._read[folder] = content, rows
+        size = rows.nbytes
+        if size + sum(one.memory for name, one in self._read.items() if name != folder) > (
+            self._memory
+        ):
+            rows, size = mapped(rows.combine_chunks()), 0
+        self._read[folder] = _Bucket(content, rows, size)
         return rows
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -12,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamhouse.lookup.hashing import Hashes
+from streamhouse.lookup.spill import mapped
 
 SEGMENT_ROWS = 1 << 19
 SEGMENT_BYTES = 32 << 20
@@ -43,15 +42,7 @@ class Segment:
     def spilled(self) -> Segment:
         """The same rows in a local file, which is gone when the process is."""
         rows = self._rows.append_column(HASH, pa.array(self._hashes)).combine_chunks()
-        file, path = tempfile.mkstemp(prefix="streamhouse-lookup-")
-        try:
-            with os.fdopen(file, "wb") as out, pa.ipc.new_file(out, rows.schema) as writer:
-                writer.write_table(rows)
-            mapped = pa.memory_map(path)
-        finally:
-            # The mapping keeps the file; without a name it cannot be left behind.
-            os.unlink(path)
-        return Segment(pa.ipc.open_file(mapped).read_all(), on_disk=True)
+        return Segment(mapped(rows), on_disk=True)
 
     @property
     def num_rows(self) -> int:

@@ -93,7 +93,7 @@ def open_dimension(spec: DimensionSpec, choice: Choice) -> Dimension:
     """The dimension of one process by the strategy that was chosen; executors."""
     options = CacheOptions.parse(spec.open().options, spec.lookup.options)
     if choice.strategy == BUCKET:
-        return BucketDimension(spec, choice.buckets)
+        return BucketDimension(spec, choice.buckets, options)
     if choice.strategy == PARTIAL:
         return PartialDimension(spec, options)
     return FullDimension(spec, options)

@@ -11,6 +11,7 @@ import pytest
 from streamhouse.errors import OptionError
 from streamhouse.lookup.bucket import BucketDimension, BucketKey, bucket_key
 from streamhouse.lookup.dimension import DimensionSpec
+from streamhouse.lookup.options import CacheOptions
 from streamhouse.lookup.strategy import choose, choose_all
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.commit import TableCommitter, TableWriter
@@ -68,7 +69,7 @@ def key_of(people: People) -> BucketKey:
 
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_each_row_is_in_the_task_of_its_key_and_in_no_other(people: People, count: int) -> None:
-    dimension = BucketDimension(people.spec(), BUCKETS)
+    dimension = BucketDimension(people.spec(), BUCKETS, CacheOptions())
     dimension.at(1)
     ids = np.arange(200)
     task = key_of(people).tasks(pa.table({"region": pa.nulls(200), "id": ids}), count)
@@ -85,8 +86,9 @@ def test_a_key_with_a_null_has_no_task(people: People) -> None:
     assert key_of(people).tasks(keys.slice(0, 0), 2).tolist() == []
 
 
-def test_only_changed_buckets_are_read_again(people: People) -> None:
-    dimension = BucketDimension(people.spec(), BUCKETS)
+@pytest.mark.parametrize("memory", [1, 1 << 20])
+def test_only_changed_buckets_are_read_again(people: People, memory: int) -> None:
+    dimension = BucketDimension(people.spec(), BUCKETS, CacheOptions(memory=memory))
     dimension.take(0, 2)
     dimension.at(1)
     before = dimension.rows(None)
