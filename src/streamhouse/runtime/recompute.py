@@ -213,7 +213,8 @@ class _Run:
         if waiting is not None:
             due = pc.less_equal(waiting.column(DUE_COLUMN), batch.now_ms)
             hits, rest = self._retry(waiting.filter(due), batch.now_ms)
-            parts.append(hits)
+            # As the stream does: what came earlier is written before what has come since.
+            parts.insert(0, hits)
             again += [rest, waiting.filter(pc.invert(due))]
         left = pa.concat_tables(again, promote_options="default") if again else None
         self._whole._waiting = left if left is not None and left.num_rows else None
