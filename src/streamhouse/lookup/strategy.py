@@ -39,6 +39,7 @@ WORDS = {
     FULL: "full cache",
     PARTIAL: "partial by primary key",
     BUCKET: "bucket shuffle",
+    SHUFFLE: "bucket shuffle",
 }
 """Each strategy as people read it."""
 

@@ -101,3 +101,13 @@ def test_a_wrong_strategy_is_an_error_with_its_place(
     text = f"SELECT /*+ LOOKUP('table'='c', {options}) */ o.order_id FROM orders AS o {JOIN}"
     with pytest.raises(SqlError, match=f"line 1, column 12: hint LOOKUP: .*{message}"):
         catalog.stream(text)
+
+
+def test_each_row_tells_its_key_unless_another_lookup_finds_it(catalog: Catalog) -> None:
+    text = f"SELECT o.order_id, r.rate FROM orders AS o LEFT {JOIN} LEFT {RATES} WHERE o.price > 15"
+    first, second = catalog.stream(text).lookups
+    assert first.row_keys_sql is not None and second.row_keys_sql is None
+    assert "dim_" not in first.row_keys_sql
+    nested = f"SELECT n FROM (SELECT o.order_id AS n, o.proc_time AS t FROM orders AS o {JOIN}) AS s"
+    outer = f"{nested} JOIN customers FOR SYSTEM_TIME AS OF s.t AS d ON s.n = d.id"
+    assert [one.row_keys_sql is None for one in catalog.stream(outer).lookups] == [False, True]
