@@ -108,6 +108,8 @@ def test_each_row_tells_its_key_unless_another_lookup_finds_it(catalog: Catalog)
     first, second = catalog.stream(text).lookups
     assert first.row_keys_sql is not None and second.row_keys_sql is None
     assert "dim_" not in first.row_keys_sql
-    nested = f"SELECT n FROM (SELECT o.order_id AS n, o.proc_time AS t FROM orders AS o {JOIN}) AS s"
-    outer = f"{nested} JOIN customers FOR SYSTEM_TIME AS OF s.t AS d ON s.n = d.id"
+    inner = f"SELECT o.order_id AS n, o.proc_time AS t FROM orders AS o {JOIN}"
+    outer = (
+        f"SELECT n FROM ({inner}) AS s JOIN customers FOR SYSTEM_TIME AS OF s.t AS d ON s.n = d.id"
+    )
     assert [one.row_keys_sql is None for one in catalog.stream(outer).lookups] == [False, True]
