@@ -65,7 +65,7 @@ def bucket_key(spec: DimensionSpec, table: Table) -> BucketKey | str:
     if missing:
         return f"ON does not compare {', '.join(missing)} of the bucket key ({', '.join(names)})"
     if spec.lookup.row_keys_sql is None:
-        return "its keys come from another lookup"
+        return "its keys come from another lookup, or the rows from a UNION ALL"
     return BucketKey(grouping.fields, table.bucket)
 
 

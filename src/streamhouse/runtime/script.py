@@ -198,7 +198,8 @@ class Script:
             queries = analyze_streams(inner.query, self._session)
         else:
             raise UnsupportedSqlError("EXPLAIN takes an INSERT or a SELECT")
-        self._table({"plan": [line for query in queries for line in self._told_plan(query, target)]})
+        lines = [line for query in queries for line in self._told_plan(query, target)]
+        self._table({"plan": lines})
 
     def _told_plan(self, query: StreamQuery, target: TableInfo | None) -> list[str]:
         lines = [f"source: {'.'.join(query.source.name)} ({', '.join(query.source_columns)})"]

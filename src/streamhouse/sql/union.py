@@ -91,7 +91,11 @@ def merged(parts: Sequence[StreamQuery], ordered: bool) -> StreamQuery:
     return replace(
         first,
         source_columns=tuple(c.name for c in first.source.columns if c.name in used),
-        lookups=tuple(lookup for part in parts for lookup in part.lookups),
+        # A row is sent to one task, and each part may look for another key.
+        lookups=tuple(
+            replace(lookup, row_keys_sql=None) for part in parts for lookup in part.lookups
+        ),
+        numbered_sql=None,
         rows_sql=rows,
         misses_sql=" UNION ".join(f"({one})" for one in misses) if misses else None,
         grouped=any(part.grouped for part in parts),
