@@ -27,9 +27,13 @@ def test_each_figure_is_a_line_with_its_ratio_and_goal() -> None:
 def test_lookups_print_a_line_a_figure() -> None:
     script = SCRIPT.with_name("lookup.py")
     few = ("--orders", "2000", "--members", "60000", "--partial-members", "5000", "--runs", "1")
-    command = [sys.executable, str(script), "--json", *few, "--only", "full", "partial"]
+    command = [sys.executable, str(script), "--json", *few, "--only", "full", "bucket", "partial"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
     figures = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [(one["name"], one["goal"]) for one in figures] == [("full", 0.25), ("partial", 1.0)]
+    assert [(one["name"], one["goal"]) for one in figures] == [
+        ("full", 0.25),
+        ("bucket", 0.15),
+        ("partial", 1.0),
+    ]
     assert all(one["ratio"] > 0 and one["pipeline_s"] for one in figures)
