@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from streamhouse import procedures
@@ -205,3 +206,12 @@ def test_what_cannot_be_sorted(warehouse: Warehouse, context: Context) -> None:
         sort(context, name, order_strategy="zorder", order_by="a,c")
     with pytest.raises(TableError, match="partition column"):
         sort(context, name, order_strategy="zorder", order_by="p")
+
+
+def test_errors_of_the_java_core_are_told_beside_spark(
+    spark: SparkSession, warehouse: Warehouse
+) -> None:
+    with Sidecar(warehouse.options) as java, pytest.raises(TableError, match="does not exist"):
+        java.compact("db.nowhere")
+    with pytest.raises(AnalysisException, match="nowhere"):
+        spark.sql("SELECT * FROM nowhere").collect()

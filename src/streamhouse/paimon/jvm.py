@@ -13,6 +13,7 @@ from typing import Any
 
 import psutil
 import pyspark
+from py4j import java_gateway, protocol
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from py4j.protocol import Py4JError
 
@@ -35,6 +36,28 @@ def spark_jars(patterns: Iterable[str] = ("*.jar",)) -> list[Path]:
     return sorted({jar for pattern in patterns for jar in folder.glob(pattern)})
 
 
+_ours: set[int] = set()
+"""The clients of our channels, by identity."""
+
+
+def _raise_as_it_is() -> None:
+    """Keep PySpark from translating the errors of our JVMs.
+
+    It replaces py4j's own function for all clients of the process by one that asks Spark's JVM
+    about every exception, also about those that are in another JVM.
+    """
+    current = java_gateway.get_return_value
+    if getattr(current, "streamhouse", False):
+        return
+
+    def chosen(answer: Any, client: Any, target: Any = None, name: Any = None) -> Any:
+        one = protocol.get_return_value if id(client) in _ours else current
+        return one(answer, client, target, name)
+
+    chosen.streamhouse = True  # type: ignore[attr-defined]
+    java_gateway.get_return_value = chosen
+
+
 class Channel:
     """Java's packages over connections of their own, and the Java objects that Python has there.
 
@@ -48,6 +71,8 @@ class Channel:
                 port=port, auth_token=token, auto_convert=True, enable_memory_management=False
             )
         )
+        _ours.add(id(self._gateway._gateway_client))
+        _raise_as_it_is()
         self._bindings = self._gateway.java_gateway_server.getGateway().getBindings()
         self._kept = self._gateway.jvm.java.util.HashSet()
         self.keep()
@@ -72,6 +97,7 @@ class Channel:
 
     def close(self) -> None:
         """Close the connections."""
+        _ours.discard(id(self._gateway._gateway_client))
         try:
             self._gateway.close()
         except (Py4JError, OSError):
