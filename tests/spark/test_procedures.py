@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException
+from pyspark.errors.exceptions import captured
 from pyspark.sql import SparkSession
 
 from streamhouse import procedures
@@ -209,9 +210,19 @@ def test_what_cannot_be_sorted(warehouse: Warehouse, context: Context) -> None:
 
 
 def test_errors_of_the_java_core_are_told_beside_spark(
-    spark: SparkSession, warehouse: Warehouse
+    spark: SparkSession, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    translated: list[object] = []
+    translate = captured.convert_exception
+
+    def noted(error: Any) -> Any:
+        translated.append(error)
+        return translate(error)
+
+    monkeypatch.setattr(captured, "convert_exception", noted)
     with Sidecar(warehouse.options) as java, pytest.raises(TableError, match="does not exist"):
         java.compact("db.nowhere")
+    assert not translated
     with pytest.raises(AnalysisException, match="nowhere"):
         spark.sql("SELECT * FROM nowhere").collect()
+    assert translated

@@ -43,8 +43,8 @@ _ours: set[int] = set()
 def _raise_as_it_is() -> None:
     """Keep PySpark from translating the errors of our JVMs.
 
-    It replaces py4j's own function for all clients of the process by one that asks Spark's JVM
-    about every exception, also about those that are in another JVM.
+    It replaces py4j's own function for all clients of the process, with each new session, by one
+    that asks Spark's JVM about every exception, also about those that are in another JVM.
     """
     current = java_gateway.get_return_value
     if getattr(current, "streamhouse", False):
@@ -72,14 +72,14 @@ class Channel:
             )
         )
         _ours.add(id(self._gateway._gateway_client))
-        _raise_as_it_is()
         self._bindings = self._gateway.java_gateway_server.getGateway().getBindings()
-        self._kept = self._gateway.jvm.java.util.HashSet()
+        self._kept = self.jvm.java.util.HashSet()
         self.keep()
 
     @property
     def jvm(self) -> Any:
         """The root of Java's packages."""
+        _raise_as_it_is()
         return self._gateway.jvm
 
     @property
