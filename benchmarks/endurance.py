@@ -257,6 +257,8 @@ def main() -> None:
     parser.add_argument("--orders-per-second", type=int, default=1000)
     parser.add_argument("--out", type=Path, default=Path("docs"), help="folder of the results")
     given = parser.parse_args()
+    # Else the demo would go on alone.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     with tempfile.TemporaryDirectory(prefix="streamhouse-endurance-") as folder:
         report, rows = run(given.seconds, given.orders_per_second, Path(folder))
     given.out.mkdir(parents=True, exist_ok=True)
