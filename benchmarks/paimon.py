@@ -46,7 +46,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 import streamhouse
-from streamhouse.paimon.buckets import bucket_of
+from streamhouse.paimon.bucket_hash import bucket_of
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.commit import TableCommitter, TableWriter
 from streamhouse.paimon.maintenance import Maintenance

@@ -18,10 +18,11 @@ import pyarrow.compute as pc
 
 from streamhouse.lookup import partitions
 from streamhouse.lookup.dimension import DimensionSpec
+from streamhouse.lookup.groups import hashed_fields
 from streamhouse.lookup.options import CacheOptions
 from streamhouse.lookup.partitions import Partition
 from streamhouse.lookup.spill import mapped
-from streamhouse.paimon.buckets import Grouping, bucket_of
+from streamhouse.paimon.bucket_hash import bucket_of
 from streamhouse.paimon.changes import bucket_folder
 from streamhouse.paimon.evolution import columns_now
 from streamhouse.paimon.table import Table
@@ -55,18 +56,16 @@ class BucketKey:
 
 def bucket_key(spec: DimensionSpec, table: Table) -> BucketKey | str:
     """How the rows of a stream find their bucket; or in words why they cannot."""
-    grouping = Grouping.of(table)
-    if grouping is None:
-        if table.bucket < 2:
-            return f"table {spec.identifier} has no fixed number of buckets above 1"
-        return f"the bucket key of table {spec.identifier} is not of whole numbers or days"
-    names = [field.name for field in grouping.fields]
+    fields = hashed_fields(table)
+    if isinstance(fields, str):
+        return fields
+    names = [field.name for field in fields]
     missing = [name for name in names if name not in spec.lookup.key_columns]
     if missing:
         return f"ON does not compare {', '.join(missing)} of the bucket key ({', '.join(names)})"
     if spec.lookup.row_keys_sql is None:
         return "its keys come from another lookup, or the rows from a UNION ALL"
-    return BucketKey(grouping.fields, table.bucket)
+    return BucketKey(fields, table.bucket)
 
 
 @dataclass(frozen=True)
@@ -191,4 +190,5 @@ def _bucket(split: bytes) -> tuple[int, int]:
 
 
 def _whole(column: pa.ChunkedArray, field: pa.Field) -> pa.Array:
-    return column.cast(field.type).combine_chunks()
+    """The column in the table's type. A moment between two that it can hold finds none of them."""
+    return column.cast(field.type, safe=not pa.types.is_temporal(field.type)).combine_chunks()

@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamhouse.paimon.buckets import Grouping, bucket_of
+from streamhouse.paimon.bucket_hash import bucket_of
+from streamhouse.paimon.buckets import bucket_fields
 from streamhouse.paimon.changes import bucket_folder
 from streamhouse.paimon.table import Table
 
@@ -43,8 +44,8 @@ class Groups:
         """
         names = table.partition_keys
         plain = all(name in key and _plain(table.arrow_schema.field(name).type) for name in names)
-        fixed = Grouping.of(table)
-        columns = () if fixed is None else tuple(field.name for field in fixed.fields)
+        fixed = hashed_fields(table)
+        columns = () if isinstance(fixed, str) else tuple(field.name for field in fixed)
         # Partitions that were written with another number of buckets may still have it.
         known = set(columns) <= set(key) and all(_total(one) == table.bucket for one in splits)
         blank = table.options.get("partition.default-name", cls.blank)
@@ -88,6 +89,17 @@ class Groups:
             parts.append(pc.binary_join_element_wise(name, text, "="))
         joined = pc.binary_join_element_wise(*parts, "/").combine_chunks().dictionary_encode()
         return joined.indices.to_numpy().astype(np.int64), joined.dictionary.to_pylist()
+
+
+def hashed_fields(table: Table) -> tuple[pa.Field, ...] | str:
+    """The fields whose values say in which bucket equal keys are; or why they do not."""
+    fields = bucket_fields(table)
+    if isinstance(fields, str):
+        return fields
+    for field in fields:
+        if pa.types.is_timestamp(field.type) and field.type.unit == "ns":
+            return f"moments are compared by the microsecond, and {field.name} has more digits"
+    return fields
 
 
 def _total(split: bytes) -> int:

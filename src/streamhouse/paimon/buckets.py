@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from streamhouse.paimon.bucket_hash import bucket_of, hashable
 from streamhouse.paimon.rows import column
 from streamhouse.paimon.table import Table
 
 MOST_GROUPS = 8
 """More groups than cores are of little use, and each is a file of each task."""
-
-_SEED = np.uint32(42)
-_C1 = np.uint32(0xCC9E2D51)
-_C2 = np.uint32(0x1B873593)
 
 
 @dataclass(frozen=True)
@@ -36,18 +33,11 @@ class Grouping:
 
     @classmethod
     def of(cls, table: Table) -> Grouping | None:
-        """None where there is one group only: one bucket, dynamic ones, or keys of other types."""
-        given = table.options.get("bucket-key")
-        columns = (
-            tuple(name.strip() for name in given.split(","))
-            if given
-            else tuple(key for key in table.primary_key if key not in table.partition_keys)
-        )
-        count = min(table.bucket, MOST_GROUPS)
-        fields = tuple(table.arrow_schema.field(name) for name in columns)
-        plain = all(_fixed(field.type) for field in fields)
-        if count < 2 or not columns or not plain or not set(columns) <= set(table.primary_key):
+        """None where there is one group only: one bucket, or dynamic ones."""
+        fields = bucket_fields(table)
+        if isinstance(fields, str) or not {one.name for one in fields} <= set(table.primary_key):
             return None
+        count = min(table.bucket, MOST_GROUPS)
         return cls(table.identifier, fields, table.bucket, count)
 
     def split(self, batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -71,48 +61,20 @@ class Grouping:
         return (bucket_of(keys, self.buckets) % self.count).astype(np.uint8)
 
 
-def bucket_of(keys: Sequence[pa.Array], buckets: int) -> Any:
-    """The bucket of each row as Paimon's default function has it: Murmur3 over its binary row.
-
-    `keys` are the columns of the bucket key, without nulls: integers, days, milliseconds.
-    """
-    words = [np.uint32(0)] * (2 * ((len(keys) + 71) // 64))
-    for key in keys:
-        words += _words(key)
-    with np.errstate(over="ignore"):
-        state: Any = _SEED
-        for word in words:
-            mixed = _rotated(np.multiply(word, _C1, dtype=np.uint32), 15) * _C2
-            state = _rotated(state ^ mixed, 13) * np.uint32(5) + np.uint32(0xE6546B64)
-        state = state ^ np.uint32(4 * len(words))
-        state = (state ^ (state >> np.uint32(16))) * np.uint32(0x85EBCA6B)
-        state = (state ^ (state >> np.uint32(13))) * np.uint32(0xC2B2AE35)
-        state = state ^ (state >> np.uint32(16))
-    return np.abs(state.view(np.int32).astype(np.int64)) % buckets
-
-
-def _words(array: pa.Array) -> list[Any]:
-    """The two words of a field of fixed length; narrow values fill only their own bytes."""
-    if pa.types.is_timestamp(array.type):
-        # Paimon holds all moments of up to three digits as milliseconds.
-        array = array.cast(pa.timestamp("ms", array.type.tz))
-    width = array.type.bit_width
-    plain = array.view(pa.int32() if width == 32 else pa.int64()) if width >= 32 else array
-    values = plain.to_numpy(zero_copy_only=False)
-    if width == 64:
-        pairs = np.ascontiguousarray(values, dtype=np.int64).view(np.uint32)
-        return [pairs[0::2], pairs[1::2]]
-    mask = np.uint32((1 << width) - 1)
-    return [values.astype(np.int64).astype(np.uint32) & mask, np.uint32(0)]
-
-
-def _rotated(value: Any, bits: int) -> Any:
-    return (value << np.uint32(bits)) | (value >> np.uint32(32 - bits))
-
-
-def _fixed(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_integer(kind)
-        or pa.types.is_date32(kind)
-        or (pa.types.is_timestamp(kind) and kind.unit in ("s", "ms"))
+def bucket_fields(table: Table) -> tuple[pa.Field, ...] | str:
+    """The fields of a table's bucket key, whose values say the bucket; or why they do not."""
+    if table.bucket < 2:
+        return f"table {table.identifier} has no fixed number of buckets above 1"
+    function = table.options.get("bucket-function.type", "default").lower()
+    if function != "default":
+        return f"table {table.identifier} has the bucket function '{function}'"
+    given = table.options.get("bucket-key")
+    names = (
+        tuple(name.strip() for name in given.split(","))
+        if given
+        else tuple(key for key in table.primary_key if key not in table.partition_keys)
     )
+    fields = tuple(table.arrow_schema.field(name) for name in names)
+    if not fields or not all(hashable(field.type) for field in fields):
+        return f"table {table.identifier} has no bucket key of plain columns"
+    return fields

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
+import decimal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -86,6 +89,49 @@ def test_a_key_with_a_null_has_no_task(people: People) -> None:
     assert key_of(people).tasks(keys.slice(0, 0), 2).tolist() == []
 
 
+@pytest.mark.parametrize("key", [(), ("name", "at", "sum", "raw")])
+def test_keys_of_any_type_are_in_the_task_of_their_rows(
+    tmp_path: Path, key: tuple[str, ...]
+) -> None:
+    kinds = {"name": "STRING", "at": "TIMESTAMP(3)", "sum": "DECIMAL(20, 2)", "raw": "BYTES"}
+    columns = [Column(name, kind, False) for name, kind in kinds.items()]
+    warehouse = Warehouse(str(tmp_path))
+    warehouse.create_database("d")
+    options = {"bucket": "4", "bucket-key": "name,sum,at"}
+    warehouse.create_table("d", "t", columns, key, options=options)
+    table = warehouse.table("d.t")
+    values: dict[str, list[Any]] = {
+        "name": ["", "seven b", "eight by", "ä" * 50] * 10,
+        "at": [datetime.datetime(2026, 1, 1, microsecond=1000 * n) for n in range(40)],
+        "sum": [decimal.Decimal(n - 20) for n in range(40)],
+        "raw": [b"x"] * 40,
+    }
+    writer = TableWriter(warehouse.options, "d.t", "test")
+    writer.write(pa.record_batch(values, schema=table.arrow_schema))
+    TableCommitter(warehouse.options, "d.t", "test").commit(0, writer.prepare(0))
+    writer.close()
+
+    info = TableInfo(("c", "d", "t"), tuple(columns), primary_key=key)
+    names = tuple(kinds)
+    lookup = LookupJoin(
+        info, "dim_0", names, names, False, key_columns=names, row_keys_sql="SELECT 1"
+    )
+    spec = DimensionSpec(lookup, warehouse.options, "d.t")
+    found = bucket_key(spec, table)
+    assert isinstance(found, BucketKey)
+    dimension = BucketDimension(spec, 4, CacheOptions())
+    dimension.at(1)
+    # As DuckDB gives them: moments by the microsecond, some between two of the table's.
+    keys = pa.table({**values, "at": pa.array(values["at"], pa.timestamp("us"))})
+    task = found.tasks(keys, 3)
+    for part in range(3):
+        dimension.take(part, 3)
+        rows = sorted(row["sum"] for row in dimension.rows(None).to_pylist())
+        assert rows == [values["sum"][n] for n in np.flatnonzero(task == part)] != []
+    between = [at.replace(microsecond=1) for at in values["at"]]
+    assert (found.tasks(keys.set_column(1, "at", pa.array(between)), 3) >= 0).all()
+
+
 @pytest.mark.parametrize("memory", [1, 1 << 20])
 def test_only_changed_buckets_are_read_again(people: People, memory: int) -> None:
     dimension = BucketDimension(people.spec(), BUCKETS, CacheOptions(memory=memory))
@@ -115,6 +161,7 @@ def test_only_changed_buckets_are_read_again(people: People, memory: int) -> Non
     [
         ({"bucket": "1"}, {}, "no fixed number of buckets above 1"),
         ({"bucket": "-1"}, {}, "no fixed number of buckets above 1"),
+        ({"bucket-function.type": "mod"}, {}, "has the bucket function 'mod'"),
         ({}, {"key_columns": ("region",)}, "ON does not compare id of the bucket key"),
         ({}, {"row_keys_sql": None}, "its keys come from another lookup"),
     ],

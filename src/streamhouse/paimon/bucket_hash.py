@@ -1,0 +1,239 @@
+"""Paimon's default bucket function: Murmur3 over the binary row of a bucket key's values.
+
+A binary row has bits for nulls, then eight bytes a field, then what is longer than these, all in
+words of four bytes. Here it is never made: the hash takes one word of all rows after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Words = npt.NDArray[np.uint32]
+Longs = npt.NDArray[np.int64]
+
+_SEED = np.uint32(42)
+_C1 = np.uint32(0xCC9E2D51)
+_C2 = np.uint32(0x1B873593)
+_HEADER_BITS = 8
+_INLINE = 7
+_COMPACT_DIGITS = 18
+_MASKS = np.array([0, 0xFF, 0xFFFF, 0xFFFFFF, 0xFFFFFFFF], np.uint32)
+
+
+def bucket_of(keys: Sequence[pa.Array], buckets: int) -> Longs:
+    """The bucket of each row; `keys` are the columns of the bucket key, in the table's types."""
+    return np.abs(row_hashes(keys).astype(np.int64)) % buckets
+
+
+def hashable(kind: pa.DataType) -> bool:
+    """Whether a column of this type can be in `keys`."""
+    return not pa.types.is_nested(kind)
+
+
+def row_hashes(keys: Sequence[pa.Array]) -> npt.NDArray[np.int32]:
+    """The hash of each row as Paimon's `BinaryRow.hashCode` has it."""
+    rows = len(keys[0])
+    if rows == 0:
+        return np.zeros(0, np.int32)
+    head: list[Any] = [np.uint32(0)] * (2 * ((len(keys) + 63 + _HEADER_BITS) // 64))
+    fixed: list[Any] = []
+    tails: list[_Tail] = []
+    size: Any = 4 * len(head) + 8 * len(keys)
+    for place, key in enumerate(keys):
+        nulls = _nulls(key)
+        if nulls is not None:
+            word, bit = divmod(place + _HEADER_BITS, 32)
+            head[word] = head[word] | (nulls.astype(np.uint32) << np.uint32(bit))
+        found = _field(key, nulls, size)
+        fixed += [found.low, found.high]
+        if found.tail is not None:
+            tails.append(found.tail)
+            size = size + 4 * found.tail.words
+    with np.errstate(over="ignore"):
+        state: Any = np.full(rows, _SEED)
+        for one in (*head, *fixed):
+            state = _mixed(state, one)
+        for tail in tails:
+            tail.mix(state)
+        hashes: npt.NDArray[np.int32] = _final(state ^ _offset(size)).view(np.int32)
+    return hashes
+
+
+@dataclass(frozen=True)
+class _Tail:
+    """What a field has behind the fixed part: of each row some words, or of all the same number.
+
+    `word(number, rows)` gives one of them of some rows (None: of all).
+    """
+
+    words: Any
+    word: Callable[[int, Any], Words]
+
+    def mix(self, state: Words) -> None:
+        if isinstance(self.words, int):
+            for number in range(self.words):
+                state[:] = _mixed(state, self.word(number, None))
+            return
+        rows = np.flatnonzero(self.words)
+        number = 0
+        while len(rows):
+            state[rows] = _mixed(state[rows], self.word(number, rows))
+            number += 1
+            rows = rows[self.words[rows] > number]
+
+
+@dataclass(frozen=True)
+class _Field:
+    """The two words of a field in the fixed part, and what it has behind that."""
+
+    low: Any
+    high: Any
+    tail: _Tail | None = None
+
+
+def _field(array: pa.Array, nulls: Any, at: Any) -> _Field:
+    """`at` is where in the row the field's tail begins, in bytes; the same of all rows or not."""
+    kind = array.type
+    if pa.types.is_timestamp(kind):
+        return _moment(_plain(array, np.int64, nulls), kind.unit, at)
+    if pa.types.is_decimal(kind):
+        return _decimal(array, nulls, at)
+    if pa.types.is_boolean(kind):
+        array, kind = array.cast(pa.uint8()), pa.uint8()
+    elif not pa.types.is_primitive(kind):
+        return _bytes(array, nulls, at)
+    if kind.bit_width == 64:
+        return _Field(*_halves(_plain(array, np.int64, nulls)))
+    # A narrow value fills its own bytes only, whatever its sign.
+    unsigned = {8: np.uint8, 16: np.uint16, 32: np.uint32}[kind.bit_width]
+    return _Field(_plain(array, unsigned, nulls).astype(np.uint32), np.uint32(0))
+
+
+def _moment(values: Longs, unit: str, at: Any) -> _Field:
+    """Up to three digits: milliseconds. Else these are behind, and the nanoseconds of one here."""
+    if unit in ("s", "ms"):
+        return _Field(*_halves(values * 1000 if unit == "s" else values))
+    count, size = (1000, 1000) if unit == "us" else (1_000_000, 1)
+    millis = values // count
+    rest = ((values - millis * count) * size).astype(np.uint32)
+    halves = _halves(millis)
+    return _Field(rest, _offset(at), _Tail(2, lambda number, rows: halves[number]))
+
+
+def _decimal(array: pa.Array, nulls: Any, at: Any) -> _Field:
+    """Up to 18 digits: a whole number. Else the fewest bytes of one are behind, highest first."""
+    kind = array.type
+    if not pa.types.is_decimal128(kind):
+        array = array.cast(pa.decimal128(kind.precision, kind.scale))
+    raw = np.frombuffer(array.buffers()[1], np.uint8)[16 * array.offset :][: 16 * len(array)]
+    raw = raw.reshape(-1, 16)
+    if nulls is not None:
+        raw = np.where(nulls[:, None], np.uint8(0), raw)
+    if kind.precision <= _COMPACT_DIGITS:
+        pairs = np.ascontiguousarray(raw[:, :8]).view("<u4")
+        return _Field(pairs[:, 0], pairs[:, 1])
+    high_first = raw[:, ::-1]
+    magnitude = high_first ^ np.where(high_first[:, :1] > 127, np.uint8(255), np.uint8(0))
+    first = np.where(magnitude.any(axis=1), (magnitude != 0).argmax(axis=1), 15)
+    top = np.take_along_axis(magnitude, first[:, None], axis=1)[:, 0]
+    # One byte more where the highest bit would say the wrong sign.
+    sizes = 16 - first + (top > 127)
+    padded = np.concatenate([high_first, np.zeros_like(high_first)], axis=1)
+    kept = (16 - sizes)[:, None] + np.arange(16)
+    words = np.ascontiguousarray(np.take_along_axis(padded, kept, axis=1)).view("<u4")
+    if nulls is not None:
+        sizes = np.where(nulls, 0, sizes)
+    return _Field(
+        sizes.astype(np.uint32), _offset(at), _Tail(4, lambda number, rows: words[:, number])
+    )
+
+
+def _bytes(array: pa.Array, nulls: Any, at: Any) -> _Field:
+    """Up to seven bytes are in the field, with their number in its last byte; else all behind."""
+    texts = _Texts.of(array, nulls)
+    short = texts.sizes <= _INLINE
+    sizes = texts.sizes.astype(np.uint32)
+    inline = texts.word(1, None) | ((sizes | np.uint32(0x80)) << np.uint32(24))
+    low = np.where(short, texts.word(0, None), sizes)
+    high = np.where(short, inline, _offset(at))
+    if nulls is not None:
+        low, high = np.where(nulls, np.uint32(0), low), np.where(nulls, np.uint32(0), high)
+    return _Field(low, high, _Tail(np.where(short, 0, (texts.sizes + 7) // 8 * 2), texts.word))
+
+
+@dataclass(frozen=True)
+class _Texts:
+    """Bytes of each row: where in `words` they start (a word at every byte), and how many."""
+
+    words: Words
+    starts: Longs
+    sizes: Longs
+
+    @classmethod
+    def of(cls, array: pa.Array, nulls: Any) -> _Texts:
+        if pa.types.is_dictionary(array.type):
+            array = array.dictionary_decode()
+        if pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type):
+            width: Any = np.int64
+        else:
+            array, width = array.cast(pa.binary()), np.int32
+        _, places, data = array.buffers()
+        bounds = np.frombuffer(places, width)[array.offset :][: len(array) + 1].astype(np.int64)
+        first, last = int(bounds[0]), int(bounds[-1])
+        # Behind the last byte there must be a whole number of words to read.
+        padded = np.zeros(last - first + 16, np.uint8)
+        if last > first:
+            padded[: last - first] = np.frombuffer(data, np.uint8)[first:last]
+        words: Words = np.ndarray((len(padded) - 3,), "<u4", padded, strides=(1,))
+        sizes = np.diff(bounds)
+        if nulls is not None:
+            sizes = np.where(nulls, 0, sizes)
+        return cls(words, bounds[:-1] - first, sizes)
+
+    def word(self, number: int, rows: Any) -> Words:
+        """One word of some rows (None: all), zeros behind a row's last byte."""
+        starts = self.starts if rows is None else self.starts[rows]
+        sizes = self.sizes if rows is None else self.sizes[rows]
+        left = np.clip(sizes - 4 * number, 0, 4)
+        return self.words[starts + 4 * number] & _MASKS[left]
+
+
+def _nulls(array: pa.Array) -> Any:
+    """Which rows are null; None if none is."""
+    return array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
+
+
+def _plain(array: pa.Array, kind: Any, nulls: Any) -> Any:
+    """The values of a column of fixed width, 0 where it is null."""
+    values = np.frombuffer(array.buffers()[1], kind)[array.offset : array.offset + len(array)]
+    return values if nulls is None else np.where(nulls, kind(0), values)
+
+
+def _halves(values: Longs) -> tuple[Words, Words]:
+    pairs = np.ascontiguousarray(values).view("<u4")
+    return pairs[0::2], pairs[1::2]
+
+
+def _offset(at: Any) -> Any:
+    return np.asarray(at).astype(np.uint32)
+
+
+def _mixed(state: Any, word: Any) -> Any:
+    mixed = _rotated(np.multiply(word, _C1, dtype=np.uint32), 15) * _C2
+    return _rotated(state ^ mixed, 13) * np.uint32(5) + np.uint32(0xE6546B64)
+
+
+def _final(state: Any) -> Any:
+    state = (state ^ (state >> np.uint32(16))) * np.uint32(0x85EBCA6B)
+    state = (state ^ (state >> np.uint32(13))) * np.uint32(0xC2B2AE35)
+    return state ^ (state >> np.uint32(16))
+
+
+def _rotated(value: Any, bits: int) -> Any:
+    return (value << np.uint32(bits)) | (value >> np.uint32(32 - bits))
