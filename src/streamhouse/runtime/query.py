@@ -131,7 +131,8 @@ class ContinuousQuery:
             distinct.create_table(spec.distinct, spec.query.distinct, spec.target)
         self._planner = Planner(spec)
         if spec.shuffle is not None:
-            gathered = spec.one_task(self._planner.source)
+            ordered = spec.query.ordered and not spec.query.grouped
+            gathered = ordered or spec.one_task(self._planner.source)
             spec = self._spec = replace(spec, gathered=gathered)
         self._holds = Holds(spec, self._checkpoint, self._planner.source)
         self._holds.prepare()

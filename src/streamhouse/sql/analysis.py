@@ -186,7 +186,8 @@ class _Analysis:
             items = retraction.sign_columns(items, top, table, filled)
         # A join may give rows in any order, and changes of one key must keep theirs.
         sort = bool(stream.lookups) and not grouped
-        sort = sort and ((stream.changelog and not signed) or targets.needs_order(table))
+        asked = any(lookup.ordered for lookup in stream.lookups)
+        sort = sort and (asked or (stream.changelog and not signed) or targets.needs_order(table))
         made = [column.name for column in output]
         rows = stream.rows(
             items, made, carry_row=ordered, ordered=sort, signed=signed, keep_row=keep_row
@@ -328,6 +329,7 @@ def _lookup_join(lookup: Lookup, trees: list[exp.Expr], keys: LookupKeys) -> Loo
         retry=lookup.retry,
         options=lookup.options,
         strategy=lookup.strategy,
+        ordered=lookup.ordered,
         key_columns=keys.columns,
         keys_sql=keys.sql,
         row_keys_sql=keys.row_sql,

@@ -34,7 +34,7 @@ LOOKUP_HINT_KEYS = {
     "strategy": "full, partial or bucket: how the table is kept; default: chosen by a rule",
     "shuffle": "true: strategy bucket, where the table allows it",
     "async": "accepted; has no effect (rows that wait never hold up others)",
-    "output-mode": "accepted; has no effect",
+    "output-mode": "ordered: rows of an append table stand in the order of the stream",
     "capacity": "accepted; has no effect",
     "timeout": "accepted; has no effect",
 }
@@ -45,11 +45,13 @@ class LookupHint:
     """A LOOKUP hint: the table it is about, the retry and the strategy it asks for.
 
     `strategy` is `full`, `partial`, `bucket`, or `shuffle`: `bucket` where that is possible.
+    `ordered`: the output keeps the order of the stream, whatever the target.
     """
 
     table: str
     retry: LookupRetry | None
     strategy: str | None
+    ordered: bool
     start: int
     end: int
 
@@ -88,18 +90,16 @@ def lookup_hints(script: Script, body: str, offset: int) -> list[LookupHint]:
         if "table" not in options:
             raise script.error("hint LOOKUP: option 'table' is missing", start, end)
         try:
-            retry, strategy = _retry(options), _strategy(options)
+            retry, strategy, ordered = _retry(options), _strategy(options), _ordered(options)
         except OptionError as error:
             raise script.error(f"hint LOOKUP: {error}", start, end) from None
-        found.append(LookupHint(options["table"], retry, strategy, start, end))
+        found.append(LookupHint(options["table"], retry, strategy, ordered, start, end))
     return found
 
 
 def _retry(options: dict[str, str]) -> LookupRetry | None:
     if "async" in options:
         boolean("async", options["async"])
-    if "output-mode" in options:
-        choice("output-mode", options["output-mode"], ("ordered", "allow_unordered"))
     if "capacity" in options:
         integer("capacity", options["capacity"], 1)
     if "timeout" in options:
@@ -114,6 +114,11 @@ def _retry(options: dict[str, str]) -> LookupRetry | None:
     choice("retry-strategy", options["retry-strategy"], ("fixed_delay",))
     delay = duration_ms("fixed-delay", options["fixed-delay"])
     return LookupRetry(delay, integer("max-attempts", options["max-attempts"], 1))
+
+
+def _ordered(options: dict[str, str]) -> bool:
+    mode = options.get("output-mode", "allow_unordered").lower()
+    return choice("output-mode", mode, ("ordered", "allow_unordered")) == "ordered"
 
 
 def _strategy(options: dict[str, str]) -> str | None:

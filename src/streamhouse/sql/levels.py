@@ -47,6 +47,7 @@ class Lookup:
     options: dict[str, str]
     retry: LookupRetry | None = None
     strategy: str | None = None
+    ordered: bool = False
 
 
 @dataclass
@@ -284,6 +285,7 @@ class Reader:
             seen.add(named[0].alias)
             named[0].retry = found.retry
             named[0].strategy = found.strategy
+            named[0].ordered = found.ordered
 
     def _projections(self, level: Level, visible: Visible) -> None:
         found = columns.expand_stars(self.script, level.select, visible)

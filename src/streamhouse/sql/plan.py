@@ -282,7 +282,8 @@ class LookupJoin:
     `columns` the dimension's columns it needs, `keys` the dimension's columns compared for
     equality in ON, `left` whether it is a LEFT JOIN.
 
-    `strategy` is what a LOOKUP hint asks for: `full`, `partial`, `bucket`, or `shuffle` (`bucket`
+    `ordered`: a LOOKUP hint asks for the output in the order of the stream. `strategy` is what it
+    asks for: `full`, `partial`, `bucket`, or `shuffle` (`bucket`
     where that is possible). `keys_sql` gives the keys that the rows of a chunk look for: DuckDB SQL
     over `src` and the lookups before this one, without duplicates and nulls, whose columns are
     `key_columns`, named and typed as the dimension's. Those are the `keys` whose equality means
@@ -300,6 +301,7 @@ class LookupJoin:
     retry: LookupRetry | None = None
     options: Mapping[str, str] = field(default_factory=dict)
     strategy: str | None = None
+    ordered: bool = False
     key_columns: tuple[str, ...] = ()
     keys_sql: str | None = None
     row_keys_sql: str | None = None
@@ -363,6 +365,11 @@ class StreamQuery:
     def row_kinds(self) -> bool:
         """Whether the output rows end with `rowkind`."""
         return self.changelog and not self.signed
+
+    @property
+    def ordered(self) -> bool:
+        """Whether a hint asks for the rows in the order of the stream."""
+        return any(lookup.ordered for lookup in self.lookups)
 
 
 @dataclass(frozen=True)

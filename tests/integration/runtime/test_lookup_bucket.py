@@ -33,7 +33,8 @@ RETRY = (
     "'max-attempts'='1'"
 )
 QUERIES = f"""
-INSERT INTO bucket_plain SELECT /*+ LOOKUP('table'='p', {HINT}) */ c.n, c.id, p.name, r.title
+INSERT INTO bucket_plain
+SELECT /*+ LOOKUP('table'='p', {HINT}, 'output-mode'='ordered') */ c.n, c.id, p.name, r.title
 FROM clicks AS c
 LEFT JOIN people FOR SYSTEM_TIME AS OF c.at AS p
   ON c.id = p.id AND c.region = p.region AND p.name <> 'p7'
@@ -95,6 +96,11 @@ def test_what_is_shuffled_is_right_after_a_kill(shop: Shop) -> None:
         assert result.equal and result.joined_rows > 100, name
     numbers = [row["n"] for row in shop.rows("bucket_plain")]
     assert sorted(numbers) == [n for n in (*range(300), *range(1_000, 1_300)) if n != 11]
+    plain = shop.warehouse.table("default.bucket_plain")
+    for snapshot in range(1, (plain.latest_snapshot_id() or 0) + 1):
+        batches = plain.read(["n"], splits=plain.changes(snapshot - 1, snapshot))
+        written = [n for batch in batches for n in batch["n"].to_pylist()]
+        assert written == sorted(written)
     assert shop.rows("bucket_rows__pending") == [] != shop.rows("bucket_rows__unmatched")
     # The last click of each region, although clicks of one region went to several tasks.
     last = {n % 1_000: region for n, _, region in keys(5, 1_000, 300) if region is not None}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from streamhouse.errors import SqlError
 from streamhouse.sql.plan import LookupRetry
 
 if TYPE_CHECKING:
@@ -186,6 +187,23 @@ def test_order_is_paid_for_where_it_matters_only(catalog: Catalog) -> None:
     assert "ORDER BY" not in catalog.stream(f"INSERT INTO plain {query}").rows_sql
     keyed = f"INSERT INTO rates SELECT c.country, o.price FROM orders AS o {JOIN}"
     assert catalog.stream(keyed).rows_sql.endswith('ORDER BY "o"."_row"')
+
+
+@pytest.mark.parametrize(
+    ("mode", "sorted_rows"),
+    [("ordered", True), ("ORDERED", True), ("allow_unordered", False), ("ALLOW_UNORDERED", False)],
+)
+def test_a_hint_pays_for_the_order(catalog: Catalog, mode: str, sorted_rows: bool) -> None:
+    hint = f"/*+ LOOKUP('table'='c', 'output-mode'='{mode}') */"
+    rows = f"SELECT {hint} c.country, 1, o.price FROM orders AS o {JOIN}"
+    plan = catalog.stream(f"INSERT INTO plain {rows}")
+    assert plan.ordered == sorted_rows == plan.rows_sql.endswith('ORDER BY "o"."_row"')
+    assert (plan.numbered_sql is not None) == sorted_rows
+    with pytest.raises(SqlError, match="'loose' is not one of ordered, allow_unordered"):
+        catalog.stream(f"INSERT INTO plain {rows.replace(mode, 'loose')}")
+    sums = f"SELECT {hint} c.country, COUNT(*), SUM(o.price) FROM orders AS o {JOIN}"
+    summed = catalog.stream(f"INSERT INTO country_sales {sums} GROUP BY c.country")
+    assert "ORDER BY" not in summed.rows_sql
 
 
 def test_grouped_partial_sums(catalog: Catalog) -> None:
