@@ -134,7 +134,7 @@ class _Builder:
             queries = analyze_streams(statement.query, self._session, target, columns)
             node = self._query("continuous", word, statement, _told(queries[0]))
             for query in queries:
-                self._stream(node, statement.query, query)
+                self._stream(node, statement.query, query, target)
         self._writes(node, target)
 
     def _check(self, statement: plan.Insert, target: TableInfo) -> None:
@@ -189,11 +189,19 @@ class _Builder:
             if target is None or scan.table.name != target.name:
                 self._edges.append((self._table(scan.table), node.id, "reads", ""))
 
-    def _stream(self, node: QueryNode, text: plan.Query, query: StreamQuery) -> None:
+    def _stream(
+        self,
+        node: QueryNode,
+        text: plan.Query,
+        query: StreamQuery,
+        target: TableInfo | None = None,
+    ) -> None:
         self._reads(node.id, text)
         for lookup in query.lookups:
             check_lookup(lookup.options, f"lookup of {lookup.table.name[-1]}")
-            name, strategy = self._table(lookup.table), self._session.strategy(lookup)
+        strategies = self._session.strategies(query, target)
+        for lookup, strategy in zip(query.lookups, strategies, strict=True):
+            name = self._table(lookup.table)
             self._edges.append((name, node.id, "looks up", lookup_words(lookup, strategy)))
 
     def _reads(self, reader: Name | str, text: plan.Query) -> None:

@@ -6,15 +6,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
+import pyarrow as pa
+
 from streamhouse.errors import TableError
 from streamhouse.lookup.dimension import DimensionSpec
-from streamhouse.lookup.strategy import FULL, WORDS, choose
+from streamhouse.lookup.strategy import WORDS, choose_all
 from streamhouse.options import nearest
 from streamhouse.paimon.catalog import Warehouse, split_identifier
+from streamhouse.paimon.types import arrow_type, parse
 from streamhouse.runtime.session import DEFAULT_CATALOG, Session
+from streamhouse.runtime.spec import unshuffled
 from streamhouse.runtime.views import Names, SessionViews
 from streamhouse.sql import changes
-from streamhouse.sql.plan import AsOf, Column, Drop, LookupJoin, Name, ViewInfo
+from streamhouse.sql.plan import AsOf, Column, Drop, Name, StreamQuery, TableInfo, ViewInfo
 from streamhouse.sql.view_ddl import CreateView, written_out
 
 _NOWHERE = "/nonexistent-warehouse-of-a-draft"
@@ -28,6 +32,34 @@ class DraftTable:
     primary_key: tuple[str, ...]
     partition_keys: tuple[str, ...]
     options: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class DraftSpec(DimensionSpec):
+    """A lookup of a table that a script would make: by then it is empty."""
+
+    table: DraftTable | None = None
+
+    def open(self) -> Any:
+        """What of the table decides how it is looked up."""
+        assert self.table is not None
+        return EmptyTable(self.identifier, self.table)
+
+
+class EmptyTable:
+    """A table without rows, as those who choose a strategy look at one."""
+
+    def __init__(self, identifier: str, drafted: DraftTable) -> None:
+        self.identifier = identifier
+        self.options = drafted.options
+        self.primary_key = drafted.primary_key
+        self.partition_keys = drafted.partition_keys
+        self.bucket = int(drafted.options.get("bucket", "-1"))
+        fields = [(column.name, arrow_type(parse(column.type))) for column in drafted.columns]
+        self.arrow_schema = pa.schema(fields)
+
+    def latest_snapshot_id(self) -> int | None:
+        return None
 
 
 class DraftWarehouse(Warehouse):
@@ -198,20 +230,19 @@ class Draft(Session):
             self._catalogs[DEFAULT_CATALOG] = {"warehouse": _NOWHERE}
         self.views = DraftViews(self, self._warehouse)
 
-    def strategy(self, lookup: LookupJoin) -> str:
-        """How a lookup keeps its table: as `run` would choose for one that is there already.
-
-        One that is still to be made is small: it is kept whole unless a hint or option says more.
-        """
-        catalog, database, name = lookup.table.name
-        warehouse = self._warehouse(catalog)
-        identifier = f"{database}.{name}"
-        if not warehouse.is_made(identifier):
-            spec = DimensionSpec(lookup, warehouse.options, identifier)
-            return str(choose(spec)).partition(" (")[0]
-        cache = {**lookup.table.options, **lookup.options}.get("lookup.cache", "").lower()
-        asked = lookup.strategy or ("partial" if cache == "partial" else FULL)
-        return WORDS[asked]
+    def strategies(self, query: StreamQuery, target: TableInfo | None) -> list[str]:
+        """How each lookup of a query keeps its table: as `run` would choose."""
+        specs: list[DimensionSpec] = []
+        for lookup in query.lookups:
+            catalog, database, name = lookup.table.name
+            warehouse, identifier = self._warehouse(catalog), f"{database}.{name}"
+            if warehouse.is_made(identifier):
+                made = warehouse.readable(identifier)
+                specs.append(DraftSpec(lookup, {}, identifier, table=made))
+            else:
+                specs.append(DimensionSpec(lookup, warehouse.options, identifier))
+        problem = None if target is None else unshuffled(query, target)
+        return [WORDS[choice.strategy] for choice in choose_all(specs, problem)]
 
     def _warehouse(self, catalog: str) -> DraftWarehouse:
         if catalog not in self._warehouses:

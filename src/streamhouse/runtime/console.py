@@ -7,7 +7,7 @@ import time
 import pyarrow as pa
 
 from streamhouse.lookup.dimension import DimensionSpec
-from streamhouse.lookup.strategy import choose
+from streamhouse.lookup.strategy import choose_all
 from streamhouse.runtime.dimensions import Dimensions
 from streamhouse.runtime.kernel import Kernel, numbered
 from streamhouse.runtime.pins import Pins
@@ -32,7 +32,7 @@ class ConsoleSelect:
             DimensionSpec(lookup, address.warehouse, address.identifier, address.schema_id)
             for lookup, address in zip(query.lookups, addresses, strict=True)
         ]
-        self._dimensions = Dimensions(specs, [choose(one) for one in specs])
+        self._dimensions = Dimensions(specs, choose_all(specs))
         self._source = session.source(query).open(query.source_columns)
         self._offset = self._source.initial_offset()
         schema = pa.schema([pa.field(c.name, arrow_type(c.type)) for c in query.output])

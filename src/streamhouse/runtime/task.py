@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 
-from streamhouse.lookup.strategy import choose
+from streamhouse.lookup.strategy import choose_all
 from streamhouse.paimon.commit import TableWriter, file_prefix
 from streamhouse.runtime import pending
 from streamhouse.runtime.dimensions import Dimensions
@@ -56,7 +56,7 @@ def dimensions_for(spec: QuerySpec) -> Dimensions:
     key = (os.getpid(), spec.query_id, spec.query.fingerprint)
     if key not in _dimensions:
         specs = spec.dimensions()
-        _dimensions[key] = Dimensions(specs, spec.choices or [choose(one) for one in specs])
+        _dimensions[key] = Dimensions(specs, spec.choices or choose_all(specs))
     return _dimensions[key]
 
 

@@ -18,7 +18,7 @@ from tests.documents import ROOT
 from typer.testing import CliRunner
 
 from streamhouse.cli.main import build
-from streamhouse.errors import SqlError, TableError, UnsupportedSqlError
+from streamhouse.errors import OptionError, SqlError, TableError, UnsupportedSqlError
 from streamhouse.graph.build import graph_of
 from streamhouse.graph.layout import Box, place
 from streamhouse.graph.model import Graph, QueryNode
@@ -156,12 +156,39 @@ def test_strategies_are_those_that_run_would_take(tmp_path: Path) -> None:
       JOIN d FOR SYSTEM_TIME AS OF o.p AS d ON o.id = d.id"""
     hint = "/*+ LOOKUP('table'='d', 'strategy'='partial') */"
     execute(str(tmp_path), dim)
-    for asked, words in (("", "full cache by id"), (hint, "partial by primary key by id")):
+    bucket = "/*+ LOOKUP('table'='d', 'strategy'='bucket') */"
+    for asked, words in (
+        ("", "full cache by id"),
+        (hint, "partial by primary key by id"),
+        (bucket, "bucket shuffle by id"),
+    ):
         there = graph(rest.format(hint=asked).removeprefix(";"), {"warehouse": str(tmp_path)})
         made = graph(dim + rest.format(hint=asked))
         for found in (there, made):
             (edge,) = (edge for edge in found.edges if edge.kind == "looks up")
             assert edge.label == f"{words} · INNER"
+
+
+@pytest.mark.parametrize("there", [False, True])
+@pytest.mark.parametrize(
+    ("buckets", "why"), [(1, "no fixed number of buckets above 1"), (4, "the order of rows")]
+)
+def test_a_strategy_that_run_refuses_is_no_drawing(
+    tmp_path: Path, there: bool, buckets: int, why: str
+) -> None:
+    dim = f"CREATE TABLE d (id INT PRIMARY KEY NOT ENFORCED) WITH ('bucket' = '{buckets}');"
+    rest = """CREATE TABLE o (id INT, p AS PROCTIME()); CREATE TABLE t (id INT PRIMARY KEY
+      NOT ENFORCED, n INT) WITH ('bucket' = '1', 'merge-engine' = 'aggregation',
+      'fields.n.aggregate-function' = 'last_value');
+      INSERT INTO t SELECT /*+ LOOKUP('table'='d', 'strategy'='bucket') */ d.id, LAST_VALUE(o.id)
+      FROM o JOIN d FOR SYSTEM_TIME AS OF o.p AS d ON o.id = d.id GROUP BY d.id"""
+    if buckets == 1:
+        rest = rest.replace("last_value", "sum").replace("LAST_VALUE", "SUM")
+    if there:
+        execute(str(tmp_path), dim)
+    given = (rest, {"warehouse": str(tmp_path)}) if there else (dim + rest, None)
+    with pytest.raises(OptionError, match=f"strategy 'bucket' does not go with .*{why}"):
+        graph(*given)
 
 
 def test_tables_of_a_warehouse_are_known(tmp_path: Path) -> None:
