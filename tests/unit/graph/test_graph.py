@@ -338,3 +338,11 @@ def test_the_membership_warehouse_is_drawn() -> None:
     layers = {node.layer for node in found.nodes if not isinstance(node, QueryNode)}
     assert {"ods", "dim", "dwd", "dws", "app"} <= layers
     ElementTree.fromstring(draw(found))
+    lookups = {
+        edge.start.rpartition(".")[2]: edge.label for edge in found.edges if edge.kind == "looks up"
+    }
+    assert lookups == {
+        "dim_product": "full cache by id · INNER",
+        "dim_agent": "partial by primary key by id · INNER",
+        "dim_city": "bucket shuffle by id · INNER",
+    }

@@ -19,7 +19,8 @@ CREATE TABLE IF NOT EXISTS dwd_member_order (
 ) PARTITIONED BY (v_date) WITH ('bucket' = '4');
 
 INSERT INTO dwd_member_order
-SELECT /*+ LOOKUP('table'='p', 'strategy'='full'), LOOKUP('table'='a', 'strategy'='partial') */
+SELECT /*+ LOOKUP('table'='p', 'strategy'='full'), LOOKUP('table'='a', 'strategy'='partial'),
+  LOOKUP('table'='c', 'strategy'='bucket') */
   o.v_date, o.id, SUBSTRING(o.v_date, 1, 7), o.member_id, o.kind,
   o.agent_id, a.name, a.team, a.level, p.name, c.name, c.region,
   o.amount, CAST(o.amount * p.points AS DECIMAL(20, 4)), o.event_time
