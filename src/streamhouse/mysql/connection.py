@@ -122,7 +122,7 @@ def readable(error: Exception, options: MySqlOptions) -> StreamhouseError:
     if is_lost(error):
         return ConnectError(
             f"MySQL at {options.address} cannot be reached ({said}); "
-            "check the options 'hostname' and 'port', and that the server runs"
+            f"check {options.where}, and that the server runs"
         )
     return ConnectError(f"MySQL at {options.address} failed: {said} (error {code})")
 
@@ -131,7 +131,7 @@ def grants_message(options: MySqlOptions, said: str) -> str:
     """What the user lacks and the statement that gives it."""
     return (
         f"MySQL at {options.address}: user '{options.username}' lacks a privilege ({said}); run "
-        f"GRANT SELECT, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO '{options.username}'"
+        f"{options.grants}"
     )
 
 

@@ -83,6 +83,16 @@ class MySqlOptions:
         """`host:port`, for messages."""
         return f"{self.hostname}:{self.port}"
 
+    @property
+    def where(self) -> str:
+        """Which options name the server, for messages."""
+        return "the options 'hostname' and 'port'"
+
+    @property
+    def grants(self) -> str:
+        """The statement that gives the user what it needs."""
+        return f"GRANT SELECT, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO '{self.username}'"
+
     def server_id(self) -> int:
         """A replica's number for one binlog connection; the server drops one of two equal ones."""
         low, high = self.server_ids or (1_000_000_000, 2_000_000_000)

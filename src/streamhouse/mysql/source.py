@@ -10,24 +10,22 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamhouse.errors import DataLossError, OptionError, TableError
+from streamhouse.errors import DataLossError
 from streamhouse.mysql.binlog import close_readers, read_changes, relay_view
 from streamhouse.mysql.changes import Following
+from streamhouse.mysql.columns import selected, server_zone
 from streamhouse.mysql.connection import Session
 from streamhouse.mysql.keys import KeySpace
 from streamhouse.mysql.limits import bounded_end, byte_budget, first_position
 from streamhouse.mysql.membership import Membership
-from streamhouse.mysql.options import MySqlOptions, parse
+from streamhouse.mysql.options import parse
 from streamhouse.mysql.position import KeyJson, Place, Position
 from streamhouse.mysql.relay_files import RelayView, State
 from streamhouse.mysql.rows import RowWriter
 from streamhouse.mysql.snapshot import Chunk, ChunkReader, all_chunks, chunk_ends, split
 from streamhouse.mysql.table import check_server, load_table
-from streamhouse.mysql.types import MySqlColumn
-from streamhouse.options import nearest
 from streamhouse.source import Offset
 from streamhouse.sql.plan import Column
-from streamhouse.types import arrow_type
 
 _CHUNKS_A_BATCH = 64
 _BATCH_ROWS = 65_536
@@ -82,21 +80,23 @@ class MySqlSource:
             self._server = check_server(self._session, self._options)
             table = load_table(self._session, self._options)
             KeySpace(table)
-            selected = _selected(self._options, table.columns, columns)
-            zone = self._options.server_time_zone or self._server_zone(selected)
+            chosen = selected(self._options, table.columns, columns)
+            zone = self._options.server_time_zone or server_zone(
+                self._session, chosen, "the option 'server-time-zone'"
+            )
         except Exception:
             self._session.close()
             raise
-        names = {column.name for column, _ in selected}
+        names = {column.name for column, _ in chosen}
         extra = [column for column in table.key if column.name not in names]
         self._following = Following(
             self._options,
             table,
-            (*(column for column, _ in selected), *extra),
+            (*(column for column, _ in chosen), *extra),
             self._server.mariadb,
             relay,
         )
-        self._writer = RowWriter(tuple(selected), zone)
+        self._writer = RowWriter(tuple(chosen), zone)
         self._plan: tuple[Place, list[Chunk]] | None = None
         self._held: Position | None = None
         self._moved = time.monotonic()
@@ -196,24 +196,6 @@ class MySqlSource:
         self._session.close()
         close_readers(self._following)
 
-    def _server_zone(self, selected: Sequence[tuple[MySqlColumn, pa.DataType]]) -> str:
-        crossing = [
-            column
-            for column, target in selected
-            if column.family in ("datetime", "timestamp") and target != column.natural
-        ]
-        if not crossing:
-            return "UTC"
-        names = self._session.rows("SELECT @@global.time_zone, @@system_time_zone")[0]
-        name = str(names[1] if names[0] == "SYSTEM" else names[0])
-        if name in ("UTC", "GMT", "+00:00", "Etc/UTC"):
-            return "UTC"
-        raise OptionError(
-            f"mysql-cdc: the server's time zone is '{name}'; set the option 'server-time-zone' "
-            f"(such as 'Europe/Berlin'), which column '{crossing[0].name}' needs to become "
-            f"a value of its declared type"
-        )
-
     def _current(self) -> Position:
         # Asked each time, about 0.1 ms: an answer kept for later would hide the last changes.
         return self._held or self._server.position(self._session)
@@ -307,25 +289,6 @@ class MySqlSource:
             membership.close()
         if rows:
             yield self._writer.changes(kinds, rows)
-
-
-def _selected(
-    options: MySqlOptions, own: Sequence[MySqlColumn], declared: Sequence[Column] | None
-) -> list[tuple[MySqlColumn, pa.DataType]]:
-    if declared is None:
-        return [(column, column.natural) for column in own]
-    by_name = {column.name: column for column in own}
-    selected = []
-    for column in declared:
-        if column.name not in by_name:
-            raise TableError(
-                f"MySQL table {options.name} has no column '{column.name}'; "
-                f"{nearest(column.name, by_name)} (it has {', '.join(by_name)})"
-            )
-        selected.append((by_name[column.name], arrow_type(column.type)))
-    for found, _ in selected:
-        _ = found.family
-    return selected
 
 
 def _groups(chunks: Sequence[Chunk], most: int) -> list[Sequence[Chunk]]:

@@ -108,10 +108,7 @@ def _check_grants(session: Session, options: MySqlOptions) -> None:
 def load_table(session: Session, options: MySqlOptions) -> FollowedTable:
     """The table; `TableError` naming the nearest when it is missing or has no usable key."""
     names = (options.database, options.table)
-    rows = session.rows(_COLUMNS, names)
-    if not rows:
-        raise _missing(session, options)
-    columns = tuple(_column(row) for row in rows)
+    columns = load_columns(session, options)
     by_name = {column.name: column for column in columns}
     key_rows = session.rows(_KEY, names)
     if not key_rows:
@@ -131,6 +128,14 @@ def load_table(session: Session, options: MySqlOptions) -> FollowedTable:
         columns,
         tuple(by_name[str(name)] for name, _ in key_rows),
     )
+
+
+def load_columns(session: Session, options: MySqlOptions) -> tuple[MySqlColumn, ...]:
+    """The columns of a table or view; `TableError` naming the nearest when it is missing."""
+    rows = session.rows(_COLUMNS, (options.database, options.table))
+    if not rows:
+        raise _missing(session, options)
+    return tuple(_column(row) for row in rows)
 
 
 def _column(row: tuple[Any, ...]) -> MySqlColumn:

@@ -10,6 +10,8 @@ from pypaimon_rust.datafusion import Split
 from streamhouse.engine import Batches, warehouse_scanner
 from streamhouse.errors import OptionError
 from streamhouse.mysql import MySqlSource
+from streamhouse.mysql.jdbc import parse as parse_jdbc
+from streamhouse.mysql.keyed import KeyedTable
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.table import Filter, Table
 from streamhouse.runtime.progress import Progress
@@ -81,7 +83,16 @@ def scan_of(session: Session, scan: BoundedScan) -> tuple[pa.Schema, Batches]:
     if scan.table.connector == "paimon":
         address = session.address(scan.table)
         return warehouse_scanner(Warehouse(address.warehouse))(scan)
+    if scan.table.connector == "jdbc":
+        return _of_server(scan.table, scan.columns)
     return _foreign(scan.table, scan.columns)
+
+
+def _of_server(table: TableInfo, columns: tuple[str, ...]) -> tuple[pa.Schema, Batches]:
+    wanted = [column for column in table.columns if column.name in columns]
+    opened = KeyedTable(parse_jdbc(connector_options(table)).server, wanted)
+    opened.close()
+    return opened.schema, opened.all_rows
 
 
 def _foreign(table: TableInfo, columns: tuple[str, ...]) -> tuple[pa.Schema, Batches]:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Mapping
 
 from streamhouse.errors import OptionError, TableError
+from streamhouse.mysql.jdbc import parse as parse_jdbc
 from streamhouse.mysql.options import parse as parse_mysql
 from streamhouse.options import check_known, choice, nearest
 from streamhouse.paimon.catalog import Warehouse
@@ -34,7 +35,7 @@ from streamhouse.sql.plan import (
 DEFAULT_CATALOG = "default_catalog"
 DEFAULT_DATABASE = "default"
 _STORE_OPTIONS = ("s3.", "fs.", "oss.")
-_CONNECTORS = ("paimon", "datagen", "mysql-cdc")
+_CONNECTORS = ("paimon", "datagen", "mysql-cdc", "jdbc")
 
 
 class Session:
@@ -308,6 +309,8 @@ class Session:
             raise TableError(f"{where} exists already; drop it or write IF NOT EXISTS")
         if info.connector == "datagen":
             check_datagen(info.options, info.columns, where)
+        elif info.connector == "jdbc":
+            parse_jdbc(connector_options(info))
         else:
             parse_mysql(connector_options(info))
         self._temporary[info.name] = info

@@ -197,6 +197,13 @@ class Reader:
                 node.args["version"], "a stream's own table takes no FOR … AS OF; leave it out"
             )
         self.source = columns.resolve_table(self.script, node, self.resolver)
+        if self.source.connector == "jdbc":
+            self._no(
+                node,
+                f"table '{node.name}' (connector 'jdbc') has rows, but no changes that a stream "
+                "could follow; declare it with 'connector' = 'mysql-cdc', look it up (JOIN … FOR "
+                f"SYSTEM_TIME AS OF …), {_BATCH}",
+            )
         self.source_options = columns.table_options(self.script, node)
         columns.reserved(self.script, (c.name for c in self.source.columns), node)
         visible[node.alias_or_name] = columns.visible_columns(self.source, node.alias_or_name)
@@ -227,6 +234,13 @@ class Reader:
             self._no(table, "a lookup join needs ON with an equality of columns")
         self._check_moment(version, visible, level.alias, level.below)
         info = columns.resolve_table(self.script, table, self.resolver)
+        if info.connector not in ("paimon", "jdbc"):
+            self._no(
+                table,
+                f"table '{table.name}' (connector '{info.connector}') cannot be looked up; keep it "
+                "in a Paimon table and look up that one, or declare a MySQL table with "
+                "'connector' = 'jdbc'",
+            )
         columns.reserved(self.script, (c.name for c in info.columns), table)
         alias = table.alias_or_name
         if alias in visible:

@@ -1,0 +1,190 @@
+"""The options of the `jdbc` connector, under Flink's names: a MySQL table that is looked up."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import parse_qsl
+
+from streamhouse.errors import OptionError
+from streamhouse.mysql.options import MySqlOptions
+from streamhouse.mysql.options import parse as parse_server
+from streamhouse.options import boolean, check_known, choice, duration_ms, integer, required
+
+WHERE = "jdbc"
+CACHED_KEYS = 100_000
+_PARTIAL = "lookup.partial-cache."
+KNOWN: frozenset[str] = frozenset(
+    {
+        "url",
+        "table-name",
+        "username",
+        "password",
+        "driver",
+        "lookup.cache",
+        f"{_PARTIAL}max-rows",
+        f"{_PARTIAL}expire-after-write",
+        f"{_PARTIAL}expire-after-access",
+        f"{_PARTIAL}cache-missing-key",
+        "lookup.max-retries",
+    }
+)
+"""Every option key that `jdbc` understands."""
+
+URL_KNOWN: frozenset[str] = frozenset(
+    {
+        "useSSL",
+        "serverTimezone",
+        "connectionTimeZone",
+        "allowPublicKeyRetrieval",
+        "autoReconnect",
+        "cachePrepStmts",
+        "characterEncoding",
+        "rewriteBatchedStatements",
+        "tinyInt1isBit",
+        "useServerPrepStmts",
+        "useUnicode",
+        "zeroDateTimeBehavior",
+    }
+)
+"""Parameters of a URL; all but the first three change nothing here."""
+
+_CACHES = ("NONE", "PARTIAL")
+_FROM_URL = {"server-time-zone": "serverTimezone", "jdbc.properties.useSSL": "useSSL"}
+_DRIVERS = ("com.mysql.cj.jdbc.Driver", "com.mysql.jdbc.Driver", "org.mariadb.jdbc.Driver")
+_URL = re.compile(
+    r"jdbc:(?:mysql|mariadb)://(?P<host>\[[0-9a-fA-F:.]+\]|[^:/?#@,()\s]+)(?::(?P<port>\d+))?"
+    r"(?:/(?P<database>[^/?#\s]*))?(?:\?(?P<rest>\S*))?"
+)
+
+
+class JdbcServer(MySqlOptions):
+    """A server and a table of it, as a URL names them; `repr` hides the password."""
+
+    @property
+    def where(self) -> str:
+        return "the option 'url'"
+
+    @property
+    def grants(self) -> str:
+        return f"GRANT SELECT ON {self.database}.{self.table} TO '{self.username}'"
+
+
+@dataclass(frozen=True)
+class JdbcOptions:
+    """The options, checked.
+
+    `cache` says whether keys are kept from batch to batch: at most `max_keys` of them in each
+    process, for `after_write_ms` since they were read and `after_access_ms` since they were asked
+    for (None: for ever), with `cache_missing` also that a key has no row.
+    """
+
+    server: JdbcServer
+    cache: bool = False
+    max_keys: int = CACHED_KEYS
+    after_write_ms: int | None = None
+    after_access_ms: int | None = None
+    cache_missing: bool = True
+
+    def words(self) -> str:
+        """What is cached, for EXPLAIN."""
+        if not self.cache:
+            return "cache NONE"
+        parts = [f"cache PARTIAL, {self.max_keys:,} keys"]
+        if self.after_write_ms is not None:
+            parts.append(f"read again after {self.after_write_ms} ms")
+        if self.after_access_ms is not None:
+            parts.append(f"dropped {self.after_access_ms} ms after they were last asked for")
+        if not self.cache_missing:
+            parts.append("missing keys not kept")
+        return ", ".join(parts)
+
+
+def parse(options: Mapping[str, str]) -> JdbcOptions:
+    """The checked options; raises `OptionError` naming the option and what it may be."""
+    check_known(options, KNOWN, WHERE)
+    if "driver" in options:
+        choice("driver", options["driver"], _DRIVERS)
+    cache = choice("lookup.cache", options.get("lookup.cache", "NONE").upper(), _CACHES)
+    for key in options:
+        if key.startswith(_PARTIAL) and cache != "PARTIAL":
+            raise OptionError(f"option '{key}' needs 'lookup.cache' = 'PARTIAL'")
+    missing = f"{_PARTIAL}cache-missing-key"
+    most = f"{_PARTIAL}max-rows"
+    return JdbcOptions(
+        _server(options),
+        cache == "PARTIAL",
+        integer(most, options.get(most, str(CACHED_KEYS)), 1),
+        _duration(options, f"{_PARTIAL}expire-after-write"),
+        _duration(options, f"{_PARTIAL}expire-after-access"),
+        boolean(missing, options.get(missing, "true")),
+    )
+
+
+def check_hint(options: Mapping[str, str], where: str) -> None:
+    """Check what a hint OPTIONS on the table may set; the values are left to `parse`."""
+    check_known(options, {key for key in KNOWN if key.startswith("lookup.")}, where)
+
+
+def _duration(options: Mapping[str, str], key: str) -> int | None:
+    if key not in options:
+        return None
+    value = duration_ms(key, options[key])
+    if value < 1:
+        raise OptionError(f"option '{key}': '{options[key]}' is too short; the least is '1ms'")
+    return value
+
+
+def _server(options: Mapping[str, str]) -> JdbcServer:
+    host, port, database, url = _address(required(options, "url", WHERE))
+    table = required(options, "table-name", WHERE)
+    if not database:
+        database, _, table = table.partition(".")
+    if not table:
+        raise OptionError(
+            f"{WHERE}: no database is named; write it into the option 'url' "
+            "(jdbc:mysql://host:3306/database), or 'table-name' as 'database.table'"
+        )
+    retries = "lookup.max-retries"
+    integer(retries, options.get(retries, "3"), 0)
+    given = {
+        "hostname": host,
+        "port": port,
+        "username": required(options, "username", WHERE),
+        "password": options.get("password", ""),
+        "database-name": database,
+        "table-name": table,
+        "connect.max-retries": options.get(retries, "3"),
+    }
+    zone = url.get("connectionTimeZone", url.get("serverTimezone"))
+    if zone is not None:
+        given["server-time-zone"] = zone
+    if "useSSL" in url:
+        given["jdbc.properties.useSSL"] = url["useSSL"]
+    try:
+        return JdbcServer(**vars(parse_server(given)))
+    except OptionError as error:
+        text = str(error)
+        for key, parameter in _FROM_URL.items():
+            text = text.replace(f"option '{key}'", f"option 'url': {parameter}")
+        raise OptionError(text) from None
+
+
+def _address(url: str) -> tuple[str, str, str, dict[str, str]]:
+    """Host, port, database and parameters; a URL may hold a password, so no message quotes it."""
+    found = _URL.fullmatch(url.strip())
+    if found is None:
+        raise OptionError(
+            "option 'url' is not one of a MySQL server; write 'jdbc:mysql://host:3306/database' or "
+            "'jdbc:mariadb://host:3306/database', and the login as 'username' and 'password'"
+        )
+    parameters = dict(parse_qsl(found["rest"] or "", keep_blank_values=True))
+    for key in parameters:
+        if key in ("user", "username", "password"):
+            raise OptionError(
+                f"option 'url': '{key}' does not stand in the URL here; write the options "
+                "'username' and 'password'"
+            )
+    check_known(parameters, URL_KNOWN, "option 'url'")
+    return found["host"].strip("[]"), found["port"] or "3306", found["database"] or "", parameters

@@ -1,0 +1,113 @@
+"""The connector `jdbc`: its options and the SELECTs that look keys up, without a server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamhouse.errors import OptionError
+from streamhouse.mysql.jdbc import KNOWN, JdbcOptions, check_hint, parse
+from streamhouse.mysql.keyed import BYTES_A_STATEMENT, KEYS_A_STATEMENT, pieces, statement
+
+BASE = {
+    "url": "jdbc:mysql://db.example:3307/shop?useSSL=false&serverTimezone=Europe/Berlin",
+    "table-name": "customers",
+    "username": "reader",
+    "password": "s3cret",
+}
+PARTIAL = BASE | {"lookup.cache": "partial"}
+EXPIRY = "lookup.partial-cache.expire-after-write"
+
+
+def test_a_url_names_the_server() -> None:
+    server = parse(BASE).server
+    assert (server.hostname, server.port, server.name) == ("db.example", 3307, "shop.customers")
+    assert (server.use_ssl, server.server_time_zone) == (False, "Europe/Berlin")
+    other = parse(BASE | {"url": "jdbc:mariadb://[::1]", "table-name": "shop.c"}).server
+    assert (other.address, other.name, other.use_ssl) == ("::1:3306", "shop.c", None)
+
+
+def test_the_cache() -> None:
+    assert parse(BASE | {"driver": "com.mysql.cj.jdbc.Driver"}).words() == "cache NONE"
+    found = parse(
+        PARTIAL
+        | {
+            "lookup.partial-cache.max-rows": "20",
+            EXPIRY: "1 min",
+            "lookup.partial-cache.expire-after-access": "10s",
+            "lookup.partial-cache.cache-missing-key": "false",
+            "lookup.max-retries": "7",
+        }
+    )
+    assert found == JdbcOptions(found.server, True, 20, 60_000, 10_000, False)
+    assert found.server.connect_retries == 7
+    assert found.words() == (
+        "cache PARTIAL, 20 keys, read again after 60000 ms, dropped 10000 ms after they were last "
+        "asked for, missing keys not kept"
+    )
+
+
+@pytest.mark.parametrize(
+    ("extra", "told"),
+    [
+        ({"urll": "x"}, "unknown option 'urll'; did you mean 'url'"),
+        ({"url": "jdbc:postgresql://u:s3cret@db/shop"}, "write 'jdbc:mysql://host:3306/database'"),
+        ({"url": "jdbc:mysql://reader:s3cret@db/shop"}, "is not one of a MySQL server"),
+        ({"url": "jdbc:mysql://db/shop?password=s3cret"}, "'username' and 'password'"),
+        ({"url": "jdbc:mysql://db/shop?useSll=true"}, "did you mean 'useSSL'"),
+        ({"url": "jdbc:mysql://db/shop?useSSL=maybe"}, "option 'url': useSSL: 'maybe'"),
+        ({"url": "jdbc:mysql://db/shop?serverTimezone=Mars"}, "'url': serverTimezone: 'Mars'"),
+        ({"url": "jdbc:mysql://db"}, "no database is named"),
+        ({"driver": "org.postgresql.Driver"}, "is not one of com.mysql"),
+        ({"lookup.cache": "FULL"}, "'FULL' is not one of NONE, PARTIAL"),
+        ({EXPIRY: "1s"}, "needs 'lookup.cache' = 'PARTIAL'"),
+        ({"lookup.cache": "PARTIAL", EXPIRY: "0"}, "the least is '1ms'"),
+        ({"lookup.max-retries": "-1"}, "'lookup.max-retries': -1 is too small"),
+    ],
+)
+def test_a_wrong_option_is_told(extra: dict[str, str], told: str) -> None:
+    with pytest.raises(OptionError) as raised:
+        parse(BASE | extra)
+    assert told in str(raised.value)
+    assert "s3cret" not in str(raised.value)
+
+
+def test_each_needed_option_is_asked_for() -> None:
+    assert set(BASE) < KNOWN
+    for key in ("url", "table-name", "username"):
+        with pytest.raises(OptionError, match=f"option '{key}' is missing"):
+            parse({k: v for k, v in BASE.items() if k != key})
+
+
+def test_no_secret_is_shown() -> None:
+    assert "s3cret" not in repr(parse(BASE))
+
+
+def test_a_hint_sets_the_cache_and_no_login() -> None:
+    check_hint({"lookup.cache": "PARTIAL", EXPIRY: "1s"}, "lookup of c")
+    with pytest.raises(OptionError, match="lookup of c: unknown option 'password'"):
+        check_hint({"password": "s3cret"}, "lookup of c")
+
+
+def test_keys_are_parameters() -> None:
+    server = parse(BASE).server
+    text, values = statement(server, ["`id`", "`10%`"], ["id"], [(1,), (2,)])
+    assert text == "SELECT `id`, `10%%` FROM `shop`.`customers` WHERE `id` IN (%s, %s)"
+    assert values == [1, 2]
+    text, values = statement(server, ["`n`"], ["a", "b`%"], [(1, "x'"), (2, "y")])
+    assert text.endswith("WHERE (`a`, `b``%%`) IN ((%s, %s), (%s, %s))")
+    assert values == [1, "x'", 2, "y"]
+
+
+@given(st.lists(st.sampled_from([1, "x" * 10, "y" * 600_000]), max_size=40), st.integers(0, 2000))
+def test_statements_are_bounded(values: list[Any], more: int) -> None:
+    keys = [*((value,) for value in values), *((number,) for number in range(more))]
+    found = list(pieces(keys))
+    assert [key for piece in found for key in piece] == keys
+    for piece in found:
+        size = sum(len(key[0]) if isinstance(key[0], str) else 16 for key in piece)
+        assert 0 < len(piece) <= KEYS_A_STATEMENT
+        assert len(piece) == 1 or size <= BYTES_A_STATEMENT
