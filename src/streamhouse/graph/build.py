@@ -18,6 +18,7 @@ from streamhouse.graph.model import (
     TableNode,
     layer_of,
 )
+from streamhouse.lookup.dimension import is_server
 from streamhouse.runtime.definitions import define, located
 from streamhouse.sql import columns as names
 from streamhouse.sql import plan
@@ -198,7 +199,8 @@ class _Builder:
     ) -> None:
         self._reads(node.id, text)
         for lookup in query.lookups:
-            check_lookup(lookup.options, f"lookup of {lookup.table.name[-1]}")
+            if not is_server(lookup):
+                check_lookup(lookup.options, f"lookup of {lookup.table.name[-1]}")
         strategies = self._session.strategies(query, target)
         for lookup, strategy in zip(query.lookups, strategies, strict=True):
             name = self._table(lookup.table)

@@ -32,6 +32,19 @@ class DimensionSpec:
         return Warehouse(self.warehouse).table(self.identifier)
 
 
+@dataclass(frozen=True)
+class Taken:
+    """What a batch found on a server: how many keys were asked for, and all rows that they have."""
+
+    keys: int
+    rows: pa.Table
+
+
+def is_server(lookup: LookupJoin) -> bool:
+    """Whether a lookup's table is no Paimon table, but one of a server."""
+    return lookup.table.connector == "jdbc"
+
+
 class Dimension(Protocol):
     """The table of one lookup in one process; executors. Not thread-safe.
 

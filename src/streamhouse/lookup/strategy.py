@@ -9,20 +9,22 @@ import pyarrow as pa
 
 from streamhouse.errors import OptionError
 from streamhouse.lookup.bucket import BucketDimension, BucketKey, bucket_key
-from streamhouse.lookup.dimension import Dimension, DimensionSpec
+from streamhouse.lookup.dimension import Dimension, DimensionSpec, is_server
 from streamhouse.lookup.full import FullDimension
 from streamhouse.lookup.options import CacheOptions, spelt
 from streamhouse.lookup.partial import PartialDimension
 from streamhouse.paimon.table import Table
+from streamhouse.sql.plan import LookupJoin
 
 FULL, PARTIAL, BUCKET, SHUFFLE = "full", "partial", "bucket", "shuffle"
+SERVER = "server"
 _TEXT_BYTES = 24
 _OTHER_BYTES = 64
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A strategy (`full`, `partial`, `bucket`), and in words why it is taken.
+    """A strategy (`full`, `partial`, `bucket`, `server`), and in words why it is taken.
 
     `buckets` is the number of buckets by which rows are shuffled.
     """
@@ -40,6 +42,7 @@ WORDS = {
     PARTIAL: "partial by primary key",
     BUCKET: "bucket shuffle",
     SHUFFLE: "bucket shuffle",
+    SERVER: "by key from MySQL",
 }
 """Each strategy as people read it."""
 
@@ -68,6 +71,8 @@ def choose(spec: DimensionSpec, unshuffled: str | None = None) -> Choice:
     `unshuffled` says why it cannot be `bucket`, if it cannot. Raises `OptionError` if a hint or
     option asks for one that the table or the join does not allow; the message says what to change.
     """
+    if is_server(spec.lookup):
+        return _of_server(spec.lookup)
     table, wanted = spec.open(), spec.lookup.strategy
     options = CacheOptions.parse(table.options, spec.lookup.options)
     if wanted in (FULL, PARTIAL):
@@ -92,6 +97,11 @@ def choose(spec: DimensionSpec, unshuffled: str | None = None) -> Choice:
 
 def open_dimension(spec: DimensionSpec, choice: Choice) -> Dimension:
     """The dimension of one process by the strategy that was chosen; executors."""
+    if choice.strategy == SERVER:
+        # What MySQL needs takes long to load.
+        from streamhouse.lookup.server import ServerDimension
+
+        return ServerDimension(spec)
     options = CacheOptions.parse(spec.open().options, spec.lookup.options)
     if choice.strategy == BUCKET:
         return BucketDimension(spec, choice.buckets, options)
@@ -112,6 +122,25 @@ def not_by_key(spec: DimensionSpec, table: Table) -> str | None:
         names = ", ".join(name for name in table.primary_key if name in other)
         return f"{names} is compared in another type; CAST the other side to the column's type"
     return f"the join compares {', '.join(spec.lookup.keys)}, not the whole primary key ({key})"
+
+
+def _of_server(lookup: LookupJoin) -> Choice:
+    name = lookup.table.name[-1]
+    if lookup.strategy in (FULL, BUCKET):
+        raise OptionError(
+            f"hint LOOKUP: strategy '{lookup.strategy}' does not go with table {name} of connector "
+            "'jdbc', whose keys are asked of MySQL; leave it out, or keep the table in Paimon "
+            "(connector 'mysql-cdc') and look up that one"
+        )
+    from streamhouse.lookup.server import options_of
+
+    options = options_of(lookup)
+    if lookup.keys_sql is None:
+        raise OptionError(
+            f"lookup of {name}: the join compares {', '.join(lookup.keys)} in another type; CAST "
+            "the other side to the column's type, so that MySQL can be asked for keys"
+        )
+    return Choice(SERVER, options.words())
 
 
 def _asked(spec: DimensionSpec, table: Table, strategy: str, where: str, reason: str) -> Choice:

@@ -25,7 +25,7 @@ class ConsoleSelect:
     def __init__(self, session: Session, query: StreamQuery, printer: Printer) -> None:
         self._query = query
         self._printer = printer
-        addresses = [session.address(lookup.table) for lookup in query.lookups]
+        addresses = [session.dimension(lookup) for lookup in query.lookups]
         self._pins = Pins(query.lookups, addresses)
         self._pinned: Offset = {}
         specs = [

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 
 from streamhouse.lookup.bucket import BucketDimension
-from streamhouse.lookup.dimension import DimensionSpec
+from streamhouse.lookup.dimension import Dimension, DimensionSpec, Taken, is_server
 from streamhouse.lookup.strategy import Choice, open_dimension
 from streamhouse.runtime.kernel import Kernel
 from streamhouse.runtime.pins import pinned_partitions
 from streamhouse.source import Offset
+
+if TYPE_CHECKING:
+    from streamhouse.lookup.server import ServerDimension
 
 
 class Dimensions:
@@ -21,11 +25,26 @@ class Dimensions:
         self._lookups = [spec.lookup for spec in specs]
         self._open = [open_dimension(*pair) for pair in zip(specs, choices, strict=True)]
 
-    def at(self, end: Offset) -> None:
-        """Go to the versions that the offset of a batch names (see `runtime.pins`)."""
+    def at(self, end: Offset, recorded: Mapping[str, pa.Table] | None = None) -> None:
+        """Go to the versions that the offset of a batch names (see `runtime.pins`).
+
+        `recorded` is what the batch found on servers when it ran before.
+        """
         for lookup, dimension in zip(self._lookups, self._open, strict=True):
+            if is_server(lookup):
+                found = None if recorded is None else recorded[lookup.relation]
+                _server(dimension).begin(found)
+                continue
             snapshot: int = end["dims"][lookup.relation]
             dimension.at(snapshot or None, pinned_partitions(end, lookup.relation))
+
+    def taken(self) -> dict[str, Taken]:
+        """What the batch has found on servers so far, by relation."""
+        return {
+            lookup.relation: _server(dimension).taken()
+            for lookup, dimension in zip(self._lookups, self._open, strict=True)
+            if is_server(lookup)
+        }
 
     def take(self, task: int, count: int) -> None:
         """Where a dimension's buckets are spread over tasks, hold those of one of `count`."""
@@ -49,3 +68,7 @@ class Dimensions:
         """Free what they hold."""
         for dimension in self._open:
             dimension.close()
+
+
+def _server(dimension: Dimension) -> ServerDimension:
+    return cast("ServerDimension", dimension)

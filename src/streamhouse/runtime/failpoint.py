@@ -22,6 +22,9 @@ STEPS = (
 DISTINCT_STEP = "distinct-committed"
 """The step after these two commits of a query that counts distinct values."""
 
+LOOKED_UP_STEP = "looked_up-committed"
+"""The step between the first two of a query that asks servers for keys."""
+
 TASK_STEP = "task-written"
 """The step of a task, before all of these, after which Spark must repeat the task."""
 

@@ -17,6 +17,7 @@ from streamhouse.paimon.snapshots import Snapshot
 from streamhouse.paimon.source import PaimonSource
 from streamhouse.paimon.table import Table
 from streamhouse.runtime.definition import spec_of
+from streamhouse.runtime.looked_up import LookedUp
 from streamhouse.runtime.pending import ATTEMPTS, DUE, PendingRows, as_source
 from streamhouse.runtime.recompute import ATTEMPTS_COLUMN, DUE_COLUMN, Batch
 from streamhouse.runtime.spec import QuerySpec, TableAddress
@@ -119,6 +120,7 @@ def _first_readable(
     spec: QuerySpec | None = None
     of = ""
     source: PaimonSource | None = None
+    kept = 0
     for batch in batches:
         if spec is None or of != batch.fingerprint:
             spec, of = _spec(address, batch.query_id, [batch], definitions), batch.fingerprint
@@ -126,6 +128,9 @@ def _first_readable(
             if spec.source.connector == "paimon":
                 opened = spec.source.open(spec.query.source_columns)
                 source = opened if isinstance(opened, PaimonSource) else None
+            kept = 0 if spec.looked_up is None else LookedUp(spec).first_kept()
+        if batch.number < kept:
+            first = batch.number + 1
         needs = _needs(spec, source, batch)
         for where, snapshot in needs:
             if where.identifier not in earliest:
@@ -142,7 +147,7 @@ def _needs(
     """The oldest snapshot of each table that a batch reads."""
     needs = [
         (where, batch.end["dims"][lookup.relation])
-        for lookup, where in zip(spec.query.lookups, spec.lookups, strict=True)
+        for lookup, where in spec.pinned
         if batch.end["dims"][lookup.relation]
     ]
     if spec.distinct is not None and batch.end.get("distinct"):

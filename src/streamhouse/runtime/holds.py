@@ -55,11 +55,7 @@ class Holds:
         self._checkpoint = checkpoint
         self._source = source if isinstance(source, PaimonSource) else None
         self._id = query_consumer(spec.query_id)
-        self._kept = [
-            address
-            for lookup, address in zip(spec.query.lookups, spec.lookups, strict=True)
-            if RefreshRule.of(lookup).keeps
-        ]
+        self._kept = [address for lookup, address in spec.pinned if RefreshRule.of(lookup).keeps]
         self._lock = threading.Lock()
         self._held_at = 0.0
         self._moved_at = 0.0
@@ -113,7 +109,7 @@ class Holds:
             return
         newest = {
             _key(address): address.open().latest_snapshot_id() or 1
-            for address in (*self._written(), *self._spec.lookups)
+            for address in (*self._written(), *(where for _, where in self._spec.pinned))
         }
         batch = self._checkpoint.last_committed()
         if self._checkpoint.last_logged() > batch:
@@ -145,7 +141,7 @@ class Holds:
 
     def _all(self) -> dict[_Key, TableAddress]:
         spec = self._spec
-        found = [*self._written(), *spec.lookups]
+        found = [*self._written(), *(address for _, address in spec.pinned)]
         if spec.source.address is not None and self._source is not None:
             found.append(spec.source.address)
         return {_key(address): address for address in found}
@@ -156,7 +152,7 @@ class Holds:
         if self._source is not None and spec.source.address is not None:
             needed = self._source.oldest_needed(offset["source"] if offset else {})
             _lower(positions, spec.source.address, needed)
-        for lookup, address in zip(spec.query.lookups, spec.lookups, strict=True):
+        for lookup, address in spec.pinned:
             pinned = offset["dims"].get(lookup.relation, 0) if offset else None
             latest = address.open().latest_snapshot_id() or 1
             _lower(positions, address, latest if pinned is None else max(1, int(pinned)))

@@ -167,10 +167,7 @@ class Lineage:
         if self._fingerprint not in self._defined:
             self._defined.add(self._fingerprint)
             definition = self._definition
-        names = {
-            lookup.relation: address.identifier
-            for lookup, address in zip(self._spec.query.lookups, self._spec.lookups, strict=True)
-        }
+        names = {lookup.relation: address.identifier for lookup, address in self._spec.pinned}
         dims = {names.get(k, k): v for k, v in record.end["dims"].items()}
         return {
             "query_id": self._spec.query_id,

@@ -2,7 +2,8 @@
 
 The keys of an offset that say so: `dims` (relation: snapshot, 0 before the first), `partitions`
 (relation: the partitions that are joined, as their folders are named; only of lookups that do not
-join all of them) and `refreshed` (relation: table, rule of its partitions, and when its snapshot
+join all of them), `looked_up` (true where a lookup asks a server, so that what the batch joins is
+in `runtime.looked_up`) and `refreshed` (relation: table, rule of its partitions, and when its snapshot
 and its partitions were last looked for, epoch ms; only of lookups that do not always join the
 newest).
 """
@@ -13,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from streamhouse.lookup.dimension import is_server
 from streamhouse.lookup.partitions import Partition, key_fields, newest_snapshot
 from streamhouse.lookup.refresh import RefreshRule
 from streamhouse.paimon.table import Table
@@ -38,7 +40,9 @@ class Pins:
         self._lookups = [
             _Lookup(lookup.relation, address, RefreshRule.of(lookup))
             for lookup, address in zip(lookups, addresses, strict=True)
+            if not is_server(lookup)
         ]
+        self._asks = any(is_server(lookup) for lookup in lookups)
 
     def chosen(self, before: Offset, now_ms: int) -> dict[str, Any]:
         """The keys of the offset of a batch of `now_ms` that follows the batch of `before`."""
@@ -61,6 +65,8 @@ class Pins:
             found["partitions"] = partitions
         if refreshed:
             found["refreshed"] = refreshed
+        if self._asks:
+            found["looked_up"] = True
         return found
 
 

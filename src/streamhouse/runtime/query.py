@@ -18,15 +18,16 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from streamhouse.lookup.dimension import is_server
 from streamhouse.paimon.change_files import rows_changed
 from streamhouse.paimon.commit import TableCommitter, query_tag
 from streamhouse.paimon.lock import commit_lock
 from streamhouse.paimon.pressure import Pressure
 from streamhouse.paimon.table import Table
-from streamhouse.runtime import distinct, pending
+from streamhouse.runtime import distinct, looked_up, pending
 from streamhouse.runtime.checkpoint import Checkpoint
 from streamhouse.runtime.commit_times import timed
-from streamhouse.runtime.failpoint import reached
+from streamhouse.runtime.failpoint import LOOKED_UP_STEP, reached
 from streamhouse.runtime.fused import FORMAT, HELD, HOLD, SPEC
 from streamhouse.runtime.holds import Holds
 from streamhouse.runtime.lineage import BatchRecord, Lineage
@@ -50,8 +51,9 @@ class ContinuousQuery:
     """Runs a `QuerySpec` under a checkpoint.
 
     Every batch is committed under its number by the checkpoint's query id, to the target, then to
-    the tables of waiting rows; each commit takes a number once. So a batch that was cut off
-    anywhere runs again with the same input and adds only what is missing.
+    the tables of waiting rows (and before them, what it asked of servers); each commit takes a
+    number once. So a batch that was cut off anywhere runs again with the same input and adds only
+    what is missing.
     """
 
     def __init__(self, spec: QuerySpec, checkpoint: Checkpoint, pipeline: str) -> None:
@@ -68,6 +70,7 @@ class ContinuousQuery:
         self._query: StreamingQuery | None = None
         self._planner: Planner | None = None
         self._pressure: Pressure | None = None
+        self._journal: str | None = None
         self._holding = threading.Event()
 
     @property
@@ -129,6 +132,10 @@ class ContinuousQuery:
             )
         if spec.distinct is not None and spec.query.distinct is not None:
             distinct.create_table(spec.distinct, spec.query.distinct, spec.target)
+        if spec.looked_up is not None:
+            self._journal = spec.looked_up.identifier
+            looked_up.create_table(spec.looked_up)
+            self._look_at_servers()
         self._planner = Planner(spec)
         if spec.shuffle is not None:
             ordered = spec.query.ordered and not spec.query.grouped
@@ -151,6 +158,14 @@ class ContinuousQuery:
                 "definition": self._lineage.definition,
             }
         )
+
+    def _look_at_servers(self) -> None:
+        """Raise what is wrong with tables that are looked up on servers."""
+        from streamhouse.lookup.server import open_table
+
+        for lookup in self._spec.query.lookups:
+            if is_server(lookup):
+                open_table(lookup)[0].close()
 
     def relieve(self, pressure: Pressure) -> None:
         """Wait after a batch while level 0 of the tables that the query writes is full."""
@@ -188,16 +203,20 @@ class ContinuousQuery:
                 if not reports:
                     return
                 reached("batch-written", int(reports[0]["end"]["batch"]), self.target)
+                self._keep_looked_up(messages, int(reports[0]["end"]["batch"]))
                 with timed(self.target):
                     done = self._commit_target(target, messages, reports, seen, hold)
                 if done:
                     break
             for identifier, committer in self._committers.items():
-                committer.abort(messages.get(identifier, []))
+                if identifier != self._journal:
+                    committer.abort(messages.get(identifier, []))
         end = reports[0]["end"]
         batch = int(end["batch"])
         reached("target-committed", batch, self.target)
         for identifier, committer in list(self._committers.items())[1:]:
+            if identifier == self._journal:
+                continue
             with timed(identifier):
                 committer.commit(batch, messages.get(identifier, []))
             reached(f"{identifier.rpartition('__')[2]}-committed", batch, self.target)
@@ -209,6 +228,13 @@ class ContinuousQuery:
         self._last = end
         self._holds.batch_done(end)
         self._wait_for_room(messages, len(reports))
+
+    def _keep_looked_up(self, messages: Mapping[str, list[bytes]], batch: int) -> None:
+        """Commit what was asked of servers, so that it is the same if the batch runs again."""
+        if self._journal is not None:
+            with timed(self._journal):
+                self._committers[self._journal].commit(batch, messages.get(self._journal, []))
+            reached(LOOKED_UP_STEP, batch, self.target)
 
     def _wait_for_room(self, messages: Mapping[str, list[bytes]], tasks: int) -> None:
         """Let compaction come after, now that no batch is planned: none grows old by it."""

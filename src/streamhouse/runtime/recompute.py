@@ -23,6 +23,7 @@ from streamhouse.lookup import partitions
 from streamhouse.paimon import evolution
 from streamhouse.runtime.definition import spec_of
 from streamhouse.runtime.kernel import ROW, numbered, only, without
+from streamhouse.runtime.looked_up import LookedUp
 from streamhouse.runtime.pins import pinned_partitions
 from streamhouse.runtime.planner import Planner
 from streamhouse.runtime.spec import QuerySpec, TableAddress
@@ -89,6 +90,7 @@ class Recomputation:
         self._definitions = definitions
         self._waiting = waiting
         self._tally: Tally | None = None
+        self._journal: tuple[str, LookedUp] | None = None
 
     def steps(self, batches: Sequence[Batch], grouped: bool = True) -> Iterator[Step]:
         """The next batches' steps, in order.
@@ -127,6 +129,14 @@ class Recomputation:
             at = int(first.end["distinct"]) if first.number else 0
             self._tally = Tally(counts, address, first.query_id, at)
 
+    def looked_up(self, spec: QuerySpec, batch: Batch) -> dict[str, pa.Table]:
+        """What a batch found in tables of a server."""
+        if spec.looked_up is None:
+            return {}
+        if self._journal is None or self._journal[0] != batch.fingerprint:
+            self._journal = batch.fingerprint, LookedUp(spec)
+        return self._journal[1].past(batch.number)
+
     @property
     def waiting(self) -> pa.Table | None:
         """The rows that wait after the last step."""
@@ -136,7 +146,9 @@ class Recomputation:
 def _versions(batch: Batch) -> tuple[object, ...]:
     """What neighbouring batches must have in common to be one step: query and dimensions."""
     end = batch.end
-    return batch.fingerprint, end["dims"], end.get("partitions"), _seam(batch)
+    # What was asked of a server is each batch's own.
+    own = batch.number if end.get("looked_up") else None
+    return batch.fingerprint, end["dims"], end.get("partitions"), own, _seam(batch)
 
 
 def _seam(batch: Batch) -> tuple[object, ...]:
@@ -164,6 +176,8 @@ class _Run:
 
     def steps(self, batches: list[Batch], grouped: bool) -> Iterator[Step]:
         self._join(batches[0].end)
+        for relation, rows in self._whole.looked_up(self._spec, batches[0]).items():
+            self._db.register(relation, rows)
         query = self._spec.query
         timed = "getvariable" in query.rows_sql
         timed = timed or (query.distinct is not None and "getvariable" in query.distinct.sql)
@@ -181,7 +195,7 @@ class _Run:
             self._planner.close()
 
     def _join(self, end: Offset) -> None:
-        for lookup, address in zip(self._spec.query.lookups, self._spec.lookups, strict=True):
+        for lookup, address in self._spec.pinned:
             table, snapshot = address.open(), end["dims"][lookup.relation]
             chosen = pinned_partitions(end, lookup.relation)
             now = evolution.columns_now(table, address.schema_id, lookup.columns)

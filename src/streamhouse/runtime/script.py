@@ -16,7 +16,7 @@ from streamhouse.errors import (
     TableError,
     UnsupportedSqlError,
 )
-from streamhouse.lookup.dimension import DimensionSpec
+from streamhouse.lookup.dimension import DimensionSpec, is_server
 from streamhouse.lookup.refresh import RefreshRule
 from streamhouse.lookup.strategy import Choice, choose_all
 from streamhouse.runtime import bounded, dml
@@ -28,7 +28,7 @@ from streamhouse.runtime.pipeline import Pipeline
 from streamhouse.runtime.printer import Printer
 from streamhouse.runtime.query import ContinuousQuery
 from streamhouse.runtime.session import Session
-from streamhouse.runtime.spec import QuerySpec, TableAddress, unshuffled
+from streamhouse.runtime.spec import LOOKED_UP, QuerySpec, TableAddress, unshuffled
 from streamhouse.sql import plan
 from streamhouse.sql.analysis import analyze_streams, ends
 from streamhouse.sql.options import check_lookup, is_lookup_option
@@ -323,7 +323,10 @@ class Script:
         spec = QuerySpec(
             query=query,
             source=session.source(query),
-            lookups=tuple(session.address(lookup.table) for lookup in query.lookups),
+            lookups=tuple(
+                address.beside(LOOKED_UP) if is_server(lookup) else session.address(lookup.table)
+                for lookup in query.lookups
+            ),
             target=address,
             pending=address.beside("pending") if waits else None,
             unmatched=address.beside("unmatched") if waits else None,
@@ -348,7 +351,7 @@ class Script:
 
     def _strategies(self, query: StreamQuery, target: TableInfo | None) -> tuple[Choice, ...]:
         """How each lookup of a query keeps its table."""
-        addresses = [(lookup, self._session.address(lookup.table)) for lookup in query.lookups]
+        addresses = [(lookup, self._session.dimension(lookup)) for lookup in query.lookups]
         specs = [
             DimensionSpec(lookup, at.warehouse, at.identifier, at.schema_id)
             for lookup, at in addresses
@@ -358,6 +361,9 @@ class Script:
     def _tell_ineffective(self, query: StreamQuery) -> None:
         for lookup in query.lookups:
             where = f"lookup of {lookup.table.name[-1]}"
+            if is_server(lookup):
+                # Its options have been checked with its strategy.
+                continue
             RefreshRule.of(lookup)
             for key in check_lookup(lookup.options, where):
                 self._printer.notice(f"{where}: option '{key}' has no effect here")

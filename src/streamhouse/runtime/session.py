@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Mapping
 
 from streamhouse.errors import OptionError, TableError
+from streamhouse.lookup.dimension import is_server
 from streamhouse.mysql.jdbc import parse as parse_jdbc
 from streamhouse.mysql.options import parse as parse_mysql
 from streamhouse.options import check_known, choice, nearest
@@ -26,6 +27,7 @@ from streamhouse.sql.plan import (
     CreateDatabase,
     CreateTable,
     Drop,
+    LookupJoin,
     Name,
     StreamQuery,
     TableInfo,
@@ -292,6 +294,12 @@ class Session:
             self._warehouse(catalog).table(f"{database}.{TableName.parse(name).data}").schema_id
         )
         return TableAddress(self._options(catalog), identifier, version)
+
+    def dimension(self, lookup: LookupJoin) -> TableAddress:
+        """Where a lookup's table is; only its name if it is that of a server."""
+        if is_server(lookup):
+            return TableAddress({}, ".".join(lookup.table.name[1:]))
+        return self.address(lookup.table)
 
     def source(self, query: StreamQuery) -> SourceSpec:
         """Where a continuous query reads."""

@@ -8,14 +8,17 @@ from pathlib import Path
 
 from streamhouse.datagen.source import DatagenSource
 from streamhouse.errors import OptionError
-from streamhouse.lookup.dimension import DimensionSpec
+from streamhouse.lookup.dimension import DimensionSpec, is_server
 from streamhouse.lookup.strategy import BUCKET, Choice
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.source import PaimonSource
 from streamhouse.paimon.table import Table
 from streamhouse.runtime.kernel import Combine
 from streamhouse.source import Source
-from streamhouse.sql.plan import Column, LookupRetry, StreamQuery, TableInfo
+from streamhouse.sql.plan import Column, LookupJoin, LookupRetry, StreamQuery, TableInfo
+
+LOOKED_UP = "looked_up"
+"""What follows `__` in the name of the table of what was looked up on servers."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,8 @@ class QuerySpec:
 
     `query_id` is the id of its checkpoint and the commit user of all its commits. `lookups` are
     the tables of `query.lookups`, in order, `choices` how each is looked up (by default all are
-    kept whole). Where one is looked up by bucket shuffle, `gathered` says that one task writes.
+    kept whole); of a server's table, `looked_up` stands there. Where one is looked up by bucket
+    shuffle, `gathered` says that one task writes.
     `pending` and `unmatched` are there when a lookup has a retry policy, `distinct` when distinct
     values are counted.
     """
@@ -106,8 +110,23 @@ class QuerySpec:
     @property
     def written(self) -> tuple[TableAddress, ...]:
         """The tables that every batch commits to, in this order."""
-        tables = (self.target, self.unmatched, self.pending, self.distinct)
+        tables = (self.target, self.unmatched, self.pending, self.distinct, self.looked_up)
         return tuple(address for address in tables if address is not None)
+
+    @property
+    def looked_up(self) -> TableAddress | None:
+        """Where batches keep what they found in tables of a server, if there are any.
+
+        What stands there is committed before the target.
+        """
+        there = any(is_server(lookup) for lookup in self.query.lookups)
+        return self.target.beside(LOOKED_UP) if there else None
+
+    @property
+    def pinned(self) -> list[tuple[LookupJoin, TableAddress]]:
+        """The lookups of Paimon tables, whose versions stand in the offsets, with their tables."""
+        pairs = zip(self.query.lookups, self.lookups, strict=True)
+        return [(lookup, address) for lookup, address in pairs if not is_server(lookup)]
 
     def dimensions(self) -> list[DimensionSpec]:
         """The lookups with their tables."""
@@ -141,13 +160,15 @@ class QuerySpec:
     def one_task(self, source: Source) -> bool:
         """Whether a batch must be one task, lest the changes of a key lose their order."""
         target = self.target.planned()
-        if source.ordered or self.query.distinct is not None:
+        if source.ordered or self.query.distinct is not None or self.looked_up is not None:
             return True
         return bool(target.primary_key) and (self.combine(target) is None or target.bucket < 0)
 
 
 def unshuffled(query: StreamQuery, target: TableInfo) -> str | None:
     """Why the rows of a query cannot be sent to other tasks before they are joined; or None."""
+    if any(is_server(lookup) for lookup in query.lookups):
+        return "keys are asked of MySQL by one task"
     combine = Combine.of(target.columns, target.primary_key, target.options)
     if query.distinct is not None:
         return "distinct values are counted by one task"

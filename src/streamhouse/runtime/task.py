@@ -21,6 +21,7 @@ from streamhouse.runtime.dimensions import Dimensions
 from streamhouse.runtime.distinct import DistinctValues
 from streamhouse.runtime.failpoint import TASK_STEP, reached
 from streamhouse.runtime.kernel import ROW, Kernel, numbered, only, without
+from streamhouse.runtime.looked_up import LookedUp
 from streamhouse.runtime.planner import TaskInput
 from streamhouse.runtime.spec import QuerySpec, TableAddress
 from streamhouse.source import ROW_KIND, Source
@@ -38,6 +39,7 @@ CHUNK_ROWS = 262_144
 _kernels: dict[tuple[int, str, str], Kernel] = {}
 _dimensions: dict[tuple[int, str, str], Dimensions] = {}
 _sources: dict[tuple[int, str, str], Source] = {}
+_journals: dict[tuple[int, str, str], LookedUp] = {}
 _distinct: dict[tuple[int, str, str], DistinctValues] = {}
 
 
@@ -68,6 +70,16 @@ def distinct_for(spec: QuerySpec) -> DistinctValues | None:
     if key not in _distinct:
         _distinct[key] = DistinctValues(spec)
     return _distinct[key]
+
+
+def journal_for(spec: QuerySpec) -> LookedUp | None:
+    """The process's own journal of what a query asks of servers, kept between batches."""
+    if spec.looked_up is None:
+        return None
+    key = (os.getpid(), spec.query_id, spec.query.fingerprint)
+    if key not in _journals:
+        _journals[key] = LookedUp(spec)
+    return _journals[key]
 
 
 def source_for(spec: QuerySpec) -> Source:
@@ -117,6 +129,8 @@ class Task:
         self._kernel = kernel_for(spec)
         self._dimensions = dimensions_for(spec)
         self._distinct = distinct_for(spec)
+        self._journal = journal_for(spec)
+        self._recorded: dict[str, pa.Table] | None = None
         self._out = _Output()
         self._attempt = uuid.uuid4().hex[:12]
         context = TaskContext.get()
@@ -149,7 +163,8 @@ class Task:
 
     def _bind(self) -> None:
         self._kernel.bind(self._task.now_ms, {})
-        self._dimensions.at(self._task.end)
+        self._recorded = None if self._journal is None else self._journal.recorded(self._task.batch)
+        self._dimensions.at(self._task.end, self._recorded)
 
     def _join(self, number: int, piece: Any) -> None:
         first = 0
@@ -271,6 +286,9 @@ class Task:
         messages += self._write_waiting()
         if spec.distinct is not None and values is not None:
             messages += self._write_table(spec.distinct, [values])
+        if self._journal is not None and spec.looked_up is not None and self._recorded is None:
+            found = self._journal.rows(self._task.batch, self._dimensions.taken())
+            messages += self._write_table(spec.looked_up, found)
         return messages
 
     def _write_waiting(self) -> list[tuple[str, bytes]]:
