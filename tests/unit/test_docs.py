@@ -11,6 +11,8 @@ from tests.documents import DOCUMENTS, GUIDES, ROOT, Block, blocks, code_words
 
 from streamhouse.cli.main import COMMANDS
 from streamhouse.errors import TableError
+from streamhouse.mysql.jdbc import KNOWN as JDBC_OPTIONS
+from streamhouse.mysql.jdbc import parse as parse_jdbc
 from streamhouse.mysql.options import KNOWN as MYSQL_OPTIONS
 from streamhouse.mysql.options import parse as parse_mysql
 from streamhouse.paimon import spark_options
@@ -79,6 +81,8 @@ class Scratch:
             options.check_datagen(given, statement.columns, name)
         elif connector == "mysql-cdc":
             parse_mysql(given)
+        elif connector == "jdbc":
+            parse_jdbc(given)
         else:
             check_table_options(given, name)
         self.tables[name] = TableInfo(
@@ -121,10 +125,11 @@ def test_the_readme_shows_the_example_that_it_runs() -> None:
         (SQL_GUIDE, hints.LOOKUP_HINT_KEYS),
         (SQL_GUIDE, [key for key in options.DATAGEN_OPTIONS if key != "connector"]),
         (SQL_GUIDE, [f"fields.<column>.{key}" for key in options.DATAGEN_FIELD_OPTIONS]),
+        (SQL_GUIDE, JDBC_OPTIONS),
         (PYTHON_GUIDE, MYSQL_OPTIONS),
         (PYTHON_GUIDE, spark_options._ALL),
     ],
-    ids=["functions", "set", "lookup", "hints", "datagen", "fields", "mysql-cdc", "paimon"],
+    ids=["functions", "set", "lookup", "hints", "datagen", "fields", "jdbc", "mysql-cdc", "paimon"],
 )
 def test_guides_name_all_options(guide: str, known: list[str]) -> None:
     assert sorted(set(known) - code_words(guide)) == []

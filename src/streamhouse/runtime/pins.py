@@ -2,8 +2,8 @@
 
 The keys of an offset that say so: `dims` (relation: snapshot, 0 before the first), `partitions`
 (relation: the partitions that are joined, as their folders are named; only of lookups that do not
-join all of them), `looked_up` (true where a lookup asks a server, so that what the batch joins is
-in `runtime.looked_up`) and `refreshed` (relation: table, rule of its partitions, and when its snapshot
+join all of them), `looked_up` (true where a lookup asks a server: what the batch joins is kept by
+`runtime.looked_up`) and `refreshed` (relation: table, rule of its partitions, and when its snapshot
 and its partitions were last looked for, epoch ms; only of lookups that do not always join the
 newest).
 """

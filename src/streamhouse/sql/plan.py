@@ -38,7 +38,7 @@ class ComputedColumn:
 
 @dataclass(frozen=True)
 class TableInfo:
-    """A table as the planner sees it; `connector` is `paimon`, `datagen` or `mysql-cdc`."""
+    """A table as the planner sees it; `connector`: `paimon`, `datagen`, `mysql-cdc`, `jdbc`."""
 
     name: Name
     columns: tuple[Column, ...]

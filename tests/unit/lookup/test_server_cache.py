@@ -1,0 +1,91 @@
+"""What a process keeps of the answers of a server."""
+
+from __future__ import annotations
+
+import pytest
+
+from streamhouse.errors import OptionError
+from streamhouse.lookup.dimension import DimensionSpec
+from streamhouse.lookup.server import Cache
+from streamhouse.lookup.strategy import choose
+from streamhouse.mysql.jdbc import parse
+from streamhouse.sql.plan import Column, LookupJoin, TableInfo
+
+OPTIONS = {"url": "jdbc:mysql://db.example/shop", "table-name": "c", "username": "u",
+           "password": "s3cret"}  # fmt: skip
+ROWS = (("Ann", 1), ("Bea", 2))
+
+
+def cache(**given: str) -> Cache:
+    partial = {f"lookup.partial-cache.{key.replace('_', '-')}": v for key, v in given.items()}
+    return Cache(parse({**OPTIONS, "lookup.cache": "PARTIAL", **partial}))
+
+
+def test_nothing_is_kept_by_default() -> None:
+    none = Cache(parse(OPTIONS))
+    none.put((1,), ROWS, 0.0)
+    assert none.get((1,), 0.0) is None
+
+
+def test_the_key_that_nobody_asked_for_longest_goes_first() -> None:
+    held = cache(max_rows="2")
+    for key in (1, 2):
+        held.put((key,), ROWS, 0.0)
+    assert held.get((1,), 1.0) == ROWS
+    held.put((3,), (), 2.0)
+    assert (held.get((2,), 3.0), held.get((1,), 3.0), held.get((3,), 3.0)) == (None, ROWS, ())
+    assert len(held) == 2
+
+
+def test_answers_expire_after_they_were_read() -> None:
+    held = cache(expire_after_write="10 s")
+    held.put((1,), ROWS, 100.0)
+    assert held.get((1,), 105.0) == held.get((1,), 109.9) == ROWS
+    assert held.get((1,), 110.0) is None
+    assert len(held) == 0
+
+
+def test_answers_expire_after_they_were_asked_for() -> None:
+    held = cache(expire_after_access="10 s")
+    held.put((1,), ROWS, 100.0)
+    assert held.get((1,), 109.0) == held.get((1,), 118.0) == ROWS
+    assert held.get((1,), 128.0) is None
+
+
+def test_that_a_key_has_no_row_need_not_be_kept() -> None:
+    held = cache(cache_missing_key="false")
+    held.put((1,), (), 0.0)
+    held.put((2,), ROWS, 0.0)
+    assert (held.get((1,), 0.0), held.get((2,), 0.0)) == (None, ROWS)
+
+
+def spec(
+    strategy: str | None = None, keys_sql: str | None = "SELECT 1", **hint: str
+) -> DimensionSpec:
+    info = TableInfo(("c", "d", "customers"), (Column("id", "INT"),), connector="jdbc",
+                     options={"connector": "jdbc", **OPTIONS})  # fmt: skip
+    options = {key.replace("_", "."): value for key, value in hint.items()}
+    lookup = LookupJoin(info, "dim_0", ("id",), ("id",), False, options=options, strategy=strategy,
+                        key_columns=("id",), keys_sql=keys_sql)  # fmt: skip
+    return DimensionSpec(lookup, {}, "d.customers")
+
+
+def test_the_plan_tells_the_cache_and_no_secret() -> None:
+    assert str(choose(spec())) == "by key from MySQL (cache NONE)"
+    told = str(choose(spec("partial", lookup_cache="PARTIAL")))
+    assert told == "by key from MySQL (cache PARTIAL, 100,000 keys)"
+    assert "s3cret" not in repr(spec())
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (spec("full"), "strategy 'full' does not go with table customers of connector 'jdbc'"),
+        (spec("bucket"), "connector 'mysql-cdc'"),
+        (spec(keys_sql=None), "compares id in another type; CAST the other side"),
+        (spec(password="x"), "lookup of customers: unknown option 'password'"),
+    ],
+)
+def test_what_cannot_be_looked_up_is_told(wrong: DimensionSpec, told: str) -> None:
+    with pytest.raises(OptionError, match=told):
+        choose(wrong)

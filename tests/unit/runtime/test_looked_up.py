@@ -1,0 +1,132 @@
+"""What batches found on servers: kept exactly, read again, removed when nobody can ask for it."""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import streamhouse
+from streamhouse.errors import StreamhouseError
+from streamhouse.lookup.dimension import Taken
+from streamhouse.paimon.commit import TableCommitter, TableWriter
+from streamhouse.runtime import lineage_age, looked_up
+from streamhouse.runtime.looked_up import LookedUp, create_table
+from streamhouse.runtime.session import Session
+from streamhouse.runtime.spec import LOOKED_UP, QuerySpec
+from streamhouse.sql.analysis import analyze_stream
+from streamhouse.sql.plan import CreateTable, Insert
+from streamhouse.sql.script import parse_script
+
+TABLES = """CREATE TABLE orders (id INT, p AS PROCTIME());
+CREATE TABLE target (id INT, x STRING);"""
+DIMENSION = """CREATE TEMPORARY TABLE d (id INT, big DECIMAL(38, 18), flag BOOLEAN, f FLOAT,
+  x DOUBLE, word STRING, raw BYTES, day_ DATE, at_ TIMESTAMP(3), micro TIMESTAMP(6),
+  instant TIMESTAMP_LTZ(6), clock TIME) WITH ('connector' = 'jdbc', 'table-name' = 'd',
+  'url' = 'jdbc:mysql://db.example/shop', 'username' = 'u', 'password' = 's3cret');"""
+COLUMNS = "d.id, d.big, d.flag, d.f, d.x, d.word, d.raw, d.day_, d.at_, d.micro, d.instant, d.clock"
+QUERY = f"""INSERT INTO target SELECT o.id, CONCAT_WS(',', {
+    ", ".join(f"CAST({name} AS STRING)" for name in COLUMNS.split(", "))
+})
+  FROM orders AS o LEFT JOIN d FOR SYSTEM_TIME AS OF o.p ON o.id = d.id"""
+MOMENT = datetime.datetime(2026, 3, 29, 1, 30, 59, 123456)
+ROW: dict[str, Any] = {
+    "id": -1, "big": Decimal("12345678901234567890.123456789012345678"), "flag": True, "f": 0.5,
+    "x": 0.1 + 0.2, "word": "a \\ \"b\" 'c' %s ☃\n", "raw": bytes(range(256)),
+    "day_": datetime.date(1582, 10, 4), "at_": MOMENT.replace(microsecond=123000), "micro": MOMENT,
+    "instant": MOMENT.replace(tzinfo=datetime.UTC), "clock": datetime.time(23, 59, 59),
+}  # fmt: skip
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> QuerySpec:
+    streamhouse.execute(str(tmp_path), TABLES)
+    session = Session({"warehouse": str(tmp_path)})
+    table, insert = parse_script(DIMENSION + QUERY)
+    assert isinstance(table, CreateTable) and isinstance(insert, Insert)
+    session.create_table(table)
+    query = analyze_stream(insert.query, session, session.table(insert.target))
+    target = session.address(session.table(insert.target))
+    journal = target.beside(LOOKED_UP)
+    create_table(journal)
+    return QuerySpec(query, session.source(query), (journal,), target, None, None, "q1", 2)
+
+
+def taken(spec: QuerySpec, *rows: dict[str, Any]) -> dict[str, Taken]:
+    (lookup,) = spec.query.lookups
+    schema = looked_up._schema(lookup)
+    assert set(schema.names) == set(ROW)
+    return {lookup.relation: Taken(5, pa.Table.from_pylist(list(rows), schema=schema))}
+
+
+def commit(spec: QuerySpec, batch: int, rows: list[pa.Table]) -> None:
+    assert spec.looked_up is not None
+    where = spec.looked_up
+    writer = TableWriter(where.warehouse, where.identifier, spec.query_id)
+    for table in rows:
+        for one in table.to_batches():
+            writer.write(one)
+    TableCommitter(where.warehouse, where.identifier, spec.query_id).commit(
+        batch, writer.prepare(batch)
+    )
+    writer.close()
+
+
+def test_all_values_come_back_as_they_were(spec: QuerySpec) -> None:
+    journal = LookedUp(spec)
+    nothing = dict.fromkeys(ROW)
+    found = taken(spec, ROW, nothing, ROW | {"x": float("inf"), "f": 0.1, "word": "", "raw": b""})
+    assert journal.recorded(0) is None
+    commit(spec, 0, journal.rows(0, found))
+    again = journal.recorded(0)
+    assert again == journal.past(0) == {"dim_0": found["dim_0"].rows}
+    assert journal.recorded(1) is None
+    assert LookedUp(replace(spec, query_id="q2")).recorded(0) is None
+    journal.close()
+
+
+def test_a_batch_that_found_nothing_has_looked(spec: QuerySpec) -> None:
+    journal = LookedUp(spec)
+    commit(spec, 3, journal.rows(3, taken(spec)))
+    again = journal.recorded(3)
+    assert again is not None and again["dim_0"].num_rows == 0
+    assert journal.first_kept() == 3
+
+
+def test_much_is_kept_in_pieces(spec: QuerySpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(looked_up, "PIECE_ROWS", 2)
+    journal = LookedUp(spec)
+    found = taken(spec, *(ROW | {"id": number} for number in range(5)))
+    commit(spec, 0, journal.rows(0, found))
+    assert journal.recorded(0) == {"dim_0": found["dim_0"].rows}
+
+
+def test_other_columns_than_were_looked_up_are_told(spec: QuerySpec) -> None:
+    journal = LookedUp(spec)
+    commit(spec, 0, journal.rows(0, taken(spec, ROW)))
+    (lookup,) = spec.query.lookups
+    other = replace(lookup, columns=(*lookup.columns, "more"))
+    changed = replace(spec, query=replace(spec.query, lookups=(other,)))
+    with pytest.raises(StreamhouseError, match="batch 0 of table default.target was cut off"):
+        LookedUp(changed).recorded(0)
+
+
+def test_what_no_audit_can_ask_for_goes(spec: QuerySpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = LookedUp(spec)
+    everything = pa.concat_tables(
+        table for number in range(250) for table in journal.rows(number, taken(spec, ROW))
+    )
+    commit(spec, 249, [everything])
+    monkeypatch.setattr(lineage_age, "EVERY_S", 0.0)
+    monkeypatch.setattr(lineage_age, "dead_before", lambda target, user: None)
+    assert len(journal.rows(250, taken(spec))) == 1
+    monkeypatch.setattr(lineage_age, "dead_before", lambda target, user: 240)
+    commit(spec, 250, journal.rows(250, taken(spec)))
+    # Spark may have the last hundred run again.
+    assert journal.first_kept() == 150
+    assert journal.past(150)["dim_0"].num_rows == 1
