@@ -23,16 +23,12 @@ from streamhouse.sql.analysis import analyze_stream
 from streamhouse.sql.plan import CreateTable, Insert
 from streamhouse.sql.script import parse_script
 
-TABLES = """CREATE TABLE orders (id INT, p AS PROCTIME());
-CREATE TABLE target (id INT, x STRING);"""
-DIMENSION = """CREATE TEMPORARY TABLE d (id INT, big DECIMAL(38, 18), flag BOOLEAN, f FLOAT,
-  x DOUBLE, word STRING, raw BYTES, day_ DATE, at_ TIMESTAMP(3), micro TIMESTAMP(6),
-  instant TIMESTAMP_LTZ(6), clock TIME) WITH ('connector' = 'jdbc', 'table-name' = 'd',
-  'url' = 'jdbc:mysql://db.example/shop', 'username' = 'u', 'password' = 's3cret');"""
-COLUMNS = "d.id, d.big, d.flag, d.f, d.x, d.word, d.raw, d.day_, d.at_, d.micro, d.instant, d.clock"
-QUERY = f"""INSERT INTO target SELECT o.id, CONCAT_WS(',', {
-    ", ".join(f"CAST({name} AS STRING)" for name in COLUMNS.split(", "))
-})
+TYPES = """id INT, big DECIMAL(38, 18), flag BOOLEAN, f FLOAT, x DOUBLE, word STRING, raw BYTES,
+  day_ DATE, at_ TIMESTAMP(3), micro TIMESTAMP(6), instant TIMESTAMP_LTZ(6), clock TIME"""
+TABLES = f"CREATE TABLE orders (id INT, p AS PROCTIME()); CREATE TABLE target ({TYPES});"
+DIMENSION = f"""CREATE TEMPORARY TABLE d ({TYPES}) WITH ('connector' = 'jdbc',
+  'table-name' = 'd', 'url' = 'jdbc:mysql://db.example/shop', 'username' = 'u');"""
+QUERY = """INSERT INTO target SELECT d.*
   FROM orders AS o LEFT JOIN d FOR SYSTEM_TIME AS OF o.p ON o.id = d.id"""
 MOMENT = datetime.datetime(2026, 3, 29, 1, 30, 59, 123456)
 ROW: dict[str, Any] = {
