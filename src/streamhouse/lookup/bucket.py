@@ -44,6 +44,8 @@ class BucketKey:
     def tasks(self, keys: pa.Table, count: int) -> Any:
         """The task of `count` for each row of keys (columns of the fields' names); -1 for nulls."""
         columns = [_whole(keys.column(field.name), field) for field in self.fields]
+        if not any(column.null_count for column in columns):
+            return bucket_of(columns, self.buckets) % count
         known = np.ones(keys.num_rows, bool)
         for column in columns:
             known &= pc.is_valid(column).to_numpy(zero_copy_only=False)

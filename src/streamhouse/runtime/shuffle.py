@@ -98,6 +98,8 @@ class ReadTask:
         part = self._key.tasks(keys, self._count)
         part[part < 0] = self._task.index % self._count
         numbers = keys.column(ROW).to_numpy()
+        # Numbers of 16 bits are sorted in one go, longer ones by comparing.
+        part = part.astype(np.int16 if self._count < 1 << 15 else np.int64)
         order = np.argsort(part, kind="stable")
         bounds = np.searchsorted(part[order], np.arange(self._count + 1))
         first = src.column(ROW)[0].as_py()
@@ -105,6 +107,8 @@ class ReadTask:
             mine = np.sort(numbers[order[bounds[task] : bounds[task + 1]]])
             if len(mine):
                 rows = src.take(pa.array(mine - first))
+                if not _numbers_matter(self._spec):
+                    rows = rows.drop_columns([ROW])
                 yield _block(task, int(mine[0]), _packed(rows), None)
 
 
@@ -148,6 +152,8 @@ class JoinTask(Task):
         if self._task.due:
             self._retry()
         for src in _together(blocks):
+            if ROW not in src.column_names:
+                src = numbered(src, 0)
             misses = self._joined(src)
             if len(misses):
                 self._keep(only(src, misses))
@@ -223,6 +229,11 @@ class GatherTask(Task):
         if ROW in rows.column_names:
             rows = rows.take(pc.sort_indices(rows.column(ROW))).drop_columns([ROW])
         return self._result(self._write_table(self._spec.target, [rows]))
+
+
+def _numbers_matter(spec: QuerySpec) -> bool:
+    """Whether rows must keep their numbers: to be put into order, or to wait under them."""
+    return spec.gathered or spec.retry is not None
 
 
 def _key(spec: QuerySpec) -> BucketKey:
