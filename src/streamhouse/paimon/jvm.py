@@ -6,15 +6,16 @@ import logging
 import os
 import subprocess
 import tempfile
+import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import IO, Any
 
 import psutil
 import pyspark
 from py4j import java_gateway, protocol
-from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+from py4j.java_gateway import GatewayParameters, JavaGateway
 from py4j.protocol import Py4JError
 
 from streamhouse.errors import StreamhouseError
@@ -24,6 +25,7 @@ from streamhouse.errors import StreamhouseError
 logging.getLogger("py4j").addHandler(logging.NullHandler())
 logging.getLogger("py4j").propagate = False
 
+_SERVER = ["py4j.GatewayServer", "--die-on-broken-pipe", "--enable-auth", "0"]
 _END_SECONDS = 5.0
 _TAIL_BYTES = 2_000
 
@@ -104,6 +106,41 @@ class Channel:
             pass
 
 
+def _java() -> str:
+    home = os.environ.get("JAVA_HOME")
+    return os.path.join(home, "bin", "java") if home else "java"
+
+
+def _launched(
+    command: Sequence[str], errors: IO[bytes]
+) -> tuple[subprocess.Popen[bytes], int, str]:
+    """The JVM of a py4j server, its port and its token; `ValueError` if it tells none.
+
+    py4j's own launcher would run Python between fork and exec. There the other threads' objects
+    are let go of, among them PySpark's connections to Spark's JVM, which close by shutting down
+    the sockets that this process still uses.
+    """
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, process_group=0
+    )
+    assert process.stdout is not None
+    port, token = process.stdout.readline(), process.stdout.readline()
+    if not token:
+        process.kill()
+        process.wait(_END_SECONDS)
+    threading.Thread(
+        target=_drain, args=(process.stdout,), name="streamhouse-jvm-output", daemon=True
+    ).start()
+    return process, int(port), token.decode().strip()
+
+
+def _drain(pipe: IO[bytes]) -> None:
+    """Read what nobody wants, lest the writer waits."""
+    with pipe:
+        while pipe.read1(_TAIL_BYTES):  # type: ignore[attr-defined]
+            pass
+
+
 class JavaProcess:
     """One JVM that ends with this process, even when this process is killed.
 
@@ -116,29 +153,18 @@ class JavaProcess:
     def __init__(
         self, classpath: Sequence[Path], java_options: Sequence[str] = (), nice: int = 0
     ) -> None:
-        py4j_jar = spark_jars(["py4j-*.jar"])[0]
         # Held open as long as the JVM writes into it.
         self._errors = tempfile.TemporaryFile()
+        classes = [spark_jars(["py4j-*.jar"])[0], *classpath]
+        command = [_java(), "-classpath", os.pathsep.join(map(str, classes)), *java_options]
         try:
-            port, token, process = launch_gateway(
-                jarpath=str(py4j_jar),
-                classpath=os.pathsep.join(map(str, classpath)),
-                javaopts=list(java_options),
-                java_path=None,
-                die_on_exit=True,
-                enable_auth=True,
-                create_new_process_group=True,
-                redirect_stderr=self._errors,
-                return_proc=True,
-            )[0:3]
+            self._process, port, self._token = _launched(command + _SERVER, self._errors)
         except (OSError, ValueError) as error:
             said = self.error_tail() or str(error)
             self._errors.close()
             raise StreamhouseError(
                 f"Java did not start: {said}; install Java 17 or set JAVA_HOME to it"
             ) from None
-        self._process: subprocess.Popen[bytes] = process
-        self._token = token.decode() if isinstance(token, bytes) else str(token)
         self._first = Channel(port, self._token)
         if nice:
             self._lower_priority(nice)
