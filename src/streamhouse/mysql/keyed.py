@@ -29,10 +29,11 @@ class KeyedTable:
     """A table without a history. Connects at once; not thread-safe.
 
     `columns` are those of a declared table that are wanted, by name, cast to the declared types as
-    those of `mysql-cdc`. Raises `OptionError`, `ConnectError` or `TableError`.
+    those of `mysql-cdc`; without them, all the table's own. Raises `OptionError`, `ConnectError` or
+    `TableError`.
     """
 
-    def __init__(self, options: JdbcServer, columns: Sequence[Column]) -> None:
+    def __init__(self, options: JdbcServer, columns: Sequence[Column] | None = None) -> None:
         self._options = options
         self._session = Session(options)
         try:

@@ -142,12 +142,22 @@ class _Attempt:
                 return False
             if "split" in last.end["source"]:
                 return False
+            self._check_lookups(last)
             whole = Recomputation(self._address, definitions)
             for step in whole.steps([replace(last, start={})]):
                 scratch.write(_retracted(step.rows, "+I"))
             if not self._without_waiting(scratch, last, own, definitions):
                 return False
         return True
+
+    def _check_lookups(self, last: Batch) -> None:
+        if last.end.get("looked_up"):
+            raise TableError(
+                f"table {self._address.identifier}: a query of it looks up a table in MySQL "
+                "(connector 'jdbc'), which does not tell how its rows were at the query's last "
+                "commit; stop the query, and write the table by INSERT OVERWRITE … SELECT after "
+                "SET 'execution.runtime-mode' = 'batch', which joins MySQL's rows as they are"
+            )
 
     def _last(self, user: str, own: list[Batch]) -> Batch | None:
         """The last batch of a query in the snapshot; None where the lineage lags behind."""

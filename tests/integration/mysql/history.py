@@ -10,6 +10,8 @@ from typing import Any
 
 from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
 from streamhouse.mysql import MySqlSource
+from streamhouse.mysql.jdbc import parse as parse_jdbc
+from streamhouse.mysql.keyed import KeyedTable
 from streamhouse.mysql.options import parse
 from streamhouse.mysql.relay import Relay
 from streamhouse.mysql.relay_log import RelayTable
@@ -53,6 +55,13 @@ class Database:
         source = MySqlSource(self.options(table, **(options or {})), columns, relay)
         self._sources.append(source)
         return source
+
+    def keyed(
+        self, table: str, columns: Sequence[Column] | None = None, parameters: str = ""
+    ) -> KeyedTable:
+        url = f"jdbc:mysql://127.0.0.1:{self.server.port}/{self.name}{parameters}"
+        options = {"url": url, "table-name": table, "username": USER, "password": PASSWORD}
+        return KeyedTable(parse_jdbc(options).server, columns)
 
     def relay(self, folder: Path, *tables: str, **settings: Any) -> Relay:
         """A reader of the tables' changes, started."""

@@ -7,10 +7,12 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from tests.integration.mysql.history import Database, catch_up
 
 from streamhouse.errors import TableError
+from streamhouse.mysql.types import quote
 from streamhouse.sql.plan import Column
 
 UTC = datetime.UTC
@@ -121,6 +123,47 @@ def test_a_type_is_read_the_same_both_ways(
     for got, want in zip(read[:-1], expected, strict=True):
         assert got == want or (want is None and kind == "FLOAT")
     assert read[-1] is None
+
+
+def test_rows_are_found_by_keys_of_every_type(database: Database) -> None:
+    names = [f"{number} %s`" for number in range(len(CASES))]
+    kinds = ", ".join(f"{quote(name)} {case[0]}" for name, case in zip(names, CASES, strict=True))
+    rows = []
+    for place in range(max(len(case[1]) for case in CASES)):
+        values = [case[1][place] if place < len(case[1]) else "NULL" for case in CASES]
+        rows.append(f"INSERT INTO t VALUES ({', '.join(values)})")
+    database.run("SET time_zone = '+00:00', sql_mode = ''", f"CREATE TABLE t ({kinds})", *rows)
+    table = database.keyed("t")
+    whole = pa.Table.from_batches(list(table.all_rows()), table.schema)
+    assert whole.schema.types == [case[2] for case in CASES]
+    for name, case in zip(names, CASES, strict=True):
+        read = whole.column(name).to_pylist()
+        padded = [*case[3], *[None] * (len(rows) - len(case[3]))]
+        assert read == padded or case[0] == "FLOAT"
+    keys = table.comparable(names)
+    others = {case[0] for name, case in zip(names, CASES, strict=True) if name not in keys}
+    assert others - {"JSON"} == {
+        "TINYINT(1)", "DECIMAL(65,30)", "FLOAT", "DOUBLE", "BIT(1)", "BIT(10)", "TIME", "TIME(3)",
+        "TIME(6)",
+    }  # fmt: skip
+    for name in keys:
+        there = whole.filter(pc.is_valid(whole.column(name)))
+        asked = [(value,) for value in there.column(name).to_pylist()]
+        assert table.rows([name], asked) == there, name
+    pair = (names[3], names[19])
+    asked = list(zip(*(whole.column(name).to_pylist() for name in pair), strict=True))
+    assert table.rows(pair, asked[:1]).num_rows == 1
+    table.close()
+
+
+def test_keys_that_a_declaration_cuts_are_not_asked_for(database: Database) -> None:
+    database.run("CREATE TABLE t (a DATETIME(6), b DATETIME(3), c INT, d VARCHAR(9), e TIMESTAMP)")
+    cut = [Column("a", "TIMESTAMP(3)"), Column("b", "TIMESTAMP(3)"), Column("c", "STRING")]
+    crossed = [Column("d", "INT"), Column("e", "TIMESTAMP(3)")]
+    zone = "?serverTimezone=Europe/Berlin"
+    table = database.keyed("t", [*cut, *crossed], zone)
+    assert table.comparable(("a", "b", "c", "d", "e")) == ("b",)
+    table.close()
 
 
 def test_declared_types_are_cast_the_same_both_ways(database: Database) -> None:

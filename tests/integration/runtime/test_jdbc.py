@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import json
 import signal
+from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from tests.integration.runtime.conftest import Shop
 
 import streamhouse
-from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
+from streamhouse.demo.mariadb import MariaDB
+from streamhouse.errors import ConnectError, OptionError, StreamhouseError, TableError
 from streamhouse.paimon.sidecar import Sidecar
 from streamhouse.runtime.audit import audit
+from streamhouse.runtime.failpoint import LOOKED_UP_STEP
+from streamhouse.runtime.repair import repair
+from streamhouse.runtime.script import Script, ScriptOptions
+from streamhouse.sql.script import parse_script
 
+USER, PASSWORD = "looker", "hidd3n"
 TABLES = """
 CREATE TABLE IF NOT EXISTS orders (id INT, cust INT, kind STRING, price DECIMAL(10, 2),
   p AS PROCTIME());
@@ -33,6 +41,14 @@ INSERT INTO enriched SELECT {hint} o.id, c.name, c.since, c.rate, l.label, o.pri
 FROM orders AS o
 JOIN customers FOR SYSTEM_TIME AS OF o.p AS c ON o.cust = c.id AND o.kind = c.kind
 LEFT JOIN labels FOR SYSTEM_TIME AS OF o.p AS l ON c.id = l.cust;
+"""
+TOTALS = """
+CREATE TABLE totals (level STRING PRIMARY KEY NOT ENFORCED, orders BIGINT, price DECIMAL(10, 2))
+WITH ('bucket' = '1', 'merge-engine' = 'aggregation',
+  'fields.default-aggregate-function' = 'sum');
+INSERT INTO totals SELECT COALESCE(l.label, '-'), COUNT(*), SUM(o.price) FROM orders AS o
+LEFT JOIN labels FOR SYSTEM_TIME AS OF o.p AS l ON o.cust = l.cust
+GROUP BY COALESCE(l.label, '-');
 """
 HINT = """/*+ LOOKUP('table'='c', 'retry-predicate'='lookup_miss', 'retry-strategy'='fixed_delay',
   'fixed-delay'='100ms', 'max-attempts'='500') */"""
@@ -54,6 +70,8 @@ def customers(mariadb: MariaDB) -> MariaDB:
         "INSERT INTO jdbc.customers VALUES (1, 'a', 'Ann', '2026-01-02 03:04:05.678', 0.1), "
         "(1, 'A', 'not Ann', NULL, 1), (2, 'b', 'Søren \"x\"', NULL, NULL)",
         "INSERT INTO jdbc.labels VALUES (1, 'gold')",
+        f"CREATE OR REPLACE USER {USER} IDENTIFIED BY '{PASSWORD}'",
+        f"GRANT SELECT ON jdbc.* TO {USER}",
     )
     return mariadb
 
@@ -85,18 +103,24 @@ def test_a_batch_that_runs_again_joins_what_it_had_found(shop: Shop, customers: 
         "INSERT INTO jdbc.labels VALUES (2, 'late')",
     )
     change(options, "INSERT INTO orders VALUES (6, 2, 'b', 6)")
-    point = "pending-committed:1"
+    point = f"{LOOKED_UP_STEP}:1"
     killed = shop.run(script, "--until-caught-up", STREAMHOUSE_FAILPOINT=point)
     assert killed.code == -signal.SIGKILL, killed.err
     waiting = {row["id"] for row in shop.rows("enriched__pending")}
     assert waiting == {3, 4, 5}
-    assert found(shop, "id", "name", "rate", "label") == [*first, (6, "changed", None, "late")]
-    customers.execute("INSERT INTO jdbc.customers VALUES (7, 'a', 'new', NULL, 2.5)")
-    run = shop.start(script)
+    assert found(shop, "id", "name", "rate", "label") == first
+    customers.execute(
+        "UPDATE jdbc.customers SET name = 'too late' WHERE id = 2",
+        "INSERT INTO jdbc.customers VALUES (7, 'a', 'new', NULL, 2.5)",
+    )
+    run = shop.start(script + TOTALS)
     run.until(lambda: (4, "new", 2.5, None) in found(shop, "id", "name", "rate", "label"))
+    # All orders are there, so one batch takes them.
+    run.until(lambda: shop.warehouse.exists("default", "totals") and len(shop.rows("totals")) == 3)
     run.signal(signal.SIGINT)
     ended = run.wait()
     assert PASSWORD not in ended.out + ended.err
+    assert (6, "changed", None, "late") in found(shop, "id", "name", "rate", "label")
     assert [row["since"].isoformat() for row in shop.rows("enriched") if row["since"]] == [
         "2026-01-02T03:04:05.678000"
     ]
@@ -106,7 +130,98 @@ def test_a_batch_that_runs_again_joins_what_it_had_found(shop: Shop, customers: 
     assert sorted(json.loads(batch["_rows"])["name"]) == ["Ann", 'Søren "x"']
     proved = audit(options, "default.enriched")
     assert proved.equal and proved.batches >= 3 and proved.from_snapshot == 0
+    assert [tuple(row.values()) for row in shop.rows("totals")] == [
+        ("-", 2, Decimal(7)), ("gold", 2, Decimal("6.50")), ("late", 2, Decimal(8)),
+    ]  # fmt: skip
+    assert audit(options, "default.totals").equal
+    with pytest.raises(TableError, match="looks up a table in MySQL"):
+        repair(options, "default.totals")
     with Sidecar(options) as java:
         for table in ("enriched", "enriched__looked_up"):
             rows = java.read(f"default.{table}").to_pylist()
             assert sorted(rows, key=str) == sorted(shop.rows(table), key=str)
+
+
+class Printed:
+    """What a script said."""
+
+    def __init__(self) -> None:
+        self.notices: list[str] = []
+        self.found: list[dict[str, Any]] = []
+
+    def notice(self, text: str) -> None:
+        self.notices.append(text)
+
+    def rows(self, reader: pa.RecordBatchReader) -> None:
+        self.found += reader.read_all().to_pylist()
+
+    def changes(self, batch: pa.RecordBatch) -> None:
+        self.found += batch.to_pylist()
+
+
+def said(shop: Shop, text: str) -> Printed:
+    """Run a script that needs no Spark in this process."""
+    printed = Printed()
+    options = ScriptOptions("s", shop.warehouse.options, until_caught_up=True)
+    Script(options, printed).run(parse_script(text))
+    return printed
+
+
+def test_plans_and_selects(shop: Shop, customers: MariaDB) -> None:
+    values = {"port": customers.port, "user": USER, "password": PASSWORD}
+    tables = (TABLES + SERVER).format(**values, more=", 'lookup.max-retries' = '5'")
+    told = said(shop, f"{tables} EXPLAIN {QUERY.format(hint='')}")
+    plan = "\n".join(row["plan"] for row in told.found)
+    assert "customers by id, kind, INNER; strategy: by key from MySQL (cache NONE)" in plan
+    assert "strategy: by key from MySQL (cache PARTIAL, 100,000 keys)" in plan
+    assert PASSWORD not in plan
+    streamhouse.execute(shop.warehouse, "INSERT INTO orders VALUES (1, 2, 'b', 1), (2, 9, 'b', 1)")
+    select = """SELECT o.id, c.name FROM orders AS o LEFT JOIN customers
+      /*+ OPTIONS('lookup.cache' = 'PARTIAL', 'lookup.partial-cache.max-rows' = '1') */
+      FOR SYSTEM_TIME AS OF o.p AS c ON o.cust = c.id;"""
+    changes = [(row["id"], row["name"]) for row in said(shop, tables + select).found]
+    assert sorted(changes) == [(1, 'Søren "x"'), (2, None)]
+    batch = """SET 'execution.runtime-mode' = 'batch';
+      SELECT l.label, COUNT(*) AS n, MAX(c.since) AS since FROM customers AS c
+      LEFT JOIN labels AS l ON l.cust = c.id GROUP BY l.label ORDER BY n DESC;"""
+    rows = said(shop, tables + batch).found
+    assert [(row["label"], row["n"]) for row in rows] == [("gold", 2), (None, 1)]
+    assert rows[0]["since"].isoformat() == "2026-01-02T03:04:05.678000"
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "told"),
+    [
+        ({"'{password}'": "'s3cret'"}, ConnectError, "refuses the login of user"),
+        ({"127.0.0.1:{port}/": "127.0.0.1:1/"}, ConnectError, "check the option 'url'"),
+        ({"/jdbc'": "/mysql'", "'customers', 'user": "'user', 'user"}, TableError, "may see"),
+        ({"'customers', 'user": "'customer', 'user"}, TableError, "did you mean 'customers'"),
+        ({"c.rate": "c.rates", "rate D": "rates D"}, TableError, "did you mean 'rate'"),
+        ({"(id INT, kind": "(id FLOAT, kind"}, OptionError, "compares cust in another type"),
+        (
+            {"cust INT) WITH": "cust STRING) WITH", "c.id = l": "c.kind = l"},
+            OptionError,
+            "declare it with a type like MySQL's",
+        ),
+        ({"FROM orders AS": "FROM customers AS"}, StreamhouseError, "'connector' = 'mysql-cdc'"),
+        ({"INTO enriched": "INTO labels"}, StreamhouseError, "must be a Paimon table"),
+    ],
+)
+def test_what_is_wrong_is_told_before_anything_runs(
+    shop: Shop,
+    customers: MariaDB,
+    changes: dict[str, str],
+    error: type[Exception],
+    told: str,
+) -> None:
+    text = TABLES + SERVER + QUERY
+    for before, after in changes.items():
+        assert before in text
+        text = text.replace(before, after)
+    text = text.replace("'lookup.cache' = 'PARTIAL'", "'lookup.max-retries' = '0'")
+    more = ", 'lookup.max-retries' = '0'"
+    wrong = text.format(port=customers.port, user=USER, password=PASSWORD, more=more, hint="")
+    with pytest.raises(error) as raised:
+        said(shop, wrong)
+    assert told in str(raised.value)
+    assert PASSWORD not in str(raised.value) and "s3cret" not in str(raised.value)

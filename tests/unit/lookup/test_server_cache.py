@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 
 from streamhouse.errors import OptionError
+from streamhouse.graph.build import graph_of
 from streamhouse.lookup.dimension import DimensionSpec
 from streamhouse.lookup.server import Cache
 from streamhouse.lookup.strategy import choose
 from streamhouse.mysql.jdbc import parse
 from streamhouse.sql.plan import Column, LookupJoin, TableInfo
+from streamhouse.sql.script import parse_script
 
 OPTIONS = {"url": "jdbc:mysql://db.example/shop", "table-name": "c", "username": "u",
            "password": "s3cret"}  # fmt: skip
@@ -75,6 +77,17 @@ def test_the_plan_tells_the_cache_and_no_secret() -> None:
     told = str(choose(spec("partial", lookup_cache="PARTIAL")))
     assert told == "by key from MySQL (cache PARTIAL, 100,000 keys)"
     assert "s3cret" not in repr(spec())
+
+
+def test_it_is_drawn_without_secrets() -> None:
+    given = ", ".join(f"'{key}' = '{value}'" for key, value in OPTIONS.items())
+    script = f"""CREATE TABLE o (id INT, p AS PROCTIME()); CREATE TABLE t (id INT, name STRING);
+      CREATE TEMPORARY TABLE c (id INT, name STRING) WITH ('connector' = 'jdbc', {given});
+      INSERT INTO t SELECT o.id, c.name FROM o LEFT JOIN c /*+ OPTIONS('lookup.cache' = 'NONE') */
+        FOR SYSTEM_TIME AS OF o.p AS c ON o.id = c.id"""
+    drawn = graph_of(parse_script(script), None)
+    assert "by key from MySQL by id · LEFT" in {edge.label for edge in drawn.edges}
+    assert "s3cret" not in repr(drawn) and "db.example" not in repr(drawn)
 
 
 @pytest.mark.parametrize(
