@@ -85,6 +85,11 @@ class Channel:
         return self._gateway.jvm
 
     @property
+    def shared(self) -> Any:
+        """A Java map whose objects stay until they are removed, for all channels of a process."""
+        return self._gateway.entry_point
+
+    @property
     def held(self) -> int:
         """How many Java objects Python has."""
         return int(self._bindings.size())
@@ -166,6 +171,8 @@ class JavaProcess:
                 f"Java did not start: {said}; install Java 17 or set JAVA_HOME to it"
             ) from None
         self._first = Channel(port, self._token)
+        self._shared = self._first.jvm.java.util.concurrent.ConcurrentHashMap()
+        self._first.keep()
         if nice:
             self._lower_priority(nice)
 
@@ -199,7 +206,7 @@ class JavaProcess:
         """Another way into the JVM, for one thread at a time; it ends with the JVM."""
         # A server of its own, since all connections of one server share their objects.
         builder = self._first.jvm.py4j.GatewayServer.GatewayServerBuilder()
-        server = builder.javaPort(0).authToken(self._token).build()
+        server = builder.javaPort(0).authToken(self._token).entryPoint(self._shared).build()
         server.start()
         return Channel(int(server.getListeningPort()), self._token)
 

@@ -17,6 +17,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from streamhouse.paimon.files import Files, LocalFiles, local_path
@@ -29,11 +30,24 @@ _LOG = logging.getLogger("streamhouse.maintenance")
 _NOTE = ".compaction-"
 
 
+def note_path(root: str, word: str) -> str:
+    """Where the note of a compaction is."""
+    return f"{root}/{_NOTE}{word}"
+
+
+def prefixes(word: str) -> dict[str, str]:
+    """The table options that name a compaction's files."""
+    return {
+        "data-file.prefix": f"compact-{word}-",
+        "changelog-file.prefix": f"compact-{word}-changelog-",
+    }
+
+
 @contextmanager
 def noted(files: Files, root: str, snapshot: int) -> Iterator[dict[str, str]]:
     """Note a compaction that begins at `snapshot` (0: none); gives the options naming its files."""
     word = uuid.uuid4().hex[:12]
-    path = f"{root}/{_NOTE}{word}"
+    path = note_path(root, word)
     note = files.open_output(path)
     try:
         note.write(json.dumps({"snapshot": snapshot, "time": time.time()}).encode())
@@ -42,13 +56,22 @@ def noted(files: Files, root: str, snapshot: int) -> Iterator[dict[str, str]]:
             fcntl.flock(note.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
         else:
             note.close()
-        yield {
-            "data-file.prefix": f"compact-{word}-",
-            "changelog-file.prefix": f"compact-{word}-changelog-",
-        }
+        yield prefixes(word)
         files.delete(path)
     finally:
         note.close()
+
+
+@dataclass(frozen=True)
+class _Dead:
+    """What the note of a dead compaction says: the snapshot at which it began.
+
+    `after_ns` is set for a writer that made several compactions (`paimon.kept_write`): the files
+    of the last one are younger than that.
+    """
+
+    snapshot: int
+    after_ns: int | None = None
 
 
 def remove_leftovers(sidecar: Sidecar, table: Table, age_s: float) -> int:
@@ -61,16 +84,17 @@ def remove_leftovers(sidecar: Sidecar, table: Table, age_s: float) -> int:
         if is_folder or not name.startswith(_NOTE):
             continue
         path = f"{table.root}/{name}"
-        snapshot = _began(table.files, path, age_s)
-        if snapshot is not None:
-            gone += _remove(sidecar, table, name.removeprefix(_NOTE), snapshot)
+        dead = _dead(table.files, path, age_s)
+        if dead is not None:
+            gone += _remove(sidecar, table, name.removeprefix(_NOTE), dead)
             table.files.delete(path)
     return gone
 
 
-def _began(files: Files, path: str, age_s: float) -> int | None:
-    """The snapshot at which a dead compaction began; None while it may be alive."""
-    if isinstance(files, LocalFiles) and _held(path):
+def _dead(files: Files, path: str, age_s: float) -> _Dead | None:
+    """What a note says of a dead compaction; None while it may be alive."""
+    local = isinstance(files, LocalFiles)
+    if local and _held(path):
         return None
     text = files.read_text(path)
     if text is None:
@@ -79,10 +103,14 @@ def _began(files: Files, path: str, age_s: float) -> int | None:
         note = json.loads(text)
     except json.JSONDecodeError:
         # Killed before it had written the note, and so before anything else.
-        return 0
-    if not isinstance(files, LocalFiles) and time.time() - float(note["time"]) < age_s:
+        return _Dead(0, _written_ns(path) if local else None)
+    if not local and time.time() - float(note["time"]) < age_s:
         return None
-    return int(note["snapshot"])
+    return _Dead(int(note["snapshot"]), _written_ns(path) if note.get("kept") else None)
+
+
+def _written_ns(path: str) -> int:
+    return os.stat(local_path(path)).st_mtime_ns
 
 
 def _held(path: str) -> bool:
@@ -99,9 +127,11 @@ def _held(path: str) -> bool:
     return False
 
 
-def _remove(sidecar: Sidecar, table: Table, word: str, snapshot: int) -> int:
-    prefix = f"compact-{word}-"
+def _remove(sidecar: Sidecar, table: Table, word: str, dead: _Dead) -> int:
+    prefix, snapshot = f"compact-{word}-", dead.snapshot
     found = [path for path in _data_files(table.files, table.location) if _name(path, prefix)]
+    if dead.after_ns is not None:
+        found = [path for path in found if _written_ns(path) > dead.after_ns]
     if not found:
         return 0
     first = table.earliest_snapshot_id() or 0

@@ -314,7 +314,8 @@ class Maintenance:
     def _compact(self, name: str, state: _State, full: bool, latest: int) -> None:
         now = time.monotonic()
         state.tried = latest
-        made = self._sidecar.compact(name, full=full)
+        keep = state.care is not None and state.care.prompt
+        made = self._sidecar.compact(name, full=full, keep=keep)
         if made:
             self._pressure.compacted(name, now)
         # Commits that came in meanwhile are counted again by the next look; where nothing was

@@ -17,9 +17,10 @@ from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 
 from streamhouse.errors import CommitConflictError, StreamhouseError, TableError
 from streamhouse.paimon import torn
-from streamhouse.paimon.files import files_of
+from streamhouse.paimon.files import files_of, is_local
 from streamhouse.paimon.jars import COORDINATES, JAR_VARIABLE, paimon_jar
 from streamhouse.paimon.jvm import Channel, JavaProcess, spark_jars
+from streamhouse.paimon.kept_write import KeptWrite
 from streamhouse.paimon.leftovers import noted
 from streamhouse.paimon.lock import commit_lock
 from streamhouse.paimon.table import branch_root
@@ -28,7 +29,9 @@ COMMIT_USER = "streamhouse-maintenance"
 """Who commits compactions; never the user of a query."""
 
 JAVA_OPTIONS = (
-    "-Xms32m",
+    # A small young generation is collected all the time: that took half of the JVM's work.
+    "-Xms160m",
+    "-Xmn96m",
     "-Xmx768m",
     "-Xss512k",
     "-XX:+UseSerialGC",
@@ -64,6 +67,8 @@ _COMMIT_OPTIONS = {
 }
 _SECRET = ("secret", "password", "token", "access-key", "accesskey", "credential")
 _CONFLICT = ("conflict", "commit failed after", "retries")
+_MOST_KEPT = 6
+"""Tables whose writers stay open; each may hold 64 MB of the JVM's memory."""
 
 Result = TypeVar("Result")
 
@@ -86,6 +91,7 @@ class _Way:
     """A way into the JVM, and the catalog at its end once it was needed."""
 
     channel: Channel
+    process: JavaProcess
     catalog: Any = None
 
 
@@ -111,6 +117,7 @@ class Sidecar:
         self._nice = nice
         self._process: JavaProcess | None = None
         self._idle: list[_Way] = []
+        self._kept: dict[str, KeptWrite] = {}
         self._mine = threading.local()
         self._lock = threading.Lock()
 
@@ -151,13 +158,18 @@ class Sidecar:
         table: str,
         full: bool = False,
         partitions: Sequence[Mapping[str, str]] | None = None,
+        keep: bool = False,
     ) -> bool:
         """Compact all buckets, or those of some partitions; whether a snapshot was made.
 
         `full` rewrites each bucket into one level; otherwise the Java core picks what its
         `num-sorted-run.*` options ask for. Changelogs are produced as the table's
         `changelog-producer` says. Append tables are compacted where there are enough small files.
+        With `keep` the Java writer of a local table that is compacted as a whole, not fully, stays
+        open for the next such call (`paimon.kept_write`).
         """
+        if keep and not full and partitions is None:
+            return self._call(table, lambda: self._compact_kept(table))
         return self._call(table, lambda: self._compact(table, full, partitions))
 
     def compact_manifests(self, table: str) -> None:
@@ -241,7 +253,7 @@ class Sidecar:
         with self._lock:
             if process is self._process and self._idle:
                 return self._idle.pop()
-        return _Way(process.open_channel())
+        return _Way(process.open_channel(), process)
 
     def _start(self) -> JavaProcess:
         classpath = [paimon_jar(), *spark_jars(_SPARK_JARS)]
@@ -278,6 +290,9 @@ class Sidecar:
     def _drop(self) -> None:
         process, self._process = self._process, None
         ways, self._idle = self._idle, []
+        kept, self._kept = self._kept, {}
+        for write in kept.values():
+            write.close(None)
         for way in ways:
             way.channel.close()
         if process is not None:
@@ -359,6 +374,69 @@ class Sidecar:
             for entry in (reader if full else reader.withLevel(0)).bucketEntries():
                 write.compact(entry.partition(), entry.bucket(), full)
             return self._commit(table, identifier, write.prepareCommit(True, identifier))
+
+    def _compact_kept(self, name: str) -> bool:
+        found = self._table(name)
+        location = _location(found)
+        latest = self._next_identifier(found) - 1
+        if not latest or not found.primaryKeys() or not is_local(location):
+            return self._compact(name, False, None)
+        root, shared = branch_root(location, str(found.coreOptions().branch())), self._shared()
+        kept, buckets = self._told(name, found.copy(_COMPACT_OPTIONS), root, latest)
+        try:
+            kept.begin(latest)
+            table, write = kept.java(shared)
+            for one in buckets:
+                write.compact(one.getLeft(), one.getRight(), False)
+            made = self._commit(table, latest + 1, write.prepareCommit(True, latest + 1))
+            kept.done(shared, latest, made)
+        except BaseException:
+            kept.close(shared, ended_well=False)
+            raise
+        self._keep(name, kept, shared)
+        return made
+
+    def _told(self, name: str, table: Any, root: str, latest: int) -> tuple[KeptWrite, Any]:
+        """The table's open writer, told of all up to `latest`, and the buckets to compact."""
+        process, jvm, shared = self._mine.way.process, self._jvm(), self._shared()
+        with self._lock:
+            # Whoever has taken it is alone with it.
+            kept = self._kept.pop(name, None)
+        if kept is not None:
+            same = kept.process is process
+            buckets = None
+            try:
+                if same and kept.fits(table):
+                    buckets = kept.buckets(jvm, shared, latest)
+                    if buckets is not None:
+                        return kept, buckets
+            finally:
+                if buckets is None:
+                    kept.close(shared if same else None)
+        kept = KeptWrite(process, table, root)
+        try:
+            kept.open(jvm, shared, table, COMMIT_USER)
+            return kept, kept.buckets(jvm, shared, latest)
+        except BaseException:
+            kept.close(shared)
+            raise
+
+    def _keep(self, name: str, kept: KeptWrite, shared: Any) -> None:
+        """Keep a writer for the next call; of too many, the one that was not used for longest."""
+        with self._lock:
+            over = None
+            if kept.process is not self._process:
+                over, shared = kept, None
+            else:
+                self._kept[name] = kept
+                if len(self._kept) > _MOST_KEPT:
+                    over = self._kept.pop(next(iter(self._kept)))
+        if over is not None:
+            over.close(shared)
+
+    def _shared(self) -> Any:
+        """The Java objects that outlive a call."""
+        return self._mine.way.channel.shared
 
     def _compact_append(self, table: Any, partitions: Sequence[Mapping[str, str]] | None) -> bool:
         jvm = self._jvm()

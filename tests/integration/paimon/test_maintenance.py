@@ -131,11 +131,11 @@ class _Stuck(Sidecar):
         self.table = table
         self.begun, self.end = threading.Event(), threading.Event()
 
-    def compact(self, table: str, full: bool = False, partitions: Any = None) -> bool:
+    def compact(self, table: str, full: bool = False, *rest: Any, **more: Any) -> bool:
         if table == self.table:
             self.begun.set()
             assert self.end.wait(60)
-        return super().compact(table, full, partitions)
+        return super().compact(table, full, *rest, **more)
 
 
 def test_a_long_job_holds_up_no_table_whose_readers_wait(lake: Any, make_sale: Any) -> None:
