@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import threading
 import time
@@ -171,7 +172,10 @@ class Kills:
 
 
 class PeakMemory:
-    """The greatest sum of resident memory of this process and all below it, in MiB."""
+    """The greatest memory of this process and all below it, in MiB.
+
+    What processes share, such as libraries and what a fork has not changed, counts once.
+    """
 
     def __init__(self) -> None:
         self.peak_mb = 0.0
@@ -186,14 +190,20 @@ class PeakMemory:
 
     def _run(self) -> None:
         me = psutil.Process()
-        while not self._stopped.wait(0.5):
+        while not self._stopped.wait(1.0):
             total = 0
             for process in [me, *me.children(recursive=True)]:
-                try:
-                    total += process.memory_info().rss
-                except psutil.Error:
-                    continue
+                with contextlib.suppress(psutil.Error):
+                    total += _memory(process)
             self.peak_mb = max(self.peak_mb, total / 2**20)
+
+
+def _memory(process: psutil.Process) -> int:
+    """A process's part of the memory: of pages that several have, its share."""
+    try:
+        return int(process.memory_full_info().pss)
+    except (AttributeError, psutil.AccessDenied):
+        return int(process.memory_info().rss)
 
 
 def report(

@@ -18,17 +18,21 @@ class Pace:
 
     Few level-0 files and few manifests are what freshness is made of, while each compaction is a
     commit that the queries' commits race with: hence a least time between two of one table.
-    `prompt_seconds` is that time for tables whose rows or changelog show only once compacted. Where
+    Tables that nobody waits for are looked at every `calm_poll_seconds`.
+    `prompt_seconds` is that time for tables whose rows or changelog show only once compacted, less
+    where compactions are quick: as long as the last one took, but `prompt_least_seconds`. Where
     level 0 would be full before that, compaction begins just in time, by how long the last one
     took (the first one `first_compaction_seconds`). A job is long when the last one of its kind
     took `long_seconds`, or when it is to rewrite `long_rows`; a table is small below `small_rows`.
     """
 
-    poll_seconds: float = 0.1
+    poll_seconds: float = 0.05
+    calm_poll_seconds: float = 0.2
     first_seconds: float = 0.2
     first_compaction_seconds: float = 1.5
     compact_seconds: float = 1.0
     prompt_seconds: float = 0.5
+    prompt_least_seconds: float = 0.1
     append_seconds: float = 60.0
     append_commits: int = 100
     manifest_commits: int = 15

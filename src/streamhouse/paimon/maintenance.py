@@ -63,6 +63,7 @@ class _State:
     counted: bool = False
     compacted_at: float = field(default_factory=time.monotonic)
     full_at: float = field(default_factory=time.monotonic)
+    looked_at: float = 0.0
     expired_at: float = 0.0
     cleaned_at: float = float("-inf")
     took: dict[Kind, float] = field(default_factory=dict)
@@ -198,8 +199,12 @@ class Maintenance:
 
     def _look(self, name: str, workers: _Workers) -> None:
         state = self._states.setdefault(name, _State())
-        if time.monotonic() < state.retry_at or (state.busy and state.cleaning):
+        now, calm = time.monotonic(), state.care is not None and not state.care.prompt
+        if now < state.retry_at or (state.busy and state.cleaning):
             return
+        if calm and now - state.looked_at < self._pace.calm_poll_seconds:
+            return
+        state.looked_at = now
         try:
             latest = self._latest(name, state)
             kind = self._due(name, state, latest)
@@ -247,7 +252,7 @@ class Maintenance:
             return None
         took = state.took.get("compact", self._pace.first_compaction_seconds)
         full_soon = latest > state.tried and self._pressure.fills_within(name, took)
-        if full_soon or now - state.compacted_at >= care.seconds:
+        if full_soon or now - state.compacted_at >= self._pause(state, care):
             waited = care.full_seconds is not None and now - state.full_at >= care.full_seconds
             if _over(latest - state.compacted_full, care.full_commits) or (
                 waited and latest > state.compacted_full
@@ -259,6 +264,13 @@ class Maintenance:
             if full_soon or _over(latest - state.compacted, care.commits):
                 return "compact"
         return "merge" if latest - state.merged >= self._pace.manifest_commits else None
+
+    def _pause(self, state: _State, care: Care) -> float:
+        """How long to leave the table alone after a compaction."""
+        took = state.took.get("compact")
+        if not care.prompt or took is None:
+            return care.seconds
+        return min(care.seconds, max(took, self._pace.prompt_least_seconds))
 
     def _due_cleaning(self, state: _State, latest: int) -> Kind | None:
         """What is to be removed from the table now."""

@@ -33,8 +33,8 @@ HOLD = "hold"
 """A file that asks for no further batch, in the query's folder."""
 HELD = "held"
 """The answer: no batch runs, nor will. Spark asks for an offset only between two batches."""
-_IDLE_WAIT_S = 0.05
-_IDLE_STEP_S = 0.005
+_IDLE_WAIT_S = 0.25
+_IDLE_STEP_S = 0.01
 
 
 class FusedDataSource(DataSource):

@@ -45,6 +45,8 @@ COLUMNS = (
     Column("rows_missed", "BIGINT"),
     Column("definition", "STRING"),
 )
+# Each batch is read once, by a feed, or all together, by an audit: files may be many.
+_OPTIONS = {"bucket": "1", "num-sorted-run.compaction-trigger": "20"}
 _FLUSH_SECONDS = 1.0
 
 
@@ -71,7 +73,7 @@ class Lineage:
             name,
             COLUMNS,
             ("query_id", "batch_id"),
-            options={"bucket": "1"},
+            options=_OPTIONS,
             if_not_exists=True,
         )
         self._committer = TableCommitter(

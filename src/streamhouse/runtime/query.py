@@ -72,6 +72,7 @@ class ContinuousQuery:
         self._pressure: Pressure | None = None
         self._journal: str | None = None
         self._holding = threading.Event()
+        self._least_s = 0.0
 
     @property
     def name(self) -> str:
@@ -171,11 +172,16 @@ class ContinuousQuery:
         """Wait after a batch while level 0 of the tables that the query writes is full."""
         self._pressure = pressure
 
+    def pace(self, least_s: float) -> None:
+        """Let at least so many seconds pass from the commit of a batch to that of the next."""
+        self._least_s = least_s
+
     def start(self, spark: SparkSession) -> None:
         """Start the query, which has been prepared.
 
-        A batch begins as soon as the one before it has ended and something is there to read, so
-        no interval that a script sets is ever exceeded by waiting.
+        A batch begins as soon as the one before it has ended and something is there to read
+        (unless `pace` says otherwise), so no interval that a script sets is ever exceeded by
+        waiting.
         """
         (self._folder / SPEC).write_bytes(pickle.dumps(self._spec))
         stream = spark.readStream.format(FORMAT).option("folder", str(self._folder))
@@ -191,6 +197,7 @@ class ContinuousQuery:
         )
 
     def _commit(self, frame: DataFrame, spark_batch: int) -> None:
+        began = time.monotonic()
         self._holds.batch_begins(self._last)
         if self._spec.shuffle is not None:
             frame = shuffled(frame, self._spec)
@@ -228,6 +235,8 @@ class ContinuousQuery:
         self._last = end
         self._holds.batch_done(end)
         self._wait_for_room(messages, len(reports))
+        # Now that no batch is planned: what comes meanwhile is in the next.
+        self._holding.wait(max(0.0, began + self._least_s - time.monotonic()))
 
     def _keep_looked_up(self, messages: Mapping[str, list[bytes]], batch: int) -> None:
         """Commit what was asked of servers, so that it is the same if the batch runs again."""
