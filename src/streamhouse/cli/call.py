@@ -89,7 +89,7 @@ def parsed(text: str) -> Call:
 
 
 class _Spark:
-    """A session for the procedure that asks for one, ended with the command."""
+    """A session for the procedure that asks for one; ended with the command that started it."""
 
     def __init__(self, master: str) -> None:
         self._master = master
@@ -105,9 +105,11 @@ class _Spark:
             end_session()
 
     def session(self) -> SparkSession:
+        from pyspark import SparkContext
+
         from streamhouse.runtime.spark_session import start_session
 
-        self._started = True
+        self._started = self._started or SparkContext._active_spark_context is None
         return start_session("streamhouse", self._master)
 
 
