@@ -111,7 +111,8 @@ class Channel:
             pass
 
 
-def _java() -> str:
+def java_command() -> str:
+    """Java's command: that of JAVA_HOME where it is set, else the first on the PATH."""
     home = os.environ.get("JAVA_HOME")
     return os.path.join(home, "bin", "java") if home else "java"
 
@@ -161,7 +162,7 @@ class JavaProcess:
         # Held open as long as the JVM writes into it.
         self._errors = tempfile.TemporaryFile()
         classes = [spark_jars(["py4j-*.jar"])[0], *classpath]
-        command = [_java(), "-classpath", os.pathsep.join(map(str, classes)), *java_options]
+        command = [java_command(), "-classpath", os.pathsep.join(map(str, classes)), *java_options]
         try:
             self._process, port, self._token = _launched(command + _SERVER, self._errors)
         except (OSError, ValueError) as error:

@@ -21,6 +21,7 @@ import pyspark
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.jars import cache_folder
+from streamhouse.paimon.jvm import java_command
 
 _MAKE_SECONDS = 300
 _SILENT = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
@@ -48,18 +49,13 @@ def java_options() -> str:
 
 def archive_path() -> Path:
     """Where the archive of this Spark and this Java is, or would be."""
-    java = shutil.which("java", path=_java_path()) or "java"
+    java = shutil.which(java_command()) or "java"
     spark = os.environ.get("SPARK_HOME") or os.path.dirname(pyspark.__file__)
     release = Path(os.path.realpath(java)).parent.parent / "release"
     parts = [pyspark.__version__, spark, os.path.realpath(java)]
     parts.append(release.read_text() if release.is_file() else "")
     digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
     return cache_folder().parent / "classes" / f"spark-{pyspark.__version__}-{digest}.jsa"
-
-
-def _java_path() -> str | None:
-    home = os.environ.get("JAVA_HOME")
-    return os.path.join(home, "bin") if home else None
 
 
 def make(path: Path) -> None:
