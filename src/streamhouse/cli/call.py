@@ -93,23 +93,21 @@ class _Spark:
 
     def __init__(self, master: str) -> None:
         self._master = master
-        self._started = False
+        self._asked = False
 
     def __enter__(self) -> _Spark:
         return self
 
     def __exit__(self, *raised: object) -> None:
-        if self._started:
+        if self._asked:
             from streamhouse.runtime.spark_session import end_session
 
             end_session()
 
     def session(self) -> SparkSession:
-        from pyspark import SparkContext
-
         from streamhouse.runtime.spark_session import start_session
 
-        self._started = self._started or SparkContext._active_spark_context is None
+        self._asked = True
         return start_session("streamhouse", self._master)
 
 

@@ -46,7 +46,7 @@ COLUMNS = (
     Column("definition", "STRING"),
 )
 # Each batch is read once, by a feed, or all together, by an audit: files may be many.
-_OPTIONS = {"bucket": "1", "num-sorted-run.compaction-trigger": "20"}
+_OPTIONS = {"bucket": "1", "num-sorted-run.compaction-trigger": "8"}
 _FLUSH_SECONDS = 1.0
 
 

@@ -59,6 +59,8 @@ _JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 """Many small batches: compiling more cleverly costs more than it brings."""
 _END_SECONDS = 10.0
 _TAIL_BYTES = 8192
+_ours: SparkSession | None = None
+"""The session that this module started, not one that it found."""
 _output: int | None = None
 """What the JVM writes on its standard error; the file has no name any more."""
 _LONGEST_SOCKET_FOLDER = 60
@@ -69,18 +71,22 @@ _LOCAL = re.compile(r"local(\[(?P<threads>\d+|\*)\])?")
 def start_session(name: str, master: str, verbose: bool = False) -> SparkSession:
     """A session on `master` (such as `local[2]`); Spark's own words are shown only if `verbose`.
 
-    Local tasks are tried `TASK_ATTEMPTS` times, unless `master` says how often. Raises
-    `StreamhouseError` if Java does not start.
+    Local tasks are tried `TASK_ATTEMPTS` times, unless `master` says how often. Where a session
+    is active already, that one is used. Raises `StreamhouseError` if Java does not start.
     """
+    global _ours
     python = worker_python() if master.startswith("local") else sys.executable
     os.environ["PYSPARK_PYTHON"], os.environ["PYSPARK_DRIVER_PYTHON"] = python, sys.executable
     conf = SparkConf().setMaster(with_attempts(master)).setAppName(name)
     conf.setAll(list(_SETTINGS.items()))
     conf.set("spark.driver.extraJavaOptions", f"{_JAVA_OPTIONS} {class_archive.java_options()}")
-    if SparkContext._active_spark_context is None:
+    ours = SparkContext._active_spark_context is None
+    if ours:
         conf.setAll(list(_socket_settings().items()))
         SparkContext(conf=conf, gateway=_gateway(conf, verbose))
     session: SparkSession = SparkSession.builder.getOrCreate()
+    if ours:
+        _ours = session
     session.sparkContext.setLogLevel("WARN" if verbose else "ERROR")
     register(session)
     session.dataSource.register(FusedDataSource)
@@ -113,9 +119,15 @@ def _socket_settings() -> dict[str, str]:
 
 
 def end_session() -> None:
-    """Stop the active session, if any, and its JVM, and wait until its processes are gone."""
-    session = SparkSession.getActiveSession()
-    if session is None:
+    """Stop the session that `start_session` started and its JVM; wait until they are gone.
+
+    A session that somebody else started stays.
+    """
+    global _ours
+    session, _ours = _ours, None
+    if session is None or session.sparkContext is not SparkContext._active_spark_context:
+        return
+    if died(0.0):
         return
     gateway: Any = SparkContext._gateway
     session.stop()

@@ -1,4 +1,4 @@
-"""`Script` inside another program: what it starts, it ends."""
+"""Scripts and commands inside another program: what they start, they end, and nothing else."""
 
 from __future__ import annotations
 
@@ -56,3 +56,30 @@ def test_a_session_serves_two_scripts_and_leaves_nothing(tmp_path: Path) -> None
     assert (ended.returncode, ended.stderr) == (0, "")
     assert json.loads(ended.stdout) == [True, 0, []]
     assert [path.name for path in temporary.iterdir()] == []
+
+
+GUEST = """
+import sys
+from pathlib import Path
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner
+from streamhouse.cli.main import build
+
+host = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+script = Path(sys.argv[1], "script.sql")
+script.write_text("CREATE TABLE t (a INT PRIMARY KEY NOT ENFORCED); INSERT INTO t VALUES (1);")
+command = ["run", str(script), "--warehouse", sys.argv[1] + "/lake"]
+ended = CliRunner().invoke(build(command), command)
+print(ended.exit_code, host.range(3).count())
+"""
+
+
+def test_a_session_of_somebody_else_stays(tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", GUEST, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert ended.stdout.split() == ["0", "3"], ended.stderr
