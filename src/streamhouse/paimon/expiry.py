@@ -28,6 +28,7 @@ _OPTIONS = {
 _OFTEN = ("partition.expiration-time", "tag.automatic-creation", "consumer.expiration-time")
 _MIN, _MAX = "snapshot.num-retained.min", "snapshot.num-retained.max"
 _TIME = "snapshot.time-retained"
+_MANY_SNAPSHOTS = 100
 _checked: dict[str, float] = {}
 """When the partitions of a table, by its location, were last looked at (monotonic seconds)."""
 
@@ -35,7 +36,9 @@ _checked: dict[str, float] = {}
 def expire(sidecar: Sidecar, table: Table, seconds: float = 2.0) -> int:
     """Remove what `table` no longer keeps, for about `seconds`; how many snapshots went.
 
-    Each step removes at most `snapshot.expire.limit` snapshots. Commits may go on beside it; only
+    Each step removes at most `snapshot.expire.limit` snapshots. Where nothing may go yet, the core
+    only notes the oldest snapshot, once: before it reads changes it would list all of them each
+    time, thousands within the hour that tables keep them. Commits may go on beside it; only
     the dropping of partitions, which is a commit, takes the table's lock.
     """
     Consumers(table).drop_dead()
@@ -46,7 +49,7 @@ def expire(sidecar: Sidecar, table: Table, seconds: float = 2.0) -> int:
             table.identifier, lambda jvm, java: _maintain(jvm, java, table, partitions), _OPTIONS
         )
     gone = 0
-    while is_due(table):
+    while is_due(table) or _unnamed(table):
         removed = sidecar.call(table.identifier, lambda _, java: _expire(java), _OPTIONS)
         gone += removed
         if not removed or time.monotonic() >= deadline:
@@ -74,6 +77,12 @@ def is_due(table: Table) -> bool:
     kept_ms = duration_ms(_TIME, options.get(_TIME, "1 h"))
     first = table.snapshots.find(earliest)
     return first is not None and first.time_ms < time.time() * 1000 - kept_ms
+
+
+def _unnamed(table: Table) -> bool:
+    """Whether looking for the oldest of many snapshots lists them all."""
+    latest = table.latest_snapshot_id() or 0
+    return latest >= _MANY_SNAPSHOTS and not table.snapshots.names_earliest()
 
 
 def _long_changelog(table: Table) -> bool:

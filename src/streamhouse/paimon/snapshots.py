@@ -67,6 +67,10 @@ class Snapshots:
             return hint
         return min(self._ids(), default=None)
 
+    def names_earliest(self) -> bool:
+        """Whether the oldest snapshot is named; else each look for it lists them all."""
+        return self._hint("EARLIEST") is not None
+
     def get(self, snapshot_id: int) -> Snapshot:
         """One snapshot; `DataLossError` naming what is left if it has expired."""
         snapshot = self.find(snapshot_id)

@@ -70,13 +70,19 @@ def test_snapshots_go_by_the_options(shared: tuple[Lake, Sidecar]) -> None:
         orders(table, snapshot=3)
 
 
-def test_nothing_goes_before_its_time(shared: tuple[Lake, Sidecar]) -> None:
+def test_nothing_goes_before_its_time(
+    shared: tuple[Lake, Sidecar], monkeypatch: pytest.MonkeyPatch
+) -> None:
     lake, java = shared
     kept = {"snapshot.num-retained.max": "100", "snapshot.time-retained": "1 h"}
     table = made(lake, "young", 4, **kept)
     assert not is_due(table)
     assert expire(java, table) == 0
+    assert not table.snapshots.names_earliest()
+    monkeypatch.setattr("streamhouse.paimon.expiry._MANY_SNAPSHOTS", 4)
+    assert expire(java, table) == 0
     assert table.earliest_snapshot_id() == 1
+    assert table.snapshots.names_earliest(), "no look for it lists the snapshots any more"
 
 
 def test_a_consumer_a_tag_and_a_branch_keep_what_they_need(shared: tuple[Lake, Sidecar]) -> None:
