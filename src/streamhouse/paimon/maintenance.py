@@ -9,9 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
-
-from pypaimon_rust.datafusion import PaimonCatalog
+from typing import Literal
 
 from streamhouse.errors import CommitConflictError, StreamhouseError
 from streamhouse.paimon.care import Care, Pace
@@ -20,6 +18,7 @@ from streamhouse.paimon.expiry import expire
 from streamhouse.paimon.leftovers import remove_leftovers
 from streamhouse.paimon.pressure import Pressure
 from streamhouse.paimon.sidecar import Sidecar
+from streamhouse.paimon.table import Table
 
 _LOG = logging.getLogger("streamhouse.maintenance")
 _STOP_SECONDS = 10.0
@@ -53,7 +52,7 @@ class _State:
     something of it is removed: the two may go on at once.
     """
 
-    table: Any = None
+    table: Table | None = None
     care: Care | None = None
     compacted: int = 0
     compacted_full: int = 0
@@ -221,18 +220,15 @@ class Maintenance:
     def _latest(self, name: str, state: _State) -> int:
         table = state.table
         if table is None or state.care is None:
-            table = PaimonCatalog(self._options).get_table(name)
-            schema = table.schema()
-            state.care = Care.of(bool(schema.primary_keys()), schema.options(), self._pace)
-            state.table = table
+            table = state.table = Warehouse(self._options).table(name)
+            state.care = Care.of(bool(table.primary_key), table.options, self._pace)
             tired = state.failures >= _FAILURES
             self._pressure.limit(name, None if tired else state.care.most_files)
             if not state.counted and state.care.most_files is not None:
                 state.counted = True
                 for _ in range(self._uncompacted(name)):
                     self._pressure.added(name, 1)
-        snapshot = table.latest_snapshot()
-        latest = int(snapshot.id()) if snapshot is not None else 0
+        latest = table.latest_snapshot_id() or 0
         if latest < state.compacted:
             # The table was made anew or rolled back.
             state.compacted = state.compacted_full = state.merged = state.expired = 0
@@ -293,8 +289,11 @@ class Maintenance:
         return kind == "full" and self._rows(state) >= self._pace.long_rows
 
     def _rows(self, state: _State) -> int:
-        snapshot = state.table.latest_snapshot()
-        return 0 if snapshot is None else snapshot.total_record_count() or 0
+        table = state.table
+        latest = None if table is None else table.latest_snapshot_id()
+        if table is None or latest is None:
+            return 0
+        return table.snapshot(latest).total_record_count or 0
 
     def _work(self, name: str, state: _State, kind: Kind, latest: int) -> None:
         start = time.monotonic()

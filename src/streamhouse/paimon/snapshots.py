@@ -13,6 +13,8 @@ from streamhouse.paimon.files import Files
 EXPIRY_USER = "streamhouse-expiry"
 """Who drops expired partitions: in such an OVERWRITE snapshot no row has changed."""
 
+_NAMED_WITHIN_S = 0.05
+_NAMED_STEP_S = 0.001
 _TORN_FILE_WAIT_S = 0.002
 _TORN_FILE_TRIES = 50
 
@@ -55,6 +57,19 @@ class Snapshots:
         while self._files.exists(self._path(hint + 1)):
             hint += 1
         return hint
+
+    def await_named(self) -> None:
+        """Wait until the newest snapshot is named: its writer does so right after it is there.
+
+        The Rust core lists all snapshots where it finds a newer one than `LATEST` names.
+        """
+        deadline = time.monotonic() + _NAMED_WITHIN_S
+        hint = self._hint("LATEST")
+        while hint is not None and self._files.exists(self._path(hint + 1)):
+            if time.monotonic() > deadline:
+                return
+            time.sleep(_NAMED_STEP_S)
+            hint = self._hint("LATEST")
 
     def earliest_id(self) -> int | None:
         """The oldest snapshot's id that has not expired; None in an empty table."""
@@ -124,8 +139,14 @@ class Snapshots:
         return f"{self._folder}/snapshot-{snapshot_id}"
 
     def _hint(self, name: str) -> int | None:
-        text = self._files.read_text(f"{self._folder}/{name}")
-        return int(text) if text and text.strip().isdigit() else None
+        for _ in range(_TORN_FILE_TRIES):
+            text = self._files.read_text(f"{self._folder}/{name}")
+            if text is None:
+                return None
+            if text.strip().isdigit():
+                return int(text)
+            time.sleep(_NAMED_STEP_S)
+        return None
 
     def _ids(self) -> list[int]:
         return [

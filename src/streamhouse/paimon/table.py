@@ -175,6 +175,7 @@ class Table:
         columns: Sequence[str] | None = None,
     ) -> list[bytes]:
         """The pieces of the snapshots (`after`, `until`]; `mode` is `delta` or `changelog`."""
+        self.snapshots.await_named()
         scan = self._builder(columns, None, None).new_incremental_scan(after, until, mode)
         return self._plan(scan, after + 1)
 

@@ -1,0 +1,53 @@
+"""Snapshots as their files tell of them, while somebody writes."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from streamhouse.paimon.files import files_of
+from streamhouse.paimon.snapshots import Snapshots
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "snapshot"
+    made.mkdir()
+    for number in (1, 2, 3):
+        (made / f"snapshot-{number}").write_text("{}")
+    return made
+
+
+def snapshots(folder: Path) -> Snapshots:
+    root = str(folder.parent)
+    return Snapshots(files_of(root, {}), root, "d.t")
+
+
+def test_a_newest_snapshot_that_is_not_named_yet_is_waited_for(folder: Path) -> None:
+    (folder / "LATEST").write_text("2")
+    writer = threading.Timer(0.01, (folder / "LATEST").write_text, ["3"])
+    writer.start()
+    snapshots(folder).await_named()
+    named = (folder / "LATEST").read_text()
+    writer.join()
+    assert named == "3"
+
+
+def test_a_writer_that_died_before_it_named_its_snapshot_is_not_waited_for(folder: Path) -> None:
+    (folder / "LATEST").write_text("2")
+    started = time.monotonic()
+    snapshots(folder).await_named()
+    assert time.monotonic() - started < 5
+    assert snapshots(folder).latest_id() == 3
+
+
+@pytest.mark.parametrize("torn", ["", "x"])
+def test_a_hint_that_cannot_be_read_is_done_without(folder: Path, torn: str) -> None:
+    (folder / "LATEST").write_text(torn)
+    (folder / "EARLIEST").write_text(torn)
+    found = snapshots(folder)
+    found.await_named()
+    assert (found.earliest_id(), found.latest_id()) == (1, 3)
