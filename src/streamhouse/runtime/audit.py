@@ -89,7 +89,7 @@ def audit(warehouse: Mapping[str, str], identifier: str) -> Audit:
     batches = [Batch.of(row) for row in rows]
     definitions = {row["fingerprint"]: row["definition"] for row in rows if row["definition"]}
     covered = {batch.query_id: batch.number for batch in batches}
-    cut = _cut(table, covered)
+    cut = newest_told(table, covered)
     counts = _Counts()
     with tempfile.TemporaryDirectory(prefix="streamhouse-audit-") as folder:
         scratch = _Scratch(table, folder)
@@ -119,7 +119,7 @@ def _lineage(address: TableAddress) -> list[dict[str, Any]]:
     return rows
 
 
-def _cut(table: Table, covered: Mapping[str, int]) -> int | None:
+def newest_told(table: Table, covered: Mapping[str, int]) -> int | None:
     """The newest snapshot of which every query's part is in the lineage."""
     cut = table.latest_snapshot_id()
     open_users = set(covered)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,50 +15,60 @@ SHOWN_AFTER_S = 2.0
 class Progress:
     """The parts of a statement, one after the other; threads may advance it.
 
-    On a terminal it is a line with the part's name, rows, share and the seconds left. Nothing is
-    written anywhere else, and none of it stays on the screen.
+    On a terminal it is a line with the part's name, rows, share and the seconds left, from
+    `SHOWN_AFTER_S` on, also while nothing advances. Nothing is written anywhere else, and none of
+    it stays on the screen.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._began = clock()
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._bar: Any = None
         self._task: Any = None
         self._name = ""
         self._rows = 0
         self._total: int | None = None
+        self._timer: threading.Timer | None = None
+        if sys.stderr.isatty():
+            self._timer = threading.Timer(SHOWN_AFTER_S, self._show)
+            self._timer.daemon = True
+            self._timer.start()
 
     def part(self, name: str, total: int | None) -> None:
         """Begin a part of `total` rows; None where nobody knows."""
         with self._lock:
             self._name, self._rows, self._total = name, 0, total
             if self._bar is not None:
-                self._bar.reset(self._task, description=name, total=total)
-        self._show()
+                self._bar.remove_task(self._task)
+                self._begin()
 
     def advance(self, rows: int) -> None:
         """So many rows more are done."""
         with self._lock:
             self._rows += rows
-        self._show()
+            if self._bar is not None:
+                self._bar.update(self._task, completed=self._rows)
 
     def close(self) -> None:
         """Take the line off the screen."""
         with self._lock:
+            timer, self._timer = self._timer, None
+            if timer is not None:
+                timer.cancel()
             if self._bar is not None:
                 self._bar.stop()
                 self._bar = None
 
     def _show(self) -> None:
         with self._lock:
-            if self._bar is None:
-                if self._clock() - self._began < SHOWN_AFTER_S or not sys.stderr.isatty():
-                    return
-                self._bar = _bar()
-                self._task = self._bar.add_task(self._name, total=self._total)
-                self._bar.start()
-            self._bar.update(self._task, completed=self._rows)
+            if self._timer is None:
+                # The statement has ended just now.
+                return
+            self._bar = _bar()
+            self._begin()
+            self._bar.start()
+
+    def _begin(self) -> None:
+        self._task = self._bar.add_task(self._name, total=self._total, completed=self._rows)
 
 
 @contextmanager
@@ -73,22 +82,23 @@ def progress() -> Iterator[Progress]:
 
 
 def _bar() -> Any:
+    from rich import progress as rich
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        Progress,
-        TaskProgressColumn,
-        TextColumn,
-        TimeRemainingColumn,
-    )
+    from rich.text import Text
 
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.completed:,} rows"),
-        TaskProgressColumn(),
-        TimeRemainingColumn(),
-        TextColumn("left"),
+    class Rows(rich.ProgressColumn):
+        """Rows so far; nothing where a part does not count them."""
+
+        def render(self, task: rich.Task) -> Text:
+            return Text(f"{task.completed:,.0f} rows" if task.completed else "")
+
+    return rich.Progress(
+        rich.TextColumn("{task.description}"),
+        rich.BarColumn(),
+        Rows(),
+        rich.TaskProgressColumn(),
+        rich.TimeRemainingColumn(),
+        rich.TextColumn("left"),
         console=Console(stderr=True),
         transient=True,
     )

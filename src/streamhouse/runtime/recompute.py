@@ -178,11 +178,9 @@ class _Run:
         self._join(batches[0].end)
         for relation, rows in self._whole.looked_up(self._spec, batches[0]).items():
             self._db.register(relation, rows)
-        query = self._spec.query
-        timed = "getvariable" in query.rows_sql
-        timed = timed or (query.distinct is not None and "getvariable" in query.distinct.sql)
         try:
-            grouped = grouped and not timed and not self._spec.query.changelog
+            query = self._spec.query
+            grouped = grouped and not query.timed and not query.changelog
             if grouped and self._whole._waiting is None:
                 step = self._together(batches)
                 if step is not None:

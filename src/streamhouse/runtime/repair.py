@@ -19,18 +19,20 @@ import pyarrow.compute as pc
 
 from streamhouse.errors import CommitConflictError, StreamhouseError, TableError
 from streamhouse.paimon.change_files import CHANGE_USER, attempt, remove_dead
-from streamhouse.paimon.changes import hides_new_rows
 from streamhouse.paimon.commit import TableCommitter, TableWriter, overwrite_table
 from streamhouse.paimon.consumers import Consumers, query_consumer
 from streamhouse.paimon.lock import commit_lock
 from streamhouse.paimon.scratch import Scratch
 from streamhouse.paimon.table import Table
 from streamhouse.paimon.written import rows_of, written_since
+from streamhouse.runtime.audit import newest_told
 from streamhouse.runtime.change_kinds import functions_of
 from streamhouse.runtime.deviation import Deviation, deviation
 from streamhouse.runtime.ground import waiting_at
 from streamhouse.runtime.lineage import SUFFIX, read_lineage
+from streamhouse.runtime.progress import Progress, progress
 from streamhouse.runtime.recompute import ATTEMPTS_COLUMN, DUE_COLUMN, Batch, Recomputation
+from streamhouse.runtime.repairable import check_query, check_table
 from streamhouse.runtime.spec import TableAddress
 from streamhouse.source import ROW_KIND
 
@@ -58,63 +60,66 @@ def repair(
     """Compute the view `database.table` again and commit what differs, in one snapshot.
 
     `where` is a condition over its primary key; without it the whole view is repaired. With
-    `dry_run` nothing is written. Queries may go on: the recomputation is of their last commit, and
-    it is made anew where they write rows meanwhile to which the difference could not be added.
-    Columns whose merge depends on the order of rows (`last_value` and the like) keep their values.
-    Run twice, the second changes nothing. Rows that others wrote by hand go, as no query makes
-    them. Raises `TableError` for a table that no query of a script writes or that cannot be
-    repaired so, `DataLossError` where the source as of the last commit has expired.
+    `dry_run` nothing is written. Queries may go on: the recomputation is of their last commit that
+    the lineage tells, with all that was wrong when this was called, and it is made anew where they
+    write rows meanwhile to which the difference could not be added. Columns whose merge depends on
+    the order of rows (`last_value` and the like) keep their values. Run twice, the second changes
+    nothing. Rows that others wrote by hand go, as no query makes them. A line on a terminal tells
+    how far it is. Raises `TableError` for a table that no query of a script writes or that cannot
+    be repaired so, `DataLossError` where the source as of the last commit has expired,
+    `CommitConflictError` where the queries are always faster.
     """
     address = TableAddress(dict(warehouse), identifier)
-    _check(address.open())
-    remove_dead(address.open(), TableCommitter(address.warehouse, identifier, CHANGE_USER))
-    for _ in range(_TRIES):
-        done = _Attempt(address, where).run(dry_run)
-        if done is not None:
-            return done
-        time.sleep(_PAUSE_S)
+    table = address.open()
+    check_table(table)
+    remove_dead(table, TableCommitter(address.warehouse, identifier, CHANGE_USER))
+    since = table.latest_snapshot_id() or 0
+    with progress() as shown:
+        for _ in range(_TRIES):
+            attempted = _Attempt(address, where, since, shown)
+            done = attempted.run(dry_run)
+            if done is not None:
+                return done
+            time.sleep(_PAUSE_S)
+    if attempted.untold:
+        raise CommitConflictError(
+            f"table {identifier}: its lineage lacks the last commits of its queries; if their "
+            "pipeline was killed, start it again, which writes what is missing, and repair then"
+        )
     raise CommitConflictError(
         f"table {identifier}: its queries wrote the rows that differ each time they were computed; "
         "stop the queries and repair again"
     )
 
 
-def _check(table: Table) -> None:
-    engine = table.options.get("merge-engine", "deduplicate").lower()
-    where = f"table {table.identifier}"
-    if not table.primary_key or hides_new_rows(table):
-        kind = "deletion vectors" if table.primary_key else "no primary key"
-        raise TableError(f"{where} has {kind}; repair it by INSERT from what it is made of")
-    if engine != "aggregation":
-        raise TableError(
-            f"{where} has 'merge-engine' = '{engine}': repair it by INSERT INTO … SELECT, which "
-            "writes what differs; sys.repair is for aggregation tables"
-        )
-    if "rowkind.field" in table.options or any("sequence" in key for key in table.options):
-        raise TableError(
-            f"{where} merges by a sequence or takes kinds from a column; repair it by INSERT "
-            "OVERWRITE while no query writes it"
-        )
-
-
 class _Attempt:
-    """One recomputation of a state of the table, and the commit of what differs."""
+    """One recomputation of a state of the table, at least of snapshot `since`, and the commit.
 
-    def __init__(self, address: TableAddress, where: str | None) -> None:
+    `untold` says that the lineage, which is written within about a second, does not go so far yet.
+    """
+
+    def __init__(
+        self, address: TableAddress, where: str | None, since: int, shown: Progress
+    ) -> None:
         self._address = address
         self._where = where
+        self._since = since
+        self._progress = shown
         self._table = address.open()
-        self._snapshot = self._table.latest_snapshot_id() or 0
+        self._snapshot = 0
         self._functions = functions_of(self._table)
+        self.untold = False
 
     def run(self, dry_run: bool) -> Repaired | None:
         """What was done; None if it is to be tried again."""
+        self._progress.part("computing", None)
         with Scratch(self._table) as scratch:
             if not self._recompute(scratch):
                 return None
             expected = scratch.finish()
             read = list(expected.read()) if expected.latest_snapshot_id() else []
         table = self._table
+        self._progress.part("comparing", None)
         kept = [name for name, f in self._functions.items() if f not in _ORDER_FREE]
         actual = list(table.read(snapshot=self._snapshot)) if self._snapshot else []
         found = deviation(
@@ -125,6 +130,7 @@ class _Attempt:
         inserted, updated, deleted = found.counts
         if dry_run or not (inserted or updated or deleted):
             return Repaired(table.identifier, inserted, updated, deleted, None)
+        self._progress.part("writing", None)
         committed = self._commit(found)
         if committed is None:
             return None
@@ -135,29 +141,28 @@ class _Attempt:
         rows = _lineage(self._address)
         definitions = {row["fingerprint"]: row["definition"] for row in rows if row["definition"]}
         batches = [Batch.of(row) for row in rows]
-        for user in _queries(self._table, batches):
-            own = [batch for batch in batches if batch.query_id == user]
+        queries = {
+            user: [batch for batch in batches if batch.query_id == user]
+            for user in _queries(self._table, batches)
+        }
+        for own in queries.values():
+            check_query(self._address, own[-1], definitions)
+        told = {user: own[-1].number for user, own in queries.items()}
+        self._snapshot = newest_told(self._table, told) or 0
+        self.untold = self._snapshot < self._since
+        if self.untold:
+            return False
+        for user, own in queries.items():
             last = self._last(user, own)
-            if last is None:
+            if last is None or "split" in last.end["source"]:
                 return False
-            if "split" in last.end["source"]:
-                return False
-            self._check_lookups(last)
             whole = Recomputation(self._address, definitions)
             for step in whole.steps([replace(last, start={})]):
                 scratch.write(_retracted(step.rows, "+I"))
+                self._progress.advance(step.rows.num_rows)
             if not self._without_waiting(scratch, last, own, definitions):
                 return False
         return True
-
-    def _check_lookups(self, last: Batch) -> None:
-        if last.end.get("looked_up"):
-            raise TableError(
-                f"table {self._address.identifier}: a query of it looks up a table in MySQL "
-                "(connector 'jdbc'), which does not tell how its rows were at the query's last "
-                "commit; stop the query, and write the table by INSERT OVERWRITE … SELECT after "
-                "SET 'execution.runtime-mode' = 'batch', which joins MySQL's rows as they are"
-            )
 
     def _last(self, user: str, own: list[Batch]) -> Batch | None:
         """The last batch of a query in the snapshot; None where the lineage lags behind."""

@@ -367,6 +367,13 @@ class StreamQuery:
         return self.changelog and not self.signed
 
     @property
+    def timed(self) -> bool:
+        """Whether the rows depend on the time of the batch."""
+        counted = None if self.distinct is None else self.distinct.sql
+        texts = [text for text in (self.rows_sql, self.misses_sql, counted) if text is not None]
+        return any("getvariable(" in text.lower() for text in texts)
+
+    @property
     def ordered(self) -> bool:
         """Whether a hint asks for the rows in the order of the stream."""
         return any(lookup.ordered for lookup in self.lookups)

@@ -261,3 +261,20 @@ def test_fingerprint_is_the_meaning_not_the_layout(catalog: Catalog, statement: 
     prints = [catalog.stream(text).fingerprint for text in (one, two, other)]
     assert prints[0] == prints[1] != prints[2]
     assert len(prints[0]) == 64
+
+
+@pytest.mark.parametrize(
+    ("text", "timed"),
+    [
+        ("SELECT o.proc_time FROM orders AS o", True),
+        ("SELECT CURRENT_TIMESTAMP FROM orders", True),
+        ("SELECT order_id FROM orders WHERE CAST(order_time AS DATE) = CURRENT_DATE", True),
+        ("SELECT TIMESTAMPDIFF(SECOND, order_time, NOW()) FROM orders", True),
+        (f"SELECT o.order_id, c.country FROM orders AS o {JOIN}", False),
+        ("SELECT order_id, order_time FROM orders", False),
+    ],
+)
+def test_it_is_known_whether_rows_depend_on_the_time(
+    catalog: Catalog, text: str, timed: bool
+) -> None:
+    assert catalog.stream(text).timed is timed

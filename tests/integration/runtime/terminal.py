@@ -1,0 +1,77 @@
+"""A command on a terminal of its own, and what it writes there as it comes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pty
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+
+class Terminal:
+    """A running `streamhouse` command whose errors, and so its progress, go to a terminal."""
+
+    def __init__(self, arguments: list[str]) -> None:
+        self._master, slave = pty.openpty()
+        try:
+            self._process = subprocess.Popen(
+                [str(Path(sys.executable).with_name("streamhouse")), *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=slave,
+                text=True,
+                env={**os.environ, "TERM": "xterm", "COLUMNS": "120"},
+            )
+        finally:
+            os.close(slave)
+        self.shown = ""
+
+    def until(self, text: str, seconds: float = 90.0) -> None:
+        """Wait until the terminal has shown a text."""
+        deadline = time.monotonic() + seconds
+        while text not in self.shown:
+            assert time.monotonic() < deadline, f"not seen within {seconds} s: {self.shown!r}"
+            assert self._take(), f"ended without it: {self.shown!r}"
+
+    def end(self, seconds: float = 90.0) -> str:
+        """Wait for the command's end, which must be a good one; what it printed."""
+        deadline = time.monotonic() + seconds
+        while self._take():
+            assert time.monotonic() < deadline, f"still running after {seconds} s: {self.shown!r}"
+        out, _ = self._process.communicate(timeout=seconds)
+        assert self._process.returncode == 0, self.shown
+        return out
+
+    def close(self) -> None:
+        """End the command if it still runs."""
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.communicate(timeout=30)
+        os.close(self._master)
+
+    def _take(self) -> bool:
+        """Read what has come; False when nobody can write any more."""
+        if not select.select([self._master], [], [], 0.2)[0]:
+            return True
+        try:
+            data = os.read(self._master, 65536)
+        except OSError:
+            # What Linux says once the other end is closed.
+            return False
+        self.shown += data.decode(errors="replace")
+        return bool(data)
+
+
+@contextlib.contextmanager
+def on_terminal(*arguments: str) -> Iterator[Terminal]:
+    """Start a command on a terminal; it is ended with the `with` at the latest."""
+    made = Terminal(list(arguments))
+    try:
+        yield made
+    finally:
+        made.close()
