@@ -110,7 +110,7 @@ class Relay:
                     if self._alive:
                         since, delay = time.monotonic(), _FIRST_DELAY_S
                     if not is_lost(fault.error) or time.monotonic() - since > _PATIENCE_S:
-                        raise readable(fault.error, self._options) from None
+                        raise self._told(fault.error, kept.state.end) from None
                 self._stopped.wait(delay)
                 delay = min(2 * delay, _LONGEST_DELAY_S)
         finally:
@@ -138,6 +138,14 @@ class Relay:
                     self._check_reset(kept.state.end)
         finally:
             dump.close()
+
+    def _told(self, error: Exception, end: Position) -> StreamhouseError:
+        """The server's error as a user can act upon it."""
+        told = readable(error, self._options)
+        if isinstance(told, DataLossError):
+            # After a reset the server speaks of a log that it cannot find, or of broken events.
+            self._check_reset(end)
+        return told
 
     def _check_reset(self, end: Position) -> None:
         current = self._server.position(self._session)

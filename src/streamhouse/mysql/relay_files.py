@@ -158,7 +158,12 @@ class RelayView:
         for segment in _from(segments(self.folder), start):
             if not segment.start < end:
                 break
-            with segment.index.open("rb") as index:
+            try:
+                index = segment.index.open("rb")
+            except FileNotFoundError:
+                # Dropped just now: what it held is read from the server, up to the same end.
+                continue
+            with index:
                 entries = _Entries(index.fileno())
                 here = start.pos if segment.start.file == start.file else 0
                 at = entries.after(here)
@@ -258,15 +263,15 @@ class FrameReader:
             self._handle = -1
 
     def _enter(self, segment: Segment, start: Position | None) -> None:
-        self.close()
-        self._handle = os.open(segment.frames, os.O_RDONLY)
-        self._segment = segment
-        self._byte = 0
+        byte = 0
         if start is not None and start.file == segment.start.file:
             with segment.index.open("rb") as index:
                 entries = _Entries(index.fileno())
                 at = entries.after(start.pos)
-                self._byte = entries[at - 1][1] if at else 0
+                byte = entries[at - 1][1] if at else 0
+        handle = os.open(segment.frames, os.O_RDONLY)
+        self.close()
+        self._handle, self._segment, self._byte = handle, segment, byte
 
 
 class FrameWriter:

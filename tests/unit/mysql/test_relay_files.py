@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 from tests.unit.mysql.test_mysql_events import MYSQL_GTID, event, query
 
+from streamhouse.mysql import relay_files
 from streamhouse.mysql.changes import names_of
 from streamhouse.mysql.events import HEADER, ROTATE, TABLE_MAP, XID, Track
 from streamhouse.mysql.position import Position
-from streamhouse.mysql.relay_files import FrameReader, RelayView, drop_old, segments
+from streamhouse.mysql.relay_files import FrameReader, RelayView, Segment, drop_old, segments
 from streamhouse.mysql.relay_log import RelayLog, RelayTable
 
 FILE = "binlog.000001"
@@ -175,4 +176,38 @@ def test_old_segments_go_when_they_are_not_needed_or_too_much(
     with pytest.raises(FileNotFoundError):
         list(frames)
     reader.close()
+    kept.close()
+
+
+def test_a_segment_that_goes_while_a_batch_is_planned_does_no_harm(
+    tmp_path: Path, view: RelayView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, kept = Server(), log(tmp_path, most_bytes=4_000)
+    ends = [Position(FILE, 4)]
+    for number in range(60):
+        kept.keep(server.track, server.transaction("orders", b"%02d" % number))
+        ends.append(Position(FILE, server.at))
+    listed = segments(tmp_path)
+
+    def then_dropped(folder: Path) -> list[Segment]:
+        for segment in listed[:3]:
+            segment.drop()
+        return listed
+
+    monkeypatch.setattr(relay_files, "segments", then_dropped)
+    assert view.bounded(ends[0], ends[-1], 10**9) == ends[-1]
+    near = view.bounded(ends[0], ends[-1], 300)
+    assert listed[3].start < near < ends[-1] and near in ends
+    kept.close()
+
+
+def test_a_reader_that_finds_nothing_leaves_no_file_open(tmp_path: Path) -> None:
+    server, kept = Server(), log(tmp_path)
+    kept.keep(server.track, server.transaction("orders", b"1"))
+    (segment,) = segments(tmp_path)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    segment.index.unlink()
+    with pytest.raises(FileNotFoundError):
+        FrameReader(tmp_path, Position(FILE, 4))
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
     kept.close()
