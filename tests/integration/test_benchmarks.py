@@ -37,3 +37,20 @@ def test_lookups_print_a_line_a_figure() -> None:
         ("partial", 1.0),
     ]
     assert all(one["ratio"] > 0 and one["pipeline_s"] for one in figures)
+
+
+def test_promptness_prints_a_line_a_kind_of_table() -> None:
+    script = SCRIPT.with_name("promptness.py")
+    few = ("--seconds", "3", "--aside", "0", "--rows", "20")
+    command = [sys.executable, str(script), "--json", *few]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    figures = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(one["name"], one["goal"]) for one in figures] == [
+        ("lookup", 1.0),
+        ("full-compaction", 1.0),
+        ("full-compaction-1", 1.0),
+        ("first-row", 1.0),
+        ("deletion-vectors", 1.0),
+    ]
+    assert all(one["ratio"] > 0 and one["rows"] > 0 and not one["missing"] for one in figures)
