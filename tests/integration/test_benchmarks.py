@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "paimon.py"
 QUICK = ("--rows", "2000", "--runs", "1", "--commits", "5", "--pace", "50")
 
@@ -39,18 +41,16 @@ def test_lookups_print_a_line_a_figure() -> None:
     assert all(one["ratio"] > 0 and one["pipeline_s"] for one in figures)
 
 
+@pytest.mark.timeout(480)
 def test_promptness_prints_a_line_a_kind_of_table() -> None:
     script = SCRIPT.with_name("promptness.py")
-    few = ("--seconds", "3", "--aside", "0", "--rows", "20")
+    few = ("--seconds", "2", "--aside", "0", "--rows", "20", "--only", "lookup", "first-row")
     command = [sys.executable, str(script), "--json", *few]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=450)
     assert done.returncode == 0, done.stderr[-2000:]
     figures = [json.loads(line) for line in done.stdout.splitlines()]
     assert [(one["name"], one["goal"]) for one in figures] == [
         ("lookup", 1.0),
-        ("full-compaction", 1.0),
-        ("full-compaction-1", 1.0),
         ("first-row", 1.0),
-        ("deletion-vectors", 1.0),
     ]
     assert all(one["ratio"] > 0 and one["rows"] > 0 and not one["missing"] for one in figures)
