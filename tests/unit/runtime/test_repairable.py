@@ -1,0 +1,50 @@
+"""Which queries' views are refused to be computed as one batch, and the way round."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.unit.sql.conftest import TABLES, Catalog
+
+from streamhouse.errors import TableError
+from streamhouse.runtime.definition import definition_json
+from streamhouse.runtime.recompute import Batch
+from streamhouse.runtime.repairable import check_query
+from streamhouse.runtime.spec import QuerySpec, SourceSpec, TableAddress
+
+ADDRESS = TableAddress({"warehouse": "nowhere"}, "shop.view")
+WAY_ROUND = r"INSERT OVERWRITE … SELECT after SET 'execution.runtime-mode' = 'batch'"
+
+
+def check(text: str, connector: str = "paimon", **end: Any) -> None:
+    catalog = Catalog()
+    catalog.add(TABLES)
+    query = catalog.stream(text)
+    address = TableAddress(ADDRESS.warehouse, "shop.orders") if connector == "paimon" else None
+    spec = QuerySpec(
+        query=query,
+        source=SourceSpec(connector, {}, query.source.columns, address),
+        lookups=(),
+        target=ADDRESS,
+        pending=None,
+        unmatched=None,
+        query_id="q",
+        parallelism=1,
+    )
+    last = Batch("q", 3, "f", {}, {"source": {}, "dims": {}, "now": 1, **end})
+    check_query(ADDRESS, last, {"f": definition_json(spec)})
+
+
+def test_a_query_of_the_batchs_time_is_refused() -> None:
+    for moment in ("CURRENT_TIMESTAMP", "PROCTIME()", "NOW()", "CURRENT_DATE", "o.proc_time"):
+        with pytest.raises(TableError, match=f"shop.view.*time of the batch.*{WAY_ROUND}"):
+            check(f"SELECT o.order_id, {moment} AS at_ FROM orders AS o")
+    check("SELECT order_id, order_time FROM orders")
+
+
+def test_what_mysql_does_not_tell_any_more_is_refused() -> None:
+    with pytest.raises(TableError, match=f"follows a MySQL table.*{WAY_ROUND}"):
+        check("SELECT id, country FROM customers_cdc", "mysql-cdc")
+    with pytest.raises(TableError, match=f"looks up a table in MySQL.*{WAY_ROUND}"):
+        check("SELECT order_id FROM orders", looked_up=True)
