@@ -71,9 +71,10 @@ def is_local(warehouse: str) -> bool:
 def open_warehouse(warehouse: str, options: Sequence[str] | None = None) -> Warehouse:
     """The warehouse; `TableError` when it is a local directory that is not there."""
     from streamhouse.paimon.catalog import Warehouse
+    from streamhouse.paimon.files import local_path
 
     given = catalog_options(warehouse, options)
-    if is_local(warehouse) and not Path(warehouse.removeprefix("file://")).is_dir():
+    if is_local(warehouse) and not Path(local_path(warehouse)).is_dir():
         raise TableError(
             f"there is no warehouse at '{warehouse}'; name its directory with --warehouse DIR "
             "or in the environment variable STREAMHOUSE_WAREHOUSE"

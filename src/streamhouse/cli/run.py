@@ -69,7 +69,7 @@ def run(
 
     statements, origins = parsed(file)
     if warehouse is not None and is_local(warehouse):
-        Path(warehouse.removeprefix("file://")).mkdir(parents=True, exist_ok=True)
+        Path(_absolute(warehouse)).mkdir(parents=True, exist_ok=True)
     given = None if warehouse is None else catalog_options(_absolute(warehouse), option)
     stop = _StopSignal()
     options = ScriptOptions(
@@ -114,7 +114,9 @@ def _start_again(what: str, why: str) -> None:
 def _absolute(warehouse: str) -> str:
     if not is_local(warehouse):
         return warehouse
-    return os.path.abspath(warehouse.removeprefix("file://"))
+    from streamhouse.paimon.files import local_path
+
+    return os.path.abspath(local_path(warehouse))
 
 
 class _StopSignal:

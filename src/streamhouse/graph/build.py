@@ -20,6 +20,7 @@ from streamhouse.graph.model import (
 )
 from streamhouse.lookup.dimension import is_server
 from streamhouse.runtime.definitions import define, located
+from streamhouse.runtime.given_columns import given_columns
 from streamhouse.sql import columns as names
 from streamhouse.sql import plan
 from streamhouse.sql.analysis import analyze_bounded, analyze_streams, ends
@@ -126,7 +127,8 @@ class _Builder:
         target = self._session.table(statement.target)
         word = "INSERT OVERWRITE" if statement.overwrite else "INSERT"
         if self._bounded(statement.query):
-            found = analyze_bounded(statement.query, self._session, target, statement.columns)
+            given = given_columns(target, statement)
+            found = analyze_bounded(statement.query, self._session, target, given)
             node = self._query("bounded", word if found.scans else f"{word} VALUES", statement)
             self._scans(node, found, target)
         else:

@@ -50,6 +50,13 @@ URL_KNOWN: frozenset[str] = frozenset(
 )
 """Parameters of a URL; all but the first three change nothing here."""
 
+EARLIER = {
+    "lookup.cache.max-rows": f"{_PARTIAL}max-rows",
+    "lookup.cache.ttl": f"{_PARTIAL}expire-after-write",
+    "lookup.cache.caching-missing-key": f"{_PARTIAL}cache-missing-key",
+}
+"""Keys of Flink's earlier releases and what they mean; each asks for a cache by itself."""
+
 _CACHES = ("NONE", "PARTIAL")
 _FROM_URL = {"server-time-zone": "serverTimezone", "jdbc.properties.useSSL": "useSSL"}
 _DRIVERS = ("com.mysql.cj.jdbc.Driver", "com.mysql.jdbc.Driver", "org.mariadb.jdbc.Driver")
@@ -103,6 +110,7 @@ class JdbcOptions:
 
 def parse(options: Mapping[str, str]) -> JdbcOptions:
     """The checked options; raises `OptionError` naming the option and what it may be."""
+    options = _renamed(options)
     check_known(options, KNOWN, WHERE)
     if "driver" in options:
         choice("driver", options["driver"], _DRIVERS)
@@ -122,9 +130,20 @@ def parse(options: Mapping[str, str]) -> JdbcOptions:
     )
 
 
+def _renamed(options: Mapping[str, str]) -> dict[str, str]:
+    """The options with keys of earlier releases under their names of now."""
+    found = {key: value for key, value in options.items() if key not in EARLIER}
+    for key, value in options.items():
+        if key in EARLIER:
+            found.setdefault(EARLIER[key], value)
+            found.setdefault("lookup.cache", "PARTIAL")
+    return found
+
+
 def check_hint(options: Mapping[str, str], where: str) -> None:
     """Check what a hint OPTIONS on the table may set; the values are left to `parse`."""
-    check_known(options, {key for key in KNOWN if key.startswith("lookup.")}, where)
+    known = {key for key in (*KNOWN, *EARLIER) if key.startswith("lookup.")}
+    check_known(options, known, where)
 
 
 def _duration(options: Mapping[str, str], key: str) -> int | None:

@@ -21,6 +21,7 @@ from streamhouse.paimon.rows import to_table
 from streamhouse.paimon.table import Table
 from streamhouse.paimon.table_name import MAIN, TableName
 from streamhouse.paimon.travel import pinned
+from streamhouse.paimon.upserts import Removals, ignores_removals, takes_upserts
 from streamhouse.sql.plan import AsOf
 
 COMMIT_OPTIONS = {
@@ -88,7 +89,10 @@ class TableWriter:
         self._planned = planned
         self._table = writable(table, prefix, table_options)
         self._overwrite = overwrite
-        self._replaced = Replaced(self._table) if hides_by_sequence(table) else None
+        upserts = takes_upserts(table)
+        self._replaced = Replaced(self._table) if upserts or hides_by_sequence(table) else None
+        ignores = bool(table.primary_key) and ignores_removals(table)
+        self._removals = Removals(self._table) if upserts or ignores else None
         if overwrite:
             builder = _overwriting(self._table, commit_user, partition)
         else:
@@ -108,6 +112,8 @@ class TableWriter:
         self._put(batch if self._replaced is None else self._replaced.take(batch))
 
     def _put(self, batch: pa.RecordBatch) -> None:
+        if self._removals is not None:
+            batch = self._removals.take(batch)
         if batch.num_rows == 0:
             return
         try:

@@ -12,20 +12,21 @@ from typing import Any
 import pyarrow as pa
 
 from streamhouse.engine import bounded_reader
-from streamhouse.errors import SqlError, TableError, UnsupportedSqlError
-from streamhouse.options import choice, nearest
+from streamhouse.errors import TableError, UnsupportedSqlError
+from streamhouse.options import choice
 from streamhouse.paimon.change_files import rows_changed
 from streamhouse.paimon.commit import TableCommitter, TableWriter, overwrite_table
 from streamhouse.paimon.lock import commit_lock
 from streamhouse.paimon.sidecar import Sidecar
 from streamhouse.paimon.table import Table
+from streamhouse.runtime.given_columns import given_columns
 from streamhouse.runtime.kernel import conformed
 from streamhouse.runtime.progress import Progress, progress
 from streamhouse.runtime.scans import Scans, scan_of
 from streamhouse.runtime.session import Session
 from streamhouse.runtime.spec import TableAddress
 from streamhouse.sql.analysis import analyze_bounded
-from streamhouse.sql.plan import BoundedQuery, Insert, Query, TableInfo
+from streamhouse.sql.plan import BoundedQuery, Insert, Query
 
 _LOG = logging.getLogger("streamhouse")
 _TRIES = 3
@@ -76,9 +77,7 @@ def insert(session: Session, statement: Insert, sidecar: Sidecar | None = None) 
             line=statement.position.line,
             column=statement.position.column,
         )
-    given = statement.columns
-    if statement.partition:
-        given = _columns(target, statement)
+    given = given_columns(target, statement)
     plan = analyze_bounded(statement.query, session, target, given)
     address = session.address(target)
     own = statement.overwrite and any(
@@ -91,8 +90,21 @@ def insert(session: Session, statement: Insert, sidecar: Sidecar | None = None) 
         if not plan.scans or statement.overwrite:
             with commit_lock(address.open().location) if own else nullcontext():
                 rows = _Insert(session, statement, plan, address.open(), shown).run(own)
-                return Inserted(rows, rows)
+            _show(address, shown, sidecar)
+            return Inserted(rows, rows)
         return _insert_rows(session, statement, plan, address, shown, sidecar)
+
+
+def _show(address: TableAddress, shown: Progress, sidecar: Sidecar | None) -> None:
+    """Have rows seen that show only once compacted: an overwritten table would be empty else."""
+    from streamhouse.paimon.changes import hides_new_rows
+
+    table = address.open()
+    if hides_new_rows(table):
+        from streamhouse.runtime.shown import show
+
+        shown.part("compacting", None)
+        show(address.warehouse, table, sidecar)
 
 
 def _warn_if_fed(table: Table) -> None:
@@ -223,27 +235,6 @@ class _Insert:
                 ]
                 named = pa.Table.from_arrays(columns, names=schema.names)
                 yield conformed(named, schema)
-
-
-def _columns(target: TableInfo, statement: Insert) -> tuple[str, ...]:
-    """The columns that the query fills, beside those of PARTITION (…)."""
-    place = statement.position
-    where = f"PARTITION of {'.'.join(target.name)}"
-    for name in statement.partition:
-        if name not in target.partitioned_by:
-            if not target.partitioned_by:
-                reason = "the table is not partitioned; leave out PARTITION (…)"
-            else:
-                reason = f"'{name}' is no partition column; {nearest(name, target.partitioned_by)}"
-            raise SqlError(f"{where}: {reason}", line=place.line, column=place.column)
-        if name in statement.columns:
-            raise SqlError(
-                f"{where}: '{name}' is among the columns too; leave it out of one of the two",
-                line=place.line,
-                column=place.column,
-            )
-    names = [column.name for column in target.columns if column.name not in statement.partition]
-    return statement.columns or tuple(names)
 
 
 def _value(table: Table, name: str, text: str) -> pa.Scalar:

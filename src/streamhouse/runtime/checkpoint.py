@@ -21,6 +21,7 @@ from typing import Any
 from urllib.parse import quote
 
 from streamhouse.errors import OptionError, StreamhouseError
+from streamhouse.paimon.files import is_local, local_path
 from streamhouse.source import Offset
 from streamhouse.sql.plan import StreamQuery
 
@@ -30,7 +31,7 @@ FOLDER = ".checkpoints"
 
 def checkpoints_of(warehouse: str) -> Path:
     """The default folder of checkpoints; `OptionError` where the warehouse is not local."""
-    path = warehouse.removeprefix("file://")
+    path = local_path(warehouse) if is_local(warehouse) else warehouse
     if "://" in path:
         raise OptionError(
             f"the warehouse {warehouse} is not a local directory: say where checkpoints shall be "
@@ -45,8 +46,7 @@ def part_names(root: Path, pipeline: str, target: str, queries: Sequence[StreamQ
     The query that has always written the target (else the first one) keeps the target's own name,
     so a part may be added or taken away, and the others go on where they are.
     """
-    before = Checkpoint(root, pipeline, target).previous() or {}
-    read = json.loads(before["definition"])["query"]["source"]["name"] if before else None
+    read = source_before(root, pipeline, target)
     names = [f"{target}+{'.'.join(query.source.name[-2:])}" for query in queries]
     own = 0
     for number, query in enumerate(queries):
@@ -59,6 +59,15 @@ def part_names(root: Path, pipeline: str, target: str, queries: Sequence[StreamQ
         if names.index(name) != number:
             names[number] = f"{name}+{number}"
     return names
+
+
+def source_before(root: Path, pipeline: str, target: str) -> list[str] | None:
+    """The name of the table that the query with the target's own name read last; None if new."""
+    before = Checkpoint(root, pipeline, target).previous()
+    if not before:
+        return None
+    name: list[str] = json.loads(before["definition"])["query"]["source"]["name"]
+    return name
 
 
 def _folder(pipeline: str) -> str:

@@ -35,6 +35,7 @@ from streamhouse.runtime.planner import Planner
 from streamhouse.runtime.shuffle import shuffled
 from streamhouse.runtime.spec import QuerySpec, SourceSpec, TableAddress
 from streamhouse.source import Offset
+from streamhouse.sql.plan import Name
 
 log = logging.getLogger("streamhouse.query")
 
@@ -97,6 +98,11 @@ class ContinuousQuery:
     def last_offset(self) -> Offset:
         """The end of the last batch that is committed; `{}` before the first."""
         return self._last
+
+    @property
+    def reads(self) -> Name:
+        """The full name of the table that it reads."""
+        return self._spec.query.source.name
 
     def use_relay(self, folder: Path) -> None:
         """Read a MySQL table's changes from a relay log; to be told before `prepare`."""

@@ -13,7 +13,6 @@ from streamhouse.errors import (
     OptionError,
     SqlError,
     StreamhouseError,
-    TableError,
     UnsupportedSqlError,
 )
 from streamhouse.lookup.dimension import DimensionSpec, is_server
@@ -24,16 +23,17 @@ from streamhouse.runtime.call import Calls
 from streamhouse.runtime.checkpoint import Checkpoint, checkpoints_of, part_names
 from streamhouse.runtime.console import ConsoleSelect
 from streamhouse.runtime.definitions import define, located
+from streamhouse.runtime.described import described
 from streamhouse.runtime.pipeline import Pipeline
 from streamhouse.runtime.printer import Printer
 from streamhouse.runtime.query import ContinuousQuery
 from streamhouse.runtime.session import Session
+from streamhouse.runtime.shared_target import check_apart, own_name
 from streamhouse.runtime.spec import LOOKED_UP, QuerySpec, TableAddress, unshuffled
 from streamhouse.sql import plan
 from streamhouse.sql.analysis import analyze_streams, ends
 from streamhouse.sql.options import check_lookup, is_lookup_option
 from streamhouse.sql.plan import Insert, Query, StreamQuery, TableInfo
-from streamhouse.sql.view_ddl import create_text
 
 _NO_COLUMN = re.compile(r"no column '([^']+)'")
 
@@ -126,7 +126,7 @@ class Script:
             case plan.Call():
                 self._printer.rows(self._calls.run(statement).to_reader())
             case plan.Show() | plan.Describe():
-                self._describe(statement)
+                self._table(described(self._session, statement))
             case plan.Explain():
                 self._explain(statement)
             case _:
@@ -154,39 +154,6 @@ class Script:
     def _table(self, columns: Mapping[str, Sequence[str | None]]) -> None:
         table = pa.table({name: pa.array(v, pa.string()) for name, v in columns.items()})
         self._printer.rows(table.to_reader())
-
-    def _describe(self, statement: plan.Show | plan.Describe) -> None:
-        shown = statement.kind if isinstance(statement, plan.Show) else ""
-        if shown not in ("", "CREATE TABLE", "CREATE VIEW"):
-            self._table({shown.lower(): list(self._session.show(shown))})
-            return
-        view = self._session.view(statement.name)
-        if view is not None and shown != "CREATE TABLE":
-            self._describe_view(view, shown)
-            return
-        if shown == "CREATE VIEW":
-            name = ".".join(statement.name)
-            raise TableError(f"'{name}' is not a view; SHOW VIEWS lists them")
-        info = self._session.table(statement.name)
-        keys = info.primary_key
-        self._table(
-            {
-                "name": [c.name for c in info.columns] + [c.name for c in info.computed],
-                "type": [c.type for c in info.columns]
-                + [f"AS {c.expression}" for c in info.computed],
-                "null": [str(c.nullable).upper() for c in info.columns]
-                + [None] * len(info.computed),
-                "key": ["PRI" if c.name in keys else None for c in info.columns]
-                + [None] * len(info.computed),
-            }
-        )
-
-    def _describe_view(self, view: plan.ViewInfo, shown: str) -> None:
-        if shown:
-            self._table({"create view": [create_text(view)]})
-            return
-        names, types = [c.name for c in view.columns], [c.type for c in view.columns]
-        self._table({"name": names, "type": types, "null": ["TRUE"] * len(names)})
 
     def _explain(self, statement: plan.Explain) -> None:
         inner = statement.statement
@@ -259,6 +226,7 @@ class Script:
                 line=statement.position.line,
                 column=statement.position.column,
             )
+        self._check_hint(statement)
         planned = analyze_streams(statement.query, self._session, target, statement.columns)
         if any(one.source.name == target.name for one in planned):
             raise UnsupportedSqlError(
@@ -269,6 +237,23 @@ class Script:
             )
         for one, part in self._parts(statement, target, planned):
             self._pipeline.add(self._continuous(statement, target, one, part))
+
+    def _check_hint(self, statement: Insert) -> None:
+        """Tell what an OPTIONS hint of a continuous INSERT cannot do."""
+        name = ".".join(statement.target)
+        for key in statement.options:
+            if key.startswith("sink."):
+                self._printer.notice(
+                    f"INSERT INTO {name}: option '{key}' has no effect here; the tasks of a batch "
+                    "are as many as SET 'parallelism.default' says"
+                )
+                continue
+            raise UnsupportedSqlError(
+                f"option '{key}' of a continuous INSERT is not taken as a hint; give it to the "
+                f"table: ALTER TABLE {name} SET ('{key}' = '…')",
+                line=statement.position.line,
+                column=statement.position.column,
+            )
 
     def _parts(
         self, statement: Insert, target: TableInfo, queries: Sequence[StreamQuery]
@@ -282,7 +267,13 @@ class Script:
                 column=statement.position.column,
             )
         root, pipeline, identifier = self._place(self._session.address(target))
-        return list(zip(queries, part_names(root, pipeline, identifier, queries), strict=True))
+        place = (root, pipeline, identifier)
+        names = part_names(root, pipeline, identifier, queries)
+        others = self._pipeline.queries
+        return [
+            (query, own_name(statement, query, name, place, others))
+            for query, name in zip(queries, names, strict=True)
+        ]
 
     def _place(self, target: TableAddress) -> tuple[Path, str, str]:
         """Where the checkpoint of a target's query is."""
@@ -336,13 +327,7 @@ class Script:
             distinct=address.beside("distinct") if query.distinct is not None else None,
         )
         checkpoint = Checkpoint(root, pipeline, name)
-        if any(other.checkpoint_path == checkpoint.path for other in self._pipeline.queries):
-            raise UnsupportedSqlError(
-                f"two INSERTs into {address.identifier} in pipeline '{pipeline}' would share a "
-                "checkpoint; write SET 'pipeline.name' = '…' before the second",
-                line=statement.position.line,
-                column=statement.position.column,
-            )
+        check_apart(statement, spec, checkpoint, self._pipeline.queries)
         continuous = ContinuousQuery(spec, checkpoint, pipeline)
         notice = continuous.change_notice()
         if notice:

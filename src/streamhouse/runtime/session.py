@@ -12,6 +12,7 @@ from streamhouse.mysql.options import parse as parse_mysql
 from streamhouse.options import check_known, choice, nearest
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.evolution import renamed_to
+from streamhouse.paimon.files import is_local, local_path
 from streamhouse.paimon.option_aliases import resolved
 from streamhouse.paimon.table import Table
 from streamhouse.paimon.table_name import TableName
@@ -20,6 +21,7 @@ from streamhouse.runtime.spec import SourceSpec, TableAddress
 from streamhouse.runtime.views import SessionViews
 from streamhouse.sql.alter import AlterTable
 from streamhouse.sql.changes import Change, SetTableOption
+from streamhouse.sql.flink_settings import SAME_AS
 from streamhouse.sql.options import check_datagen, check_set
 from streamhouse.sql.plan import (
     AsOf,
@@ -68,14 +70,16 @@ class Session:
         return self.settings.get("execution.runtime-mode", "streaming").lower() == "streaming"
 
     def set(self, key: str, value: str) -> None:
-        check_set(key, value)
-        self.settings[key] = value
+        why = check_set(key, value)
+        if why is not None:
+            self.notice(why)
+        self.settings[SAME_AS.get(key, key)] = value
 
     def reset(self, key: str | None) -> None:
         if key is None:
             self.settings.clear()
         else:
-            self.settings.pop(key, None)
+            self.settings.pop(SAME_AS.get(key, key), None)
 
     def create_catalog(self, statement: CreateCatalog) -> None:
         options = dict(statement.options)
@@ -97,7 +101,8 @@ class Session:
                 f"catalog '{statement.name}': option 'warehouse' is missing; give it in WITH, or "
                 "--warehouse DIR on the command line"
             )
-        options["warehouse"] = options["warehouse"].removeprefix("file://")
+        if is_local(options["warehouse"]):
+            options["warehouse"] = local_path(options["warehouse"])
         self._catalogs[statement.name] = options
         self._make_default(options)
 
@@ -206,17 +211,24 @@ class Session:
         ((key, value),) = self._spelt({change.key: change.value}, where).items()
         return SetTableOption(key, value)
 
-    def show(self, kind: str) -> list[str]:
-        """The names of SHOW CATALOGS, DATABASES, VIEWS or TABLES (views are among them)."""
+    def show(self, kind: str, of: Name = ()) -> list[str]:
+        """The names of SHOW CATALOGS, DATABASES, VIEWS or TABLES (views are among them).
+
+        `of` is the database whose views and tables are meant, by default the current one; CURRENT
+        CATALOG and CURRENT DATABASE are known, too.
+        """
         if kind == "CATALOGS":
             return sorted(self._catalogs)
         if kind == "DATABASES":
             return sorted(self._warehouse(self._catalog).databases())
-        views = self.views.listed(self._catalog, self._database)
+        if kind.startswith("CURRENT"):
+            return [self._catalog if kind == "CURRENT CATALOG" else self._database]
+        catalog, database = self._database_name(of) if of else (self._catalog, self._database)
+        stored = self._warehouse(catalog).tables(database)
+        views = self.views.listed(catalog, database)
         if kind == "VIEWS":
             return views
-        temporary = [n[2] for n in self._temporary if n[:2] == (self._catalog, self._database)]
-        stored = self._warehouse(self._catalog).tables(self._database)
+        temporary = [n[2] for n in self._temporary if n[:2] == (catalog, database)]
         return sorted({*temporary, *views, *stored})
 
     def full(self, name: Name) -> Name:

@@ -11,7 +11,7 @@ from sqlglot import exp
 
 from streamhouse.errors import SqlError, UnsupportedSqlError
 from streamhouse.sql import columns as names
-from streamhouse.sql import distinct, functions, lowering, ranked, retraction, union
+from streamhouse.sql import distinct, functions, lowering, partial_sums, ranked, retraction, union
 from streamhouse.sql import target as targets
 from streamhouse.sql.binder import generate
 from streamhouse.sql.bounded import analyze_bounded
@@ -173,6 +173,8 @@ class _Analysis:
         filled = self._slots(table, given)
         counted = distinct.taken(script, top, filled)
         grouped = targets.check_grouping(script, top, table, filled)
+        if grouped and table is not None:
+            partial_sums.check(stream, table, filled)
         upsert = ranked.check(script, top, stream.source, stream.changelog, table, filled)
         signed = stream.changelog and (grouped or retraction.can_sign(script, top, table, filled))
         if signed and grouped and table is not None:

@@ -36,6 +36,7 @@ _SIZED = {
 }
 TYPES = (*_PLAIN, *_SIZED, "DOUBLE", "DECIMAL", "NUMERIC", "DEC", "ARRAY", "MAP", "ROW")
 _LIKE_HELP = "write the columns out"
+_NO_QUERY = "CREATE TABLE … AS is not supported; write CREATE TABLE with its columns, then INSERT"
 
 
 def parse_type(cursor: Cursor) -> str:
@@ -147,6 +148,8 @@ def parse_create_table(
     if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
     name = cursor.name("the table's name")
     _no_query(cursor)
+    if cursor.at("WITH"):
+        cursor.unsupported(_NO_QUERY)
     body = _Body()
     if cursor.at("LIKE"):
         _like(cursor)
@@ -183,7 +186,7 @@ def parse_create_table(
 
 def _no_query(cursor: Cursor) -> None:
     if cursor.at("AS"):
-        cursor.unsupported("CREATE TABLE … AS is not supported; create the table, then INSERT")
+        cursor.unsupported(_NO_QUERY)
 
 
 def _like(cursor: Cursor) -> NoReturn:

@@ -43,7 +43,7 @@ def taken(script: Script, level: Level, filled: list[Slot]) -> list[Counted]:
     for slot in filled:
         if slot.index is None:
             continue
-        item = level.items[slot.index].unnest()
+        item = targets.unwrapped(level.items[slot.index])
         count = item.this if isinstance(item, exp.Filter) else item
         if not isinstance(count, exp.Count) or not isinstance(count.this, exp.Distinct):
             continue

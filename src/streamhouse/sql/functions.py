@@ -61,7 +61,10 @@ def unknown(name: str) -> str:
     """The message for a function that does not exist here."""
     upper = name.upper()
     if upper in WINDOW_TABLES:
-        return f"window function {upper} is not supported yet; group by a column of the time"
+        return (
+            f"window function {upper} is not supported yet; write GROUP BY a column of the time, as "
+            "FLOOR(t TO HOUR)"
+        )
     guess = suggestion(upper, known())
     hint = f"did you mean {guess}?" if guess else "see the reference for the supported functions"
     return f"function '{name}' is not supported; {hint}"
@@ -231,6 +234,24 @@ def _to_zoned(args: Args) -> exp.Expr:
     return cast(call("MAKE_TIMESTAMP", micros), "TIMESTAMP")
 
 
+def _convert_tz(args: Args) -> exp.Expr:
+    """A moment told in one zone, told in another."""
+    told = exp.TryCast(this=args[0], to=exp.DataType.build("TIMESTAMP"))
+    told.meta["plain"] = True
+    there = call("TIMEZONE", args[2], call("TIMEZONE", args[1], told))
+    return cast(call("STRFTIME", there, _pattern(exp.Literal.string(_DEFAULT_TIME))), "VARCHAR")
+
+
+def _json_value(args: Args) -> exp.Expr:
+    """A scalar in a JSON text; null where there is none, or no JSON."""
+    text, path = args
+    others = [exp.Literal.string(kind) for kind in ("OBJECT", "ARRAY")]
+    kind = call("TRY", call("JSON_TYPE", text, path))
+    found = call("TRY", call("JSON_EXTRACT_STRING", text.copy(), path.copy()))
+    scalar = exp.Not(this=exp.In(this=kind, expressions=others))
+    return exp.Case(ifs=[exp.If(this=scalar, true=cast(found, "VARCHAR"))])
+
+
 def _split_index(args: Args) -> exp.Expr:
     index = exp.Add(this=exp.Paren(this=args[2]), expression=exp.Literal.number(1))
     return cast(call("LIST_EXTRACT", call("STRING_SPLIT", args[0], args[1]), index), "VARCHAR")
@@ -314,6 +335,7 @@ _TABLE: dict[str, tuple[int, int | None, Build]] = {
     "STARTSWITH": (2, 2, _duck("STARTS_WITH", "BOOLEAN")),
     "ENDSWITH": (2, 2, _duck("ENDS_WITH", "BOOLEAN")),
     "SPLIT_INDEX": (3, 3, _split_index),
+    "JSON_VALUE": (2, 2, _json_value),
     "REGEXP": (2, 2, _duck("REGEXP_MATCHES", "BOOLEAN")),
     "REGEXP_EXTRACT": (2, 3, _regexp_extract),
     "REGEXP_REPLACE": (3, 3, _regexp_replace),
@@ -331,6 +353,7 @@ _TABLE: dict[str, tuple[int, int | None, Build]] = {
     "TIMESTAMPADD": (3, 3, _add),
     "FROM_UNIXTIME": (1, 2, _from_seconds),
     "UNIX_TIMESTAMP": (0, 2, _unix_seconds),
+    "CONVERT_TZ": (3, 3, _convert_tz),
     "YEAR": (1, 1, _field("year")),
     "QUARTER": (1, 1, _field("quarter")),
     "MONTH": (1, 1, _field("month")),

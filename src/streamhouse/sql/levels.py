@@ -186,7 +186,12 @@ class Reader:
             if node.args.get("alias") is not None and node.args["alias"].columns:
                 self._no(node.args["alias"], "column names after an alias are not supported")
             if below.group or _aggregates(below.items):
-                self._no(node, f"an aggregation in a subquery is not supported; {_BATCH}")
+                self._no(
+                    node,
+                    "an aggregation in a subquery is not supported; INSERT it into a table of its "
+                    "own and read that, write COUNT(DISTINCT …) to count what is grouped twice, "
+                    + _BATCH,
+                )
             visible[alias] = dict.fromkeys(below.names)
             return alias, below
         if not isinstance(node, exp.Table):

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 
 from streamhouse.errors import OptionError
 from streamhouse.options import boolean, check_known, choice, duration_ms, integer, nearest
+from streamhouse.sql.flink_settings import SAME_AS, ineffective
 from streamhouse.sql.plan import Column
 from streamhouse.sql.types import base
 
@@ -95,7 +96,10 @@ def _runtime_mode(key: str, value: str) -> None:
 
 def _zone(key: str, value: str) -> None:
     if value.upper() not in ("UTC", "ETC/UTC", "GMT", "Z", "+00:00"):
-        raise OptionError(f"option '{key}': '{value}' is not supported; the only zone is 'UTC'")
+        raise OptionError(
+            f"option '{key}': '{value}' is not supported; the only zone is 'UTC', and CONVERT_TZ "
+            "tells a moment in another"
+        )
 
 
 def _name(key: str, value: str) -> None:
@@ -126,10 +130,19 @@ SET_OPTIONS: dict[str, Callable[[str, str], None]] = {
 """The keys that SET takes; those of `sql-client.` are accepted and have no effect."""
 
 
-def check_set(key: str, value: str) -> None:
-    """Check one SET; raises `OptionError` for an unknown key or a value that is not allowed."""
+def check_set(key: str, value: str) -> str | None:
+    """Check one SET; raises `OptionError` for an unknown key or a value that is not allowed.
+
+    Returns why it has no effect here, if it is one of Flink's settings that change no result.
+    """
+    key = SAME_AS.get(key, key)
+    if key not in SET_OPTIONS:
+        why = ineffective(key, value, frozenset(SET_OPTIONS))
+        if why is not None:
+            return f"SET '{key}' has no effect here: {why}"
     check_known([key], SET_OPTIONS, "SET")
     SET_OPTIONS[key](key, value)
+    return None
 
 
 def is_lookup_option(key: str) -> bool:

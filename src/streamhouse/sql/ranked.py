@@ -37,31 +37,25 @@ class Ranked:
 def mark(script: Script, outer: exp.Select) -> None:
     """Take `ROW_NUMBER() OVER (…) AS rn` of a subquery and `rn = 1` around it out of a query.
 
-    The subquery's SELECT is marked with the window; its number becomes the constant 1.
+    The subquery's SELECT is marked with the window; its number becomes the constant 1. Between the
+    two may stand SELECTs that only hand columns on, such as a view's.
     """
-    source = outer.args["from_"].this if outer.args.get("from_") else None
-    inner = source.unnest() if isinstance(source, exp.Subquery) else None
-    if not isinstance(inner, exp.Select):
-        return
-    numbers = [
-        item
-        for item in inner.expressions
-        if isinstance(item, exp.Alias)
-        and isinstance(item.this, exp.Window)
-        and isinstance(item.this.this, exp.RowNumber)
-    ]
-    if not numbers:
+    below = _Below(outer)
+    inner = below.select
+    numbers = [item for item in inner.expressions if _is_number(item)] if inner is not None else []
+    name = below.shown(numbers[0].alias) if numbers else None
+    if inner is None or name is None:
         return
     (item, *others), where = numbers, outer.args.get("where")
     if others:
         raise lowering.unsupported(script, others[0], "only one ROW_NUMBER of a query can be kept")
     parts = [] if where is None else _conjuncts(where.this)
-    firsts = [part for part in parts if _is_first(part, item.alias)]
+    firsts = [part for part in parts if _is_first(part, name)]
     if not firsts:
         raise lowering.unsupported(
             script,
             item,
-            f"ROW_NUMBER on a stream keeps the first row of each key: write WHERE {item.alias} = 1 "
+            f"ROW_NUMBER on a stream keeps the first row of each key: write WHERE {name} = 1 "
             "around this SELECT; for more rows, number them when reading the table",
         )
     if len(parts) > 1:
@@ -69,12 +63,69 @@ def mark(script: Script, outer: exp.Select) -> None:
         raise lowering.unsupported(
             script,
             other,
-            f"a condition beside {item.alias} = 1 would have to take back rows that were the "
+            f"a condition beside {name} = 1 would have to take back rows that were the "
             "newest; put it into the inner SELECT, or filter when reading the table",
         )
     outer.set("where", None)
     inner.meta[MARK] = item.this
     item.set("this", exp.cast(exp.Literal.number(1), "BIGINT"))
+
+
+def _is_number(item: exp.Expr) -> bool:
+    return (
+        isinstance(item, exp.Alias)
+        and isinstance(item.this, exp.Window)
+        and isinstance(item.this.this, exp.RowNumber)
+    )
+
+
+class _Below:
+    """The nearest SELECT below another that makes something (`select`, None if there is none)."""
+
+    def __init__(self, outer: exp.Select) -> None:
+        self.select = _subquery(outer)
+        self._all, self._renamed = True, dict[str, str]()
+        while self.select is not None and _hands_on(self.select):
+            below = _subquery(self.select)
+            if below is None:
+                return
+            self._pass(self.select)
+            self.select = below
+
+    def shown(self, name: str) -> str | None:
+        """The name of a column of `select` in the SELECT above; None if that does not see it."""
+        return self._renamed.get(name, name if self._all else None)
+
+    def _pass(self, layer: exp.Select) -> None:
+        made = {}
+        for item in layer.expressions:
+            shown = None if _is_star(item) else self.shown(item.alias_or_name)
+            if shown is not None:
+                made[item.unalias().name] = shown
+        if any(_is_star(item) for item in layer.expressions):
+            self._renamed = {**self._renamed, **made}
+        else:
+            self._all, self._renamed = False, made
+
+
+def _subquery(select: exp.Select) -> exp.Select | None:
+    clause = select.args.get("from_")
+    source = clause.this if clause is not None else None
+    inner = source.unnest() if isinstance(source, exp.Subquery) else None
+    return inner if isinstance(inner, exp.Select) else None
+
+
+def _hands_on(select: exp.Select) -> bool:
+    """Whether a SELECT only names columns of what it reads."""
+    if columns.first_set(select.args, ("expressions", "from_")):
+        return False
+    return all(
+        _is_star(item) or isinstance(item.unalias(), exp.Column) for item in select.expressions
+    )
+
+
+def _is_star(item: exp.Expr) -> bool:
+    return isinstance(item, exp.Star) or isinstance(item.unalias().this, exp.Star)
 
 
 def _conjuncts(condition: exp.Expr) -> list[exp.Expr]:

@@ -71,19 +71,26 @@ def _check(script: Script, node: exp.Expr, target: TableInfo, slot: Slot) -> Non
             f"back leaves as it is; declare 'fields.{name}.aggregate-function' = "
             "'last_non_null_value'",
         )
+    if isinstance(node, exp.Min | exp.Max) and _ignores(target, slot):
+        return
     word = type(node).__name__.upper().replace("FIRSTVALUE", "FIRST_VALUE")
+    way = ""
+    if isinstance(node, exp.Min | exp.Max):
+        way = f"declare 'fields.{name}.ignore-retract' = 'true' to keep what was, "
     raise lowering.unsupported(
         script,
         node,
         f"{word} over a table whose rows change: what is left when a row is taken back is not "
-        "known; keep the rows in a table with a primary key and take the "
-        f"{word} in a query that ends, or read a table without a primary key",
+        f"known; {way}keep the rows in a table with a primary key and take the {word} in a query "
+        "that ends, or read a table without a primary key",
     )
 
 
 def _sign(node: exp.Expr, alias: str) -> None:
     if isinstance(node, exp.Sum):
         node.set("this", _minus(node.this, alias))
+    if isinstance(node, exp.Min | exp.Max):
+        node.set("this", exp.Case().when(retracts(alias), exp.Null()).else_(node.this.copy()))
     if not isinstance(node, exp.Count):
         return
     case = exp.Case()
@@ -122,6 +129,8 @@ def can_sign(script: Script, level: Level, target: TableInfo | None, filled: lis
     a function that could not take them.
     """
     if target is None or target.options.get("merge-engine") != "aggregation":
+        return False
+    if target.options.get("ignore-delete", "").lower() == "true":
         return False
     columns = [slot for slot in filled if slot.column.name not in target.primary_key]
     for slot in columns:

@@ -46,6 +46,12 @@ UNSUPPORTED = {
 }
 
 
+_FUNCTION = (
+    "functions of your own are not supported yet; write the expression out, once in a view if it "
+    "is needed often"
+)
+
+
 def parse_script(text: str) -> list[Statement]:
     """The statements of a script; `SqlError` and `UnsupportedSqlError` tell line and column."""
     script = Script(text)
@@ -121,12 +127,17 @@ def _create(cursor: Cursor, position: Position, text: str) -> Statement:
     if cursor.accept("TABLE"):
         return parse_create_table(cursor, position, text, temporary)
     if cursor.accept("SYSTEM") or cursor.at("FUNCTION"):
-        cursor.unsupported("functions of your own are not supported yet", start)
+        cursor.unsupported(_FUNCTION, start)
     if cursor.accept("VIEW"):
         return parse_create_view(cursor, position, text, temporary, _query)
-    if cursor.at("OR", "REPLACE") or cursor.at("MATERIALIZED"):
-        words = "OR REPLACE" if cursor.at("OR") else "MATERIALIZED TABLE"
-        cursor.unsupported(f"CREATE {words} is not supported; use DROP and CREATE TABLE", start)
+    if cursor.at("OR", "REPLACE"):
+        cursor.unsupported("CREATE OR REPLACE is not supported; use DROP and CREATE", start)
+    if cursor.at("MATERIALIZED"):
+        cursor.unsupported(
+            "CREATE MATERIALIZED TABLE is not supported; write CREATE TABLE, and an INSERT over a "
+            "stream that fills it",
+            start,
+        )
     cursor.keyword(("TABLE", "TEMPORARY", "CATALOG", "DATABASE", "VIEW"))
 
 
@@ -136,7 +147,7 @@ def _drop(cursor: Cursor, position: Position, text: str) -> Statement:
     temporary = cursor.accept("TEMPORARY")
     kind = cursor.peek()
     if kind == "FUNCTION":
-        cursor.unsupported("functions of your own are not supported yet", start)
+        cursor.unsupported(_FUNCTION, start)
     if kind not in ("TABLE", "DATABASE", "CATALOG", "VIEW"):
         cursor.keyword(("TABLE", "DATABASE", "CATALOG", "VIEW"))
     cursor.take()

@@ -66,6 +66,11 @@ class Stream:
         select = _select(self.top, items, names, carried, last)
         if self.top.group:
             select.set("group", exp.Group(expressions=[g.copy() for g in self.top.group]))
+        elif any(item.find(exp.AggFunc) for item in items):
+            # Of no rows at all there is no row.
+            count = exp.Count(this=exp.Star(), big_int=True)
+            some = exp.GT(this=count, expression=exp.Literal.number(0))
+            select.set("having", exp.Having(this=some))
         if ordered:
             row = exp.column(_name(ROW), _name(self.top.alias))
             select.set("order", exp.Order(expressions=[exp.Ordered(this=row)]))

@@ -125,12 +125,13 @@ def check_grouping(
     if not target.primary_key or target.options.get("merge-engine") != "aggregation":
         raise lowering.unsupported(script, node, _declaration(script, level, target, filled))
     keys = {target.columns[i].name: slot for i, slot in enumerate(filled)}
-    groups = [item.unnest().sql() for item in level.group]
+    groups = [one.unnest().sql() for one in level.group if not _is_constant(one)]
     found = []
     for key in target.primary_key:
         slot = keys[key]
-        item = level.items[slot.index].unnest().sql() if slot.index is not None else None
-        found.append(item)
+        item = level.items[slot.index].unnest() if slot.index is not None else None
+        if item is None or not _is_constant(item):
+            found.append(None if item is None else item.sql())
     if sorted(groups) != sorted(item for item in found if item) or None in found:
         raise lowering.unsupported(
             script,
@@ -144,11 +145,16 @@ def check_grouping(
     return True
 
 
+def _is_constant(item: exp.Expr) -> bool:
+    """Whether a value is the same in all rows of all batches."""
+    return item.find(exp.Column, exp.AggFunc, exp.Anonymous, exp.Null) is None
+
+
 def _check_merge(script: Script, level: Level, target: TableInfo, slot: Slot) -> None:
     if slot.index is None:
         return
     item = level.items[slot.index].unnest()
-    inner = _aggregate(item)
+    inner = aggregate(item)
     known = _MERGES.get(type(inner), ())
     if isinstance(inner, exp.AggFunc) and inner.find(exp.Distinct):
         known = ()
@@ -171,14 +177,45 @@ def _check_merge(script: Script, level: Level, target: TableInfo, slot: Slot) ->
         )
 
 
-def _aggregate(item: exp.Expr) -> exp.Expr:
-    """The aggregate of a projection, without what does as well with parts of the rows."""
+def unwrapped(item: exp.Expr) -> exp.Expr:
+    """A projection without what does as well with parts of the rows around its aggregate."""
     inner = item.unnest()
-    if isinstance(inner, exp.Coalesce) and [part.sql() for part in inner.expressions] == ["0"]:
-        return _aggregate(inner.this)
-    if type(inner) is exp.Cast and inner.to.is_type("decimal", "double", "float"):
-        return _aggregate(inner.this)
+    if isinstance(inner, exp.Coalesce) and len(inner.expressions) == 1:
+        if _is_zero(inner.expressions[0]):
+            return unwrapped(inner.this)
+    if type(inner) is exp.Cast:
+        exact = inner.to.is_type(*exp.DataType.INTEGER_TYPES) and _is_whole(inner.this)
+        if exact or inner.to.is_type("decimal", "double", "float"):
+            return unwrapped(inner.this)
+    return inner
+
+
+def aggregate(item: exp.Expr) -> exp.Expr:
+    """The aggregate of a projection, if it is one: without what `unwrapped` takes, and FILTER."""
+    inner = unwrapped(item)
     return inner.this if isinstance(inner, exp.Filter) else inner
+
+
+def _is_zero(node: exp.Expr) -> bool:
+    inner = node.unnest()
+    while type(inner) is exp.Cast:
+        inner = inner.this.unnest()
+    if not isinstance(inner, exp.Literal) or inner.is_string:
+        return False
+    return float(inner.name) == 0
+
+
+def _is_whole(node: exp.Expr) -> bool:
+    """Whether an aggregate adds up whole numbers, as far as that can be seen without types."""
+    inner = aggregate(node)
+    if not isinstance(inner, exp.Sum):
+        return isinstance(inner, exp.Count)
+    value = inner.this.unnest()
+    values = [value]
+    if isinstance(value, exp.Case):
+        values = [one.args["true"] for one in value.args["ifs"]]
+        values += [value.args["default"]] if value.args.get("default") is not None else []
+    return all(isinstance(one.unnest(), exp.Literal) and one.unnest().is_int for one in values)
 
 
 def merge_function(target: TableInfo, name: str) -> str:
@@ -191,7 +228,7 @@ def _declaration(script: Script, level: Level, target: TableInfo, filled: list[S
     options = ["'merge-engine' = 'aggregation'"]
     for slot in filled:
         item = level.items[slot.index].unnest() if slot.index is not None else None
-        known = _MERGES.get(type(_aggregate(item))) if item is not None else None
+        known = _MERGES.get(type(aggregate(item))) if item is not None else None
         if known:
             options.append(f"'fields.{slot.column.name}.aggregate-function' = '{known[0]}'")
     return (

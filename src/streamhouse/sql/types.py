@@ -82,6 +82,12 @@ def digits(flink: str, default: int = 6) -> int:
     return int(_inner(flink)) if "(" in flink else default
 
 
+def scale(flink: str) -> int:
+    """The digits behind the point of a DECIMAL."""
+    parts = _inner(flink).split(",") if "(" in flink else []
+    return int(parts[1]) if len(parts) > 1 else 0
+
+
 def _field(text: str) -> tuple[str, str]:
     """(name, type) of one field of a ROW."""
     if text.startswith("`"):

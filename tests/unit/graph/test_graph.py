@@ -346,3 +346,20 @@ def test_the_membership_warehouse_is_drawn() -> None:
         "dim_agent": "partial by primary key by id · INNER",
         "dim_city": "bucket shuffle by id · INNER",
     }
+
+
+def test_an_overwritten_partition_and_two_inserts_into_one_table() -> None:
+    found = graph(
+        "CREATE TABLE a (id INT, dt STRING) PARTITIONED BY (dt); CREATE TABLE b (id INT);"
+        "CREATE TABLE c (id INT); INSERT INTO c SELECT id FROM b; INSERT INTO c SELECT id FROM a;"
+        "SET 'table.exec.state.ttl' = '1 d'; SET 'execution.runtime-mode' = 'batch';"
+        "INSERT OVERWRITE a PARTITION (dt = 'x') SELECT id FROM b;"
+    )
+    queries = [node for node in found.nodes if isinstance(node, QueryNode)]
+    assert [query.kind for query in queries] == ["continuous", "continuous", "bounded"]
+    assert "INSERT OVERWRITE" in shown(found)
+    with pytest.raises(SqlError, match="'id' is no partition column"):
+        graph(
+            "CREATE TABLE a (id INT, dt STRING) PARTITIONED BY (dt);"
+            "INSERT OVERWRITE a PARTITION (id = 1) VALUES ('x');"
+        )

@@ -92,6 +92,16 @@ def test_a_hint_sets_the_cache_and_no_login() -> None:
         check_hint({"password": "s3cret"}, "lookup of c")
 
 
+def test_keys_of_earlier_releases_ask_for_a_cache() -> None:
+    earlier = {"lookup.cache.max-rows": "7", "lookup.cache.ttl": "1 min"}
+    options = parse(BASE | earlier)
+    assert (options.cache, options.max_keys, options.after_write_ms) == (True, 7, 60_000)
+    assert not parse(BASE | {"lookup.cache.caching-missing-key": "false"}).cache_missing
+    check_hint({"lookup.cache.ttl": "1s"}, "lookup of c")
+    with pytest.raises(OptionError, match="did you mean"):
+        parse(BASE | {"lookup.cache.max-row": "7"})
+
+
 def test_keys_are_parameters() -> None:
     server = parse(BASE).server
     text, values = statement(server, ["`id`", "`10%`"], ["id"], [(1,), (2,)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -145,6 +146,81 @@ def test_two_inserts_into_one_table_need_two_names(run: Run, tmp_path: Path) -> 
     with pytest.raises(SqlError, match="two INSERTs"):
         run(insert + insert)
     assert not (tmp_path / "default.db/copy/snapshot").exists()
+
+
+def test_inserts_from_two_tables_into_one_are_two_queries(run: Run, tmp_path: Path) -> None:
+    run(PEOPLE + "CREATE TABLE others (id INT); CREATE TABLE copy (id INT);")
+    inserts = "INSERT INTO copy SELECT id FROM people;\nINSERT INTO copy SELECT id FROM others;\n"
+    with pytest.raises(SqlError, match="there is no column 'nam'"):
+        run(inserts + "INSERT INTO copy SELECT nam FROM others;")
+    made = {path.name for path in (tmp_path / ".checkpoints/s.sql").iterdir()}
+    assert made == {"default.copy", "default.copy+default.others"}
+    with pytest.raises(SqlError, match=r"line 3, column 1: two INSERTs .* UNION ALL"):
+        run(inserts + "INSERT INTO copy SELECT id + 1 FROM others;")
+
+
+def test_a_query_keeps_its_place_when_another_insert_is_put_before_it(
+    run: Run, tmp_path: Path
+) -> None:
+    run(PEOPLE + "CREATE TABLE others (id INT); CREATE TABLE copy (id INT);")
+    folder = tmp_path / ".checkpoints/s.sql/default.copy"
+    folder.mkdir(parents=True)
+    source = {"name": ["default_catalog", "default", "others"]}
+    record = {"fingerprint": "", "definition": json.dumps({"query": {"source": source}})}
+    (folder / "query.json").write_text(json.dumps(record))
+    with pytest.raises(SqlError, match=r"line 2, column 1: .* by the query over others alone"):
+        run("INSERT INTO copy SELECT id FROM people;\nINSERT INTO copy SELECT id FROM others;\n")
+
+
+def test_a_hint_on_a_continuous_insert_is_not_passed_over(run: Run) -> None:
+    run(PEOPLE + "CREATE TABLE copy (id INT);")
+    text = "INSERT INTO copy /*+ OPTIONS('{}' = '2') */ "
+    with pytest.raises(SqlError, match=r"ALTER TABLE copy SET \('bucket' = '…'\)"):
+        run(text.format("bucket") + "SELECT id FROM people;")
+    with pytest.raises(SqlError, match="there is no column 'nam'"):
+        run(text.format("sink.parallelism") + "SELECT nam FROM people;")
+
+
+@pytest.mark.parametrize("scheme", ["file:", "file://", ""])
+def test_a_catalog_may_be_a_file_uri(tmp_path: Path, scheme: str) -> None:
+    folder, kept = tmp_path / "ware house", Kept()
+    text = (
+        f"SET 'state.backend' = 'rocksdb'; CREATE CATALOG c WITH ('type' = 'paimon', "
+        f"'warehouse' = '{scheme}{folder}'); USE CATALOG c; {PEOPLE}"
+        "INSERT INTO people SELECT nam FROM people;"
+    )
+    with pytest.raises(SqlError, match="there is no column 'nam'"):
+        Script(ScriptOptions("s.sql"), kept).run(parse_script(text))
+    assert (folder / "default.db/people/snapshot").is_dir()
+    assert "SET 'state.backend' has no effect here" in kept.notices[0]
+
+
+def test_what_is_shown_is_what_was_asked_for(run: Run) -> None:
+    table = (
+        "CREATE TABLE other.t (k STRING COMMENT 'a ''key''', id INT, v DECIMAL(10, 2), "
+        "p AS PROCTIME(), PRIMARY KEY (k, id) NOT ENFORCED) PARTITIONED BY (k) "
+        "WITH ('bucket' = '1');"
+    )
+    source = (
+        "CREATE TEMPORARY TABLE s (id INT) WITH ('connector' = 'jdbc', 'url' = "
+        "'jdbc:mysql://h/d', 'table-name' = 's', 'username' = 'u', 'password' = 'hidd3n');"
+    )
+    kept = run(
+        f"{PEOPLE} {source} CREATE DATABASE other; {table} SHOW CURRENT CATALOG; USE other;"
+        "SHOW CURRENT DATABASE; SHOW TABLES; SHOW TABLES IN `default`; SHOW COLUMNS FROM t;"
+        "SHOW CREATE TABLE t; SHOW CREATE TABLE `default`.s; SHOW FUNCTIONS;"
+    )
+    names = [[row[next(iter(row))] for row in shown] for shown in kept.tables]
+    assert names[:4] == [["default_catalog"], ["other"], ["t"], ["people", "s"]]
+    assert names[4] == ["k", "id", "v", "p"]
+    ((made,), (secret,), known) = names[5:]
+    assert "SUBSTRING" in known and "hidd3n" not in secret and "'password' = '****'" in secret
+    assert secret.startswith("CREATE TEMPORARY TABLE `default`.`s` (\n  `id` INT\n)")
+    before = run("USE other; DESCRIBE t;").tables
+    again = run("DROP TABLE other.t; " + made + "; SHOW CREATE TABLE other.t; DESCRIBE other.t;")
+    assert again.tables == [[{"create table": made}], *before]
+    with pytest.raises(SqlError, match="line 1, column 1: SHOW JOBS has nothing to show"):
+        run("SHOW JOBS")
 
 
 def test_an_empty_table_is_followed_from_its_end(run: Run) -> None:

@@ -50,6 +50,7 @@ _ARROW = {
     "TIMESTAMP(3)": pa.timestamp("ms"),
     "DATE": pa.date32(),
     "DECIMAL(10, 2)": pa.decimal128(10, 2),
+    "DECIMAL(4, 3)": pa.decimal128(4, 3),
     "BOOLEAN": pa.bool_(),
 }
 

@@ -37,6 +37,14 @@ STATEMENTS = (
     "DESCRIBE EXTENDED orders",
     "EXPLAIN CHANGELOG_MODE SELECT price FROM orders",
     "SHOW TABLES LIKE 'a%'",
+    "CREATE TABLE t (a INT, b TIMESTAMP(3), WATERMARK FOR b AS b - INTERVAL '5' SECOND)",
+    "CREATE TABLE t (a INT, b TIMESTAMP_LTZ(3) METADATA FROM 'op_ts' VIRTUAL)",
+    "CREATE TABLE t LIKE orders (EXCLUDING OPTIONS)",
+    "CREATE TABLE t AS SELECT 1",
+    "CREATE TABLE t WITH ('bucket' = '1') AS SELECT 1",
+    "CREATE FUNCTION f AS 'org.example.F'",
+    "CREATE TEMPORARY SYSTEM FUNCTION f AS 'org.example.F' LANGUAGE JAVA",
+    "DROP FUNCTION f",
 )
 QUERIES = (
     "SELECT DISTINCT price FROM orders",
@@ -72,6 +80,15 @@ QUERIES = (
     "INSERT INTO country_sales SELECT country, COUNT(*), SUM(id) FROM customers "
     "GROUP BY ROLLUP (country)",
     "SELECT price FROM orders FOR SYSTEM_TIME AS OF proc_time",
+    "SELECT window_end, SUM(price) FROM TABLE(TUMBLE(TABLE orders, DESCRIPTOR(order_time), "
+    "INTERVAL '10' MINUTES)) GROUP BY window_end",
+    "SELECT SUM(price) FROM orders GROUP BY TUMBLE(order_time, INTERVAL '1' DAY)",
+    "SELECT o.price FROM orders AS o JOIN orders AS p ON o.order_id = p.order_id "
+    "AND p.order_time BETWEEN o.order_time - INTERVAL '1' HOUR AND o.order_time",
+    "SELECT o.price FROM orders AS o JOIN customers FOR SYSTEM_TIME AS OF o.proc_time AS c "
+    "USING (id)",
+    "INSERT INTO country_sales SELECT country, SUM(n), 1 FROM (SELECT country, COUNT(*) AS n "
+    "FROM customers GROUP BY country, name) AS q GROUP BY country",
     "SELECT /*+ STATE_TTL('o' = '1d') */ price FROM orders",
     "SELECT id FROM (SELECT id, ROW_NUMBER() OVER (PARTITION BY id ORDER BY name) AS n "
     "FROM customers) WHERE n <= 5",

@@ -1,0 +1,105 @@
+"""What becomes of removals in tables whose merge engine takes none: `first-row`, `partial-update`.
+
+Paimon's cores fail at such a row when they merge it, which is long after it was committed, and
+then nobody can read the bucket any more. So a row that is only replaced is not taken back at all,
+as in Paimon's connector for Flink, and a removal that the table has no rule for is an error before
+anything is written.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamhouse.errors import TableError
+from streamhouse.paimon.table import Table
+from streamhouse.source import ROW_KIND
+
+_IGNORE = (
+    "ignore-delete",
+    "first-row.ignore-delete",
+    "partial-update.ignore-delete",
+    "deduplicate.ignore-delete",
+)
+_REMOVE = "partial-update.remove-record-on-delete"
+_ROW, _LATER = "__row", "__row_max"
+
+
+def takes_upserts(table: Table) -> bool:
+    """Whether a `-U` must not reach the table when a `+U` of its key follows."""
+    options = table.options
+    if not table.primary_key or _engine(table) not in ("first-row", "partial-update"):
+        return False
+    if any(key.endswith("aggregate-function") for key in options):
+        return False
+    # There the changelog is what was written, and groups can be taken back.
+    return not (options.get("changelog-producer") == "input" and _grouped(table))
+
+
+def ignores_removals(table: Table) -> bool:
+    """Whether the table's options leave out rows that take one back, whatever the merge engine."""
+    return any(table.options.get(key, "").lower() == "true" for key in _IGNORE)
+
+
+class Removals:
+    """Takes the rows that take one back out of batches, or has the table take them as it can."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._ignores = ignores_removals(table)
+        self._removes = table.options.get(_REMOVE, "").lower() == "true"
+        self._passes = _engine(table) == "partial-update" and _grouped(table)
+
+    def take(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows that the table is given; `TableError` for a removal that it cannot take."""
+        if ROW_KIND not in batch.schema.names:
+            return batch
+        back = pc.is_in(batch.column(ROW_KIND), value_set=pa.array(["-U", "-D"]))
+        if not pc.any(back).as_py():
+            return batch
+        if self._ignores:
+            return batch.filter(pc.invert(back))
+        batch = self._without_replaced(batch)
+        kinds = batch.column(ROW_KIND)
+        back = pc.is_in(kinds, value_set=pa.array(["-U", "-D"]))
+        if not pc.any(back).as_py() or self._passes:
+            return batch
+        if not self._removes:
+            raise self._error(batch.filter(back))
+        removed = pc.if_else(back, pa.scalar("-D", kinds.type), kinds)
+        return batch.set_column(batch.schema.get_field_index(ROW_KIND), ROW_KIND, removed)
+
+    def _without_replaced(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The batch without each `-U` whose key has a row again further on."""
+        kinds, keys = batch.column(ROW_KIND), list(self._table.primary_key)
+        before = pc.equal(kinds, "-U")
+        if not pc.any(before).as_py():
+            return batch
+        numbers = pa.array(np.arange(batch.num_rows))
+        rows = pa.Table.from_batches([batch.select(keys)]).append_column(_ROW, numbers)
+        there = pc.is_in(kinds, value_set=pa.array(["+I", "+U"]))
+        later = rows.filter(there).group_by(keys).aggregate([(_ROW, "max")])
+        pairs = rows.filter(before).join(later, keys)
+        replaced = pairs.filter(pc.less(pairs.column(_ROW), pairs.column(_LATER))).column(_ROW)
+        return batch.filter(pc.invert(pc.is_in(numbers, value_set=replaced.combine_chunks())))
+
+    def _error(self, rows: pa.RecordBatch) -> TableError:
+        key = {name: rows.column(name)[0].as_py() for name in self._table.primary_key}
+        engine = _engine(self._table)
+        ways = "SET ('ignore-delete' = 'true') keeps such rows"
+        if engine == "partial-update":
+            ways += f", SET ('{_REMOVE}' = 'true') removes them"
+        return TableError(
+            f"table {self._table.identifier} has 'merge-engine' = '{engine}', which takes no row "
+            f"back, and {rows.num_rows} row(s) are removed, the first with the key {key}; ALTER "
+            f"TABLE: {ways}"
+        )
+
+
+def _engine(table: Table) -> str:
+    return table.options.get("merge-engine", "deduplicate").lower()
+
+
+def _grouped(table: Table) -> bool:
+    return any(key.endswith(".sequence-group") for key in table.options)

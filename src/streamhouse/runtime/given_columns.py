@@ -1,0 +1,33 @@
+"""Which columns of its target the query of an INSERT fills."""
+
+from __future__ import annotations
+
+from streamhouse.errors import SqlError
+from streamhouse.options import nearest
+from streamhouse.sql.plan import Insert, TableInfo
+
+
+def given_columns(target: TableInfo, statement: Insert) -> tuple[str, ...]:
+    """The columns in the order of the query's, empty for all; those of PARTITION (…) are not among.
+
+    Raises `SqlError` for a PARTITION (…) that names no partition column, or one of the columns.
+    """
+    if not statement.partition:
+        return statement.columns
+    place = statement.position
+    where = f"PARTITION of {'.'.join(target.name)}"
+    for name in statement.partition:
+        if name not in target.partitioned_by:
+            if not target.partitioned_by:
+                reason = "the table is not partitioned; leave out PARTITION (…)"
+            else:
+                reason = f"'{name}' is no partition column; {nearest(name, target.partitioned_by)}"
+            raise SqlError(f"{where}: {reason}", line=place.line, column=place.column)
+        if name in statement.columns:
+            raise SqlError(
+                f"{where}: '{name}' is among the columns too; leave it out of one of the two",
+                line=place.line,
+                column=place.column,
+            )
+    names = [column.name for column in target.columns if column.name not in statement.partition]
+    return statement.columns or tuple(names)

@@ -1,0 +1,76 @@
+"""Several INSERTs of one pipeline into one table: each is a query under a checkpoint of its own.
+
+The first has the checkpoint that is named for the table, each other one's is named for the table
+that it reads too, as are the parts of a UNION ALL (`checkpoint.part_names`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from streamhouse.errors import UnsupportedSqlError
+from streamhouse.runtime.checkpoint import Checkpoint, source_before
+from streamhouse.runtime.query import ContinuousQuery
+from streamhouse.runtime.spec import QuerySpec
+from streamhouse.sql.plan import Insert, StreamQuery
+
+
+def own_name(
+    statement: Insert,
+    query: StreamQuery,
+    name: str,
+    place: tuple[Path, str, str],
+    others: Sequence[ContinuousQuery],
+) -> str:
+    """The checkpoint's name of a query that would have `name`, if no query before it has that.
+
+    `place` are the folder of checkpoints, the pipeline and the target. Raises
+    `UnsupportedSqlError` where the name was this query's so far: an INSERT that stands before it
+    now would go on in its place.
+    """
+    root, pipeline, target = place
+    path = Checkpoint(root, pipeline, name).path
+    other = next((one for one in others if one.checkpoint_path == path), None)
+    if other is None or other.reads == query.source.name:
+        return name
+    mine = f"{target}+{'.'.join(query.source.name[-2:])}"
+    read = source_before(root, pipeline, target)
+    if read == list(query.source.name) and not Checkpoint(root, pipeline, mine).path.exists():
+        raise _error(
+            statement,
+            f"{target} was written by the query over {query.source.name[-1]} alone so far; put "
+            "this INSERT before the others into that table, and it goes on where it stopped",
+        )
+    return mine
+
+
+def check_apart(
+    statement: Insert, spec: QuerySpec, checkpoint: Checkpoint, others: Sequence[ContinuousQuery]
+) -> None:
+    """Raise `UnsupportedSqlError` if a query and one before it would mix what they keep.
+
+    That is their checkpoint, the rows that wait for a lookup, or the distinct values.
+    """
+    target = spec.target.identifier
+    if any(other.checkpoint_path == checkpoint.path for other in others):
+        raise _error(
+            statement,
+            f"two INSERTs into {target} that read the same table would share a checkpoint; write "
+            "one INSERT with UNION ALL, or SET 'pipeline.name' = '…' before the second",
+        )
+    kept = {one.identifier for one in (spec.pending, spec.distinct) if one is not None}
+    for other in others:
+        mixed = sorted(kept & set(other.tables))
+        if mixed:
+            raise _error(
+                statement,
+                f"two INSERTs into {target} would mix what they keep in {mixed[0]} (rows that wait "
+                "for a lookup, or distinct values); INSERT each into a table of its own, and read "
+                "those",
+            )
+
+
+def _error(statement: Insert, message: str) -> UnsupportedSqlError:
+    place = statement.position
+    return UnsupportedSqlError(message, line=place.line, column=place.column)

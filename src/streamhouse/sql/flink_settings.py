@@ -1,0 +1,117 @@
+"""Settings of Flink's own that scripts bring along, and that change no result here.
+
+A script written for a cluster tunes its state, its restarts and its operators. What such a setting
+asks for is either so here in any case, or there is nothing that it could tune; so it is taken, and
+who runs the script is told. A setting that would change results is an error, unless its value is
+what is done here.
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+
+from streamhouse.errors import OptionError
+
+_STATE = "queries keep their state in tables"
+_CLUSTER = "all queries run in one Spark driver"
+_PLANNER = "no plan of Flink's is made"
+_CONSOLE = "it is about Flink's console"
+_ONCE = "each batch is committed exactly once, and a query goes on from its own checkpoint"
+
+_FAMILIES = {
+    "sql-client.": _CONSOLE,
+    "state.": _STATE,
+    "execution.checkpointing.": _ONCE,
+    "restart-strategy": _ONCE,
+    "table.exec.state.": _STATE,
+    "table.exec.mini-batch.": "rows of a batch are always taken together",
+    "table.exec.async-lookup.": "keys are looked up for many rows at once",
+    "table.exec.sink.upsert-materialize": "changes of a key keep their order",
+    "table.exec.sink.keyed-shuffle": "changes of a key keep their order",
+    "table.exec.source.idle-timeout": "there are no watermarks",
+    "table.exec.source.cdc-events-duplicate": _ONCE,
+    "table.exec.spill-compression.": _PLANNER,
+    "table.exec.sort.": _PLANNER,
+    "table.exec.shuffle-mode": _PLANNER,
+    "table.exec.window-agg.": _PLANNER,
+    "table.exec.disabled-operators": _PLANNER,
+    "table.exec.operator-fusion-codegen.": _PLANNER,
+    "table.exec.uid.": _PLANNER,
+    "table.optimizer.": _PLANNER,
+    "table.generated-code.": _PLANNER,
+    "table.dml-sync": "a statement that ends is waited for",
+    "pipeline.operator-chaining": _PLANNER,
+    "pipeline.object-reuse": _PLANNER,
+    "pipeline.max-parallelism": _PLANNER,
+    "pipeline.auto-watermark-interval": "there are no watermarks",
+    "pipeline.jars": "no jar is needed",
+    "pipeline.classpaths": "no jar is needed",
+    "execution.attached": _CLUSTER,
+    "execution.shutdown-on-attached-exit": _CLUSTER,
+    "execution.target": _CLUSTER,
+    "execution.buffer-timeout": _CLUSTER,
+    "execution.batch-shuffle-mode": _CLUSTER,
+    "execution.batch.": _CLUSTER,
+    "jobmanager.": _CLUSTER,
+    "taskmanager.": _CLUSTER,
+    "cluster.": _CLUSTER,
+    "slot.": _CLUSTER,
+    "jobstore.": _CLUSTER,
+    "heartbeat.": _CLUSTER,
+    "akka.": _CLUSTER,
+    "pekko.": _CLUSTER,
+    "rest.": _CLUSTER,
+    "web.": _CLUSTER,
+    "metrics.": _CLUSTER,
+    "high-availability": _CLUSTER,
+    "yarn.": _CLUSTER,
+    "kubernetes.": _CLUSTER,
+    "env.java.": _CLUSTER,
+    "classloader.": _CLUSTER,
+}
+"""How the keys begin, and why they change nothing."""
+
+_ONE_VALUE = {
+    "table.sql-dialect": "default",
+    "table.dynamic-table-options.enabled": "true",
+    "table.exec.sink.not-null-enforcer": "error",
+    "table.exec.sink.type-length-enforcer": "ignore",
+    "table.exec.legacy-cast-behaviour": "disabled",
+}
+"""Keys that would change results, and the only value that is what is done here."""
+
+_REFUSED = {
+    "execution.savepoint.path": (
+        "a script goes on from its own checkpoints; leave it out, and to begin anew set another "
+        "'pipeline.name'"
+    ),
+    "execution.state-recovery.path": (
+        "a script goes on from its own checkpoints; leave it out, and to begin anew set another "
+        "'pipeline.name'"
+    ),
+}
+
+SAME_AS = {"table.exec.resource.default-parallelism": "parallelism.default"}
+"""Keys that mean the same as one that has an effect."""
+
+_TYPO = 0.93
+
+
+def ineffective(key: str, value: str, effective: frozenset[str]) -> str | None:
+    """Why a setting of Flink's changes nothing here; None if it is not known to be one.
+
+    `effective` are the keys that do have an effect; what is nearly one of them is not taken for
+    something else. Raises `OptionError` for a setting that would change results.
+    """
+    if key in _REFUSED:
+        raise OptionError(f"option '{key}': {_REFUSED[key]}")
+    if key in _ONE_VALUE:
+        only = _ONE_VALUE[key]
+        if value.strip().lower() != only:
+            raise OptionError(
+                f"option '{key}': '{value}' is not supported; the only value is '{only}'"
+            )
+        return "that is how it is"
+    if get_close_matches(key, effective, n=1, cutoff=_TYPO):
+        return None
+    return next((why for start, why in _FAMILIES.items() if key.startswith(start)), None)

@@ -1,0 +1,56 @@
+"""Tables that take no row back are given none that is only replaced, and a removal is an error."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from streamhouse.errors import TableError
+
+if TYPE_CHECKING:
+    from tests.unit.paimon.conftest import Lab
+
+FILLED = {"merge-engine": "partial-update"}
+FIRST = [(1, 10, "+I"), (2, 10, "+I")]
+UPDATE = [(1, 10, "-U"), (1, 5, "+U"), (2, 10, "-U"), (2, 20, "+U")]
+
+
+def test_an_update_is_the_new_row(lab: Lab) -> None:
+    table = lab.make("t", FILLED)
+    lab.write(table, 1, FIRST)
+    lab.write(table, 2, UPDATE)
+    assert lab.content(table) == [(1, 5), (2, 20)]
+
+
+def test_what_is_replaced_further_on_is_no_removal(lab: Lab) -> None:
+    table = lab.make("t", FILLED)
+    lab.write(table, 1, FIRST)
+    lab.write(table, 2, [(1, 10, "-U"), (2, 10, "-U"), (1, 5, "+U"), (2, 20, "+U")])
+    assert lab.content(table) == [(1, 5), (2, 20)]
+
+
+@pytest.mark.parametrize("engine", ["partial-update", "first-row"])
+@pytest.mark.parametrize("kind", ["-D", "-U"])
+def test_a_removal_is_an_error_before_it_is_written(lab: Lab, engine: str, kind: str) -> None:
+    table = lab.make("t", {"merge-engine": engine})
+    with pytest.raises(
+        TableError, match=r"has 'merge-engine' = .* SET \('ignore-delete' = 'true'\)"
+    ):
+        lab.write(table, 1, [*FIRST, (2, 10, kind)])
+    assert table.latest_snapshot_id() is None
+
+
+@pytest.mark.parametrize("key", ["ignore-delete", "partial-update.ignore-delete"])
+def test_removals_are_left_out_where_the_table_says_so(lab: Lab, key: str) -> None:
+    table = lab.make("t", {**FILLED, key: "true"})
+    lab.write(table, 1, FIRST)
+    lab.write(table, 2, [(1, 10, "-D"), (2, 10, "-U"), (3, 1, "+U")])
+    assert lab.content(table) == [(1, 10), (2, 10), (3, 1)]
+
+
+def test_removals_are_taken_where_the_table_says_so(lab: Lab) -> None:
+    table = lab.make("t", {**FILLED, "partial-update.remove-record-on-delete": "true"})
+    lab.write(table, 1, [*FIRST, (3, 1, "+I")])
+    lab.write(table, 2, [(1, 10, "-D"), (2, 10, "-U"), (9, 9, "+U"), (3, 1, "-U"), (3, 2, "+U")])
+    assert lab.content(table) == [(3, 2), (9, 9)]
