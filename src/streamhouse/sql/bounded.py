@@ -322,8 +322,7 @@ def _selects(scope: Scope, scans: _Scans) -> list[str] | None:
         scope = inner[0] if inner else scope
     found: list[str] = []
     for item in first.expressions:
-        star = isinstance(item, exp.Star) or isinstance(item.unalias().this, exp.Star)
-        if not star:
+        if not names.is_star(item):
             found.append(item.alias_or_name)
             continue
         wanted = item.table if isinstance(item, exp.Column) else None

@@ -191,6 +191,12 @@ def _found(column: exp.Column, alias: str, name: str, visible: Visible) -> exp.E
     return exp.Paren(this=new) if isinstance(new, exp.Binary) else new
 
 
+def is_star(item: exp.Expr) -> bool:
+    """Whether a projection is `*` or `alias.*` (COUNT(*) is not)."""
+    starred = isinstance(item, exp.Column) and isinstance(item.this, exp.Star)
+    return starred or isinstance(item, exp.Star)
+
+
 def expand_stars(script: Script, select: exp.Select, visible: Visible) -> list[exp.Expr]:
     """The projections of a SELECT with `*` and `alias.*` written out, each under its name."""
     found: list[exp.Expr] = []

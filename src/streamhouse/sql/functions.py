@@ -62,7 +62,7 @@ def unknown(name: str) -> str:
     upper = name.upper()
     if upper in WINDOW_TABLES:
         return (
-            f"window function {upper} is not supported yet; write GROUP BY a column of the time, as "
+            f"window function {upper} is not supported yet; write GROUP BY a part of the time, as "
             "FLOOR(t TO HOUR)"
         )
     guess = suggestion(upper, known())

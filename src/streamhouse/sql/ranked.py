@@ -99,10 +99,10 @@ class _Below:
     def _pass(self, layer: exp.Select) -> None:
         made = {}
         for item in layer.expressions:
-            shown = None if _is_star(item) else self.shown(item.alias_or_name)
+            shown = None if columns.is_star(item) else self.shown(item.alias_or_name)
             if shown is not None:
                 made[item.unalias().name] = shown
-        if any(_is_star(item) for item in layer.expressions):
+        if any(columns.is_star(item) for item in layer.expressions):
             self._renamed = {**self._renamed, **made}
         else:
             self._all, self._renamed = False, made
@@ -120,12 +120,9 @@ def _hands_on(select: exp.Select) -> bool:
     if columns.first_set(select.args, ("expressions", "from_")):
         return False
     return all(
-        _is_star(item) or isinstance(item.unalias(), exp.Column) for item in select.expressions
+        columns.is_star(item) or isinstance(item.unalias(), exp.Column)
+        for item in select.expressions
     )
-
-
-def _is_star(item: exp.Expr) -> bool:
-    return isinstance(item, exp.Star) or isinstance(item.unalias().this, exp.Star)
 
 
 def _conjuncts(condition: exp.Expr) -> list[exp.Expr]:
