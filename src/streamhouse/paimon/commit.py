@@ -21,7 +21,7 @@ from streamhouse.paimon.rows import to_table
 from streamhouse.paimon.table import Table
 from streamhouse.paimon.table_name import MAIN, TableName
 from streamhouse.paimon.travel import pinned
-from streamhouse.paimon.upserts import Removals, ignores_removals, takes_upserts
+from streamhouse.paimon.upserts import Removals, takes_upserts
 from streamhouse.sql.plan import AsOf
 
 COMMIT_OPTIONS = {
@@ -91,8 +91,7 @@ class TableWriter:
         self._overwrite = overwrite
         upserts = takes_upserts(table)
         self._replaced = Replaced(self._table) if upserts or hides_by_sequence(table) else None
-        ignores = bool(table.primary_key) and ignores_removals(table)
-        self._removals = Removals(self._table) if upserts or ignores else None
+        self._removals = Removals(self._table) if upserts else None
         if overwrite:
             builder = _overwriting(self._table, commit_user, partition)
         else:

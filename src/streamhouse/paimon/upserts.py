@@ -1,9 +1,8 @@
 """What becomes of removals in tables whose merge engine takes none: `first-row`, `partial-update`.
 
-Paimon's cores fail at such a row when they merge it, which is long after it was committed, and
-then nobody can read the bucket any more. So a row that is only replaced is not taken back at all,
-as in Paimon's connector for Flink, and a removal that the table has no rule for is an error before
-anything is written.
+Paimon's core refuses to write any row that takes one back, so the first update of a source would
+end the query. A row that is only replaced is not taken back at all, as in Paimon's connector for
+Flink; a removal that the table has no rule for is an error that says which rules there are.
 """
 
 from __future__ import annotations
@@ -37,17 +36,12 @@ def takes_upserts(table: Table) -> bool:
     return not (options.get("changelog-producer") == "input" and _grouped(table))
 
 
-def ignores_removals(table: Table) -> bool:
-    """Whether the table's options leave out rows that take one back, whatever the merge engine."""
-    return any(table.options.get(key, "").lower() == "true" for key in _IGNORE)
-
-
 class Removals:
     """Takes the rows that take one back out of batches, or has the table take them as it can."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
-        self._ignores = ignores_removals(table)
+        self._ignores = any(table.options.get(key, "").lower() == "true" for key in _IGNORE)
         self._removes = table.options.get(_REMOVE, "").lower() == "true"
         self._passes = _engine(table) == "partial-update" and _grouped(table)
 

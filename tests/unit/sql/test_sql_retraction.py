@@ -29,6 +29,8 @@ CREATE TABLE plain (agent STRING PRIMARY KEY NOT ENFORCED, total DECIMAL(10, 2),
 CREATE TABLE removes (agent STRING PRIMARY KEY NOT ENFORCED, total DECIMAL(10, 2)) WITH (
   'merge-engine' = 'aggregation', {SUM % "total"},
   'aggregation.remove-record-on-delete' = 'true');
+CREATE TABLE grows (agent STRING PRIMARY KEY NOT ENFORCED, total DECIMAL(10, 2)) WITH (
+  'merge-engine' = 'aggregation', {SUM % "total"}, 'ignore-delete' = 'true');
 CREATE TABLE greatest_ (agent STRING PRIMARY KEY NOT ENFORCED, total DECIMAL(10, 2), n INT) WITH (
   'merge-engine' = 'aggregation', {SUM % "total"}, 'fields.n.aggregate-function' = 'max');
 CREATE TABLE ever (agent STRING PRIMARY KEY NOT ENFORCED, total DECIMAL(10, 2), n INT) WITH (
@@ -189,6 +191,7 @@ def test_columns_that_a_change_must_not_touch(sales: Catalog) -> None:
     "text",
     [
         "INSERT INTO removes SELECT agent, price FROM sales",
+        "INSERT INTO grows SELECT agent, price FROM sales",
         "INSERT INTO last_ SELECT agent, at_ FROM sales",
         "INSERT INTO customers (id, name) SELECT CAST(id AS INT), agent FROM sales",
         "SELECT agent, price FROM sales",
