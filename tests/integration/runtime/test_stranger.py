@@ -22,6 +22,7 @@ from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.sidecar import Sidecar
 
+pytestmark = pytest.mark.timeout(400)
 HEAD = """
 -- Submitted with: sql-client.sh -f crm.sql
 SET 'pipeline.name' = 'crm 2 lake';
@@ -152,6 +153,7 @@ CREATE VIEW IF NOT EXISTS v_ranked_visit AS
   SELECT *, ROW_NUMBER() OVER (PARTITION BY buyer ORDER BY at_ DESC) AS rn FROM visit;
 """
 JOB = """
+SET 'execution.runtime-mode' = 'streaming';
 EXECUTE STATEMENT SET
 BEGIN
   INSERT INTO ods_contract (dt, source, contract_no, buyer, seller, vendor, tariff_code, zone,
@@ -280,11 +282,9 @@ def lake(
     made = Lake(tmp_path_factory.mktemp("stranger"), mariadb)
     business = Business(mariadb)
     business.open()
-    made.run(SOURCES, TABLES, DIMENSIONS)
-    told = made.run(SOURCES, TABLES, JOB)
+    told = made.run(SOURCES, TABLES, DIMENSIONS, JOB)
     business.go_on()
-    made.run(SOURCES, TABLES, LATER)
-    made.run(SOURCES, TABLES, JOB)
+    made.run(SOURCES, TABLES, LATER, JOB)
     with business.truth() as truth:
         truth.execute(
             "CREATE TABLE zone AS FROM (VALUES ('Z1','Ulm'),('Z2','Jena'),('Z3','Köln'),"
@@ -360,7 +360,6 @@ def difference(truth: duckdb.DuckDBPyConnection, found: pa.Table, sql: str, empt
     ).fetchall()
 
 
-@pytest.mark.timeout(400)
 @pytest.mark.parametrize("table", EXPECTED)
 def test_each_table_is_what_plain_sql_says(
     lake: tuple[Lake, duckdb.DuckDBPyConnection, str], table: str
