@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from streamhouse.cli import restarts
 from streamhouse.cli.arguments import OptionsArgument, catalog_options, is_local
 from streamhouse.cli.errors import INTERNAL_ERROR, INTERRUPTED, explain
 from streamhouse.cli.script_text import parsed
+from streamhouse.cli.stop import StopSignal
 from streamhouse.errors import StreamhouseError
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-_RESTARTS = "STREAMHOUSE_RESTARTS"
-_MOST_RESTARTS = 5
 
 
 def run(
@@ -71,7 +69,7 @@ def run(
     if warehouse is not None and is_local(warehouse):
         Path(_absolute(warehouse)).mkdir(parents=True, exist_ok=True)
     given = None if warehouse is None else catalog_options(_absolute(warehouse), option)
-    stop = _StopSignal()
+    stop = StopSignal(notice="stopping …")
     options = ScriptOptions(
         name=script_name(Path(file[0])),
         warehouse=given,
@@ -100,14 +98,14 @@ def run(
 def _start_again(what: str, why: str) -> None:
     """Become a fresh process of the same command, after a failure that no user can mend.
 
-    All that a crash can leave is mended at a start. What keeps failing is told of instead.
+    All that a crash can leave is mended at a start. What fails more than `restarts.MOST` times
+    within an hour is told of instead.
     """
-    count = int(os.environ.get(_RESTARTS, "0")) + 1
-    if count > _MOST_RESTARTS:
-        raise StreamhouseError(f"{what}, {count} times in this run; the last it said: {why}")
+    count = restarts.count()
+    if count > restarts.MOST:
+        raise StreamhouseError(f"{what}, {count} times within an hour; the last it said: {why}")
     print(f"notice: {what} ({why or 'it said nothing'}); starting again", flush=True,
           file=sys.stderr)  # fmt: skip
-    os.environ[_RESTARTS] = str(count)
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
@@ -117,27 +115,6 @@ def _absolute(warehouse: str) -> str:
     from streamhouse.paimon.files import local_path
 
     return os.path.abspath(local_path(warehouse))
-
-
-class _StopSignal:
-    """Ctrl-C and SIGTERM ask for a stop between two batches; a second one ends at once."""
-
-    def __init__(self) -> None:
-        self._asked = False
-        self.interrupted = False
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._ask)
-
-    def asked(self) -> bool:
-        return self._asked
-
-    def _ask(self, number: int, frame: object) -> None:
-        if self._asked:
-            os._exit(INTERRUPTED)
-        self._asked = True
-        self.interrupted = number == signal.SIGINT
-        if sys.stderr.isatty():
-            print("stopping …", file=sys.stderr, flush=True)
 
 
 class ConsolePrinter:

@@ -1,0 +1,58 @@
+"""Ctrl-C and SIGTERM as a wish that is looked at between two steps, not as an exception."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterable
+
+from streamhouse.cli.errors import INTERRUPTED
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class StopSignal:
+    """Takes `numbers` for its own: the first asks for a stop, a second one ends at once.
+
+    An exception in a signal handler comes up wherever the program is, and a library in the middle
+    of its work makes something else of it. `at_once` is called before the end at a second signal
+    (exit code 130); it must not wait for anything that the main thread may hold. `notice` is
+    written on standard error at the first, where that is a terminal. To be made in the main thread.
+    """
+
+    def __init__(
+        self,
+        numbers: Iterable[signal.Signals] = SIGNALS,
+        at_once: Callable[[], None] | None = None,
+        notice: str = "",
+    ) -> None:
+        self._asked: int | None = None
+        self._at_once = at_once
+        self._notice = notice
+        for number in numbers:
+            signal.signal(number, self._ask)
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether it was Ctrl-C that asked."""
+        return self._asked == signal.SIGINT
+
+    def asked(self) -> bool:
+        """Whether to stop at the next step."""
+        return self._asked is not None
+
+    def check(self) -> None:
+        """Raise `KeyboardInterrupt` here, at a step, if a stop was asked for."""
+        if self.asked():
+            raise KeyboardInterrupt
+
+    def _ask(self, number: int, frame: object) -> None:
+        if self._asked is not None:
+            if self._at_once is not None:
+                self._at_once()
+            os._exit(INTERRUPTED)
+        self._asked = number
+        if self._notice and sys.stderr.isatty():
+            # Not print: the handler may run in the middle of another print.
+            os.write(sys.stderr.fileno(), f"{self._notice}\n".encode())

@@ -1,0 +1,45 @@
+"""Restarts of a command are counted within an hour; those before it are forgotten."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from streamhouse.cli import restarts
+from streamhouse.cli.run import _start_again
+from streamhouse.errors import StreamhouseError
+
+
+def test_restarts_in_a_row_add_up() -> None:
+    environment: dict[str, str] = {}
+    counts = [restarts.count(environment, 5_000.0 + at) for at in range(restarts.MOST + 1)]
+    assert counts == [1, 2, 3, 4, 5, 6]
+    assert counts[-1] > restarts.MOST
+
+
+def test_a_pipeline_that_recovers_once_a_month_always_may() -> None:
+    environment: dict[str, str] = {}
+    month = 30 * 24 * 3600.0
+    assert {restarts.count(environment, number * month) for number in range(1, 30)} == {1}
+
+
+def test_the_hour_moves_on_with_time() -> None:
+    environment: dict[str, str] = {}
+    times = (10_000.0, 11_000.0, 13_599.0, 13_601.0, 14_601.0, 30_000.0)
+    assert [restarts.count(environment, at) for at in times] == [1, 2, 3, 3, 3, 1]
+
+
+@pytest.mark.parametrize("noted", ["3", "x nan inf", "9000", "", "  "])
+def test_what_is_no_time_of_this_machine_does_not_count(noted: str) -> None:
+    """A number of an older version, somebody's nonsense, a time before the last boot."""
+    environment = {restarts.VARIABLE: noted}
+    assert restarts.count(environment, 5_000.0) == 1
+    assert restarts.count(environment, 5_001.0) == 2
+
+
+def test_what_fails_too_often_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = time.monotonic()
+    monkeypatch.setenv(restarts.VARIABLE, " ".join(str(now) for _ in range(restarts.MOST)))
+    with pytest.raises(StreamhouseError, match="a query has failed, 6 times within an hour; the"):
+        _start_again("a query has failed", "no word")

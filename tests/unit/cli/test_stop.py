@@ -1,0 +1,71 @@
+"""A signal asks for a stop, which is looked at between two steps; a second one ends at once."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import duckdb
+import pytest
+
+from streamhouse.cli.stop import SIGNALS, StopSignal
+
+TWICE = """
+import signal
+from streamhouse.cli.stop import StopSignal
+
+stop = StopSignal(at_once=lambda: print("at once", flush=True))
+signal.raise_signal(signal.SIGTERM)
+print(stop.asked(), flush=True)
+signal.raise_signal(signal.SIGINT)
+print("went on", flush=True)
+"""
+
+
+@pytest.fixture(autouse=True)
+def signals() -> Iterator[None]:
+    """Handlers as they were before the test."""
+    kept = {number: signal.getsignal(number) for number in SIGNALS}
+    yield
+    for number, handler in kept.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize(("number", "interrupted"), [(signal.SIGINT, True), (signal.SIGTERM, False)])
+def test_a_signal_is_a_wish(number: signal.Signals, interrupted: bool) -> None:
+    stop = StopSignal()
+    stop.check()
+    assert (stop.asked(), stop.interrupted) == (False, False)
+    signal.raise_signal(number)
+    assert (stop.asked(), stop.interrupted) == (True, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        stop.check()
+
+
+def test_a_query_goes_on_to_its_end_under_a_signal() -> None:
+    """DuckDB makes an error of its own out of an exception that a handler raises."""
+    stop = StopSignal()
+
+    def interrupting(number: int) -> int:
+        if number == 0:
+            signal.raise_signal(signal.SIGINT)
+        return number
+
+    db = duckdb.connect(":memory:")
+    try:
+        db.create_function("interrupting", interrupting, ["BIGINT"], "BIGINT")  # type: ignore[list-item, arg-type]
+        found = db.sql("SELECT SUM(interrupting(i)) FROM range(1000) AS r (i)").fetchall()
+    finally:
+        db.close()
+    assert found == [(499_500,)]
+    assert stop.asked()
+
+
+def test_a_second_signal_ends_at_once() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", TWICE], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (130, "")
+    assert ended.stdout.splitlines() == ["True", "at once"]
