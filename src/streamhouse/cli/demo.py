@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import signal
 import sys
-import time
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from streamhouse.cli.errors import INTERRUPTED
+from streamhouse.cli.stop import SIGNALS, StopSignal
 from streamhouse.errors import OptionError
 
 if TYPE_CHECKING:
+    from streamhouse.demo.driver import Check
     from streamhouse.demo.scenario import Kills
-    from streamhouse.demo.scenario import Scenario as World
 
-_TOLD_EVERY_S = 5.0
+_SHOW_CURSOR = b"\x1b[?25h\n"
 
 
 class Scenario(StrEnum):
@@ -88,32 +91,49 @@ def demo(
     for name, rate in rates.items():
         if rate < 1:
             raise OptionError(f"--{name}: {rate} is too small; the least is 1")
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupt)
+    stop = StopSignal((*SIGNALS, signal.SIGHUP), at_once=_end_all)
     kills = None if kill_every is None else Kills(kill_every)
     if scenario is Scenario.MEMBERSHIP:
         folder = dir or Path(".streamhouse/membership")
-        _membership(folder, changes_per_second, seed, seconds, as_json, kills)
+        _membership(folder, changes_per_second, seed, seconds, as_json, kills, stop.check)
     else:
-        _revenue(dir or Path(".streamhouse/demo"), orders_per_second, seconds, as_json, kills)
+        folder = dir or Path(".streamhouse/demo")
+        _revenue(folder, orders_per_second, seconds, as_json, kills, stop.check)
+    if stop.asked():
+        raise typer.Exit(INTERRUPTED)
+
+
 
 
 def _revenue(
-    folder: Path, rate: int, seconds: float | None, as_json: bool, kills: Kills | None
+    folder: Path,
+    rate: int,
+    seconds: float | None,
+    as_json: bool,
+    kills: Kills | None,
+    check: Check,
 ) -> None:
     from streamhouse.demo.scenario import Scenario as World
 
     with World(folder, rate) as world:
         if as_json:
-            print(json.dumps(_measure(world, seconds or 0.0, kills)))
+            from streamhouse.demo.measure import measure
+
+            print(json.dumps(measure(world, seconds or 0.0, kills, check)))
         else:
             from streamhouse.demo.show import Show
 
-            Show(world, seconds, kills).run()
+            Show(world, seconds, kills, check).run()
 
 
 def _membership(
-    folder: Path, rate: int, seed: int, seconds: float | None, as_json: bool, kills: Kills | None
+    folder: Path,
+    rate: int,
+    seed: int,
+    seconds: float | None,
+    as_json: bool,
+    kills: Kills | None,
+    check: Check,
 ) -> None:
     from streamhouse.demo.membership.scenario import Membership
 
@@ -121,61 +141,19 @@ def _membership(
         if as_json:
             from streamhouse.demo.membership.measure import measure
 
-            print(json.dumps(measure(world, seconds or 0.0, kills)))
+            print(json.dumps(measure(world, seconds or 0.0, kills, check)))
         else:
             from streamhouse.demo.membership.show import Show
 
-            Show(world, seconds, kills).run()
+            Show(world, seconds, kills, check).run()
 
 
-def _interrupt(number: int, frame: object) -> None:
-    raise KeyboardInterrupt
+def _end_all() -> None:
+    """Kill what the demo has started: MariaDB and the driver are in sessions of their own."""
+    import psutil
 
-
-def _measure(scenario: World, seconds: float, kills: Kills | None) -> dict[str, object]:
-    from streamhouse.demo.act import Act
-    from streamhouse.demo.scenario import PeakMemory, report
-
-    memory = PeakMemory()
-    _tell("starting the pipeline")
-    scenario.start()
-    first = _first_figures(scenario)
-    act = Act(scenario, seconds)
-    told = first
-    minutes: list[dict[str, float] | None] = []
-    while time.time() - first < seconds:
-        scenario.driver.check()
-        for said in (kills and kills.step(scenario), act.step()):
-            if said:
-                _tell(said)
-        if time.time() - told >= _TOLD_EVERY_S:
-            told = time.time()
-            scenario.freshness.update()
-            if told - first >= 60 * (len(minutes) + 1):
-                minutes.append(scenario.freshness.window())
-            _tell(f"{told - first:.0f} of {seconds:.0f} s, {scenario.freshness.recent()}")
-        time.sleep(0.05)
-    for said in act.finish():
-        _tell(said)
-    _tell("stopping")
-    scenario.driver.stop()
-    _tell("taking in what is left")
-    scenario.drain()
-    _tell("computing the view again from its orders")
-    return {**report(scenario, kills, act.merge_ok, memory.stop()), "minutes": minutes}
-
-
-def _first_figures(scenario: World) -> float:
-    """Wait for the first figure of the view; when it came (epoch seconds)."""
-    deadline = time.time() + 120
-    while time.time() < deadline:
-        scenario.driver.check()
-        first = scenario.clock.first_after(0)
-        if first is not None:
-            return first
-        time.sleep(0.05)
-    raise OptionError("the view has shown nothing for 120 s; see the log in the demo's folder")
-
-
-def _tell(text: str) -> None:
-    print(f"demo: {text}", file=sys.stderr, flush=True)
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+    if sys.stdout.isatty():
+        os.write(sys.stdout.fileno(), _SHOW_CURSOR)

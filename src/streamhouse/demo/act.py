@@ -41,13 +41,11 @@ class Act:
         """Do what is due; what to tell of it."""
         return next(self._steps, None)
 
-    def finish(self) -> Iterator[str]:
-        """Play what is left without waiting for its time; what to tell of it."""
+    def finish(self) -> Iterator[str | None]:
+        """Play what is left without waiting for its time; at each step what to tell, if anything."""
         self._move_s = self._santa_s = 0.0
         while not self._merged:
-            told = self.step()
-            if told:
-                yield told
+            yield self.step()
             time.sleep(0.05)
 
     def stop(self) -> None:

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import psutil
@@ -18,6 +18,9 @@ from streamhouse.errors import StreamhouseError
 _PR_SET_PDEATHSIG = 1
 _SIDECAR = "py4j.GatewayServer"
 _MAIN = "from streamhouse.cli.main import main; main()"
+
+Check = Callable[[], None]
+"""What a demo calls at each step: raises `KeyboardInterrupt` when it is to end."""
 
 
 class Driver:
@@ -39,16 +42,19 @@ class Driver:
         if self._process is not None and self._process.poll() not in (None, 0):
             raise StreamhouseError(f"the pipeline ended: {self._last_words()}")
 
-    def wait(self, timeout_s: float) -> None:
-        """Wait for a run that ends by itself."""
+    def wait(self, timeout_s: float, check: Check | None = None) -> None:
+        """Wait for a run that ends by itself; `check` is called meanwhile."""
         assert self._process is not None
-        try:
-            self._process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            raise StreamhouseError(
-                f"the pipeline was not done after {timeout_s:.0f} s; see {self._log}"
-            ) from None
+        deadline = time.monotonic() + timeout_s
+        while self._process.poll() is None:
+            if check is not None:
+                check()
+            if time.monotonic() > deadline:
+                self.kill()
+                raise StreamhouseError(
+                    f"the pipeline was not done after {timeout_s:.0f} s; see {self._log}"
+                )
+            time.sleep(0.05)
         self.check()
 
     def kill(self) -> None:

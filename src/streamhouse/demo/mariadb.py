@@ -206,7 +206,14 @@ class MariaDB:
             "--skip-test-db",
             "--innodb-log-file-size=16M",
         ]
-        result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        result = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+            start_new_session=True,
+        )
         if result.returncode != 0:
             text = (result.stderr or result.stdout).strip()
             last = text.splitlines()[-1] if text else f"exit code {result.returncode}"

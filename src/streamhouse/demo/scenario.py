@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import psutil
 
-from streamhouse.demo.driver import Driver
+from streamhouse.demo.driver import Check, Driver
 from streamhouse.demo.folder import Folder
 from streamhouse.demo.freshness import Freshness, SnapshotClock
 from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
@@ -78,11 +78,11 @@ class Scenario:
         self._write_script(NO_END)
         self.driver.start()
 
-    def drain(self) -> None:
+    def drain(self, check: Check | None = None) -> None:
         """Run it once more without new orders, until all is taken in."""
         self._write_script(1)
         self.driver.start("--until-caught-up")
-        self.driver.wait(_CATCH_UP_S)
+        self.driver.wait(_CATCH_UP_S, check)
 
     def execute(self, statement: str) -> None:
         """Run a statement in MySQL."""

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from streamhouse.cli.view import View
 from streamhouse.demo.act import Act
+from streamhouse.demo.driver import Check
 from streamhouse.demo.scenario import ORDERS, UNMATCHED, VIEW, Kills, Scenario
 from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.paimon.catalog import Warehouse
@@ -26,10 +27,13 @@ _OWN_LINES = 7
 class Show:
     """Draws the view until the time is over or Ctrl-C; then says what came of it."""
 
-    def __init__(self, scenario: Scenario, seconds: float | None, kills: Kills | None) -> None:
+    def __init__(
+        self, scenario: Scenario, seconds: float | None, kills: Kills | None, check: Check
+    ) -> None:
         self._scenario = scenario
         self._seconds = seconds
         self._kills = kills
+        self._check = check
         self._console = Console()
         self._told: list[str] = []
         self._act: Act | None = None
@@ -58,6 +62,7 @@ class Show:
         started = time.time()
         with self._console.status("starting Spark and the queries …") as status:
             while self._feed is None:
+                self._check()
                 self._scenario.driver.check()
                 took = time.time() - started
                 if took > _START_S:
@@ -78,6 +83,7 @@ class Show:
         plain = not sys.stdout.isatty()
         with Live(self._frame(), console=self._console, auto_refresh=False) as live:
             while self._seconds is None or time.time() - self._started < self._seconds:
+                self._check()
                 change = self._feed.poll()
                 if change is not None:
                     self._view.take(change)

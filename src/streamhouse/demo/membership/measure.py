@@ -6,6 +6,7 @@ import sys
 import time
 from typing import Any
 
+from streamhouse.demo.driver import Check
 from streamhouse.demo.membership.act import Act
 from streamhouse.demo.membership.scenario import Membership, report
 from streamhouse.demo.scenario import Kills, PeakMemory
@@ -15,34 +16,43 @@ _TOLD_EVERY_S = 5.0
 _FIRST_S = 180.0
 
 
-def measure(world: Membership, seconds: float, kills: Kills | None) -> dict[str, Any]:
-    """Run the business for so long beside the pipeline, then prove every figure."""
+def measure(
+    world: Membership, seconds: float, kills: Kills | None, check: Check
+) -> dict[str, Any]:
+    """Run the business for so long beside the pipeline, then prove every figure.
+
+    `check` is called at each step. When it raises `KeyboardInterrupt`, the driver ends in order,
+    and nothing is proved.
+    """
     memory = PeakMemory()
-    _tell("starting the pipeline")
-    world.start()
-    wait_for_figures(world)
-    world.business.start()
-    act = Act(world)
     try:
-        minutes = _play(world, seconds, kills, act)
-        for said in act.finish():
-            world.driver.check()
-            _tell(said)
-    finally:
-        act.stop()
-    world.business.stop()
-    _tell(f"{world.business.changes:,} changes; stopping")
-    world.driver.stop()
-    _tell("taking in what is left")
-    world.drain()
+        _tell("starting the pipeline")
+        world.start()
+        wait_for_figures(world, check)
+        world.business.start()
+        act = Act(world)
+        try:
+            minutes = _play(world, seconds, kills, act, check)
+        finally:
+            act.stop()
+        world.business.stop()
+        _tell(f"{world.business.changes:,} changes; stopping")
+        world.driver.stop()
+        _tell("taking in what is left")
+        world.drain(check)
+    except KeyboardInterrupt:
+        _tell("interrupted; stopping between two batches")
+        world.driver.stop()
+        raise
     _tell("computing every figure again, from ODS and from MySQL")
     return {**report(world, kills, act.done, memory.stop()), "minutes": minutes}
 
 
-def wait_for_figures(world: Membership) -> None:
+def wait_for_figures(world: Membership, check: Check) -> None:
     """Wait until the board shows the orders of the last days."""
     deadline = time.monotonic() + _FIRST_S
     while world.clock.first_after(0) is None:
+        check()
         world.driver.check()
         if time.monotonic() > deadline:
             raise StreamhouseError(
@@ -52,16 +62,17 @@ def wait_for_figures(world: Membership) -> None:
 
 
 def _play(
-    world: Membership, seconds: float, kills: Kills | None, act: Act
+    world: Membership, seconds: float, kills: Kills | None, act: Act, check: Check
 ) -> list[dict[str, float] | None]:
+    """For `seconds`, and until the act is over; the freshness of each whole minute."""
     started = told = time.monotonic()
     minutes: list[dict[str, float] | None] = []
     while time.monotonic() - started < seconds:
+        check()
         world.driver.check()
         world.business.check()
         for said in (kills and kills.step(world), act.step()):
-            if said:
-                _tell(said)
+            _tell(said)
         if time.monotonic() - told >= _TOLD_EVERY_S:
             told = time.monotonic()
             if told - started >= 60 * (len(minutes) + 1):
@@ -71,8 +82,13 @@ def _play(
                 f"{world.probes.recent()}"
             )
         time.sleep(0.05)
+    for said in act.finish():
+        check()
+        world.driver.check()
+        _tell(said)
     return minutes
 
 
-def _tell(text: str) -> None:
-    print(f"demo: {text}", file=sys.stderr, flush=True)
+def _tell(text: str | None) -> None:
+    if text:
+        print(f"demo: {text}", file=sys.stderr, flush=True)

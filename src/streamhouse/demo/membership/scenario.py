@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from streamhouse.demo.driver import Driver
+from streamhouse.demo.driver import Check, Driver
 from streamhouse.demo.folder import Folder
 from streamhouse.demo.freshness import SnapshotClock
 from streamhouse.demo.mariadb import MariaDB
@@ -67,10 +67,10 @@ class Membership:
         """Start the pipeline, or start it again."""
         self.driver.start()
 
-    def drain(self) -> None:
+    def drain(self, check: Check | None = None) -> None:
         """Run it once more until all of MySQL is taken in."""
         self.driver.start("--until-caught-up")
-        self.driver.wait(_CATCH_UP_S)
+        self.driver.wait(_CATCH_UP_S, check)
 
     @property
     def queries(self) -> int:

@@ -12,6 +12,7 @@ from rich.panel import Panel
 from rich.text import Text
 
 from streamhouse.cli.view import View
+from streamhouse.demo.driver import Check
 from streamhouse.demo.membership.act import Act
 from streamhouse.demo.membership.measure import wait_for_figures
 from streamhouse.demo.membership.scenario import MEMBER_BOARD, SPRINT_BOARD, Membership
@@ -27,10 +28,13 @@ _TOLD_LINES = 5
 class Show:
     """Draws the boards until the time is over or Ctrl-C; then proves every figure."""
 
-    def __init__(self, world: Membership, seconds: float | None, kills: Kills | None) -> None:
+    def __init__(
+        self, world: Membership, seconds: float | None, kills: Kills | None, check: Check
+    ) -> None:
         self._world = world
         self._seconds = seconds
         self._kills = kills
+        self._check = check
         self._console = Console()
         self._told: list[str] = []
         self._views: list[tuple[Feed, View]] = []
@@ -48,7 +52,7 @@ class Show:
         world.start()
         try:
             with self._console.status("starting Spark and the four layers …"):
-                wait_for_figures(world)
+                wait_for_figures(world, self._check)
             self._watch()
         except KeyboardInterrupt:
             pass
@@ -73,6 +77,7 @@ class Show:
 
     def _step(self) -> None:
         world = self._world
+        self._check()
         world.driver.check()
         world.business.check()
         for feed, view in self._views:

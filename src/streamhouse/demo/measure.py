@@ -1,0 +1,94 @@
+"""The revenue demo without a terminal: what it prints with `--json`."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from streamhouse.demo.act import Act
+from streamhouse.demo.driver import Check
+from streamhouse.demo.scenario import Kills, PeakMemory, Scenario, report
+from streamhouse.errors import StreamhouseError
+
+_TOLD_EVERY_S = 5.0
+_FIRST_S = 120.0
+
+
+def measure(
+    scenario: Scenario, seconds: float, kills: Kills | None, check: Check
+) -> dict[str, object]:
+    """Have orders stream in for so long, then prove the view; what came of it.
+
+    `check` is called at each step. When it raises `KeyboardInterrupt`, the driver ends in order,
+    and nothing is proved.
+    """
+    memory = PeakMemory()
+    try:
+        _tell("starting the pipeline")
+        scenario.start()
+        first = first_figures(scenario, check)
+        act = Act(scenario, seconds)
+        try:
+            minutes = _play(scenario, first, seconds, kills, act, check)
+        finally:
+            act.stop()
+        _tell("stopping")
+        scenario.driver.stop()
+        _tell("taking in what is left")
+        scenario.drain(check)
+    except KeyboardInterrupt:
+        _tell("interrupted; stopping between two batches")
+        scenario.driver.stop()
+        raise
+    _tell("computing the view again from its orders")
+    return {**report(scenario, kills, act.merge_ok, memory.stop()), "minutes": minutes}
+
+
+def first_figures(scenario: Scenario, check: Check) -> float:
+    """Wait for the first figure of the view; when it came (epoch seconds)."""
+    deadline = time.time() + _FIRST_S
+    while time.time() < deadline:
+        check()
+        scenario.driver.check()
+        first = scenario.clock.first_after(0)
+        if first is not None:
+            return first
+        time.sleep(0.05)
+    raise StreamhouseError(
+        f"the view has shown nothing for {_FIRST_S:.0f} s; see {scenario.folder / 'log'}"
+    )
+
+
+def _play(
+    scenario: Scenario,
+    first: float,
+    seconds: float,
+    kills: Kills | None,
+    act: Act,
+    check: Check,
+) -> list[dict[str, float] | None]:
+    """Until `seconds` after `first`, and the act is over; the freshness of each whole minute."""
+    told = first
+    minutes: list[dict[str, float] | None] = []
+    while time.time() - first < seconds:
+        check()
+        scenario.driver.check()
+        for said in (kills and kills.step(scenario), act.step()):
+            _tell(said)
+        if time.time() - told >= _TOLD_EVERY_S:
+            told = time.time()
+            scenario.freshness.update()
+            if told - first >= 60 * (len(minutes) + 1):
+                minutes.append(scenario.freshness.window())
+            _tell(f"{told - first:.0f} of {seconds:.0f} s, {scenario.freshness.recent()}")
+        time.sleep(0.05)
+    for said in act.finish():
+        check()
+        scenario.driver.check()
+        _tell(said)
+    return minutes
+
+
+def _tell(text: str | None) -> None:
+    if text:
+        print(f"demo: {text}", file=sys.stderr, flush=True)
