@@ -18,6 +18,8 @@ from streamhouse.runtime.recompute import Batch, Recomputation
 from streamhouse.runtime.spec import TableAddress
 
 _POLL_S = 0.005
+_ABSENT_POLL_S = 0.1
+"""A table that is not there is looked for with all names of the catalog, which takes its time."""
 _LATELY = 20
 """Batches that `recent` looks at."""
 
@@ -50,10 +52,13 @@ class SnapshotClock:
 
     def _run(self) -> None:
         last = 0
-        while not self._stopped.wait(_POLL_S):
+        pause = _POLL_S
+        while not self._stopped.wait(pause):
+            pause = _POLL_S
             try:
                 table = self._address.open()
             except TableError:
+                pause = _ABSENT_POLL_S
                 continue
             latest = table.latest_snapshot_id() or 0
             now = time.time()

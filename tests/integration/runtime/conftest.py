@@ -14,9 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+import streamhouse
 from streamhouse.paimon.catalog import Warehouse
+from streamhouse.runtime.script import Script, ScriptOptions
+from streamhouse.sql.script import parse_script
 
 MARK = "STREAMHOUSE_TEST_RUN"
 DEADLINE_S = 120.0
@@ -125,16 +129,34 @@ def _command(pid: int) -> str:
     return "gone"
 
 
+class Told:
+    """A printer that keeps what it is given, row by row."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def notice(self, text: str) -> None:
+        self.lines.append(f"notice: {text}")
+
+    def rows(self, reader: pa.RecordBatchReader) -> None:
+        for row in reader.read_all().to_pylist():
+            self.lines.append("  ".join(map(str, row.values())))
+
+    def changes(self, batch: pa.RecordBatch) -> None:
+        self.lines += [str(row) for row in batch.to_pylist()]
+
+
 @dataclass
 class Shop:
-    """A warehouse and scripts over it."""
+    """A warehouse and scripts over it; `place` is the warehouse where it is not in `folder`."""
 
     folder: Path
     runs: list[Run] = field(default_factory=list)
+    place: Path | None = None
 
     @property
     def path(self) -> Path:
-        return self.folder / "warehouse"
+        return self.place or self.folder / "warehouse"
 
     @property
     def warehouse(self) -> Warehouse:
@@ -163,6 +185,17 @@ class Shop:
         noise = [line for line in ended.err.splitlines() if not line.startswith("notice: ")]
         assert (ended.code, noise) == (0, [])
         return ended
+
+    def do(self, text: str) -> None:
+        """Definitions, and statements that end, in this process: a command's start takes seconds."""
+        streamhouse.execute(self.warehouse, text)
+
+    def told(self, text: str) -> str:
+        """What a script that needs no Spark prints, as plain text; in this process."""
+        told = Told()
+        options = ScriptOptions("told", self.warehouse.options, until_caught_up=True)
+        Script(options, told).run(parse_script(text))
+        return "\n".join(told.lines)
 
     def rows(self, table: str) -> list[dict[str, Any]]:
         """All rows of `default.<table>`, sorted."""

@@ -29,13 +29,13 @@ def write(shop: Shop, table: str, rows: list[dict[str, object]]) -> None:
 
 def test_equal_after_waiting_moving_and_a_restart(shop: Shop) -> None:
     options = shop.warehouse.options
-    shop.settle(revenue.TABLES + revenue.CUSTOMERS)
+    shop.do(revenue.TABLES + revenue.CUSTOMERS)
     with pytest.raises(TableError, match="has no lineage"):
         audit(options, VIEW)
 
     shop.settle(revenue.whole(rows=3_000, rate=2_000))
     moved = "INSERT INTO customers VALUES (2, 'c2', 'China'), (9, 'late', 'China')"
-    shop.run(revenue.TABLES + moved)
+    shop.do(revenue.TABLES + moved)
     shop.settle(revenue.whole(rows=6_000, rate=3_000))
     result = audit(options, VIEW)
     assert result.equal and result.batches > 1

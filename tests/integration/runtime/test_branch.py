@@ -24,7 +24,7 @@ INSERT INTO copy SELECT k, n FROM items$branch_b WHERE n > 0;
 
 
 def test_a_branch_is_written_and_followed_without_the_table(shop: Shop) -> None:
-    shop.settle(TABLES)
+    shop.do(TABLES)
     catalog = CatalogFactory.create({"warehouse": str(shop.path)})
     for name in ("sums", "items"):
         table = catalog.get_table(f"default.{name}")

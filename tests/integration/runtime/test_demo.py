@@ -42,7 +42,7 @@ def demo(folder: Path, *arguments: str, timeout: float = 240) -> dict[str, objec
 
 @pytest.mark.timeout(300)
 def test_the_demo_comes_out_even_over_a_kill(tmp_path: Path) -> None:
-    result = demo(tmp_path, "--seconds", "25", "--orders-per-second", "400", "--kill-every", "4")
+    result = demo(tmp_path, "--seconds", "10", "--orders-per-second", "400", "--kill-every", "4")
     assert result["equal"] is True
     assert result["merge_ok"] is True
     assert result["unmatched"] == 0

@@ -50,7 +50,7 @@ JOIN prices FOR SYSTEM_TIME AS OF o.at AS p ON o.customer_id = p.customer_id AND
 
 
 def test_rows_wait_join_late_or_are_kept(shop: Shop) -> None:
-    shop.settle(TABLES, name="tables.sql")
+    shop.do(TABLES)
     run = shop.start(QUERIES)
 
     def until(expected: dict[str, Any]) -> None:
@@ -74,9 +74,9 @@ def test_rows_wait_join_late_or_are_kept(shop: Shop) -> None:
     assert shop.rows("priced__unmatched")[0]["_attempts"] == 2
     assert shop.rows("hasty__unmatched") == []
     # No order comes; the one that waits starts the batch. What has been decided stays.
-    shop.settle("INSERT INTO customers VALUES (2, 'Ben'), (1, 'Bea');", name="late.sql")
+    shop.do("INSERT INTO customers VALUES (2, 'Ben'), (1, 'Bea');")
     until({"patient": [(1, "Ann"), (2, "Ben"), (3, "Ann")], "patient__pending": []})
-    shop.settle("INSERT INTO orders VALUES (4, 1, 'tea');", name="more.sql")
+    shop.do("INSERT INTO orders VALUES (4, 1, 'tea');")
     until(
         {
             "patient": [(1, "Ann"), (2, "Ben"), (3, "Ann"), (4, "Bea")],

@@ -48,15 +48,12 @@ def test_a_batch_runs_again_with_the_dimensions_of_then(
     shop: Shop, strategy: str, step: str
 ) -> None:
     query = QUERY.format(strategy=strategy)
-    shop.settle(TABLES, name="tables.sql")
+    shop.do(TABLES)
     killed = shop.run(query, STREAMHOUSE_FAILPOINT=f"{step}:0:default.joined")
     assert killed.code == -signal.SIGKILL
-    shop.settle(LATER, name="later.sql")
+    shop.do(LATER + "INSERT INTO orders VALUES (5, 1, 8), (6, 3, 9);")
     shop.settle(query)
     before = [(1, "Ann", "Oslo"), (2, "Bob", None)]
-    assert [tuple(row.values()) for row in shop.rows("joined")] == before
-    shop.settle("INSERT INTO orders VALUES (5, 1, 8), (6, 3, 9);", name="more.sql")
-    shop.settle(query)
     rows = [tuple(row.values()) for row in shop.rows("joined")]
     assert rows == [*before, (5, "Eve", "Rome"), (6, "Cid", None)]
     assert audit(shop.warehouse.options, "default.joined").equal
@@ -64,7 +61,7 @@ def test_a_batch_runs_again_with_the_dimensions_of_then(
 
 def test_a_row_that_waits_finds_its_partner_by_its_key(shop: Shop) -> None:
     """The miss that was remembered is forgotten with the snapshot that brings the row."""
-    shop.settle(TABLES, name="tables.sql")
+    shop.do(TABLES)
     run = shop.start(PATIENT)
 
     def names() -> list[str | None]:
@@ -73,15 +70,15 @@ def test_a_row_that_waits_finds_its_partner_by_its_key(shop: Shop) -> None:
         return [row["name"] for row in shop.rows("patient")]
 
     run.until(lambda: names() == ["Ann", "Bob"], 60)
-    shop.settle(LATER, name="later.sql")
+    shop.do(LATER)
     run.until(lambda: names() == ["Ann", "Bob", "Cid"], 60)
     run.signal(signal.SIGTERM)
     assert run.wait(30).code == 0
 
 
 def test_explain_tells_the_strategy_and_why(shop: Shop) -> None:
-    shop.settle(TABLES, name="tables.sql")
-    told = shop.settle(f"EXPLAIN {QUERY.format(strategy='partial').strip()}", name="why.sql").out
+    shop.do(TABLES)
+    told = shop.told(f"EXPLAIN {QUERY.format(strategy='partial').strip()}")
     assert "strategy: partial by primary key (the hint says so)" in told
     assert "partial by primary key ('lookup.cache' = 'PARTIAL' says so)" in told
     other = QUERY.format(strategy="partial").replace("o.member =", "CAST(o.member AS DOUBLE) =")

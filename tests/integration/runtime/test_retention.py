@@ -81,20 +81,21 @@ def test_kills_beside_constant_expiry_change_nothing(
 ) -> None:
     monkeypatch.setattr(lineage_age, "LEAST", 1)
     slow, fast = (revenue.whole(rows=12_000, rate=rate) for rate in (600, 100_000))
-    shop.settle(revenue.TABLES + revenue.CUSTOMERS)
+    shop.do(revenue.TABLES + revenue.CUSTOMERS)
     first = shop.run(slow, STREAMHOUSE_FAILPOINT="target-committed:2:default.country_sales")
     assert first.code == -signal.SIGKILL
     keep(shop, (*TABLES, *BESIDE), FEW)
-    with Sidecar(shop.warehouse.options) as java, expired(shop, java) as rounds:
-        # What the dead query needs stays, however long it is expired.
-        _change_customers(shop, 0)
-        _until_more(rounds, 2)
-        run = shop.start(slow, "--until-caught-up")
-        run.until(partial(_expired, shop))
-        time.sleep(random.Random(4).uniform(0.0, 1.0))
-        run.kill()
-        _change_customers(shop, 5)
-        _until_more(rounds, 2)
+    with Sidecar(shop.warehouse.options) as java:
+        with expired(shop, java) as rounds:
+            # What the dead query needs stays, however long it is expired.
+            _change_customers(shop, 0)
+            _until_more(rounds, 2)
+            run = shop.start(slow, "--until-caught-up")
+            run.until(partial(_expired, shop))
+            time.sleep(random.Random(4).uniform(0.0, 1.0))
+            run.kill()
+            _change_customers(shop, 5)
+            _until_more(rounds, 2)
         # From here on all is kept, so that there is something left to prove.
         keep(shop, (*TABLES, *BESIDE), MANY)
         shop.settle(fast)

@@ -63,7 +63,7 @@ def insert(shop: Shop, text: str) -> None:
 
 
 def test_a_pipeline_goes_on_while_its_tables_change(shop: Shop) -> None:
-    shop.settle(TABLES, name="tables.sql")
+    shop.do(TABLES)
     run = shop.start(QUERIES)
     until(
         shop, run, sold=[(1, "Ann", "tea", 3)], totals=[("Ann", 3)], people=[(1, "Ann"), (2, "Ben")]
@@ -129,7 +129,7 @@ def test_a_pipeline_goes_on_while_its_tables_change(shop: Shop) -> None:
 
 
 def test_a_dropped_column_ends_a_query_until_the_script_is_changed(shop: Shop) -> None:
-    shop.settle(TABLES, name="tables.sql")
+    shop.do(TABLES)
     script = "INSERT INTO sold SELECT o.order_id, c.name, o.item, o.price " + JOIN + ";"
     run = shop.start(script)
     until(shop, run, sold=[(1, "Ann", "tea", 3)])

@@ -33,6 +33,8 @@ class Act:
         self._first_s, self._pause_s = first_s, _PAUSE_S
         self._started = time.monotonic()
         self._job: subprocess.Popen[bytes] | None = None
+        self._looked: tuple[Any, ...] = ()
+        self._found: list[dict[str, Any]] = []
         self.done = False
         """Whether all steps came out as they should."""
         self._steps = self._play()
@@ -41,13 +43,11 @@ class Act:
         """Do what is due; what to tell of it."""
         return next(self._steps, None)
 
-    def finish(self) -> Iterator[str]:
-        """Play what is left without pauses; what to tell of it."""
+    def finish(self) -> Iterator[str | None]:
+        """Play what is left without pauses; at each step what to tell of it, if anything."""
         self._first_s = self._pause_s = 0.0
         while not self.done:
-            told = self.step()
-            if told:
-                yield told
+            yield self.step()
             time.sleep(0.05)
 
     def stop(self) -> None:
@@ -205,8 +205,12 @@ class Act:
             latest = table.latest_snapshot_id()
             if latest is None:
                 return []
-            read = table.read(snapshot=latest, filter=only)
-            return [row for batch in read for row in batch.to_pylist() if row[column] == value]
+            place = (name, column, value, latest)
+            if place != self._looked:
+                read = table.read(snapshot=latest, filter=only)
+                rows = [row for batch in read for row in batch.to_pylist() if row[column] == value]
+                self._looked, self._found = place, rows
+            return self._found
         except StreamhouseError:
             # Not there yet, or expired while it was read.
             return []

@@ -22,7 +22,8 @@ ACTOR = 13
 """The agent to whom nothing happens but what the demo's act does."""
 AGENTS, PRODUCTS, CITIES, MEMBERS = 12, 6, 8, 20_000
 _COLUMNS = "id, v_date, member_id, agent_id, product_id, city_id, kind, amount, status, event_time"
-_JOURNAL = f"INSERT INTO member_event ({_COLUMNS}) SELECT {_COLUMNS} FROM member_order WHERE id"
+_COPY = f"INSERT INTO member_event ({_COLUMNS}) SELECT {_COLUMNS} FROM member_order"
+_JOURNAL = f"{_COPY} WHERE id"
 _HOUR_MS = 3_600_000
 _DAYS = 4
 _OPEN_DAYS = 1
@@ -195,9 +196,10 @@ class Business:
         with self._mariadb.connect(DATABASE) as connection:
             connection.begin()
             with connection.cursor() as cursor:
-                for step in self.steps.beginning(orders):
-                    for one in step.statements:
-                        cursor.execute(one.sql, one.parameters)
+                # All at once: one by one they would take longer than the start of the server.
+                made = [step.statements[0] for step in self.steps.beginning(orders)]
+                cursor.executemany(made[0].sql, [one.parameters for one in made])
+                cursor.execute(f"{_COPY} ORDER BY id")
             connection.commit()
 
     def start(self) -> None:

@@ -10,10 +10,11 @@ import numpy as np
 
 from streamhouse.demo.freshness import Ages
 from streamhouse.demo.membership.business import DESK, Business
-from streamhouse.errors import StreamhouseError
+from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.runtime.spec import TableAddress
 
 _POLL_S = 0.01
+_ABSENT_POLL_S = 0.1
 _LATELY = 50
 _FILTER = {"method": "equal", "field": "agent_id", "literals": [DESK]}
 
@@ -67,7 +68,9 @@ class Probes:
 
     def _run(self) -> None:
         last: int | None = None
-        while not self._stopped.wait(_POLL_S):
+        pause = _POLL_S
+        while not self._stopped.wait(pause):
+            pause = _POLL_S
             try:
                 table = self._board.open()
                 latest = table.latest_snapshot_id()
@@ -81,8 +84,11 @@ class Probes:
                     for row in batch.to_pylist()
                     if row["agent_id"] == DESK
                 ]
+            except TableError:
+                pause = _ABSENT_POLL_S
+                continue
             except StreamhouseError:
-                # Not there yet, or expired while we looked.
+                # Expired while we looked.
                 continue
             if rows:
                 self._take(int(rows[0]["orders"] or 0), now)
