@@ -32,11 +32,12 @@ SUMS = {
 class Lake:
     """A warehouse in a folder, written by the Rust core as the queries do it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, database: str = "shop") -> None:
         self.options = {"warehouse": str(folder)}
         self.folder = folder
         self.catalog = CatalogFactory.create(self.options)
-        self.catalog.create_database("shop", True)
+        self.database = database
+        self.catalog.create_database(database, True)
 
     def create(
         self,
@@ -47,7 +48,7 @@ class Lake:
         partitions: Sequence[str] = (),
     ) -> str:
         self.catalog.create_table(
-            f"shop.{name}",
+            f"{self.database}.{name}",
             Schema.from_pyarrow_schema(
                 schema,
                 partition_keys=list(partitions),
@@ -56,7 +57,7 @@ class Lake:
             ),
             False,
         )
-        return f"shop.{name}"
+        return f"{self.database}.{name}"
 
     def sales(self, name: str = "sales", **options: str) -> str:
         changed = {key.replace("_", "-"): value for key, value in options.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import itertools
 import json
 import os
 import signal
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,11 +20,40 @@ from typing import Any
 import psutil
 import pyarrow as pa
 import pytest
+from tests.integration.paimon.conftest import Lake
 
 from streamhouse.errors import CommitConflictError, StreamhouseError, TableError
 from streamhouse.paimon.jars import paimon_jar
 from streamhouse.paimon.lock import commit_lock
 from streamhouse.paimon.sidecar import COMMIT_USER, Sidecar
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Sidecar]]:
+    """One JVM for the tests that do nothing to it, and the folder of its tables."""
+    folder = tmp_path_factory.mktemp("sidecar") / "lake"
+    with Sidecar({"warehouse": str(folder)}) as sidecar:
+        yield folder, sidecar
+
+
+@pytest.fixture
+def lake(running: tuple[Path, Sidecar]) -> Lake:
+    """A database of the test's own."""
+    return Lake(running[0], f"shop_{next(_numbers)}")
+
+
+@pytest.fixture
+def java(running: tuple[Path, Sidecar]) -> Sidecar:
+    return running[1]
+
+
+@pytest.fixture
+def own(lake: Lake) -> Iterator[Sidecar]:
+    """A sidecar whose JVM has not started yet, and may be killed."""
+    with Sidecar(lake.options) as sidecar:
+        yield sidecar
 
 
 def by_key(rows: list[dict[str, Any]], key: str = "country") -> dict[Any, dict[str, Any]]:
@@ -98,7 +129,7 @@ def test_full_compaction_keeps_rows_and_every_snapshot(
     assert [i for i, _ in lake.snapshots(name)] == list(range(1, 14))
     assert lake.snapshots(name)[-1] == (13, "COMPACT")
     assert by_key(lake.rows(name, 5))["China"]["orders"] == 5
-    last = json.loads((lake.folder / "shop.db/sales/snapshot/snapshot-13").read_text())
+    last = json.loads((lake.folder / f"{lake.database}.db/sales/snapshot/snapshot-13").read_text())
     assert last["commitUser"] == COMMIT_USER
 
 
@@ -252,10 +283,11 @@ def test_a_lost_compaction_is_a_conflict_and_leaves_no_file(
         return commit(table, identifier, messages)
 
     monkeypatch.setattr(java, "_commit", late)
-    with pytest.raises(CommitConflictError, match="table 'shop.sales' was not compacted"):
+    with pytest.raises(CommitConflictError, match=f"table '{name}' was not compacted"):
         java.compact(name, full=True)
 
-    assert len(list((lake.folder / "shop.db/sales").rglob("*.parquet"))) == 4
+    files = (lake.folder / f"{lake.database}.db/sales").rglob("*.parquet")
+    assert len(list(files)) == 4
     assert java.read(name).to_pylist() == lake.rows(name)
     assert lake.rows(name)[0]["orders"] == 3
 
@@ -330,14 +362,14 @@ def test_an_empty_table_has_columns_and_no_rows(lake: Any, java: Sidecar) -> Non
 
 
 def test_python_holds_no_java_objects_between_calls(
-    lake: Any, java: Sidecar, make_sale: Any
+    lake: Any, own: Sidecar, make_sale: Any
 ) -> None:
     name = lake.sales()
     lake.commit(name, 0, make_sale(("China", 1, 0.5)))
     counts = []
     for _ in range(3):
-        java.read(name)
-        (way,) = java._idle
+        own.read(name)
+        (way,) = own._idle
         counts.append(way.channel.held)
     assert counts[0] == counts[2]
 
@@ -351,12 +383,12 @@ def test_secrets_are_not_in_messages() -> None:
 
 
 def test_a_jar_that_is_not_paimon_is_said(
-    lake: Any, java: Sidecar, monkeypatch: pytest.MonkeyPatch
+    lake: Any, own: Sidecar, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STREAMHOUSE_PAIMON_JAR", __file__)
     with pytest.raises(StreamhouseError, match="does not hold Paimon's Java core"):
-        java.read("shop.sales")
-    assert java.pid is None
+        own.read("shop.sales")
+    assert own.pid is None
 
 
 def test_a_jar_that_cannot_be_fetched_is_said(
@@ -372,43 +404,43 @@ def test_a_jar_that_cannot_be_fetched_is_said(
 
 
 def test_a_missing_table_is_said(lake: Any, java: Sidecar) -> None:
-    with pytest.raises(TableError, match="table 'shop.nothing' does not exist"):
-        java.compact("shop.nothing")
+    with pytest.raises(TableError, match=f"table '{lake.database}.nothing' does not exist"):
+        java.compact(f"{lake.database}.nothing")
     with pytest.raises(TableError, match="database.table"):
         java.read("nothing")
 
 
-def test_a_dead_jvm_is_replaced(lake: Any, java: Sidecar, make_sale: Any) -> None:
+def test_a_dead_jvm_is_replaced(lake: Any, own: Sidecar, make_sale: Any) -> None:
     name = lake.sales()
     lake.commit(name, 0, make_sale(("China", 1, 0.5)))
-    assert java.pid is None
-    java.read(name)
-    first = java.pid
+    assert own.pid is None
+    own.read(name)
+    first = own.pid
     assert first is not None
     os.kill(first, signal.SIGKILL)
 
     deadline = time.monotonic() + 10
-    while java.pid is not None and time.monotonic() < deadline:
+    while own.pid is not None and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert java.read(name).num_rows == 1
-    assert java.pid not in (None, first)
+    assert own.read(name).num_rows == 1
+    assert own.pid not in (None, first)
 
 
 def test_a_jvm_that_dies_during_a_call_is_an_error_and_replaced(
-    lake: Any, java: Sidecar, make_sale: Any
+    lake: Any, own: Sidecar, make_sale: Any
 ) -> None:
     name = lake.sales()
     lake.commit(name, 0, make_sale(("China", 1, 0.5)))
-    java.read(name)
-    threading.Timer(0.4, java.kill).start()
+    own.read(name)
+    threading.Timer(0.4, own.kill).start()
     with pytest.raises(StreamhouseError, match="ended; the next call starts another"):
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
-            java.read(name)
-            if java.pid is None:
+            own.read(name)
+            if own.pid is None:
                 # The kill fell between two calls: as good.
                 raise StreamhouseError("ended; the next call starts another")
-    assert java.read(name).num_rows == 1
+    assert own.read(name).num_rows == 1
 
 
 def test_the_jvm_dies_with_its_killed_parent(lake: Any, make_sale: Any) -> None:
@@ -433,10 +465,10 @@ def test_the_jvm_dies_with_its_killed_parent(lake: Any, make_sale: Any) -> None:
 
 
 def test_a_call_says_nothing_on_the_terminal(
-    lake: Any, java: Sidecar, make_sale: Any, capfd: pytest.CaptureFixture[str]
+    lake: Any, own: Sidecar, make_sale: Any, capfd: pytest.CaptureFixture[str]
 ) -> None:
     name = lake.sales()
     lake.commit(name, 0, make_sale(("China", 1, 0.5)))
-    java.compact(name, full=True)
-    java.close()
+    own.compact(name, full=True)
+    own.close()
     assert capfd.readouterr() == ("", "")
