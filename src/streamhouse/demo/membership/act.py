@@ -37,6 +37,8 @@ class Act:
         self._found: list[dict[str, Any]] = []
         self.done = False
         """Whether all steps came out as they should."""
+        self.followed = False
+        """Whether all that needs the running pipeline is over."""
         self._steps = self._play()
 
     def step(self) -> str | None:
@@ -67,6 +69,7 @@ class Act:
         yield from self._repair()
         yield from self._pause(self._pause_s)
         yield from self._closing()
+        self.followed = True
         yield from self._pause(self._pause_s)
         yield from self._clustering()
         self.done = True

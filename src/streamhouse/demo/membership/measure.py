@@ -33,13 +33,12 @@ def measure(
         act = Act(world)
         try:
             minutes = _play(world, seconds, kills, act, check)
+            world.business.stop()
+            _tell(f"{world.business.changes:,} changes; stopping")
+            world.driver.stop()
+            _drain(world, act, check)
         finally:
             act.stop()
-        world.business.stop()
-        _tell(f"{world.business.changes:,} changes; stopping")
-        world.driver.stop()
-        _tell("taking in what is left")
-        world.drain(check)
     except KeyboardInterrupt:
         _tell("interrupted; stopping between two batches")
         world.driver.stop()
@@ -64,7 +63,7 @@ def wait_for_figures(world: Membership, check: Check) -> None:
 def _play(
     world: Membership, seconds: float, kills: Kills | None, act: Act, check: Check
 ) -> list[dict[str, float] | None]:
-    """For `seconds`, and until the act is over; the freshness of each whole minute."""
+    """For `seconds`, and while the act needs the streams; the freshness of each whole minute."""
     started = told = time.monotonic()
     minutes: list[dict[str, float] | None] = []
     while time.monotonic() - started < seconds:
@@ -86,7 +85,23 @@ def _play(
         check()
         world.driver.check()
         _tell(said)
+        if act.followed:
+            break
     return minutes
+
+
+def _drain(world: Membership, act: Act, check: Check) -> None:
+    """Take in what is left, and play the rest of the act beside, which needs no stream."""
+
+    def step() -> None:
+        check()
+        _tell(act.step())
+
+    _tell("taking in what is left")
+    world.drain(step)
+    for said in act.finish():
+        check()
+        _tell(said)
 
 
 def _tell(text: str | None) -> None:
