@@ -12,11 +12,17 @@ from pyspark.sql import SparkSession
 
 import streamhouse
 from streamhouse.paimon.catalog import Warehouse
+from streamhouse.runtime import class_archive
+from streamhouse.runtime.worker_python import worker_python
 
 
 @pytest.fixture(scope="session")
 def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    # Workers and classes as a pipeline has them: without, each of many starts takes twice as long.
+    # Plain sessions, as readers have them, are what the programs of the guides start.
+    os.environ["PYSPARK_PYTHON"] = worker_python()
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    java = f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 {class_archive.java_options()}"
     folder = tmp_path_factory.mktemp("spark")
     spark = (
         SparkSession.builder.master("local[2]")
@@ -28,7 +34,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.sql.streaming.stopTimeout", "30s")
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
         .config("spark.driver.memory", "1g")
-        .config("spark.driver.extraJavaOptions", "-Duser.timezone=UTC")
+        .config("spark.driver.extraJavaOptions", f"-Duser.timezone=UTC {java}")
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("ERROR")
