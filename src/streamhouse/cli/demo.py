@@ -103,8 +103,6 @@ def demo(
         raise typer.Exit(INTERRUPTED)
 
 
-
-
 def _revenue(
     folder: Path,
     rate: int,

@@ -33,7 +33,9 @@ def signals() -> Iterator[None]:
         signal.signal(number, handler)
 
 
-@pytest.mark.parametrize(("number", "interrupted"), [(signal.SIGINT, True), (signal.SIGTERM, False)])
+@pytest.mark.parametrize(
+    ("number", "interrupted"), [(signal.SIGINT, True), (signal.SIGTERM, False)]
+)
 def test_a_signal_is_a_wish(number: signal.Signals, interrupted: bool) -> None:
     stop = StopSignal()
     stop.check()
@@ -55,7 +57,7 @@ def test_a_query_goes_on_to_its_end_under_a_signal() -> None:
 
     db = duckdb.connect(":memory:")
     try:
-        db.create_function("interrupting", interrupting, ["BIGINT"], "BIGINT")  # type: ignore[list-item, arg-type]
+        db.create_function("interrupting", interrupting)
         found = db.sql("SELECT SUM(interrupting(i)) FROM range(1000) AS r (i)").fetchall()
     finally:
         db.close()
