@@ -42,7 +42,7 @@ class Act:
         return next(self._steps, None)
 
     def finish(self) -> Iterator[str | None]:
-        """Play what is left without waiting for its time; what to tell at each step, if anything."""
+        """Play what is left without waiting for its time; what to tell at each step, if any."""
         self._move_s = self._santa_s = 0.0
         while not self._merged:
             yield self.step()

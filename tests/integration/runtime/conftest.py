@@ -187,7 +187,7 @@ class Shop:
         return ended
 
     def do(self, text: str) -> None:
-        """Definitions and statements that end, in this process: a command takes seconds to start."""
+        """Definitions and statements that end, in this process: a command takes long to start."""
         streamhouse.execute(self.warehouse, text)
 
     def told(self, text: str) -> str:

@@ -57,7 +57,7 @@ def test_a_query_goes_on_to_its_end_under_a_signal() -> None:
 
     db = duckdb.connect(":memory:")
     try:
-        db.create_function("interrupting", interrupting)
+        db.create_function("interrupting", interrupting, ["BIGINT"], "BIGINT")
         found = db.sql("SELECT SUM(interrupting(i)) FROM range(1000) AS r (i)").fetchall()
     finally:
         db.close()
