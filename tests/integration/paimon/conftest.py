@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -101,9 +102,21 @@ def sale(*rows: tuple[str, int, float]) -> pa.RecordBatch:
     return pa.record_batch([pa.array(column) for column in columns], schema=SALES)
 
 
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Sidecar]]:
+    """One JVM for a file's tests that do nothing to it, and the folder of their tables."""
+    folder = tmp_path_factory.mktemp("paimon") / "lake"
+    with Sidecar({"warehouse": str(folder)}) as sidecar:
+        yield folder, sidecar
+
+
 @pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    return Lake(tmp_path / "lake")
+def lake(running: tuple[Path, Sidecar]) -> Lake:
+    """A database of the test's own."""
+    return Lake(running[0], f"shop_{next(_numbers)}")
 
 
 @pytest.fixture
@@ -112,6 +125,13 @@ def make_sale() -> Any:
 
 
 @pytest.fixture
-def java(lake: Lake) -> Iterator[Sidecar]:
+def java(running: tuple[Path, Sidecar]) -> Sidecar:
+    """The Java core, whose JVM may run already; it must go on running."""
+    return running[1]
+
+
+@pytest.fixture
+def own(lake: Lake) -> Iterator[Sidecar]:
+    """A sidecar whose JVM has not started yet, and may be killed."""
     with Sidecar(lake.options) as sidecar:
         yield sidecar

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import decimal
-import itertools
 import json
 import os
 import signal
@@ -12,7 +11,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -20,40 +18,11 @@ from typing import Any
 import psutil
 import pyarrow as pa
 import pytest
-from tests.integration.paimon.conftest import Lake
 
 from streamhouse.errors import CommitConflictError, StreamhouseError, TableError
 from streamhouse.paimon.jars import paimon_jar
 from streamhouse.paimon.lock import commit_lock
 from streamhouse.paimon.sidecar import COMMIT_USER, Sidecar
-
-_numbers = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Sidecar]]:
-    """One JVM for the tests that do nothing to it, and the folder of its tables."""
-    folder = tmp_path_factory.mktemp("sidecar") / "lake"
-    with Sidecar({"warehouse": str(folder)}) as sidecar:
-        yield folder, sidecar
-
-
-@pytest.fixture
-def lake(running: tuple[Path, Sidecar]) -> Lake:
-    """A database of the test's own."""
-    return Lake(running[0], f"shop_{next(_numbers)}")
-
-
-@pytest.fixture
-def java(running: tuple[Path, Sidecar]) -> Sidecar:
-    return running[1]
-
-
-@pytest.fixture
-def own(lake: Lake) -> Iterator[Sidecar]:
-    """A sidecar whose JVM has not started yet, and may be killed."""
-    with Sidecar(lake.options) as sidecar:
-        yield sidecar
 
 
 def by_key(rows: list[dict[str, Any]], key: str = "country") -> dict[Any, dict[str, Any]]:
