@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -24,10 +25,26 @@ from streamhouse.procedures import Context, messages, sorting
 from streamhouse.sql.plan import Column
 
 
-@pytest.fixture
-def context(warehouse: Warehouse, spark: SparkSession) -> Iterator[Context]:
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def shared(session: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Context]:
+    """One warehouse and its JVMs for all tests here; each makes tables of its own."""
+    warehouse = Warehouse(str(tmp_path_factory.mktemp("procedures")))
+    warehouse.create_database("db")
     with Context(warehouse) as made:
         yield made
+
+
+@pytest.fixture
+def context(shared: Context, spark: SparkSession) -> Context:
+    return shared
+
+
+@pytest.fixture
+def warehouse(shared: Context) -> Warehouse:
+    return shared.warehouse
 
 
 def write(warehouse: Warehouse, name: str, rows: pa.Table) -> None:
@@ -90,14 +107,15 @@ def points(warehouse: Warehouse, rows: int = 6000) -> str:
         Column("a", "BIGINT"), Column("b", "DOUBLE"), Column("name", "STRING"),
         Column("at", "TIMESTAMP(9)"), Column("price", "DECIMAL(10, 2)"), Column("p", "INT"),
     ]  # fmt: skip
-    warehouse.create_table("db", "points", columns, (), ("p",), {"bucket": "-1"})
+    name = f"points_{next(_numbers)}"
+    warehouse.create_table("db", name, columns, (), ("p",), {"bucket": "-1"})
     rng = np.random.default_rng(11)
-    schema = warehouse.table("db.points").arrow_schema
+    schema = warehouse.table(f"db.{name}").arrow_schema
     for _ in range(3):
         a = rng.integers(0, 1_000_000_000, rows)
         write(
             warehouse,
-            "db.points",
+            f"db.{name}",
             pa.table(
                 {
                     "a": a,
@@ -110,7 +128,7 @@ def points(warehouse: Warehouse, rows: int = 6000) -> str:
                 }
             ),
         )  # fmt: skip
-    return "db.points"
+    return f"db.{name}"
 
 
 def sort(context: Context, name: str, **given: Any) -> list[dict[str, Any]]:
