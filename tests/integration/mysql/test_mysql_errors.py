@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.integration.conftest import Installed
 from tests.integration.mysql.history import Database, catch_up
 
 from streamhouse.demo.mariadb import MariaDB, free_port
@@ -85,8 +86,10 @@ def test_missing_grants_say_what_to_grant(table: Database) -> None:
 
 
 @pytest.fixture
-def server_with(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[MariaDB]:
-    with MariaDB(tmp_path / "own", server_options=[request.param]) as server:
+def server_with(
+    installed: Installed, tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[MariaDB]:
+    with MariaDB(installed(tmp_path / "own"), server_options=[request.param]) as server:
         yield server
 
 
@@ -117,8 +120,11 @@ def test_a_session_with_small_row_images_is_told(table: Database) -> None:
         catch_up(source, offset)
 
 
-def test_a_server_without_full_metadata_is_followed_by_place(tmp_path: Path) -> None:
-    with MariaDB(tmp_path, server_options=["--binlog-row-metadata=NO_LOG"]) as server:
+def test_a_server_without_full_metadata_is_followed_by_place(
+    installed: Installed, tmp_path: Path
+) -> None:
+    options = ["--binlog-row-metadata=NO_LOG"]
+    with MariaDB(installed(tmp_path / "own"), server_options=options) as server:
         database = Database(server)
         database.run("CREATE TABLE t (a ENUM('x','y'), id INT UNSIGNED PRIMARY KEY, b CHAR(3))")
         source = database.source("t", [Column("id", "BIGINT"), Column("a", "STRING")])

@@ -13,6 +13,7 @@ from typing import Any
 
 import pymysql
 import pytest
+from tests.integration.conftest import Installed
 from tests.integration.mysql.history import Database, apply, catch_up, rows_of
 
 from streamhouse.demo.mariadb import MariaDB
@@ -211,8 +212,8 @@ def test_other_tables_and_rolled_back_work_do_not_show(database: Database) -> No
 
 
 @pytest.fixture
-def own_server(tmp_path: Path) -> Iterator[MariaDB]:
-    with MariaDB(tmp_path / "own") as server:
+def own_server(installed: Installed, tmp_path: Path) -> Iterator[MariaDB]:
+    with MariaDB(installed(tmp_path / "own")) as server:
         yield server
 
 
