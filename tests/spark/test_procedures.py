@@ -24,7 +24,6 @@ from streamhouse.paimon.sidecar import Sidecar
 from streamhouse.procedures import Context, messages, sorting
 from streamhouse.sql.plan import Column
 
-
 _numbers = itertools.count()
 
 

@@ -73,7 +73,7 @@ def _play(
     while time.time() - first < seconds:
         check()
         scenario.driver.check()
-        for said in (kills and kills.step(scenario), act.step()):
+        for said in (kills.step(scenario) if kills else None, act.step()):
             _tell(said)
         if time.time() - told >= _TOLD_EVERY_S:
             told = time.time()

@@ -16,9 +16,7 @@ _TOLD_EVERY_S = 5.0
 _FIRST_S = 180.0
 
 
-def measure(
-    world: Membership, seconds: float, kills: Kills | None, check: Check
-) -> dict[str, Any]:
+def measure(world: Membership, seconds: float, kills: Kills | None, check: Check) -> dict[str, Any]:
     """Run the business for so long beside the pipeline, then prove every figure.
 
     `check` is called at each step. When it raises `KeyboardInterrupt`, the driver ends in order,
@@ -70,7 +68,7 @@ def _play(
         check()
         world.driver.check()
         world.business.check()
-        for said in (kills and kills.step(world), act.step()):
+        for said in (kills.step(world) if kills else None, act.step()):
             _tell(said)
         if time.monotonic() - told >= _TOLD_EVERY_S:
             told = time.monotonic()
