@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from streamhouse.lookup import partitions
 from streamhouse.lookup.dimension import DimensionSpec
 from streamhouse.lookup.groups import hashed_fields
+from streamhouse.lookup.moved import Version, version_of
 from streamhouse.lookup.options import CacheOptions
 from streamhouse.lookup.partitions import Partition
 from streamhouse.lookup.spill import mapped
@@ -88,15 +89,27 @@ class BucketDimension:
     keyed = False
 
     def __init__(self, spec: DimensionSpec, buckets: int, options: CacheOptions) -> None:
-        self._spec, self._buckets = spec, buckets
-        self._memory = options.memory
+        self._spec, self._buckets, self._options = spec, buckets, options
         self._part = 0, 1
-        self._version: tuple[int | None, Sequence[Partition] | None] = None, None
+        self._version: tuple[Version | None, Sequence[Partition] | None] = None, None
         self._shape: tuple[object, ...] = ()
         self._read: dict[str, _Bucket] = {}
         self._whole: dict[tuple[int, int], tuple[list[pa.Table], pa.Table]] = {}
         self._folders: dict[tuple[int, int], set[str]] = {}
         self._now: pa.Table | None = None
+
+    def beside(self) -> BucketDimension:
+        """Another one, that need not read again what this one has."""
+        made = BucketDimension(self._spec, self._buckets, self._options)
+        made._part, made._shape, made._read = self._part, self._shape, dict(self._read)
+        made._whole, made._folders = dict(self._whole), dict(self._folders)
+        return made
+
+    def fill(self) -> None:
+        """Read all parts that were asked for, in any order."""
+        for part in [*self._folders] or [self._part]:
+            self.take(*part)
+            self.rows(None)
 
     def take(self, task: int, count: int) -> None:
         """From now on, rows are those of the buckets of one task of `count`."""
@@ -104,7 +117,7 @@ class BucketDimension:
             self._part, self._now = (task, count), None
 
     def at(self, snapshot: int | None, chosen: Sequence[Partition] | None = None) -> None:
-        version = snapshot, chosen
+        version = version_of(self._spec.open(), snapshot), chosen
         if version != self._version:
             self._version, self._now = version, None
 
@@ -147,13 +160,13 @@ class BucketDimension:
 
     def _splits(self, table: Table) -> dict[str, list[bytes]]:
         """The part's splits, by the folder of their bucket."""
-        snapshot, chosen = self._version
+        version, chosen = self._version
         found: dict[str, list[bytes]] = {}
-        if snapshot is None or (chosen is not None and not chosen):
+        if version is None or version.snapshot is None or (chosen is not None and not chosen):
             return found
         pruned = None if chosen is None else partitions.condition(table, chosen)
         task, count = self._part
-        for split in table.splits(snapshot, filter=pruned):
+        for split in table.splits(version.snapshot.id, filter=pruned):
             number, total = _bucket(split)
             # Partitions that were written with another number of buckets belong to all.
             if total != self._buckets or number % count == task:
@@ -175,7 +188,7 @@ class BucketDimension:
             rows = rows.filter(partitions.mask(rows, table, chosen)).select(now)
         size = rows.nbytes
         if size + sum(one.memory for name, one in self._read.items() if name != folder) > (
-            self._memory
+            self._options.memory
         ):
             rows, size = mapped(rows.combine_chunks()), 0
         self._read[folder] = _Bucket(content, rows, size)

@@ -60,6 +60,15 @@ class FullDimension:
         rows = sum(segment.num_rows for segment in self._segments)
         return rows > WHOLE_ROWS and self._spec.lookup.keys_sql is not None
 
+    @property
+    def worn(self) -> bool:
+        """Whether it has taken in half of the changes after which it is read anew."""
+        return self._overlay is not None and 2 * self._overlay.size > self._most()
+
+    def beside(self) -> FullDimension:
+        """Another one, which has nothing yet."""
+        return FullDimension(self._spec, self._options)
+
     def at(self, snapshot: int | None, chosen: Sequence[Partition] | None = None) -> None:
         wanted: _Chosen = None if chosen is None else tuple(chosen)
         version = version_of(self._spec.open(), snapshot)
@@ -158,8 +167,12 @@ class FullDimension:
 
     def _few(self) -> bool:
         assert self._overlay is not None
+        return self._overlay.size <= self._most()
+
+    def _most(self) -> int:
+        """So many changes are held beside what was read."""
         rows = sum(segment.num_rows for segment in self._segments)
-        return self._overlay.size <= min(MOST_CHANGES, max(1000, int(rows * _CHANGED_PART)))
+        return min(MOST_CHANGES, max(1000, int(rows * _CHANGED_PART)))
 
     def _now(self, keys: pa.Table, version: Version) -> pa.Table:
         """The rows of some keys as they are at the version."""

@@ -18,6 +18,8 @@ from streamhouse.source import ROW_KIND
 
 MOST_SNAPSHOTS = 200
 MOST_ROWS = 200_000
+FEW_ROWS = 10_000
+"""So many rows are read within a blink, by whatever strategy."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,12 +51,11 @@ def moved_keys(before: Version, after: Version, columns: Sequence[str]) -> pa.Ta
     table, found = after.table, between(before, after)
     if found is None or not table.primary_key:
         return None
-    producer = table.options.get("changelog-producer", "none").lower()
-    hidden = hides_new_rows(table)
-    compacted = any(one.commit_kind == "COMPACT" for one in found)
-    if hidden and compacted and producer not in ("lookup", "full-compaction"):
+    if _untold(table, found):
         return None
-    if not (compacted if hidden else any(one.commit_kind == "APPEND" for one in found)):
+    hidden = hides_new_rows(table)
+    telling = "COMPACT" if hidden else "APPEND"
+    if not any(one.commit_kind == telling for one in found):
         return table.read_schema(columns).empty_table()
     mode = "changelog" if hidden else "delta"
     splits = table.changes(_id(before), _id(after), mode, columns)
@@ -98,6 +99,25 @@ def moved_rows(
     return _last(changes, table.primary_key) if table.primary_key else changes
 
 
+def near(before: Version, after: Version, follows: bool = True) -> bool:
+    """Whether a process that holds `before` has `after` in a blink.
+
+    `follows`: it takes in what has changed, where that can be told; else it reads anew.
+    """
+    table, snapshot = after.table, after.snapshot
+    if snapshot is None or (snapshot.total_record_count or 0) <= FEW_ROWS:
+        return True
+    found = between(before, after) if follows else None
+    if found is None or _untold(table, found):
+        return False
+    if hides_new_rows(table):
+        return sum(one.changelog_record_count or 0 for one in found) <= FEW_ROWS
+    if not table.primary_key and not _as_written(table):
+        return False
+    added = [one.delta_record_count or 0 for one in found if one.commit_kind == "APPEND"]
+    return sum(added) <= FEW_ROWS
+
+
 def between(before: Version, after: Version) -> list[Snapshot] | None:
     """The snapshots between two versions; None where more may have changed than keys can tell."""
     table, first, last = after.table, _id(before), _id(after)
@@ -114,6 +134,13 @@ def between(before: Version, after: Version) -> list[Snapshot] | None:
     # Compaction itself takes rows away where they live for a time only.
     expiring = "record-level.expire-time" in table.options and "COMPACT" in kinds
     return None if "OVERWRITE" in kinds or expiring else later
+
+
+def _untold(table: Table, found: Sequence[Snapshot]) -> bool:
+    """Whether rows have come to be seen by a compaction without a changelog that tells of them."""
+    producer = table.options.get("changelog-producer", "none").lower()
+    told = producer in ("lookup", "full-compaction") or not hides_new_rows(table)
+    return not told and any(one.commit_kind == "COMPACT" for one in found)
 
 
 def _id(version: Version) -> int:

@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from streamhouse.errors import OptionError
 from streamhouse.lookup.partitions import PartitionRule
-from streamhouse.options import duration_ms
+from streamhouse.options import boolean, duration_ms, integer
 from streamhouse.sql.plan import LookupJoin
 
 INTERVALS = ("lookup.continuous.discovery-interval", "continuous.discovery-interval")
 BLACKLIST = "lookup.refresh.time-periods-blacklist"
 PARTITIONS = ("scan.partitions", "lookup.dynamic-partition")
 PARTITION_INTERVAL = "lookup.dynamic-partition.refresh-interval"
+ASYNC = "lookup.refresh.async"
+PARTITION_ASYNC = "lookup.dynamic-partition.refresh.async"
+PENDING = "lookup.refresh.async.pending-snapshot-count"
 
-REFRESH_OPTIONS = (*INTERVALS, BLACKLIST, *PARTITIONS, PARTITION_INTERVAL)
+REFRESH_OPTIONS = (
+    *INTERVALS,
+    BLACKLIST,
+    *PARTITIONS,
+    PARTITION_INTERVAL,
+    ASYNC,
+    PARTITION_ASYNC,
+    PENDING,
+)
 """Options of a dimension that are read here, from its hint or else from the table itself."""
 
 _MINUTE = "%Y-%m-%d %H:%M"
@@ -28,13 +39,17 @@ class RefreshRule:
 
     A newer snapshot is looked for every `interval_ms`, and only outside the `blackouts` (epoch
     ms, both ends included). `partitions` says which of its partitions are joined (None: all);
-    with a new snapshot they are chosen anew, at most every `partition_interval_ms`.
+    with a new snapshot they are chosen anew, at most every `partition_interval_ms`. `behind` is how
+    many snapshots a batch may be behind the newest while that is read anew beside (0: none),
+    `behind_partitions` the same for newly chosen partitions.
     """
 
     interval_ms: int = 0
     blackouts: tuple[tuple[int, int], ...] = ()
     partitions: PartitionRule | None = None
     partition_interval_ms: int = 0
+    behind: int = 0
+    behind_partitions: int = 0
 
     @classmethod
     def of(cls, lookup: LookupJoin) -> RefreshRule:
@@ -53,17 +68,26 @@ class RefreshRule:
     def parse(cls, options: Mapping[str, str], keys: tuple[str, ...], where: str) -> RefreshRule:
         """From options as written; `keys` are the table's partition keys."""
         rule = next((options[key] for key in PARTITIONS if key in options), None)
+        behind = integer(PENDING, options.get(PENDING, "5"), 1)
+        beside = options.get(PARTITION_ASYNC, "false")
         return cls(
             next((duration_ms(key, options[key]) for key in INTERVALS if key in options), 0),
             _periods(options.get(BLACKLIST, ""), where),
             None if rule is None else PartitionRule.parse(rule, keys, where),
             duration_ms(PARTITION_INTERVAL, options.get(PARTITION_INTERVAL, "0")),
+            behind if boolean(ASYNC, options.get(ASYNC, "false")) else 0,
+            behind if boolean(PARTITION_ASYNC, beside) and rule is not None else 0,
         )
 
     @property
     def keeps(self) -> bool:
         """Whether a batch may have to join an older version than the newest."""
-        return bool(self.interval_ms or self.blackouts or self.partition_interval_ms)
+        kept = self.interval_ms or self.blackouts or self.partition_interval_ms
+        return bool(kept or self.behind or self.behind_partitions)
+
+    def waiting(self) -> RefreshRule:
+        """The same where nothing is read in advance, so nothing can be read beside."""
+        return replace(self, behind=0, behind_partitions=0)
 
     def due(self, now_ms: int, refreshed_ms: int) -> bool:
         """Whether a batch of `now_ms` may join a newer snapshot than that of `refreshed_ms`."""
@@ -84,6 +108,10 @@ class RefreshRule:
             parts.append(f"refreshed every {self.interval_ms} ms")
         for start, end in self.blackouts:
             parts.append(f"not refreshed {_words(start)} to {_words(end)}")
+        if self.behind:
+            parts.append(f"read anew beside, at most {self.behind} snapshots behind")
+        if self.behind_partitions:
+            parts.append("new partitions read beside")
         return ", ".join(parts)
 
 

@@ -13,6 +13,7 @@ from streamhouse.lookup.dimension import Dimension, DimensionSpec, is_server
 from streamhouse.lookup.full import FullDimension
 from streamhouse.lookup.options import CacheOptions, spelt
 from streamhouse.lookup.partial import PartialDimension
+from streamhouse.lookup.refresh import RefreshRule
 from streamhouse.paimon.table import Table
 from streamhouse.sql.plan import LookupJoin
 
@@ -108,6 +109,12 @@ def open_dimension(spec: DimensionSpec, choice: Choice) -> Dimension:
     if choice.strategy == PARTIAL:
         return PartialDimension(spec, options)
     return FullDimension(spec, options)
+
+
+def refresh_rule(lookup: LookupJoin, choice: Choice) -> RefreshRule:
+    """When batches join newer versions of a lookup's table; raises as `RefreshRule.of`."""
+    rule = RefreshRule.of(lookup)
+    return rule if choice.strategy in (FULL, BUCKET) else rule.waiting()
 
 
 def not_by_key(spec: DimensionSpec, table: Table) -> str | None:

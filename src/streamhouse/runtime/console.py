@@ -26,13 +26,14 @@ class ConsoleSelect:
         self._query = query
         self._printer = printer
         addresses = [session.dimension(lookup) for lookup in query.lookups]
-        self._pins = Pins(query.lookups, addresses)
         self._pinned: Offset = {}
         specs = [
             DimensionSpec(lookup, address.warehouse, address.identifier, address.schema_id)
             for lookup, address in zip(query.lookups, addresses, strict=True)
         ]
-        self._dimensions = Dimensions(specs, choose_all(specs))
+        choices = choose_all(specs)
+        self._pins = Pins(query.lookups, addresses, choices)
+        self._dimensions = Dimensions(specs, choices)
         self._source = session.source(query).open(query.source_columns)
         self._offset = self._source.initial_offset()
         schema = pa.schema([pa.field(c.name, arrow_type(c.type)) for c in query.output])
@@ -45,7 +46,9 @@ class ConsoleSelect:
             return
         now_ms = time.time_ns() // 1_000_000
         self._kernel.bind(now_ms, {})
-        self._pinned = self._pins.chosen(self._pinned, now_ms)
+        loaded = self._dimensions.loaded(self._pinned)
+        pinned = self._pins.chosen(self._pinned, now_ms, loaded)
+        self._pinned = {**pinned, "now": now_ms}
         self._dimensions.at(self._pinned)
         for piece in self._source.partitions(self._offset, end):
             for chunk in chunks(self._source.read(piece)):

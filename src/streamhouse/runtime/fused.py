@@ -123,5 +123,5 @@ class FusedReader(DataSourceStreamReader):
         if self._planner is None:
             from streamhouse.runtime.planner import Planner
 
-            self._planner = Planner(self._spec())
+            self._planner = Planner(self._spec(), self._folder)
         return self._planner

@@ -13,8 +13,10 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from streamhouse.runtime import coming
 from streamhouse.runtime.pending import PendingRows
 from streamhouse.runtime.pins import Pins
 from streamhouse.runtime.spec import QuerySpec
@@ -43,11 +45,13 @@ class TaskInput:
 class Planner:
     """Plans the batches of one query; driver only."""
 
-    def __init__(self, spec: QuerySpec) -> None:
+    def __init__(self, spec: QuerySpec, folder: Path | None = None) -> None:
+        """`folder` is where `runtime.coming` tells what tasks have loaded."""
+        self._folder = folder
         self._spec = spec
         self._source: Source = spec.source.open(spec.query.source_columns)
         self._one_task = spec.one_task(self._source)
-        self._pins = Pins(spec.query.lookups, spec.lookups)
+        self._pins = Pins(spec.query.lookups, spec.lookups, spec.choices)
         self._pending = None if spec.pending is None else PendingRows(spec.pending, spec.query_id)
 
     @property
@@ -67,7 +71,7 @@ class Planner:
             "batch": int(start.get("batch", -1)) + 1,
             "now": now,
             "source": source,
-            **self._pins.chosen(start, now),
+            **self._pins.chosen(start, now, coming.loaded(self._folder, start)),
             "pending": (waiting.snapshot or 0) if due and waiting is not None else 0,
             **self._distinct(),
         }

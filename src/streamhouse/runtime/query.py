@@ -24,7 +24,7 @@ from streamhouse.paimon.commit import TableCommitter, query_tag
 from streamhouse.paimon.lock import commit_lock
 from streamhouse.paimon.pressure import Pressure
 from streamhouse.paimon.table import Table
-from streamhouse.runtime import distinct, looked_up, pending
+from streamhouse.runtime import coming, distinct, looked_up, pending
 from streamhouse.runtime.checkpoint import Checkpoint
 from streamhouse.runtime.commit_times import timed
 from streamhouse.runtime.failpoint import LOOKED_UP_STEP, reached
@@ -240,6 +240,7 @@ class ContinuousQuery:
         self._lineage.note(BatchRecord(batch, reports[0]["start"], end, rows, missed))
         self._last = end
         self._holds.batch_done(end)
+        coming.tell(self._folder, end, reports)
         self._wait_for_room(messages, len(reports))
         # Now that no batch is planned: what comes meanwhile is in the next.
         self._holding.wait(max(0.0, began + self._least_s - time.monotonic()))

@@ -17,7 +17,7 @@ from streamhouse.errors import (
 )
 from streamhouse.lookup.dimension import DimensionSpec, is_server
 from streamhouse.lookup.refresh import RefreshRule
-from streamhouse.lookup.strategy import Choice, choose_all
+from streamhouse.lookup.strategy import Choice, choose_all, refresh_rule
 from streamhouse.runtime import bounded, dml
 from streamhouse.runtime.call import Calls
 from streamhouse.runtime.checkpoint import Checkpoint, checkpoints_of, part_names
@@ -171,7 +171,7 @@ class Script:
     def _told_plan(self, query: StreamQuery, target: TableInfo | None) -> list[str]:
         lines = [f"source: {'.'.join(query.source.name)} ({', '.join(query.source_columns)})"]
         for lookup, choice in zip(query.lookups, self._strategies(query, target), strict=True):
-            words = RefreshRule.of(lookup).words()
+            words = refresh_rule(lookup, choice).words()
             refresh = f", {words}" if words else ""
             retry = "" if lookup.retry is None else f", retries every {lookup.retry.delay_ms} ms"
             lines.append(

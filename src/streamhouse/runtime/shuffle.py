@@ -223,6 +223,9 @@ class Gathering:
 class GatherTask(Task):
     """Writes the rows of a whole batch."""
 
+    def _loaded(self) -> list[str] | None:
+        return None
+
     def written(self, blocks: list[pa.Table]) -> pa.RecordBatch:
         """Rows of `RESULT`."""
         rows = self._kernel.combine(blocks)

@@ -156,10 +156,15 @@ class Task:
             "end": self._task.end,
             "rows": self._out.read,
             "missed": self._out.missed,
+            "loaded": self._loaded(),
         }
         records = [{"table": t, "message": m, "report": None} for t, m in messages]
         records.append({"table": None, "message": None, "report": json.dumps(report)})
         return pa.RecordBatch.from_pylist(records, schema=RESULT)
+
+    def _loaded(self) -> list[str] | None:
+        """Whose `coming` versions the process has by now; None if it joins nothing."""
+        return self._dimensions.loaded(self._task.end)
 
     def _bind(self) -> None:
         self._kernel.bind(self._task.now_ms, {})

@@ -10,10 +10,14 @@ import pyarrow as pa
 import pytest
 
 from streamhouse.errors import OptionError
-from streamhouse.lookup.refresh import RefreshRule
+from streamhouse.lookup import moved
+from streamhouse.lookup.moved import Version, near
+from streamhouse.lookup.refresh import ASYNC, PARTITION_ASYNC, PENDING, RefreshRule
+from streamhouse.lookup.strategy import Choice
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.commit import TableCommitter, TableWriter
-from streamhouse.runtime.pins import Pins, pinned_partitions
+from streamhouse.paimon.snapshots import Snapshot
+from streamhouse.runtime.pins import Pins, coming_version, pinned_partitions
 from streamhouse.runtime.spec import TableAddress
 from streamhouse.source import Offset
 from streamhouse.sql.plan import Column, LookupJoin, TableInfo
@@ -37,18 +41,22 @@ class Dimension:
         warehouse.create_table("d", "dim", COLUMNS, (), ("day",), {"bucket": "-1"})
         self.commits = 0
 
-    def write(self, day: str) -> None:
+    def write(self, day: str, rows: int = 1) -> None:
         writer = TableWriter(self.options, "d.dim", "test")
-        writer.write(pa.record_batch({"day": [day], "id": pa.array([1], pa.int32())}))
+        ids = pa.array([1] * rows, pa.int32())
+        writer.write(pa.record_batch({"day": [day] * rows, "id": ids}))
         messages = writer.prepare(self.commits)
         writer.close()
         TableCommitter(self.options, "d.dim", "test").commit(self.commits, messages)
         self.commits += 1
 
-    def pins(self, hint: dict[str, str], own: dict[str, str] | None = None) -> Pins:
+    def pins(
+        self, hint: dict[str, str], own: dict[str, str] | None = None, strategy: str = "full"
+    ) -> Pins:
         info = TableInfo(("c", "d", "dim"), COLUMNS, partitioned_by=("day",), options=own or {})
         lookup = LookupJoin(info, "dim_0", ("id",), ("id",), False, options=hint)
-        return Pins([lookup], [TableAddress(self.options, "d.dim")])
+        choice = Choice(strategy, "the test says so")
+        return Pins([lookup], [TableAddress(self.options, "d.dim")], [choice])
 
 
 @pytest.fixture
@@ -103,6 +111,178 @@ def test_a_black_out_keeps_the_snapshot_and_its_ends_belong_to_it(dimension: Dim
         "2026-03-03 12:00": 2,
     }.items():
         assert snapshot(pins.chosen(first, at(moment))) == expected, moment
+
+
+def coming(offset: Offset) -> Any:
+    return coming_version(offset, "dim_0")
+
+
+def test_what_takes_long_to_read_is_joined_once_it_is_read(
+    dimension: Dimension, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(moved, "FEW_ROWS", 3)
+    pins = dimension.pins({ASYNC: "true", PENDING: "3"})
+    first = pins.chosen({}, 1)
+    dimension.write("a")
+    second = pins.chosen(first, 2)
+    assert [(snapshot(one), coming(one)) for one in (first, second)] == [(1, None), (2, None)]
+    dimension.write("a", 4)
+    third = pins.chosen(second, 3)
+    assert (snapshot(third), coming(third)) == (2, (3, None))
+    dimension.write("a")
+    # What is on its way goes on, also in another process; others are not waited for.
+    fourth = dimension.pins({ASYNC: "true", PENDING: "3"}).chosen(third, 4)
+    assert (snapshot(fourth), coming(fourth)) == (2, (3, None))
+    # Then it is joined, with the few changes after it.
+    fifth = pins.chosen(fourth, 5, ["dim_0"])
+    assert (snapshot(fifth), coming(fifth)) == (4, None)
+    dimension.write("a", 4)
+    dimension.write("a", 4)
+    sixth = pins.chosen(fifth, 6)
+    assert (snapshot(sixth), coming(sixth)) == (4, (6, None))
+    dimension.write("a", 4)
+    seventh = pins.chosen(sixth, 7, ["dim_0"])
+    assert (snapshot(seventh), coming(seventh)) == (6, (7, None))
+    for _ in range(3):
+        dimension.write("a")
+    # Too far behind: the newest at once.
+    eighth = pins.chosen(seventh, 8)
+    assert (snapshot(eighth), coming(eighth)) == (10, None)
+
+
+def test_without_the_option_nothing_is_waited_for(
+    dimension: Dimension, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(moved, "FEW_ROWS", 0)
+    interval = {"lookup.continuous.discovery-interval": "1 ms"}
+    for pins in (
+        dimension.pins(interval),
+        dimension.pins({**interval, ASYNC: "false", PENDING: "9"}),
+        # By key, only what is asked for is read.
+        dimension.pins({**interval, ASYNC: "true"}, strategy="partial"),
+    ):
+        before = pins.chosen({}, 1)
+        dimension.write("a", 4)
+        after = pins.chosen(before, 2)
+        assert (snapshot(after), coming(after)) == (snapshot(before) + 1, None)
+
+
+def test_of_shuffled_buckets_any_change_is_read_anew(
+    dimension: Dimension, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(moved, "FEW_ROWS", 2)
+    pins = dimension.pins({ASYNC: "true"}, strategy="bucket")
+    dimension.write("a")
+    first = pins.chosen(pins.chosen({}, 1), 2)
+    assert (snapshot(first), coming(first)) == (2, None)
+    dimension.write("a")
+    second = pins.chosen(first, 3)
+    assert (snapshot(second), coming(second)) == (2, (3, None))
+    third = pins.chosen(second, 4, ["dim_0"])
+    assert (snapshot(third), coming(third)) == (3, None)
+    assert pins.chosen(third, 5)["dims"] == third["dims"]
+
+
+def test_after_a_long_pause_the_newest_is_joined(
+    dimension: Dimension, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(moved, "FEW_ROWS", 0)
+    pins = dimension.pins({ASYNC: "true"})
+    first = {**pins.chosen({}, 1), "now": 1}
+    dimension.write("a")
+    second = pins.chosen(first, 60_001)
+    assert (snapshot(second), coming(second)) == (1, (2, None))
+    for before in (first, {**second, "now": 1}):
+        late = pins.chosen(before, 60_002)
+        assert (snapshot(late), coming(late)) == (2, None)
+
+
+def test_what_was_coming_and_is_gone_is_not_waited_for(
+    dimension: Dimension, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(moved, "FEW_ROWS", 0)
+    pins = dimension.pins({ASYNC: "true"})
+    first = pins.chosen({}, 1)
+    dimension.write("a")
+    second = pins.chosen(first, 2)
+    dimension.write("a")
+    folder = Path(Warehouse(dimension.options).table("d.dim").location) / "snapshot"
+    (folder / "snapshot-2").unlink()
+    third = pins.chosen(second, 3, ["dim_0"])
+    assert (coming(second), snapshot(third), coming(third)) == ((2, None), 1, (3, None))
+
+
+def test_a_black_out_also_keeps_what_has_been_read(
+    dimension: Dimension, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(moved, "FEW_ROWS", 0)
+    pins = dimension.pins({ASYNC: "true", BLACK: "2026-03-01 08:00->2026-03-01 20:00"})
+    first = pins.chosen({}, at("2026-03-01 07:00"))
+    dimension.write("a")
+    second = pins.chosen(first, at("2026-03-01 07:59"))
+    third = pins.chosen(second, at("2026-03-01 08:00"), ["dim_0"])
+    assert (coming(second), snapshot(third), coming(third)) == ((2, None), 1, (2, None))
+    fourth = pins.chosen(third, at("2026-03-01 20:01"), ["dim_0"])
+    assert (snapshot(fourth), coming(fourth)) == (2, None)
+
+
+def test_new_partitions_are_waited_for_by_an_option_of_their_own(
+    dimension: Dimension, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(moved, "FEW_ROWS", 0)
+    newest = {"scan.partitions": "max_pt()"}
+    rows, moves = (dimension.pins({**newest, key: "true"}) for key in (ASYNC, PARTITION_ASYNC))
+    first = rows.chosen({}, 1), moves.chosen({}, 1)
+    dimension.write("a")
+    second = rows.chosen(first[0], 2), moves.chosen(first[1], 2)
+    assert [snapshot(one) for one in second] == [1, 2]
+    assert [coming(one) for one in second] == [(2, [("a",)]), None]
+    dimension.write("b")
+    third = rows.chosen(second[0], 3), moves.chosen(second[1], 3)
+    assert [(snapshot(one), coming(one)) for one in third] == [(3, None), (2, (3, [("b",)]))]
+    assert [pinned_partitions(one, "dim_0") for one in third] == [[("b",)], [("a",)]]
+    dimension.write("c")
+    fourth = moves.chosen(third[1], 4, ["dim_0"])
+    assert (snapshot(fourth), pinned_partitions(fourth, "dim_0")) == (3, [("b",)])
+    assert coming(fourth) == (4, [("c",)])
+
+
+HIDDEN = {"deletion-vectors.enabled": "true"}
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "delta", "changelog", "total", "expected"),
+    [
+        ({}, "APPEND", 10_000, None, 50_000, True),
+        ({}, "APPEND", 10_001, None, 50_000, False),
+        ({}, "COMPACT", 0, None, 50_000, True),
+        ({}, "OVERWRITE", 1, None, 50_000, False),
+        ({}, "OVERWRITE", 1, None, 10_000, True),
+        (HIDDEN, "APPEND", 50_000, None, 50_000, True),
+        (HIDDEN, "COMPACT", 0, None, 50_000, False),
+        ({**HIDDEN, "changelog-producer": "lookup"}, "COMPACT", 0, 10_000, 50_000, True),
+        ({**HIDDEN, "changelog-producer": "lookup"}, "COMPACT", 0, 10_001, 50_000, False),
+    ],
+)
+def test_what_takes_long_to_read(
+    dimension: Dimension,
+    monkeypatch: pytest.MonkeyPatch,
+    options: dict[str, str],
+    kind: str,
+    delta: int,
+    changelog: int | None,
+    total: int,
+    expected: bool,
+) -> None:
+    given = {"bucket": "1", **options}
+    Warehouse(dimension.options).create_table("d", "t", COLUMNS, ("id",), options=given)
+    table = Warehouse(dimension.options).table("d.t")
+    first = Snapshot(1, "u", 1, "APPEND", 0, 50_000, 50_000, None, 0)
+    second = Snapshot(2, "u", 2, kind, 0, total, delta, changelog, 0)
+    monkeypatch.setattr(table.snapshots, "find", {1: first, 2: second}.get)
+    assert near(Version(table, first), Version(table, second)) is expected
+    # Where what has changed cannot be taken in, only few rows in all are near.
+    assert near(Version(table, first), Version(table, second), False) is (total == 10_000)
 
 
 def test_a_snapshot_that_is_gone_is_not_kept(dimension: Dimension) -> None:
@@ -178,3 +358,8 @@ def test_rules_are_told_in_words() -> None:
         "not refreshed 2026-03-01 08:00 to 2026-03-01 20:00"
     )
     assert RefreshRule().words() == ""
+    beside = {"scan.partitions": "max_pt()", ASYNC: "TRUE", PARTITION_ASYNC: "true", PENDING: "2"}
+    assert RefreshRule.parse(beside, ("day",), "t").words() == (
+        "partitions max_pt(), read anew beside, at most 2 snapshots behind, "
+        "new partitions read beside"
+    )

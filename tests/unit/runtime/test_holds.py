@@ -232,3 +232,28 @@ def test_a_commit_that_nobody_can_tell_of_any_more_is_said(world: World) -> None
     os.utime(world.checkpoint.path / "offsets" / "3")
     world.holds().prepare()
     assert world.at("out") == 6
+
+
+def test_what_is_joined_while_another_is_read_beside_stays(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (lookup,) = world.spec.query.lookups
+    lookup = replace(lookup, options={"lookup.refresh.async": "true"})
+    world.spec = replace(world.spec, query=replace(world.spec.query, lookups=(lookup,)))
+    for _ in range(3):
+        world.write("dim")
+    before = {**world.offset(0, source=1, dim=2), "coming": {"dim_0": {"snapshot": 3}}}
+    world.log("offsets", 0, before)
+    world.log("commits", 0)
+    query = world.holds()
+    query.prepare()
+    assert world.at("dim") == 2
+    monkeypatch.setattr(holds, "GRACE_S", 0.0)
+    world.write("dim")
+    for _ in range(3):
+        query.tick()
+    assert world.at("dim") == 2
+    query.batch_begins(before)
+    assert world.at("dim") == 2
+    query.batch_begins(world.offset(1, source=1, dim=3))
+    assert world.at("dim") == 3

@@ -9,12 +9,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from streamhouse.lookup import moved
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.commit import TableCommitter, TableWriter
-from streamhouse.runtime import pending
+from streamhouse.runtime import coming, pending
 from streamhouse.runtime.planner import Planner
 from streamhouse.runtime.spec import QuerySpec, SourceSpec, TableAddress
-from streamhouse.sql.plan import Column, StreamQuery, TableInfo
+from streamhouse.source import Offset
+from streamhouse.sql.plan import Column, LookupJoin, StreamQuery, TableInfo
 
 ID = (Column("id", "INT"),)
 QUERY = StreamQuery(
@@ -143,3 +145,34 @@ def test_queries_without_retry_look_at_no_pending_table(tables: Tables) -> None:
     planner = Planner(replace(tables.spec, pending=None, unmatched=None))
     assert planner.latest_offset({}) == {}
     assert planner.settled({})
+
+
+def test_what_is_coming_is_joined_once_all_tasks_have_it(
+    tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(moved, "FEW_ROWS", 0)
+    Warehouse(tables.options).create_table("d", "dim", ID, options={"bucket": "-1"})
+    dim = TableInfo(("c", "d", "dim"), ID, options={"lookup.refresh.async": "true"})
+    lookup = LookupJoin(dim, "dim_0", ("id",), ("id",), False)
+    query = replace(tables.spec.query, lookups=(lookup,))
+    spec = replace(
+        tables.spec, query=query, lookups=(tables.address("dim"),), pending=None, unmatched=None
+    )
+    folder = tmp_path / "run"
+    folder.mkdir()
+    tables.write("dim", numbers(1))
+    start: Offset = {}
+    seen = []
+    told: list[list[list[str]]] = [[["dim_0"]], [["dim_0"], []], [["dim_0"], ["dim_0"]], [[]]]
+    for loaded in told:
+        tables.write("src", numbers(1))
+        # Each in another process, as Spark may do it.
+        end = Planner(spec, folder).latest_offset(start)
+        assert Planner(spec).latest_offset(start)["dims"] == start.get("dims", end["dims"])
+        seen.append((end["dims"]["dim_0"], end.get("coming")))
+        coming.tell(folder, end, [{"loaded": one} for one in loaded])
+        if not start:
+            tables.write("dim", numbers(2))
+        start = end
+    is_coming = {"dim_0": {"snapshot": 2}}
+    assert seen == [(1, None), (1, is_coming), (1, is_coming), (2, None)]
