@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import subprocess
@@ -202,6 +203,12 @@ class JavaProcess:
     def alive(self) -> bool:
         """Whether the JVM still runs."""
         return self._process.poll() is None
+
+    def ends_within(self, seconds: float) -> bool:
+        """Whether the JVM has ended, at the latest after so long."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds)
+        return not self.alive
 
     def open_channel(self) -> Channel:
         """Another way into the JVM, for one thread at a time; it ends with the JVM."""

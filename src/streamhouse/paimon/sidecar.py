@@ -66,6 +66,8 @@ _COMMIT_OPTIONS = {
     "commit.max-retries": "20",
 }
 _SECRET = ("secret", "password", "token", "access-key", "accesskey", "credential")
+_GONE = "does not exist in the JVM"
+_DYING_S = 1.0
 _CONFLICT = ("conflict", "commit failed after", "retries")
 _MOST_KEPT = 6
 """Tables whose writers stay open; each may hold 64 MB of the JVM's memory."""
@@ -306,7 +308,9 @@ class Sidecar:
                 return self._translated(table, error)
         except Py4JError as later:
             error = later
-        if isinstance(error, Py4JNetworkError) or process is None or not process.alive:
+        # A class that is not there any more is a connection that is not: the JVM is about to end.
+        dying = _GONE in str(error) and process is not None and process.ends_within(_DYING_S)
+        if isinstance(error, Py4JNetworkError) or process is None or dying or not process.alive:
             self._end(process)
             return StreamhouseError(
                 f"the Java process that worked on table '{table}' ended; "

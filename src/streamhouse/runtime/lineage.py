@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -59,6 +59,19 @@ class BatchRecord:
     end: Offset
     rows: int | None
     missed: int | None
+    earlier: bool = False
+    """Whether the run before this one had committed it, by the definition of then."""
+
+
+class _Definition(NamedTuple):
+    """A query's definition as JSON, and what tells it from others."""
+
+    text: str
+    fingerprint: str
+
+    @classmethod
+    def of(cls, text: str) -> _Definition:
+        return cls(text, hashlib.sha256(text.encode()).hexdigest())
 
 
 class Lineage:
@@ -79,7 +92,7 @@ class Lineage:
         self._committer = TableCommitter(
             self._address.warehouse, self._address.identifier, spec.query_id
         )
-        self._define(definition_json(spec))
+        self._now = self._before = _Definition.of(definition_json(spec))
         self._waiting: list[BatchRecord] = []
         self._lock = threading.Lock()
         self._flushed_at = time.monotonic()
@@ -93,28 +106,22 @@ class Lineage:
     @property
     def definition(self) -> str:
         """The query's definition as the lineage keeps it."""
-        return self._definition
-
-    def _define(self, definition: str) -> None:
-        self._definition = definition
-        self._fingerprint = hashlib.sha256(definition.encode()).hexdigest()
+        return self._now.text
 
     def recover(self, checkpoint: Checkpoint) -> None:
         """Write the rows that a crash left out, from Spark's log; the old definition made them."""
         self._committer.remove_leftovers(query_tag(self._spec.query_id), self._covered + 1)
         previous = checkpoint.previous()
-        now = self._definition, self._fingerprint
         if previous is not None:
-            self._define(previous["definition"])
+            self._before = _Definition.of(previous["definition"])
         last = checkpoint.last_committed()
         start: Offset = {}
         for number, end in checkpoint.logged().items():
             batch = int(end.get("batch", -1))
             if number <= last and batch > self._covered:
-                self._waiting.append(BatchRecord(batch, start, end, None, None))
+                self._waiting.append(BatchRecord(batch, start, end, None, None, earlier=True))
             start = end
         self.flush()
-        self._definition, self._fingerprint = now
 
     def note(self, record: BatchRecord) -> None:
         """Take a batch that has been committed, to be written by the next flush."""
@@ -165,23 +172,22 @@ class Lineage:
         self._committer.commit(identifier, messages)
 
     def _row(self, record: BatchRecord) -> dict[str, Any]:
-        definition = None
-        if self._fingerprint not in self._defined:
-            self._defined.add(self._fingerprint)
-            definition = self._definition
+        definition, fingerprint = self._before if record.earlier else self._now
+        told = fingerprint in self._defined
+        self._defined.add(fingerprint)
         names = {lookup.relation: address.identifier for lookup, address in self._spec.pinned}
         dims = {names.get(k, k): v for k, v in record.end["dims"].items()}
         return {
             "query_id": self._spec.query_id,
             "batch_id": record.batch,
             "batch_time": int(record.end["now"]),
-            "fingerprint": self._fingerprint,
+            "fingerprint": fingerprint,
             "start_offset": json.dumps(record.start),
             "end_offset": json.dumps(record.end),
             "dimensions": json.dumps(dims),
             "rows_read": record.rows,
             "rows_missed": record.missed,
-            "definition": definition,
+            "definition": None if told else definition,
         }
 
     def _state(self) -> tuple[int, set[str]]:

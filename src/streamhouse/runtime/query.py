@@ -218,8 +218,8 @@ class ContinuousQuery:
                 reached("batch-written", int(reports[0]["end"]["batch"]), self.target)
                 self._keep_looked_up(messages, int(reports[0]["end"]["batch"]))
                 with timed(self.target):
-                    done = self._commit_target(target, messages, reports, seen, hold)
-                if done:
+                    made = self._commit_target(target, messages, reports, seen, hold)
+                if made is not None:
                     break
             for identifier, committer in self._committers.items():
                 if identifier != self._journal:
@@ -237,7 +237,8 @@ class ContinuousQuery:
             self._remove_lost(batch, {report["attempt"] for report in reports})
         rows = sum(report["rows"] for report in reports)
         missed = sum(report["missed"] for report in reports)
-        self._lineage.note(BatchRecord(batch, reports[0]["start"], end, rows, missed))
+        start = reports[0]["start"]
+        self._lineage.note(BatchRecord(batch, start, end, rows, missed, earlier=not made))
         self._last = end
         self._holds.batch_done(end)
         coming.tell(self._folder, end, reports)
@@ -271,18 +272,19 @@ class ContinuousQuery:
         reports: list[dict[str, Any]],
         seen: int | None,
         lock_held: bool,
-    ) -> bool:
-        """Commit the target's part; False if rows that it would hide behind have been changed."""
+    ) -> bool | None:
+        """Commit the target's part; False if it was there before.
+
+        None if rows that it would hide behind have been changed: it is to be written anew.
+        """
         committer = self._committers[self.target]
         batch, own = int(reports[0]["end"]["batch"]), messages.get(self.target, [])
         if not own or not target.primary_key or self._spec.combine(target) is not None:
-            committer.commit(batch, own, lock_held)
-            return True
+            return committer.commit(batch, own, lock_held)
         with nullcontext() if lock_held else commit_lock(target.location):
             if rows_changed(target, seen) and not committer.committed(batch):
-                return False
-            committer.commit(batch, own, lock_held=True)
-            return True
+                return None
+            return committer.commit(batch, own, lock_held=True)
 
     def _remove_lost(self, from_batch: int, keep: Collection[str] = ()) -> None:
         """Remove the files of tasks that died, in batches from `from_batch` on."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import uuid
 
 import pyarrow as pa
@@ -25,6 +26,17 @@ def write(shop: Shop, table: str, rows: list[dict[str, object]]) -> None:
     writer.write(pa.RecordBatch.from_pylist(rows, schema=schema))
     TableCommitter(options, table, user).commit(0, writer.prepare(0))
     writer.close()
+
+
+def test_a_batch_of_before_a_crash_is_told_with_the_script_of_then(shop: Shop) -> None:
+    shop.do(revenue.TABLES + revenue.CUSTOMERS)
+    # The rate is in the rows, by their times; the next run finds the batch committed.
+    slow, fast = revenue.whole(rows=3_000, rate=600), revenue.whole(rows=3_000, rate=50_000)
+    killed = shop.run(slow, STREAMHOUSE_FAILPOINT="target-committed:1:default.orders")
+    assert killed.code == -signal.SIGKILL, killed.err
+    shop.settle(fast)
+    result = audit(shop.warehouse.options, "default.orders")
+    assert result.equal and result.rows == 3_000, result
 
 
 def test_equal_after_waiting_moving_and_a_restart(shop: Shop) -> None:

@@ -65,5 +65,5 @@ def test_two_minutes_of_freshness(tmp_path: Path) -> None:
 
 @pytest.mark.soak
 def test_twenty_kills(tmp_path: Path) -> None:
-    result = demo(tmp_path, "--seconds", "600", "--kill-every", "12", timeout=1_800)
+    result = demo(tmp_path, "--seconds", "900", "--kill-every", "12", timeout=2_400)
     assert result["restarts"] >= 20
