@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 
 from streamhouse.errors import OptionError
 
+_SECRETS = ("password", "secret", "token", "access-key", "accesskey", "credential")
+
 _DURATION = re.compile(r"^\s*(\d+)\s*([a-zA-Zµ]*)\s*$")
 _DURATION_MS: dict[str, float] = {
     "": 1,
@@ -81,3 +83,8 @@ def required(options: Mapping[str, str], key: str, where: str) -> str:
     if key not in options:
         raise OptionError(f"{where}: option '{key}' is missing")
     return options[key]
+
+
+def is_secret(key: str) -> bool:
+    """Whether the value of an option must not be shown, as its name tells."""
+    return any(word in key.lower() for word in _SECRETS)

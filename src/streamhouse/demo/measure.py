@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import time
 
 from streamhouse.demo.act import Act
 from streamhouse.demo.driver import Check
 from streamhouse.demo.scenario import Kills, PeakMemory, Scenario, report
+from streamhouse.demo.tell import tell
 from streamhouse.errors import StreamhouseError
 
 _TOLD_EVERY_S = 5.0
@@ -24,7 +24,7 @@ def measure(
     """
     memory = PeakMemory()
     try:
-        _tell("starting the pipeline")
+        tell("starting the pipeline")
         scenario.start()
         first = first_figures(scenario, check)
         act = Act(scenario, seconds)
@@ -32,15 +32,15 @@ def measure(
             minutes = _play(scenario, first, seconds, kills, act, check)
         finally:
             act.stop()
-        _tell("stopping")
+        tell("stopping")
         scenario.driver.stop()
-        _tell("taking in what is left")
+        tell("taking in what is left")
         scenario.drain(check)
     except KeyboardInterrupt:
-        _tell("interrupted; stopping between two batches")
+        tell("interrupted; stopping between two batches")
         scenario.driver.stop()
         raise
-    _tell("computing the view again from its orders")
+    tell("computing the view again from its orders")
     return {**report(scenario, kills, act.merge_ok, memory.stop()), "minutes": minutes}
 
 
@@ -74,21 +74,16 @@ def _play(
         check()
         scenario.driver.check()
         for said in (kills.step(scenario) if kills else None, act.step()):
-            _tell(said)
+            tell(said)
         if time.time() - told >= _TOLD_EVERY_S:
             told = time.time()
             scenario.freshness.update()
             if told - first >= 60 * (len(minutes) + 1):
                 minutes.append(scenario.freshness.window())
-            _tell(f"{told - first:.0f} of {seconds:.0f} s, {scenario.freshness.recent()}")
+            tell(f"{told - first:.0f} of {seconds:.0f} s, {scenario.freshness.recent()}")
         time.sleep(0.05)
     for said in act.finish():
         check()
         scenario.driver.check()
-        _tell(said)
+        tell(said)
     return minutes
-
-
-def _tell(text: str | None) -> None:
-    if text:
-        print(f"demo: {text}", file=sys.stderr, flush=True)

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 
 from streamhouse.errors import CommitConflictError, StreamhouseError, TableError
+from streamhouse.options import is_secret
 from streamhouse.paimon import torn
 from streamhouse.paimon.files import files_of, is_local
 from streamhouse.paimon.jars import COORDINATES, JAR_VARIABLE, paimon_jar
@@ -65,7 +66,6 @@ _COMMIT_OPTIONS = {
     "commit.max-retry-wait": "50 ms",
     "commit.max-retries": "20",
 }
-_SECRET = ("secret", "password", "token", "access-key", "accesskey", "credential")
 _GONE = "does not exist in the JVM"
 _DYING_S = 1.0
 _CONFLICT = ("conflict", "commit failed after", "retries")
@@ -529,7 +529,7 @@ class Sidecar:
             return TableError(f"table '{table}' does not exist")
         reason = f"{name}: {_message(thrown)}"
         for key, value in self._options.items():
-            if value and any(word in key.lower() for word in _SECRET):
+            if value and is_secret(key):
                 reason = reason.replace(value, "***")
         if _is_conflict(error):
             return CommitConflictError(

@@ -145,7 +145,7 @@ class Snapshots:
                 return None
             if text.strip().isdigit():
                 return int(text)
-            time.sleep(_NAMED_STEP_S)
+            time.sleep(_TORN_FILE_WAIT_S)
         return None
 
     def _ids(self) -> list[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from streamhouse.errors import TableError, UnsupportedSqlError
+from streamhouse.options import is_secret
 from streamhouse.runtime.session import Session
 from streamhouse.sql import functions
 from streamhouse.sql.plan import Column, Describe, Show, TableInfo, ViewInfo
@@ -12,7 +13,6 @@ from streamhouse.sql.view_ddl import create_text, ticked
 
 Shown = Mapping[str, Sequence[str | None]]
 
-_SECRETS = ("password", "secret", "token", "access-key", "accesskey")
 _OWN = ("path",)
 
 
@@ -87,7 +87,7 @@ def _column(column: Column) -> str:
 
 
 def _masked(key: str, value: str) -> str:
-    return "****" if any(word in key.lower() for word in _SECRETS) else value
+    return "****" if is_secret(key) else value
 
 
 def _text(value: str) -> str:

@@ -3,43 +3,26 @@
 from __future__ import annotations
 
 import random
-import threading
 from pathlib import Path
 
 import pytest
+from tests.integration.runtime.beside import Beside
 from tests.integration.runtime.conftest import Shop
 from tests.integration.runtime.test_one_reader import TABLES, change, equal, logs, script
 
 from streamhouse.demo.mariadb import MariaDB
 
 
-class Changes:
+class Changes(Beside):
     """Random transactions over all tables, until the `with` ends."""
 
     def __init__(self, server: MariaDB, seed: int) -> None:
+        super().__init__()
         self._server = server
         self._chance = random.Random(seed)
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-        self._failed: BaseException | None = None
 
-    def __enter__(self) -> Changes:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._stop.set()
-        self._thread.join(timeout=60)
-        assert not self._thread.is_alive()
-        if self._failed is not None:
-            raise self._failed
-
-    def _run(self) -> None:
-        try:
-            while not self._stop.is_set():
-                change(self._server, self._chance, 5)
-        except BaseException as error:  # noqa: BLE001  # raised where the test can see it
-            self._failed = error
+    def step(self) -> None:
+        change(self._server, self._chance, 5)
 
 
 def written(log: Path) -> int:

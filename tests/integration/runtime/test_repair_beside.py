@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import signal
-import threading
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.integration.runtime.beside import Beside
 from tests.integration.runtime.conftest import Ended, Run, Shop
 from tests.integration.runtime.terminal import on_terminal
 
@@ -42,34 +42,17 @@ INSERT INTO seen SELECT CURRENT_TIMESTAMP, 1 FROM clicks;
 """
 
 
-class Orders:
+class Orders(Beside):
     """New and corrected orders, one commit after the other, until the `with` ends."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
+        super().__init__(pause_s=0.1)
         self._options = options
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-        self._failed: BaseException | None = None
         self.commits = 0
 
-    def __enter__(self) -> Orders:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._stop.set()
-        self._thread.join(timeout=60)
-        assert not self._thread.is_alive()
-        if self._failed is not None:
-            raise self._failed
-
-    def _run(self) -> None:
-        try:
-            while not self._stop.wait(0.1):
-                self._commit(self.commits)
-                self.commits += 1
-        except BaseException as error:  # noqa: BLE001  # raised where the test can see it
-            self._failed = error
+    def step(self) -> None:
+        self._commit(self.commits)
+        self.commits += 1
 
     def _commit(self, number: int) -> None:
         if number % 3 == 2:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import Any
 
@@ -10,6 +9,7 @@ from streamhouse.demo.driver import Check
 from streamhouse.demo.membership.act import Act
 from streamhouse.demo.membership.scenario import Membership, report
 from streamhouse.demo.scenario import Kills, PeakMemory
+from streamhouse.demo.tell import tell
 from streamhouse.errors import StreamhouseError
 
 _TOLD_EVERY_S = 5.0
@@ -24,7 +24,7 @@ def measure(world: Membership, seconds: float, kills: Kills | None, check: Check
     """
     memory = PeakMemory()
     try:
-        _tell("starting the pipeline")
+        tell("starting the pipeline")
         world.start()
         wait_for_figures(world, check)
         world.business.start()
@@ -32,16 +32,16 @@ def measure(world: Membership, seconds: float, kills: Kills | None, check: Check
         try:
             minutes = _play(world, seconds, kills, act, check)
             world.business.stop()
-            _tell(f"{world.business.changes:,} changes; stopping")
+            tell(f"{world.business.changes:,} changes; stopping")
             world.driver.stop()
             _drain(world, act, check)
         finally:
             act.stop()
     except KeyboardInterrupt:
-        _tell("interrupted; stopping between two batches")
+        tell("interrupted; stopping between two batches")
         world.driver.stop()
         raise
-    _tell("computing every figure again, from ODS and from MySQL")
+    tell("computing every figure again, from ODS and from MySQL")
     return {**report(world, kills, act.done, memory.stop()), "minutes": minutes}
 
 
@@ -69,12 +69,12 @@ def _play(
         world.driver.check()
         world.business.check()
         for said in (kills.step(world) if kills else None, act.step()):
-            _tell(said)
+            tell(said)
         if time.monotonic() - told >= _TOLD_EVERY_S:
             told = time.monotonic()
             if told - started >= 60 * (len(minutes) + 1):
                 minutes.append(world.probes.window())
-            _tell(
+            tell(
                 f"{told - started:.0f} of {seconds:.0f} s, {world.business.changes:,} changes, "
                 f"{world.probes.recent()}"
             )
@@ -82,7 +82,7 @@ def _play(
     for said in act.finish():
         check()
         world.driver.check()
-        _tell(said)
+        tell(said)
         if act.followed:
             break
     return minutes
@@ -93,15 +93,10 @@ def _drain(world: Membership, act: Act, check: Check) -> None:
 
     def step() -> None:
         check()
-        _tell(act.step())
+        tell(act.step())
 
-    _tell("taking in what is left")
+    tell("taking in what is left")
     world.drain(step)
     for said in act.finish():
         check()
-        _tell(said)
-
-
-def _tell(text: str | None) -> None:
-    if text:
-        print(f"demo: {text}", file=sys.stderr, flush=True)
+        tell(said)
