@@ -65,9 +65,9 @@ def call(
     opened = open_warehouse(warehouse, option)
 
     import streamhouse.runtime.repair_call  # noqa: F401  # makes sys.repair known
-    from streamhouse.cli.query import WarehouseTables
     from streamhouse.procedures.context import Context
     from streamhouse.procedures.listing import run
+    from streamhouse.serve.warehouse_tables import WarehouseTables
 
     tables = WarehouseTables(opened)
     with _Spark(master) as spark, Context(opened, spark.session) as context:
@@ -113,8 +113,9 @@ class _Spark:
 
 def _print(rows: pa.Table, format: CallFormat) -> None:
     from streamhouse.cli import output
+    from streamhouse.serve import formats
 
     if format is CallFormat.JSON:
-        output.write_json(rows.to_batches(), sys.stdout)
+        formats.write_json(rows.to_batches(), sys.stdout)
     else:
         output.write_table(rows.schema, rows.to_batches(), sys.stdout)

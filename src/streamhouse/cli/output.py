@@ -1,69 +1,16 @@
-"""Rows on standard output: JSON, CSV, tables."""
+"""Tables on a terminal."""
 
 from __future__ import annotations
 
-import csv
-import itertools
-import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import IO, Any
 
 import pyarrow as pa
 
-from streamhouse.cli.cells import csv_values, is_number, json_values, table_texts
+from streamhouse.serve.cells import is_number, table_texts
 
 MAX_TABLE_ROWS = 1000
 """How many rows `write_table` prints; people do not read more, and JSON and CSV have them all."""
-
-
-def json_objects(batch: pa.RecordBatch | pa.Table) -> Iterator[dict[str, Any]]:
-    """Each row as a flat object, values as `streamhouse.cli.cells` describes."""
-    names = batch.schema.names
-    columns = [json_values(batch.column(i)) for i in range(batch.num_columns)]
-    for row in zip(*columns, strict=True):
-        yield dict(zip(names, row, strict=True))
-
-
-def json_line(record: dict[str, Any]) -> str:
-    """One object as one line, without its end."""
-    return json.dumps(record, ensure_ascii=False, allow_nan=False)
-
-
-def write_json(reader: Iterable[pa.RecordBatch], out: IO[str]) -> None:
-    """One array of objects, an object a line."""
-    separator = "[\n"
-    for batch in reader:
-        for record in json_objects(batch):
-            out.write(separator + json_line(record))
-            separator = ",\n"
-    out.write("[]\n" if separator == "[\n" else "\n]\n")
-
-
-def write_csv(schema: pa.Schema, reader: Iterable[pa.RecordBatch], out: IO[str]) -> None:
-    """CSV as RFC 4180 has it: a header, CRLF, quotes where needed.
-
-    A null is an empty field, an empty string is `""`.
-    """
-    plain = csv.writer(out, lineterminator="\r\n")
-    batches = iter(reader)
-    # Nothing is written before the query has proven itself with its first rows.
-    first = next(batches, None)
-    plain.writerow(schema.names)
-    for batch in itertools.chain([] if first is None else [first], batches):
-        columns = [csv_values(batch.column(i)) for i in range(batch.num_columns)]
-        for row in zip(*columns, strict=True):
-            if "" in row or (len(row) == 1 and row[0] is None):
-                out.write(",".join(map(_csv_field, row)) + "\r\n")
-            else:
-                plain.writerow(row)
-
-
-def _csv_field(value: str | None) -> str:
-    if value is None:
-        return ""
-    if value == "" or any(c in value for c in ',"\r\n'):
-        return '"' + value.replace('"', '""') + '"'
-    return value
 
 
 def write_table(schema: pa.Schema, reader: Iterable[pa.RecordBatch], out: IO[str]) -> None:

@@ -130,7 +130,7 @@ class ConsolePrinter:
         sys.stdout.flush()
 
     def changes(self, batch: pa.RecordBatch) -> None:
-        from streamhouse.cli.cells import table_texts
+        from streamhouse.serve.cells import table_texts
 
         columns: list[Any] = [table_texts(batch.column(i)) for i in range(batch.num_columns)]
         for row in zip(*columns, strict=True):

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamhouse.cli.cells import printable, table_texts
 from streamhouse.cli.output import grid, null
+from streamhouse.serve.cells import printable, table_texts
 from streamhouse.source import ROW_KIND
 
 if TYPE_CHECKING:

@@ -141,6 +141,7 @@ def _open(
 ) -> Feed:
     from streamhouse.paimon.progress import ConsumerOptions
     from streamhouse.serve.feed import Feed
+    from streamhouse.serve.warehouse_tables import view_feed
 
     given = {} if consumer_id is None else {"consumer-id": consumer_id}
     consumer = ConsumerOptions.parse(given, "watch")
@@ -154,7 +155,7 @@ def _open(
             lost = None if fail_on_data_loss else partial(_tell_loss, table)
             return Feed(opened, table, consumer=consumer, lost=lost)
         except TableError:
-            view = _view(opened, table)
+            view = view_feed(opened, table)
             if view is not None and consumer is not None:
                 raise OptionError(
                     f"option '--consumer-id': {table} is a view, and only tables keep consumers; "
@@ -181,18 +182,6 @@ def _tell_loss(table: str, first: int, last: int) -> None:
     )
 
 
-def _view(warehouse: Warehouse, name: str) -> Feed | None:
-    """The feed of a view, if the name is one's."""
-    from streamhouse.cli.query import WarehouseTables
-
-    tables = WarehouseTables(warehouse)
-    if tables.view(tuple(name.split(".", 1))) is None:
-        return None
-    from streamhouse.serve.view_feed import ViewFeed
-
-    return ViewFeed(warehouse, name, tables)
-
-
 def _looks(feed: Feed, every_ms: int) -> Iterator[Change | None]:
     """Each change as it comes, and None about once in `TICK_S` while there is none."""
     quiet_since = time.monotonic()
@@ -212,7 +201,7 @@ def _changes(feed: Feed, every_ms: int) -> Iterator[Change]:
 def _print_json(
     changes: Iterator[Change], out: IO[str], taken: Callable[[Change], None] | None = None
 ) -> None:
-    from streamhouse.cli.output import json_line, json_objects
+    from streamhouse.serve.formats import json_line, json_objects
 
     for change in changes:
         for batch in change.batches:
