@@ -32,6 +32,9 @@ COMMANDS = {
     "run": Command("streamhouse.cli.run", "run", "Run a SQL script and its continuous queries."),
     "watch": Command("streamhouse.cli.watch", "watch", "Print a table each time it changes."),
     "query": Command("streamhouse.cli.query", "query", "Print the answer of one SELECT."),
+    "export": Command(
+        "streamhouse.cli.export", "export", "Write a table or view to a file, again when it changes."
+    ),
     "execute": Command(
         "streamhouse.cli.execute", "execute", "Change rows: MERGE, UPDATE, DELETE, INSERT."
     ),

@@ -1,0 +1,155 @@
+"""`streamhouse export`: a table or view as a file, written again when it changes."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from streamhouse.cli.arguments import (
+    DEFAULT_WAREHOUSE,
+    OptionsArgument,
+    WarehouseArgument,
+    open_warehouse,
+)
+from streamhouse.cli.errors import INTERRUPTED
+from streamhouse.cli.stop import StopSignal
+from streamhouse.errors import OptionError
+from streamhouse.options import duration_ms
+from streamhouse.serve.row_files import FileFormat
+
+if TYPE_CHECKING:
+    from streamhouse.serve.export import Export, Written
+
+STEP_S = 0.05
+_T = TypeVar("_T")
+
+
+def export(
+    view: Annotated[
+        str,
+        typer.Argument(
+            metavar="DATABASE.VIEW", help="The table or view, or a branch (db.t$branch_b)."
+        ),
+    ],
+    to: Annotated[
+        Path, typer.Option("--to", metavar="DIR", help="The folder of the file; made if missing.")
+    ],
+    warehouse: WarehouseArgument = DEFAULT_WAREHOUSE,
+    option: OptionsArgument = None,
+    format: Annotated[
+        FileFormat, typer.Option("--format", help="What the file is.")
+    ] = FileFormat.JSON,
+    every: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DURATION",
+            help="Go on, and look this often, such as 5s. Default: write once, and end.",
+        ),
+    ] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(metavar="NAMES", help="Only these columns, with commas between."),
+    ] = None,
+    as_of: Annotated[
+        str | None,
+        typer.Option(
+            "--as-of",
+            metavar="MOMENT",
+            help="As it was: a tag, a snapshot's number, a time (UTC), or such as '5 min ago'.",
+        ),
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print no line for each file.")] = False,
+) -> None:
+    """Write a table or view to the file DIR/database.view.format, once or each time it changes.
+
+    The file is replaced as a whole: who reads it sees the old one or the new one. With --every it
+    is written anew when there is a new snapshot, until Ctrl-C (exit code 130) or SIGTERM (0).
+
+    json is {"snapshot": 17, "time": "…Z", "rows": […]}, with decimals and timestamps as strings;
+    csv is RFC 4180; parquet and arrow have the columns' own types, and the snapshot's number in
+    their metadata. Rows of a table with a primary key are in the key's order.
+    """
+    interval = None if every is None else _interval(every)
+    if interval is not None and as_of is not None:
+        raise OptionError("options '--every' and '--as-of' do not go together: it does not change")
+    stop = StopSignal(notice="stopping …")
+    opened = open_warehouse(warehouse, option)
+
+    from streamhouse.serve.export import Export, Stopped
+    from streamhouse.serve.extract import Extracts
+
+    names = None if columns is None else _names(columns)
+    made = Export(Extracts(opened, view, names, as_of), view, format, to, stop.asked)
+    # Signals are seen by the main thread alone, and not while it is in a library's call.
+    with ThreadPoolExecutor(1, "streamhouse-export") as pool:
+        try:
+            for written in _files(made, interval, stop, pool):
+                if not quiet:
+                    print(_line(view, written), file=sys.stderr, flush=True)
+        except Stopped:
+            assert stop.asked()
+    if stop.interrupted or (stop.asked() and interval is None):
+        raise typer.Exit(INTERRUPTED)
+
+
+def _files(
+    made: Export, interval: float | None, stop: StopSignal, pool: ThreadPoolExecutor
+) -> Iterator[Written]:
+    """Each file as it has been written; one, or those until a stop is asked for."""
+    from streamhouse.runtime.progress import progress
+
+    while not stop.asked():
+        began = time.monotonic()
+        with progress() as shown:
+            written = _awaited(pool.submit(made.write, shown))
+        if written is not None:
+            yield written
+        if interval is None:
+            return
+        while not stop.asked() and (left := began + interval - time.monotonic()) > 0:
+            time.sleep(min(left, STEP_S))
+
+
+def _awaited(future: Future[_T]) -> _T:
+    while not future.done():
+        wait([future], STEP_S)
+    return future.result()
+
+
+def _interval(every: str) -> float:
+    interval = duration_ms("--every", every)
+    if interval < 1:
+        raise OptionError(f"option '--every': '{every}' is too short; the least is 1ms")
+    return interval / 1000
+
+
+def _names(columns: str) -> list[str]:
+    names = [name.strip() for name in columns.split(",") if name.strip()]
+    if not names:
+        raise OptionError("option '--columns' is empty; write names with commas between")
+    return names
+
+
+def _line(view: str, written: Written) -> str:
+    snapshot = written.snapshot
+    state = "no snapshot yet" if snapshot is None else f"snapshot {snapshot}"
+    rows = f"{written.rows:,} row{'' if written.rows == 1 else 's'}"
+    took = f"{_size(written.bytes)} in {written.seconds:.2f} s"
+    return f"{view}: {state}, {rows}, {took}: {written.path}"
+
+
+def _size(count: int) -> str:
+    if count < 1000:
+        return f"{count} B"
+    size = count / 1000
+    for unit in ("kB", "MB"):
+        if size < 1000:
+            return f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} GB"

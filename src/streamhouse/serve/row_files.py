@@ -1,0 +1,133 @@
+"""Rows as one file: JSON, CSV, Parquet or Arrow, written batch by batch.
+
+| format  | the file                                                                          |
+|---------|-----------------------------------------------------------------------------------|
+| json    | `{"snapshot": 17, "time": "…Z", "rows": [{…}, …]}`, a row a line; values as in    |
+|         | `streamhouse.serve.cells`; before the first commit `snapshot` and `time` are null |
+| csv     | RFC 4180 with a header, in UTF-8; values as in `streamhouse.serve.cells`          |
+| parquet | the columns' own types; TIME in microseconds, since some readers know no other    |
+| arrow   | the IPC file format (not the stream's), with the columns' own types               |
+
+Parquet and Arrow files tell the snapshot in the schema's metadata: `streamhouse.view`,
+`streamhouse.snapshot` (its number, empty before the first commit) and `streamhouse.time`.
+"""
+
+from __future__ import annotations
+
+import datetime
+import io
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import BinaryIO, TypeAlias
+
+import pyarrow as pa
+
+from streamhouse.paimon.rows import gathered
+from streamhouse.serve.formats import json_line, json_objects, write_csv
+
+ROW_GROUP_ROWS = 131_072
+"""Of a Parquet file: large enough to be read fast, small enough to be held while it is written."""
+
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+
+
+class FileFormat(StrEnum):
+    """What a file of rows is, and what its name ends with."""
+
+    JSON = "json"
+    CSV = "csv"
+    PARQUET = "parquet"
+    ARROW = "arrow"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where rows come from: a view (or table), its snapshot and that one's commit time."""
+
+    view: str
+    snapshot: int | None
+    time_ms: int | None
+
+    @property
+    def time(self) -> str | None:
+        """The commit time as JSON tells it: `2026-01-31T12:00:00.123Z`."""
+        if self.time_ms is None:
+            return None
+        moment = _EPOCH + datetime.timedelta(milliseconds=self.time_ms)
+        return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """What Parquet and Arrow files tell of it."""
+        return {
+            "streamhouse.view": self.view,
+            "streamhouse.snapshot": "" if self.snapshot is None else str(self.snapshot),
+            "streamhouse.time": self.time or "",
+        }
+
+
+Batches: TypeAlias = Iterable[pa.RecordBatch]
+
+
+def write_rows(
+    format: FileFormat, out: BinaryIO, origin: Origin, schema: pa.Schema, batches: Batches
+) -> None:
+    """Write the rows; `out` stays open."""
+    _WRITERS[format](out, origin, schema, batches)
+
+
+def _json(out: BinaryIO, origin: Origin, schema: pa.Schema, batches: Batches) -> None:
+    head = json_line({"snapshot": origin.snapshot, "time": origin.time})
+    out.write(head.removesuffix("}").encode() + b', "rows": [')
+    separator = "\n"
+    for batch in batches:
+        for record in json_objects(batch):
+            out.write((separator + json_line(record)).encode())
+            separator = ",\n"
+    out.write(b"\n]}\n")
+
+
+def _csv(out: BinaryIO, origin: Origin, schema: pa.Schema, batches: Batches) -> None:
+    text = io.TextIOWrapper(out, encoding="utf-8", newline="")
+    write_csv(schema, batches, text)
+    text.detach()
+
+
+def _parquet(out: BinaryIO, origin: Origin, schema: pa.Schema, batches: Batches) -> None:
+    import pyarrow.parquet as pq
+
+    fields = [field.with_type(_parquet_type(field.type)) for field in schema]
+    stored = pa.schema(fields, origin.metadata)
+    with pq.ParquetWriter(out, stored) as writer:
+        for batch in gathered(batches, ROW_GROUP_ROWS):
+            writer.write_batch(batch.cast(stored))
+
+
+def _arrow(out: BinaryIO, origin: Origin, schema: pa.Schema, batches: Batches) -> None:
+    stored = schema.with_metadata(origin.metadata)
+    with pa.ipc.new_file(out, stored) as writer:
+        for batch in batches:
+            writer.write_batch(batch.cast(stored))
+
+
+def _parquet_type(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_time(kind):
+        return pa.time64("us")
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_parquet_type(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_parquet_type(kind.value_type)))
+    if pa.types.is_map(kind):
+        key = kind.key_field.with_type(_parquet_type(kind.key_type))
+        return pa.map_(key, kind.item_field.with_type(_parquet_type(kind.item_type)))
+    return kind
+
+
+_Writer: TypeAlias = Callable[[BinaryIO, Origin, pa.Schema, Batches], None]
+_WRITERS: dict[FileFormat, _Writer] = {
+    FileFormat.JSON: _json,
+    FileFormat.CSV: _csv,
+    FileFormat.PARQUET: _parquet,
+    FileFormat.ARROW: _arrow,
+}
