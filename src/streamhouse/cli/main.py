@@ -33,7 +33,12 @@ COMMANDS = {
     "watch": Command("streamhouse.cli.watch", "watch", "Print a table each time it changes."),
     "query": Command("streamhouse.cli.query", "query", "Print the answer of one SELECT."),
     "export": Command(
-        "streamhouse.cli.export", "export", "Write a table or view to a file, again when it changes."
+        "streamhouse.cli.export",
+        "export",
+        "Write a table or view to a file, again when it changes.",
+    ),
+    "thrift": Command(
+        "streamhouse.cli.thrift", "thrift", "Serve a warehouse to JDBC and ODBC, by Spark."
     ),
     "execute": Command(
         "streamhouse.cli.execute", "execute", "Change rows: MERGE, UPDATE, DELETE, INSERT."

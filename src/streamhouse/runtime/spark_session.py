@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -68,17 +68,20 @@ _LONGEST_SOCKET_FOLDER = 60
 _LOCAL = re.compile(r"local(\[(?P<threads>\d+|\*)\])?")
 
 
-def start_session(name: str, master: str, verbose: bool = False) -> SparkSession:
+def start_session(
+    name: str, master: str, verbose: bool = False, settings: Mapping[str, str] | None = None
+) -> SparkSession:
     """A session on `master` (such as `local[2]`); Spark's own words are shown only if `verbose`.
 
     Local tasks are tried `TASK_ATTEMPTS` times, unless `master` says how often. Where a session
-    is active already, that one is used. Raises `StreamhouseError` if Java does not start.
+    is active already, that one is used. `settings` stand over ours. Raises `StreamhouseError` if
+    Java does not start.
     """
     global _ours
     python = worker_python() if master.startswith("local") else sys.executable
     os.environ["PYSPARK_PYTHON"], os.environ["PYSPARK_DRIVER_PYTHON"] = python, sys.executable
     conf = SparkConf().setMaster(with_attempts(master)).setAppName(name)
-    conf.setAll(list(_SETTINGS.items()))
+    conf.setAll(list({**_SETTINGS, **(settings or {})}.items()))
     conf.set("spark.driver.extraJavaOptions", f"{_JAVA_OPTIONS} {class_archive.java_options()}")
     ours = SparkContext._active_spark_context is None
     if ours:

@@ -1,0 +1,105 @@
+"""`streamhouse thrift`: the tables and views of a warehouse for clients of JDBC and ODBC."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from streamhouse.cli.arguments import (
+    DEFAULT_WAREHOUSE,
+    OptionsArgument,
+    WarehouseArgument,
+    is_local,
+    open_warehouse,
+)
+from streamhouse.cli.errors import INTERRUPTED
+from streamhouse.cli.stop import StopSignal
+from streamhouse.errors import OptionError, StreamhouseError
+
+STEP_S = 0.1
+REFRESH_S = 2.0
+REMOTE_REFRESH_S = 10.0
+
+
+def thrift(
+    warehouse: WarehouseArgument = DEFAULT_WAREHOUSE,
+    option: OptionsArgument = None,
+    host: Annotated[str, typer.Option("--host", help="The address to listen at.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="The port; 0 is any free one.")
+    ] = 10000,
+    port_file: Annotated[
+        Path | None,
+        typer.Option("--port-file", metavar="FILE", help="Write the port to a file, for programs."),
+    ] = None,
+    conf: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--conf",
+            metavar="KEY=VALUE",
+            help="A setting of Spark or Hive, such as hive.server2.authentication=LDAP; may be "
+            "given several times.",
+        ),
+    ] = None,
+    master: Annotated[
+        str, typer.Option("--master", help="Spark's master, on this machine.")
+    ] = "local[2]",
+    verbose: Annotated[bool, typer.Option("--verbose", help="Print Spark's logs, too.")] = False,
+) -> None:
+    """Serve a warehouse by Spark's Thrift server: for Tableau, Power BI, Superset and JDBC.
+
+    Each table and view is there under its own name, to be read; each query sees the newest
+    snapshot. New tables and columns are there after some seconds. Who can connect can do in Spark
+    SQL all that this process may, and unless --conf sets up a login, everybody on this machine can
+    connect. Runs until Ctrl-C (exit code 130) or SIGTERM (0).
+    """
+    given = _settings(conf)
+    stop = StopSignal(notice="stopping …")
+    opened = open_warehouse(warehouse, option)
+
+    from streamhouse.runtime.spark_session import died, last_words
+    from streamhouse.thrift.server import ThriftServer
+
+    server = ThriftServer(opened, host, port, master, given, _notice, verbose)
+    try:
+        if port_file is not None:
+            port_file.write_text(f"{server.port}\n")
+        url = f"jdbc:hive2://{host}:{server.port}"
+        _print(f"Streamhouse serves {warehouse} at {url} (Ctrl-C ends)")
+        pause = REFRESH_S if is_local(warehouse) else REMOTE_REFRESH_S
+        looked = time.monotonic()
+        while not stop.asked():
+            time.sleep(STEP_S)
+            if time.monotonic() - looked < pause:
+                continue
+            if died(0.0):
+                raise StreamhouseError(f"Spark's JVM has died: {last_words() or 'it said nothing'}")
+            server.refresh()
+            looked = time.monotonic()
+    finally:
+        server.close()
+    if stop.interrupted:
+        raise typer.Exit(INTERRUPTED)
+
+
+def _settings(conf: list[str] | None) -> dict[str, str]:
+    given = {}
+    for one in conf or ():
+        key, separator, value = one.partition("=")
+        if not separator or not key.strip():
+            # The text is not repeated: it may be a bare secret.
+            raise OptionError("--conf takes KEY=VALUE, such as --conf spark.driver.memory=2g")
+        given[key.strip()] = value
+    return given
+
+
+def _notice(text: str) -> None:
+    _print(f"notice: {text}")
+
+
+def _print(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

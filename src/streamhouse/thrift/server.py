@@ -1,0 +1,142 @@
+"""Spark's Thrift server, of the protocol of HiveServer2, in the JVM of a session of ours."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+
+from streamhouse.errors import ConnectError, OptionError
+from streamhouse.paimon.catalog import Warehouse
+from streamhouse.runtime.spark_session import end_session, start_session
+from streamhouse.thrift.catalog import ServedCatalog
+from streamhouse.thrift.source import findable
+
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_SETTINGS = {
+    # One operating-system user reads all tables, whoever asks.
+    "hive.server2.enable.doAs": "false",
+    "hive.server2.logging.operation.enabled": "false",
+    "spark.sql.catalogImplementation": "in-memory",
+    # Queries over tables of any size, not the small batches of pipelines.
+    "spark.sql.codegen.wholeStage": "true",
+    "spark.sql.codegen.factoryMode": "FALLBACK",
+    "spark.sql.adaptive.enabled": "true",
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
+    # Spark 4.3 keeps one plan for all reads of a table in a query: those of a table that is joined
+    # with itself would all have the filters of the last.
+    "spark.sql.python.filterPushdown.enabled": "false",
+}
+
+
+class ThriftServer:
+    """Serves a warehouse until `close`; `notice` is told what cannot be served.
+
+    `given` are settings of Spark and Hive over our own (`hive.server2.…`, `spark.…`); `port` 0 is
+    any free one. Raises `OptionError` for a host that others can reach while nobody has to log in,
+    `ConnectError` when the port cannot be had.
+    """
+
+    def __init__(
+        self,
+        warehouse: Warehouse,
+        host: str,
+        port: int,
+        master: str,
+        given: Mapping[str, str],
+        notice: Callable[[str], None],
+        verbose: bool = False,
+    ) -> None:
+        _check(host, master, given)
+        self.host = host
+        self._folder = tempfile.TemporaryDirectory(prefix="streamhouse-thrift-")
+        folder = Path(self._folder.name)
+        findable(warehouse.options)
+        settings = {**_SETTINGS, **_folders(folder), **_address(host, port), **given}
+        try:
+            spark = start_session("streamhouse-thrift", master, verbose, settings)
+            self._catalog = ServedCatalog(spark, warehouse, notice)
+            self._catalog.refresh()
+            self._server = _started(spark, host, port)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def port(self) -> int:
+        """The port that clients connect to."""
+        for service in self._server.getServices():
+            if str(service.getName()).startswith("Thrift"):
+                return int(service.getPortNumber())
+        raise AssertionError("the server has no Thrift service")
+
+    @property
+    def names(self) -> list[str]:
+        """What is served, as `database.table`."""
+        return self._catalog.names
+
+    def refresh(self) -> None:
+        """Serve what has become of the warehouse's tables and views."""
+        self._catalog.refresh()
+
+    def close(self) -> None:
+        """End the server, its connections and its JVM."""
+        end_session()
+        self._folder.cleanup()
+
+
+def _started(spark: Any, host: str, port: int) -> Any:
+    package = spark._jvm.org.apache.spark.sql.hive.thriftserver
+    try:
+        return package.HiveThriftServer2.startWithSparkSession(spark._jsparkSession, False)
+    except Py4JJavaError as error:
+        cause = error.java_exception
+        while cause.getCause() is not None:
+            cause = cause.getCause()
+        why = cause.getMessage() or cause.toString()
+        raise ConnectError(
+            f"the Thrift server cannot listen at {host}:{port} ({why}); choose another --port "
+            "(0 is any free one) or --host"
+        ) from error
+
+
+def _check(host: str, master: str, given: Mapping[str, str]) -> None:
+    if not master.startswith("local"):
+        raise OptionError(
+            f"option '--master': '{master}' is not on this machine; the Thrift server reads in "
+            "processes beside it: give local[2] or the like"
+        )
+    for key in given:
+        if not key.startswith(("hive.", "spark.")):
+            raise OptionError(
+                f"option '--conf': '{key}' is no setting of Spark or Hive; these begin with "
+                "'spark.' or 'hive.'"
+            )
+    login = given.get("hive.server2.authentication", "NONE").upper()
+    if host not in _LOOPBACK and login in ("NONE", "NOSASL"):
+        raise OptionError(
+            f"option '--host': others can reach {host}, and nobody has to log in. Leave it at "
+            "127.0.0.1 and tunnel by SSH, or have users log in, such as by --conf "
+            "hive.server2.authentication=LDAP --conf hive.server2.authentication.ldap.url=…"
+        )
+
+
+def _address(host: str, port: int) -> dict[str, str]:
+    return {"hive.server2.thrift.bind.host": host, "hive.server2.thrift.port": str(port)}
+
+
+def _folders(folder: Path) -> dict[str, str]:
+    """Hive's and Spark's working folders, which else are shared with everybody's in /tmp."""
+    places = {
+        "hive.exec.scratchdir": "scratch",
+        "hive.exec.local.scratchdir": "local",
+        "hive.downloaded.resources.dir": "resources",
+        "hive.querylog.location": "log",
+        "hive.server2.logging.operation.log.location": "operations",
+        "spark.sql.warehouse.dir": "catalog",
+    }
+    return {key: os.fspath(folder / name) for key, name in places.items()}

@@ -1,0 +1,116 @@
+"""The Spark data source `streamhouse`: one table or view of a served warehouse, to be read.
+
+Each connection to the Thrift server has a Spark session of its own, and a Python data source that
+a session registers is known to that one only. Those that Spark finds by itself are known to all:
+the classes `DefaultSource` of modules called `pyspark_…` on the Python path, such as the one in the
+folder `on_path`. The catalog's options reach the source in an environment variable, since options
+of a table can be read by whoever is connected, and some are secret.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter, InputPartition
+from pyspark.sql.types import StructType
+
+from streamhouse.errors import OptionError, TableError
+from streamhouse.paimon.catalog import Warehouse
+from streamhouse.paimon.datasource import PaimonReader
+from streamhouse.paimon.spark_options import SparkOptions
+from streamhouse.spark import SourcePartition, for_spark, spark_schema
+
+FORMAT = "streamhouse"
+SERVED = "served"
+"""The option that names the table or view, as `database.table`."""
+
+CATALOG_VARIABLE = "STREAMHOUSE_SERVED_CATALOG"
+_ON_PATH = Path(__file__).parent / "on_path"
+
+
+def findable(catalog: Mapping[str, str]) -> None:
+    """Have the Spark that this process starts next know the source in all its sessions."""
+    path = [str(_ON_PATH), *filter(None, [os.environ.get("PYTHONPATH")])]
+    os.environ["PYTHONPATH"] = os.pathsep.join(path)
+    os.environ[CATALOG_VARIABLE] = json.dumps(dict(catalog))
+
+
+def served_schema(warehouse: Warehouse, name: str) -> StructType:
+    """The columns of a table or view, as Spark has them; `TableError` or `SqlError` if it has none.
+
+    A view's query is planned, and not run.
+    """
+    from streamhouse.serve.warehouse_tables import view_feed
+
+    if _is_table(warehouse, name):
+        return spark_schema(warehouse.table(name).arrow_schema)
+    feed = view_feed(warehouse, name)
+    if feed is None:
+        raise TableError(f"there is no table or view '{name}' any more")
+    try:
+        return spark_schema(feed.schema)
+    finally:
+        feed.close()
+
+
+class ServedSource(DataSource):
+    """The newest rows of the table or view that the option `served` names; nothing can be written.
+
+    A table is read by several tasks; a view's query is run by one, with the meaning that it has in
+    `streamhouse query`.
+    """
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        given = os.environ.get(CATALOG_VARIABLE)
+        if given is None:
+            raise OptionError(f"format '{FORMAT}' is for `streamhouse thrift`; use 'paimon'")
+        self._catalog: dict[str, str] = json.loads(given)
+        self._name = options.get(SERVED, "")
+        if not self._name:
+            raise OptionError(f"format '{FORMAT}': read the views, which name their tables")
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def schema(self) -> StructType:
+        return served_schema(Warehouse(self._catalog), self._name)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        if _is_table(Warehouse(self._catalog), self._name):
+            return PaimonReader(SparkOptions.parse({**self._catalog, "path": self._name}), schema)
+        return ViewReader(self._catalog, self._name, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        raise TableError(
+            f"'{self._name}' is served to be read; `streamhouse execute` changes tables"
+        )
+
+
+class ViewReader(DataSourceReader):
+    """The rows of a view, by the engine that runs bounded queries."""
+
+    def __init__(self, catalog: Mapping[str, str], name: str, schema: StructType) -> None:
+        self._catalog = dict(catalog)
+        self._name = name
+        self._schema = schema
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return [SourcePartition(self._name)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        from streamhouse.serve.extract import Extracts
+
+        extract = Extracts(Warehouse(self._catalog), self._name).look()
+        with extract.open(lambda rows: None) as rows:
+            yield from for_spark(rows.batches, self._schema)
+
+
+def _is_table(warehouse: Warehouse, name: str) -> bool:
+    database, _, table = name.partition(".")
+    return warehouse.exists(database, table)

@@ -1,0 +1,200 @@
+"""`streamhouse thrift`, asked by Hive's own JDBC driver and by beeline."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from py4j.protocol import Py4JJavaError
+from tests.unit.conftest import Shop
+from tests.unit.serve.test_view_feed import keep
+
+from streamhouse.paimon.jvm import JavaProcess, java_command, spark_jars
+from streamhouse.sql.changes import AddColumn
+from streamhouse.sql.plan import Column
+
+STREAMHOUSE = [sys.executable, "-c", "from streamhouse.cli.main import main; main()"]
+JAVA = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+DEADLINE_S = 120.0
+TYPES = (
+    Column("id", "INT"), Column("flag", "BOOLEAN"), Column("price", "DECIMAL(20, 2)"),
+    Column("ratio", "DOUBLE"), Column("raw", "BYTES"), Column("day", "DATE"),
+    Column("clock", "TIME(3)"), Column("at", "TIMESTAMP(3)"), Column("zoned", "TIMESTAMP_LTZ(3)"),
+    Column("fine", "TIMESTAMP(9)"), Column("words", "ARRAY<STRING>"),
+)  # fmt: skip
+MOMENT_MS = 1_700_000_000_123
+FULL = (
+    1, True, Decimal("123456789012345678.90"), 0.5, b"ab", 19_000, 3_723_000, MOMENT_MS, MOMENT_MS,
+    MOMENT_MS * 1_000_000, ["x", "y"],
+)  # fmt: skip
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@dataclass
+class Served:
+    """A warehouse that is served, and a connection to it."""
+
+    shop: Shop
+    process: subprocess.Popen[bytes]
+    errors: Path
+    url: str
+    connection: Any
+
+    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        """The answer, as texts; None is a null."""
+        statement = self.connection.createStatement()
+        try:
+            return of_result(statement.executeQuery(sql))
+        finally:
+            statement.close()
+
+    def failure(self, sql: str) -> str:
+        with pytest.raises(Py4JJavaError) as raised:
+            self.rows(sql)
+        return str(raised.value.java_exception.getMessage())
+
+    def until(self, look: Callable[[], object], answer: object) -> None:
+        deadline = time.monotonic() + DEADLINE_S
+        while (found := look()) != answer:
+            assert time.monotonic() < deadline, f"{found}\n{self.errors.read_text()}"
+            time.sleep(0.2)
+
+
+def of_result(result: Any) -> list[tuple[Any, ...]]:
+    width, rows = result.getMetaData().getColumnCount(), []
+    while result.next():
+        rows.append(tuple(result.getString(i + 1) for i in range(width)))
+    return rows
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("thrift")
+    shop = Shop(folder / "warehouse")
+    shop.sales()
+    shop.create("types", TYPES, ["id"])
+    shop.write("shop.sales", ("Chad", 1, 1.5), ("Peru", 2, None))
+    shop.write("shop.types", FULL, (2, *[None] * (len(TYPES) - 1)))
+    shop.orders("bad-name")
+    keep(shop.warehouse, "twice", "SELECT country, orders * 2 AS n FROM shop.sales", "country", "n")
+    port, errors = folder / "port", folder / "stderr"
+    words = ["thrift", "--warehouse", str(shop.path), "--port", "0", "--port-file", str(port)]
+    with errors.open("w") as out:
+        process = subprocess.Popen([*STREAMHOUSE, *words], stderr=out)
+    try:
+        deadline = time.monotonic() + DEADLINE_S
+        while not (port.exists() and port.read_text().endswith("\n")):
+            assert process.poll() is None and time.monotonic() < deadline, errors.read_text()
+            time.sleep(0.1)
+        url = f"jdbc:hive2://127.0.0.1:{port.read_text().strip()}"
+        with JavaProcess(spark_jars(), JAVA) as java:
+            connection = java.jvm.java.sql.DriverManager.getConnection(f"{url}/shop", "me", "")
+            yield Served(shop, process, errors, url, connection)
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait(DEADLINE_S)
+
+
+def test_each_query_sees_the_newest_snapshot(served: Served) -> None:
+    count = "SELECT COUNT(*), SUM(orders) FROM sales"
+    assert served.rows(count) == [("2", "3")]
+    served.shop.write("shop.sales", ("Mali", 10, 0.25))
+    assert served.rows(count) == [("3", "13")]
+    assert served.rows("SELECT country FROM shop.sales WHERE orders > 1 ORDER BY 1") == [
+        ("Mali",),
+        ("Peru",),
+    ]
+    assert served.rows("SELECT n FROM twice WHERE country = 'Mali'") == [("20",)]
+
+
+def test_one_table_twice_and_two_tables_in_a_query(served: Served) -> None:
+    assert served.rows(
+        "SELECT a.country, b.country FROM sales a CROSS JOIN sales b "
+        "WHERE a.orders = 1 AND b.orders = 2"
+    ) == [("Chad", "Peru")]
+    assert served.rows(
+        "SELECT country, id, n FROM sales JOIN types ON orders = id JOIN twice USING (country) "
+        "ORDER BY id"
+    ) == [("Chad", "1", "2"), ("Peru", "2", "4")]
+
+
+def test_types(served: Served) -> None:
+    full, empty = served.rows("SELECT * FROM types ORDER BY id")
+    assert full == (
+        "1", "true", "123456789012345678.90", "0.5", "ab", "2022-01-08", "01:02:03",
+        "2023-11-14 22:13:20.123", "2023-11-14 22:13:20.123", "2023-11-14 22:13:20.123",
+        '["x","y"]',
+    )  # fmt: skip
+    assert empty == ("2", *[None] * (len(TYPES) - 1))
+
+
+def test_what_clients_list(served: Served) -> None:
+    about = served.connection.getMetaData()
+    tables = of_result(about.getTables(None, "shop", "%", None))
+    assert [(row[1], row[2], row[3]) for row in tables] == [
+        ("shop", "sales", "VIEW"),
+        ("shop", "twice", "VIEW"),
+        ("shop", "types", "VIEW"),
+    ]
+    columns = of_result(about.getColumns(None, "shop", "sales", "%"))
+    assert [(row[3], row[5]) for row in columns] == [
+        ("country", "STRING"),
+        ("orders", "BIGINT"),
+        ("revenue", "DOUBLE"),
+    ]
+    assert "notice: shop.bad-name is not served" in served.errors.read_text()
+
+
+def test_beeline(served: Served) -> None:
+    options = ["--outputformat=csv2", "--silent=true"]
+    sql = "SELECT country, n FROM shop.twice ORDER BY n LIMIT 2"
+    done = subprocess.run(
+        [java_command(), *JAVA, "-cp", os.pathsep.join(map(str, spark_jars())),
+         "org.apache.hive.beeline.BeeLine", "-u", served.url, *options, "-e", sql],
+        capture_output=True, text=True, timeout=DEADLINE_S, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["country,n", "Chad,2", "Peru,4"]
+
+
+def test_nothing_can_be_written(served: Served) -> None:
+    row = "VALUES ('Oman', 1, 1.0D)"
+    assert "view" in served.failure(f"INSERT INTO sales {row}").lower()
+    (source,) = (
+        name for _, name, _ in served.rows("SHOW TABLES IN streamhouse_sources") if "sales" in name
+    )
+    served.failure(f"INSERT INTO streamhouse_sources.{source} {row}")
+    assert served.rows("SELECT COUNT(*) FROM sales WHERE country = 'Oman'") == [("0",)]
+
+
+def test_new_tables_and_columns_are_served_and_old_ones_no_more(served: Served) -> None:
+    def columns() -> list[Any]:
+        found = served.connection.getMetaData().getColumns(None, "shop", "later", "%")
+        return [row[3] for row in of_result(found)]
+
+    table = served.shop.orders("later")
+    served.shop.write(table, (7, "nut", Decimal("1.10")))
+    served.until(columns, ["id", "item", "price"])
+    assert served.rows("SELECT * FROM later") == [("7", "nut", "1.10")]
+    served.shop.warehouse.alter_table(table, AddColumn(Column("zip", "STRING")))
+    served.until(columns, ["id", "item", "price", "zip"])
+    served.shop.warehouse.drop_table("shop", "later")
+    served.until(columns, [])
+
+
+def test_it_ends_by_a_signal(served: Served) -> None:
+    served.process.send_signal(signal.SIGTERM)
+    assert served.process.wait(DEADLINE_S) == 0
+    lines = served.errors.read_text().splitlines()
+    assert f"at {served.url} (Ctrl-C ends)" in lines[-1]

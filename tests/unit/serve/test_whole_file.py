@@ -1,0 +1,112 @@
+"""Files that are replaced as a whole, and what killed writers leave."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import stat
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from streamhouse.serve.whole_file import replacing, sweep
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from streamhouse.serve.whole_file import replacing
+
+with replacing(Path(sys.argv[1])) as out:
+    out.write(b"half")
+    out.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+DEADLINE_S = 30.0
+
+
+def parts(folder: Path) -> list[str]:
+    return [name for name in os.listdir(folder) if name.endswith(".part")]
+
+
+def test_the_old_file_is_there_until_the_new_one_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text("old")
+    with replacing(path) as out:
+        out.write(b"new")
+        out.flush()
+        assert path.read_text() == "old"
+        assert len(parts(tmp_path)) == 1
+    assert path.read_text() == "new"
+    assert os.listdir(tmp_path) == ["a.json"]
+
+
+def test_it_is_as_readable_as_other_files(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        with replacing(tmp_path / "a"):
+            pass
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o644
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_an_exception_leaves_the_old_file(tmp_path: Path, error: type[BaseException]) -> None:
+    path = tmp_path / "a.json"
+    path.write_text("old")
+    with pytest.raises(error), replacing(path) as out:
+        out.write(b"new")
+        raise error
+    assert path.read_text() == "old"
+    assert parts(tmp_path) == []
+
+
+def test_a_reader_never_sees_a_part(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    with replacing(path) as out:
+        out.write(b"0" * 10_000)
+    done = threading.Event()
+    seen: set[bytes] = set()
+
+    def read() -> None:
+        while not done.is_set():
+            text = path.read_bytes()
+            assert len(text) == 10_000
+            seen.update({text[:1], text[-1:]})
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for digit in b"123456789":
+        with replacing(path) as out:
+            for _ in range(100):
+                out.write(bytes([digit]) * 100)
+    done.set()
+    reader.join(DEADLINE_S)
+    assert not reader.is_alive() and seen <= {bytes([one]) for one in b"0123456789"}
+
+
+def test_what_a_killed_writer_left_is_swept(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED, str(path)], timeout=DEADLINE_S, check=False
+    )
+    assert killed.returncode == -9 and len(parts(tmp_path)) == 1
+    (tmp_path / ".b.json.0123.part").write_text("of another file")
+    assert sweep(path) == 1
+    assert parts(tmp_path) == [".b.json.0123.part"]
+    assert sweep(path) == 0
+
+
+def test_what_is_being_written_is_not_swept(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    with replacing(path) as out:
+        out.write(b"new")
+        # From another process, since locks of one are all its own.
+        context = multiprocessing.get_context("spawn")
+        with context.Pool(1) as pool:
+            assert pool.apply_async(sweep, (path,)).get(DEADLINE_S) == 0
+        assert sweep(path) == 0
+    assert path.read_text() == "new"

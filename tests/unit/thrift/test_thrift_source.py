@@ -1,0 +1,110 @@
+"""What the Thrift server reads by, and whom it lets in, without a JVM."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from tests.unit.serve.test_view_feed import TOP, keep
+
+from streamhouse.errors import OptionError, TableError
+from streamhouse.thrift import server
+from streamhouse.thrift.source import CATALOG_VARIABLE, ServedSource, findable, served_schema
+
+FIND = """
+from pkgutil import iter_modules
+from pyspark.sql.datasource import DataSource
+names = [one.name for one in iter_modules() if one.name.startswith("pyspark_")]
+found = [__import__(name).DefaultSource for name in names]
+assert all(issubclass(one, DataSource) for one in found)
+print([one.name() for one in found], found[0]({"served": "db.t"}).name())
+"""
+
+
+@pytest.fixture
+def shop_with_view(shop: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    shop.sales()
+    keep(shop.warehouse, "big", TOP, "country", "twice")
+    shop.write("shop.sales", ("Peru", 2, 2.5), ("Chad", 1, 1.5))
+    monkeypatch.setenv(CATALOG_VARIABLE, json.dumps({"warehouse": str(shop.path)}))
+    return shop
+
+
+def rows(name: str) -> list[tuple[Any, ...]]:
+    source = ServedSource({"served": name})
+    reader = source.reader(source.schema())
+    batches = [batch for part in reader.partitions() for batch in reader.read(part)]  # type: ignore[union-attr]
+    return [tuple(row.values()) for batch in batches for row in batch.to_pylist()]  # type: ignore[union-attr]
+
+
+def test_tables_and_views_are_read_as_they_are_now(shop_with_view: Any) -> None:
+    assert rows("shop.sales") == [("Chad", 1, 1.5), ("Peru", 2, 2.5)]
+    assert rows("shop.big") == [("Peru", 4)]
+    shop_with_view.write("shop.sales", ("Peru", 3, 2.5))
+    assert rows("shop.sales")[1] == ("Peru", 3, 2.5)
+    assert rows("shop.big") == [("Peru", 6)]
+
+
+def test_the_columns_are_known_without_rows(shop_with_view: Any) -> None:
+    warehouse = shop_with_view.warehouse
+    assert served_schema(warehouse, "shop.big").simpleString() == (
+        "struct<country:string,twice:bigint>"
+    )
+    with pytest.raises(TableError, match="there is no table or view 'shop.bag' any more"):
+        served_schema(warehouse, "shop.bag")
+
+
+def test_nothing_can_be_written(shop_with_view: Any) -> None:
+    source = ServedSource({"served": "shop.sales"})
+    with pytest.raises(TableError, match="'shop.sales' is served to be read"):
+        source.writer(source.schema(), False)
+
+
+def test_it_says_what_it_is_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(CATALOG_VARIABLE, raising=False)
+    with pytest.raises(OptionError, match="use 'paimon'"):
+        ServedSource({"served": "shop.sales"})
+    monkeypatch.setenv(CATALOG_VARIABLE, "{}")
+    with pytest.raises(OptionError, match="read the views"):
+        ServedSource({})
+
+
+def test_spark_finds_it_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+    monkeypatch.setenv(CATALOG_VARIABLE, "")
+    findable({"warehouse": "somewhere", "s3.secret-key": "hidden"})
+    found = subprocess.run(
+        [sys.executable, "-c", FIND], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert found.stdout.split() == ["['streamhouse']", "streamhouse"]
+
+
+@pytest.mark.parametrize(
+    ("host", "given"),
+    [
+        ("127.0.0.1", {}),
+        ("localhost", {"spark.driver.memory": "2g"}),
+        ("0.0.0.0", {"hive.server2.authentication": "ldap"}),
+    ],
+)
+def test_who_is_let_in(host: str, given: Mapping[str, str]) -> None:
+    server._check(host, "local[2]", given)
+
+
+@pytest.mark.parametrize(
+    ("host", "master", "given", "message"),
+    [
+        ("0.0.0.0", "local", {}, "others can reach 0.0.0.0, and nobody has to log in"),
+        ("10.0.0.1", "local", {"hive.server2.authentication": "NOSASL"}, "nobody has to log in"),
+        ("127.0.0.1", "yarn", {}, "'yarn' is not on this machine"),
+        ("127.0.0.1", "local", {"server2.port": "1"}, "'server2.port' is no setting of Spark"),
+    ],
+)
+def test_who_is_not(host: str, master: str, given: Mapping[str, str], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        server._check(host, master, given)
