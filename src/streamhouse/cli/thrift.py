@@ -16,7 +16,7 @@ from streamhouse.cli.arguments import (
     is_local,
     open_warehouse,
 )
-from streamhouse.cli.errors import INTERRUPTED
+from streamhouse.cli.errors import INTERRUPTED, hide_secrets
 from streamhouse.cli.stop import StopSignal
 from streamhouse.errors import OptionError, StreamhouseError
 
@@ -98,7 +98,7 @@ def _settings(conf: list[str] | None) -> dict[str, str]:
 
 
 def _notice(text: str) -> None:
-    _print(f"notice: {text}")
+    _print(hide_secrets(f"notice: {text}"))
 
 
 def _print(text: str) -> None:

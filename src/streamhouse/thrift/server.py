@@ -10,7 +10,7 @@ from typing import Any
 
 from py4j.protocol import Py4JJavaError
 
-from streamhouse.errors import ConnectError, OptionError
+from streamhouse.errors import ConnectError, OptionError, StreamhouseError
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.runtime.spark_session import end_session, start_session
 from streamhouse.thrift.catalog import ServedCatalog
@@ -52,7 +52,8 @@ class ThriftServer:
         verbose: bool = False,
     ) -> None:
         _check(host, master, given)
-        self.host = host
+        self._notice = notice
+        self._trouble = ""
         self._folder = tempfile.TemporaryDirectory(prefix="streamhouse-thrift-")
         folder = Path(self._folder.name)
         findable(warehouse.options)
@@ -80,8 +81,16 @@ class ThriftServer:
         return self._catalog.names
 
     def refresh(self) -> None:
-        """Serve what has become of the warehouse's tables and views."""
-        self._catalog.refresh()
+        """Serve what has become of the warehouse; a store that cannot be reached is told of."""
+        try:
+            self._catalog.refresh()
+        except (StreamhouseError, OSError, ValueError, RuntimeError) as error:
+            why = (str(error).strip() or type(error).__name__).splitlines()[0]
+            if why != self._trouble:
+                self._notice(f"the warehouse cannot be listed now: {why}")
+            self._trouble = why
+        else:
+            self._trouble = ""
 
     def close(self) -> None:
         """End the server, its connections and its JVM."""
