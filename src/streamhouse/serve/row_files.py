@@ -2,20 +2,22 @@
 
 | format  | the file                                                                          |
 |---------|-----------------------------------------------------------------------------------|
-| json    | `{"snapshot": 17, "time": "…Z", "rows": [{…}, …]}`, a row a line; values as in    |
-|         | `streamhouse.serve.cells`; before the first commit `snapshot` and `time` are null |
-| csv     | RFC 4180 with a header, in UTF-8; values as in `streamhouse.serve.cells`          |
+| json    | `{"snapshot":17,"time":"…Z","rows":[{…},…]}`, as HTTP answers, a row a line;      |
+|         | before the first commit `snapshot` and `time` are null                            |
+| csv     | RFC 4180 with a header, in UTF-8                                                  |
 | parquet | the columns' own types; TIME in microseconds, since some readers know no other    |
 | arrow   | the IPC file format (not the stream's), with the columns' own types               |
 
 Parquet and Arrow files tell the snapshot in the schema's metadata: `streamhouse.view`,
-`streamhouse.snapshot` (its number, empty before the first commit) and `streamhouse.time`.
+`streamhouse.snapshot` and `streamhouse.time`, the last two not before the first commit. Values in
+JSON and CSV are as `streamhouse.serve.cells` describes.
 """
 
 from __future__ import annotations
 
 import datetime
 import io
+import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -60,11 +62,12 @@ class Origin:
     @property
     def metadata(self) -> dict[str, str]:
         """What Parquet and Arrow files tell of it."""
-        return {
-            "streamhouse.view": self.view,
-            "streamhouse.snapshot": "" if self.snapshot is None else str(self.snapshot),
-            "streamhouse.time": self.time or "",
-        }
+        told = {"streamhouse.view": self.view}
+        if self.snapshot is not None:
+            told["streamhouse.snapshot"] = str(self.snapshot)
+        if self.time is not None:
+            told["streamhouse.time"] = self.time
+        return told
 
 
 Batches: TypeAlias = Iterable[pa.RecordBatch]
@@ -78,14 +81,14 @@ def write_rows(
 
 
 def _json(out: BinaryIO, origin: Origin, schema: pa.Schema, batches: Batches) -> None:
-    head = json_line({"snapshot": origin.snapshot, "time": origin.time})
-    out.write(head.removesuffix("}").encode() + b', "rows": [')
+    head = {"snapshot": origin.snapshot, "time": origin.time}
+    out.write(json.dumps(head, separators=(",", ":"))[:-1].encode() + b',"rows":[')
     separator = "\n"
     for batch in batches:
         for record in json_objects(batch):
             out.write((separator + json_line(record)).encode())
             separator = ",\n"
-    out.write(b"\n]}\n")
+    out.write(b"]}\n" if separator == "\n" else b"\n]}\n")
 
 
 def _csv(out: BinaryIO, origin: Origin, schema: pa.Schema, batches: Batches) -> None:
