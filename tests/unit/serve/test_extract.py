@@ -101,7 +101,9 @@ def views(shop: Any) -> Any:
     shop.sales()
     shop.sales("other")
     keep(shop.warehouse, "twice", "SELECT country, orders * 2 AS n FROM shop.sales", "country", "n")
-    query = "SELECT a.country, b.orders FROM shop.sales a JOIN shop.other b ON a.country = b.country"
+    query = (
+        "SELECT a.country, b.orders FROM shop.sales a JOIN shop.other b ON a.country = b.country"
+    )
     keep(shop.warehouse, "both", query, "country", "orders")
     return shop
 
