@@ -42,17 +42,18 @@ def findable(catalog: Mapping[str, str]) -> None:
 def served_schema(warehouse: Warehouse, name: str) -> StructType:
     """The columns of a table or view, as Spark has them; `TableError` or `SqlError` if it has none.
 
-    A view's query is planned, and not run.
+    A view's query is planned, and not run. TIME becomes text: Spark's catalog has no such type,
+    unless each session says so.
     """
     from streamhouse.serve.warehouse_tables import view_feed
 
     if _is_table(warehouse, name):
-        return spark_schema(warehouse.table(name).arrow_schema)
+        return spark_schema(_without_times(warehouse.table(name).arrow_schema))
     feed = view_feed(warehouse, name)
     if feed is None:
         raise TableError(f"there is no table or view '{name}' any more")
     try:
-        return spark_schema(feed.schema)
+        return spark_schema(_without_times(feed.schema))
     finally:
         feed.close()
 
@@ -109,6 +110,23 @@ class ViewReader(DataSourceReader):
         extract = Extracts(Warehouse(self._catalog), self._name).look()
         with extract.open(lambda rows: None) as rows:
             yield from for_spark(rows.batches, self._schema)
+
+
+def _without_times(schema: pa.Schema) -> pa.Schema:
+    return pa.schema(field.with_type(_without_time(field.type)) for field in schema)
+
+
+def _without_time(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_time(kind):
+        return pa.string()
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_without_time(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_without_time(kind.value_type)))
+    if pa.types.is_map(kind):
+        key = kind.key_field.with_type(_without_time(kind.key_type))
+        return pa.map_(key, kind.item_field.with_type(_without_time(kind.item_type)))
+    return kind
 
 
 def _is_table(warehouse: Warehouse, name: str) -> bool:

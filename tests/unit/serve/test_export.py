@@ -132,7 +132,7 @@ def test_typed_files_keep_types_and_tell_the_snapshot(
 
 
 def test_duckdb_reads_what_is_exported(shop: Any, types: str, tmp_path: Path) -> None:
-    for format in (FileFormat.PARQUET, FileFormat.CSV, FileFormat.JSON):
+    for format in FileFormat:
         written(shop, tmp_path, types, format)
     name = f"{tmp_path}/{types}"
     reads = {
@@ -142,10 +142,10 @@ def test_duckdb_reads_what_is_exported(shop: Any, types: str, tmp_path: Path) ->
     }
     with duckdb.connect(":memory:") as connection:
         connection.execute("SET TimeZone = 'UTC'")
-        for format, source in reads.items():
+        for kind, source in reads.items():
             sql = f"SELECT id, n, CAST(price AS DECIMAL(20, 2)), p6 {source} ORDER BY id"
             first, second = connection.sql(sql).fetchall()
-            assert first[:3] == (1, 2**60, FULL[6]), format
+            assert first[:3] == (1, 2**60, FULL[6]), kind
             assert str(first[3]).replace("T", " ") == "2023-11-14 22:13:20.123456"
             assert second == (2, None, None, None)
 

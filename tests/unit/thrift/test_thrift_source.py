@@ -38,8 +38,8 @@ def shop_with_view(shop: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
 def rows(name: str) -> list[tuple[Any, ...]]:
     source = ServedSource({"served": name})
     reader = source.reader(source.schema())
-    batches = [batch for part in reader.partitions() for batch in reader.read(part)]  # type: ignore[union-attr]
-    return [tuple(row.values()) for batch in batches for row in batch.to_pylist()]  # type: ignore[union-attr]
+    batches: list[Any] = [batch for part in reader.partitions() for batch in reader.read(part)]
+    return [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
 
 
 def test_tables_and_views_are_read_as_they_are_now(shop_with_view: Any) -> None:
