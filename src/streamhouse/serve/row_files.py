@@ -5,8 +5,8 @@
 | json    | `{"snapshot":17,"time":"…Z","rows":[{…},…]}`, as HTTP answers, a row a line;      |
 |         | before the first commit `snapshot` and `time` are null                            |
 | csv     | RFC 4180 with a header, in UTF-8                                                  |
-| parquet | the columns' own types; TIME in microseconds, since some readers know no other    |
-| arrow   | the IPC file format (not the stream's), with the columns' own types               |
+| parquet | the columns' own types                                                            |
+| arrow   | the IPC file format (not the stream's); the columns' own types                    |
 
 Parquet and Arrow files tell the snapshot in the schema's metadata: `streamhouse.view`,
 `streamhouse.snapshot` and `streamhouse.time`, the last two not before the first commit. Values in
@@ -100,8 +100,7 @@ def _csv(out: BinaryIO, origin: Origin, schema: pa.Schema, batches: Batches) -> 
 def _parquet(out: BinaryIO, origin: Origin, schema: pa.Schema, batches: Batches) -> None:
     import pyarrow.parquet as pq
 
-    fields = [field.with_type(_parquet_type(field.type)) for field in schema]
-    stored = pa.schema(fields, origin.metadata)
+    stored = schema.with_metadata(origin.metadata)
     with pq.ParquetWriter(out, stored) as writer:
         for batch in gathered(batches, ROW_GROUP_ROWS):
             writer.write_batch(batch.cast(stored))
@@ -112,19 +111,6 @@ def _arrow(out: BinaryIO, origin: Origin, schema: pa.Schema, batches: Batches) -
     with pa.ipc.new_file(out, stored) as writer:
         for batch in batches:
             writer.write_batch(batch.cast(stored))
-
-
-def _parquet_type(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_time(kind):
-        return pa.time64("us")
-    if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_parquet_type(field.type)) for field in kind])
-    if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_parquet_type(kind.value_type)))
-    if pa.types.is_map(kind):
-        key = kind.key_field.with_type(_parquet_type(kind.key_type))
-        return pa.map_(key, kind.item_field.with_type(_parquet_type(kind.item_type)))
-    return kind
 
 
 _Writer: TypeAlias = Callable[[BinaryIO, Origin, pa.Schema, Batches], None]
