@@ -100,6 +100,8 @@ def _prepare(connection: duckdb.DuckDBPyConnection) -> None:
     # Queries come from users: they see the registered tables and no files.
     connection.execute("SET enable_external_access = false")
     connection.execute("SET TimeZone = 'UTC'")
+    # In a program without a file DuckDB draws one on standard output, where answers go.
+    connection.execute("SET enable_progress_bar = false")
     now = datetime.datetime.now(datetime.UTC).replace(tzinfo=None)
     connection.execute(f"SET VARIABLE now = TIMESTAMP '{now}'")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -115,6 +117,19 @@ def test_queries_see_no_files(shop: Any, tmp_path: Any) -> None:
     (tmp_path / "x.csv").write_text("a\n1\n")
     with pytest.raises(StreamhouseError, match="disabled by configuration"):
         run(shop, f"SELECT * FROM read_csv('{tmp_path}/x.csv')")
+
+
+def test_a_program_without_a_file_gets_no_progress_bar() -> None:
+    code = """
+from streamhouse.engine import run_bounded
+from streamhouse.sql.plan import BoundedQuery
+asked = BoundedQuery((), "SELECT current_setting('enable_progress_bar') AS shown", ("shown",))
+print(run_bounded(asked, lambda scan: None).to_pylist())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == "[{'shown': False}]\n"
 
 
 def test_answers_come_in_batches_and_may_be_left(shop: Any) -> None:
