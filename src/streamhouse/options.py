@@ -9,6 +9,11 @@ from collections.abc import Iterable, Mapping
 from streamhouse.errors import OptionError
 
 _SECRETS = ("password", "secret", "token", "access-key", "accesskey", "credential")
+_SECRET_VALUE = re.compile(
+    r"""(?ix) ( (?: password | passwd | secret[\w.-]* | access[.-]?key | token ) ["']? \s*[=:]\s* )
+        (?: "[^"]*" | '(?:[^']|'')*' | [^\s,;)}]+ )"""
+)
+_URL_SECRET = re.compile(r"(://[^\s/:@]*:)[^\s/@]+@")
 
 _DURATION = re.compile(r"^\s*(\d+)\s*([a-zA-Zµ]*)\s*$")
 _DURATION_MS: dict[str, float] = {
@@ -88,3 +93,8 @@ def required(options: Mapping[str, str], key: str, where: str) -> str:
 def is_secret(key: str) -> bool:
     """Whether the value of an option must not be shown, as its name tells."""
     return any(word in key.lower() for word in _SECRETS)
+
+
+def hide_secrets(text: str) -> str:
+    """The text with the values of passwords, keys and tokens replaced by stars."""
+    return _URL_SECRET.sub(r"\1***@", _SECRET_VALUE.sub(r"\1***", text))

@@ -23,13 +23,9 @@ from typing import Annotated, Any
 import typer
 
 from streamhouse.errors import StreamhouseError
+from streamhouse.options import hide_secrets
 
 _RAISED = re.compile(r"streamhouse\.errors\.[A-Za-z]+: ([^\r\n]+)")
-_SECRET = re.compile(
-    r"""(?ix) ( (?: password | passwd | secret[\w.-]* | access[.-]?key | token ) ["']? \s*[=:]\s* )
-        (?: "[^"]*" | '[^']*' | [^\s,;)}]+ )"""
-)
-_URL_SECRET = re.compile(r"(://[^\s/:@]*:)[^\s/@]+@")
 _INNER = re.compile(r"^[\w.]+(?:Error|Exception|Interrupt|Failed)\b.*$", re.MULTILINE)
 _USER_ERRNO = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS}
 _VERBOSE_HELP = "On an error, print the whole stack trace too."
@@ -55,11 +51,6 @@ def explain(error: BaseException) -> tuple[str, int]:
     said = _INNER.findall(str(error))[-1:] or str(error).strip().splitlines()[:1]
     what = ": ".join([type(error).__name__, *said])
     return hide_secrets(f"internal error: {what}; run again with --verbose"), INTERNAL_ERROR
-
-
-def hide_secrets(text: str) -> str:
-    """The text with the values of passwords, keys and tokens replaced by stars."""
-    return _URL_SECRET.sub(r"\1***@", _SECRET.sub(r"\1***", text))
 
 
 def reported(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -12,9 +12,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from streamhouse.cli.errors import explain, hide_secrets, reported
+from streamhouse.cli.errors import explain, reported
 from streamhouse.cli.main import COMMANDS, build
 from streamhouse.errors import ConnectError, SqlError, TableError
+from streamhouse.options import hide_secrets
 
 SPARK_TEXT = """[STREAM_FAILED] Query [id = 5, runId = 6] terminated with exception: [X] boom
 Traceback (most recent call last):
@@ -77,6 +78,7 @@ def test_verbose_adds_the_trace_without_the_password() -> None:
     [
         "password=hidden",
         "'password' = 'hidden one', x",
+        "'password' = 'it''s hidden', x",
         "{'s3.secret-key': 'hidden'}",
         '"secret_access_key": "hidden"',
         "mysql://root:hidden@127.0.0.1:3306",
