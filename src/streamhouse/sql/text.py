@@ -13,6 +13,7 @@ from typing import TypeVar
 from sqlglot import exp
 
 from streamhouse.errors import SqlError
+from streamhouse.options import is_secret
 from streamhouse.sql.plan import Position, Query
 
 E = TypeVar("E", bound=SqlError)
@@ -28,9 +29,15 @@ _LEXEME = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-_SECRET = re.compile(
-    r"('[^']*(?:password|secret|token|access-?key)[^']*'\s*=\s*')([^']+)", re.IGNORECASE
+_URL_SECRET = re.compile(
+    r"://[^\s/:@]*:(?P<login>[^\s/@]+)@|[?&;]\w*(?:password|secret|token)\w*=(?P<option>[^&;'\s]+)",
+    re.IGNORECASE,
 )
+_BARE_OPTION = re.compile(
+    r"^[ \t]*SET[ \t]+(?P<key>[\w.-]+)[ \t]*=[ \t]*(?P<value>[^;\n]+)", re.IGNORECASE | re.MULTILINE
+)
+# Also in comments, where an apostrophe may stand alone.
+_OPTION = re.compile(r"'(?P<key>[^'\n]*)'\s*=\s*'(?P<value>(?:[^'\n]|'')+)")
 _UNCLOSED = {
     "'": "this string is never closed; end it with '",
     "`": "this quoted name is never closed; end it with `",
@@ -61,7 +68,10 @@ class Script:
     @cached_property
     def _masked(self) -> str:
         """The text with the values of secret options starred out, of the same length."""
-        return _SECRET.sub(lambda m: m.group(1) + "*" * len(m.group(2)), self.text)
+        found = self.text
+        for start, end in _secrets(found):
+            found = found[:start] + re.sub(r"[^\n]", "*", found[start:end]) + found[end:]
+        return found
 
     def position(self, offset: int) -> Position:
         line = bisect_right(self._starts, offset)
@@ -89,6 +99,61 @@ class Script:
                 raise self.error(_UNCLOSED[match.group()], match.start(), match.end())
             if match.lastgroup == "hint":
                 yield Hint(match.start(), match.end(), match.group()[3:-2])
+
+
+STARS = "****"
+"""What stands for the value of a secret option."""
+
+
+def without_secrets(text: str) -> str:
+    """A script's text as it may be shown: the values of secret options are stars.
+
+    Those are found in WITH and OPTIONS, in SET, in URLs, and in what is commented out.
+    """
+    shown, at = "", 0
+    for start, end in sorted(_secrets(text), key=lambda span: (span[0], -span[1])):
+        if start >= at:
+            shown += text[at:start] + STARS
+            at = end
+    return shown + text[at:]
+
+
+def is_starred(text: str) -> bool:
+    """Whether a script is one that was shown, with stars where a secret was."""
+    return any(text[start:end] == STARS for start, end in _secrets(text))
+
+
+def _secrets(text: str) -> Iterator[tuple[int, int]]:
+    """Where the values of secret options start and end."""
+    yield from _quoted_secrets(text)
+    for match in _URL_SECRET.finditer(text):
+        yield match.span("login" if match["login"] else "option")
+    for match in (*_BARE_OPTION.finditer(text), *_OPTION.finditer(text)):
+        if is_secret(match["key"]):
+            yield match.span("value")
+
+
+def _quoted_secrets(text: str) -> Iterator[tuple[int, int]]:
+    key, between, at = "", "", 0
+    for match in _LEXEME.finditer(text):
+        between += text[at : match.start()]
+        at, kind = match.end(), match.lastgroup
+        if kind in ("line", "block"):
+            continue
+        if kind == "hint":
+            inside = match.start() + 3
+            spans = _quoted_secrets(match.group()[3:-2])
+            yield from ((start + inside, end + inside) for start, end in spans)
+            continue
+        if match.group() == "/*":
+            return
+        secret = is_secret(key) and between.strip() == "="
+        if secret and kind == "string" and len(match.group()) > 2:
+            yield match.start() + 1, match.end() - 1
+        elif secret and kind == "bad":
+            yield match.start() + 1, len(text)
+            return
+        key, between = match.group()[1:-1] if kind == "string" else "", ""
 
 
 def of_query(query: Query) -> Script:
