@@ -9,6 +9,7 @@ offsets mean "nothing moved".
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import pyarrow as pa
@@ -65,9 +66,31 @@ class Source(Protocol):
         """Release connections."""
 
 
+@dataclass(frozen=True)
+class Lag:
+    """How far reading is behind what is there; None where nobody can tell.
+
+    `seconds` since the oldest unread rows came, or since they were first seen to be there; how many
+    rows, snapshots or bytes of a binlog they are.
+    """
+
+    seconds: float | None = None
+    rows: int | None = None
+    snapshots: int | None = None
+    bytes: int | None = None
+
+
 @runtime_checkable
 class Settling(Protocol):
     """A source whose `latest_offset` may be late, and that can tell whether it is."""
 
     def settled(self, offset: Offset) -> bool:
         """Whether nothing is there to be read after `offset`; driver only."""
+
+
+@runtime_checkable
+class Lagging(Protocol):
+    """A source that can tell cheaply, and without asking a server, how far behind a reader is."""
+
+    def lag(self, offset: Offset) -> Lag | None:
+        """How far `offset` is behind; None where that is not known; driver only."""

@@ -12,7 +12,7 @@ import pyarrow as pa
 from streamhouse.datagen.field import fields_of, total_rows
 from streamhouse.errors import OptionError
 from streamhouse.options import integer
-from streamhouse.source import Offset
+from streamhouse.source import Lag, Offset
 from streamhouse.sql.plan import Column
 from streamhouse.types import arrow_type
 
@@ -103,6 +103,17 @@ class DatagenSource:
 
     def finished(self, offset: Offset) -> bool:
         return self._total is not None and int(offset.get("rows", 0)) >= self._total
+
+    def lag(self, offset: Offset) -> Lag | None:
+        """The rows that are due and not made, by the clock of `offset`; None before the first."""
+        if not offset:
+            return None
+        now = time.time_ns() // 1_000_000
+        due = int(offset["base_rows"]) + (now - int(offset["base_ms"])) * self._rate // 1000
+        if self._total is not None:
+            due = min(due, self._total)
+        rows = max(0, due - int(offset["rows"]))
+        return Lag(seconds=rows / self._rate, rows=rows)
 
     def close(self) -> None:
         pass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,11 +25,12 @@ from streamhouse.mysql.relay_files import RelayView, State
 from streamhouse.mysql.rows import RowWriter
 from streamhouse.mysql.snapshot import Chunk, ChunkReader, all_chunks, chunk_ends, split
 from streamhouse.mysql.table import check_server, load_table
-from streamhouse.source import Offset
+from streamhouse.source import Lag, Offset
 from streamhouse.sql.plan import Column
 
 _CHUNKS_A_BATCH = 64
 _BATCH_ROWS = 65_536
+_MOST_UNREAD = 1_000
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,7 @@ class MySqlSource:
         self._plan: tuple[Place, list[Chunk]] | None = None
         self._held: Position | None = None
         self._moved = time.monotonic()
+        self._unread: deque[tuple[float, Position]] = deque()
 
     def __repr__(self) -> str:
         return f"MySqlSource({self._options.name} at {self._options.address})"
@@ -191,6 +194,27 @@ class MySqlSource:
         if state is None or state.end < current:
             return False
         return not place.position < state.changed.get(self._options.name, state.end)
+
+    def lag(self, offset: Offset) -> Lag | None:
+        """The binlog from `offset` to the table's last change, as far as the relay log knows it.
+
+        The seconds are those since such a change was first seen here; driver only.
+        """
+        place = Place.from_offset(offset)
+        view = relay_view(self._following)
+        state = None if view is None else view.state()
+        if not place.whole or place.position is None or state is None:
+            return None
+        changed, now = state.changed.get(self._options.name, state.end), time.monotonic()
+        if len(self._unread) < _MOST_UNREAD and (not self._unread or self._unread[-1][1] < changed):
+            self._unread.append((now, changed))
+        while self._unread and not place.position < self._unread[0][1]:
+            self._unread.popleft()
+        if not place.position < changed:
+            return Lag(seconds=0.0, bytes=0)
+        waited = now - self._unread[0][0] if self._unread else 0.0
+        same = changed.file == place.position.file
+        return Lag(seconds=waited, bytes=changed.pos - place.position.pos if same else None)
 
     def close(self) -> None:
         self._session.close()

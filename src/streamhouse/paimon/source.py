@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
@@ -25,7 +26,7 @@ from streamhouse.paimon.scan import ScanOptions
 from streamhouse.paimon.snapshots import EXPIRY_USER, Snapshot
 from streamhouse.paimon.successive import is_simple, stretches, successive_changes
 from streamhouse.paimon.table import Table
-from streamhouse.source import ROW_KIND, Offset
+from streamhouse.source import ROW_KIND, Lag, Offset
 
 _TARGET_SIZE = ("source.split.target-size", "16 mb")
 """Paimon's own default of 128 MB leaves all but one core idle on a backlog of 30 MB."""
@@ -241,6 +242,27 @@ class PaimonSource:
         """Keep for the next reader of the same `consumer-id` that all up to `end` is taken in."""
         if self._progress is not None:
             self._progress.reached(self.table, end, self._computed)
+
+    def lag(self, offset: Offset) -> Lag | None:
+        """The snapshots with rows after `offset`; None while the table is read for the first time.
+
+        Where many wait, those without rows are counted too: each would be a file to read.
+        """
+        if not offset or ("split" in offset and not offset.get("changes")):
+            return None
+        table, position = self.table, int(offset["snapshot"])
+        latest = table.latest_snapshot_id() or 0
+        first = position if "split" in offset else position + 1
+        for number in range(first, min(latest, first + _IDLE_SNAPSHOTS) + 1):
+            snapshot = table.snapshots.find(number)
+            if snapshot is None:
+                return None
+            if self._rows_of(snapshot):
+                waited = max(0.0, time.time() - snapshot.time_ms / 1000)
+                return Lag(seconds=waited, snapshots=latest - number + 1)
+        if latest <= first + _IDLE_SNAPSHOTS:
+            return Lag(seconds=0.0, snapshots=0)
+        return Lag(snapshots=latest - position)
 
     def finished(self, offset: Offset) -> bool:
         return False

@@ -20,7 +20,7 @@ from streamhouse.runtime import coming
 from streamhouse.runtime.pending import PendingRows
 from streamhouse.runtime.pins import Pins
 from streamhouse.runtime.spec import QuerySpec
-from streamhouse.source import Offset, Settling, Source
+from streamhouse.source import Lag, Lagging, Offset, Settling, Source
 
 
 @dataclass(frozen=True)
@@ -111,6 +111,12 @@ class Planner:
         if isinstance(self._source, Settling):
             return self._source.settled(before)
         return self._source.latest_offset(before) == before
+
+    def lag(self, start: Offset) -> Lag | None:
+        """How far `start` is behind what the source has, where that can be told."""
+        if not isinstance(self._source, Lagging):
+            return None
+        return self._source.lag(start["source"] if start else self._source.initial_offset())
 
     def close(self) -> None:
         self._source.close()

@@ -9,6 +9,7 @@ import pytest
 
 from streamhouse.datagen.source import DatagenSource
 from streamhouse.errors import OptionError
+from streamhouse.source import Lag
 from streamhouse.sql.plan import Column
 
 COLUMNS = (
@@ -101,3 +102,14 @@ def test_whole_range_of_bigint_and_nulls() -> None:
 def test_bad_options_say_what_to_change(options: dict[str, str], message: str) -> None:
     with pytest.raises(OptionError, match=message.replace("(", r"\(")):
         DatagenSource(COLUMNS, options)
+
+
+def test_rows_that_are_due_and_not_made_are_its_lag(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = DatagenSource(COLUMNS, {**OPTIONS, "rows-per-second": "1000"})
+    offset = {"rows": 100, "base_rows": 0, "base_ms": 10_000}
+    monkeypatch.setattr("time.time_ns", lambda: 12_100 * 1_000_000)
+    assert source.lag({}) is None
+    assert source.lag(offset) == Lag(seconds=2.0, rows=2_000)
+    assert source.lag({**offset, "rows": 3_000}) == Lag(seconds=0.0, rows=0)
+    monkeypatch.setattr("time.time_ns", lambda: 99_000 * 1_000_000)
+    assert source.lag({**offset, "rows": 5_000}) == Lag(seconds=0.0, rows=0)

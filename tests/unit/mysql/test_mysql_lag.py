@@ -1,0 +1,68 @@
+"""How far behind a reader of a MySQL table is, as its relay log tells."""
+
+from __future__ import annotations
+
+from collections import deque
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.unit.mysql.test_relay_files import FILE, SHOP, Server, log
+
+from streamhouse.mysql.position import Place, Position
+from streamhouse.mysql.source import MySqlSource
+from streamhouse.source import Lag
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> MySqlSource:
+    """A source that has a relay log; it would connect to a server if it were made as usual."""
+    made: Any = MySqlSource.__new__(MySqlSource)
+    made._following = SimpleNamespace(relay=tmp_path)
+    made._options = SimpleNamespace(name=SHOP.full_name)
+    made._unread = deque()
+    found: MySqlSource = made
+    return found
+
+
+def at(position: int, file: str = FILE) -> dict[str, Any]:
+    return Place(Position(file, position), whole=True).to_offset()
+
+
+def test_it_counts_the_bytes_up_to_the_last_change_of_the_table(
+    source: MySqlSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
+    server, kept = Server(), log(tmp_path)
+    kept.keep(server.track, server.transaction("orders", b"1"))
+    first = server.at
+    kept.keep(server.track, server.transaction("other", b"x"))
+    assert source.lag(at(first)) == Lag(seconds=0.0, bytes=0)
+    assert source.lag(at(4)) == Lag(seconds=0.0, bytes=first - 4)
+    clock[0] += 3
+    kept.keep(server.track, server.transaction("orders", b"2"))
+    assert source.lag(at(4)) == Lag(seconds=3.0, bytes=server.at - 4)
+    clock[0] += 2
+    assert source.lag(at(first)) == Lag(seconds=2.0, bytes=server.at - first)
+    assert source.lag(at(server.at)) == Lag(seconds=0.0, bytes=0)
+    kept.close()
+
+
+def test_bytes_of_several_files_are_not_known(source: MySqlSource, tmp_path: Path) -> None:
+    server, kept = Server(), log(tmp_path)
+    kept.keep(server.track, server.rotation("binlog.000002"))
+    kept.keep(server.track, server.transaction("orders", b"1"))
+    lag = source.lag(at(4))
+    assert lag is not None and lag.bytes is None and lag.seconds is not None
+    kept.close()
+
+
+def test_a_snapshot_and_a_log_that_is_not_there_have_no_lag(
+    source: MySqlSource, tmp_path: Path
+) -> None:
+    assert source.lag(at(4)) is None
+    log(tmp_path).close()
+    assert source.lag({"phase": "snapshot"}) is None
+    assert source.lag(at(4)) is None
