@@ -25,6 +25,12 @@ def count(environment: MutableMapping[str, str] = os.environ, now: float | None 
     return len(times)
 
 
+def lately(environment: MutableMapping[str, str] = os.environ, now: float | None = None) -> int:
+    """How many restarts there were within the last hour."""
+    at = time.monotonic() if now is None else now
+    return sum(0 <= at - one < WITHIN_S for one in _noted(environment))
+
+
 def _noted(environment: MutableMapping[str, str]) -> list[float]:
     times = []
     for word in environment.get(VARIABLE, "").split():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,12 +14,16 @@ import typer
 from streamhouse.cli import restarts
 from streamhouse.cli.arguments import OptionsArgument, catalog_options, is_local
 from streamhouse.cli.errors import INTERNAL_ERROR, INTERRUPTED, explain
-from streamhouse.cli.script_text import parsed
+from streamhouse.cli.script_text import joined, parsed, texts
 from streamhouse.cli.stop import StopSignal
 from streamhouse.errors import StreamhouseError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from streamhouse.runtime.reporter import Reporter
+    from streamhouse.runtime.script import ScriptOptions
+    from streamhouse.sql.plan import Statement
 
 
 def run(
@@ -47,6 +53,15 @@ def run(
             "--checkpoints", metavar="DIR", help="Where queries keep their place between runs."
         ),
     ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(
+            "--name",
+            metavar="NAME",
+            help="What the pipeline is called, by `streamhouse pipelines` too; "
+            "by default as its script says, or as the file is called.",
+        ),
+    ] = None,
     master: Annotated[
         str, typer.Option("--master", help="Spark's master, such as local[2].")
     ] = "local[2]",
@@ -61,41 +76,74 @@ def run(
     end, or, with --until-caught-up, until nothing moves in any of them. Running the script again
     goes on where it stopped.
     """
-    from streamhouse.runtime.query import QueryFailed
-    from streamhouse.runtime.script import Script, ScriptOptions, script_name
-    from streamhouse.runtime.spark_session import died, end_session, last_words
+    from streamhouse.runtime.reporter import Reporter
+    from streamhouse.sql.text import without_secrets
 
-    statements, origins = parsed(file)
-    if warehouse is not None and is_local(warehouse):
-        Path(_absolute(warehouse)).mkdir(parents=True, exist_ok=True)
+    read = texts(file)
     given = None if warehouse is None else catalog_options(_absolute(warehouse), option)
-    stop = StopSignal(notice="stopping …")
-    options = ScriptOptions(
-        name=script_name(Path(file[0])),
-        warehouse=given,
-        checkpoints=checkpoints,
-        until_caught_up=until_caught_up,
-        master=master,
-        verbose=verbose,
-        stopped=stop.asked,
-    )
-    try:
-        Script(options, ConsolePrinter()).run(statements, origins)
-    except Exception as error:
-        if not stop.asked() and "-" not in file:
-            if died():
-                _start_again("Spark's JVM has died", last_words())
-            elif isinstance(error, QueryFailed) and explain(error)[1] == INTERNAL_ERROR:
-                end_session()
-                _start_again("a query has failed", explain(error)[0])
-        raise
-    finally:
-        end_session()
+    reporter = Reporter(without_secrets(joined(file, read)), name, restarts.lately())
+    with _told(reporter, given):
+        from streamhouse.runtime.script import ScriptOptions, script_name
+
+        statements, origins = parsed(file, read)
+        if warehouse is not None and is_local(warehouse):
+            Path(_absolute(warehouse)).mkdir(parents=True, exist_ok=True)
+        stop = StopSignal(notice="stopping …")
+        options = ScriptOptions(
+            name=name or script_name(Path(file[0])),
+            warehouse=given,
+            checkpoints=checkpoints,
+            until_caught_up=until_caught_up,
+            master=master,
+            verbose=verbose,
+            stopped=stop.asked,
+            reporter=reporter,
+        )
+        _run(options, statements, origins, may_start_again="-" not in file)
     if stop.interrupted:
         raise typer.Exit(INTERRUPTED)
 
 
-def _start_again(what: str, why: str) -> None:
+@contextmanager
+def _told(reporter: Reporter, warehouse: Mapping[str, str] | None) -> Iterator[None]:
+    """Have the reporter tell how what is done in the `with` begins and ends."""
+    try:
+        if warehouse is not None:
+            reporter.announce(warehouse)
+        yield
+    except Exception as error:
+        said = explain(error)[0].removeprefix("error: ")
+        reporter.failed(said, getattr(error, "query", None))
+        raise
+    finally:
+        reporter.close()
+
+
+def _run(
+    options: ScriptOptions,
+    statements: Sequence[Statement],
+    origins: Sequence[str],
+    may_start_again: bool,
+) -> None:
+    from streamhouse.runtime.query import QueryFailed
+    from streamhouse.runtime.script import Script
+    from streamhouse.runtime.spark_session import died, end_session, last_words
+
+    try:
+        Script(options, ConsolePrinter()).run(statements, origins)
+    except Exception as error:
+        if may_start_again and not options.stopped():
+            if died():
+                _start_again(options.reporter, "Spark's JVM has died", last_words())
+            elif isinstance(error, QueryFailed) and explain(error)[1] == INTERNAL_ERROR:
+                end_session()
+                _start_again(options.reporter, "a query has failed", explain(error)[0])
+        raise
+    finally:
+        end_session()
+
+
+def _start_again(reporter: Reporter | None, what: str, why: str) -> None:
     """Become a fresh process of the same command, after a failure that no user can mend.
 
     All that a crash can leave is mended at a start. What fails more than `restarts.MOST` times
@@ -104,8 +152,10 @@ def _start_again(what: str, why: str) -> None:
     count = restarts.count()
     if count > restarts.MOST:
         raise StreamhouseError(f"{what}, {count} times within an hour; the last it said: {why}")
-    print(f"notice: {what} ({why or 'it said nothing'}); starting again", flush=True,
-          file=sys.stderr)  # fmt: skip
+    said = f"{what} ({why or 'it said nothing'})"
+    print(f"notice: {said}; starting again", file=sys.stderr, flush=True)
+    if reporter is not None:
+        reporter.restarting(said)
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 

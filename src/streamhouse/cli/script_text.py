@@ -25,15 +25,33 @@ def read_script(file: str) -> str:
         raise OptionError(f"'{file}' is not a text file") from None
 
 
-def parsed(files: Sequence[str]) -> tuple[list[Statement], list[str]]:
-    """The statements of all files as one script, and the file of each if there are several."""
+def texts(files: Sequence[str]) -> list[str]:
+    """The text of each file, as `read_script` reads it."""
+    return [read_script(file) for file in files]
+
+
+def joined(files: Sequence[str], read: Sequence[str]) -> str:
+    """All files as the text of one script; `read` are their texts."""
+    if len(files) == 1:
+        return read[0]
+    parts = [f"-- {Path(file).name}\n{text}" for file, text in zip(files, read, strict=True)]
+    return "\n;\n".join(parts)
+
+
+def parsed(
+    files: Sequence[str], read: Sequence[str] | None = None
+) -> tuple[list[Statement], list[str]]:
+    """The statements of all files as one script, and the file of each if there are several.
+
+    `read` are their texts, where they have been read already.
+    """
     from streamhouse.sql.script import parse_script
 
     statements: list[Statement] = []
     origins: list[str] = []
-    for file in files:
+    for file, text in zip(files, texts(files) if read is None else read, strict=True):
         try:
-            found = parse_script(read_script(file))
+            found = parse_script(text)
         except SqlError as error:
             if len(files) > 1:
                 error.within(file)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import uuid
@@ -75,9 +76,14 @@ class LocalFiles:
         folder, name = os.path.split(target)
         os.makedirs(folder, exist_ok=True)
         fresh = os.path.join(folder, f".{name}.{uuid.uuid4().hex[:12]}")
-        with open(fresh, "x", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(fresh, target)
+        try:
+            with open(fresh, "x", encoding="utf-8") as file:
+                file.write(text)
+            os.replace(fresh, target)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.remove(fresh)
+            raise
 
     def modified_s(self, path: str) -> float | None:
         try:

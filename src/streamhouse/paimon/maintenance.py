@@ -115,11 +115,27 @@ class Maintenance:
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
+        self._last_error: tuple[float, str] | None = None
 
     @property
     def counts(self) -> Counts:
         """What has been done since the start."""
         return self._counts
+
+    @property
+    def busy(self) -> int:
+        """How many tables are worked on, or wait for their turn."""
+        return sum(state.busy or state.cleaning for state in list(self._states.values()))
+
+    @property
+    def failures(self) -> int:
+        """How many jobs have failed."""
+        return self._counts.failures
+
+    @property
+    def last_error(self) -> tuple[float, str] | None:
+        """When a job failed last (epoch seconds), and why."""
+        return self._last_error
 
     @property
     def pressure(self) -> Pressure:
@@ -362,6 +378,8 @@ class Maintenance:
         state.failures += 1
         state.table = None
         lost = isinstance(error, CommitConflictError)
+        if not lost:
+            self._last_error = (time.time(), f"table '{name}': {error}")
         first = _CONFLICT_PAUSE_S if lost else 1.0
         pause = min(first * 2.0 ** (state.failures - 1), self._pace.longest_backoff_seconds)
         state.retry_at = time.monotonic() + pause

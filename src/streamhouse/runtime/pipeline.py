@@ -12,6 +12,7 @@ from streamhouse.paimon.care import shows_compacted
 from streamhouse.paimon.maintenance import Maintenance
 from streamhouse.runtime.query import ContinuousQuery
 from streamhouse.runtime.relays import Relays
+from streamhouse.runtime.reporter import Reporter
 from streamhouse.source import Offset
 
 _TICK_S = 0.05
@@ -48,10 +49,17 @@ class Side(Protocol):
 class Pipeline:
     """Starts queries, watches them, stops them between two batches."""
 
-    def __init__(self, master: str, verbose: bool, stopped: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        master: str,
+        verbose: bool,
+        stopped: Callable[[], bool],
+        reporter: Reporter | None = None,
+    ) -> None:
         self._master = master
         self._verbose = verbose
         self._stopped = stopped
+        self._reporter = reporter
         self._new: list[ContinuousQuery] = []
         self._running: list[ContinuousQuery] = []
         self._maintenance: dict[str, Maintenance] = {}
@@ -112,6 +120,8 @@ class Pipeline:
             query.tick()
         for side in sides:
             side.step()
+        if self._reporter is not None:
+            self._reporter.step()
 
     def _start(self, warm: bool) -> None:
         from streamhouse.runtime.spark_session import start_session
@@ -119,6 +129,8 @@ class Pipeline:
         started = time.monotonic()
         if sys.stderr.isatty():
             print("starting Spark …", file=sys.stderr, flush=True)
+        if self._reporter is not None:
+            self._reporter.begin(self.queries, lambda: list(self._maintenance.values()))
         self._relays.start(self._new)
         for query in self._new:
             query.prepare()

@@ -28,13 +28,14 @@ from streamhouse.runtime import coming, distinct, looked_up, pending
 from streamhouse.runtime.checkpoint import Checkpoint
 from streamhouse.runtime.commit_times import timed
 from streamhouse.runtime.failpoint import LOOKED_UP_STEP, reached
+from streamhouse.runtime.figures import Figures
 from streamhouse.runtime.fused import FORMAT, HELD, HOLD, SPEC
 from streamhouse.runtime.holds import Holds
 from streamhouse.runtime.lineage import BatchRecord, Lineage
 from streamhouse.runtime.planner import Planner
 from streamhouse.runtime.shuffle import shuffled
 from streamhouse.runtime.spec import QuerySpec, SourceSpec, TableAddress
-from streamhouse.source import Offset
+from streamhouse.source import Lag, Offset
 from streamhouse.sql.plan import Name
 
 log = logging.getLogger("streamhouse.query")
@@ -42,6 +43,11 @@ log = logging.getLogger("streamhouse.query")
 
 class QueryFailed(Exception):
     """A continuous query has ended by itself; the text is Spark's, with our own message in it."""
+
+    def __init__(self, text: str, query: str) -> None:
+        super().__init__(text)
+        self.query = query
+        """Its `ContinuousQuery.part`."""
 
 
 _TRIES = 3
@@ -67,7 +73,8 @@ class ContinuousQuery:
         except BaseException:
             checkpoint.release()
             raise
-        self._pipeline = pipeline
+        self.pipeline = pipeline
+        self.figures = Figures()
         self._query: StreamingQuery | None = None
         self._planner: Planner | None = None
         self._pressure: Pressure | None = None
@@ -78,7 +85,12 @@ class ContinuousQuery:
     @property
     def name(self) -> str:
         """The pipeline and the target, of one part of a UNION ALL also the table that it reads."""
-        return f"{self._pipeline}: {self._checkpoint.path.name}"
+        return f"{self.pipeline}: {self._checkpoint.path.name}"
+
+    @property
+    def part(self) -> str:
+        """What tells it from the others of its pipeline: the last part of its name."""
+        return self._checkpoint.path.name
 
     @property
     def target(self) -> str:
@@ -109,6 +121,11 @@ class ContinuousQuery:
         self._spec = replace(self._spec, source=replace(self._spec.source, relay=folder))
 
     @property
+    def looks_up(self) -> list[str]:
+        """The tables of its lookups, `database.table`."""
+        return [".".join(lookup.table.name[-2:]) for lookup in self._spec.query.lookups]
+
+    @property
     def checkpoint_path(self) -> Path:
         return self._checkpoint.path
 
@@ -124,7 +141,7 @@ class ContinuousQuery:
         if before is None or before["fingerprint"] == self._spec.query.fingerprint:
             return None
         return (
-            f"the SELECT of {self.target} in pipeline '{self._pipeline}' has changed; it goes on "
+            f"the SELECT of {self.target} in pipeline '{self.pipeline}' has changed; it goes on "
             "where the old one stopped, and rows written so far stay. To compute all of them "
             "anew, set another 'pipeline.name' and empty the table"
         )
@@ -189,6 +206,7 @@ class ContinuousQuery:
         (unless `pace` says otherwise), so no interval that a script sets is ever exceeded by
         waiting.
         """
+        self.figures.begin()
         (self._folder / SPEC).write_bytes(pickle.dumps(self._spec))
         stream = spark.readStream.format(FORMAT).option("folder", str(self._folder))
         if self._spec.shuffle is not None:
@@ -240,6 +258,7 @@ class ContinuousQuery:
         start = reports[0]["start"]
         self._lineage.note(BatchRecord(batch, start, end, rows, missed, earlier=not made))
         self._last = end
+        self.figures.batch(rows, time.monotonic() - began)
         self._holds.batch_done(end)
         coming.tell(self._folder, end, reports)
         self._wait_for_room(messages, len(reports))
@@ -301,7 +320,7 @@ class ContinuousQuery:
         error = self._query.exception()
         if error is not None:
             # Its text comes from the JVM, which may be gone when it is told.
-            raise QueryFailed(str(error))
+            raise QueryFailed(str(error), self.part)
         self._lineage.flush_if_due()
         self._holds.tick()
 
@@ -317,6 +336,10 @@ class ContinuousQuery:
         if self._planner.settled(last):
             return last
         return None
+
+    def lag(self) -> Lag | None:
+        """How far it is behind what its source has, where that can be told."""
+        return None if self._planner is None else self._planner.lag(self._last)
 
     def hold(self) -> None:
         """Ask for no further batch."""

@@ -27,6 +27,7 @@ from streamhouse.runtime.described import described
 from streamhouse.runtime.pipeline import Pipeline
 from streamhouse.runtime.printer import Printer
 from streamhouse.runtime.query import ContinuousQuery
+from streamhouse.runtime.reporter import Reporter
 from streamhouse.runtime.session import Session
 from streamhouse.runtime.shared_target import check_apart, own_name
 from streamhouse.runtime.spec import LOOKED_UP, QuerySpec, TableAddress, unshuffled
@@ -40,7 +41,10 @@ _NO_COLUMN = re.compile(r"no column '([^']+)'")
 
 @dataclass
 class ScriptOptions:
-    """How a script runs; `checkpoints` None: beside the warehouse's databases."""
+    """How a script runs; `checkpoints` None: beside the warehouse's databases.
+
+    `reporter` tells of it in the warehouse; None: nobody does.
+    """
 
     name: str
     warehouse: Mapping[str, str] | None = None
@@ -49,6 +53,7 @@ class ScriptOptions:
     master: str = "local[2]"
     verbose: bool = False
     stopped: Callable[[], bool] = field(default=lambda: False)
+    reporter: Reporter | None = None
 
 
 class Script:
@@ -59,7 +64,9 @@ class Script:
         self._printer = printer
         self._session = Session(options.warehouse)
         self._session.notice = printer.notice
-        self._pipeline = Pipeline(options.master, options.verbose, options.stopped)
+        self._pipeline = Pipeline(
+            options.master, options.verbose, options.stopped, options.reporter
+        )
         self._selects: list[StreamQuery] = []
         self._calls = Calls(self._session, options.master, options.verbose)
 

@@ -42,4 +42,13 @@ def test_what_fails_too_often_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     now = time.monotonic()
     monkeypatch.setenv(restarts.VARIABLE, " ".join(str(now) for _ in range(restarts.MOST)))
     with pytest.raises(StreamhouseError, match="a query has failed, 6 times within an hour; the"):
-        _start_again("a query has failed", "no word")
+        _start_again(None, "a query has failed", "no word")
+
+
+def test_how_many_there_were_lately_is_known_without_one_more() -> None:
+    environment: dict[str, str] = {}
+    assert restarts.lately(environment, 0.0) == 0
+    restarts.count(environment, 10.0)
+    restarts.count(environment, 20.0)
+    assert restarts.lately(environment, 30.0) == restarts.lately(environment, 31.0) == 2
+    assert restarts.lately(environment, 15.0 + restarts.WITHIN_S) == 1

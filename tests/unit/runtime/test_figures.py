@@ -1,0 +1,45 @@
+"""What a query counts of itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from streamhouse.runtime.figures import WINDOW_S, Figures
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def test_a_rate_is_over_the_last_seconds(clock: Clock) -> None:
+    figures = Figures(clock)
+    for _ in range(30):
+        clock.now += 1
+        figures.batch(500, 0.2)
+    told = figures.read()
+    assert told.rows_per_second == 500
+    assert (told.batches, told.rows, told.took_ms) == (30, 15_000, 200)
+    clock.now += WINDOW_S / 2
+    assert figures.read().rows_per_second == 250
+    clock.now += WINDOW_S
+    assert figures.read().rows_per_second == 0
+    assert figures.read().rows == 15_000
+
+
+def test_a_query_that_has_just_begun_is_not_told_as_slow(clock: Clock) -> None:
+    figures = Figures(clock)
+    assert figures.read() == (0, 0, 0, None, None)
+    clock.now += 60
+    figures.begin()
+    clock.now += 2
+    figures.batch(1_000, 0.1)
+    assert figures.read().rows_per_second == 500
