@@ -1,0 +1,136 @@
+"""Checks and draws scripts for a server, in a process of its own that can be ended at any moment.
+
+It reads a request a line, `{"sql", "warehouse", "applied", "svg"}`, and answers each with a line,
+as `answer` says. `warehouse` are the options of the catalog. The first line that it writes says
+that it is ready. It ends when nobody asks for a while, or when who asked is gone.
+
+docs/decisions/073-scripts-are-checked-in-a-process-of-their-own.md says why.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import select
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, BinaryIO
+
+from streamhouse.errors import SqlError, StreamhouseError
+from streamhouse.graph.build import graph_of
+from streamhouse.graph.svg import draw
+from streamhouse.options import hide_secrets
+from streamhouse.sql import plan
+from streamhouse.sql.alter import AlterTable
+from streamhouse.sql.script import parse_script
+from streamhouse.sql.view_ddl import CreateView
+
+READY = b'"ready"\n'
+IDLE_S = 120.0
+_NICE = 5
+_MOST_MEMORY = 4 << 30
+_PLACED = re.compile(r"line (\d+), column (\d+): ")
+_STORES = ("s3.", "fs.", "oss.")
+
+
+def answer(request: Mapping[str, Any]) -> dict[str, Any]:
+    """`{"ok": true, "statements", "graph"}`, with `svg` if that was asked for, or
+    `{"ok": false, "error": {"message", "line", "column"}}`.
+
+    The script is read and planned as `run` would, and nothing is made; no server is asked, no file
+    read but those of the warehouse. With `applied` it is one that runs already: the tables that it
+    makes may be there.
+    """
+    try:
+        statements = parse_script(request["sql"])
+        wanted = [_kept(one) for one in statements]
+        if request.get("applied"):
+            wanted = [_again(one) for one in wanted if not isinstance(one, AlterTable)]
+        graph = graph_of(wanted, request["warehouse"])
+        found = {"ok": True, "statements": len(statements), "graph": graph.record()}
+        return {**found, "svg": draw(graph)} if request.get("svg") else found
+    except StreamhouseError as error:
+        return {"ok": False, "error": _told(error)}
+    except (RecursionError, MemoryError):
+        why = "the script is nested too deeply; write parts of it as views"
+    except Exception as error:  # noqa: BLE001  # the next script must find this process alive
+        why = f"the script cannot be planned ({type(error).__name__})"
+    return {"ok": False, "error": {"message": why, "line": None, "column": None}}
+
+
+def main() -> None:
+    """Answer until nobody asks any more."""
+    answers = _own_output()
+    _limit()
+    _say(answers, READY)
+    requests = sys.stdin.buffer
+    # One request is under way at a time, so nothing waits in the buffer.
+    while select.select([requests], [], [], IDLE_S)[0]:
+        line = requests.readline()
+        if not line:
+            return
+        _say(answers, json.dumps(answer(json.loads(line))).encode() + b"\n")
+
+
+def _own_output() -> BinaryIO:
+    """Standard output for answers alone: what libraries print goes nowhere."""
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return answers
+
+
+def _say(answers: BinaryIO, line: bytes) -> None:
+    answers.write(line)
+    answers.flush()
+
+
+def _limit() -> None:
+    """No file is written from here on, memory ends somewhere, and others go first."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, _MOST_MEMORY))
+    os.nice(_NICE)
+
+
+def _kept(statement: plan.Statement) -> plan.Statement:
+    """A catalog is the warehouse, whatever the script says of where its files are."""
+    if not isinstance(statement, plan.CreateCatalog):
+        return statement
+    options = {key: value for key, value in statement.options.items() if not _names_store(key)}
+    return replace(statement, options=options)
+
+
+def _names_store(key: str) -> bool:
+    return key.startswith(_STORES)
+
+
+def _again(statement: plan.Statement) -> plan.Statement:
+    """The statement so that it is no error to have run it before."""
+    match statement:
+        case plan.CreateDatabase() | plan.CreateTable() | CreateView():
+            return replace(statement, if_not_exists=True)
+        case plan.Drop():
+            return replace(statement, if_exists=True)
+    return statement
+
+
+def _told(error: StreamhouseError) -> dict[str, Any]:
+    if isinstance(error, SqlError):
+        return _error(error.message, (error.line, error.column))
+    text = str(error)
+    found = _PLACED.match(text)
+    if found is None:
+        return _error(text, (0, 0))
+    return _error(text[found.end() :], (int(found[1]), int(found[2])))
+
+
+def _error(message: str, place: Sequence[int]) -> dict[str, Any]:
+    line, column = place
+    return {"message": hide_secrets(message), "line": line or None, "column": column or None}
+
+
+if __name__ == "__main__":
+    main()

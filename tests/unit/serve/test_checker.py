@@ -1,0 +1,97 @@
+"""The process beside the server that plans scripts: bounded, and started again when it is gone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from streamhouse.serve.checker import Checker
+
+GOOD = "CREATE TABLE a (i INT); CREATE TABLE b (i INT); INSERT INTO b SELECT i FROM a;"
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> dict[str, str]:
+    return {"warehouse": str(tmp_path)}
+
+
+@pytest.fixture
+def checker(warehouse: dict[str, str]) -> Iterator[Checker]:
+    made = Checker(warehouse, answer_s=60)
+    yield made
+    made.close()
+
+
+def pid(checker: Checker) -> int:
+    assert checker._worker is not None
+    return checker._worker.pid
+
+
+def test_one_process_answers_all(checker: Checker, tmp_path: Path) -> None:
+    found = checker.check(GOOD)
+    assert found["ok"] and found["statements"] == 3
+    first = pid(checker)
+    bad = checker.check("CREAT TABLE a (i INT)")
+    assert (bad["ok"], bad["error"]["line"], bad["error"]["column"]) == (False, 1, 1)
+    large = "-- " + "x" * 1_000_000 + "\n" + GOOD
+    assert checker.check(large)["ok"]
+    drawn = checker.draw(GOOD)
+    assert drawn["svg"].startswith("<svg") and drawn["graph"] == found["graph"]
+    assert checker.draw(GOOD) is drawn
+    assert pid(checker) == first
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_it_is_started_again_when_it_is_gone(checker: Checker) -> None:
+    assert checker.check(GOOD)["ok"]
+    first = pid(checker)
+    os.kill(first, signal.SIGKILL)
+    found = checker.check(GOOD)
+    if not found["ok"]:
+        # It was asked just before it was gone.
+        found = checker.check(GOOD)
+    assert found["ok"] and pid(checker) != first
+
+
+def test_what_takes_too_long_is_given_up(warehouse: dict[str, str]) -> None:
+    checker = Checker(warehouse, answer_s=0.0)
+    try:
+        found = checker.check(GOOD)
+        assert not found["ok"] and "within 0 s" in found["error"]["message"]
+        assert checker._worker is None
+    finally:
+        checker.close()
+
+
+def test_who_waits_too_long_is_told(warehouse: dict[str, str]) -> None:
+    checker = Checker(warehouse, wait_s=0.01)
+    with checker._turn, pytest.raises(TimeoutError, match="other scripts are being checked"):
+        checker.check(GOOD)
+    checker.close()
+
+
+def test_many_threads_ask_in_turn(checker: Checker) -> None:
+    answers: list[bool] = []
+    threads = [
+        threading.Thread(target=lambda: answers.append(checker.check(GOOD)["ok"])) for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert answers == [True] * 4
+
+
+def test_nothing_is_left_of_it(warehouse: dict[str, str]) -> None:
+    checker = Checker(warehouse, answer_s=60)
+    assert checker.check(GOOD)["ok"]
+    worker = checker._worker
+    assert worker is not None
+    checker.close()
+    assert worker.returncode is not None
+    assert not checker.check(GOOD)["ok"]
