@@ -8,7 +8,8 @@ StreamhouseError            one readable message: what failed, what to change
 ├── ConnectError            a server cannot be reached, refuses us, or is set up wrongly
 ├── DataLossError           data that a reader still needs is gone
 ├── SchemaChangeError       a schema changed in a way that cannot be followed
-└── CommitConflictError     a commit lost against others more often than it may retry
+├── CommitConflictError     a commit lost against others more often than it may retry
+└── PipelineError           a pipeline runs already, does not run, or is not ours to end
 """
 
 from __future__ import annotations
@@ -81,3 +82,7 @@ class SchemaChangeError(StreamhouseError):
 
 class CommitConflictError(StreamhouseError):
     """A commit lost against concurrent commits more often than it may retry."""
+
+
+class PipelineError(StreamhouseError):
+    """What a pipeline is asked to do does not go with its state: it runs already, or does not."""

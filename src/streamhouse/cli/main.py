@@ -47,6 +47,9 @@ COMMANDS = {
         "streamhouse.cli.call", "call", "Compact, expire, tag, branch, roll back: a procedure."
     ),
     "graph": Command("streamhouse.cli.graph", "graph", "Draw a script's tables and queries."),
+    "pipelines": Command(
+        "streamhouse.cli.pipelines", "pipelines", "List the pipelines of a warehouse."
+    ),
     "audit": Command(
         "streamhouse.cli.audit", "audit", "Compute a view again from its history and compare."
     ),

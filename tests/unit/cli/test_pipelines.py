@@ -1,0 +1,79 @@
+"""`streamhouse pipelines`: what runs in a warehouse."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from streamhouse.cli.main import build
+from streamhouse.cli.pipelines import lag_words
+from streamhouse.runtime.process import own
+from streamhouse.runtime.status import QueryStatus, Status, Statuses
+from streamhouse.source import Lag
+
+
+def run(*arguments: str) -> tuple[int, str]:
+    ended = CliRunner().invoke(build(["pipelines"]), ["pipelines", *arguments])
+    return ended.exit_code, ended.output
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> str:
+    statuses = Statuses({"warehouse": str(tmp_path)})
+    now = time.time_ns() // 1_000_000
+    query = QueryStatus(
+        "d.t", "d.t", ("d.s",), (), 1234.5, 99_000, 12, now, 250.0, Lag(0.25, snapshots=1)
+    )
+    status = Status("revenue", "running", own(), now, now, queries=(query,))
+    statuses.write(status)
+    statuses.write(replace(status, name="old", state="failed", error="the table [a] is gone"))
+    return str(tmp_path)
+
+
+def test_they_are_listed_with_how_they_go(lake: str) -> None:
+    code, output = run("--warehouse", lake)
+    assert code == 0
+    running = next(line for line in output.splitlines() if "revenue" in line)
+    for word in ("running", "d.t", "1,234", "0.2 s", "12", "250 ms"):
+        assert word in running
+    failed = next(line for line in output.splitlines() if "old" in line)
+    assert "failed" in failed and "the table [a] is gone" in failed and " 0 " in failed
+
+
+def test_programs_get_all_of_it(lake: str) -> None:
+    code, output = run("--warehouse", lake, "--json")
+    assert code == 0
+    old, revenue = json.loads(output)["pipelines"]
+    assert (old["name"], old["state"], revenue["state"]) == ("old", "failed", "running")
+    (query,) = revenue["queries"]
+    assert query["lag"] == {"seconds": 0.25, "rows": None, "snapshots": 1, "bytes": None}
+    assert old["queries"][0]["lag"] is None and old["queries"][0]["rows_per_second"] == 0
+    assert revenue["started"].endswith("Z") and revenue["startable"] is False
+
+
+def test_where_nothing_runs_it_says_how_to_begin(tmp_path: Path) -> None:
+    code, output = run("--warehouse", str(tmp_path))
+    assert code == 0 and "streamhouse run" in output
+    assert run("--warehouse", str(tmp_path), "--json")[1].strip() == '{"pipelines": []}'
+    code, output = run("--warehouse", str(tmp_path / "none"))
+    assert code == 1 and "there is no warehouse" in output
+
+
+@pytest.mark.parametrize(
+    ("lag", "words"),
+    [
+        (None, ""),
+        (Lag(), ""),
+        (Lag(seconds=61.04, rows=5), "61.0 s"),
+        (Lag(rows=1_000), "1,000 rows"),
+        (Lag(snapshots=0), "0 snapshots"),
+        (Lag(bytes=7), "7 bytes"),
+    ],
+)
+def test_a_lag_in_words(lag: Lag | None, words: str) -> None:
+    assert lag_words(None if lag is None else vars(lag)) == words

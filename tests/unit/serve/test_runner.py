@@ -1,0 +1,185 @@
+"""Pipelines that a server starts: real processes of `streamhouse run`, none of which needs Spark.
+
+A SELECT over a stream runs until it is ended, and prints what it reads.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamhouse.errors import OptionError, PipelineError, TableError
+from streamhouse.runtime.execute import execute
+from streamhouse.runtime.process import Process, own
+from streamhouse.runtime.status import SCRIPT, Status, Statuses
+from streamhouse.serve import runner as module
+from streamhouse.serve.pipelines import Pipeline, Pipelines
+from streamhouse.serve.runner import MOST_SQL_BYTES, Runner
+
+DEADLINE_S = 90.0
+LIVE = "SELECT name FROM people;  -- 'password' = 'hidden'"
+
+
+class Server:
+    """What a server has of a warehouse's pipelines."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.options = {"warehouse": str(folder)}
+        self.runner = Runner(self.options)
+        self.statuses = Statuses(self.options)
+
+    def look(self, name: str) -> Pipeline:
+        self.runner.settle()
+        return Pipelines(self.options).find(name)
+
+    def until(self, name: str, what: Callable[[Pipeline], Any]) -> Pipeline:
+        deadline = time.monotonic() + DEADLINE_S
+        while not what(found := self.look(name)):
+            assert time.monotonic() < deadline, (found, self.runner.log(name, 50))
+            time.sleep(0.05)
+        return found
+
+    def forge(self, name: str, process: Process) -> None:
+        """A status that nobody of that name has told."""
+        now = time.time_ns() // 1_000_000
+        self.statuses.write(Status(name, "running", process, now, now))
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    made = Server(tmp_path / "warehouse")
+    made.folder.mkdir()
+    yield made
+    for child in made.runner._children.values():
+        child.kill()
+        child.wait(30)
+
+
+@pytest.fixture
+def other() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that is none of ours."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        yield process
+        process.kill()
+
+
+def test_it_is_started_stopped_started_again_and_killed(server: Server) -> None:
+    execute(server.folder.as_posix(), "CREATE TABLE people (name STRING);"
+            "INSERT INTO people VALUES ('Ann')")  # fmt: skip
+    server.runner.start("live", LIVE)
+    first = server.look("live")
+    assert (first["state"], first["startable"]) == ("running", True)
+    assert first["script"] == LIVE.replace("hidden", "****")
+    found = server.until("live", lambda _: "name=Ann" in server.runner.log("live", 10))
+    assert found["state"] == "running" and found["pid"] is not None
+    runner = server.runner
+    acts: list[Callable[[], None]] = [
+        lambda: runner.start("live", LIVE),
+        lambda: runner.start_again("live"),
+    ]
+    for act in acts:
+        with pytest.raises(PipelineError, match="'live' runs; stop it first"):
+            act()
+    # Any server of the warehouse finds it.
+    assert Server(server.folder).look("live")["pid"] == found["pid"]
+    Server(server.folder).runner.stop("live")
+    ended = server.until("live", lambda one: one["state"] != "running")
+    assert (ended["state"], ended["last_error"]) == ("stopped", None)
+    assert ended["ended"] is not None
+    with pytest.raises(PipelineError, match="does not run"):
+        server.runner.stop("live")
+
+    server.runner.start_again("live")
+    again = server.until("live", lambda one: one["pid"] not in (None, found["pid"]))
+    os.kill(again["pid"], signal.SIGKILL)
+    killed = server.until("live", lambda one: one["state"] != "running")
+    assert killed["state"] == "failed" and "it was killed" in killed["last_error"]
+    assert [path.stat().st_mode & 0o777 for path in _private(server, "live")] == [0o600, 0o600]
+
+
+def _private(server: Server, name: str) -> list[Path]:
+    return [server.folder / ".pipelines" / name / file for file in (SCRIPT, "log")]
+
+
+def test_a_script_that_fails_says_why(server: Server) -> None:
+    server.runner.start("bad", "\nINSERT INTO nowhere VALUES (1);")
+    found = server.until("bad", lambda one: one["state"] != "running")
+    assert found["state"] == "failed"
+    assert "line 2, column 1" in found["last_error"] and "nowhere" in found["last_error"]
+    server.until("bad", lambda one: one["last_error"] in server.runner.log("bad", 5))
+
+
+def test_a_process_that_cannot_even_begin_has_failed(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_PROGRAM", ("-c", "raise SystemExit('no: password=hidden')"))
+    server.runner.start("none", LIVE)
+    found = server.until("none", lambda one: one["state"] != "running")
+    assert found["state"] == "failed"
+    assert found["last_error"] == "it ended with code 1 at its start: no: password=***"
+    assert server.runner.log("none", 5) == "no: password=***\n"
+
+
+def test_one_that_is_ended_before_it_begins_has_stopped(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_PROGRAM", ("-c", "import time; time.sleep(99)"))
+    server.runner.start("slow", LIVE)
+    server.runner.stop("slow")
+    assert server.until("slow", lambda one: one["state"] != "running")["state"] == "stopped"
+
+
+@pytest.mark.parametrize("name", ["", "A", "a b", "../x", "a" * 65, "ä", "a\n", ".a"])
+def test_names_are_plain(server: Server, name: str) -> None:
+    with pytest.raises(OptionError, match="the name of a pipeline is 1 to 64"):
+        server.runner.start(name, LIVE)
+    assert list(server.folder.iterdir()) == []
+
+
+def test_scripts_that_were_shown_or_are_too_long_are_refused(server: Server) -> None:
+    with pytest.raises(OptionError, match="write it out"):
+        server.runner.start("p", "CREATE TABLE t (i INT) WITH ('password' = '****')")
+    with pytest.raises(OptionError, match="is longer than 1,048,576 bytes"):
+        server.runner.start("p", "ä" * (MOST_SQL_BYTES // 2) + "x")
+    assert list(server.folder.iterdir()) == []
+
+
+def test_only_our_own_processes_are_ended(server: Server, other: subprocess.Popen[bytes]) -> None:
+    process = Process.of(other.pid)
+    assert process is not None
+    server.forge("forged", process)
+    with pytest.raises(PipelineError, match="was not started by a server"):
+        server.runner.stop("forged")
+    (server.folder / ".pipelines/forged" / SCRIPT).write_text(LIVE)
+    with pytest.raises(PipelineError, match=f"process {other.pid} is not that of pipeline"):
+        server.runner.stop("forged")
+    elsewhere = Process(other.pid, process.started, "another", "host-b")
+    server.forge("forged", elsewhere)
+    with pytest.raises(PipelineError, match="runs on host-b"):
+        server.runner.stop("forged")
+    assert other.poll() is None
+
+
+def test_what_is_not_there_is_told(server: Server) -> None:
+    for act in (server.runner.start_again, server.runner.stop):
+        with pytest.raises(TableError, match="there is no pipeline 'gone'"):
+            act("gone")
+    with pytest.raises(TableError, match="there is no pipeline 'gone'"):
+        server.runner.log("gone", 1)
+    server.forge("revenue", own())
+    with pytest.raises(TableError, match="did you mean 'revenue'"):
+        server.look("revenu")
+
+
+def test_an_object_store_has_no_place_for_them() -> None:
+    with pytest.raises(OptionError, match="only for a warehouse that is a local directory"):
+        Runner({"warehouse": "s3://bucket/warehouse", "s3.region": "x"}).start("p", LIVE)
