@@ -16,9 +16,10 @@ from streamhouse.cli.arguments import (
     is_local,
     open_warehouse,
 )
-from streamhouse.cli.errors import INTERRUPTED, hide_secrets
+from streamhouse.cli.errors import INTERRUPTED
 from streamhouse.cli.stop import StopSignal
 from streamhouse.errors import OptionError, StreamhouseError
+from streamhouse.options import hide_secrets
 
 STEP_S = 0.1
 REFRESH_S = 2.0
