@@ -2,14 +2,19 @@
 
 StreamhouseError            one readable message: what failed, what to change
 ├── OptionError             an option is unknown, missing or has a value that is not allowed
+│   └── BadIdError          the place in a stream that a reader names cannot be read
 ├── SqlError                a statement cannot be read (line, column, snippet)
 │   └── UnsupportedSqlError a statement is understood, and not supported
 ├── TableError              a table, column or database is missing or of the wrong shape
+│   └── TooLargeError       more rows than one answer may have
 ├── ConnectError            a server cannot be reached, refuses us, or is set up wrongly
 ├── DataLossError           data that a reader still needs is gone
+│   └── ExpiredError        a reader cannot go on from where it was; it begins anew
 ├── SchemaChangeError       a schema changed in a way that cannot be followed
 ├── CommitConflictError     a commit lost against others more often than it may retry
-└── PipelineError           a pipeline runs already, does not run, or is not ours to end
+├── PipelineError           a pipeline runs already, does not run, or is not ours to end
+├── SlowReaderError         a reader of a stream fell too far behind and was cut off
+└── BusyError               the server does as much as it may at once; ask again later
 """
 
 from __future__ import annotations
@@ -86,3 +91,37 @@ class CommitConflictError(StreamhouseError):
 
 class PipelineError(StreamhouseError):
     """What a pipeline is asked to do does not go with its state: it runs already, or does not."""
+
+
+class BadIdError(OptionError):
+    """The place in a stream that a reader wants to go on from cannot be read."""
+
+
+class TooLargeError(TableError):
+    """More rows than one answer may have; the message says how to ask for fewer."""
+
+
+class ExpiredError(DataLossError):
+    """A reader cannot go on from where it was, and has to begin anew.
+
+    `earliest` is the oldest snapshot that the table still has, None where that does not help.
+    """
+
+    def __init__(self, message: str, earliest: int | None = None) -> None:
+        super().__init__(message)
+        self.earliest = earliest
+
+
+class SlowReaderError(StreamhouseError):
+    """A reader took what it was sent too slowly, and was cut off.
+
+    `last_id` is the last id that it was given, from which it may go on; None if it has none yet.
+    """
+
+    def __init__(self, message: str, last_id: str | None) -> None:
+        super().__init__(message)
+        self.last_id = last_id
+
+
+class BusyError(StreamhouseError):
+    """The server does as much as it may at the same time; the same request may succeed later."""
