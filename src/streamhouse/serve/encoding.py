@@ -92,8 +92,11 @@ def _pieces(batch: pa.RecordBatch, settings: FollowSettings) -> Iterator[pa.Reco
         return
     row_bytes = max(1, _TEXT_PER_ARROW * batch.nbytes // batch.num_rows)
     size = max(1, min(settings.part_rows, settings.part_bytes // row_bytes))
+    nested = any(pa.types.is_nested(kind) for kind in batch.schema.types)
     for first in range(0, batch.num_rows, size):
-        yield batch.slice(first, size)
+        piece = batch.slice(first, size)
+        # A slice of nested values has those of all rows behind it, to be gone through each time.
+        yield piece.take(pa.array(range(piece.num_rows))) if nested else piece
 
 
 def _chunk(batch: pa.RecordBatch) -> Chunk:

@@ -17,7 +17,9 @@ from streamhouse.errors import DataLossError, TableError
 from streamhouse.options import nearest
 from streamhouse.paimon.difference import Differ
 from streamhouse.paimon.evolution import column_ids
+from streamhouse.paimon.files import is_local
 from streamhouse.paimon.progress import ConsumerOptions, Progress
+from streamhouse.serve.identity import Identity
 from streamhouse.source import ROW_KIND
 
 if TYPE_CHECKING:
@@ -54,6 +56,7 @@ class Feed:
     """
 
     _progress: Progress | None = None
+    _identity: Identity | None = None
 
     def __init__(
         self,
@@ -92,6 +95,48 @@ class Feed:
         """The rows as last seen, in the order of the key; None for an append table."""
         return None if self._rows is None else self._rows.select(list(self._columns))
 
+    @property
+    def table(self) -> Table | None:
+        """The table as the last look found it; None for a view."""
+        return self._table
+
+    @property
+    def state(self) -> pa.Table | None:
+        """As `rows`, with columns of the key that are not wanted behind the others."""
+        return self._rows
+
+    @property
+    def incarnation(self) -> str:
+        """Tells the table from others that had or will have its name."""
+        return self._identified().digest
+
+    def replaced(self, snapshot: int, time_ms: int, sure: bool = True) -> bool:
+        """Whether what was seen, up to a snapshot of that commit time, is no longer so.
+
+        The table was made again, or rolled back. Unless `sure`, an object store is asked only now
+        and then.
+        """
+        return not self._identified().holds(snapshot, time_ms, sure)
+
+    def refresh(self) -> bool:
+        """Take over columns that changed without a commit; whether the table was altered.
+
+        Seen in local warehouses only; elsewhere the next commit shows it.
+        """
+        if not is_local(self._table.location) or self._table.schema_stamp() is not None:
+            return False
+        self._open_again()
+        if self.primary_key and self._seen is not None:
+            self._rows = self.state_at(self._seen)
+        return True
+
+    def go_on(self, snapshot: int, state: pa.Table | None) -> None:
+        """Have the next look tell what came after a snapshot.
+
+        `state` is what `state` was then; an append table needs none.
+        """
+        self._seen, self._rows = snapshot, state
+
     def taken(self, change: Change) -> None:
         """What a change brought has been used, and the consumer needs it no more."""
         if self._progress is not None:
@@ -105,7 +150,7 @@ class Feed:
             return
         self._seen = following - 1
         if self.primary_key:
-            self._rows = self._state(self._seen)
+            self._rows = self.state_at(self._seen)
 
     def close(self) -> None:
         """Free what comparing needed; the feed is of no use afterwards."""
@@ -130,10 +175,7 @@ class Feed:
                 self._compare()
             return None
         # Another schema, or a table dropped and made again, shows itself here.
-        before, self._table = self._table, self._warehouse.table(self.identifier)
-        if self._table.schema_id > before.schema_id:
-            self._follow(before)
-        self._columns = self._pick()
+        self._open_again()
         if latest is None:
             self._seen = None
             return None
@@ -142,6 +184,17 @@ class Feed:
         if self._seen is None or latest < self._seen:
             return self._all_rows(latest)
         return self._next_rows(self._following(self._seen + 1, latest))
+
+    def _identified(self) -> Identity:
+        if self._identity is None:
+            self._identity = Identity(self._table)
+        return self._identity
+
+    def _open_again(self) -> None:
+        before, self._table = self._table, self._warehouse.table(self.identifier)
+        if self._table.schema_id > before.schema_id:
+            self._follow(before)
+        self._columns = self._pick()
 
     def _follow(self, before: Table) -> None:
         """Take over the columns' new names, by which nothing has changed in any row."""
@@ -194,7 +247,7 @@ class Feed:
 
     def _next_state(self, latest: int) -> Change:
         key = self.primary_key
-        new = self._state(latest)
+        new = self.state_at(latest)
         old, self._rows, first = self._rows, new, self._seen is None
         self._seen = latest
         if first or old is None:
@@ -204,7 +257,7 @@ class Feed:
         visible = changes.select([ROW_KIND, *self._columns])
         return self._change(latest, first, new.num_rows, visible.to_batches())
 
-    def _state(self, snapshot: int) -> pa.Table:
+    def state_at(self, snapshot: int) -> pa.Table:
         """The wanted columns and the key, in the key's order."""
         key = self.primary_key
         columns = [*self._columns, *(name for name in key if name not in self._columns)]

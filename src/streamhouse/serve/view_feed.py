@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
+import time
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from streamhouse.engine import run_bounded, warehouse_scanner
+from streamhouse.errors import TableError
 from streamhouse.serve.feed import Change, Feed, with_kind
+from streamhouse.serve.identity import Identity
 from streamhouse.sql.analysis import analyze_bounded
 from streamhouse.sql.plan import BoundedQuery, Position, Query
 
 if TYPE_CHECKING:
     from streamhouse.paimon.catalog import Warehouse
-    from streamhouse.sql.plan import Resolver
+    from streamhouse.paimon.table import Table
+    from streamhouse.sql.plan import ViewResolver
+
+_DEFINITION_EVERY_S = 1.0
 
 
 class ViewFeed(Feed):
@@ -21,17 +28,29 @@ class ViewFeed(Feed):
 
     A view has no key, so its rows are compared as a whole: rows that went are -D, rows that came
     +I; `primary_key` is all columns. A change's `snapshot` is that of the view's table; of several
-    tables the sum of theirs, which grows as well. `TableError` and `SqlError` when the view or what
-    it reads is missing, here and in `poll`.
+    tables the sum of theirs, which grows as well. With a `query` that one is followed, under the
+    name `identifier`. `TableError` and `SqlError` when the view or what it reads is missing, here
+    and in `poll`.
     """
 
-    def __init__(self, warehouse: Warehouse, identifier: str, resolver: Resolver) -> None:
+    def __init__(
+        self,
+        warehouse: Warehouse,
+        identifier: str,
+        resolver: ViewResolver,
+        query: str | None = None,
+    ) -> None:
         self._warehouse = warehouse
         self._resolver = resolver
+        self._query = query
         self._differ = None
         self._rows = None
         self._states: tuple[int | None, ...] | None = None
+        self._identities: dict[str, Identity] = {}
+        self._times: dict[str, tuple[int, int]] = {}
         self.identifier = identifier
+        self._defined = self._definition()
+        self._looked = time.monotonic()
         self._plan, self._schema = self._planned()
 
     @property
@@ -46,12 +65,42 @@ class ViewFeed(Feed):
     def rows(self) -> pa.Table | None:
         return self._rows
 
+    @property
+    def table(self) -> None:
+        return None
+
+    @property
+    def incarnation(self) -> str:
+        """Tells the view from others of its name, and from itself over other tables."""
+        digest = hashlib.blake2b(self._plan.sql.encode(), digest_size=16)
+        for name, table in self._tables().items():
+            digest.update(f"{name} {self._identity_of(name, table).digest}".encode())
+        return digest.hexdigest()
+
+    def replaced(self, snapshot: int, time_ms: int, sure: bool = True) -> bool:
+        """Whether the view, or a table that it reads, was made again or rolled back."""
+        if sure or time.monotonic() - self._looked > _DEFINITION_EVERY_S:
+            self._looked = time.monotonic()
+            if self._definition() != self._defined:
+                return True
+        seen = self._times.items()
+        return not all(self._identities[name].holds(*moment, sure) for name, moment in seen)
+
+    def refresh(self) -> bool:
+        """Other columns beneath the view show themselves with the next commit."""
+        return False
+
+    def go_on(self, snapshot: int, state: pa.Table | None) -> None:
+        """Have the next look compare with `state`."""
+        self._rows, self._states = state, ()
+
     def poll(self) -> Change | None:
-        tables = [self._warehouse.table(name) for name in self._names()]
-        states = tuple(table.latest_snapshot_id() for table in tables)
+        tables = self._tables()
+        states = tuple(table.latest_snapshot_id() for table in tables.values())
         if states == self._states:
             return None
         # Another view of that name, or other columns beneath it, show themselves here.
+        self._defined = self._definition()
         self._plan, self._schema = self._planned()
         new = run_bounded(self._plan, self._warehouse).cast(self._schema)
         order = [f.name for f in self._schema if not pa.types.is_nested(f.type)]
@@ -63,20 +112,46 @@ class ViewFeed(Feed):
         else:
             changes = self._compare().by_row(old, new)
         number = sum(state or 0 for state in states)
-        times = [
-            table.snapshot(state).time_ms
-            for table, state in zip(tables, states, strict=True)
-            if state is not None
-        ]
+        self._times = self._commit_times(tables, states)
+        times = [time_ms for _, time_ms in self._times.values()]
         return Change(number, max(times, default=0), first, new.num_rows, changes.to_batches())
+
+    def _commit_times(
+        self, tables: dict[str, Table], states: tuple[int | None, ...]
+    ) -> dict[str, tuple[int, int]]:
+        """The snapshot of each table that has one, and its commit time."""
+        found = {}
+        for (name, table), state in zip(tables.items(), states, strict=True):
+            self._identity_of(name, table)
+            if state is not None:
+                found[name] = (state, table.snapshot(state).time_ms)
+        return found
+
+    def _identity_of(self, name: str, table: Table) -> Identity:
+        if name not in self._identities:
+            self._identities[name] = Identity(table)
+        return self._identities[name]
+
+    def _tables(self) -> dict[str, Table]:
+        return {name: self._warehouse.table(name) for name in self._names()}
 
     def _names(self) -> list[str]:
         names = [".".join(scan.table.name[-2:]) for scan in self._plan.scans]
         return list(dict.fromkeys(name for name in names if "$" not in name or "$branch_" in name))
 
+    def _definition(self) -> str | None:
+        """The view's own text; None for a query of no view."""
+        if self._query is not None:
+            return None
+        view = self._resolver.view(tuple(self.identifier.split(".", 1)))
+        if view is None:
+            raise TableError(f"there is no view '{self.identifier}' any more")
+        return view.query
+
     def _planned(self) -> tuple[BoundedQuery, pa.Schema]:
         name = ".".join(f"`{part}`" for part in self.identifier.split(".", 1))
-        plan = analyze_bounded(Query(f"SELECT * FROM {name}", Position(1, 1)), self._resolver)
+        query = self._query if self._query is not None else f"SELECT * FROM {name}"
+        plan = analyze_bounded(Query(query, Position(1, 1)), self._resolver)
         scanner = warehouse_scanner(self._warehouse)
         empty = run_bounded(plan, lambda scan: (scanner(scan)[0], lambda: iter(())))
         fields = [field.with_nullable(True) for field in empty.schema]
