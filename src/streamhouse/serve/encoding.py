@@ -22,12 +22,14 @@ _TEXT_PER_ARROW = 2
 class Chunk:
     """Some rows as JSON objects with commas between them.
 
-    `changed` counts a row that was updated once, though it is there as -U and as +U.
+    `changed` counts a row that was updated once, though it is there as -U and as +U. `only_new`:
+    all rows are +I.
     """
 
     text: str
     rows: int
     changed: int
+    only_new: bool
 
 
 class Stopped(Exception):
@@ -105,7 +107,8 @@ def _chunk(batch: pa.RecordBatch) -> Chunk:
     columns = [json_values(batch.column(i)) for i in range(1, batch.num_columns)]
     rows = [dict(zip(names, row, strict=True)) for row in zip(kinds, *columns, strict=True)]
     changed = len(kinds) - kinds.count("-U")
-    return Chunk(compact(rows)[1:-1], len(rows), changed)
+    only_new = kinds.count("+I") == len(kinds)
+    return Chunk(compact(rows)[1:-1], len(rows), changed, only_new)
 
 
 def _shown(names: Sequence[str]) -> list[str]:

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from streamhouse.errors import DataLossError, StreamhouseError, TooLargeError
-from streamhouse.serve.encoding import Chunk, Stopped, encoded, too_large
-from streamhouse.serve.event import Moment
-from streamhouse.serve.feed import Change, Feed, kinded, with_kind
+from streamhouse.serve.encoding import Chunk, Stopped, encoded, events
+from streamhouse.serve.event import CHANGES, SNAPSHOT, Event, Moment
+from streamhouse.serve.feed import Change, Feed
 from streamhouse.serve.follow_settings import FollowSettings
+from streamhouse.serve.state import state_chunks
 
 log = logging.getLogger("streamhouse.serve")
 
@@ -31,7 +32,8 @@ class Found:
 
     `chunks` are the changes that led to `moment`, or with `anew` all rows at it; None where they
     are more than a stream carries. `state` is as `Feed.state`, `rows` how many rows there are,
-    None if that is not known. `first`: this is where the stream begins, and nobody reads it yet.
+    None if that is not known. `events` is what readers get of it. `first`: this is where the
+    stream begins, and nobody reads it yet. `keyed`: the table has a key, or it is a view.
     """
 
     moment: Moment
@@ -39,6 +41,7 @@ class Found:
     state: pa.Table | None
     rows: int | None
     chunks: tuple[Chunk, ...] | None = ()
+    events: tuple[Event, ...] = ()
     first: bool = False
     anew: bool = False
     keyed: bool = True
@@ -265,7 +268,10 @@ class Follower:
         anew: bool = False,
     ) -> None:
         keyed = feed.table is None or bool(feed.primary_key)
-        found = Found(moment, feed.schema, feed.state, rows, chunks, first, anew, keyed)
+        made: tuple[Event, ...] = ()
+        if chunks or (anew and chunks is not None):
+            made = events(SNAPSHOT if anew else CHANGES, moment, chunks, self._settings)
+        found = Found(moment, feed.schema, feed.state, rows, chunks, made, first, anew, keyed)
         self._hand_on(found)
         self._seen = found
 
@@ -279,35 +285,6 @@ class Follower:
         if feed is not None:
             with suppress(StreamhouseError, OSError):
                 feed.close()
-
-
-def state_chunks(
-    feed: Feed,
-    snapshot: int,
-    settings: FollowSettings,
-    name: str,
-    stopping: Callable[[], bool],
-) -> tuple[Chunk, ...]:
-    """All rows of a feed's table as of a snapshot, of its view as last seen, as `+I`.
-
-    `TooLargeError` when there are more than `settings.max_rows`, `DataLossError` when the snapshot
-    has expired.
-    """
-    rows, table = feed.rows, feed.table
-    what = f"the first snapshot of {name}"
-    if rows is not None:
-        if rows.num_rows > settings.max_rows:
-            raise too_large(what, settings.max_rows)
-        batches = iter(with_kind(rows, "+I").to_batches())
-        return encoded(batches, settings, what, stopping=stopping)
-    if table is None or not snapshot:
-        return ()
-    if (table.snapshot(snapshot).total_record_count or 0) > settings.max_rows:
-        raise too_large(what, settings.max_rows)
-    columns = feed.schema.names
-    read = table.read(columns=columns, snapshot=snapshot)
-    kinds = (kinded(batch, "+I", columns) for batch in read)
-    return encoded(kinds, settings, what, stopping=stopping)
 
 
 def alike(one: pa.Schema, other: pa.Schema) -> bool:

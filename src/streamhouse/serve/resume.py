@@ -123,7 +123,7 @@ def _same_columns(feed: Feed, table: Table, snapshot: int) -> bool:
     if then is None:
         return False
     names = feed.schema.names
-    if len(names) == len(table.arrow_schema.names):
+    if names == table.arrow_schema.names:
         return alike(then.arrow_schema, feed.schema)
     if any(name not in then.arrow_schema.names for name in names):
         return False
