@@ -264,7 +264,7 @@ class Warehouse:
         return CatalogFactory.create(dict(self.options))
 
     def _forget(self, prefix: str) -> None:
-        for key in [key for key in _tables if key[2].startswith(prefix)]:
+        for key in [key for key in list(_tables) if key[2].startswith(prefix)]:
             del _tables[key]
 
     def _no_database(self, name: str) -> TableError:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from streamhouse.errors import (
+    BusyError,
     DataLossError,
     ExpiredError,
     SqlError,
@@ -310,8 +311,8 @@ class Channel:
             # The loop has ended, and with it all who would read this.
             self._follower.stop()
 
-    def _stopped(self) -> StreamhouseError:
-        return StreamhouseError(
+    def _stopped(self) -> BusyError:
+        return BusyError(
             f"{self.view.name} is not followed any more, since the server stops; ask again later"
         )
 

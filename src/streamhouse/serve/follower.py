@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from streamhouse.errors import DataLossError, StreamhouseError, TooLargeError
+from streamhouse.errors import BusyError, DataLossError, StreamhouseError, TooLargeError
 from streamhouse.serve.encoding import Chunk, Stopped, encoded, events
 from streamhouse.serve.event import CHANGES, SNAPSHOT, Event, Moment
 from streamhouse.serve.feed import Change, Feed
@@ -117,7 +117,7 @@ class Follower:
             self._drop_feed()
             asked.extend(self._waiting())
             for answer in asked:
-                answer(StreamhouseError(f"{self._name} is not followed any more; ask again"))
+                answer(BusyError(f"{self._name} is not followed any more; ask again"))
 
     def _wait(self) -> list[Answer]:
         first: list[Answer | None] = []
@@ -139,7 +139,7 @@ class Follower:
         try:
             self._look()
         except Stopped:
-            return StreamhouseError("the server is stopping; ask again later")
+            return BusyError("the server is stopping; ask again later")
         except Exception as error:  # noqa: BLE001  # readers stay; the next look may succeed
             self._failed(error)
             return error

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from streamhouse.errors import BusyError, StreamhouseError
+from streamhouse.errors import BusyError
 from streamhouse.serve.channel import Channel
 from streamhouse.serve.feed import Feed
 from streamhouse.serve.follow_settings import FollowSettings
@@ -63,7 +64,6 @@ class Hub:
         self._open_feed = open_feed
         self._settings = settings or FollowSettings()
         self._channels: dict[Key, Channel] = {}
-        self._ending: set[Channel] = set()
         self._past: dict[str, ChannelStats] = {}
         self._stopping = threading.Event()
         self._workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="stream")
@@ -91,7 +91,7 @@ class Hub:
     async def close(self) -> None:
         """End all streams: their readers' iterations end. Waits a second for what is under way."""
         self._stopping.set()
-        channels = [*self._channels.values(), *self._ending]
+        channels = list(self._channels.values())
         for channel in channels:
             channel.close()
         self._workers.shutdown(wait=False, cancel_futures=True)
@@ -107,7 +107,7 @@ class Hub:
 
     def _channel(self, view: ServedView) -> Channel:
         if self._stopping.is_set():
-            raise StreamhouseError("the server is stopping; ask again later")
+            raise BusyError("the server is stopping; ask again later")
         channel = self._channels.get(view.key)
         if channel is None:
             if len(self._channels) >= self._settings.max_streams:
@@ -159,5 +159,6 @@ def _sum(before: ChannelStats | None, channel: Channel) -> ChannelStats:
 
 
 def _join(channels: list[Channel]) -> None:
+    deadline = time.monotonic() + _JOIN_S
     for channel in channels:
-        channel.join(_JOIN_S)
+        channel.join(max(0.0, deadline - time.monotonic()))

@@ -1,0 +1,205 @@
+"""Readers of streams, as clients are: they know only the events."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+from streamhouse.paimon.catalog import Warehouse
+from streamhouse.serve.event import Event
+from streamhouse.serve.feed import Change, Feed
+from streamhouse.serve.follow_settings import FollowSettings
+from streamhouse.serve.hub import ChannelStats, Hub
+from streamhouse.serve.served import ServedView
+from streamhouse.serve.subscriber import Subscription
+from streamhouse.serve.warehouse_tables import view_feed
+
+WAIT_S = 30.0
+T = TypeVar("T")
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """The coroutine's result; it may not take longer than a test should."""
+
+    async def limited() -> T:
+        async with asyncio.timeout(4 * WAIT_S):
+            return await work
+
+    return asyncio.run(limited())
+
+
+def open_view(shop: Any, view: ServedView) -> Feed:
+    """A feed with a warehouse object of its own, of a table, a branch or a view."""
+    warehouse = Warehouse(str(shop.path))
+    found = view_feed(warehouse, view.source)
+    return found or Feed(warehouse, view.source, view.columns)
+
+
+@asynccontextmanager
+async def a_hub(
+    shop: Any, open_feed: Callable[[ServedView], Feed] | None = None, **settings: Any
+) -> AsyncIterator[Hub]:
+    """A hub over the shop's warehouse that looks often."""
+    chosen = FollowSettings(**{"every_ms": 5, **settings})
+    hub = Hub(open_feed or (lambda view: open_view(shop, view)), chosen)
+    try:
+        yield hub
+    finally:
+        await hub.close()
+
+
+async def until(what: Callable[[], bool]) -> None:
+    """Wait for something that another thread or task does."""
+    async with asyncio.timeout(WAIT_S):
+        while not what():
+            await asyncio.sleep(0.002)
+
+
+async def following(reader: Subscription) -> Event:
+    """The next event, heartbeats included."""
+    async with asyncio.timeout(WAIT_S):
+        return await anext(reader)
+
+
+def stats(hub: Hub, name: str) -> ChannelStats:
+    return next(one for one in hub.stats() if one.name == name)
+
+
+def rows_of(event: Event) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = json.loads(event.data)["rows"]
+    return rows
+
+
+class Client:
+    """Replays events, and fails where they do not follow from what came before.
+
+    With a `key` rows are those of a table with that primary key, else they are a bag.
+    """
+
+    def __init__(self, key: Sequence[str] = ()) -> None:
+        self.key = tuple(key)
+        self.last_id: str | None = None
+        self.snapshot = 0
+        self.begun = 0
+        self.seen: list[int] = []
+        self.bag: Counter[tuple[Any, ...]] = Counter()
+        self._parts: list[dict[str, Any]] = []
+        self._open: str | None = None
+
+    @property
+    def rows(self) -> list[tuple[Any, ...]]:
+        """What the table has, as told."""
+        return sorted(self.bag.elements(), key=repr)
+
+    def take(self, event: Event) -> None:
+        self._check_forms(event)
+        body = json.loads(event.data)
+        if event.kind == "heartbeat":
+            assert self._open is None
+            self.last_id = event.id
+            return
+        assert event.kind in ("snapshot", "changes")
+        # The parts of an event come one behind the other, and the last has the id.
+        assert self._open in (None, event.kind)
+        assert (event.id is None) == body["more"]
+        self._open = event.kind if body["more"] else None
+        self._parts += body["rows"]
+        if body["more"]:
+            return
+        rows, self._parts = self._parts, []
+        snapshot = body["snapshot"] or 0
+        if event.kind == "snapshot":
+            self.begun += 1
+            self.bag.clear()
+            assert all(row["rowkind"] == "+I" for row in rows)
+        else:
+            assert snapshot > self.snapshot or not rows, "a change came twice, or too late"
+            self.seen.append(snapshot)
+        self.snapshot, self.last_id = snapshot, event.id
+        self._apply(rows)
+
+    def lost(self) -> None:
+        """The connection broke: what came of an unfinished event is forgotten."""
+        self._parts, self._open = [], None
+
+    def _apply(self, rows: list[dict[str, Any]]) -> None:
+        for row in rows:
+            kind, values = row["rowkind"], tuple(v for n, v in row.items() if n != "rowkind")
+            if kind in ("-U", "-D"):
+                assert self.bag[values] > 0, f"{kind} of a row that is not there: {values}"
+                self.bag[values] -= 1
+            else:
+                assert kind in ("+I", "+U")
+                self.bag[values] += 1
+        self.bag = +self.bag
+        if self.key:
+            names = [name for name in (rows[0] if rows else {}) if name != "rowkind"]
+            places = [names.index(name) for name in self.key if name in names]
+            keys = Counter(tuple(row[i] for i in places) for row in self.bag.elements())
+            assert not rows or max(keys.values(), default=1) == 1, "two rows of one key"
+
+    @staticmethod
+    def _check_forms(event: Event) -> None:
+        body, message = json.loads(event.data), json.loads(event.text)
+        assert message.pop("type") == event.kind
+        assert message.pop("id", None) == event.id
+        assert message == body
+        lines = event.sse.decode().split("\n")
+        assert lines[-2:] == ["", ""]
+        head = [] if event.id is None else [f"id: {event.id}"]
+        assert lines[:-2] == [*head, f"event: {event.kind}", f"data: {event.data}"]
+
+
+async def take_until(
+    client: Client, reader: Subscription, what: Callable[[Client], bool]
+) -> list[Event]:
+    """Replay events until the client is there; those events."""
+    taken = []
+    async with asyncio.timeout(WAIT_S):
+        while not what(client):
+            event = await anext(reader)
+            client.take(event)
+            taken.append(event)
+    return taken
+
+
+class Gate:
+    """Feeds that look only while it is open, and fail as often as they are told."""
+
+    def __init__(self, shop: Any) -> None:
+        self._shop = shop
+        self._open = threading.Event()
+        self._open.set()
+        self._waiting = threading.Event()
+        self.errors: list[Exception] = []
+
+    def shut(self) -> None:
+        """No look is under way, and none begins."""
+        self._waiting.clear()
+        self._open.clear()
+        assert self._waiting.wait(WAIT_S)
+
+    def open(self) -> None:
+        self._open.set()
+
+    def look(self) -> None:
+        if not self._open.is_set():
+            self._waiting.set()
+            assert self._open.wait(WAIT_S)
+        if self.errors:
+            raise self.errors.pop(0)
+
+    def open_feed(self, view: ServedView) -> Feed:
+        gate = self
+
+        class Gated(Feed):
+            def poll(self) -> Change | None:
+                gate.look()
+                return super().poll()
+
+        return Gated(Warehouse(str(self._shop.path)), view.source, view.columns)
