@@ -1,0 +1,132 @@
+"""Events: what is sent, and how rows are written and cut into parts."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from streamhouse.errors import TooLargeError
+from streamhouse.serve.encoding import Stopped, encoded, events
+from streamhouse.serve.event import Event, Moment, heartbeat, iso, overflow
+from streamhouse.serve.follow_settings import FollowSettings
+
+MOMENT = Moment.of("table", 17, 1_790_000_000_005)
+SETTINGS = FollowSettings()
+
+
+def batch(kinds: list[str], **columns: Any) -> pa.RecordBatch:
+    return pa.record_batch({"rowkind": pa.array(kinds), **columns})
+
+
+def changes(rows: pa.RecordBatch, settings: FollowSettings = SETTINGS) -> tuple[Event, ...]:
+    return events("changes", MOMENT, encoded([rows], settings, "it"), settings)
+
+
+def test_an_event_as_it_is_sent_both_ways() -> None:
+    (event,) = changes(batch(["-U", "+U"], country=["Perú", "Perú"], orders=[1, 2]))
+    time = "2026-09-21T14:13:20.005Z"
+    assert iso(MOMENT.time_ms) == time
+    rows = (
+        '[{"rowkind":"-U","country":"Perú","orders":1},{"rowkind":"+U","country":"Perú","orders":2}]'
+    )
+    data = f'{{"snapshot":17,"time":"{time}","rows":{rows},"more":false}}'
+    assert event.sse.decode() == f"id: {MOMENT.id}\nevent: changes\ndata: {data}\n\n"
+    assert event.text == f'{{"type":"changes","id":"{MOMENT.id}",{data[1:]}'
+
+
+def test_values_that_hold_ends_of_lines_stay_in_one_line() -> None:
+    (event,) = changes(batch(["+I"], text=["a\nb\r\n\nid: 1\u2028"]))
+    assert event.sse.count(b"\n") == 4
+    assert json.loads(event.text)["rows"][0]["text"] == "a\nb\r\n\nid: 1\u2028"
+
+
+def test_columns_whose_names_are_taken() -> None:
+    (event,) = changes(batch(["+I"], snapshot=[1], snapshot_=[2], time=[3]))
+    assert json.loads(event.data)["rows"] == [
+        {"rowkind": "+I", "snapshot__": 1, "snapshot_": 2, "time": 3}
+    ]
+
+
+def test_ids_tell_commits_apart_and_are_the_same_in_every_process() -> None:
+    assert MOMENT.id == Moment.of("table", 17, 1_790_000_000_005).id
+    others = [("table", 17, 6), ("other", 17, MOMENT.time_ms), ("table", 18, MOMENT.time_ms)]
+    stamps = {Moment.of(*other).stamp for other in others} | {MOMENT.stamp}
+    assert len(stamps) == 4
+    assert MOMENT.id.startswith("17-") and MOMENT.stamp.isalnum()
+
+
+def test_large_events_come_in_parts_of_which_the_last_has_the_id() -> None:
+    count = 12_345
+    rows = batch(["+I"] * count, n=list(range(count)))
+    parts = changes(rows)
+    bodies = [json.loads(part.data) for part in parts]
+    assert len(parts) >= 3
+    assert [part.id for part in parts] == [None] * (len(parts) - 1) + [MOMENT.id]
+    assert [body["more"] for body in bodies] == [True] * (len(parts) - 1) + [False]
+    assert all(len(body["rows"]) <= 5_000 for body in bodies)
+    assert [row["n"] for body in bodies for row in body["rows"]] == list(range(count))
+    assert parts[0].sse.startswith(b"event: changes\n")
+    assert "id" not in json.loads(parts[0].text)
+
+
+def test_wide_rows_make_small_parts() -> None:
+    settings = FollowSettings(part_bytes=10_000)
+    parts = changes(batch(["+I"] * 50, text=["x" * 1_000] * 50), settings)
+    assert len(parts) > 4
+    assert all(len(part.data) < 3 * settings.part_bytes for part in parts)
+
+
+def test_small_pieces_are_put_together() -> None:
+    pieces = [batch(["+I"], n=[number]) for number in range(100)]
+    (event,) = events("snapshot", MOMENT, encoded(pieces, SETTINGS, "it"), SETTINGS)
+    assert [row["n"] for row in json.loads(event.data)["rows"]] == list(range(100))
+
+
+def test_nested_values_in_parts() -> None:
+    lists = [[number, number + 1] if number % 3 else None for number in range(40)]
+    structs = [{"a": number, "b": [str(number)]} for number in range(40)]
+    maps = pa.array([[("k", number)] for number in range(40)], pa.map_(pa.string(), pa.int64()))
+    rows = batch(["+I"] * 40, l=lists, s=structs, m=maps)
+    parts = changes(rows, FollowSettings(part_rows=7))
+    found = [row for part in parts for row in json.loads(part.data)["rows"]]
+    assert len(parts) == 6
+    assert [row["l"] for row in found] == lists
+    assert [row["s"] for row in found] == structs
+    assert [row["m"] for row in found] == [{"k": number} for number in range(40)]
+
+
+def test_an_event_without_rows() -> None:
+    (event,) = events("snapshot", Moment.of("table", 0, 0), (), SETTINGS)
+    assert json.loads(event.data) == {"snapshot": None, "time": None, "rows": [], "more": False}
+
+
+def test_an_updated_row_counts_once() -> None:
+    kinds = ["-U", "+U", "-D", "+I"]
+    (chunk,) = encoded([batch(kinds, n=[1, 2, 3, 4])], SETTINGS, "it")
+    assert (chunk.rows, chunk.changed, chunk.only_new) == (4, 3, False)
+
+
+def test_too_many_rows_say_what_to_do() -> None:
+    rows = batch(["+I"] * 11, n=list(range(11)))
+    with pytest.raises(TooLargeError, match="it has more than 10 rows.*last_id=latest"):
+        encoded([rows], FollowSettings(max_rows=10), "it")
+
+
+def test_encoding_ends_with_the_server() -> None:
+    with pytest.raises(Stopped):
+        encoded([batch(["+I"], n=[1])], SETTINGS, "it", stopping=lambda: True)
+
+
+def test_heartbeats_and_overflows() -> None:
+    beat = heartbeat(MOMENT)
+    assert json.loads(beat.text) == {
+        "type": "heartbeat",
+        "id": MOMENT.id,
+        "snapshot": 17,
+        "time": iso(MOMENT.time_ms),
+    }
+    end = overflow("too slow", "16-abc")
+    assert end.sse == b'event: overflow\ndata: {"message":"too slow","last_id":"16-abc"}\n\n'

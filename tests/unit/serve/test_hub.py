@@ -1,0 +1,353 @@
+"""Streams over real tables: the rows that are there, then each change, to all readers alike."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from tests.unit.serve.streams import (
+    Client,
+    a_hub,
+    following,
+    open_view,
+    rows_of,
+    run,
+    stats,
+    take_until,
+    until,
+)
+from tests.unit.serve.test_view_feed import TOP, keep
+
+from streamhouse.errors import BusyError, TableError, TooLargeError
+from streamhouse.serve.feed import Feed
+from streamhouse.serve.served import ServedView
+
+SALES = ServedView("shop.sales", "shop.sales")
+ORDERS = ServedView("shop.orders", "shop.orders")
+
+
+def test_the_rows_that_are_there_then_each_change(shop: Any) -> None:
+    table = shop.sales()
+    shop.write(table, ("Peru", 2, 2.5), ("Chad", 1, 1.5))
+
+    async def work() -> None:
+        async with a_hub(shop) as hub:
+            reader = await hub.subscribe(SALES)
+            first = await following(reader)
+            assert (first.kind, first.snapshot) == ("snapshot", 1)
+            assert rows_of(first) == [
+                {"rowkind": "+I", "country": "Chad", "orders": 1, "revenue": 1.5},
+                {"rowkind": "+I", "country": "Peru", "orders": 2, "revenue": 2.5},
+            ]
+            last = shop.write(table, ("Chad", 3, 1.5))
+            second = await following(reader)
+            assert (second.kind, second.snapshot) == ("changes", last)
+            assert [row["rowkind"] for row in rows_of(second)] == ["-U", "+U"]
+            assert second.id is not None and second.id.startswith(f"{last}-")
+            assert reader.last_id == second.id
+
+    run(work())
+
+
+def test_all_readers_get_the_same_events_encoded_once(shop: Any) -> None:
+    table = shop.sales()
+    shop.write(table, ("Peru", 2, 2.5), ("Chad", 1, 1.5))
+
+    async def work() -> None:
+        async with a_hub(shop) as hub:
+            readers = await asyncio.gather(*(hub.subscribe(SALES) for _ in range(50)))
+            firsts = [await following(reader) for reader in readers]
+            assert all(event is firsts[0] for event in firsts)
+            shop.write(table, ("Chad", 3, 1.5), ("Oman", 1, 1.0))
+            seconds = [await following(reader) for reader in readers]
+            assert all(event is seconds[0] for event in seconds)
+            counted = stats(hub, "shop.sales")
+            assert (counted.subscribers, counted.streams) == (50, 1)
+            assert (counted.rows, counted.state_rows) == (2, 2)
+            assert counted.events == 1 and counted.bytes == len(seconds[0].data)
+            assert counted.freshness_ms is not None and counted.snapshot == 2
+
+    run(work())
+
+
+def test_who_subscribes_sees_all_that_was_committed_before(shop: Any) -> None:
+    table = shop.sales()
+    shop.write(table, ("Chad", 0, 1.0))
+
+    async def work() -> None:
+        # Looks are an hour apart but for those that a reader causes.
+        async with a_hub(shop, every_ms=3_600_000) as hub:
+            for number in range(1, 5):
+                last = shop.write(table, ("Chad", number, 1.0))
+                event = await following(await hub.subscribe(SALES))
+                assert (event.kind, event.snapshot) == ("snapshot", last)
+                assert rows_of(event)[0]["orders"] == number
+
+    run(work())
+
+
+def test_a_table_that_is_empty_as_yet(shop: Any) -> None:
+    for table, view in ((shop.sales(), SALES), (shop.orders(), ORDERS)):
+        row = ("Chad", 1, 1.0) if view is SALES else (1, "nut", None)
+
+        async def work(table: str, view: ServedView, row: tuple[Any, ...]) -> None:
+            async with a_hub(shop) as hub:
+                client, reader = Client(), await hub.subscribe(view)
+                client.take(await following(reader))
+                assert (client.begun, client.rows, client.snapshot) == (1, [], 0)
+                shop.write(table, row)
+                event = await following(reader)
+                client.take(event)
+                assert event.kind == "changes" and len(client.rows) == 1
+                # From the empty table on, again.
+                again = await hub.subscribe(view, "0")
+                assert rows_of(await following(again)) == rows_of(event)
+
+        run(work(table, view, row))
+
+
+def test_append_tables_give_each_commit(shop: Any) -> None:
+    table = shop.orders()
+    shop.write(table, (1, "nut", None), (1, "nut", None))
+
+    async def work() -> None:
+        async with a_hub(shop) as hub:
+            client, reader = Client(), await hub.subscribe(ORDERS)
+            client.take(await following(reader))
+            assert client.rows == [(1, "nut", None), (1, "nut", None)]
+            for number in range(5):
+                shop.write(table, (number, "fig", None))
+            last = shop.warehouse.table(table).latest_snapshot_id()
+            taken = await take_until(client, reader, lambda c: c.snapshot == last)
+            assert [event.snapshot for event in taken] == [2, 3, 4, 5, 6]
+            shop.overwrite(table, (9, "pea", None))
+            await take_until(client, reader, lambda c: c.snapshot == last + 1)
+            assert client.rows == [(9, "pea", None)]
+
+    run(work())
+
+
+def test_the_state_of_an_append_table_is_read_once_while_rows_come(shop: Any) -> None:
+    table = shop.orders()
+    shop.write(table, *((number, "nut", None) for number in range(20)))
+
+    async def work() -> None:
+        opened: list[str] = []
+
+        def open_feed(view: ServedView) -> Feed:
+            opened.append(view.name)
+            return open_view(shop, view)
+
+        async with a_hub(shop, open_feed) as hub:
+            first = await hub.subscribe(ORDERS)
+            await following(first)
+            for number in range(3):
+                last = shop.write(table, (100 + number, "fig", None))
+                client, reader = Client(), await hub.subscribe(ORDERS)
+                taken = await take_until(client, reader, lambda c, last=last: c.snapshot == last)
+                assert [event.kind for event in taken] == ["snapshot"]
+                assert len(client.rows) == 21 + number
+            # One for the stream, one for the first state.
+            assert len(opened) == 2
+            assert stats(hub, "shop.orders").state_rows == 20
+
+    run(work())
+
+
+def test_chosen_columns_and_all_columns_are_streams_of_their_own(shop: Any) -> None:
+    table = shop.sales()
+    shop.write(table, ("Chad", 1, 1.5))
+    some = ServedView("shop.sales", table, ("revenue",))
+
+    async def work() -> None:
+        async with a_hub(shop) as hub:
+            one, other = await hub.subscribe(some), await hub.subscribe(SALES)
+            assert rows_of(await following(one)) == [{"rowkind": "+I", "revenue": 1.5}]
+            await following(other)
+            shop.write(table, ("Chad", 2, 1.5))
+            shop.write(table, ("Chad", 2, 2.5))
+            event = await following(one)
+            assert [row["revenue"] for row in rows_of(event)] == [1.5, 2.5]
+            assert stats(hub, "shop.sales").streams == 2
+
+    run(work())
+
+
+def test_a_view_and_a_branch_are_followed(shop: Any) -> None:
+    table = shop.sales()
+    shop.write(table, ("Peru", 2, 1.0), ("Chad", 1, 1.0))
+    keep(shop.warehouse, "big", TOP, "country", "twice")
+    shop.tag(table, "t1", 1)
+    shop.branch(table, "b", "t1")
+
+    async def work() -> None:
+        async with a_hub(shop) as hub:
+            client, branched = Client(), Client(("country",))
+            reader = await hub.subscribe(ServedView("shop.big", "shop.big"))
+            other = await hub.subscribe(ServedView("shop.branched", f"{table}$branch_b"))
+            client.take(await following(reader))
+            branched.take(await following(other))
+            assert client.rows == [("Peru", 4)] and len(branched.rows) == 2
+            shop.write(table, ("Peru", 3, 1.0), ("Chad", 5, 1.0))
+            client.take(await following(reader))
+            assert client.rows == [("Chad", 10), ("Peru", 6)]
+            last = shop.write(f"{table}$branch_b", ("Mali", 7, 1.0))
+            branched.take(await following(other))
+            assert branched.snapshot == last and len(branched.rows) == 3
+
+    run(work())
+
+
+def test_a_commit_that_changes_nothing_is_no_event_and_moves_the_id(shop: Any) -> None:
+    table = shop.sales()
+    shop.write(table, ("Chad", 1, 1.0))
+
+    async def work() -> None:
+        async with a_hub(shop, heartbeat_s=0.05) as hub:
+            reader = await hub.subscribe(SALES)
+            first = await following(reader)
+            last = shop.write(table, ("Chad", 1, 1.0))
+            beats = [await following(reader)]
+            while beats[-1].snapshot != last:
+                beats.append(await following(reader))
+            assert {event.kind for event in beats} == {"heartbeat"}
+            assert beats[-1].id != first.id and reader.last_id == beats[-1].id
+            again = await hub.subscribe(SALES, beats[-1].id)
+            shop.write(table, ("Chad", 2, 1.0))
+            event = await following(again)
+            while event.kind == "heartbeat":
+                event = await following(again)
+            assert [row["orders"] for row in rows_of(event)] == [1, 2]
+
+    run(work())
+
+
+def test_heartbeats_come_only_while_nothing_else_does(shop: Any) -> None:
+    table = shop.sales()
+    shop.write(table, ("Chad", 0, 1.0))
+
+    async def work() -> None:
+        async with a_hub(shop, heartbeat_s=3600.0) as hub:
+            reader = await hub.subscribe(SALES)
+            for number in range(1, 4):
+                await following(reader)
+                shop.write(table, ("Chad", number, 1.0))
+            assert (await following(reader)).kind == "changes"
+
+    run(work())
+
+
+def test_nobody_looks_at_what_nobody_reads(shop: Any) -> None:
+    table = shop.sales()
+    shop.write(table, ("Chad", 1, 1.0))
+
+    async def work() -> None:
+        async with a_hub(shop, linger_s=0.05) as hub:
+            assert hub.stats() == []
+            reader = await hub.subscribe(SALES)
+            before = stats(hub, table).polls
+            await until(lambda: stats(hub, table).polls > before + 3)
+            await reader.close()
+            with pytest.raises(StopAsyncIteration):
+                await following(reader)
+            await until(lambda: stats(hub, table).streams == 0)
+            ended = stats(hub, table)
+            assert (ended.subscribers, ended.streams) == (0, 0) and ended.polls > 3
+            # Counts go on where they were, in a stream of its own.
+            await hub.subscribe(SALES)
+            assert stats(hub, table).polls >= ended.polls and stats(hub, table).streams == 1
+
+    run(work())
+
+
+def test_a_stream_is_kept_for_a_while_after_its_last_reader(shop: Any) -> None:
+    table = shop.sales()
+    shop.write(table, ("Chad", 1, 1.0))
+
+    async def work() -> None:
+        async with a_hub(shop, linger_s=3600.0) as hub:
+            reader = await hub.subscribe(SALES)
+            await following(reader)
+            await reader.close()
+            shop.write(table, ("Chad", 2, 1.0))
+            await until(lambda: stats(hub, table).events == 1)
+            again = await hub.subscribe(SALES, reader.last_id)
+            assert [row["orders"] for row in rows_of(await following(again))] == [1, 2]
+            assert stats(hub, table).state_rows == 1
+
+    run(work())
+
+
+def test_what_is_not_there_is_said_and_not_followed(shop: Any) -> None:
+    async def work() -> None:
+        async with a_hub(shop) as hub:
+            for _ in range(2):
+                with pytest.raises(TableError, match="no table 'sales'"):
+                    await hub.subscribe(SALES)
+                assert stats(hub, "shop.sales").streams == 0
+            shop.write(shop.sales(), ("Chad", 1, 1.0))
+            assert len(rows_of(await following(await hub.subscribe(SALES)))) == 1
+
+    run(work())
+
+
+@pytest.mark.parametrize("view", [SALES, ORDERS])
+def test_large_tables_give_only_what_comes(shop: Any, view: ServedView) -> None:
+    keyed = view is SALES
+    table = shop.sales() if keyed else shop.orders()
+
+    def row(number: int) -> tuple[Any, ...]:
+        return (f"country {number}", number, 1.0) if keyed else (number, "nut", None)
+
+    shop.write(table, *(row(number) for number in range(11)))
+
+    async def work() -> None:
+        async with a_hub(shop, max_rows=10) as hub:
+            with pytest.raises(TooLargeError, match=f"{table} has more than 10 rows"):
+                await hub.subscribe(view)
+            reader = await hub.subscribe(view, "latest")
+            first = await following(reader)
+            assert (first.kind, rows_of(first)) == ("changes", [])
+            assert first.id is not None
+            shop.write(table, row(11))
+            second = await following(reader)
+            assert [one["rowkind"] for one in rows_of(second)] == ["+I"]
+            again = await hub.subscribe(view, first.id)
+            assert await following(again) is second
+
+    run(work())
+
+
+def test_there_are_only_so_many_streams(shop: Any) -> None:
+    shop.write(shop.sales(), ("Chad", 1, 1.0))
+
+    async def work() -> None:
+        async with a_hub(shop, max_streams=1) as hub:
+            await hub.subscribe(SALES)
+            await hub.subscribe(SALES)
+            with pytest.raises(BusyError, match="ask again later"):
+                await hub.subscribe(ServedView("shop.sales", "shop.sales", ("orders",)))
+
+    run(work())
+
+
+def test_the_end_of_the_hub_ends_all_readers(shop: Any) -> None:
+    shop.write(shop.sales(), ("Chad", 1, 1.0))
+
+    async def work() -> None:
+        async with a_hub(shop) as hub:
+            readers = [await hub.subscribe(SALES) for _ in range(3)]
+            waiting = [asyncio.ensure_future(_all(reader)) for reader in readers]
+            await until(lambda: all(reader.last_id is not None for reader in readers))
+            await hub.close()
+            assert [len(events) for events in await asyncio.gather(*waiting)] == [1, 1, 1]
+            with pytest.raises(BusyError, match="stopping"):
+                await hub.subscribe(SALES)
+
+    run(work())
+
+
+async def _all(reader: Any) -> list[Any]:
+    return [json.loads(event.data) async for event in reader]

@@ -1,0 +1,327 @@
+"""Readers that were away: nothing lost, nothing twice, or told that there is no way on."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.unit.serve.streams import (
+    Client,
+    a_hub,
+    following,
+    rows_of,
+    run,
+    stats,
+    take_until,
+    until,
+)
+from tests.unit.serve.test_view_feed import TOP, keep
+
+from streamhouse.errors import BadIdError, ExpiredError, TooLargeError
+from streamhouse.serve.served import ServedView
+from streamhouse.sql.changes import AddColumn
+from streamhouse.sql.plan import Column
+
+SALES = ServedView("shop.sales", "shop.sales")
+ORDERS = ServedView("shop.orders", "shop.orders")
+
+
+def expire(shop: Any, table: str, before: int) -> None:
+    """Remove the snapshots before one, as an expiry does."""
+    folder = shop.path / "shop.db" / table / "snapshot"
+    for number in range(1, before):
+        (folder / f"snapshot-{number}").unlink(missing_ok=True)
+    (folder / "EARLIEST").write_text(str(before))
+
+
+async def begun(shop: Any, view: ServedView) -> Client:
+    """A client that has had the first snapshot, of a server that is gone."""
+    client = Client(("country",) if view is SALES else ())
+    async with a_hub(shop) as hub:
+        client.take(await following(await hub.subscribe(view)))
+    return client
+
+
+def test_what_is_still_in_memory_comes_again(shop: Any) -> None:
+    table = shop.sales()
+    shop.write(table, ("Chad", 0, 1.0))
+
+    async def work() -> None:
+        async with a_hub(shop) as hub:
+            client, reader = Client(("country",)), await hub.subscribe(SALES)
+            events = [await following(reader)]
+            for number in range(1, 4):
+                shop.write(table, ("Chad", number, 1.0))
+                events.append(await following(reader))
+            for place, event in enumerate(events):
+                for last_id in (event.id, str(event.snapshot)):
+                    again = await hub.subscribe(SALES, last_id)
+                    for expected in events[place + 1 :]:
+                        assert await following(again) is expected
+            for event in events:
+                client.take(event)
+            assert client.rows == [("Chad", 3, 1.0)]
+
+    run(work())
+
+
+def test_after_a_restart_tables_with_a_key_are_compared(shop: Any) -> None:
+    table = shop.sales()
+    shop.write(table, ("Chad", 0, 1.0), ("Mali", 0, 1.0), ("Peru", 0, 1.0))
+
+    async def work() -> None:
+        client = await begun(shop, SALES)
+        for number in range(1, 4):
+            shop.write(table, ("Chad", number, 1.0), ("Oman", number, 2.0))
+        last = shop.write(table, ("Peru", 0, 1.0), kinds=["-D"])
+        async with a_hub(shop) as hub:
+            readers = [await hub.subscribe(SALES, client.last_id) for _ in range(3)]
+            events = [await following(reader) for reader in readers]
+            assert all(event is events[0] for event in events)
+            kinds = [row["rowkind"] for row in rows_of(events[0])]
+            assert (events[0].snapshot, kinds) == (last, ["-U", "+U", "+I", "-D"])
+            client.take(events[0])
+            assert client.rows == [("Chad", 3, 1.0), ("Mali", 0, 1.0), ("Oman", 3, 2.0)]
+            last = shop.write(table, ("Chad", 9, 1.0))
+            await take_until(client, readers[0], lambda c: c.snapshot == last)
+            assert client.rows[0] == ("Chad", 9, 1.0)
+            assert stats(hub, table).state_rows == 0
+
+    run(work())
+
+
+def test_after_a_restart_append_tables_go_on_commit_by_commit(shop: Any) -> None:
+    table = shop.orders()
+    shop.write(table, (1, "nut", None))
+
+    async def work() -> None:
+        client = await begun(shop, ORDERS)
+        shop.write(table, (2, "nut", None))
+        shop.overwrite(table, (2, "nut", None), (3, "fig", None))
+        shop.write(table, (4, "pea", None))
+        async with a_hub(shop) as hub:
+            reader = await hub.subscribe(ORDERS, client.last_id)
+            events = await take_until(client, reader, lambda c: c.snapshot == 4)
+            assert [event.snapshot for event in events] == [2, 3, 4]
+            assert client.rows == [(2, "nut", None), (3, "fig", None), (4, "pea", None)]
+            again = await hub.subscribe(ORDERS, events[0].id)
+            assert [(await following(again)).snapshot for _ in range(2)] == [3, 4]
+
+    run(work())
+
+
+@pytest.mark.parametrize("view", [SALES, ORDERS])
+def test_nothing_was_missed(shop: Any, view: ServedView) -> None:
+    table = shop.sales() if view is SALES else shop.orders()
+    row = ("Chad", 1, 1.0) if view is SALES else (1, "nut", None)
+    shop.write(table, row)
+
+    async def work() -> None:
+        client = await begun(shop, view)
+        async with a_hub(shop) as hub:
+            reader = await hub.subscribe(view, client.last_id)
+            last = shop.write(table, (*row[:-1], None) if view is SALES else row)
+            event = await following(reader)
+            assert (event.kind, event.snapshot) == ("changes", last)
+
+    run(work())
+
+
+def test_a_commit_without_effect_gives_a_new_id(shop: Any) -> None:
+    table = shop.sales()
+    shop.write(table, ("Chad", 1, 1.0))
+
+    async def work() -> None:
+        client = await begun(shop, SALES)
+        last = shop.write(table, ("Chad", 1, 1.0))
+        async with a_hub(shop) as hub:
+            event = await following(await hub.subscribe(SALES, client.last_id))
+            assert (event.kind, event.snapshot, rows_of(event)) == ("changes", last, [])
+
+    run(work())
+
+
+@pytest.mark.parametrize("view", [SALES, ORDERS])
+def test_a_snapshot_that_expired_is_said_with_what_is_left(shop: Any, view: ServedView) -> None:
+    keyed = view is SALES
+    table = shop.sales() if keyed else shop.orders()
+    for number in range(1, 5):
+        shop.write(table, ("Chad", number, 1.0) if keyed else (number, "nut", None))
+
+    async def work() -> None:
+        async with a_hub(shop) as hub:
+            reader = await hub.subscribe(view, "2")
+            ids = [(await following(reader)).id]
+        expire(shop, table.split(".")[1], 4)
+        async with a_hub(shop) as hub:
+            with pytest.raises(ExpiredError, match="begin anew, without last_id") as raised:
+                await hub.subscribe(view, "3")
+            assert raised.value.earliest == 4
+            assert (await following(await hub.subscribe(view))).snapshot == 4
+        assert ids[0] is not None
+
+    run(work())
+
+
+def test_ids_of_another_table_or_of_the_future_are_no_way_on(shop: Any) -> None:
+    table = shop.sales()
+    shop.write(table, ("Chad", 1, 1.0))
+
+    async def work() -> None:
+        client = await begun(shop, SALES)
+        shop.warehouse.drop_table("shop", "sales")
+        shop.sales()
+        shop.write(table, ("Chad", 1, 1.0))
+        async with a_hub(shop) as hub:
+            for last_id in (client.last_id, "2", "1-zzz"):
+                with pytest.raises(ExpiredError, match="none of this table's"):
+                    await hub.subscribe(SALES, last_id)
+            # A bare number means the table that is there.
+            reader = await hub.subscribe(SALES, "1")
+            shop.write(table, ("Chad", 2, 1.0))
+            assert (await following(reader)).snapshot == 2
+
+    run(work())
+
+
+@pytest.mark.parametrize("text", ["x", "-1", "1-", "1-A", "1 2", "9" * 19, "1-\x1b[2J", "１"])
+def test_ids_that_cannot_be_read(shop: Any, text: str) -> None:
+    async def work() -> None:
+        async with a_hub(shop) as hub:
+            with pytest.raises(BadIdError, match="is no id of a stream") as raised:
+                await hub.subscribe(SALES, text)
+            assert str(raised.value).isprintable()
+            assert hub.stats() == []
+
+    run(work())
+
+
+@pytest.mark.parametrize("view", [SALES, ORDERS])
+def test_other_columns_since_then_begin_anew(shop: Any, view: ServedView) -> None:
+    table = shop.sales() if view is SALES else shop.orders()
+    row = ("Chad", 1, 1.0) if view is SALES else (1, "nut", None)
+    shop.write(table, row)
+
+    async def work() -> None:
+        client = await begun(shop, view)
+        shop.warehouse.alter_table(table, AddColumn(Column("zip", "STRING")))
+        last = shop.write(table, (*row, "0001"))
+        async with a_hub(shop) as hub:
+            event = await following(await hub.subscribe(view, client.last_id))
+            assert (event.kind, event.snapshot) == ("snapshot", last)
+            assert "0001" in [row["zip"] for row in rows_of(event)]
+
+    run(work())
+
+
+def test_chosen_columns_go_on_though_others_change(shop: Any) -> None:
+    table = shop.sales()
+    shop.write(table, ("Chad", 1, 1.0))
+    some = ServedView("shop.sales", table, ("revenue",))
+
+    async def work() -> None:
+        async with a_hub(shop) as hub:
+            first = await following(await hub.subscribe(some))
+        shop.warehouse.alter_table(table, AddColumn(Column("zip", "STRING")))
+        shop.write(table, ("Chad", 1, 5.0, "0001"))
+        async with a_hub(shop) as hub:
+            event = await following(await hub.subscribe(some, first.id))
+            assert event.kind == "changes"
+            assert [row["revenue"] for row in rows_of(event)] == [1.0, 5.0]
+
+    run(work())
+
+
+def test_too_much_was_missed(shop: Any) -> None:
+    table = shop.orders()
+    shop.write(table, (0, "nut", None))
+
+    async def work() -> None:
+        client = await begun(shop, ORDERS)
+        for number in range(3):
+            shop.write(table, *((number, "nut", None) for _ in range(5)))
+        async with a_hub(shop, max_rows=12) as hub:
+            with pytest.raises(TooLargeError, match="since snapshot 1 has more than 12 rows"):
+                await hub.subscribe(ORDERS, client.last_id)
+            event = await following(await hub.subscribe(ORDERS, "2"))
+            assert (event.snapshot, len(rows_of(event))) == (3, 5)
+
+    run(work())
+
+
+def test_views_go_on_from_memory_only(shop: Any) -> None:
+    shop.sales()
+    keep(shop.warehouse, "big", TOP, "country", "twice")
+    shop.write("shop.sales", ("Peru", 2, 1.0))
+    view = ServedView("shop.big", "shop.big")
+
+    async def work() -> None:
+        async with a_hub(shop) as hub:
+            reader = await hub.subscribe(view)
+            first = await following(reader)
+            shop.write("shop.sales", ("Chad", 2, 1.0))
+            second = await following(reader)
+            assert await following(await hub.subscribe(view, first.id)) is second
+        async with a_hub(shop) as hub:
+            with pytest.raises(ExpiredError, match="what a view gave is not kept"):
+                await hub.subscribe(view, first.id)
+            # Nothing has changed since this one.
+            reader = await hub.subscribe(view, second.id)
+            shop.write("shop.sales", ("Mali", 3, 1.0))
+            assert rows_of(await following(reader)) == [
+                {"rowkind": "+I", "country": "Mali", "twice": 6}
+            ]
+
+    run(work())
+
+
+def test_memory_for_those_who_come_back_is_bounded(shop: Any) -> None:
+    table = shop.sales()
+    shop.write(table, ("Chad", 0, 1.0))
+
+    async def work() -> None:
+        async with a_hub(shop, history_bytes=4_000) as hub:
+            client, reader = Client(("country",)), await hub.subscribe(SALES)
+            client.take(await following(reader))
+            first, late = client.last_id, Client(("country",))
+            late.bag, late.snapshot = client.bag.copy(), client.snapshot
+            for number in range(1, 21):
+                shop.write(table, ("Chad", number, 1.0))
+                client.take(await following(reader))
+            # No longer in memory, so compared; what comes then is in memory.
+            again = await hub.subscribe(SALES, first)
+            event = await following(again)
+            late.take(event)
+            assert event.snapshot == 21 and late.rows == client.rows
+            recent = await hub.subscribe(SALES, str(client.snapshot - 1))
+            assert [row["orders"] for row in rows_of(await following(recent))] == [19, 20]
+
+    run(work())
+
+
+def test_many_come_back_while_the_table_changes(shop: Any) -> None:
+    table = shop.sales()
+    shop.write(table, ("Chad", 0, 1.0), ("Mali", 0, 1.0))
+
+    async def work() -> None:
+        before = await begun(shop, SALES)
+        async with a_hub(shop) as hub:
+            clients = []
+
+            async def come_back() -> None:
+                client = Client(("country",))
+                client.bag, client.snapshot = before.bag.copy(), before.snapshot
+                clients.append((client, await hub.subscribe(SALES, before.last_id)))
+
+            tasks = [asyncio.create_task(come_back()) for _ in range(20)]
+            for number in range(1, 11):
+                last = await asyncio.to_thread(shop.write, table, ("Chad", number, 1.0))
+                tasks.append(asyncio.create_task(come_back()))
+            await asyncio.gather(*tasks)
+            for client, reader in clients:
+                await take_until(client, reader, lambda c: c.snapshot == last)
+                assert client.rows == [("Chad", 10, 1.0), ("Mali", 0, 1.0)]
+            await until(lambda: stats(hub, table).snapshot == last)
+
+    run(work())

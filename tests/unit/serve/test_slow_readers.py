@@ -1,0 +1,155 @@
+"""Readers that do not keep up: cut off, while others go on, and without growing memory."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+from typing import Any
+
+import pytest
+from tests.unit.serve.streams import Client, a_hub, following, run, stats, take_until
+
+from streamhouse.errors import SlowReaderError
+from streamhouse.serve.served import ServedView
+from streamhouse.serve.subscriber import Start
+
+SALES = ServedView("shop.sales", "shop.sales")
+
+
+def test_one_that_falls_behind_is_cut_off_and_comes_back(shop: Any) -> None:
+    table = shop.sales()
+    shop.write(table, ("Chad", 0, 1.0))
+
+    async def work() -> None:
+        async with a_hub(shop, queue_events=3) as hub:
+            fast, slow = Client(("country",)), Client(("country",))
+            reader, other = await hub.subscribe(SALES), await hub.subscribe(SALES)
+            slow.take(await following(other))
+            fast.take(await following(reader))
+            for number in range(1, 5):
+                assert not other.cut_off.is_set()
+                shop.write(table, ("Chad", number, 1.0))
+                fast.take(await following(reader))
+            # Four are waiting for it, which is more than three, once another comes.
+            last = shop.write(table, ("Chad", 5, 1.0))
+            fast.take(await following(reader))
+            assert other.cut_off.is_set() and stats(hub, table).overflows == 1
+            with pytest.raises(SlowReaderError, match="too slow.*go on with last_id=") as raised:
+                await following(other)
+            assert raised.value.last_id == slow.last_id
+            with pytest.raises(StopAsyncIteration):
+                await following(other)
+            assert stats(hub, table).subscribers == 1
+            again = await hub.subscribe(SALES, raised.value.last_id)
+            await take_until(slow, again, lambda c: c.snapshot == last)
+            assert slow.rows == fast.rows == [("Chad", 5, 1.0)]
+
+    run(work())
+
+
+def test_bytes_count_too_and_one_large_change_is_nobodys_fault(shop: Any) -> None:
+    table = shop.orders()
+    shop.write(table, (0, "nut", None))
+    view = ServedView("shop.orders", table)
+
+    async def work() -> None:
+        async with a_hub(shop, queue_bytes=20_000) as hub:
+            reader, other = await hub.subscribe(view), await hub.subscribe(view)
+            await following(reader)
+            await following(other)
+            client = Client()
+            last = shop.write(table, *((number, "x" * 100, None) for number in range(500)))
+            await take_until(client, reader, lambda c: c.snapshot == last)
+            assert not other.cut_off.is_set()
+            last = shop.write(table, (1, "fig", None))
+            await take_until(client, reader, lambda c: c.snapshot == last)
+            assert other.cut_off.is_set() and not reader.cut_off.is_set()
+
+    run(work())
+
+
+def test_a_reader_without_an_id_is_told_to_begin_anew(shop: Any) -> None:
+    table = shop.sales()
+    shop.write(table, *((f"c{number}", number, 1.0) for number in range(10)))
+
+    async def work() -> None:
+        async with a_hub(shop, queue_events=0, part_rows=3) as hub:
+            reader, other = await hub.subscribe(SALES), await hub.subscribe(SALES)
+            await following(other)
+            client = Client(("country",))
+            for number in range(2):
+                last = shop.write(table, ("c0", 100 + number, 1.0))
+                await take_until(client, reader, lambda c, last=last: c.snapshot == last)
+            with pytest.raises(SlowReaderError, match="begin anew") as raised:
+                await following(other)
+            assert raised.value.last_id is None
+
+    run(work())
+
+
+def test_what_slow_readers_leave_is_freed(shop: Any) -> None:
+    table = shop.sales()
+    shop.write(table, ("Chad", 0, 1.0))
+
+    async def work() -> None:
+        async with a_hub(shop, queue_events=2, history_bytes=0) as hub:
+            reader, slow = await hub.subscribe(SALES), await hub.subscribe(SALES)
+            await following(reader)
+            events = []
+            for number in range(1, 8):
+                shop.write(table, ("Chad", number, 1.0))
+                events.append(weakref.ref(await following(reader)))
+            assert slow.cut_off.is_set()
+            gc.collect()
+            # The newest is where the stream stands.
+            assert [event() is None for event in events] == [True] * 6 + [False]
+
+    run(work())
+
+
+def test_first_snapshots_that_nobody_reads_do_not_pile_up(shop: Any) -> None:
+    table = shop.sales()
+    rows = [(f"country {number:04d} {'x' * 100}", 0, 1.0) for number in range(100)]
+    shop.write(table, *rows)
+
+    async def work() -> None:
+        # Two states have room, a third has not.
+        async with a_hub(shop, state_bytes=100_000) as hub:
+            stuck = []
+            for number in range(6):
+                shop.write(table, ("a", number, 1.0))
+                stuck.append(await hub.subscribe(SALES))
+            cut = [reader.cut_off.is_set() for reader in stuck]
+            assert cut == [True, True, True, True, False, False]
+            starts = [one for one in gc.get_objects() if isinstance(one, Start) and one.events]
+            assert sum(one.size for one in starts) <= 100_000
+            client = Client(("country",))
+            await take_until(client, stuck[-1], lambda c: c.begun == 1)
+            assert len(client.rows) == 101
+
+    run(work())
+
+
+def test_a_reader_that_goes_away_while_it_waits(shop: Any) -> None:
+    table = shop.sales()
+    shop.write(table, ("Chad", 0, 1.0))
+
+    async def work() -> None:
+        async with a_hub(shop) as hub:
+            client, reader = Client(("country",)), await hub.subscribe(SALES)
+            client.take(await following(reader))
+            for number in range(1, 4):
+                # A wait that is given up takes nothing with it.
+                waiting = asyncio.ensure_future(anext(reader))
+                await asyncio.sleep(0)
+                waiting.cancel()
+                await asyncio.gather(waiting, return_exceptions=True)
+                shop.write(table, ("Chad", number, 1.0))
+                client.take(await following(reader))
+            assert client.seen == [2, 3, 4]
+            await reader.close()
+            await reader.close()
+            assert stats(hub, table).subscribers == 0
+
+    run(work())

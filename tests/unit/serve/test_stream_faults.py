@@ -1,0 +1,320 @@
+"""What happens to tables while they are read: altered, dropped, made again, rolled back, lost."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+from tests.unit.serve.streams import (
+    Client,
+    Gate,
+    a_hub,
+    following,
+    rows_of,
+    run,
+    stats,
+    take_until,
+    until,
+)
+from tests.unit.serve.test_view_feed import TOP, keep
+
+from streamhouse.errors import ExpiredError, TableError
+from streamhouse.serve import follower
+from streamhouse.serve.served import ServedView
+from streamhouse.sql.changes import AddColumn, RenameColumn, SetTableOption
+from streamhouse.sql.plan import Column
+
+SALES = ServedView("shop.sales", "shop.sales")
+ORDERS = ServedView("shop.orders", "shop.orders")
+BOTH = pytest.mark.parametrize("view", [SALES, ORDERS], ids=["keyed", "append"])
+
+
+@pytest.fixture(autouse=True)
+def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follower, "RETRY_S", (0.01, 0.05))
+
+
+def make(shop: Any, view: ServedView) -> str:
+    table: str = shop.sales() if view is SALES else shop.orders()
+    return table
+
+
+def row(view: ServedView, number: int) -> tuple[Any, ...]:
+    return (f"c{number}", number, 1.0) if view is SALES else (number, "nut", None)
+
+
+@BOTH
+def test_a_table_that_is_dropped_and_made_again(shop: Any, view: ServedView) -> None:
+    table = make(shop, view)
+    shop.write(table, row(view, 1), row(view, 2))
+
+    async def work() -> None:
+        async with a_hub(shop) as hub:
+            client, reader = Client(), await hub.subscribe(view)
+            client.take(await following(reader))
+            shop.warehouse.drop_table(*table.split("."))
+            await until(lambda: "no table" in str(stats(hub, table).error))
+            with pytest.raises(TableError, match="no table"):
+                await hub.subscribe(view)
+            make(shop, view)
+            await take_until(client, reader, lambda c: c.begun == 2)
+            assert client.rows == []
+            shop.write(table, row(view, 3))
+            await take_until(client, reader, lambda c: c.snapshot == 1)
+            assert client.rows == [row(view, 3)]
+            assert stats(hub, table).error is None and stats(hub, table).failures > 0
+
+    run(work())
+
+
+@BOTH
+def test_made_again_between_two_looks_with_as_many_snapshots(shop: Any, view: ServedView) -> None:
+    table, gate = make(shop, view), Gate(shop)
+    shop.write(table, row(view, 1))
+
+    async def work() -> None:
+        async with a_hub(shop, gate.open_feed) as hub:
+            client, reader = Client(), await hub.subscribe(view)
+            client.take(await following(reader))
+            before = client.last_id
+            gate.shut()
+            shop.warehouse.drop_table(*table.split("."))
+            make(shop, view)
+            shop.write(table, row(view, 7))
+            gate.open()
+            await take_until(client, reader, lambda c: c.begun == 2)
+            assert (client.rows, client.snapshot) == ([row(view, 7)], 1)
+            assert client.last_id != before
+            with pytest.raises(ExpiredError):
+                await hub.subscribe(view, before)
+
+    run(work())
+
+
+@BOTH
+@pytest.mark.parametrize("more", [0, 1, 2])
+def test_a_table_that_is_rolled_back(shop: Any, view: ServedView, more: int) -> None:
+    table, gate = make(shop, view), Gate(shop)
+    for number in range(1, 4):
+        shop.write(table, row(view, number))
+
+    async def work() -> None:
+        async with a_hub(shop, gate.open_feed) as hub:
+            client, reader = Client(), await hub.subscribe(view)
+            client.take(await following(reader))
+            gate.shut()
+            folder = shop.path / "shop.db" / table.split(".")[1] / "snapshot"
+            (folder / "snapshot-3").unlink()
+            (folder / "LATEST").write_text("2")
+            for number in range(more):
+                shop.write(table, row(view, 10 + number))
+            gate.open()
+            await take_until(client, reader, lambda c: c.begun == 2)
+            expected = [row(view, number) for number in (1, 2, *range(10, 10 + more))]
+            assert client.rows == sorted(expected, key=repr)
+            assert client.snapshot == 2 + more
+
+    run(work())
+
+
+@BOTH
+def test_columns_that_change_begin_anew_without_a_commit(shop: Any, view: ServedView) -> None:
+    table = make(shop, view)
+    shop.write(table, row(view, 1))
+
+    async def work() -> None:
+        async with a_hub(shop) as hub:
+            reader = await hub.subscribe(view)
+            await following(reader)
+            shop.warehouse.alter_table(table, AddColumn(Column("zip", "STRING")))
+            event = await following(reader)
+            assert (event.kind, event.snapshot) == ("snapshot", 1)
+            assert rows_of(event)[0]["zip"] is None
+            shop.warehouse.alter_table(table, RenameColumn(("zip",), "code"))
+            event = await following(reader)
+            assert event.kind == "snapshot" and "code" in rows_of(event)[0]
+            # Options are no columns.
+            shop.warehouse.alter_table(table, SetTableOption("snapshot.num-retained.min", "5"))
+            shop.write(table, (*row(view, 2), "0001"))
+            event = await following(reader)
+            assert (event.kind, rows_of(event)[0]["code"]) == ("changes", "0001")
+            assert (await following(await hub.subscribe(view, "1"))) is event
+
+    run(work())
+
+
+@pytest.mark.parametrize("together", [False, True], ids=["apart", "together"])
+def test_columns_that_change_with_a_commit(shop: Any, together: bool) -> None:
+    table, gate = shop.sales(), Gate(shop)
+    shop.write(table, ("Chad", 1, 1.0))
+
+    async def work() -> None:
+        async with a_hub(shop, gate.open_feed) as hub:
+            client, reader = Client(), await hub.subscribe(SALES)
+            client.take(await following(reader))
+            gate.shut()
+            shop.warehouse.alter_table(table, AddColumn(Column("zip", "STRING")))
+            last = shop.write(table, ("Chad", 2, 1.0, "0001"))
+            if together:
+                last = shop.write(table, ("Mali", 2, 1.0, "0002"))
+            gate.open()
+            await take_until(client, reader, lambda c: c.snapshot == last)
+            assert client.begun == 2 and ("Chad", 2, 1.0, "0001") in client.rows
+
+    run(work())
+
+
+def test_commits_of_an_append_table_that_expire_unseen(
+    shop: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    table, gate = shop.orders(), Gate(shop)
+    shop.write(table, (1, "nut", None))
+    caplog.set_level(logging.WARNING, "streamhouse.serve")
+
+    async def work() -> None:
+        async with a_hub(shop, gate.open_feed) as hub:
+            client, reader = Client(), await hub.subscribe(ORDERS)
+            client.take(await following(reader))
+            gate.shut()
+            lost = shop.write(table, (2, "nut", None))
+            last = shop.write(table, (3, "nut", None))
+            folder = shop.path / "shop.db" / "orders" / "snapshot"
+            for number in (1, lost):
+                (folder / f"snapshot-{number}").unlink()
+            (folder / "EARLIEST").write_text(str(last))
+            gate.open()
+            await take_until(client, reader, lambda c: c.begun == 2)
+            assert client.rows == [(number, "nut", None) for number in (1, 2, 3)]
+            assert client.snapshot == last
+            shop.write(table, (4, "nut", None))
+            await take_until(client, reader, lambda c: len(c.rows) == 4)
+            assert stats(hub, table).failures == 0
+
+    run(work())
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "begin anew" in caplog.text and "snapshot 2 is gone" in caplog.text
+
+
+@BOTH
+def test_looks_that_fail_lose_nothing_and_are_told_once(
+    shop: Any, view: ServedView, caplog: pytest.LogCaptureFixture
+) -> None:
+    table, gate = make(shop, view), Gate(shop)
+    shop.write(table, row(view, 1))
+    caplog.set_level(logging.INFO, "streamhouse.serve")
+
+    async def work() -> None:
+        async with a_hub(shop, gate.open_feed, heartbeat_s=0.02) as hub:
+            client, reader = Client(), await hub.subscribe(view)
+            client.take(await following(reader))
+            gate.shut()
+            shop.write(table, row(view, 2))
+            gate.errors += [OSError("the disk is away"), ValueError("odd"), OSError("still away")]
+            gate.open()
+            await until(lambda: stats(hub, table).failures == 3)
+            last = shop.write(table, row(view, 3))
+            await take_until(client, reader, lambda c: c.snapshot == last)
+            assert client.begun == 1
+            assert client.rows == [row(view, number) for number in (1, 2, 3)]
+            await until(lambda: stats(hub, table).error is None)
+
+    run(work())
+    told = [record.levelname for record in caplog.records]
+    assert told == ["WARNING", "INFO"] and "the disk is away" in caplog.text
+
+
+def test_a_first_look_that_fails_is_the_readers_to_know(shop: Any) -> None:
+    table, gate = shop.sales(), Gate(shop)
+    shop.write(table, ("Chad", 1, 1.0))
+    gate.errors.append(OSError("the disk is away"))
+
+    async def work() -> None:
+        async with a_hub(shop, gate.open_feed) as hub:
+            with pytest.raises(Exception, match="shop.sales cannot be read now: the disk is away"):
+                await hub.subscribe(SALES)
+            assert len(rows_of(await following(await hub.subscribe(SALES)))) == 1
+
+    run(work())
+
+
+def test_readers_hear_something_while_the_table_cannot_be_read(shop: Any) -> None:
+    table, gate = shop.sales(), Gate(shop)
+    shop.write(table, ("Chad", 1, 1.0))
+
+    async def work() -> None:
+        async with a_hub(shop, gate.open_feed, heartbeat_s=0.02) as hub:
+            reader = await hub.subscribe(SALES)
+            first = await following(reader)
+            gate.shut()
+            for _ in range(3):
+                beat = await following(reader)
+                assert (beat.kind, beat.id) == ("heartbeat", first.id)
+            gate.open()
+
+    run(work())
+
+
+def test_a_change_too_large_for_a_stream_ends_it(shop: Any) -> None:
+    table = shop.orders()
+    shop.write(table, (0, "nut", None))
+
+    async def work() -> None:
+        async with a_hub(shop, max_rows=10) as hub:
+            reader, other = await hub.subscribe(ORDERS), await hub.subscribe(ORDERS)
+            await following(reader)
+            shop.write(table, *((number, "nut", None) for number in range(11)))
+            with pytest.raises(ExpiredError, match="more than 10 rows changed at once"):
+                await following(reader)
+            # One that is behind gets what came before first.
+            assert (await following(other)).kind == "snapshot"
+            with pytest.raises(ExpiredError):
+                await following(other)
+            assert stats(hub, table).subscribers == 0
+            latest = await hub.subscribe(ORDERS, "latest")
+            await following(latest)
+            shop.write(table, (1, "fig", None))
+            assert rows_of(await following(latest))[0]["item"] == "fig"
+
+    run(work())
+
+
+def test_a_view_that_is_made_anew(shop: Any) -> None:
+    shop.sales()
+    keep(shop.warehouse, "big", TOP, "country", "twice")
+    shop.write("shop.sales", ("Peru", 2, 1.0))
+    view = ServedView("shop.big", "shop.big")
+
+    async def work() -> None:
+        async with a_hub(shop) as hub:
+            client, reader = Client(), await hub.subscribe(view)
+            client.take(await following(reader))
+            # Seen within a second, though no table beneath has changed.
+            keep(shop.warehouse, "big", "SELECT revenue FROM shop.sales", "revenue")
+            await take_until(client, reader, lambda c: c.begun == 2)
+            assert client.rows == [(1.0,)]
+            shop.write("shop.sales", ("Peru", 2, 7.0))
+            await take_until(client, reader, lambda c: c.rows == [(7.0,)])
+            assert client.begun == 2
+
+    run(work())
+
+
+def test_a_view_over_a_table_that_is_made_again(shop: Any) -> None:
+    shop.sales()
+    keep(shop.warehouse, "big", TOP, "country", "twice")
+    shop.write("shop.sales", ("Peru", 2, 1.0))
+    view = ServedView("shop.big", "shop.big")
+
+    async def work() -> None:
+        async with a_hub(shop) as hub:
+            client, reader = Client(), await hub.subscribe(view)
+            client.take(await following(reader))
+            shop.warehouse.drop_table("shop", "sales")
+            await until(lambda: stats(hub, "shop.big").error is not None)
+            shop.sales()
+            shop.write("shop.sales", ("Mali", 5, 1.0))
+            await take_until(client, reader, lambda c: c.rows == [("Mali", 10)])
+            assert client.begun >= 2
+
+    run(work())
