@@ -148,11 +148,11 @@ class Channel:
                 break
         raise self._stopped()
 
-    def attach(self, start: Start) -> Subscription:
-        """A reader that begins there."""
+    def attach(self, start: Start, last_id: str | None = None) -> Subscription:
+        """A reader that begins there, and had `last_id` before."""
         if self._closed:
             raise self._stopped()
-        reader = Subscription(start, self._leave)
+        reader = Subscription(start, self._leave, last_id)
         self._readers.add(reader)
         if self._beating is None:
             self._told = self._loop.time()

@@ -86,7 +86,8 @@ class Hub:
             place = Position.parse(str(place))
         channel = self._channel(view)
         with channel.held():
-            return channel.attach(await channel.start(place))
+            start = await channel.start(place)
+            return channel.attach(start, str(place) if isinstance(place, Position) else None)
 
     async def close(self) -> None:
         """End all streams: their readers' iterations end. Waits a second for what is under way."""

@@ -22,7 +22,7 @@ from streamhouse.source import ROW_KIND
 LATEST = "latest"
 """Given as a last id: no rows that are there, only what comes from now on."""
 
-_ID = re.compile(r"(\d{1,18})(?:-([0-9a-z]{1,16}))?")
+_ID = re.compile(r"([0-9]{1,18})(?:-([0-9a-z]{1,16}))?")
 _SHOWN = 40
 
 

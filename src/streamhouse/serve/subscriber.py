@@ -64,9 +64,11 @@ class Subscription:
     otherwise wait for a send that never ends.
     """
 
-    def __init__(self, start: Start, leave: Callable[[Subscription], None]) -> None:
+    def __init__(
+        self, start: Start, leave: Callable[[Subscription], None], last_id: str | None = None
+    ) -> None:
         self.cut_off = asyncio.Event()
-        self.last_id: str | None = None
+        self.last_id = last_id
         self._start: Start | None = start if start.events else None
         self._place = 0
         self._link: Link | None = start.link

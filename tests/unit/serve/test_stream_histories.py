@@ -8,15 +8,16 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 from tests.unit.serve.streams import WAIT_S, Client, a_hub, run, take_until
 from tests.unit.serve.test_view_feed import keep
 
-from streamhouse.errors import SlowReaderError
+from streamhouse.errors import ExpiredError, SlowReaderError
 from streamhouse.serve.hub import Hub
 from streamhouse.serve.served import ServedView
+from streamhouse.serve.subscriber import Subscription
 
 KEYS = [f"c{number}" for number in range(12)]
 STEPS = 25
@@ -107,27 +108,41 @@ class Appended:
             self._rows += new
 
 
-async def visits(
-    hub: Callable[[], Hub],
-    history: Keyed | Appended,
-    draw: random.Random,
-    done: asyncio.Event,
-    finished: Callable[[Client], bool],
-) -> Client:
+History: TypeAlias = Keyed | Appended
+
+
+async def read_some(client: Client, reader: Subscription, most: int, seconds: float) -> bool:
+    """Read up to so many events, for so long at most; whether it was not cut off."""
+    try:
+        async with asyncio.timeout(seconds):
+            for _ in range(most):
+                client.take(await anext(reader))
+    except TimeoutError:
+        return True
+    except SlowReaderError as error:
+        assert error.last_id in (None, client.last_id)
+        return False
+    return True
+
+
+async def subscribed(hub: Hub, client: Client, history: History) -> Subscription:
+    client.lost()
+    try:
+        return await hub.subscribe(history.view, client.last_id)
+    except ExpiredError:
+        # What a view gave can be had from memory only.
+        assert isinstance(history, Viewed)
+        return await hub.subscribe(history.view)
+
+
+async def guest(hub: Hub, history: History, draw: random.Random, done: asyncio.Event) -> Client:
     """A client that reads a few events at a time until it has all that there will be."""
     client = Client(history.key)
-    deadline = asyncio.get_running_loop().time() + WAIT_S
-    while not (done.is_set() and finished(client)):
-        assert asyncio.get_running_loop().time() < deadline, (client.rows, history.rows)
-        reader = await hub().subscribe(history.view, client.last_id)
-        try:
-            for _ in range(draw.randint(1, 6)):
-                async with asyncio.timeout(draw.choice([0.02, 0.2])):
-                    client.take(await anext(reader))
-        except (TimeoutError, StopAsyncIteration, SlowReaderError):
-            pass
-        finally:
-            client.lost()
+    async with asyncio.timeout(2 * WAIT_S):
+        while not (done.is_set() and client.rows == history.rows):
+            reader = await subscribed(hub, client, history)
+            seconds = draw.choice([0.01, 0.05, 0.2])
+            await read_some(client, reader, draw.randint(1, 6), seconds)
             await reader.close()
     return client
 
@@ -135,7 +150,7 @@ async def visits(
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("kind", [Keyed, Chosen, Appended, Viewed])
 def test_what_clients_make_of_their_events_is_the_table(
-    shop: Any, kind: Callable[[Any, random.Random], Keyed | Appended], seed: int
+    shop: Any, kind: Callable[[Any, random.Random], History], seed: int
 ) -> None:
     draw = random.Random(seed)
     history = kind(shop, draw)
@@ -146,30 +161,18 @@ def test_what_clients_make_of_their_events_is_the_table(
         async with a_hub(shop, **settings) as hub:
             steady = Client(history.key)
             reader = await hub.subscribe(history.view)
-
-            def finished(client: Client) -> bool:
-                return client.rows == history.rows
-
             guests = [
-                asyncio.create_task(
-                    visits(lambda: hub, history, random.Random(number), done, finished)
-                )
+                asyncio.create_task(guest(hub, history, random.Random(number), done))
                 for number in range(5)
             ]
             for _ in range(STEPS):
                 await asyncio.to_thread(history.step)
-                await asyncio.sleep(draw.choice([0, 0, 0.01, 0.03]))
-                while steady.snapshot == 0 or draw.random() < 0.6:
-                    try:
-                        async with asyncio.timeout(0.05 if steady.snapshot else WAIT_S):
-                            steady.take(await anext(reader))
-                    except (TimeoutError, SlowReaderError):
-                        steady.lost()
-                        await reader.close()
-                        reader = await hub.subscribe(history.view, steady.last_id)
-                        break
+                if not await read_some(steady, reader, 4, draw.choice([0.0, 0.02])):
+                    reader = await subscribed(hub, steady, history)
             done.set()
-            await take_until(steady, reader, finished)
+            while steady.rows != history.rows:
+                if not await read_some(steady, reader, 1, WAIT_S):
+                    reader = await subscribed(hub, steady, history)
             for client in await asyncio.gather(*guests):
                 assert client.rows == history.rows
 
@@ -178,7 +181,7 @@ def test_what_clients_make_of_their_events_is_the_table(
 
 @pytest.mark.parametrize("kind", [Keyed, Appended])
 def test_clients_of_a_server_that_is_started_again_and_again(
-    shop: Any, kind: Callable[[Any, random.Random], Keyed | Appended]
+    shop: Any, kind: Callable[[Any, random.Random], History]
 ) -> None:
     draw = random.Random(7)
     history = kind(shop, draw)
@@ -187,19 +190,16 @@ def test_clients_of_a_server_that_is_started_again_and_again(
         clients = [Client(history.key) for _ in range(3)]
         for _ in range(6):
             async with a_hub(shop, part_rows=3) as hub:
-                readers = [await hub.subscribe(history.view, c.last_id) for c in clients]
+                readers = [await subscribed(hub, client, history) for client in clients]
                 for _ in range(draw.randint(1, 4)):
                     await asyncio.to_thread(history.step)
-                # Each breaks off somewhere else, the last one reads all.
-                for number, (client, reader) in enumerate(zip(clients, readers, strict=True)):
-                    if number < 2:
-                        client.take(await anext(reader))
-                        client.lost()
-                    else:
-                        await take_until(client, reader, lambda c: c.rows == history.rows)
+                # Two break off anywhere, one reads all.
+                await read_some(clients[0], readers[0], 1, 0.2)
+                await read_some(clients[1], readers[1], 3, 0.05)
+                await take_until(clients[2], readers[2], lambda c: c.rows == history.rows)
         async with a_hub(shop) as hub:
             for client in clients:
-                reader = await hub.subscribe(history.view, client.last_id)
+                reader = await subscribed(hub, client, history)
                 await take_until(client, reader, lambda c: c.rows == history.rows)
 
     run(work())
