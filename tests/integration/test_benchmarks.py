@@ -1,4 +1,4 @@
-"""The benchmarks of tables and of lookups run; how fast is not looked at."""
+"""The benchmarks of tables, of lookups and of the server run; how fast is not looked at."""
 
 from __future__ import annotations
 
@@ -54,3 +54,16 @@ def test_promptness_prints_a_line_a_kind_of_table() -> None:
         ("first-row", 1.0),
     ]
     assert all(one["ratio"] > 0 and one["rows"] > 0 and not one["missing"] for one in figures)
+
+
+def test_many_readers_of_a_server_get_every_change_once() -> None:
+    script = SCRIPT.with_name("serve.py")
+    command = [sys.executable, str(script), "--json", "--clients", "50", "--seconds", "6"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stdout + done.stderr[-2000:]
+    figures = {one["name"]: one for one in map(json.loads, done.stdout.splitlines())}
+    assert [*figures] == ["every_change", "delay_p99", "server_memory", "rows_read_once"]
+    assert all(one["goal"] == 1.0 and one["unit"] for one in figures.values())
+    # How fast is not looked at; that nothing is lost, and nothing read for each reader, is.
+    assert figures["every_change"]["ratio"] == 1.0
+    assert figures["rows_read_once"]["ratio"] >= 1.0
