@@ -124,14 +124,15 @@ class Readers:
         self._parsed: dict[str, dict[str, Any]] = {}
         self._gate = asyncio.Semaphore(TOGETHER)
         self._ready = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
 
     async def run(self, results: Path) -> None:
         loop = asyncio.get_running_loop()
         threading.Thread(target=self._listen, args=(loop,), daemon=True).start()
-        tasks = [asyncio.create_task(self._read(reader)) for reader in self._readers]
+        self._tasks = [asyncio.create_task(self._read(reader)) for reader in self._readers]
         await asyncio.wait_for(self._ready.wait(), START_S)
         print("ready", flush=True)
-        await asyncio.gather(*tasks)
+        await asyncio.gather(*self._tasks)
         rows = [(i, *one) for i, reader in enumerate(self._readers) for one in reader.came]
         np.save(results, np.array(rows, np.float64).reshape(-1, 4))
         for reader in self._readers:
@@ -145,7 +146,8 @@ class Readers:
         loop.call_soon_threadsafe(self._end_soon, loop)
 
     def _end_soon(self, loop: asyncio.AbstractEventLoop) -> None:
-        loop.call_later(LAST_S, lambda: [task.cancel() for task in asyncio.all_tasks()])
+        for task in self._tasks:
+            loop.call_later(LAST_S, task.cancel)
 
     async def _read(self, reader: Reader) -> None:
         try:
