@@ -256,7 +256,6 @@ class Channel:
         for reader in tuple(self._readers):
             waiting, size = reader.behind(self._head)
             if waiting > settings.queue_events or size > settings.queue_bytes:
-                self.counts.overflows += 1
                 reader.cut(f"{waiting:,} events of {size:,} bytes were waiting for it")
 
     def _mark(self, moment: Moment) -> None:
@@ -285,7 +284,10 @@ class Channel:
         self._beat_at(self._told + idle)
 
     def _leave(self, reader: Subscription) -> None:
-        self._readers.discard(reader)
+        if reader not in self._readers:
+            return
+        self._readers.remove(reader)
+        self.counts.overflows += reader.cut_off.is_set()
         self._maybe_rest()
 
     def _maybe_rest(self) -> None:

@@ -109,8 +109,8 @@ class Subscription:
         """End the stream of a reader that is too slow."""
         place = "begin anew" if self.last_id is None else f"go on with last_id={self.last_id}"
         message = f"this reader is too slow and was cut off: {reason}; {place}"
-        self.end(SlowReaderError(message, self.last_id))
         self.cut_off.set()
+        self.end(SlowReaderError(message, self.last_id))
 
     def end(self, error: StreamhouseError | None) -> None:
         """Nothing more comes; the reader gets the error, if there is one, once."""
