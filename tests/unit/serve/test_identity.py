@@ -1,0 +1,66 @@
+"""Whether a table is still the one that it was, also where files have no stamps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from streamhouse.paimon.files import LocalFiles
+from streamhouse.serve.identity import Identity
+
+
+class NoStamps(LocalFiles):
+    """Files of which only reading tells whether they changed, as in an object store."""
+
+    def stamp(self, path: str) -> object | None:
+        return None
+
+
+def seen(shop: Any, table: str, stamps: bool) -> tuple[Identity, int]:
+    opened = shop.warehouse.table(table).copy({})
+    if not stamps:
+        opened.files = NoStamps()
+    return Identity(opened), opened.snapshot(opened.latest_snapshot_id()).time_ms
+
+
+@pytest.mark.parametrize("stamps", [True, False])
+def test_a_table_stays_itself(shop: Any, stamps: bool) -> None:
+    table = shop.sales()
+    for number in range(2):
+        shop.write(table, ("Chad", number, 1.0))
+    identity, time_ms = seen(shop, table, stamps)
+    assert identity.holds(0, 0) and identity.holds(2, time_ms) and identity.holds(2, time_ms)
+    assert not identity.holds(2, time_ms - 1)
+    shop.write(table, ("Chad", 7, 1.0))
+    assert identity.holds(2, time_ms)
+    # Expired, which is no other table.
+    (shop.path / "shop.db" / "sales" / "snapshot" / "snapshot-2").unlink()
+    assert identity.holds(2, time_ms)
+    assert identity.digest == Identity(shop.warehouse.table(table)).digest
+
+
+@pytest.mark.parametrize("stamps", [True, False])
+def test_a_table_made_again_is_another(shop: Any, stamps: bool) -> None:
+    table = shop.sales()
+    shop.write(table, ("Chad", 1, 1.0))
+    identity, time_ms = seen(shop, table, stamps)
+    shop.warehouse.drop_table("shop", "sales")
+    assert not identity.holds(0, 0)
+    shop.sales()
+    shop.write(table, ("Chad", 1, 1.0))
+    assert not identity.holds(0, 0) and not identity.holds(1, time_ms)
+    assert identity.digest != Identity(shop.warehouse.table(table)).digest
+
+
+def test_an_object_store_is_asked_now_and_then(shop: Any) -> None:
+    table = shop.sales()
+    shop.write(table, ("Chad", 1, 1.0))
+    identity, time_ms = seen(shop, table, False)
+    identity._local = False
+    assert identity.holds(1, time_ms)
+    shop.warehouse.drop_table("shop", "sales")
+    assert identity.holds(1, time_ms, sure=False)
+    assert not identity.holds(1, time_ms, sure=True)
+    identity._looked -= 3600.0
+    assert not identity.holds(1, time_ms, sure=False)
