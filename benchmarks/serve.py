@@ -1,8 +1,8 @@
 """How a table's changes come to a thousand readers of `streamhouse serve`.
 
-A real server process follows a table with a primary key; a process of its own has all the readers, as
-WebSockets. Then 20 of the table's 200 rows are changed at each commit, two commits a second. Each
-reader has what it makes of its events compared with what was committed, at every event.
+A real server process follows a table with a primary key; a process of its own has all the readers,
+as WebSockets. Then 20 of the table's 200 rows are changed at each commit, two commits a second.
+Each reader has what it makes of its events compared with what was committed, at every event.
 
 every_change    the share of reader × commit pairs that came, each after the one before; goal 1.0
 delay_p99       1 s over the 99th percentile of the seconds from just after a commit until a reader

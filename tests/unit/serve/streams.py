@@ -155,6 +155,11 @@ class Client:
         assert lines[:-2] == [*head, f"event: {event.kind}", f"data: {event.data}"]
 
 
+def at(snapshot: int) -> Callable[[Client], bool]:
+    """The client has come to that snapshot."""
+    return lambda client: client.snapshot == snapshot
+
+
 async def take_until(
     client: Client, reader: Subscription, what: Callable[[Client], bool]
 ) -> list[Event]:

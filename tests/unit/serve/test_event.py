@@ -29,9 +29,8 @@ def test_an_event_as_it_is_sent_both_ways() -> None:
     (event,) = changes(batch(["-U", "+U"], country=["Perú", "Perú"], orders=[1, 2]))
     time = "2026-09-21T14:13:20.005Z"
     assert iso(MOMENT.time_ms) == time
-    rows = (
-        '[{"rowkind":"-U","country":"Perú","orders":1},{"rowkind":"+U","country":"Perú","orders":2}]'
-    )
+    was = '{"rowkind":"-U","country":"Perú","orders":1}'
+    rows = f'[{was},{{"rowkind":"+U","country":"Perú","orders":2}}]'
     data = f'{{"snapshot":17,"time":"{time}","rows":{rows},"more":false}}'
     assert event.sse.decode() == f"id: {MOMENT.id}\nevent: changes\ndata: {data}\n\n"
     assert event.text == f'{{"type":"changes","id":"{MOMENT.id}",{data[1:]}'

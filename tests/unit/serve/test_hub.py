@@ -10,6 +10,7 @@ import pytest
 from tests.unit.serve.streams import (
     Client,
     a_hub,
+    at,
     following,
     open_view,
     rows_of,
@@ -120,10 +121,10 @@ def test_append_tables_give_each_commit(shop: Any) -> None:
             for number in range(5):
                 shop.write(table, (number, "fig", None))
             last = shop.warehouse.table(table).latest_snapshot_id()
-            taken = await take_until(client, reader, lambda c: c.snapshot == last)
+            taken = await take_until(client, reader, at(last))
             assert [event.snapshot for event in taken] == [2, 3, 4, 5, 6]
             shop.overwrite(table, (9, "pea", None))
-            await take_until(client, reader, lambda c: c.snapshot == last + 1)
+            await take_until(client, reader, at(last + 1))
             assert client.rows == [(9, "pea", None)]
 
     run(work())
@@ -146,7 +147,7 @@ def test_the_state_of_an_append_table_is_read_once_while_rows_come(shop: Any) ->
             for number in range(3):
                 last = shop.write(table, (100 + number, "fig", None))
                 client, reader = Client(), await hub.subscribe(ORDERS)
-                taken = await take_until(client, reader, lambda c, last=last: c.snapshot == last)
+                taken = await take_until(client, reader, at(last))
                 assert [event.kind for event in taken] == ["snapshot"]
                 assert len(client.rows) == 21 + number
             # One for the stream, one for the first state.

@@ -9,6 +9,7 @@ import pytest
 from tests.unit.serve.streams import (
     Client,
     a_hub,
+    at,
     following,
     rows_of,
     run,
@@ -84,7 +85,7 @@ def test_after_a_restart_tables_with_a_key_are_compared(shop: Any) -> None:
             client.take(events[0])
             assert client.rows == [("Chad", 3, 1.0), ("Mali", 0, 1.0), ("Oman", 3, 2.0)]
             last = shop.write(table, ("Chad", 9, 1.0))
-            await take_until(client, readers[0], lambda c: c.snapshot == last)
+            await take_until(client, readers[0], at(last))
             assert client.rows[0] == ("Chad", 9, 1.0)
             assert stats(hub, table).state_rows == 0
 
@@ -320,7 +321,7 @@ def test_many_come_back_while_the_table_changes(shop: Any) -> None:
                 tasks.append(asyncio.create_task(come_back()))
             await asyncio.gather(*tasks)
             for client, reader in clients:
-                await take_until(client, reader, lambda c: c.snapshot == last)
+                await take_until(client, reader, at(last))
                 assert client.rows == [("Chad", 10, 1.0), ("Mali", 0, 1.0)]
             await until(lambda: stats(hub, table).snapshot == last)
 

@@ -8,7 +8,7 @@ import weakref
 from typing import Any
 
 import pytest
-from tests.unit.serve.streams import Client, a_hub, following, run, stats, take_until
+from tests.unit.serve.streams import Client, a_hub, at, following, run, stats, take_until
 
 from streamhouse.errors import SlowReaderError
 from streamhouse.serve.served import ServedView
@@ -42,7 +42,7 @@ def test_one_that_falls_behind_is_cut_off_and_comes_back(shop: Any) -> None:
                 await following(other)
             assert stats(hub, table).subscribers == 1
             again = await hub.subscribe(SALES, raised.value.last_id)
-            await take_until(slow, again, lambda c: c.snapshot == last)
+            await take_until(slow, again, at(last))
             assert slow.rows == fast.rows == [("Chad", 5, 1.0)]
 
     run(work())
@@ -60,10 +60,10 @@ def test_bytes_count_too_and_one_large_change_is_nobodys_fault(shop: Any) -> Non
             await following(other)
             client = Client()
             last = shop.write(table, *((number, "x" * 100, None) for number in range(500)))
-            await take_until(client, reader, lambda c: c.snapshot == last)
+            await take_until(client, reader, at(last))
             assert not other.cut_off.is_set()
             last = shop.write(table, (1, "fig", None))
-            await take_until(client, reader, lambda c: c.snapshot == last)
+            await take_until(client, reader, at(last))
             assert other.cut_off.is_set() and not reader.cut_off.is_set()
 
     run(work())
@@ -80,7 +80,7 @@ def test_a_reader_without_an_id_is_told_to_begin_anew(shop: Any) -> None:
             client = Client(("country",))
             for number in range(2):
                 last = shop.write(table, ("c0", 100 + number, 1.0))
-                await take_until(client, reader, lambda c, last=last: c.snapshot == last)
+                await take_until(client, reader, at(last))
             with pytest.raises(SlowReaderError, match="begin anew") as raised:
                 await following(other)
             assert raised.value.last_id is None

@@ -10,6 +10,7 @@ from tests.unit.serve.streams import (
     Client,
     Gate,
     a_hub,
+    at,
     following,
     rows_of,
     run,
@@ -159,7 +160,7 @@ def test_columns_that_change_with_a_commit(shop: Any, together: bool) -> None:
             if together:
                 last = shop.write(table, ("Mali", 2, 1.0, "0002"))
             gate.open()
-            await take_until(client, reader, lambda c: c.snapshot == last)
+            await take_until(client, reader, at(last))
             assert client.begun == 2 and ("Chad", 2, 1.0, "0001") in client.rows
 
     run(work())
@@ -214,7 +215,7 @@ def test_looks_that_fail_lose_nothing_and_are_told_once(
             gate.open()
             await until(lambda: stats(hub, table).failures == 3)
             last = shop.write(table, row(view, 3))
-            await take_until(client, reader, lambda c: c.snapshot == last)
+            await take_until(client, reader, at(last))
             assert client.begun == 1
             assert client.rows == [row(view, number) for number in (1, 2, 3)]
             await until(lambda: stats(hub, table).error is None)

@@ -157,7 +157,7 @@ def test_what_clients_make_of_their_events_is_the_table(
 
     async def work() -> None:
         done = asyncio.Event()
-        settings = {"part_rows": 3, "queue_events": 8, "history_bytes": 20_000}
+        settings: dict[str, Any] = {"part_rows": 3, "queue_events": 8, "history_bytes": 20_000}
         async with a_hub(shop, **settings) as hub:
             steady = Client(history.key)
             reader = await hub.subscribe(history.view)
