@@ -83,7 +83,8 @@ class Follower:
         self._feed: Feed | None = None
         self._incarnation = ""
         self._seen: Found | None = None
-        self._pause_s = 0.0
+        # The first look is made when somebody asks for it.
+        self._pause_s: float | None = None
         self._asked: queue.SimpleQueue[Answer | None] = queue.SimpleQueue()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"follow {name}", daemon=True)
@@ -122,7 +123,7 @@ class Follower:
     def _wait(self) -> list[Answer]:
         first: list[Answer | None] = []
         with suppress(queue.Empty):
-            first.append(self._asked.get(timeout=self._pause_s or None, block=self._pause_s > 0))
+            first.append(self._asked.get(timeout=self._pause_s))
         return [answer for answer in first if answer is not None] + self._waiting()
 
     def _waiting(self) -> list[Answer]:
@@ -156,7 +157,7 @@ class Follower:
         self.looks.failures += 1
         least, most = RETRY_S
         first = self.looks.error is None
-        self._pause_s = least if first else min(most, 2 * self._pause_s)
+        self._pause_s = least if first else min(most, 2 * (self._pause_s or least))
         if first:
             log.warning("%s cannot be read, and is tried again: %s", self._name, error)
         self.looks.error = str(error)
