@@ -257,6 +257,20 @@ def reading(url: str, count: int, results: Path) -> Iterator[subprocess.Popen[st
         process.wait()
 
 
+@dataclass(frozen=True)
+class Used:
+    """What the server has used: processor time for the changes, memory, rows that it encoded."""
+
+    cpu_s: float
+    rss: int
+    rows: float
+
+
+def cpu_s(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
 def largest_rss(process: psutil.Process) -> int:
     """The largest resident size so far in bytes, as the system counts it where it does."""
     with_peak = Path(f"/proc/{process.pid}/status")
@@ -290,14 +304,15 @@ def measure(clients: int, seconds: float, pace: float) -> list[dict[str, Any]]:
         with serving(folder, warehouse) as (port, server):
             url = f"ws://127.0.0.1:{port}/views/{TABLE}/changes"
             with reading(url, clients, results) as readers:
+                before = cpu_s(server)
                 writer.run(commits, 1 / pace)
                 assert readers.stdin is not None
                 readers.stdin.write(f"{snapshot_of(commits)}\n")
                 readers.stdin.flush()
                 readers.wait(2 * LAST_S)
-            rss, encoded = largest_rss(server), rows_encoded(port)
+            used = Used(cpu_s(server) - before, largest_rss(server), rows_encoded(port))
         came = np.load(results)
-    return figures(clients, commits, came, writer.done, rss, encoded)
+    return figures(clients, commits, came, writer.done, used)
 
 
 def figures(
@@ -305,8 +320,7 @@ def figures(
     commits: int,
     came: np.ndarray[Any, np.dtype[np.float64]],
     done: dict[int, float],
-    rss: int,
-    encoded: float,
+    used: Used,
 ) -> list[dict[str, Any]]:
     delays = [
         at - done[snapshot]
@@ -337,22 +351,23 @@ def figures(
             "p50_s": round(p50, 3),
             "p99_s": round(p99, 3),
             "max_s": round(max(delays), 3),
+            "server_cpu_s": round(used.cpu_s, 2),
             "load_1min": load,
         },
         {
             "name": "server_memory",
-            "ratio": round(GOAL_BYTES / rss, 3),
+            "ratio": round(GOAL_BYTES / used.rss, 3),
             "goal": 1.0,
             "unit": "1 GiB over the server's largest resident size",
-            "rss_mb": round(rss / 2**20),
+            "rss_mb": round(used.rss / 2**20),
         },
         {
             "name": "rows_read_once",
-            "ratio": round(CHANGED * commits / encoded, 4) if encoded else 0.0,
+            "ratio": round(CHANGED * commits / used.rows, 4) if used.rows else 0.0,
             "goal": 1.0,
             "unit": "rows that commits changed, over rows that the server encoded",
             "committed": CHANGED * commits,
-            "encoded": int(encoded),
+            "encoded": int(used.rows),
         },
     ]
 
