@@ -12,6 +12,8 @@ from tests.integration.runtime.conftest import Shop
 from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
 from streamhouse.runtime.checkpoint import FOLDER as CHECKPOINTS
 from streamhouse.runtime.relays import FOLDER as RELAYS
+from streamhouse.runtime.status import Statuses
+from streamhouse.source import Lag
 
 TABLES = ("product", "agent", "member_order")
 KEYS = 40
@@ -77,6 +79,12 @@ def logs(shop: Shop) -> list[Path]:
     return list((shop.path / CHECKPOINTS / "shop.sql" / RELAYS).iterdir())
 
 
+def lags(shop: Shop) -> list[Lag | None]:
+    """How far behind each query says that it is."""
+    status = Statuses({"warehouse": str(shop.path)}).read("shop.sql")
+    return [] if status is None else [query.lag for query in status.queries]
+
+
 def test_three_tables_by_one_connection_across_kills(shop: Shop, mariadb: MariaDB) -> None:
     chance = random.Random(3)
     mariadb.execute("CREATE DATABASE one_reader", "USE one_reader")
@@ -93,6 +101,7 @@ def test_three_tables_by_one_connection_across_kills(shop: Shop, mariadb: MariaD
         assert dumps(mariadb) - before == 1
     run.until(lambda: equal(shop, mariadb))
     assert (dumps(mariadb) - before, len(logs(shop))) == (1, 1)
+    run.until(lambda: lags(shop) == [Lag(seconds=0.0, bytes=0)] * len(TABLES))
     change(mariadb, chance, 40)
     run.kill()
     change(mariadb, chance, 40)
