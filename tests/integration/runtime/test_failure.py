@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from streamhouse.paimon.catalog import Warehouse
+from streamhouse.runtime.status import Statuses
 
 SCRIPT = """
 CREATE TEMPORARY TABLE numbers_source (n BIGINT) WITH (
@@ -50,3 +51,7 @@ def test_a_failed_query_goes_on_and_says_why(tmp_path: Path) -> None:
     table = Warehouse(str(warehouse)).table("default.numbers")
     rows = [row["n"] for batch in table.read() for row in batch.to_pylist()]
     assert sorted(rows) == list(range(1, 2001))
+    told = Statuses({"warehouse": str(warehouse)}).read("numbers.sql")
+    assert told is not None
+    assert (told.state, told.restarts) == ("stopped", 1)
+    assert "RuntimeError: no fault of the user's" in str(told.error)

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from tests.integration.runtime.conftest import Ended, Shop
 
+from streamhouse.runtime.status import Statuses
+
 GENERATED = """
 SET 'pipeline.name' = 'numbers';
 CREATE TABLE IF NOT EXISTS a (id BIGINT, twice BIGINT) WITH ('bucket' = '-1');
@@ -112,6 +114,9 @@ def test_a_row_that_cannot_be_computed_ends_the_query_in_one_line(shop: Shop) ->
     message = one_line(shop.run(script, "--until-caught-up"))
     assert "cannot compute a row" in message
     assert "x3" in message
+    told = Statuses({"warehouse": str(shop.path)}).read("shop.sql")
+    assert told is not None and (told.state, told.error) == ("failed", message[len("error: ") :])
+    assert [query.last_error for query in told.queries] == [told.error]
     assert shop.rows("numbers") == []
 
 
