@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from streamhouse.errors import BusyError, DataLossError, StreamhouseError, TooLargeError
+from streamhouse.options import hide_secrets
 from streamhouse.serve.encoding import Chunk, Stopped, encoded, events
 from streamhouse.serve.event import CHANGES, SNAPSHOT, Event, Moment
 from streamhouse.serve.feed import Change, Feed
@@ -158,9 +159,9 @@ class Follower:
         least, most = RETRY_S
         first = self.looks.error is None
         self._pause_s = least if first else min(most, 2 * (self._pause_s or least))
+        self.looks.error = hide_secrets(str(error))
         if first:
-            log.warning("%s cannot be read, and is tried again: %s", self._name, error)
-        self.looks.error = str(error)
+            log.warning("%s cannot be read, and is tried again: %s", self._name, self.looks.error)
         # It may have lost its place; another goes on from what was handed on last.
         self._drop_feed()
 
