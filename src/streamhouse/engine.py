@@ -11,12 +11,14 @@ import contextlib
 import datetime
 import re
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
-from streamhouse.errors import StreamhouseError
+from streamhouse.errors import LimitError, QueryError
 from streamhouse.sql.moment import split_options
 from streamhouse.sql.plan import BoundedQuery, BoundedScan
 
@@ -28,10 +30,24 @@ if TYPE_CHECKING:
 THREADS = 2
 MEMORY_LIMIT = "1GB"
 BATCH_ROWS = 65_536
+_AGAIN_S = 0.1
 
 Batches: TypeAlias = Callable[[], Iterator[Any]]
 Scanner: TypeAlias = Callable[[BoundedScan], tuple[pa.Schema, Batches]]
 """Gives a scan's schema, and a function that reads its batches from the start each time."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a query may take; beyond it a `LimitError` says so.
+
+    `seconds` from the start until the last batch was taken, None for any time; `memory` and
+    `spill` (what goes to temporary files) in DuckDB's spelling, such as `256MB`.
+    """
+
+    seconds: float | None = None
+    memory: str = MEMORY_LIMIT
+    spill: str | None = None
 
 
 def run_bounded(query: BoundedQuery, tables: Warehouse | Scanner) -> pa.Table:
@@ -46,32 +62,69 @@ def run_bounded(query: BoundedQuery, tables: Warehouse | Scanner) -> pa.Table:
 
 @contextlib.contextmanager
 def bounded_reader(
-    query: BoundedQuery, tables: Warehouse | Scanner
+    query: BoundedQuery, tables: Warehouse | Scanner, limits: Limits | None = None
 ) -> Iterator[pa.RecordBatchReader]:
     """As `run_bounded`, but a reader that yields the answer in batches within the `with`."""
     import duckdb
 
     scanner = tables if callable(tables) else warehouse_scanner(tables)
     with tempfile.TemporaryDirectory(prefix="streamhouse-spill-") as spill:
-        connection = duckdb.connect(
-            ":memory:",
-            config={
-                "threads": THREADS,
-                "memory_limit": MEMORY_LIMIT,
-                "temp_directory": spill,
-                "python_enable_replacements": "false",
-            },
-        )
+        connection = duckdb.connect(":memory:", config=_config(spill, limits or Limits()))
+        clock = _Clock(connection, limits)
         try:
             _prepare(connection)
             scans = [_Scan(*scanner(scan)) for scan in query.scans]
             for scan, opened in zip(query.scans, scans, strict=True):
                 connection.register(scan.relation, opened)
-            with _readable_errors(scans):
+            with clock, _readable_errors(scans, clock):
                 relation = _flink_integers(connection.sql(query.sql))
                 yield _renamed(relation.to_arrow_reader(BATCH_ROWS), query.output)
         finally:
             connection.close()
+
+
+def _config(spill: str, limits: Limits) -> dict[str, str | bool | int | float | list[str]]:
+    config: dict[str, str | bool | int | float | list[str]] = {
+        "threads": THREADS,
+        "memory_limit": limits.memory,
+        "temp_directory": spill,
+        "python_enable_replacements": "false",
+    }
+    if limits.spill is not None:
+        config["max_temp_directory_size"] = limits.spill
+    return config
+
+
+class _Clock:
+    """Interrupts a connection when its time is over; `late` tells that it was."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, limits: Limits | None) -> None:
+        self.limits = limits
+        self.late = False
+        self._connection = connection
+        self._done = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> None:
+        if self.limits is not None and self.limits.seconds is not None:
+            self._thread = threading.Thread(target=self._watch, daemon=True)
+            self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _watch(self) -> None:
+        assert self.limits is not None
+        if self._done.wait(self.limits.seconds):
+            return
+        self.late = True
+        # Again and again: an interrupt between two steps of a query is forgotten by the next one.
+        while True:
+            self._connection.interrupt()
+            if self._done.wait(_AGAIN_S):
+                return
 
 
 class _Scan:
@@ -130,18 +183,34 @@ def _renamed(reader: pa.RecordBatchReader, names: tuple[str, ...]) -> pa.RecordB
 
 
 @contextlib.contextmanager
-def _readable_errors(scans: list[_Scan]) -> Iterator[None]:
+def _readable_errors(scans: list[_Scan], clock: _Clock) -> Iterator[None]:
     import duckdb
 
     try:
         yield
-    except (duckdb.Error, pa.ArrowException, OSError) as error:
+    except (duckdb.Error, pa.ArrowException, OSError, MemoryError) as error:
         failed = next((scan.error for scan in scans if scan.error is not None), None)
-        if failed is not None:
+        if failed is not None and not clock.late:
             raise failed from None
+        passed = _passed(clock, str(error))
+        if passed is not None:
+            raise passed from error
         if isinstance(error, OSError) and not isinstance(error, pa.ArrowException):
             raise
-        raise StreamhouseError(f"the query failed: {_first_paragraph(str(error))}") from error
+        raise QueryError(f"the query failed: {_first_paragraph(str(error))}") from error
+
+
+def _passed(clock: _Clock, text: str) -> LimitError | None:
+    """The error for a limit that was passed, if it was one."""
+    limits = clock.limits
+    if limits is None:
+        return None
+    less = "ask for fewer rows or columns, or filter earlier"
+    if clock.late:
+        return LimitError(f"the query took longer than {limits.seconds:g} s; {less}")
+    if "Out of Memory" in text or "max_temp_directory_size" in text or "bad_alloc" in text:
+        return LimitError(f"the query needs more memory than {limits.memory}; {less}")
+    return None
 
 
 def _first_paragraph(text: str) -> str:

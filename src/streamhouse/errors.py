@@ -14,7 +14,9 @@ StreamhouseError            one readable message: what failed, what to change
 ├── CommitConflictError     a commit lost against others more often than it may retry
 ├── PipelineError           a pipeline runs already, does not run, or is not ours to end
 ├── SlowReaderError         a reader of a stream fell too far behind and was cut off
-└── BusyError               the server does as much as it may at once; ask again later
+├── BusyError               the server does as much as it may at once; ask again later
+├── QueryError              a query that was understood failed on the values it met
+└── LimitError              more was asked for than a limit allows: time, memory, rows, bytes
 """
 
 from __future__ import annotations
@@ -125,3 +127,11 @@ class SlowReaderError(StreamhouseError):
 
 class BusyError(StreamhouseError):
     """The server does as much as it may at the same time; the same request may succeed later."""
+
+
+class QueryError(StreamhouseError):
+    """A query that was understood failed while it ran, on the values it met."""
+
+
+class LimitError(StreamhouseError):
+    """More was asked for than a limit allows; the message names the limit and a way to ask less."""

@@ -208,11 +208,19 @@ def lex(script: Script) -> list[Token]:
     return found
 
 
-def parse_tokens(script: Script, found: list[Token]) -> exp.Expr:
-    """The query or expression that the tokens make; raises `SqlError` with its place."""
+def parse_tokens(
+    script: Script, found: list[Token], method: Callable[[Any], exp.Expr | None] | None = None
+) -> exp.Expr:
+    """The query or expression that the tokens make; raises `SqlError` with its place.
+
+    `method` is the parser's, where only one kind of text may stand there.
+    """
     flink = Flink.Parser(dialect=Flink(), error_level=ErrorLevel.IMMEDIATE)
     try:
-        tree = flink.parse(found, script.text)
+        if method is None:
+            tree = flink.parse(found, script.text)
+        else:
+            tree = flink._parse(method, found, script.text)
     except FlinkParseError as error:
         raise _located(script, found, error) from None
     except RecursionError:
@@ -273,3 +281,21 @@ def _expectation(message: str) -> str:
     if message.startswith("Required argument"):
         return "expected an expression"
     return "expected an expression, a clause (FROM, JOIN, WHERE, GROUP BY, …) or the end"
+
+
+def parse_condition(text: str) -> exp.Expr:
+    """One boolean expression over columns, with no query in it; raises `SqlError`."""
+    script = Script(text)
+    found = lex(script)
+    if not found:
+        raise SqlError("there is no condition; write one such as total > 0")
+    tree = parse_tokens(script, found, Flink.Parser._parse_disjunction)
+    inner = tree.find(exp.Query, exp.Table)
+    if inner is not None:
+        raise script.error(
+            "a condition holds no query; compare columns with values",
+            found[0].start,
+            found[-1].end + 1,
+            UnsupportedSqlError,
+        )
+    return tree

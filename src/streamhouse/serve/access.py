@@ -1,0 +1,172 @@
+"""Around every request: what is too long or comes too often is refused, what was answered counted.
+
+Nothing but a problem in JSON leaves here when an answer fails, whatever failed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+import traceback
+from typing import TYPE_CHECKING, Any
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import HTTPConnection
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from streamhouse.options import hide_secrets
+from streamhouse.serve.cells import printable
+from streamhouse.serve.guard import check_place, known
+from streamhouse.serve.limits import Rate
+from streamhouse.serve.logs import LOGGER, log_request
+from streamhouse.serve.problems import Problem
+from streamhouse.serve.settings import MAX_HEAD_BYTES, MAX_LINE_BYTES
+
+if TYPE_CHECKING:
+    from streamhouse.serve.metrics import Metrics
+    from streamhouse.serve.settings import ServerSettings
+
+_LOGGED_CHARACTERS = 300
+_STREAM = "text/event-stream"
+
+
+class Access:
+    """The outermost application: limits, headers, log and figures."""
+
+    def __init__(self, app: ASGIApp, settings: ServerSettings, metrics: Metrics) -> None:
+        self._app = app
+        self._settings = settings
+        self._metrics = metrics
+        self._rate = Rate(settings.rate)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        exchange = _Exchange(scope, send)
+        self._metrics.open.inc()
+        try:
+            try:
+                self._check(scope)
+            except Problem as problem:
+                await problem.response()(scope, receive, exchange.send)
+                return
+            await self._app(scope, receive, exchange.send)
+        except asyncio.CancelledError:
+            # The server ends, and has closed what was open.
+            if not exchange.cut:
+                raise
+        except Exception as error:  # noqa: BLE001 - the last place where it can be told
+            await self._failed(error, scope, receive, exchange)
+        finally:
+            self._metrics.open.dec()
+            self._told(exchange)
+
+    def _check(self, scope: Scope) -> None:
+        line = len(scope.get("raw_path") or b"") + len(scope.get("query_string") or b"")
+        if line > MAX_LINE_BYTES:
+            raise Problem(
+                "too_large", f"the path and its parameters are longer than {MAX_LINE_BYTES:,} bytes"
+            )
+        if sum(len(name) + len(value) for name, value in scope["headers"]) > MAX_HEAD_BYTES:
+            raise Problem("too_large", f"the headers are longer than {MAX_HEAD_BYTES:,} bytes")
+        headers = Headers(scope=scope)
+        check_place(self._settings, scope.get("method", "WEBSOCKET"), headers)
+        wait = self._rate.take(self._client(scope))
+        if wait:
+            raise Problem(
+                "too_many",
+                f"that were more than {self._settings.rate:g} requests a second; wait a moment "
+                "between requests, or follow changes instead of asking again",
+                {"Retry-After": str(math.ceil(wait))},
+            )
+
+    def _client(self, scope: Scope) -> str:
+        """Whose requests are counted together: a known token's, else an address's."""
+        address = str((scope.get("client") or ("",))[0])
+        if not self._settings.tokens:
+            return address
+        found = known(self._settings, HTTPConnection(scope))
+        return address if found is None else f"token {found.name}"
+
+    async def _failed(
+        self, error: Exception, scope: Scope, receive: Receive, exchange: _Exchange
+    ) -> None:
+        text = "".join(traceback.format_exception(error))
+        LOGGER.error("%s failed:\n%s", printable(scope["path"]), hide_secrets(text.rstrip()))
+        if exchange.status is not None:
+            exchange.abort()
+            return
+        problem = Problem("failed", "the server failed; what happened is in its log")
+        await problem.response()(scope, receive, exchange.send)
+
+    def _told(self, exchange: _Exchange) -> None:
+        scope, status = exchange.scope, exchange.status or 499
+        seconds = time.perf_counter() - exchange.began
+        route = _route(scope)
+        method = scope.get("method", "WEBSOCKET")
+        self._metrics.requests.labels(route, method, str(status)).inc()
+        self._metrics.sent.labels(route).inc(exchange.bytes)
+        if not exchange.streams:
+            self._metrics.seconds.labels(route).observe(seconds)
+        log_request(
+            {
+                "client": (scope.get("client") or ("-",))[0],
+                "token": scope.get("streamhouse.token", ""),
+                "method": method,
+                "path": printable(scope["path"])[:_LOGGED_CHARACTERS],
+                "route": route,
+                "status": status,
+                "ms": round(seconds * 1000, 1),
+                "bytes": exchange.bytes,
+            }
+        )
+
+
+class _Exchange:
+    """What is sent in answer to one request, as it goes by."""
+
+    def __init__(self, scope: Scope, send: Send) -> None:
+        self.scope = scope
+        self.status: int | None = None
+        self.bytes = 0
+        self.streams = scope["type"] == "websocket"
+        self.began = time.perf_counter()
+        self._send = send
+
+    @property
+    def cut(self) -> bool:
+        """Whether an answer was on its way that never ends by itself."""
+        return self.streams and self.status is not None
+
+    async def send(self, message: Message) -> None:
+        kind = message["type"]
+        if kind in ("http.response.start", "websocket.http.response.start"):
+            self.status = message["status"]
+            headers = MutableHeaders(scope=message)
+            headers.setdefault("X-Content-Type-Options", "nosniff")
+            headers.setdefault("Cache-Control", "no-store")
+            headers.setdefault("Referrer-Policy", "no-referrer")
+            self.streams = self.streams or headers.get("content-type", "").startswith(_STREAM)
+        elif kind == "websocket.accept":
+            self.status = 101
+        elif kind == "websocket.close" and self.status is None:
+            self.status = 403
+        body: Any = message.get("body") or message.get("text") or b""
+        self.bytes += len(body)
+        await self._send(message)
+
+    def abort(self) -> None:
+        """Cut the connection, so that half an answer cannot be taken for a whole one."""
+        abort = self.scope.get("streamhouse.abort")
+        if abort is not None:
+            abort()
+
+
+
+
+def _route(scope: Scope) -> str:
+    """The path with its parameters' names: few, whatever clients ask for."""
+    path = getattr(scope.get("route"), "path", None)
+    return path if isinstance(path, str) else "other"

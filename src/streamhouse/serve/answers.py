@@ -1,0 +1,67 @@
+"""Answers to questions, and every way in which one can fail."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import traceback
+from typing import TYPE_CHECKING
+
+from streamhouse.errors import LimitError, SqlError, StreamhouseError
+from streamhouse.serve.question import Question, Rows, Told
+
+if TYPE_CHECKING:
+    from streamhouse.paimon.catalog import Warehouse
+
+
+class UnexpectedError(StreamhouseError):
+    """What no error of ours foresees; `trace` says where, without any value."""
+
+    def __init__(self, message: str, trace: str = "") -> None:
+        super().__init__(message)
+        self.trace = trace
+
+
+def answer(warehouse: Warehouse, question: Question) -> Told:
+    """The answer, its rows in the question's file; no file is left where there is none.
+
+    Raises errors of `streamhouse.errors` only: a client's text that brings down a part of the
+    machinery is the client's to change, and `UnexpectedError` says where it did.
+    """
+    try:
+        return _answer(warehouse, question)
+    except StreamhouseError:
+        _forget(question)
+        raise
+    except RecursionError:
+        _forget(question)
+        raise SqlError("the query is nested too deeply; write it in fewer levels") from None
+    except MemoryError:
+        _forget(question)
+        raise LimitError(
+            f"the query needs more memory than {question.limits.memory}; ask for less"
+        ) from None
+    except Exception as error:
+        _forget(question)
+        if question.trusted:
+            raise
+        where = "".join(traceback.format_tb(error.__traceback__)) + type(error).__name__
+        raise UnexpectedError(
+            "the query cannot be run as it is written; write it in a simpler way", where
+        ) from None
+
+
+def _answer(warehouse: Warehouse, question: Question) -> Told:
+    # Here, since what they import is slow to load and not needed for the server's start.
+    if isinstance(question, Rows):
+        from streamhouse.serve import rows
+
+        return rows.answer(warehouse, question)
+    from streamhouse.serve import ask
+
+    return ask.answer(warehouse, question)
+
+
+def _forget(question: Question) -> None:
+    with contextlib.suppress(OSError):
+        os.unlink(question.target.path)

@@ -1,0 +1,110 @@
+"""The application: its parts, put together once for a server."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import time
+from collections.abc import AsyncIterator, Mapping
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+from fastapi import FastAPI
+from starlette.middleware.cors import CORSMiddleware
+
+from streamhouse.serve import problems
+from streamhouse.serve.access import Access
+from streamhouse.serve.catalogue import Catalogue
+from streamhouse.serve.hub import Hub
+from streamhouse.serve.metrics import Metrics
+from streamhouse.serve.openapi import DESCRIPTION, TAGS
+from streamhouse.serve.pool import WarehousePool
+from streamhouse.serve.queries import Queries
+from streamhouse.serve.routes import about, changes, history, sql, views
+from streamhouse.serve.settings import MAX_BODY_BYTES
+
+if TYPE_CHECKING:
+    from streamhouse.serve.feed import Feed
+    from streamhouse.serve.served import ServedView
+    from streamhouse.serve.settings import ServerSettings
+
+ROUTERS = (about.router, views.router, history.router, changes.router, sql.router)
+
+
+def create_app(settings: ServerSettings) -> FastAPI:
+    """The application of a server; its `state` has the parts that routes use.
+
+    `settings`; `views`, the `Catalogue`; `hub`, the streams; `warehouse_pool`, which reads tables
+    in threads; `queries`, which runs what clients ask; `metrics`; `folder` for answers on their
+    way; `end`, which closes all streams; `streams`, how many are open.
+    """
+    app = FastAPI(
+        title="Streamhouse",
+        summary="Tables and views of a warehouse, and their changes as they happen.",
+        description=DESCRIPTION,
+        version=version("streamhouse"),
+        openapi_tags=TAGS,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        lifespan=_lifespan,
+        max_body_size=MAX_BODY_BYTES,
+        telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
+    )
+    state = app.state
+    state.settings = settings
+    state.started = time.time()
+    state.views = Catalogue(settings.views)
+    state.warehouse_pool = WarehousePool(settings.warehouse)
+    state.hub = Hub(_opener(settings.warehouse), settings.follow)
+    state.metrics = Metrics(state.hub.stats)
+    state.queries = Queries(settings, state.warehouse_pool, state.metrics)
+    state.streams = 0
+    state.ending = False
+    state.end = _ender(app)
+    problems.install(app, settings.warehouse["warehouse"])
+    for router in ROUTERS:
+        app.include_router(router)
+    if settings.allow_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=sorted(settings.origin_set),
+            allow_methods=["GET", "POST", "DELETE"],
+            allow_headers=["Authorization", "Content-Type", "If-None-Match", "Last-Event-ID"],
+            expose_headers=["ETag", "X-Streamhouse-Snapshot", "X-Streamhouse-Truncated"],
+        )
+    app.add_middleware(Access, settings=settings, metrics=state.metrics)
+    return app
+
+
+@contextlib.asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    with tempfile.TemporaryDirectory(prefix="streamhouse-serve-") as folder:
+        app.state.folder = folder
+        app.state.queries.start(folder)
+        try:
+            yield
+        finally:
+            await app.state.end()
+            await app.state.queries.close()
+            app.state.warehouse_pool.close()
+
+
+def _ender(app: FastAPI) -> Any:
+    async def end() -> None:
+        app.state.ending = True
+        await app.state.hub.close()
+
+    return end
+
+
+def _opener(options: Mapping[str, str]) -> Any:
+    """Opens the feed of a served view; a feed has a warehouse object of its own."""
+
+    def open_feed(view: ServedView) -> Feed:
+        from streamhouse.paimon.catalog import Warehouse
+        from streamhouse.serve.followed import open_view
+
+        return open_view(Warehouse(options), view)
+
+    return open_feed

@@ -1,0 +1,80 @@
+"""How often one client may ask, and how many queries run at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+
+from streamhouse.serve.problems import Problem
+
+BURST_S = 10.0
+_CLIENTS = 10_000
+
+
+@dataclass
+class _Bucket:
+    tokens: float
+    at: float
+
+
+class Rate:
+    """A bucket of requests for each client, which fills up with `rate` a second.
+
+    A client that was silent may make as many requests at once as come together in ten seconds.
+    Only the 10,000 clients that asked last are known; the others start anew with a full bucket.
+    """
+
+    def __init__(self, rate: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rate = rate
+        self._most = max(1.0, rate * BURST_S)
+        self._clock = clock
+        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
+
+    def take(self, client: str) -> float:
+        """Count a request; 0 if it may go on, else in how many seconds the next one may."""
+        if not self._rate:
+            return 0.0
+        now = self._clock()
+        bucket = self._buckets.get(client)
+        if bucket is None:
+            bucket = self._buckets[client] = _Bucket(self._most, now)
+            if len(self._buckets) > _CLIENTS:
+                self._buckets.popitem(last=False)
+        self._buckets.move_to_end(client)
+        bucket.tokens = min(self._most, bucket.tokens + (now - bucket.at) * self._rate)
+        bucket.at = now
+        if bucket.tokens < 1:
+            return (1 - bucket.tokens) / self._rate
+        bucket.tokens -= 1
+        return 0.0
+
+
+class Turns:
+    """Lets `count` queries run at a time; others wait for at most `seconds`."""
+
+    def __init__(self, count: int, seconds: float) -> None:
+        self._semaphore = asyncio.Semaphore(count)
+        self._seconds = seconds
+        self._count = count
+
+    @contextlib.asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """A turn, given back at the end; `Problem` busy if none comes in time."""
+        try:
+            async with asyncio.timeout(self._seconds):
+                await self._semaphore.acquire()
+        except TimeoutError:
+            raise Problem(
+                "busy",
+                f"{self._count} queries run, and others wait; ask again in a moment, or start the "
+                "server with more --queries",
+                {"Retry-After": "1"},
+            ) from None
+        try:
+            yield
+        finally:
+            self._semaphore.release()

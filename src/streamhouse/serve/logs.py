@@ -1,0 +1,95 @@
+"""One line a request on standard error, for people or as JSON; never a query or a token.
+
+Lines are written by a thread of their own: a terminal or pipe that takes nothing does not hold up
+the server, which leaves out lines then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import logging
+import logging.handlers
+import queue
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from streamhouse.options import hide_secrets
+
+LOGGER = logging.getLogger("streamhouse.serve")
+_LINES = 10_000
+_END_S = 0.5
+_FIELDS = "request"
+
+
+class _Text(logging.Formatter):
+    """`12:00:00 127.0.0.1 GET /views 200 1.2 ms 345 B`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        time = datetime.datetime.fromtimestamp(record.created).strftime("%H:%M:%S")
+        fields = getattr(record, _FIELDS, None)
+        if fields is None:
+            return f"{time} {record.levelname.lower()}: {hide_secrets(record.getMessage())}"
+        who = fields["client"] + (f" ({fields['token']})" if fields["token"] else "")
+        what = f"{fields['method']} {fields['path']} {fields['status']}"
+        return f"{time} {who} {what} {fields['ms']:.1f} ms {fields['bytes']} B"
+
+
+class _Json(logging.Formatter):
+    """One object: time, level, and the request's fields or the message."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        moment = datetime.datetime.fromtimestamp(record.created, datetime.UTC)
+        head = {"time": moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")}
+        head["level"] = record.levelname.lower()
+        fields: dict[str, Any] | None = getattr(record, _FIELDS, None)
+        if fields is None:
+            fields = {"message": hide_secrets(record.getMessage())}
+        return json.dumps(head | fields, ensure_ascii=False)
+
+
+class _Queue(logging.handlers.QueueHandler):
+    """Hands lines on without waiting; those that find no room are left out."""
+
+    def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
+        return record
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        return
+
+
+@contextlib.contextmanager
+def logging_to_stderr(form: str) -> Iterator[None]:
+    """Have the server's lines written in a form of `text`, `json` or `off`."""
+    # What the web server says of itself is either ours to say, or nothing for a user to act upon.
+    for name in ("uvicorn", "uvicorn.error", "uvicorn.access", "asyncio"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    LOGGER.setLevel(logging.INFO)
+    LOGGER.propagate = False
+    if form == "off":
+        LOGGER.handlers = [logging.NullHandler()]
+        yield
+        return
+    out = logging.StreamHandler(sys.stderr)
+    out.setFormatter(_Json() if form == "json" else _Text())
+    lines: queue.Queue[Any] = queue.Queue(_LINES)
+    listener = logging.handlers.QueueListener(lines, out)
+    handler = _Queue(lines)
+    LOGGER.handlers = [handler]
+    listener.start()
+    try:
+        yield
+    finally:
+        LOGGER.handlers = []
+        # Not for long: it may wait for somebody to read standard error.
+        ending = threading.Thread(target=listener.stop, daemon=True)
+        ending.start()
+        ending.join(_END_S)
+
+
+def log_request(fields: dict[str, Any]) -> None:
+    """Write a request's line; `fields` are client, token, method, path, route, status, ms, bytes."""
+    LOGGER.info("%s", fields["path"], extra={_FIELDS: fields})

@@ -1,0 +1,130 @@
+"""Answers in every format, written to a file in bounded memory before the first byte is sent."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+
+from streamhouse.errors import LimitError, TooLargeError
+from streamhouse.serve.formats import json_line, json_objects, write_csv
+
+JSON, CSV, ARROW, PARQUET = "json", "csv", "arrow", "parquet"
+FORMATS = (JSON, CSV, ARROW, PARQUET)
+MEDIA_TYPES = {
+    JSON: "application/json",
+    CSV: "text/csv; charset=utf-8; header=present",
+    ARROW: "application/vnd.apache.arrow.stream",
+    PARQUET: "application/vnd.apache.parquet",
+}
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where an answer goes, and how much of it there may be.
+
+    With more than `max_rows` rows the rest is left out if `cut`, else it is a `TooLargeError`
+    that ends with `advice`. More than `max_bytes` are a `LimitError`.
+    """
+
+    path: str
+    format: str
+    max_rows: int
+    max_bytes: int
+    cut: bool = False
+    advice: str = ""
+
+
+@dataclass
+class Counted:
+    """What was written: its rows, and whether others were left out."""
+
+    rows: int = 0
+    truncated: bool = False
+
+
+def write(
+    target: Target,
+    schema: pa.Schema,
+    batches: Iterable[pa.RecordBatch],
+    head: Mapping[str, Any],
+    metadata: Mapping[str, str],
+) -> Counted:
+    """Write an answer; `head` are the keys of a JSON object before `rows`.
+
+    `metadata` goes into the schema of Arrow and Parquet.
+    """
+    counted = Counted()
+    with open(target.path, "wb") as out:
+        rows = _bounded(batches, target, out, counted)
+        if target.format == JSON:
+            _write_json(rows, out, head, counted, target.cut)
+        elif target.format == CSV:
+            with io.TextIOWrapper(out, encoding="utf-8", newline="", write_through=True) as text:
+                write_csv(schema, rows, text)
+        else:
+            _write_arrow(target.format, schema.with_metadata(dict(metadata)), rows, out)
+    return counted
+
+
+def _bounded(
+    batches: Iterable[pa.RecordBatch], target: Target, out: BinaryIO, counted: Counted
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        left = target.max_rows - counted.rows
+        if batch.num_rows > left:
+            if not target.cut:
+                raise TooLargeError(
+                    f"the answer has more than {target.max_rows:,} rows; {target.advice}"
+                )
+            counted.truncated = True
+            batch = batch.slice(0, left)
+        counted.rows += batch.num_rows
+        if batch.num_rows:
+            yield batch
+        if out.tell() > target.max_bytes:
+            raise LimitError(
+                f"the answer is longer than {target.max_bytes >> 20} MiB; ask for fewer rows or "
+                "columns, or for format=parquet"
+            )
+        if counted.truncated:
+            return
+
+
+def _write_json(
+    batches: Iterable[pa.RecordBatch],
+    out: BinaryIO,
+    head: Mapping[str, Any],
+    counted: Counted,
+    cut: bool,
+) -> None:
+    text = json.dumps(dict(head), ensure_ascii=False, separators=(",", ":"))
+    opening = text[:-1] + ("," if head else "") + '"rows":['
+    out.write(opening.encode())
+    separator = "\n"
+    for batch in batches:
+        lines = ",\n".join(json_line(record) for record in json_objects(batch))
+        out.write((separator + lines).encode())
+        separator = ",\n"
+    end = f'],"truncated":{"true" if counted.truncated else "false"}}}' if cut else "]}"
+    out.write(("\n" if counted.rows else "").encode() + end.encode() + b"\n")
+
+
+def _write_arrow(
+    format: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch], out: BinaryIO
+) -> None:
+    import pyarrow.parquet as pq  # slow to import, and most answers do without
+
+    plain = (pa.record_batch(batch.columns, schema=schema) for batch in batches)
+    if format == ARROW:
+        with pa.ipc.new_stream(out, schema) as writer:
+            for batch in plain:
+                writer.write_batch(batch)
+        return
+    with pq.ParquetWriter(out, schema, compression="zstd") as writer:
+        for batch in plain:
+            writer.write_batch(batch)

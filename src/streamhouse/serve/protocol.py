@@ -1,0 +1,122 @@
+"""Connections as the web server sees them: how many, how slowly a request may come, how long."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+from streamhouse.serve.settings import MAX_HEAD_BYTES, MAX_LINE_BYTES
+
+HEAD_S = 10.0
+"""How long the first request of a connection, and each one after its first byte, may take to come."""
+_MOST_HEAD = 2 * (MAX_HEAD_BYTES + MAX_LINE_BYTES)
+_REASONS = {400: "Bad Request", 408: "Request Timeout", 413: "Content Too Large",
+            503: "Service Unavailable"}  # fmt: skip
+
+
+class HttpConnection(HttpToolsProtocol):
+    """One connection; `most` is set by `http_protocol`.
+
+    The path and headers of a request must come within `HEAD_S`, and beyond 96 KiB the connection
+    is closed: the application refuses shorter ones that are too long with a message. Applications
+    find `streamhouse.abort` in their scope, which cuts the connection at once.
+    """
+
+    most = 0
+    _timer: asyncio.TimerHandle | None = None
+    _in_head = True
+    _head_bytes = 0
+    _messages = 0
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        if len(self.connections) > self.most:
+            self._refuse(503, "busy", "the server has as many connections as it may; come again")
+            return
+        self._expect()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._came()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self.transport.is_closing():
+            return
+        if self._in_head and self._head_bytes > _MOST_HEAD:
+            self._refuse(413, "too_large", "the path and headers of the request are too long")
+            return
+        if self._in_head and self._timer is None:
+            self._expect()
+        messages = self._messages
+        super().data_received(data)
+        if self._in_head and self._messages == messages:
+            self._head_bytes += len(data)
+
+    def on_message_begin(self) -> None:
+        self._in_head = True
+        self._head_bytes = 0
+        super().on_message_begin()
+        self.scope["streamhouse.abort"] = self.transport.abort  # type: ignore[typeddict-unknown-key]
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        self._came()
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._messages += 1
+        self._in_head = True
+        self._head_bytes = 0
+
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(400, "bad_request", "this is not a request in HTTP")
+
+    def _expect(self) -> None:
+        self._timer = self.loop.call_later(HEAD_S, self._too_slow)
+
+    def _came(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _too_slow(self) -> None:
+        self._timer = None
+        if not self._head_bytes:
+            self.transport.close()
+        elif not self.transport.is_closing():
+            self._refuse(408, "bad_request", f"the request did not come within {HEAD_S:g} s")
+
+    def _refuse(self, status: int, code: str, message: str) -> None:
+        """Answer without the application, and close."""
+        self._came()
+        if self.cycle is None or self.cycle.response_complete:
+            body = json.dumps({"error": {"code": code, "message": message}}).encode()
+            head = (
+                f"HTTP/1.1 {status} {_REASONS[status]}\r\ncontent-type: application/json\r\n"
+                f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+            )
+            self.transport.write(head.encode() + body)
+        self.transport.close()
+
+
+class WebSocketConnection(WebSocketsSansIOProtocol):
+    """One WebSocket, with `streamhouse.abort` in its scope."""
+
+    async def run_asgi(self) -> None:
+        self.scope["streamhouse.abort"] = self.transport.abort  # type: ignore[typeddict-unknown-key]
+        await super().run_asgi()
+
+
+def http_protocol(most: int) -> type[HttpConnection]:
+    """The protocol of a server that has at most so many connections at a time."""
+
+    class Bounded(HttpConnection):
+        pass
+
+    Bounded.most = most
+    return Bounded

@@ -1,0 +1,66 @@
+"""Answers on their way out."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Mapping
+from typing import BinaryIO
+
+import anyio.to_thread
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+_AT_ONCE = 1 << 20
+_CHUNK = 256 << 10
+
+
+class FileAnswer(Response):
+    """Sends a file, which is gone afterwards; a client that takes nothing for `send_s` is cut."""
+
+    def __init__(
+        self, path: str, media_type: str, headers: Mapping[str, str], send_s: float
+    ) -> None:
+        self._path = path
+        self._send_s = send_s
+        self._size = os.path.getsize(path)
+        self.media_type = media_type
+        self.status_code = 200
+        self.background = None
+        self.init_headers({**headers, "Content-Length": str(self._size)})
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            with open(self._path, "rb") as file:
+                # Open files stay when their name goes, so nothing is left whatever comes.
+                os.unlink(self._path)
+                await send(
+                    {
+                        "type": "http.response.start",
+                        "status": self.status_code,
+                        "headers": self.raw_headers,
+                    }
+                )
+                await self._send(file, send)
+        except TimeoutError:
+            abort = scope.get("streamhouse.abort")
+            if abort is not None:
+                abort()
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._path)
+
+    async def _send(self, file: BinaryIO, send: Send) -> None:
+        left = self._size
+        while True:
+            if self._size <= _AT_ONCE:
+                chunk = file.read()
+            else:
+                chunk = await anyio.to_thread.run_sync(file.read, _CHUNK)
+            left -= len(chunk)
+            more = left > 0 and bool(chunk)
+            async with asyncio.timeout(self._send_s):
+                await send({"type": "http.response.body", "body": chunk, "more_body": more})
+            if not more:
+                return
