@@ -98,3 +98,23 @@ def is_secret(key: str) -> bool:
 def hide_secrets(text: str) -> str:
     """The text with the values of passwords, keys and tokens replaced by stars."""
     return _URL_SECRET.sub(r"\1***@", _SECRET_VALUE.sub(r"\1***", text))
+
+
+_SIZE = re.compile(r"^\s*(\d+)\s*([a-zA-Z]*)\s*$")
+_SIZES = {
+    **dict.fromkeys(("", "b", "bytes"), 1),
+    **dict.fromkeys(("k", "kb", "kib"), 1 << 10),
+    **dict.fromkeys(("m", "mb", "mib"), 1 << 20),
+    **dict.fromkeys(("g", "gb", "gib"), 1 << 30),
+}
+
+
+def memory_bytes(key: str, value: str) -> int:
+    """Bytes of a size such as `256MB` or `1 gb`; as in Paimon, a KB has 1,024 bytes."""
+    match = _SIZE.match(value)
+    unit = match.group(2).lower() if match else ""
+    if match is None or unit not in _SIZES:
+        raise OptionError(
+            f"option '{key}': '{value}' is not a size; write a number and a unit, such as '256MB'"
+        )
+    return int(match.group(1)) * _SIZES[unit]

@@ -68,15 +68,21 @@ def is_local(warehouse: str) -> bool:
     return "://" not in warehouse or warehouse.startswith("file:")
 
 
-def open_warehouse(warehouse: str, options: Sequence[str] | None = None) -> Warehouse:
-    """The warehouse; `TableError` when it is a local directory that is not there."""
-    from streamhouse.paimon.catalog import Warehouse
+def check_warehouse(warehouse: str) -> None:
+    """`TableError` for a local directory that is not there."""
     from streamhouse.paimon.files import local_path
 
-    given = catalog_options(warehouse, options)
     if is_local(warehouse) and not Path(local_path(warehouse)).is_dir():
         raise TableError(
             f"there is no warehouse at '{warehouse}'; name its directory with --warehouse DIR "
             "or in the environment variable STREAMHOUSE_WAREHOUSE"
         )
+
+
+def open_warehouse(warehouse: str, options: Sequence[str] | None = None) -> Warehouse:
+    """The warehouse; `TableError` when it is a local directory that is not there."""
+    from streamhouse.paimon.catalog import Warehouse
+
+    given = catalog_options(warehouse, options)
+    check_warehouse(warehouse)
     return Warehouse(given)

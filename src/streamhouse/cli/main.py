@@ -32,6 +32,9 @@ COMMANDS = {
     "run": Command("streamhouse.cli.run", "run", "Run a SQL script and its continuous queries."),
     "watch": Command("streamhouse.cli.watch", "watch", "Print a table each time it changes."),
     "query": Command("streamhouse.cli.query", "query", "Print the answer of one SELECT."),
+    "serve": Command(
+        "streamhouse.cli.serve", "serve", "Serve tables and views over HTTP, live, with a page."
+    ),
     "export": Command(
         "streamhouse.cli.export",
         "export",

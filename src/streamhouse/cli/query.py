@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -14,10 +14,7 @@ from streamhouse.cli.arguments import (
     WarehouseArgument,
     open_warehouse,
 )
-from streamhouse.errors import SqlError
 
-if TYPE_CHECKING:
-    from streamhouse.sql.plan import Query
 
 
 def query(
@@ -34,6 +31,8 @@ def query(
     Tables are named database.table; a bare name does where only one database has it. In JSON,
     decimals and timestamps are strings (all digits, ISO 8601), bytes base64, NaN null.
     """
+    from streamhouse.serve.selected import selected
+
     asked = selected(sql)
     opened = open_warehouse(warehouse, option)
 
@@ -54,21 +53,3 @@ def query(
                 output.write_table(reader.schema, reader, sys.stdout)
 
 
-def selected(sql: str) -> Query:
-    """The query of a text that is one SELECT; `SqlError` for anything else."""
-    from streamhouse.sql.plan import Select
-    from streamhouse.sql.script import parse_script
-
-    statements = parse_script(sql)
-    if len(statements) == 1 and isinstance(statements[0], Select):
-        return statements[0].query
-    if not statements:
-        raise SqlError("there is no statement; write one SELECT")
-    other = next((s for s in statements if not isinstance(s, Select)), statements[-1])
-    raise SqlError(
-        "`query` takes one SELECT and nothing else; `streamhouse run` runs scripts",
-        line=other.position.line,
-        column=other.position.column,
-        source_line=sql.splitlines()[other.position.line - 1],
-        snippet=other.text,
-    )

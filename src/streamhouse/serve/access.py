@@ -21,7 +21,7 @@ from streamhouse.serve.guard import check_place, known
 from streamhouse.serve.limits import Rate
 from streamhouse.serve.logs import LOGGER, log_request
 from streamhouse.serve.problems import Problem
-from streamhouse.serve.settings import MAX_HEAD_BYTES, MAX_LINE_BYTES
+from streamhouse.serve.settings import MAX_BODY_BYTES, MAX_HEAD_BYTES, MAX_LINE_BYTES
 
 if TYPE_CHECKING:
     from streamhouse.serve.metrics import Metrics
@@ -72,6 +72,10 @@ class Access:
         if sum(len(name) + len(value) for name, value in scope["headers"]) > MAX_HEAD_BYTES:
             raise Problem("too_large", f"the headers are longer than {MAX_HEAD_BYTES:,} bytes")
         headers = Headers(scope=scope)
+        length = headers.get("content-length", "0")
+        if not length.isdecimal() or int(length[:20]) > MAX_BODY_BYTES:
+            message = f"the body of a request has at most {MAX_BODY_BYTES:,} bytes"
+            raise Problem("too_large", message, {"Connection": "close"})
         check_place(self._settings, scope.get("method", "WEBSOCKET"), headers)
         wait = self._rate.take(self._client(scope))
         if wait:

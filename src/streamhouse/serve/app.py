@@ -85,7 +85,8 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         try:
             yield
         finally:
-            await app.state.end()
+            if not app.state.ending:
+                await app.state.end()
             await app.state.queries.close()
             app.state.warehouse_pool.close()
 

@@ -67,11 +67,15 @@ def logging_to_stderr(form: str) -> Iterator[None]:
     # What the web server says of itself is either ours to say, or nothing for a user to act upon.
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access", "asyncio"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
+    before = LOGGER.handlers, LOGGER.propagate
     LOGGER.setLevel(logging.INFO)
     LOGGER.propagate = False
     if form == "off":
         LOGGER.handlers = [logging.NullHandler()]
-        yield
+        try:
+            yield
+        finally:
+            LOGGER.handlers, LOGGER.propagate = before
         return
     out = logging.StreamHandler(sys.stderr)
     out.setFormatter(_Json() if form == "json" else _Text())
@@ -83,7 +87,7 @@ def logging_to_stderr(form: str) -> Iterator[None]:
     try:
         yield
     finally:
-        LOGGER.handlers = []
+        LOGGER.handlers, LOGGER.propagate = before
         # Not for long: it may wait for somebody to read standard error.
         ending = threading.Thread(target=listener.stop, daemon=True)
         ending.start()

@@ -87,6 +87,10 @@ class _Streams:
             "rows": ("Changed rows that were encoded, each once", lambda one: one.rows),
             "encoded_bytes": ("Bytes of encoded events", lambda one: one.bytes),
             "overflows": ("Readers that were cut off because they were slow", lambda s: s.overflows),
+            "state_rows": ("Rows that were encoded for first snapshots", lambda s: s.state_rows),
+            "polls": ("Looks at a followed view", lambda one: one.polls),
+            "poll_seconds": ("Time that the looks took", lambda one: one.poll_ms / 1000),
+            "failures": ("Looks that failed, and were tried again", lambda one: one.failures),
         }
         yield GaugeMetricFamily(
             "streamhouse_followed_views", "Views that are followed", len(self._streams)

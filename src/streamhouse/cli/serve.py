@@ -1,0 +1,242 @@
+"""`streamhouse serve`: the tables and views of a warehouse over HTTP, live."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from streamhouse.cli.arguments import (
+    DEFAULT_WAREHOUSE,
+    OptionsArgument,
+    WarehouseArgument,
+    catalog_options,
+    check_warehouse,
+    is_local,
+)
+from streamhouse.cli.errors import INTERRUPTED
+from streamhouse.cli.stop import StopSignal
+from streamhouse.errors import OptionError
+from streamhouse.options import choice, duration_ms, memory_bytes
+
+if TYPE_CHECKING:
+    from streamhouse.serve import tokens
+    from streamhouse.serve.settings import ServerSettings
+
+LOCAL_LOOK = "50ms"
+REMOTE_LOOK = "500ms"
+_END_S = 1.8
+_TOKEN = "STREAMHOUSE_TOKEN"
+
+
+def serve(
+    warehouse: WarehouseArgument = DEFAULT_WAREHOUSE,
+    option: OptionsArgument = None,
+    views: Annotated[
+        str | None,
+        typer.Option(
+            "--views",
+            metavar="FILE",
+            help="Serve only the views that this YAML file names. Default: all tables and views.",
+        ),
+    ] = None,
+    host: Annotated[
+        str,
+        typer.Option(
+            "--host", metavar="ADDRESS", help="Where to listen; others than this need a token."
+        ),
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="The port; 0 takes a free one.")
+    ] = 8080,
+    port_file: Annotated[
+        str | None,
+        typer.Option("--port-file", metavar="FILE", help="Write the port here once it listens."),
+    ] = None,
+    token_file: Annotated[
+        str | None,
+        typer.Option(
+            "--token-file",
+            metavar="FILE",
+            help="Tokens, one a line, or in YAML with what each may read. One token can also be in "
+            "the environment variable STREAMHOUSE_TOKEN.",
+        ),
+    ] = None,
+    allow_run: Annotated[
+        bool,
+        typer.Option(
+            "--allow-run", help="Let clients run and stop pipelines: programs on this machine."
+        ),
+    ] = False,
+    allow_origin: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow-origin",
+            metavar="URL",
+            help="Let pages of this site ask from a browser; may be given several times.",
+        ),
+    ] = None,
+    every: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DURATION",
+            help="Look at followed tables this often. Default: 50ms, object stores 500ms.",
+        ),
+    ] = None,
+    heartbeat: Annotated[
+        str,
+        typer.Option(metavar="DURATION", help="Tell readers that nothing changed, this often."),
+    ] = "15s",
+    queue: Annotated[
+        int,
+        typer.Option("--queue", min=1, help="Events that a reader may lag before it is cut off."),
+    ] = 256,
+    max_rows: Annotated[
+        int, typer.Option("--max-rows", min=1, help="The most rows of one answer.")
+    ] = 1_000_000,
+    query_timeout: Annotated[
+        str, typer.Option("--query-timeout", metavar="DURATION", help="The longest query.")
+    ] = "10s",
+    query_rows: Annotated[
+        int, typer.Option("--query-rows", min=1, help="The most rows that a query gives.")
+    ] = 100_000,
+    query_memory: Annotated[
+        str, typer.Option("--query-memory", metavar="SIZE", help="The most memory of a query.")
+    ] = "256MB",
+    queries: Annotated[
+        int, typer.Option("--queries", min=1, help="Queries that run at the same time.")
+    ] = 2,
+    max_connections: Annotated[
+        int, typer.Option("--max-connections", min=1, help="The most connections at a time.")
+    ] = 2_000,
+    rate: Annotated[
+        float,
+        typer.Option(
+            "--rate", min=0, help="Requests a second of one client, by token or address; 0: any."
+        ),
+    ] = 200.0,
+    log: Annotated[
+        str, typer.Option("--log", metavar="FORMAT", help="text, json or off: a line a request.")
+    ] = "text",
+) -> None:
+    """Serve the tables and views of a warehouse over HTTP until Ctrl-C: rows, changes, SQL.
+
+    GET /views lists them; GET /views/DATABASE.TABLE gives rows as JSON, CSV, Arrow or Parquet;
+    …/changes the changes as they are committed, as server-sent events or WebSocket; POST /sql
+    answers a SELECT. A page for people is at /, the whole interface at /docs. No JVM is started.
+
+    It listens to this machine only, unless there is a token. It ends within two seconds: with exit
+    code 130 at Ctrl-C, 0 at SIGTERM.
+    """
+    check_warehouse(warehouse)
+    from streamhouse.serve.follow_settings import FollowSettings
+    from streamhouse.serve.settings import LOG_FORMATS, ServerSettings
+    from streamhouse.serve.views_file import read_views
+
+    look = every or (LOCAL_LOOK if is_local(warehouse) else REMOTE_LOOK)
+    settings = ServerSettings(
+        warehouse=_options(warehouse, option),
+        views=None if views is None else read_views(views),
+        host=host,
+        port=port,
+        tokens=_tokens(token_file),
+        allow_run=allow_run,
+        allow_origins=tuple(allow_origin or ()),
+        max_rows=max_rows,
+        query_s=_at_least("--query-timeout", query_timeout, 1) / 1000,
+        query_rows=query_rows,
+        query_memory=memory_bytes("--query-memory", query_memory),
+        queries=queries,
+        max_connections=max_connections,
+        rate=rate,
+        log=choice("--log", log, LOG_FORMATS),
+        follow=FollowSettings(
+            every_ms=_at_least("--every", look, 1),
+            heartbeat_s=_at_least("--heartbeat", heartbeat, 10) / 1000,
+            queue_events=queue,
+        ),
+    )
+    code = _serve(settings, warehouse, port_file)
+    if code:
+        raise typer.Exit(code)
+
+
+def _serve(settings: ServerSettings, warehouse: str, port_file: str | None) -> int:
+    """Serve until a signal asks for the end; the exit code."""
+    from streamhouse.serve.server import bind, serve, url_of, write_port
+
+    # Before what takes long to load: a port in use is told at once.
+    listening = bind(settings.host, settings.port)
+    port = listening.getsockname()[1]
+    stop = StopSignal()
+
+    from streamhouse.serve.app import create_app
+
+    app = create_app(settings)
+
+    def ready() -> None:
+        if port_file is not None:
+            write_port(port_file, port)
+        url = url_of(settings.host, port)
+        print(f"Streamhouse serves {warehouse} at {url} (Ctrl-C ends)", file=sys.stderr, flush=True)
+
+    try:
+        serve(app, listening, settings, _watched(stop), ready)
+    finally:
+        if port_file is not None and os.path.exists(port_file):
+            os.unlink(port_file)
+    code = INTERRUPTED if stop.interrupted else 0
+    if not app.state.warehouse_pool.idle or not app.state.queries.idle:
+        _leave(code)
+    return code
+
+
+def _watched(stop: StopSignal) -> Callable[[], bool]:
+    """Whether to end; from then on the process has two seconds, whatever holds it up."""
+    begun: list[threading.Timer] = []
+
+    def asked() -> bool:
+        if stop.asked() and not begun:
+            code = INTERRUPTED if stop.interrupted else 0
+            begun.append(threading.Timer(_END_S, _leave, (code,)))
+            begun[0].daemon = True
+            begun[0].start()
+        return stop.asked()
+
+    return asked
+
+
+def _leave(code: int) -> None:
+    """End now: threads that still read tables are of no use to anybody."""
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _options(warehouse: str, option: list[str] | None) -> dict[str, str]:
+    from streamhouse.paimon.files import local_path
+
+    options = catalog_options(warehouse, option)
+    if is_local(warehouse):
+        options["warehouse"] = os.path.abspath(local_path(warehouse))
+    return options
+
+
+def _tokens(path: str | None) -> tuple[tokens.Token, ...]:
+    from streamhouse.serve import tokens as kept
+
+    found = () if path is None else kept.read(path)
+    given = os.environ.get(_TOKEN)
+    if given is None:
+        return found
+    return (*found, kept.of_text(given))
+
+
+def _at_least(key: str, text: str, least_ms: int) -> int:
+    value = duration_ms(key, text)
+    if value < least_ms:
+        raise OptionError(f"option '{key}': '{text}' is too short; the least is {least_ms}ms")
+    return value

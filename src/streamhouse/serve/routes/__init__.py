@@ -1,0 +1,1 @@
+"""The routes of `streamhouse serve`, one module a part."""

@@ -1,0 +1,100 @@
+"""`/health`, `/metrics` and `/docs`."""
+
+from __future__ import annotations
+
+import os
+import time
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from fastapi import APIRouter, Request
+from starlette.responses import JSONResponse, Response
+
+from streamhouse.paimon.files import is_local, local_path
+from streamhouse.serve.guard import Reads
+from streamhouse.serve.metrics import CONTENT_TYPE
+from streamhouse.serve.models import HealthAnswer
+from streamhouse.serve.openapi import refusals
+from streamhouse.serve.problems import Problem
+from streamhouse.serve.routes.parameters import check_parameters, state
+
+if TYPE_CHECKING:
+    from streamhouse.paimon.catalog import Warehouse
+
+router = APIRouter(tags=["server"])
+
+_POLICY = "default-src 'self'; object-src 'none'; base-uri 'none'; frame-ancestors 'none'"
+_PAGES = {"api.html": "text/html", "api.js": "text/javascript", "api.css": "text/css"}
+
+
+@router.get(
+    "/health",
+    summary="Whether the server works",
+    response_model=HealthAnswer,
+    responses={503: {"model": HealthAnswer, "description": "The warehouse cannot be read."}},
+)
+async def health(request: Request) -> Response:
+    """For probes, so it needs no token: `ok` as long as the warehouse can be listed."""
+    parts = state(request)
+    views: int | None = None
+    said = "ok"
+    try:
+        views = await parts.warehouse_pool.run(_counter(parts.views))
+    except Exception as error:  # noqa: BLE001 - whatever it is, the warehouse is not well
+        said = f"cannot be read: {type(error).__name__}"
+    body = {
+        "status": "ok" if said == "ok" else "failing",
+        "warehouse": said,
+        "views": views,
+        "uptime_seconds": round(time.time() - parts.started, 3),
+        "allow_run": parts.settings.allow_run,
+        "token_needed": bool(parts.settings.tokens),
+        "version": request.app.version,
+    }
+    return JSONResponse(body, 200 if said == "ok" else 503)
+
+
+@router.get(
+    "/metrics",
+    summary="Figures for Prometheus",
+    response_class=Response,
+    responses={
+        200: {"description": "Counters as text.", "content": {"text/plain": {}}},
+        **refusals("bad_request"),
+    },
+)
+async def metrics(request: Request, scope: Reads) -> Response:
+    """Requests, streams and queries; of streams those that the token sees."""
+    check_parameters(request)
+    return Response(state(request).metrics.text(scope), media_type=CONTENT_TYPE)
+
+
+@router.get("/docs", include_in_schema=False)
+async def docs() -> Response:
+    """This interface for people, made from /openapi.json."""
+    return _file("api.html")
+
+
+@router.get("/docs/{name}", include_in_schema=False)
+async def docs_part(name: str) -> Response:
+    """What /docs is made of."""
+    if name not in _PAGES:
+        raise Problem("not_found", f"there is no /docs/{name[:80]}; see /docs")
+    return _file(name)
+
+
+def _file(name: str) -> Response:
+    body = files("streamhouse.serve").joinpath("page", name).read_bytes()
+    headers = {"Content-Security-Policy": _POLICY, "Cache-Control": "no-cache"}
+    return Response(body, media_type=_PAGES[name], headers=headers)
+
+
+def _counter(catalogue: Any) -> Any:
+    def count(warehouse: Warehouse) -> int:
+        # Not by the catalogue alone: a local warehouse that is not there has no databases.
+        if is_local(warehouse.path) and not os.path.isdir(local_path(warehouse.path)):
+            raise FileNotFoundError(warehouse.path)
+        warehouse.databases()
+        return len(catalogue.listed(warehouse))
+
+    return count

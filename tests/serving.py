@@ -1,0 +1,100 @@
+"""A real server for tests: `streamhouse.serve` in a thread, on a free port of this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+from websockets.sync.client import ClientConnection, connect
+
+from streamhouse.serve.app import create_app
+from streamhouse.serve.server import bind, serve
+from streamhouse.serve.settings import ServerSettings
+
+DEADLINE_S = 60.0
+
+
+class Serving:
+    """A server, until `close`; `settings` are those of `ServerSettings` besides the warehouse."""
+
+    def __init__(self, warehouse: Any, **settings: Any) -> None:
+        given = {"log": "off", "rate": 0.0, **settings}
+        self.settings = ServerSettings({"warehouse": str(warehouse)}, **given)
+        listening = bind("127.0.0.1", 0)
+        self.port: int = listening.getsockname()[1]
+        self.app = create_app(self.settings)
+        self._ending = threading.Event()
+        ready = threading.Event()
+        self._thread = threading.Thread(
+            target=serve,
+            args=(self.app, listening, self.settings, self._ending.is_set, ready.set),
+        )
+        self._thread.start()
+        assert ready.wait(DEADLINE_S)
+        self.http = httpx.Client(
+            base_url=f"http://127.0.0.1:{self.port}", timeout=DEADLINE_S, trust_env=False
+        )
+
+    def close(self) -> None:
+        self.http.close()
+        self._ending.set()
+        self._thread.join(DEADLINE_S)
+        assert not self._thread.is_alive()
+
+    def get(self, path: str, **parameters: Any) -> httpx.Response:
+        return self.http.get(path, params=parameters)
+
+    def rows(self, view: str, **parameters: Any) -> list[dict[str, Any]]:
+        """The rows of a view, as JSON objects."""
+        answer = self.get(f"/views/{view}", **parameters)
+        assert answer.status_code == 200, answer.text
+        found: list[dict[str, Any]] = answer.json()["rows"]
+        return found
+
+    def sql(self, text: str) -> httpx.Response:
+        # Escaped by hand: a client may send what its own library would not.
+        body, kind = json.dumps({"sql": text}), {"Content-Type": "application/json"}
+        return self.http.post("/sql", content=body, headers=kind)
+
+    @contextlib.contextmanager
+    def stream(self, path: str, **headers: str) -> Iterator[Iterator[dict[str, Any]]]:
+        """Server-sent events: the objects, with `id` and `event` in them."""
+        with self.http.stream("GET", path, headers=headers) as answer:
+            if answer.status_code != 200:
+                answer.read()
+            assert answer.status_code == 200, answer.text
+            assert answer.headers["content-type"].startswith("text/event-stream")
+            yield events(answer.iter_lines())
+
+    def socket(self, path: str, **arguments: Any) -> ClientConnection:
+        """A WebSocket on a path of the server."""
+        url = f"ws://127.0.0.1:{self.port}{path}"
+        return connect(url, open_timeout=DEADLINE_S, proxy=None, **arguments)
+
+
+def events(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
+    """The events of a stream's lines, heartbeats left out."""
+    found: dict[str, Any] = {}
+    for line in lines:
+        if line:
+            key, _, value = line.partition(": ")
+            found |= json.loads(value) if key == "data" else {key: value}
+        elif found:
+            if found["event"] != "heartbeat":
+                yield found
+            found = {}
+
+
+def problem(answer: httpx.Response, status: int, code: str) -> str:
+    """The message of an answer that must be this error."""
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/json"
+    error = answer.json()["error"]
+    assert error["code"] == code
+    assert "Traceback" not in answer.text
+    message: str = error["message"]
+    return message

@@ -1,0 +1,135 @@
+"""`streamhouse serve` as a user runs it: from its first line to its end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import connect
+
+STREAMHOUSE = [sys.executable, "-c", "from streamhouse.cli.main import main; main()"]
+DEADLINE_S = 60.0
+
+
+class Command:
+    """A running `streamhouse serve`."""
+
+    def __init__(self, folder: Path, *arguments: str, **environment: str) -> None:
+        self._errors = folder / "stderr"
+        self._port = folder / "port"
+        words = ["serve", "--port", "0", "--port-file", str(self._port), *arguments]
+        with self._errors.open("w") as errors:
+            self.process = subprocess.Popen(
+                [*STREAMHOUSE, *words],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                env={**os.environ, **environment},
+            )
+
+    @property
+    def said(self) -> str:
+        return self._errors.read_text()
+
+    def port(self) -> int:
+        """The port, once it listens."""
+        deadline = time.monotonic() + DEADLINE_S
+        while not self._port.exists():
+            assert self.process.poll() is None and time.monotonic() < deadline, self.said
+            time.sleep(0.02)
+        return int(self._port.read_text())
+
+    def end(self, number: signal.Signals) -> tuple[int, float]:
+        """The exit code after a signal, and how long that took."""
+        started = time.monotonic()
+        self.process.send_signal(number)
+        code = self.process.wait(DEADLINE_S)
+        return code, time.monotonic() - started
+
+
+@pytest.fixture
+def commands() -> Iterator[list[Command]]:
+    started: list[Command] = []
+    yield started
+    for one in started:
+        one.process.kill()
+        one.process.wait(DEADLINE_S)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_it_listens_and_ends_with_readers(
+    shop: Any, tmp_path: Path, commands: list[Command], number: signal.Signals, code: int
+) -> None:
+    table = shop.sales()
+    shop.write(table, ("Chad", 1, 1.5))
+    commands.append(Command(tmp_path, "--warehouse", str(shop.path)))
+    port = commands[0].port()
+    base = f"http://127.0.0.1:{port}"
+    assert f"Streamhouse serves {shop.path} at {base} (Ctrl-C ends)" in commands[0].said
+    rows = httpx.get(f"{base}/views/{table}", timeout=DEADLINE_S, trust_env=False).json()["rows"]
+    assert rows == [{"country": "Chad", "orders": 1, "revenue": 1.5}]
+    with connect(
+        f"ws://127.0.0.1:{port}/views/{table}/changes", open_timeout=DEADLINE_S, proxy=None
+    ) as reader:
+        reader.recv(timeout=DEADLINE_S)
+        found, seconds = commands[0].end(number)
+        assert found == code, commands[0].said
+        with pytest.raises(ConnectionClosed) as closed:
+            while True:
+                reader.recv(timeout=DEADLINE_S)
+    assert closed.value.rcvd is not None and closed.value.rcvd.code == 1001
+    assert seconds < 10, "two seconds on a machine that does nothing else"
+    assert "Traceback" not in commands[0].said
+    assert not (tmp_path / "port").exists()
+
+
+def test_tokens_come_from_the_environment_and_stay_there(
+    shop: Any, tmp_path: Path, commands: list[Command]
+) -> None:
+    commands.append(
+        Command(tmp_path, "--warehouse", str(shop.path), STREAMHOUSE_TOKEN="hidden-token")
+    )
+    base = f"http://127.0.0.1:{commands[0].port()}"
+    with httpx.Client(base_url=base, timeout=DEADLINE_S, trust_env=False) as client:
+        assert client.get("/views").status_code == 401
+        auth = {"Authorization": "Bearer hidden-token"}
+        assert client.get("/views", headers=auth).json() == {"views": []}
+    assert "hidden-token" not in commands[0].said
+
+
+def refused(tmp_path: Path, *arguments: str) -> str:
+    """What is said by a command that does not start."""
+    done = subprocess.run(
+        [*STREAMHOUSE, "serve", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 1, done.stderr
+    assert "Traceback" not in done.stderr
+    return " ".join(done.stderr.split())
+
+
+def test_what_it_cannot_start_with(shop: Any, tmp_path: Path) -> None:
+    warehouse = ("--warehouse", str(shop.path))
+    assert "there is no warehouse at './warehouse'" in refused(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        message = refused(tmp_path, *warehouse, "--port", port)
+        assert f"option '--port': {port} of 127.0.0.1 is in use" in message
+    message = refused(tmp_path, *warehouse, "--host", "0.0.0.0", "--port", "0")
+    assert "anybody could read the tables; make one with `openssl rand -hex 32" in message
+    (tmp_path / "views.yaml").write_text("views: [{name: shop.x, titel: y}]")
+    message = refused(tmp_path, *warehouse, "--views", "views.yaml")
+    assert "did you mean 'title'?" in message

@@ -1,0 +1,25 @@
+"""Servers of the tests' warehouses, ended when a test is over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
+
+import pytest
+from tests.serving import Serving
+
+Serve: TypeAlias = Callable[..., Serving]
+
+
+@pytest.fixture
+def serve(shop: Any) -> Iterator[Serve]:
+    """Starts servers over the warehouse of `shop`, with other settings if they are given."""
+    started: list[Serving] = []
+
+    def start(**settings: Any) -> Serving:
+        started.append(Serving(shop.path, **settings))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.close()

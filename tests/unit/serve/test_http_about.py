@@ -1,0 +1,161 @@
+"""What a server tells of itself: health, figures, its interface, and its log."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from tests.serving import Serving, problem
+
+from streamhouse.serve.follow_settings import FollowSettings
+from streamhouse.serve.scope import Scope
+from streamhouse.serve.tokens import Token, digest
+
+
+@pytest.fixture
+def sales(shop: Any) -> str:
+    table: str = shop.sales()
+    shop.write(table, ("Peru", 2, 2.5), ("Chad", 1, 1.5))
+    return table
+
+
+def test_health(serve: Any, shop: Any, sales: str) -> None:
+    server = serve()
+    told = server.get("/health")
+    assert told.status_code == 200
+    assert told.json()["status"] == "ok" and told.json()["warehouse"] == "ok"
+    assert told.json()["views"] == 1 and told.json()["uptime_seconds"] >= 0
+    shutil.rmtree(shop.path)
+    failing = server.get("/health")
+    assert failing.status_code == 503 and failing.json()["status"] == "failing"
+    assert str(shop.path) not in failing.text
+
+
+def figures(server: Serving, **headers: str) -> dict[tuple[str, ...], float]:
+    answer = server.http.get("/metrics", headers=headers)
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    return {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(answer.text)
+        for sample in family.samples
+    }
+
+
+def test_figures(serve: Any, shop: Any, sales: str) -> None:
+    server = serve(follow=FollowSettings(every_ms=5))
+    with server.stream(f"/views/{sales}/changes") as events:
+        next(events)
+        shop.write(sales, ("Chad", 9, 1.5))
+        next(events)
+        server.rows(sales)
+        server.sql("SELECT 1 AS n")
+        server.get("/views/shop.none")
+        server.get("/nothing/at/all")
+        found = figures(server)
+    assert found[("streamhouse_stream_subscribers", sales)] == 1
+    assert found[("streamhouse_stream_rows_total", sales)] == 1
+    assert found[("streamhouse_stream_snapshot", sales)] == 2
+    assert found[("streamhouse_stream_freshness_seconds", sales)] >= 0
+    assert found[("streamhouse_requests_total", "/views/{name}", "GET", "200")] == 1
+    assert found[("streamhouse_requests_total", "/views/{name}", "GET", "404")] == 1
+    assert found[("streamhouse_requests_total", "other", "GET", "404")] == 1
+    assert found[("streamhouse_queries_total", "answered")] == 1
+    assert found[("streamhouse_query_seconds_count",)] == 1
+
+
+def test_figures_are_of_what_a_token_sees(serve: Any, shop: Any, sales: str) -> None:
+    given = (
+        Token(digest("all"), Scope("all")),
+        Token(digest("few"), Scope("few", ("hr.*",))),
+    )
+    server = serve(tokens=given)
+    everything = {"Authorization": "Bearer all"}
+    with server.stream(f"/views/{sales}/changes", **everything) as events:
+        next(events)
+        name = ("streamhouse_stream_subscribers", sales)
+        assert figures(server, **everything)[name] == 1
+        assert name not in figures(server, Authorization="Bearer few")
+
+
+def test_the_interface_is_described(serve: Any, sales: str) -> None:
+    server = serve()
+    api = server.get("/openapi.json").json()
+    assert api["info"]["title"] == "Streamhouse"
+    for path in ("/views", "/views/{name}", "/views/{name}/changes", "/sql", "/health"):
+        for one in api["paths"][path].values():
+            assert one["summary"] and one["description"]
+            assert set(one["responses"]) > {"200"}
+    rows = api["paths"]["/views/{name}"]["get"]
+    assert {one["name"] for one in rows["parameters"]} == {
+        "name", "format", "columns", "filter", "order", "limit", "as_of",
+    }  # fmt: skip
+    assert all(one.get("description") for one in rows["parameters"])
+    assert set(rows["responses"]["200"]["content"]) == {
+        "application/json",
+        "text/csv",
+        "application/vnd.apache.arrow.stream",
+        "application/vnd.apache.parquet",
+    }
+    assert rows["security"] == [{"token": []}]
+    assert api["components"]["securitySchemes"]["token"]["scheme"] == "bearer"
+    refused = rows["responses"]["404"]["content"]["application/json"]["schema"]
+    assert refused == {"$ref": "#/components/schemas/ErrorAnswer"}
+    assert "HTTPValidationError" not in api["components"]["schemas"]
+
+
+def test_its_page_comes_from_here_alone(serve: Any) -> None:
+    server = serve()
+    page = server.get("/docs")
+    assert page.headers["content-type"].startswith("text/html")
+    assert "default-src 'self'" in page.headers["content-security-policy"]
+    parts = re.findall(r'(?:src|href)="([^"]+)"', page.text)
+    assert parts and all(part.startswith("/") for part in parts)
+    for part in ("/docs/api.js", "/docs/api.css"):
+        assert part in parts and server.get(part).status_code == 200
+        assert "://" not in server.get(part).text
+    problem(server.get("/docs/../secret"), 404, "not_found")
+    problem(server.get("/docs/other.js"), 404, "not_found")
+
+
+def test_unknown_paths_and_methods(serve: Any) -> None:
+    server = serve()
+    assert "GET /docs lists the paths" in problem(server.get("/view"), 404, "not_found")
+    assert problem(server.http.delete("/views"), 405, "not_allowed")
+    assert problem(server.get("/sql"), 405, "not_allowed")
+    for headers in (server.get("/views").headers, server.get("/none").headers):
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["referrer-policy"] == "no-referrer"
+
+
+def test_the_log_has_a_line_for_each_request(
+    serve: Any, sales: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    given = (Token(digest("hidden-token"), Scope("board")),)
+    server = serve(log="json", tokens=given)
+    auth = {"Authorization": "Bearer hidden-token"}
+    server.http.get(f"/views/{sales}", params={"filter": "orders = 424242"}, headers=auth)
+    server.http.get("/views/a%0Ab", headers=auth)
+    server.close()
+    lines = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
+    asked = next(line for line in lines if line["path"] == f"/views/{sales}")
+    assert asked["method"] == "GET" and asked["status"] == 200 and asked["token"] == "board"
+    assert asked["route"] == "/views/{name}" and asked["bytes"] > 0 and asked["ms"] > 0
+    assert asked["client"] == "127.0.0.1" and asked["level"] == "info"
+    assert any(line["path"] == "/views/a\\nb" for line in lines)
+    text = json.dumps(lines)
+    assert "hidden-token" not in text and "424242" not in text
+
+
+def test_the_log_for_people(serve: Any, sales: str, capfd: pytest.CaptureFixture[str]) -> None:
+    server = serve(log="text")
+    server.rows(sales)
+    server.close()
+    assert re.search(
+        r"^\d\d:\d\d:\d\d 127\.0\.0\.1 GET /views/shop\.sales 200 [\d.]+ ms \d+ B$",
+        capfd.readouterr().err,
+        re.MULTILINE,
+    )

@@ -1,0 +1,137 @@
+"""Changes over HTTP: server-sent events and WebSocket, from the first row to the server's end."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import Any
+
+import pytest
+from tests.serving import Serving, problem
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from streamhouse.serve.follow_settings import FollowSettings
+from streamhouse.serve.served import ServedView
+
+FAST = FollowSettings(every_ms=5, heartbeat_s=0.2)
+
+
+@pytest.fixture
+def sales(shop: Any) -> str:
+    table: str = shop.sales()
+    shop.write(table, ("Peru", 2, 2.5), ("Chad", 1, 1.5))
+    return table
+
+
+def changed(row: dict[str, Any]) -> tuple[Any, ...]:
+    return (row["rowkind"], row["country"], row["orders"])
+
+
+def test_server_sent_events(serve: Any, shop: Any, sales: str) -> None:
+    server: Serving = serve(follow=FAST)
+    with server.stream(f"/views/{sales}/changes") as events:
+        first = next(events)
+        assert first["event"] == "snapshot" and first["snapshot"] == 1 and not first["more"]
+        assert [changed(row) for row in first["rows"]] == [("+I", "Chad", 1), ("+I", "Peru", 2)]
+        shop.write(sales, ("Chad", 3, 1.5), ("Peru", 2, 2.5), kinds=["+I", "-D"])
+        second = next(events)
+        assert second["event"] == "changes" and second["snapshot"] == 2
+        assert sorted(changed(row) for row in second["rows"]) == [
+            ("+U", "Chad", 3),
+            ("-D", "Peru", 2),
+            ("-U", "Chad", 1),
+        ]
+    with server.stream(f"/views/{sales}/changes?last_id={first['id']}") as events:
+        assert next(events) == second
+    with server.stream(f"/views/{sales}/changes", **{"Last-Event-ID": first["id"]}) as events:
+        assert next(events) == second
+
+
+def test_web_sockets_get_the_same(serve: Any, shop: Any, sales: str) -> None:
+    server = serve(follow=FAST)
+    with server.socket(f"/views/{sales}/changes?columns=country,orders") as reader:
+        first = json.loads(reader.recv(timeout=30))
+        assert first["type"] == "snapshot" and first["id"].startswith("1-")
+        assert first["rows"][0] == {"rowkind": "+I", "country": "Chad", "orders": 1}
+        while json.loads(reader.recv(timeout=30))["type"] != "heartbeat":
+            pass
+        shop.write(sales, ("Oman", 7, 1.0))
+        while (found := json.loads(reader.recv(timeout=30)))["type"] == "heartbeat":
+            pass
+        assert found["rows"] == [{"rowkind": "+I", "country": "Oman", "orders": 7}]
+
+
+def test_a_served_view_is_followed_as_it_is_served(serve: Any, shop: Any, sales: str) -> None:
+    view = ServedView("hall.board", sales, ("country",), "orders > 1")
+    server = serve(views=(view,), follow=FAST)
+    with server.stream("/views/hall.board/changes") as events:
+        assert next(events)["rows"] == [{"rowkind": "+I", "country": "Peru"}]
+        shop.write(sales, ("Chad", 9, 1.5))
+        assert next(events)["rows"] == [{"rowkind": "+I", "country": "Chad"}]
+
+
+def test_where_nothing_can_go_on(serve: Any, sales: str) -> None:
+    server = serve(follow=FAST)
+    path = f"/views/{sales}/changes"
+    answer = server.get(path, last_id="99")
+    problem(answer, 410, "expired")
+    assert answer.json()["error"]["restart"] == path
+    assert "earliest" in answer.json()["error"]
+    problem(server.get(path, last_id="x y"), 400, "bad_request")
+    problem(server.get(path, columns="contry"), 400, "bad_request")
+    problem(server.get(path, since="1"), 400, "bad_request")
+    problem(server.get("/views/shop.sale/changes"), 404, "not_found")
+    for wrong, status in ((f"{path}?last_id=99", 410), ("/views/shop.no/changes", 404)):
+        with pytest.raises(InvalidStatus) as refused:
+            server.socket(wrong)
+        assert refused.value.response.status_code == status
+        assert "message" in json.loads(refused.value.response.body)["error"]
+
+
+def test_a_reader_that_talks_is_sent_away(serve: Any, sales: str) -> None:
+    server = serve(follow=FAST)
+    with server.socket(f"/views/{sales}/changes") as reader:
+        with pytest.raises(ConnectionClosed) as closed:
+            for _ in range(1_000):
+                reader.send("hello")
+                reader.recv(timeout=30)
+        assert closed.value.rcvd is not None and closed.value.rcvd.code == 1008
+
+
+def test_a_slow_reader_is_cut_off_and_may_go_on(serve: Any, shop: Any) -> None:
+    table = shop.orders()
+    settings = FollowSettings(every_ms=5, queue_events=4, queue_bytes=1 << 20)
+    server = serve(follow=settings)
+    wide = "x" * 200_000
+    with server.http.stream("GET", f"/views/{table}/changes") as answer:
+        lines = answer.iter_lines()
+        assert next(lines).startswith("id: ")
+        number = 0
+        # More than the sockets' own buffers take.
+        while not _overflows(server) and number < 400:
+            number += 1
+            shop.write(table, (number, wide, None))
+        assert _overflows(server) == 1
+    assert server.get("/health").status_code == 200
+
+
+def _overflows(server: Serving) -> int:
+    return sum(one.overflows for one in server.app.state.hub.stats())
+
+
+def test_streams_end_with_the_server(shop: Any, sales: str) -> None:
+    server = Serving(shop.path, follow=FAST)
+    closed = []
+    with server.socket(f"/views/{sales}/changes") as reader:
+        reader.recv(timeout=30)
+        with server.stream(f"/views/{sales}/changes") as events:
+            next(events)
+            ending = threading.Thread(target=server.close)
+            ending.start()
+            assert list(events) == []
+            with pytest.raises(ConnectionClosed) as error:
+                while True:
+                    closed.append(reader.recv(timeout=30))
+            assert error.value.rcvd is not None and error.value.rcvd.code == 1001
+            ending.join(30)
+    assert not ending.is_alive()

@@ -1,0 +1,248 @@
+"""Who may ask a server, from where, how much and how often."""
+
+from __future__ import annotations
+
+import base64
+import json
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.serving import Serving, problem
+from websockets.exceptions import InvalidStatus
+
+from streamhouse.errors import OptionError
+from streamhouse.serve import tokens
+from streamhouse.serve.limits import Rate
+from streamhouse.serve.scope import Scope
+from streamhouse.serve.settings import ServerSettings
+from streamhouse.serve.tokens import Token, digest
+
+SECRET = "correct-horse-battery-staple"
+
+
+@pytest.fixture
+def guarded(serve: Any, shop: Any) -> Serving:
+    """A server with a token for everything, and one for sales only."""
+    shop.write(shop.sales(), ("Chad", 1, 1.5))
+    shop.orders()
+    given = (
+        Token(digest(SECRET), Scope("all")),
+        Token(digest("few"), Scope("few", ("shop.sal*",), frozenset({"read"}))),
+    )
+    server: Serving = serve(tokens=given)
+    return server
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+def test_tokens(guarded: Serving) -> None:
+    for path in ("/views", "/views/shop.sales", "/views/shop.sales/schema", "/metrics"):
+        answer = guarded.get(path)
+        assert "needs a token" in problem(answer, 401, "unauthorized")
+        assert answer.headers["www-authenticate"] == "Bearer"
+        wrong = guarded.http.get(path, headers=bearer("wrong"))
+        assert "is not known here" in problem(wrong, 401, "unauthorized")
+        assert guarded.http.get(path, headers=bearer(SECRET)).status_code == 200
+    assert guarded.get("/health").json()["token_needed"] is True
+    assert guarded.get("/openapi.json").status_code == 200
+
+
+def test_what_a_token_does_not_see_is_not_there(guarded: Serving) -> None:
+    few = bearer("few")
+    told = guarded.http.get("/views", headers=few).json()["views"]
+    assert [view["name"] for view in told] == ["shop.sales"]
+    hidden = guarded.http.get("/views/shop.orders", headers=few)
+    missing = guarded.http.get("/views/shop.ordres", headers=few)
+    message = problem(hidden, 404, "not_found")
+    assert message.replace("orders", "ordres") == problem(missing, 404, "not_found")
+    assert guarded.http.get("/views/shop.orders/changes", headers=few).status_code == 404
+
+
+def test_tokens_for_web_sockets(guarded: Serving) -> None:
+    path = "/views/shop.sales/changes"
+    with pytest.raises(InvalidStatus) as refused:
+        guarded.socket(path)
+    assert refused.value.response.status_code == 401
+    assert json.loads(refused.value.response.body)["error"]["code"] == "unauthorized"
+    encoded = base64.urlsafe_b64encode(SECRET.encode()).decode().rstrip("=")
+    with guarded.socket(path, subprotocols=["streamhouse", f"bearer.{encoded}"]) as reader:
+        assert reader.subprotocol == "streamhouse"
+        assert json.loads(reader.recv(timeout=30))["type"] == "snapshot"
+    with guarded.socket(path, additional_headers=bearer(SECRET)) as reader:
+        assert json.loads(reader.recv(timeout=30))["type"] == "snapshot"
+
+
+def test_other_names_for_this_machine_are_refused(serve: Any) -> None:
+    server = serve()
+    for name in ("localhost", "LOCALHOST:99", "127.0.0.1:1", "[::1]:8080"):
+        assert server.http.get("/health", headers={"Host": name}).status_code == 200
+    for name in ("evil.example", "localhost.evil.example", "127.0.0.1.evil.example:8080", "["):
+        answer = server.http.get("/health", headers={"Host": name})
+        assert "answers as localhost" in problem(answer, 403, "forbidden")
+
+
+def test_pages_of_other_sites_are_refused(serve: Any, shop: Any) -> None:
+    shop.write(shop.sales(), ("Chad", 1, 1.5))
+    server = serve(allow_origins=("https://board.example",))
+    own = f"http://127.0.0.1:{server.port}"
+
+    def asked(origin: str, **headers: str) -> Any:
+        given = {"Origin": origin, **headers}
+        return server.http.post("/sql", json={"sql": "SELECT 1 AS n"}, headers=given)
+
+    assert asked(own).status_code == 200
+    allowed = asked("https://board.example")
+    assert allowed.headers["access-control-allow-origin"] == "https://board.example"
+    for origin in ("https://evil.example", "null", "http://127.0.0.1:1"):
+        refused = asked(origin)
+        assert "--allow-origin" in problem(refused, 403, "forbidden")
+        assert "access-control-allow-origin" not in refused.headers
+        with pytest.raises(InvalidStatus) as denied:
+            server.socket("/views/shop.sales/changes", origin=origin)
+        assert denied.value.response.status_code == 403
+    with server.socket("/views/shop.sales/changes", origin=own) as reader:
+        assert json.loads(reader.recv(timeout=30))["type"] == "snapshot"
+    drawn = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}
+    assert server.http.get("/views", headers=drawn).status_code == 403
+    followed = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
+    assert server.http.get("/views", headers=followed).status_code == 200
+    preflight = {
+        "Origin": "https://board.example",
+        "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Headers": "content-type",
+    }
+    assert server.http.options("/sql", headers=preflight).status_code == 200
+
+
+def test_an_open_server_needs_a_token() -> None:
+    for host in ("0.0.0.0", "192.0.2.1", "::", "example.com"):
+        with pytest.raises(OptionError, match="openssl rand -hex 32"):
+            ServerSettings({"warehouse": "w"}, host=host)
+        ServerSettings({"warehouse": "w"}, host=host, tokens=(tokens.of_text("x"),))
+    for host in ("127.0.0.1", "localhost", "::1", "127.0.0.2"):
+        ServerSettings({"warehouse": "w"}, host=host)
+    with pytest.raises(OptionError, match="is not an origin"):
+        ServerSettings({"warehouse": "w"}, allow_origins=("board.example",))
+
+
+def test_token_files(tmp_path: Path) -> None:
+    file = tmp_path / "tokens"
+    file.write_text("# for the hall\n  one  \n\ntwo\n")
+    kept = tokens.read(str(file))
+    assert [token.scope.name for token in kept] == ["token 1", "token 2"]
+    found = tokens.find(kept, "two")
+    assert found is not None and found.sees("any.thing") and found.may("run")
+    assert tokens.find(kept, "# for the hall") is None and tokens.find(kept, "") is None
+    file.write_text(
+        "tokens:\n- name: board\n  token: three\n  views: ['shop.*']\n"
+        f"- {{name: other, sha256: {digest('four').hex()}, acts: [read]}}\n"
+    )
+    kept = tokens.read(str(file))
+    board, other = tokens.find(kept, "three"), tokens.find(kept, "four")
+    assert board is not None and other is not None
+    assert (board.name, board.sees("shop.x"), board.sees("hr.x")) == ("board", True, False)
+    assert board.may("sql") and not board.may("run") and not other.may("sql")
+    assert "three" not in repr(kept)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "holds no token; make one with"),
+        ("tokens: 3", "is a list of"),
+        ("tokens: [{name: a}]", "give either 'token' or 'sha256'"),
+        ("tokens: [{tokn: a}]", "did you mean 'token'?"),
+        ("tokens: [{token: a, acts: [rule]}]", "is not one of read, sql, run"),
+        ("tokens: [{sha256: a}]", "64 hexadecimal digits"),
+        ("tokens: [{token: hidden-one, views: shop}]", "is a list of texts"),
+        ("tokens:\n - token: [hidden-one\n", "is not YAML in line"),
+    ],
+)
+def test_wrong_token_files(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "tokens"
+    file.write_text(text)
+    with pytest.raises(OptionError) as error:
+        tokens.read(str(file))
+    assert said in str(error.value) and "hidden-one" not in str(error.value)
+    with pytest.raises(OptionError, match="cannot be read"):
+        tokens.read(str(tmp_path / "missing"))
+
+
+def test_the_rate_of_a_client() -> None:
+    now = 0.0
+    rate = Rate(2.0, lambda: now)
+    assert [rate.take("a") for _ in range(20)] == [0.0] * 20
+    assert rate.take("a") == pytest.approx(0.5)
+    assert rate.take("b") == 0.0
+    now = 0.5
+    assert rate.take("a") == 0.0 and rate.take("a") > 0
+    now = 1_000.0
+    assert [rate.take("a") for _ in range(21)].count(0.0) == 20
+    assert Rate(0.0).take("a") == 0.0
+
+
+def test_too_many_requests(serve: Any) -> None:
+    server = serve(rate=0.1)
+    assert server.get("/health").status_code == 200
+    answer = server.get("/health")
+    assert "more than 0.1 requests a second" in problem(answer, 429, "too_many")
+    assert 1 <= int(answer.headers["retry-after"]) <= 10
+
+
+def exchange(server: Serving, text: bytes) -> bytes:
+    """What comes back for bytes on a connection of their own, until it is closed."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
+        connection.sendall(text)
+        found = b""
+        while part := connection.recv(65_536):
+            found += part
+        return found
+
+
+def test_long_requests(serve: Any) -> None:
+    server = serve()
+    message = problem(server.get("/views", x="y" * 20_000), 413, "too_large")
+    assert "the path and its parameters" in message
+    long = {"X-Long": "y" * 40_000}
+    assert "headers" in problem(server.http.get("/views", headers=long), 413, "too_large")
+    endless = b"GET /" + b"x" * 500_000
+    assert exchange(server, endless).startswith(b"HTTP/1.1 413")
+    assert exchange(server, b"nonsense\r\n\r\n").startswith(b"HTTP/1.1 400")
+    assert b'"code": "bad_request"' in exchange(server, b"\x16\x03\x01\x02\x00\r\n\r\n")
+    assert server.get("/health").status_code == 200
+
+
+def test_many_requests_on_one_connection(serve: Any) -> None:
+    server = serve()
+    body = b"x" * 60_000
+    post = (
+        b"POST /sql HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/x\r\n"
+        b"Content-Length: 60000\r\n"
+    )
+    requests = (post + b"\r\n" + body) * 4 + post + b"Connection: close\r\n\r\n" + body
+    assert exchange(server, requests).count(b"HTTP/1.1 415") == 5
+
+
+def test_a_request_that_does_not_come(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamhouse.serve.protocol.HEAD_S", 0.2)
+    server = serve()
+    assert exchange(server, b"GET /health HTTP/1.1\r\nHost:").startswith(b"HTTP/1.1 408")
+    assert exchange(server, b"") == b""
+
+
+def test_too_many_connections(serve: Any) -> None:
+    server = serve(max_connections=3)
+    address = ("127.0.0.1", server.port)
+    first = [socket.create_connection(address, timeout=30) for _ in range(3)]
+    try:
+        for one in first:
+            one.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert one.recv(65_536).startswith(b"HTTP/1.1 200")
+        assert exchange(server, b"").startswith(b"HTTP/1.1 503")
+    finally:
+        for one in first:
+            one.close()

@@ -1,0 +1,280 @@
+"""Rows over HTTP: every format, each parameter, and what is said when they cannot be had."""
+
+from __future__ import annotations
+
+import csv
+import io
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tests.serving import problem
+
+from streamhouse.paimon.views import Views
+from streamhouse.serve.served import ServedView
+from streamhouse.sql.changes import AddColumn
+from streamhouse.sql.plan import Column, ViewInfo
+
+
+@pytest.fixture
+def sales(shop: Any) -> str:
+    table: str = shop.sales()
+    shop.write(table, ("Peru", 2, 2.5), ("Chad", 1, 1.5))
+    shop.write(table, ("Mali", None, 7.0), ("Chad", 4, 1.5))
+    return table
+
+
+def test_json_in_the_order_of_the_key(serve: Any, sales: str) -> None:
+    answer = serve().get(f"/views/{sales}")
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.headers["x-streamhouse-snapshot"] == "2"
+    body = answer.json()
+    assert body["snapshot"] == 2 and body["time"].endswith("Z")
+    assert body["rows"] == [
+        {"country": "Chad", "orders": 4, "revenue": 1.5},
+        {"country": "Mali", "orders": None, "revenue": 7.0},
+        {"country": "Peru", "orders": 2, "revenue": 2.5},
+    ]
+
+
+def test_a_table_without_commits_has_no_rows(serve: Any, shop: Any) -> None:
+    body = serve().get(f"/views/{shop.sales()}").json()
+    assert body == {"snapshot": None, "time": None, "rows": []}
+
+
+def test_other_formats(serve: Any, sales: str) -> None:
+    server = serve()
+    text = server.get(f"/views/{sales}", format="csv")
+    assert text.headers["content-type"].startswith("text/csv")
+    assert list(csv.reader(io.StringIO(text.text, newline="")))[:2] == [
+        ["country", "orders", "revenue"],
+        ["Chad", "4", "1.5"],
+    ]
+    arrow = server.get(f"/views/{sales}", format="arrow")
+    table = pa.ipc.open_stream(arrow.content).read_all()
+    assert table.column("country").to_pylist() == ["Chad", "Mali", "Peru"]
+    assert table.schema.metadata[b"streamhouse.snapshot"] == b"2"
+    parquet = server.http.get(
+        f"/views/{sales}", headers={"Accept": "application/vnd.apache.parquet"}
+    )
+    assert parquet.headers["content-type"] == "application/vnd.apache.parquet"
+    assert pq.read_table(io.BytesIO(parquet.content)).equals(table)
+
+
+def test_columns_filter_order_and_limit(serve: Any, sales: str) -> None:
+    server = serve()
+    assert server.rows(sales, columns="orders,country", order="-orders", limit=2) == [
+        {"orders": 4, "country": "Chad"},
+        {"orders": 2, "country": "Peru"},
+    ]
+    assert server.rows(sales, order="orders", columns="country")[-1] == {"country": "Mali"}
+    wanted = {"filter": "orders > 1 AND country <> 'Peru'", "columns": "country"}
+    assert server.rows(sales, **wanted) == [{"country": "Chad"}]
+    assert server.rows(sales, limit=0) == []
+    assert server.rows(sales, filter="UPPER(country) LIKE 'M%'", columns="revenue") == [
+        {"revenue": 7.0}
+    ]
+
+
+def test_types_are_the_tables_own(serve: Any, shop: Any) -> None:
+    columns = (
+        Column("id", "INT"),
+        Column("at", "TIMESTAMP(3)"),
+        Column("zoned", "TIMESTAMP_LTZ(3)"),
+        Column("price", "DECIMAL(10, 2)"),
+    )
+    table = shop.create("typed", columns, ["id"])
+    moment = 1_700_000_000_123
+    shop.write(table, (1, moment, moment, Decimal("1.10")))
+    server = serve()
+    assert server.rows(table) == [
+        {
+            "id": 1,
+            "at": "2023-11-14T22:13:20.123",
+            "zoned": "2023-11-14T22:13:20.123Z",
+            "price": "1.10",
+        }
+    ]
+    arrow = pa.ipc.open_stream(server.get(f"/views/{table}", format="arrow").content).schema
+    assert arrow.field("at").type == pa.timestamp("ms")
+    assert arrow.field("zoned").type == pa.timestamp("ms", "UTC")
+
+
+def test_as_of(serve: Any, shop: Any, sales: str) -> None:
+    server = serve()
+    first = server.get(f"/views/{sales}", as_of="1").json()
+    assert first["snapshot"] == 1
+    assert [row["country"] for row in first["rows"]] == ["Chad", "Peru"]
+    shop.tag(sales, "opening", 1)
+    assert server.get(f"/views/{sales}", as_of="opening").json() == first
+    assert server.get(f"/views/{sales}", as_of=first["time"]).json() == first
+    shop.warehouse.alter_table(sales, AddColumn(Column("note", "STRING")))
+    assert "note" not in server.rows(sales, as_of="opening")[0]
+    assert server.rows(sales)[0]["note"] is None
+    wrong = server.get(f"/views/{sales}", as_of="closing")
+    assert "has no tag 'closing'; did you mean 'opening'?" in problem(wrong, 404, "not_found")
+    late = server.get(f"/views/{sales}", as_of="99")
+    assert "its newest is 2" in problem(late, 404, "not_found")
+    for odd in ("²", "9" * 199, "0001-01-01", "1e400"):
+        assert server.get(f"/views/{sales}", as_of=odd).status_code in (400, 404, 410)
+
+
+def test_the_snapshot_that_is_named_is_the_one_that_is_read(serve: Any, shop: Any) -> None:
+    table = shop.create("counter", (Column("id", "INT"), Column("n", "BIGINT")), ["id"])
+    server = serve()
+    for number in range(1, 6):
+        snapshot = shop.write(table, (1, number))
+        body = server.get(f"/views/{table}").json()
+        assert (body["snapshot"], body["rows"]) == (snapshot, [{"id": 1, "n": number}])
+
+
+def test_etags(serve: Any, shop: Any, sales: str) -> None:
+    server = serve()
+    answer = server.get(f"/views/{sales}")
+    tag = answer.headers["etag"]
+
+    def again(**parameters: str) -> Any:
+        return server.http.get(
+            f"/views/{sales}", params=parameters, headers={"If-None-Match": f'"x", W/{tag}'}
+        )
+
+    assert again().status_code == 304 and again().content == b""
+    assert again(order="orders").status_code == 200
+    assert again(format="csv").status_code == 200
+    shop.write(sales, ("Chad", 5, 1.5))
+    assert again().status_code == 200
+    shop.warehouse.drop_table("shop", "sales")
+    shop.sales()
+    shop.write(sales, ("Oman", 1, 1.0))
+    shop.write(sales, ("Oman", 2, 1.0))
+    assert again().status_code == 200
+
+
+def test_a_view_of_several_tables(serve: Any, shop: Any, sales: str) -> None:
+    orders = shop.orders()
+    shop.write(orders, (1, "Chad", Decimal("1.00")), (2, "Chad", Decimal("2.50")))
+    text = (
+        "SELECT s.country, SUM(o.price) AS paid FROM shop.sales s JOIN shop.orders o "
+        "ON o.item = s.country GROUP BY s.country"
+    )
+    columns = (Column("country", "STRING"), Column("paid", "DECIMAL(38, 2)"))
+    Views(shop.warehouse).create(ViewInfo(("shop", "paid"), columns, text, "What was paid"))
+    server = serve()
+    body = server.get("/views/shop.paid").json()
+    assert body["snapshot"] == 3 and body["rows"] == [{"country": "Chad", "paid": "3.50"}]
+    assert server.rows("shop.paid", filter="paid > 3", columns="country") == [{"country": "Chad"}]
+    told = {view["name"]: view for view in server.get("/views").json()["views"]}
+    assert told["shop.paid"]["kind"] == "view" and told["shop.paid"]["snapshot"] == 3
+    assert told["shop.paid"]["description"] == "What was paid"
+    wrong = server.get("/views/shop.paid", as_of="1")
+    assert "is a view of several tables" in problem(wrong, 404, "not_found")
+
+
+def test_branches(serve: Any, shop: Any, sales: str) -> None:
+    shop.tag(sales, "opening", 1)
+    shop.branch(sales, "test", "opening")
+    server = serve()
+    assert [r["country"] for r in server.rows("shop.sales$branch_test")] == ["Chad", "Peru"]
+    missing = server.get("/views/shop.sales$branch_tset")
+    assert "did you mean 'test'?" in problem(missing, 404, "not_found")
+
+
+def test_wrong_parameters_are_told(serve: Any, sales: str) -> None:
+    server = serve()
+
+    def said(status: int, code: str, **parameters: Any) -> str:
+        return problem(server.get(f"/views/{sales}", **parameters), status, code)
+
+    assert "did you mean 'country'?" in said(400, "bad_request", columns="contry")
+    assert "did you mean 'orders'?" in said(400, "bad_request", order="-order")
+    assert "did you mean 'columns'?" in said(400, "bad_request", colums="country")
+    assert "not one of json, csv" in said(400, "bad_request", format="xml")
+    assert "parameter 'limit'" in said(422, "invalid", limit="many")
+    assert "parameter 'limit'" in said(422, "invalid", limit=-1)
+    assert "between two commas" in said(400, "bad_request", columns="country,,orders")
+    assert "given twice" in said(400, "bad_request", limit=["1", "2"])
+    assert "control character" in said(400, "bad_request", as_of="a\x00b")
+    message = said(422, "invalid", filter="order > 1")
+    assert message.startswith("line 1, column ") and "there is no column" in message
+    assert "holds no query" in said(422, "invalid", filter="orders IN (SELECT 1)")
+    for text in ("1; DROP TABLE x", "orders >", ")", "a AS b", "orders > 1 UNION SELECT 1", " "):
+        said(422, "invalid", filter=text)
+    assert "must be BOOLEAN" in said(422, "invalid", filter="orders")
+    assert "the query failed" in said(422, "invalid", filter="CAST(country AS INT) > 1")
+    missing = server.get("/views/shop.sale")
+    assert "did you mean 'shop.sales'?" in problem(missing, 404, "not_found")
+    for name in ("sales", "shop.", ".sales", "shop.sales$files", "..%2f..%2fetc.passwd", "a.b%00"):
+        assert server.get(f"/views/{name}").status_code == 404
+    assert "system table" in server.get("/views/shop.sales$options").json()["error"]["message"]
+
+
+def test_too_many_rows(serve: Any, sales: str) -> None:
+    server = serve(max_rows=2)
+    message = problem(server.get(f"/views/{sales}"), 413, "too_large")
+    assert "more than 2 rows" in message and "--max-rows" in message
+    assert problem(server.get(f"/views/{sales}", limit=3), 413, "too_large")
+    assert len(server.rows(sales, limit=2)) == 2
+    assert len(server.rows(sales, filter="orders > 1")) == 2
+
+
+def test_a_view_shows_what_its_file_says(serve: Any, shop: Any, sales: str) -> None:
+    shown = ServedView(
+        "hall.board", sales, ("country", "revenue"), "revenue > 2 -- big\n", "Big ones", None,
+        {"type": "bars", "x": "country", "y": ["revenue"]},
+    )  # fmt: skip
+    server = serve(views=(shown,))
+    assert [view["name"] for view in server.get("/views").json()["views"]] == ["hall.board"]
+    told = server.get("/views").json()["views"][0]
+    assert told["title"] == "Big ones" and told["chart"]["x"] == "country"
+    assert [column["name"] for column in told["columns"]] == ["country", "revenue"]
+    assert told["primary_key"] == ["country"]
+    assert server.rows("hall.board") == [
+        {"country": "Mali", "revenue": 7.0},
+        {"country": "Peru", "revenue": 2.5},
+    ]
+    assert server.rows("hall.board", filter="country < 'N' OR 1 = 0") == [
+        {"country": "Mali", "revenue": 7.0}
+    ]
+    # What is not shown cannot be guessed by conditions either.
+    hidden = server.get("/views/hall.board", filter="orders > 1")
+    assert "there is no column 'orders'" in problem(hidden, 422, "invalid")
+    assert problem(server.get("/views/hall.board", order="orders"), 400, "bad_request")
+    assert problem(server.get(f"/views/{sales}"), 404, "not_found")
+
+
+def test_history(serve: Any, shop: Any, sales: str) -> None:
+    shop.tag(sales, "opening", 1)
+    server = serve()
+    base = f"/views/{sales}"
+    found = server.get(f"{base}/snapshots", limit=1).json()["snapshots"]
+    assert [(one["snapshot"], one["kind"]) for one in found] == [(2, "APPEND")]
+    assert found[0]["delta_rows"] == 2 and found[0]["time"].endswith("Z")
+    assert server.get(f"{base}/tags").json()["tags"][0]["tag"] == "opening"
+    files = server.get(f"{base}/files").json()
+    assert files["total"] == len(files["files"]) == 2
+    assert all("/" not in one["file"] and one["rows"] == 2 for one in files["files"])
+    shape = server.get(f"{base}/schema").json()
+    assert shape["primary_key"] == ["country"] and shape["versions"][0]["version"] == 0
+    assert problem(server.get(f"{base}/snapshots", limit=0), 422, "invalid")
+    assert problem(server.get("/views/shop.other/tags"), 404, "not_found")
+
+
+def test_secret_options_are_stars(serve: Any, shop: Any) -> None:
+    table = shop.create("kept", (Column("id", "INT"),), ["id"], {"fs.s3a.secret.key": "hidden"})
+    told = serve().get(f"/views/{table}/options")
+    assert told.json()["options"]["fs.s3a.secret.key"] == "****"
+    assert "hidden" not in told.text and told.json()["options"]["bucket"] == "1"
+
+
+def test_the_list_of_views(serve: Any, shop: Any, sales: str) -> None:
+    server = serve()
+    shop.orders()
+    told = {view["name"]: view for view in server.get("/views").json()["views"]}
+    assert set(told) == {"shop.sales", "shop.orders"}
+    one = told["shop.sales"]
+    assert one["kind"] == "table" and one["rows"] == 3 and one["snapshot"] == 2
+    assert one["columns"][0] == {"name": "country", "type": "STRING", "nullable": False}
+    assert told["shop.orders"]["rows"] == 0 and told["shop.orders"]["snapshot"] is None
+    assert server.get(f"/views/{sales}/about").json() == one

@@ -1,0 +1,244 @@
+"""SQL over HTTP: one SELECT over the served views, and nothing that leaves them or stays for ever."""
+
+from __future__ import annotations
+
+import io
+import time
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.serving import Serving, problem
+
+from streamhouse.paimon.views import Views
+from streamhouse.serve.served import ServedView
+from streamhouse.serve.tokens import Token, digest
+from streamhouse.serve.scope import Scope
+from streamhouse.sql.plan import Column, ViewInfo
+
+
+@pytest.fixture
+def sales(shop: Any) -> str:
+    table: str = shop.sales()
+    shop.write(table, ("Peru", 2, 2.5), ("Chad", 1, 1.5))
+    return table
+
+
+def test_an_answer_in_each_format(serve: Any, shop: Any, sales: str) -> None:
+    orders = shop.orders()
+    shop.write(orders, (1, "Chad", Decimal("1.00")), (2, "Chad", None))
+    server = serve()
+    text = (
+        "SELECT s.country, COUNT(*) AS n, SUM(o.price) AS paid FROM shop.sales s "
+        "JOIN orders o ON o.item = s.country GROUP BY s.country"
+    )
+    assert server.sql(text).json() == {
+        "columns": [
+            {"name": "country", "type": "STRING"},
+            {"name": "n", "type": "BIGINT"},
+            {"name": "paid", "type": "DECIMAL(38, 2)"},
+        ],
+        "rows": [{"country": "Chad", "n": 2, "paid": "1.00"}],
+        "truncated": False,
+    }
+    plain = server.http.post(
+        "/sql", content=text, headers={"Content-Type": "application/sql", "Accept": "text/csv"}
+    )
+    assert plain.text == "country,n,paid\r\nChad,2,1.00\r\n"
+    arrow = server.http.post("/sql", json={"sql": text, "format": "arrow"})
+    assert pa.ipc.open_stream(io.BytesIO(arrow.content)).read_all().num_rows == 1
+    assert server.sql("SELECT 1 AS one").json()["rows"] == [{"one": 1}]
+    assert server.sql("VALUES (1, 'a')").json()["rows"] == [{"EXPR$0": 1, "EXPR$1": "a"}]
+
+
+def test_an_answer_that_is_too_long_is_cut(serve: Any, sales: str) -> None:
+    server = serve(query_rows=1)
+    answer = server.sql("SELECT country FROM shop.sales ORDER BY country")
+    assert answer.json()["rows"] == [{"country": "Chad"}] and answer.json()["truncated"] is True
+    assert answer.headers["x-streamhouse-truncated"] == "true"
+    whole = server.sql("SELECT COUNT(*) AS n FROM shop.sales")
+    assert whole.json()["truncated"] is False
+
+
+def test_time_travel(serve: Any, shop: Any, sales: str) -> None:
+    shop.write(sales, ("Oman", 1, 1.0))
+    server = serve()
+    for text in (
+        "SELECT COUNT(*) AS n FROM shop.sales FOR SYSTEM_VERSION AS OF 1",
+        "SELECT COUNT(*) AS n FROM shop.sales /*+ OPTIONS('scan.snapshot-id'='1') */",
+    ):
+        assert server.sql(text).json()["rows"] == [{"n": 2}]
+
+
+REFUSED = {
+    "DROP TABLE shop.sales": "takes one SELECT and nothing else",
+    "SELECT 1; SELECT 2": "takes one SELECT and nothing else",
+    "INSERT INTO shop.sales VALUES ('x', 1, 1)": "takes one SELECT and nothing else",
+    "": "there is no statement",
+    "SELECT * FROM read_csv('/etc/passwd')": "not supported",
+    "SELECT * FROM '/etc/passwd'": "",
+    "SELECT * FROM `/etc/passwd`": "there is no view",
+    "SELECT * FROM shop.`../../x`": "there is no view",
+    "SELECT * FROM information_schema.tables": "there is no view",
+    "SELECT * FROM duckdb_settings()": "not supported",
+    "SELECT getenv('HOME')": "not supported",
+    "SELECT * FROM other.shop.sales": "names a catalog",
+    "SELECT * FROM streamhouse_source.shop.sales": "names a catalog",
+    "SELECT * FROM shop.sales$options": "system table",
+    "SELECT * FROM shop.sales /*+ OPTIONS('path'='/tmp/x') */": "is not served",
+    "SELECT * FROM shop.sales /*+ OPTIONS('branch'='b') */": "is not served",
+    "SELECT * FROM scan_0, shop.sales": "there is no view",
+    "WITH scan_0 AS (SELECT 1 AS a) SELECT * FROM scan_0": "reserved name",
+    "WITH RECURSIVE a AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM a) SELECT * FROM a": (
+        "RECURSIVE is not supported"
+    ),
+    "SELECT * FROM generate_series(1, 1000000000)": "not supported",
+    "SELECT * FROM UNNEST(GENERATE_SERIES(1, 1000000000)) AS t(n)": "not supported",
+    "SELECT * FROM shop.sales TABLESAMPLE (1 PERCENT)": "",
+    "SELECT nothing FROM shop.sales": "there is no column",
+    "SELECT CAST(country AS INT) FROM shop.sales": "the query failed",
+    "SELECT * FROM shop.sales WHERE country = ?": "",
+    "SELECT * FROM shop.sales FOR SYSTEM_VERSION AS OF 'no\tsuch'": "",
+    f"SELECT {'(' * 400}1{')' * 400}": "nested too deeply",
+    f"SELECT {'-' * 0}{' + '.join(['1'] * 3000)}": "",
+    "SELECT 'a\x00b'": "control character",
+    "SELECT '\ud800'": "control character",
+}
+
+
+def test_what_is_no_select_over_served_views_is_refused(
+    serve: Any, sales: str, tmp_path: Path
+) -> None:
+    server: Serving = serve()
+    for text, said in REFUSED.items():
+        answer = server.sql(text)
+        assert answer.status_code == 422, (text[:80], answer.text)
+        assert said in answer.json()["error"]["message"], (text[:80], answer.text)
+        assert str(tmp_path) not in answer.text
+    assert server.sql("SELECT country FROM shop.sales").status_code == 200
+
+
+def test_what_is_wrong_has_its_place(serve: Any, sales: str) -> None:
+    error = serve().sql("SELECT country\nFROM shop.sale").json()["error"]
+    assert (error["code"], error["line"], error["column"]) == ("invalid", 2, 6)
+    assert "did you mean 'shop.sales'?" in error["message"]
+
+
+def test_only_what_is_served_can_be_asked(serve: Any, shop: Any, sales: str) -> None:
+    columns = (Column("country", "STRING"), Column("orders", "BIGINT"))
+    text = "SELECT country, orders FROM shop.sales"
+    Views(shop.warehouse).create(ViewInfo(("shop", "seen"), columns, text))
+    views = (
+        ServedView("shop.sales", "shop.sales", ("country",), "country < 'D'"),
+        ServedView("shop.seen", "shop.seen"),
+        ServedView("shop.alias", "shop.seen", ("orders",)),
+    )
+    server = serve(views=views)
+    assert server.sql("SELECT * FROM shop.sales").json()["rows"] == [{"country": "Chad"}]
+    # A view's own query is over the tables themselves.
+    assert len(server.sql("SELECT * FROM seen").json()["rows"]) == 2
+    assert server.sql("SELECT SUM(orders) AS n FROM shop.alias").json()["rows"] == [{"n": 3}]
+    for wrong in (
+        "SELECT revenue FROM shop.sales",
+        "SELECT country FROM shop.sales WHERE revenue > 1",
+        "SELECT scan_0.revenue FROM shop.sales",
+        "WITH RECURSIVE a AS (SELECT revenue FROM scan_0), scan_0 AS (SELECT 1 AS revenue) "
+        "SELECT a.revenue FROM a, shop.sales",
+        "WITH SCAN_0 AS (SELECT 1 AS revenue) SELECT revenue FROM SCAN_0, shop.sales",
+    ):
+        assert server.sql(wrong).status_code == 422, wrong
+
+
+def test_scopes_hold_for_sql(serve: Any, shop: Any, sales: str) -> None:
+    shop.orders()
+    tokens = (
+        Token(digest("seller"), Scope("seller", ("*.sales",), frozenset({"read", "sql"}))),
+        Token(digest("reader"), Scope("reader", ("*",), frozenset({"read"}))),
+    )
+    server = serve(tokens=tokens)
+
+    def asked(token: str, text: str) -> Any:
+        headers = {"Authorization": f"Bearer {token}"}
+        return server.http.post("/sql", json={"sql": text}, headers=headers)
+
+    assert asked("seller", "SELECT 1 AS n FROM sales").status_code == 200
+    hidden = asked("seller", "SELECT 1 AS n FROM shop.orders")
+    assert hidden.status_code == 422 and "'shop.orders'; did you mean" in hidden.text
+    assert "does not allow 'sql'" in problem(asked("reader", "SELECT 1"), 403, "forbidden")
+    assert problem(asked("nobody", "SELECT 1"), 401, "unauthorized")
+
+
+def test_bodies(serve: Any, sales: str) -> None:
+    post = serve().http.post
+    assert "not JSON" in problem(
+        post("/sql", content="{", headers={"Content-Type": "application/json"}), 400, "bad_request"
+    )
+    assert problem(post("/sql", json=[1]), 400, "bad_request")
+    assert "did you mean 'format'?" in problem(
+        post("/sql", json={"sql": "SELECT 1", "formt": "csv"}), 400, "bad_request"
+    )
+    assert problem(post("/sql", json={"sql": "SELECT 1", "format": "xml"}), 400, "bad_request")
+    assert problem(post("/sql", data={"sql": "SELECT 1"}), 415, "unsupported")
+    latin = {"Content-Type": "application/sql"}
+    assert problem(post("/sql", content=b"SELECT '\xe9'", headers=latin), 400, "bad_request")
+    assert problem(post("/sql", json={"sql": "x" * 100_001}), 413, "too_large")
+    assert problem(post("/sql", json={"sql": "x" * 2_000_000}), 413, "too_large")
+
+    def chunks() -> Any:
+        yield from (b"x" * 65_536 for _ in range(40))
+
+    assert problem(post("/sql", content=chunks(), headers=latin), 413, "too_large")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT COUNT(*) AS n FROM big a, big b, big c, big d",
+        "SELECT COUNT(DISTINCT a.n + b.n * 7 + c.n * 11) AS n FROM big a, big b, big c, big d",
+    ],
+)
+def test_a_query_without_end_is_ended(serve: Any, shop: Any, text: str) -> None:
+    table = shop.create("big", (Column("n", "INT"),))
+    shop.write(table, *[(n,) for n in range(2_000)])
+    server = serve(query_s=1.0)
+    server.sql("SELECT 1 AS n")
+    started = time.monotonic()
+    message = problem(server.sql(text), 413, "too_large")
+    assert "took longer than 1 s" in message or "more memory" in message
+    assert time.monotonic() - started < 30
+    assert server.sql("SELECT COUNT(*) AS n FROM big").json()["rows"] == [{"n": 2_000}]
+
+
+def test_a_query_cannot_take_all_memory(serve: Any, sales: str) -> None:
+    server = serve(query_memory=64 << 20, query_s=20.0)
+    bomb = "SELECT CHAR_LENGTH(REPEAT('x', 2000000000)) AS n"
+    assert "memory" in problem(server.sql(bomb), 413, "too_large")
+    levels = ", ".join(
+        f"t{n} AS (SELECT CONCAT({', '.join(['s'] * 20)}) AS s FROM t{n - 1})" for n in range(1, 8)
+    )
+    grown = (
+        f"WITH t0 AS (SELECT REPEAT(country, 1000) AS s FROM shop.sales), {levels} "
+        "SELECT CHAR_LENGTH(s) AS n FROM t7"
+    )
+    assert problem(server.sql(grown), 413, "too_large")
+    assert server.sql("SELECT 1 AS n").status_code == 200
+    filtered = server.get(f"/views/{sales}", filter="CHAR_LENGTH(REPEAT(country, 2000000000)) > 1")
+    assert problem(filtered, 413, "too_large")
+
+
+def test_queries_wait_for_their_turn(serve: Any, sales: str) -> None:
+    server = serve(queries=1, query_s=5.0)
+    answers = []
+    import threading
+
+    def ask() -> None:
+        answers.append(server.sql("SELECT country FROM shop.sales").status_code)
+
+    threads = [threading.Thread(target=ask) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert answers == [200] * 6
