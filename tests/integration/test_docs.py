@@ -6,10 +6,12 @@ import contextlib
 import os
 import selectors
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,8 @@ from tests.documents import GUIDES, ROOT, Block, blocks
 
 SKIPPED = "not run: "
 ENDLESS = "runs until stopped"
+BESIDE = "runs beside what follows"
+PORT = "8080"
 SECONDS = 150.0
 LANGUAGES = {"bash": ["bash", "-euo", "pipefail", "-c"], "python": [sys.executable, "-c"]}
 
@@ -65,6 +69,25 @@ def watch(block: Block, folder: Path) -> None:
     assert output.strip() and "Traceback" not in output + rest, f"{block}:\n{output}{rest}"
 
 
+@contextlib.contextmanager
+def beside(block: Block, folder: Path) -> Iterator[None]:
+    """A block that says something when it is ready, and runs until what follows is over."""
+    with started(block, folder) as process:
+        output = first_output(process)
+        assert process.poll() is None, f"{block}:\n{output}"
+        yield
+        os.killpg(process.pid, signal.SIGINT)
+        rest, _ = process.communicate(timeout=30)
+    assert process.returncode in (0, 130, -signal.SIGINT), f"{block}:\n{output}{rest}"
+    assert "Traceback" not in output + rest, f"{block}:\n{output}{rest}"
+
+
+def free_port() -> str:
+    """A port for what a reader runs on that of the guide, which may be in use here."""
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        return str(found.getsockname()[1])
+
+
 def first_output(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
     with selectors.DefaultSelector() as selector:
@@ -79,15 +102,20 @@ def first_output(process: subprocess.Popen[str]) -> str:
 @pytest.mark.parametrize("document", GUIDES, ids=lambda path: path.stem)
 def test_a_document_runs_from_top_to_bottom(document: Path, tmp_path: Path) -> None:
     (tmp_path / "examples").symlink_to(ROOT / "examples")
-    for block in blocks(document, *LANGUAGES):
-        if block.mark == ENDLESS:
-            watch(block, tmp_path)
-        elif not block.mark.startswith(SKIPPED):
-            run(block, tmp_path)
+    port = free_port()
+    with contextlib.ExitStack() as servers:
+        for written in blocks(document, *LANGUAGES):
+            block = replace(written, text=written.text.replace(PORT, port))
+            if block.mark == ENDLESS:
+                watch(block, tmp_path)
+            elif block.mark == BESIDE:
+                servers.enter_context(beside(block, tmp_path))
+            elif not block.mark.startswith(SKIPPED):
+                run(block, tmp_path)
 
 
 def test_only_what_must_be_is_left_out() -> None:
     marked = [block for one in GUIDES for block in blocks(one, *LANGUAGES) if block.mark]
-    left_out = [block for block in marked if block.mark != ENDLESS]
+    left_out = [block for block in marked if block.mark not in (ENDLESS, BESIDE)]
     assert all(block.mark.startswith(SKIPPED) for block in left_out)
     assert all(line.startswith("make ") for b in left_out for line in b.text.splitlines())
