@@ -39,6 +39,10 @@ class Serving:
             base_url=f"http://127.0.0.1:{self.port}", timeout=DEADLINE_S, trust_env=False
         )
 
+    def end(self) -> None:
+        """Ask for the end, without waiting for it."""
+        self._ending.set()
+
     def close(self) -> None:
         self.http.close()
         self._ending.set()

@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from streamhouse.engine import bounded_reader, run_bounded
-from streamhouse.errors import DataLossError, StreamhouseError, TableError
+from streamhouse.engine import Limits, bounded_reader, run_bounded
+from streamhouse.errors import DataLossError, LimitError, StreamhouseError, TableError
 from streamhouse.sql.plan import BoundedQuery, BoundedScan, TableInfo
 
 
@@ -147,3 +147,41 @@ def test_answers_come_in_batches_and_may_be_left(shop: Any) -> None:
         first = reader.read_next_batch()
         assert 0 < first.num_rows < 400_000
     assert run_bounded(query, scanner).num_rows == 400_000
+
+
+def endless(asked: BoundedScan) -> Any:
+    schema = pa.schema([("n", pa.int64())])
+
+    def read() -> Iterator[pa.RecordBatch]:
+        for start in range(0, 1 << 40, 10_000):
+            yield pa.record_batch([pa.array(range(start, start + 10_000))], schema=schema)
+
+    return schema, read
+
+
+@pytest.mark.parametrize(
+    "sql", ["SELECT SUM(n) AS n FROM r0", "SELECT SUM(a.n) AS n FROM r0 a, range(1000000) b"]
+)
+def test_a_query_is_ended_when_its_time_is_over(sql: str) -> None:
+    started = time.monotonic()
+    with pytest.raises(LimitError, match="took longer than 0.3 s; ask for fewer rows"):
+        with bounded_reader(
+            BoundedQuery((scan("a.b", "n"),), sql, ("n",)), endless, Limits(0.3)
+        ) as reader:
+            reader.read_all()
+    assert time.monotonic() - started < 30
+
+
+def test_the_time_of_whoever_takes_the_rows_counts() -> None:
+    query = BoundedQuery((scan("a.b", "n"),), "SELECT n FROM r0", ("n",))
+    with pytest.raises(LimitError, match="took longer"):
+        with bounded_reader(query, endless, Limits(0.3)) as reader:
+            for _ in reader:
+                pass
+
+
+def test_memory_and_temporary_files_are_limited() -> None:
+    query = BoundedQuery((scan("a.b", "n"),), "SELECT n FROM r0 ORDER BY n DESC", ("n",))
+    with pytest.raises(LimitError, match="needs more memory than 32MiB"):
+        with bounded_reader(query, endless, Limits(60, "32MiB", "16MiB")) as reader:
+            reader.read_all()

@@ -89,7 +89,7 @@ def schema(warehouse: Warehouse, view: ServedView) -> dict[str, Any]:
     """The columns and keys, and the versions that the columns have had."""
     table = data_table(warehouse, view)
     if table is None:
-        return _of_view(warehouse, view) | {"name": view.name, "kind": VIEW, "versions": []}
+        return _of_view(warehouse, view) | {"name": view.name, "kind": VIEW, "schema_versions": []}
     columns = shown(view, table.columns)
     keys = _keys(table, columns)
     return {
@@ -98,7 +98,7 @@ def schema(warehouse: Warehouse, view: ServedView) -> dict[str, Any]:
         "columns": _told_columns(columns),
         **keys,
         "version": table.schema_id,
-        "versions": _versions(table),
+        "schema_versions": _versions(table),
     }
 
 

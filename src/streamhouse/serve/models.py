@@ -99,7 +99,7 @@ class SchemaAnswer(BaseModel):
     primary_key: list[str]
     partitioned_by: list[str]
     version: int | None = None
-    versions: list[VersionShape]
+    schema_versions: list[VersionShape]
 
 
 class OptionsAnswer(BaseModel):

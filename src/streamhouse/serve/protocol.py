@@ -46,15 +46,14 @@ class HttpConnection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
             return
-        if self._in_head and self._head_bytes > _MOST_HEAD:
-            self._refuse(413, "too_large", "the path and headers of the request are too long")
-            return
         if self._in_head and self._timer is None:
             self._expect()
         messages = self._messages
         super().data_received(data)
         if self._in_head and self._messages == messages:
             self._head_bytes += len(data)
+            if self._head_bytes > _MOST_HEAD:
+                self._refuse(413, "too_large", "the path and headers are too long")
 
     def on_message_begin(self) -> None:
         self._in_head = True

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
+import json
 import os
 from collections.abc import Mapping
 from typing import BinaryIO
 
 import anyio.to_thread
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -64,3 +67,19 @@ class FileAnswer(Response):
                 await send({"type": "http.response.body", "body": chunk, "more_body": more})
             if not more:
                 return
+
+
+def json_answer(request: Request, value: object) -> Response:
+    """A JSON answer with an ETag, or 304 where the client has it already."""
+    body = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    tag = f'"{hashlib.blake2b(body, digest_size=12).hexdigest()}"'
+    headers = {"ETag": tag, "Cache-Control": "private, no-cache", "Vary": "Authorization"}
+    if tag in known_tags(request):
+        return Response(status_code=304, headers=headers)
+    return Response(body, media_type="application/json", headers=headers)
+
+
+def known_tags(request: Request) -> tuple[str, ...]:
+    """The ETags of answers that the client has."""
+    given = request.headers.get("if-none-match", "")
+    return tuple(tag.strip().removeprefix("W/") for tag in given.split(",")[:50] if tag.strip())

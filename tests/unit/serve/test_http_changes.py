@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import threading
+
 from typing import Any
 
 import pytest
@@ -126,12 +126,10 @@ def test_streams_end_with_the_server(shop: Any, sales: str) -> None:
         reader.recv(timeout=30)
         with server.stream(f"/views/{sales}/changes") as events:
             next(events)
-            ending = threading.Thread(target=server.close)
-            ending.start()
+            server.end()
             assert list(events) == []
             with pytest.raises(ConnectionClosed) as error:
                 while True:
                     closed.append(reader.recv(timeout=30))
             assert error.value.rcvd is not None and error.value.rcvd.code == 1001
-            ending.join(30)
-    assert not ending.is_alive()
+    server.close()

@@ -256,7 +256,7 @@ def test_history(serve: Any, shop: Any, sales: str) -> None:
     assert files["total"] == len(files["files"]) == 2
     assert all("/" not in one["file"] and one["rows"] == 2 for one in files["files"])
     shape = server.get(f"{base}/schema").json()
-    assert shape["primary_key"] == ["country"] and shape["versions"][0]["version"] == 0
+    assert shape["primary_key"] == ["country"] and shape["schema_versions"][0]["version"] == 0
     assert problem(server.get(f"{base}/snapshots", limit=0), 422, "invalid")
     assert problem(server.get("/views/shop.other/tags"), 404, "not_found")
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Query, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from streamhouse.serve import described
 from streamhouse.serve.guard import Reads
@@ -18,6 +18,7 @@ from streamhouse.serve.models import (
     TagsAnswer,
 )
 from streamhouse.serve.openapi import refusals
+from streamhouse.serve.responses import json_answer
 from streamhouse.serve.routes.parameters import ViewName, check_parameters, state
 
 if TYPE_CHECKING:
@@ -84,4 +85,4 @@ async def _told(
     def look(warehouse: Warehouse) -> Told:
         return tell(warehouse, catalogue.find(warehouse, name, scope))
 
-    return JSONResponse(await state(request).warehouse_pool.run(look))
+    return json_answer(request, await state(request).warehouse_pool.run(look))

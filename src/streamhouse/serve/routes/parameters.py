@@ -129,10 +129,6 @@ def order_of(text: str | None) -> tuple[tuple[str, bool], ...] | None:
     return tuple((name.removeprefix("-").strip(), name.startswith("-")) for name in names)
 
 
-def known_tags(request: Request) -> tuple[str, ...]:
-    """The ETags of answers that the client has."""
-    given = request.headers.get("if-none-match", "")
-    return tuple(tag.strip().removeprefix("W/") for tag in given.split(",")[:50] if tag.strip())
 
 
 def state(connection: HTTPConnection) -> Any:

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from streamhouse.serve import described
 from streamhouse.serve.event import iso
@@ -15,7 +15,7 @@ from streamhouse.serve.models import RowsAnswer, ViewsAnswer, ViewShape
 from streamhouse.serve.openapi import file_answer, refusals
 from streamhouse.serve.output import MEDIA_TYPES, Target
 from streamhouse.serve.question import Rows, Told
-from streamhouse.serve.responses import FileAnswer
+from streamhouse.serve.responses import FileAnswer, json_answer, known_tags
 from streamhouse.serve.routes.parameters import (
     AsOf,
     Columns,
@@ -26,7 +26,6 @@ from streamhouse.serve.routes.parameters import (
     ViewName,
     check_parameters,
     format_of,
-    known_tags,
     names_of,
     order_of,
     state,
@@ -59,7 +58,7 @@ async def views(request: Request, scope: Reads) -> Response:
         found = catalogue.listed(warehouse, scope)
         return [described.summary(warehouse, view) for view in found]
 
-    return JSONResponse({"views": await state(request).warehouse_pool.run(look)})
+    return json_answer(request, {"views": await state(request).warehouse_pool.run(look)})
 
 
 @router.get(
@@ -125,7 +124,7 @@ async def about(request: Request, scope: Reads, name: ViewName) -> Response:
     def look(warehouse: Warehouse) -> dict[str, Any]:
         return described.summary(warehouse, catalogue.find(warehouse, name, scope))
 
-    return JSONResponse(await state(request).warehouse_pool.run(look))
+    return json_answer(request, await state(request).warehouse_pool.run(look))
 
 
 def _found(catalogue: Any, name: str, scope: Scope, warehouse: Warehouse) -> Any:
