@@ -16,7 +16,6 @@ from streamhouse.cli.arguments import (
 )
 
 
-
 def query(
     sql: Annotated[str, typer.Argument(metavar="SELECT", help="One SELECT statement.")],
     warehouse: WarehouseArgument = DEFAULT_WAREHOUSE,
@@ -51,5 +50,3 @@ def query(
                 formats.write_csv(reader.schema, reader, sys.stdout)
             case LookFormat.TABLE:
                 output.write_table(reader.schema, reader, sys.stdout)
-
-

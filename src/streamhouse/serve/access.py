@@ -168,8 +168,6 @@ class _Exchange:
             abort()
 
 
-
-
 def _route(scope: Scope) -> str:
     """The path with its parameters' names: few, whatever clients ask for."""
     path = getattr(scope.get("route"), "path", None)

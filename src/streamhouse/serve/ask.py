@@ -108,8 +108,6 @@ def _raw(view: ViewInfo) -> ViewInfo:
     return ViewInfo((_RAW, *view.name[-2:]), view.columns, view.query)
 
 
-
-
 def _check(query: Query, tables: _Served) -> None:
     """What a client's text may hold, before the views that it names are put into it."""
     parsed = names.parse_query(query)
@@ -142,5 +140,3 @@ def _columns(schema: pa.Schema) -> list[dict[str, str]]:
     from streamhouse.serve.typed import sql_type
 
     return [{"name": field.name, "type": sql_type(field.type)} for field in schema]
-
-

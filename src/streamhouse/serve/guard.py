@@ -104,7 +104,6 @@ def may(act: str) -> Callable[..., Awaitable[Scope]]:
     return dependency
 
 
-
 Allowed = Annotated[Scope, Depends(allowed)]
 Reads = Annotated[Scope, Depends(may(READ))]
 Asks = Annotated[Scope, Depends(may(SQL))]

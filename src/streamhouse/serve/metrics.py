@@ -86,7 +86,10 @@ class _Streams:
             "events": ("Events that were encoded, each once for all readers", lambda s: s.events),
             "rows": ("Changed rows that were encoded, each once", lambda one: one.rows),
             "encoded_bytes": ("Bytes of encoded events", lambda one: one.bytes),
-            "overflows": ("Readers that were cut off because they were slow", lambda s: s.overflows),
+            "overflows": (
+                "Readers that were cut off because they were slow",
+                lambda s: s.overflows,
+            ),
             "state_rows": ("Rows that were encoded for first snapshots", lambda s: s.state_rows),
             "polls": ("Looks at a followed view", lambda one: one.polls),
             "poll_seconds": ("Time that the looks took", lambda one: one.poll_ms / 1000),

@@ -18,7 +18,10 @@ TAGS: list[dict[str, Any]] = [
     {"name": "changes", "description": "A view as it is, and then each change of it."},
     {"name": "history", "description": "A view's shape, snapshots, tags, files and options."},
     {"name": "sql", "description": "One SELECT over the served views."},
-    {"name": "pipelines", "description": "What fills the tables, and with --allow-run its start and end."},
+    {
+        "name": "pipelines",
+        "description": "What fills the tables, and with --allow-run its start and end.",
+    },
     {"name": "server", "description": "The server itself."},
 ]
 

@@ -1,13 +1,13 @@
 """The file that says which views are served, and how: `streamhouse serve --views FILE.yaml`.
 
-    views:
-      - name: shop.country_sales      # in URLs: database.table
-        table: shop.country_sales     # default: the name; may be a branch, db.t$branch_b
-        columns: [country, total]     # default: all
-        filter: "total > 0"           # a condition in the Flink dialect; default: none
-        title: Revenue per country
-        description: What each country has bought since the start
-        chart: {type: bars, x: country, y: [total]}
+views:
+  - name: shop.country_sales      # in URLs: database.table
+    table: shop.country_sales     # default: the name; may be a branch, db.t$branch_b
+    columns: [country, total]     # default: all
+    filter: "total > 0"           # a condition in the Flink dialect; default: none
+    title: Revenue per country
+    description: What each country has bought since the start
+    chart: {type: bars, x: country, y: [total]}
 """
 
 from __future__ import annotations

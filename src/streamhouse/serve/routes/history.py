@@ -26,9 +26,7 @@ if TYPE_CHECKING:
     from streamhouse.serve.scope import Scope
     from streamhouse.serve.served import ServedView
 
-router = APIRouter(
-    tags=["history"], responses=refusals("bad_request", "not_found", "expired")
-)
+router = APIRouter(tags=["history"], responses=refusals("bad_request", "not_found", "expired"))
 
 Told = dict[str, Any]
 Count = Annotated[int, Query(description="At most so many.", ge=1, le=10_000)]
@@ -37,9 +35,7 @@ Count = Annotated[int, Query(description="At most so many.", ge=1, le=10_000)]
 @router.get(
     "/views/{name}/snapshots", summary="Snapshots, newest first", response_model=SnapshotsAnswer
 )
-async def snapshots(
-    request: Request, scope: Reads, name: ViewName, limit: Count = 100
-) -> Response:
+async def snapshots(request: Request, scope: Reads, name: ViewName, limit: Count = 100) -> Response:
     """The commits that can still be read, with `as_of` or by `/changes`."""
     check_parameters(request, "limit")
     return await _told(

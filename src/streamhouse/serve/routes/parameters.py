@@ -98,9 +98,7 @@ def format_of(request: Request, given: str | None) -> str:
     """The format asked for: by the parameter, else by the first type accepted that is known."""
     if given is not None:
         if given not in FORMATS:
-            raise OptionError(
-                f"parameter 'format': '{given}' is not one of {', '.join(FORMATS)}"
-            )
+            raise OptionError(f"parameter 'format': '{given}' is not one of {', '.join(FORMATS)}")
         return given
     for accepted in request.headers.get("accept", "").split(","):
         kind = accepted.partition(";")[0].strip().lower()
@@ -127,8 +125,6 @@ def order_of(text: str | None) -> tuple[tuple[str, bool], ...] | None:
     if names is None:
         return None
     return tuple((name.removeprefix("-").strip(), name.startswith("-")) for name in names)
-
-
 
 
 def state(connection: HTTPConnection) -> Any:

@@ -78,9 +78,7 @@ async def sql(request: Request, scope: Asks, format_name: FormatName = None) -> 
     parts = state(request)
     settings = parts.settings
     text, form = await _asked(request, format_name)
-    target = Target(
-        parts.queries.path(), form, settings.query_rows, MAX_ANSWER_BYTES, cut=True
-    )
+    target = Target(parts.queries.path(), form, settings.query_rows, MAX_ANSWER_BYTES, cut=True)
     question = Ask(text, target, settings.query_limits, settings.views, scope)
     told = await parts.queries.run(question)
     headers = {"X-Streamhouse-Truncated": "true" if told.truncated else "false"}

@@ -92,9 +92,7 @@ async def rows(
     settings, form = parts.settings, format_of(request, format_name)
     wanted, sorting = names_of("columns", columns), order_of(order)
     view = await parts.warehouse_pool.run(partial(_found, parts.views, name, scope))
-    target = Target(
-        parts.queries.path(), form, settings.max_rows, MAX_ANSWER_BYTES, advice=_ADVICE
-    )
+    target = Target(parts.queries.path(), form, settings.max_rows, MAX_ANSWER_BYTES, advice=_ADVICE)
     asked = Rows(
         view,
         target,
