@@ -77,7 +77,8 @@ class Serving:
     def socket(self, path: str, **arguments: Any) -> ClientConnection:
         """A WebSocket on a path of the server."""
         url = f"ws://127.0.0.1:{self.port}{path}"
-        return connect(url, open_timeout=DEADLINE_S, proxy=None, **arguments)
+        opened: ClientConnection = connect(url, open_timeout=DEADLINE_S, proxy=None, **arguments)
+        return opened
 
 
 def events(lines: Iterator[str]) -> Iterator[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""One SELECT of a client over the served views, and nothing else of the warehouse or the machine."""
+"""One SELECT of a client over the served views, and nothing else of the machine."""
 
 from __future__ import annotations
 

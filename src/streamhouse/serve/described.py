@@ -261,7 +261,7 @@ class _Counts:
             batches = list(table.read(columns=[table.primary_key[0]], snapshot=snapshot))
         except StreamhouseError:
             return None  # it expired meanwhile
-        found = sum(batch.num_rows for batch in batches)
+        found = int(sum(batch.num_rows for batch in batches))
         with self._lock:
             while len(self._known) >= _COUNTS_KEPT:
                 self._known.pop(next(iter(self._known)))

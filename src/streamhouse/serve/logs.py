@@ -95,5 +95,5 @@ def logging_to_stderr(form: str) -> Iterator[None]:
 
 
 def log_request(fields: dict[str, Any]) -> None:
-    """Write a request's line; `fields` are client, token, method, path, route, status, ms, bytes."""
+    """Write a request's line: client, token, method, path, route, status, ms, bytes."""
     LOGGER.info("%s", fields["path"], extra={_FIELDS: fields})

@@ -12,7 +12,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from streamhouse.serve.settings import MAX_HEAD_BYTES, MAX_LINE_BYTES
 
 HEAD_S = 10.0
-"""How long the first request of a connection, and each one after its first byte, may take to come."""
+"""How long the head of a request may take to come, from its first byte or the connection on."""
 _MOST_HEAD = 2 * (MAX_HEAD_BYTES + MAX_LINE_BYTES)
 _REASONS = {400: "Bad Request", 408: "Request Timeout", 413: "Content Too Large",
             503: "Service Unavailable"}  # fmt: skip

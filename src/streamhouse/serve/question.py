@@ -1,4 +1,4 @@
-"""What clients ask of the tables, and what they are told; plain records that other processes get."""
+"""What clients ask of the tables, and what they are told: plain records for any process."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ class Server(uvicorn.Server):
         self._ready = ready
 
     @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:  # type: ignore[override]
+    def capture_signals(self) -> Iterator[None]:
         # The command takes signals; it knows which exit code each of them has.
         yield
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from decimal import Decimal
 from typing import Any
 
@@ -262,7 +263,12 @@ def test_history(serve: Any, shop: Any, sales: str) -> None:
 
 
 def test_secret_options_are_stars(serve: Any, shop: Any) -> None:
-    table = shop.create("kept", (Column("id", "INT"),), ["id"], {"fs.s3a.secret.key": "hidden"})
+    table = shop.create("kept", (Column("id", "INT"),), ["id"])
+    # As another engine may write it, which does not check options.
+    file = shop.path / "shop.db" / "kept" / "schema" / "schema-0"
+    schema = json.loads(file.read_text())
+    schema["options"]["fs.s3a.secret.key"] = "hidden"
+    file.write_text(json.dumps(schema))
     told = serve().get(f"/views/{table}/options")
     assert told.json()["options"]["fs.s3a.secret.key"] == "****"
     assert "hidden" not in told.text and told.json()["options"]["bucket"] == "1"

@@ -1,4 +1,4 @@
-"""SQL over HTTP: one SELECT over the served views, and nothing that leaves them or stays for ever."""
+"""SQL over HTTP: one SELECT over the served views, and nothing that leaves them or stays."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import pytest
 from tests.serving import Serving, problem
 
 from streamhouse.paimon.views import Views
+from streamhouse.serve.scope import Scope
 from streamhouse.serve.served import ServedView
 from streamhouse.serve.tokens import Token, digest
-from streamhouse.serve.scope import Scope
 from streamhouse.sql.plan import Column, ViewInfo
 
 
