@@ -12,6 +12,7 @@ import traceback
 from typing import TYPE_CHECKING, Any
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -52,7 +53,7 @@ class Access:
             except Problem as problem:
                 await problem.response()(scope, receive, exchange.send)
                 return
-            await self._app(scope, receive, exchange.send)
+            await self._app(scope, _bounded(receive), exchange.send)
         except asyncio.CancelledError:
             # The server ends, and has closed what was open.
             if not exchange.cut:
@@ -166,6 +167,22 @@ class _Exchange:
         abort = self.scope.get("streamhouse.abort")
         if abort is not None:
             abort()
+
+
+def _bounded(receive: Receive) -> Receive:
+    """The same, but a body that is too long ends the request, whatever length was told."""
+    taken = 0
+
+    async def bounded() -> Message:
+        nonlocal taken
+        message = await receive()
+        taken += len(message.get("body") or b"")
+        if taken > MAX_BODY_BYTES:
+            # Of a class that those who read bodies let pass.
+            raise HTTPException(413, headers={"Connection": "close"})
+        return message
+
+    return bounded
 
 
 def _route(scope: Scope) -> str:

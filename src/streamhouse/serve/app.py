@@ -21,7 +21,6 @@ from streamhouse.serve.openapi import DESCRIPTION, TAGS
 from streamhouse.serve.pool import WarehousePool
 from streamhouse.serve.queries import Queries
 from streamhouse.serve.routes import about, changes, history, sql, views
-from streamhouse.serve.settings import MAX_BODY_BYTES
 
 if TYPE_CHECKING:
     from streamhouse.serve.feed import Feed
@@ -48,7 +47,6 @@ def create_app(settings: ServerSettings) -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,
         lifespan=_lifespan,
-        max_body_size=MAX_BODY_BYTES,
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
     state = app.state

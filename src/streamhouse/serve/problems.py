@@ -142,7 +142,7 @@ def _of_status(connection: HTTPConnection, error: HTTPException) -> Problem:
     elif code == "not_allowed":
         allowed = (error.headers or {}).get("Allow", "another method")
         message = f"this path takes {allowed}"
-    elif message == "Content Too Large":
+    elif code == "too_large":
         message = "the body of the request is too long; send less"
     return Problem(code, message, error.headers)
 

@@ -123,7 +123,7 @@ def refused(tmp_path: Path, *arguments: str) -> str:
 
 def test_what_it_cannot_start_with(shop: Any, tmp_path: Path) -> None:
     warehouse = ("--warehouse", str(shop.path))
-    assert "there is no warehouse at './warehouse'" in refused(tmp_path)
+    assert "there is no warehouse at 'none'" in refused(tmp_path, "--warehouse", "none")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         message = refused(tmp_path, *warehouse, "--port", port)

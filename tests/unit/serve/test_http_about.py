@@ -39,7 +39,7 @@ def figures(server: Serving, **headers: str) -> dict[tuple[str, ...], float]:
     answer = server.http.get("/metrics", headers=headers)
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
     return {
-        (sample.name, *sample.labels.values()): sample.value
+        (sample.name, *(sample.labels[key] for key in sorted(sample.labels))): sample.value
         for family in text_string_to_metric_families(answer.text)
         for sample in family.samples
     }
@@ -60,9 +60,9 @@ def test_figures(serve: Any, shop: Any, sales: str) -> None:
     assert found[("streamhouse_stream_rows_total", sales)] == 1
     assert found[("streamhouse_stream_snapshot", sales)] == 2
     assert found[("streamhouse_stream_freshness_seconds", sales)] >= 0
-    assert found[("streamhouse_requests_total", "/views/{name}", "GET", "200")] == 1
-    assert found[("streamhouse_requests_total", "/views/{name}", "GET", "404")] == 1
-    assert found[("streamhouse_requests_total", "other", "GET", "404")] == 1
+    assert found[("streamhouse_requests_total", "200", "GET", "/views/{name}")] == 1
+    assert found[("streamhouse_requests_total", "404", "GET", "/views/{name}")] == 1
+    assert found[("streamhouse_requests_total", "404", "GET", "other")] == 1
     assert found[("streamhouse_queries_total", "answered")] == 1
     assert found[("streamhouse_query_seconds_count",)] == 1
 

@@ -91,8 +91,9 @@ def test_a_reader_that_talks_is_sent_away(serve: Any, sales: str) -> None:
     server = serve(follow=FAST)
     with server.socket(f"/views/{sales}/changes") as reader:
         with pytest.raises(ConnectionClosed) as closed:
-            for _ in range(1_000):
+            for _ in range(200):
                 reader.send("hello")
+            while True:
                 reader.recv(timeout=30)
         assert closed.value.rcvd is not None and closed.value.rcvd.code == 1008
 
