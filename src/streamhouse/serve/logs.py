@@ -22,6 +22,7 @@ from streamhouse.options import hide_secrets
 LOGGER = logging.getLogger("streamhouse.serve")
 _LINES = 10_000
 _END_S = 0.5
+_NEVER = logging.CRITICAL + 1
 _FIELDS = "request"
 
 
@@ -67,27 +68,19 @@ def logging_to_stderr(form: str) -> Iterator[None]:
     # What the web server says of itself is either ours to say, or nothing for a user to act upon.
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access", "asyncio"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    before = LOGGER.handlers, LOGGER.propagate
-    LOGGER.setLevel(logging.INFO)
-    LOGGER.propagate = False
-    if form == "off":
-        LOGGER.handlers = [logging.NullHandler()]
-        try:
-            yield
-        finally:
-            LOGGER.handlers, LOGGER.propagate = before
-        return
+    before = LOGGER.handlers, LOGGER.propagate, LOGGER.level
+    lines: queue.Queue[Any] = queue.Queue(_LINES)
     out = logging.StreamHandler(sys.stderr)
     out.setFormatter(_Json() if form == "json" else _Text())
-    lines: queue.Queue[Any] = queue.Queue(_LINES)
     listener = logging.handlers.QueueListener(lines, out)
-    handler = _Queue(lines)
-    LOGGER.handlers = [handler]
     listener.start()
+    LOGGER.handlers, LOGGER.propagate = [_Queue(lines)], False
+    LOGGER.setLevel(_NEVER if form == "off" else logging.INFO)
     try:
         yield
     finally:
-        LOGGER.handlers, LOGGER.propagate = before
+        LOGGER.handlers, LOGGER.propagate = before[:2]
+        LOGGER.setLevel(before[2])
         # Not for long: it may wait for somebody to read standard error.
         ending = threading.Thread(target=listener.stop, daemon=True)
         ending.start()
