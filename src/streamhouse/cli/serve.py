@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 LOCAL_LOOK = "50ms"
 REMOTE_LOOK = "500ms"
-_END_S = 1.8
+_END_S = 1.6
 _TOKEN = "STREAMHOUSE_TOKEN"
 
 
@@ -160,13 +160,11 @@ def serve(
             queue_events=queue,
         ),
     )
-    code = _serve(settings, warehouse, port_file)
-    if code:
-        raise typer.Exit(code)
+    _serve(settings, warehouse, port_file)
 
 
-def _serve(settings: ServerSettings, warehouse: str, port_file: str | None) -> int:
-    """Serve until a signal asks for the end; the exit code."""
+def _serve(settings: ServerSettings, warehouse: str, port_file: str | None) -> None:
+    """Serve until a signal asks for the end, and end the process with its exit code."""
     from streamhouse.serve.server import bind, serve, url_of, write_port
 
     # Before what takes long to load: a port in use is told at once.
@@ -189,10 +187,7 @@ def _serve(settings: ServerSettings, warehouse: str, port_file: str | None) -> i
     finally:
         if port_file is not None and os.path.exists(port_file):
             os.unlink(port_file)
-    code = INTERRUPTED if stop.interrupted else 0
-    if not app.state.warehouse_pool.idle or not app.state.queries.idle:
-        _leave(code)
-    return code
+    _leave(INTERRUPTED if stop.interrupted else 0)
 
 
 def _watched(stop: StopSignal) -> Callable[[], bool]:
@@ -210,8 +205,9 @@ def _watched(stop: StopSignal) -> Callable[[], bool]:
     return asked
 
 
-def _leave(code: int) -> None:
-    """End now: threads that still read tables are of no use to anybody."""
+def _leave(code: int) -> NoReturn:
+    """End now: threads that still read tables are of no use to anybody, nor worth waiting for."""
+    sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
 

@@ -55,9 +55,12 @@ class Access:
                 return
             await self._app(scope, _bounded(receive), exchange.send)
         except asyncio.CancelledError:
-            # The server ends, and has closed what was open.
-            if not exchange.cut:
-                raise
+            # The server ends, and has closed the streams that were open.
+            if exchange.status is None:
+                ending = Problem("busy", "the server ends; ask again when it is there again")
+                await ending.response()(scope, receive, exchange.send)
+            elif not exchange.streams:
+                exchange.abort()
         except Exception as error:  # noqa: BLE001 - the last place where it can be told
             await self._failed(error, scope, receive, exchange)
         finally:
@@ -139,11 +142,6 @@ class _Exchange:
         self.streams = scope["type"] == "websocket"
         self.began = time.perf_counter()
         self._send = send
-
-    @property
-    def cut(self) -> bool:
-        """Whether an answer was on its way that never ends by itself."""
-        return self.streams and self.status is not None
 
     async def send(self, message: Message) -> None:
         kind = message["type"]

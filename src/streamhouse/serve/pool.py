@@ -23,27 +23,15 @@ class WarehousePool:
         self._options = dict(options)
         self._local = threading.local()
         self._executor = ThreadPoolExecutor(threads, "streamhouse-warehouse")
-        self._busy = 0
-
-    @property
-    def idle(self) -> bool:
-        """Whether no function runs or waits."""
-        return self._busy == 0
 
     async def run(self, function: Callable[[Warehouse], T]) -> T:
         """What the function gives for this thread's warehouse."""
-        self._busy += 1
         loop = asyncio.get_running_loop()
-        future = loop.run_in_executor(self._executor, self._call, function)
-        future.add_done_callback(self._done)
-        return await future
+        return await loop.run_in_executor(self._executor, self._call, function)
 
     def close(self) -> None:
         """Take nothing more; what runs is not waited for."""
         self._executor.shutdown(wait=False, cancel_futures=True)
-
-    def _done(self, _: object) -> None:
-        self._busy -= 1
 
     def _call(self, function: Callable[[Warehouse], T]) -> T:
         from streamhouse.paimon.catalog import Warehouse

@@ -75,11 +75,6 @@ class Queries:
         await asyncio.gather(*(worker.end() for worker in self._idle))
         self._idle.clear()
 
-    @property
-    def idle(self) -> bool:
-        """Whether no thread answers a question."""
-        return self._pool.idle
-
     @staticmethod
     def _unexpected(error: UnexpectedError) -> SqlError:
         LOGGER.error("a query failed unexpectedly:\n%s", error.trace)

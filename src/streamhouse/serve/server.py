@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
     from streamhouse.serve.settings import ServerSettings
 
-END_S = 1.0
-"""How long open answers have, once the server was asked to end."""
+_STREAMS_S = 0.4
+_GRACE_S = 0.6
+"""How long streams, then other open answers have, once the server was asked to end."""
 _BACKLOG = 2_048
 _OTHER_FILES = 512
 _MOST_MESSAGE = 4_096
@@ -99,7 +100,7 @@ class Server(uvicorn.Server):
         # Readers of streams are told first, while their connections are still there.
         end: Callable[[], Any] = self.config.app.state.end  # type: ignore[union-attr]
         try:
-            async with asyncio.timeout(END_S / 2):
+            async with asyncio.timeout(_STREAMS_S):
                 await end()
                 await self._streams_left()
         except TimeoutError:
@@ -133,8 +134,9 @@ def serve(
         server_header=False,
         backlog=_BACKLOG,
         timeout_keep_alive=30,
-        timeout_graceful_shutdown=1,
     )
+    # A float is taken too, whatever its declaration says.
+    config.timeout_graceful_shutdown = _GRACE_S  # type: ignore[assignment]
     with logging_to_stderr(settings.log):
         Server(config, stop, ready).run([listening])
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
+from typing import TypeAlias
 
 import duckdb
 from duckdb.sqltypes import DuckDBPyType
@@ -11,6 +13,7 @@ from sqlglot import exp
 from sqlglot.errors import ErrorLevel, UnsupportedError
 
 Relations = Mapping[str, Mapping[str, str]]
+Shapes: TypeAlias = tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
 
 
 class BindError(ValueError):
@@ -29,10 +32,17 @@ def generate(tree: exp.Expr) -> str:
 
 def describe(sql: str, relations: Relations) -> list[tuple[str, DuckDBPyType]]:
     """The columns that a query gives over empty relations of the given types."""
+    shapes = tuple((name, tuple(columns.items())) for name, columns in relations.items())
+    return list(_described(sql, shapes))
+
+
+@lru_cache(maxsize=256)
+def _described(sql: str, relations: Shapes) -> list[tuple[str, DuckDBPyType]]:
+    # Kept, since a connection takes longer than all other planning, and servers ask the same again.
     with duckdb.connect(":memory:", config={"threads": 1}) as connection:
         connection.execute("SET TimeZone = 'UTC'")
-        for name, columns in relations.items():
-            body = ", ".join(f"{quote(column)} {kind}" for column, kind in columns.items())
+        for name, columns in relations:
+            body = ", ".join(f"{quote(column)} {kind}" for column, kind in columns)
             connection.execute(f"CREATE TABLE {quote(name)} ({body})")
         try:
             relation = connection.sql(sql)
