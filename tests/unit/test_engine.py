@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -153,8 +154,9 @@ def endless(asked: BoundedScan) -> Any:
     schema = pa.schema([("n", pa.int64())])
 
     def read() -> Iterator[pa.RecordBatch]:
-        for start in range(0, 1 << 40, 10_000):
-            yield pa.record_batch([pa.array(range(start, start + 10_000))], schema=schema)
+        for start in range(0, 1 << 40, 100_000):
+            numbers = np.arange(start, start + 100_000)
+            yield pa.record_batch([pa.array(numbers)], schema=schema)
 
     return schema, read
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import traceback
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,10 @@ from streamhouse.serve.question import Question, Rows, Told
 
 if TYPE_CHECKING:
     from streamhouse.paimon.catalog import Warehouse
+
+
+# What a reader of files says where the system refuses it memory.
+_NO_MEMORY = re.compile(r"not enough memory|allocation (?:error|failed)|malloc|bad_alloc", re.I)
 
 
 class UnexpectedError(StreamhouseError):
@@ -30,17 +35,17 @@ def answer(warehouse: Warehouse, question: Question) -> Told:
     """
     try:
         return _answer(warehouse, question)
-    except StreamhouseError:
+    except StreamhouseError as error:
         _forget(question)
+        if not question.trusted and _NO_MEMORY.search(str(error)):
+            raise _too_much(question) from None
         raise
     except RecursionError:
         _forget(question)
         raise SqlError("the query is nested too deeply; write it in fewer levels") from None
     except MemoryError:
         _forget(question)
-        raise LimitError(
-            f"the query needs more memory than {question.limits.memory}; ask for less"
-        ) from None
+        raise _too_much(question) from None
     except Exception as error:
         _forget(question)
         if question.trusted:
@@ -49,6 +54,13 @@ def answer(warehouse: Warehouse, question: Question) -> Told:
         raise UnexpectedError(
             "the query cannot be run as it is written; write it in a simpler way", where
         ) from None
+
+
+def _too_much(question: Question) -> LimitError:
+    return LimitError(
+        f"the query needs more memory than {question.limits.memory}; ask for fewer rows or "
+        "columns, or filter earlier"
+    )
 
 
 def _answer(warehouse: Warehouse, question: Question) -> Told:

@@ -88,7 +88,11 @@ class Queries:
             # Cancelled or cut off in the middle: it is of no more use.
             worker.kill()
             raise
-        self._idle.append(worker)
+        if isinstance(found, LimitError | UnexpectedError):
+            # What it took may not all come back; the next query begins with a fresh one.
+            worker.kill()
+        else:
+            self._idle.append(worker)
         if isinstance(found, UnexpectedError):
             raise self._unexpected(found)
         if isinstance(found, StreamhouseError):
