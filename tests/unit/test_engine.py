@@ -185,5 +185,5 @@ def test_the_time_of_whoever_takes_the_rows_counts() -> None:
 def test_memory_and_temporary_files_are_limited() -> None:
     query = BoundedQuery((scan("a.b", "n"),), "SELECT n FROM r0 ORDER BY n DESC", ("n",))
     with pytest.raises(LimitError, match="needs more memory than 32MiB"):
-        with bounded_reader(query, endless, Limits(60, "32MiB", "16MiB")) as reader:
+        with bounded_reader(query, endless, Limits(60, "32MiB", "1MiB")) as reader:
             reader.read_all()
