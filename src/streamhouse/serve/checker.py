@@ -13,6 +13,8 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
+from streamhouse.errors import BusyError
+
 _WORKER = "streamhouse.graph.worker"
 _START_S = 60.0
 ANSWER_S = 10.0
@@ -46,7 +48,7 @@ class Checker:
         """`{"ok": true, "statements", "graph"}` or `{"ok": false, "error": {"message", "line",
         "column"}}`; what takes too long, or too much memory, is an error too.
 
-        Raises `TimeoutError` if others have it busy for too long.
+        Raises `BusyError` if others have it busy for too long.
         """
         return self._ask({"sql": sql})
 
@@ -73,7 +75,7 @@ class Checker:
     def _ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
         line = json.dumps({**request, "warehouse": self._warehouse}).encode() + b"\n"
         if not self._turn.acquire(timeout=self._wait_s):
-            raise TimeoutError("other scripts are being checked; try again in a moment")
+            raise BusyError("other scripts are being checked; try again in a moment")
         try:
             answer = self._answer(line)
         except TimeoutError:

@@ -22,6 +22,7 @@ TAGS: list[dict[str, Any]] = [
         "name": "pipelines",
         "description": "What fills the tables, and with --allow-run its start and end.",
     },
+    {"name": "pipelines", "description": "What runs in the warehouse; scripts to be run."},
     {"name": "server", "description": "The server itself."},
 ]
 
@@ -30,6 +31,7 @@ _SAID = {
     "unauthorized": "A token is needed, or the given one is not known.",
     "forbidden": "The token, the origin or the server's start does not allow it.",
     "not_found": "There is no such view, snapshot or tag, or not for this token.",
+    "conflict": "It is so already, or not so any more.",
     "expired": "What was there once is gone.",
     "too_large": "More was asked for than a limit allows.",
     "unsupported": "The body's type is not known.",

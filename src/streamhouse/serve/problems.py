@@ -62,6 +62,7 @@ _CLASSES: tuple[tuple[type[Exception], str], ...] = (
     (errors.ConnectError, "busy"),
     (errors.SchemaChangeError, "conflict"),
     (errors.CommitConflictError, "conflict"),
+    (errors.PipelineError, "conflict"),
     (errors.StreamhouseError, "failed"),
 )
 _log = logging.getLogger("streamhouse.serve")

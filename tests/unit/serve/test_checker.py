@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from streamhouse.errors import BusyError
 from streamhouse.serve.checker import Checker
 
 GOOD = "CREATE TABLE a (i INT); CREATE TABLE b (i INT); INSERT INTO b SELECT i FROM a;"
@@ -70,7 +71,7 @@ def test_what_takes_too_long_is_given_up(warehouse: dict[str, str]) -> None:
 
 def test_who_waits_too_long_is_told(warehouse: dict[str, str]) -> None:
     checker = Checker(warehouse, wait_s=0.01)
-    with checker._turn, pytest.raises(TimeoutError, match="other scripts are being checked"):
+    with checker._turn, pytest.raises(BusyError, match="other scripts are being checked"):
         checker.check(GOOD)
     checker.close()
 

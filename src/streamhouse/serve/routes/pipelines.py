@@ -1,0 +1,266 @@
+"""Pipelines over HTTP: seen by all who see every view; run only with --allow-run."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Annotated, Any, TypeVar
+
+import anyio.to_thread
+from anyio import CapacityLimiter
+from fastapi import APIRouter, Depends, FastAPI, Path, Query, Request
+from starlette.responses import Response
+
+from streamhouse.serve.checker import Checker
+from streamhouse.serve.guard import Reads, Runs, check_body
+from streamhouse.serve.openapi import refusals
+from streamhouse.serve.pipeline_models import (
+    GraphModel,
+    PipelineBody,
+    PipelineList,
+    PipelineModel,
+    Right,
+    ScriptBody,
+    Wrong,
+)
+from streamhouse.serve.pipelines import Pipelines
+from streamhouse.serve.problems import Problem
+from streamhouse.serve.routes.parameters import check_parameters
+from streamhouse.serve.runner import Runner
+from streamhouse.serve.scope import Scope
+
+T = TypeVar("T")
+_THREADS = 4
+_MOST_WAITING = 32
+_SVG_HEADERS = {
+    # Drawn of what others wrote: no script runs in it, whatever it holds.
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; sandbox",
+    "X-Content-Type-Options": "nosniff",
+}
+
+Name = Annotated[str, Path(max_length=255, description="The pipeline's name.")]
+
+
+class Services:
+    """What the routes ask; made when they are first asked, `app.state.pipelines` from then on."""
+
+    def __init__(self, warehouse: Mapping[str, str]) -> None:
+        self.pipelines = Pipelines(warehouse)
+        self.runner = Runner(warehouse)
+        self.checker = Checker(warehouse)
+        self._reading = CapacityLimiter(_THREADS)
+        self._checking = CapacityLimiter(_THREADS)
+
+    async def read(self, function: Callable[[], T]) -> T:
+        """Run what reads the warehouse in a thread."""
+        return await self._run(function, self._reading)
+
+    async def check(self, function: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """Run what asks the checker in a thread, since it may take seconds."""
+        return await self._run(function, self._checking)
+
+    async def _run(self, function: Callable[[], T], limiter: CapacityLimiter) -> T:
+        if limiter.statistics().tasks_waiting >= _MOST_WAITING:
+            raise Problem("busy", "too many ask at once; try again in a moment")
+        # A server that ends does not wait for whoever asks.
+        return await anyio.to_thread.run_sync(function, limiter=limiter, abandon_on_cancel=True)
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    yield
+    services: Services | None = getattr(app.state, "pipelines", None)
+    if services is not None:
+        await anyio.to_thread.run_sync(services.checker.close)
+
+
+router = APIRouter(lifespan=_lifespan, tags=["pipelines"])
+_making = threading.Lock()
+
+
+def _services(request: Request) -> Services:
+    state = request.app.state
+    with _making:
+        if getattr(state, "pipelines", None) is None:
+            state.pipelines = Services(state.settings.warehouse)
+    services: Services = state.pipelines
+    return services
+
+
+async def _sees_all(scope: Reads) -> Scope:
+    if not {"*", "*.*"} & set(scope.views):
+        raise Problem(
+            "forbidden",
+            "pipelines name tables of the whole warehouse, and this token sees some of its views; "
+            "ask with a token for all of them",
+        )
+    return scope
+
+
+async def _runs(scope: Runs, _: Annotated[Scope, Depends(_sees_all)]) -> Scope:
+    return scope
+
+
+async def _no_parameters(request: Request) -> None:
+    check_parameters(request)
+
+
+Seeing = [Depends(_sees_all), Depends(_no_parameters)]
+Running = [Depends(_runs), Depends(_no_parameters)]
+Asked = Annotated[Services, Depends(_services)]
+
+
+@router.get(
+    "/pipelines",
+    summary="All pipelines",
+    dependencies=Seeing,
+    response_model=PipelineList,
+    responses=refusals("bad_request"),
+)
+async def pipelines(services: Asked) -> Any:
+    """What runs in the warehouse, how fast and how far behind, and what has ended."""
+
+    def all_of_them() -> dict[str, Any]:
+        services.runner.settle()
+        return {"pipelines": services.pipelines.all()}
+
+    return await services.read(all_of_them)
+
+
+@router.get(
+    "/pipelines/{name}",
+    summary="One pipeline",
+    dependencies=Seeing,
+    response_model=PipelineModel,
+    responses=refusals("bad_request", "not_found"),
+)
+async def pipeline(name: Name, services: Asked) -> Any:
+    """As in the list of all."""
+    return await services.read(lambda: _one(services, name))
+
+
+@router.get(
+    "/pipelines/{name}/graph",
+    summary="The graph of a pipeline",
+    dependencies=Seeing,
+    response_model=GraphModel,
+    responses=refusals("bad_request", "not_found"),
+)
+async def graph(name: Name, services: Asked) -> Any:
+    """The tables and queries of its script, and what flows between them."""
+    return (await _drawn(services, name))["graph"]
+
+
+@router.get(
+    "/pipelines/{name}/graph.svg",
+    summary="The graph of a pipeline, drawn",
+    dependencies=Seeing,
+    response_class=Response,
+    responses={
+        200: {"content": {"image/svg+xml": {"schema": {"type": "string"}}}},
+        **refusals("bad_request", "not_found"),
+    },
+)
+async def drawing(name: Name, services: Asked) -> Response:
+    """It follows the reader's dark or light mode."""
+    drawn = await _drawn(services, name)
+    return Response(drawn["svg"], media_type="image/svg+xml", headers=_SVG_HEADERS)
+
+
+@router.post(
+    "/scripts/check",
+    summary="Check a script",
+    dependencies=Seeing,
+    response_model=Right | Wrong,
+    responses=refusals("bad_request", "too_large"),
+)
+async def check(body: ScriptBody, services: Asked) -> Any:
+    """Whether a script can be run, with its graph; nothing is made, and no server is asked."""
+    return await services.check(lambda: services.checker.check(body.sql))
+
+
+@router.post(
+    "/pipelines",
+    summary="Start a pipeline",
+    status_code=201,
+    dependencies=[*Running, Depends(check_body)],
+    response_model=PipelineModel,
+    responses=refusals("bad_request", "conflict", "too_large", "unsupported"),
+)
+async def start(body: PipelineBody, services: Asked) -> Any:
+    """Run a script until it is stopped; it goes on when the server ends.
+
+    One of the same name that has ended gets this script. Only with `--allow-run`.
+    """
+    found = await services.check(lambda: services.checker.check(body.sql))
+    if not found["ok"]:
+        mistake = found["error"]
+        message, line, column = mistake["message"], mistake["line"], mistake["column"]
+        raise Problem("invalid", message, line=line, column=column)
+    await services.read(lambda: services.runner.start(body.name, body.sql))
+    return await services.read(lambda: _one(services, body.name))
+
+
+@router.post(
+    "/pipelines/{name}/start",
+    summary="Start a pipeline again",
+    dependencies=Running,
+    response_model=PipelineModel,
+    responses=refusals("bad_request", "not_found", "conflict"),
+)
+async def start_again(name: Name, services: Asked) -> Any:
+    """Run one that has ended, with the script that it had; it goes on where it was."""
+    await services.read(lambda: services.runner.start_again(name))
+    return await services.read(lambda: _one(services, name))
+
+
+@router.delete(
+    "/pipelines/{name}",
+    summary="Stop a pipeline",
+    status_code=202,
+    dependencies=Running,
+    response_model=PipelineModel,
+    responses=refusals("bad_request", "not_found", "conflict"),
+)
+async def stop(name: Name, services: Asked) -> Any:
+    """Ask one that a server started to end between two batches; its end is not waited for."""
+    await services.read(lambda: services.runner.stop(name))
+    return await services.read(lambda: _one(services, name))
+
+
+@router.get(
+    "/pipelines/{name}/log",
+    summary="The log of a pipeline",
+    dependencies=[Depends(_runs)],
+    response_class=Response,
+    responses={
+        200: {"content": {"text/plain": {"schema": {"type": "string"}}}},
+        **refusals("bad_request", "not_found", "conflict"),
+    },
+)
+async def log(
+    request: Request,
+    name: Name,
+    services: Asked,
+    lines: Annotated[int, Query(ge=1, le=10_000, description="How many of the last lines.")] = 200,
+) -> Response:
+    """What one that a server started has written last."""
+    check_parameters(request, "lines")
+    text = await services.read(lambda: services.runner.log(name, lines))
+    return Response(text, media_type="text/plain")
+
+
+def _one(services: Services, name: str) -> dict[str, Any]:
+    services.runner.settle()
+    return services.pipelines.find(name)
+
+
+async def _drawn(services: Services, name: str) -> dict[str, Any]:
+    script = (await services.read(lambda: _one(services, name)))["script"]
+    if script is None:
+        raise Problem("not_found", f"the script of pipeline '{name}' is not known")
+    drawn = await services.check(lambda: services.checker.draw(script))
+    if not drawn["ok"]:
+        raise Problem("invalid", f"the script cannot be drawn: {drawn['error']['message']}")
+    return drawn

@@ -1,0 +1,178 @@
+"""Pipelines over HTTP: a real server, and processes that need no Spark."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import httpx
+import pytest
+import uvicorn
+
+from streamhouse.runtime.execute import execute
+from streamhouse.runtime.process import own
+from streamhouse.runtime.status import QueryStatus, Status, Statuses
+from streamhouse.serve.app import create_app
+from streamhouse.serve.scope import Scope
+from streamhouse.serve.settings import ServerSettings
+from streamhouse.serve.tokens import Token, digest
+from streamhouse.source import Lag
+
+DEADLINE_S = 90.0
+SCRIPT = "CREATE TABLE `<a>` (i INT); CREATE TABLE b (i INT); INSERT INTO b SELECT i FROM `<a>`;"
+JSON = {"Content-Type": "application/json"}
+
+
+@contextlib.contextmanager
+def served(folder: Path, **settings: Any) -> Iterator[httpx.Client]:
+    """A server of a warehouse, in a thread."""
+    app = create_app(ServerSettings({"warehouse": str(folder)}, **settings))
+    config = uvicorn.Config(app, port=0, ws="none", log_level="critical", lifespan="on")
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        deadline = time.monotonic() + DEADLINE_S
+        while not server.started:
+            assert thread.is_alive() and time.monotonic() < deadline
+            time.sleep(0.01)
+        port = server.servers[0].sockets[0].getsockname()[1]
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=DEADLINE_S) as client:
+            yield client
+    finally:
+        server.should_exit = True
+        thread.join(30)
+        assert not thread.is_alive()
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> Path:
+    """With the pipeline `revenue`, which this process seems to be."""
+    folder = tmp_path / "warehouse"
+    folder.mkdir()
+    statuses, now = Statuses({"warehouse": str(folder)}), time.time_ns() // 1_000_000
+    query = QueryStatus("d.b", "d.b", ("d.a",), (), 12.5, 99, 3, now, 250.5, Lag(0.5, snapshots=1))
+    statuses.write(Status("revenue", "running", own(), now, now, queries=(query,)))
+    statuses.show("revenue", SCRIPT)
+    return folder
+
+
+@pytest.fixture
+def client(warehouse: Path) -> Iterator[httpx.Client]:
+    with served(warehouse) as made:
+        yield made
+
+
+def error(answer: httpx.Response, code: int) -> dict[str, Any]:
+    assert answer.status_code == code, answer.text
+    found: dict[str, Any] = answer.json()["error"]
+    return found
+
+
+def test_they_are_listed(client: httpx.Client) -> None:
+    (found,) = client.get("/pipelines").json()["pipelines"]
+    assert (found["name"], found["state"], found["pid"]) == ("revenue", "running", own().pid)
+    (query,) = found["queries"]
+    assert (query["rows_per_second"], query["last_batch_ms"]) == (12.5, 250.5)
+    assert query["lag"] == {"seconds": 0.5, "rows": None, "snapshots": 1, "bytes": None}
+    assert client.get("/pipelines/revenue").json() == found
+    gone = error(client.get("/pipelines/revenu"), 404)
+    assert gone["code"] == "not_found" and "did you mean 'revenue'" in gone["message"]
+    assert error(client.get("/pipelines/revenue?x=1"), 400)["code"] == "bad_request"
+
+
+def test_their_graphs_are_drawn(client: httpx.Client) -> None:
+    graph = client.get("/pipelines/revenue/graph").json()
+    assert [edge["kind"] for edge in graph["edges"]] == ["reads", "writes"]
+    drawn = client.get("/pipelines/revenue/graph.svg")
+    assert drawn.headers["content-type"].startswith("image/svg+xml")
+    assert "sandbox" in drawn.headers["content-security-policy"]
+    words = {node.text for node in ElementTree.fromstring(drawn.text).iter() if node.text}
+    assert "<a>" in words
+    assert error(client.get("/pipelines/gone/graph"), 404)["code"] == "not_found"
+
+
+def test_scripts_are_checked_by_everybody(client: httpx.Client, warehouse: Path) -> None:
+    before = sorted(path.name for path in warehouse.iterdir())
+    right = client.post("/scripts/check", json={"sql": SCRIPT}).json()
+    assert (right["ok"], right["statements"], len(right["graph"]["edges"])) == (True, 3, 2)
+    wrong = client.post("/scripts/check", json={"sql": "SELECT 1;\nCREAT TABLE a (i INT)"}).json()
+    assert (wrong["ok"], wrong["error"]["line"], wrong["error"]["column"]) == (False, 2, 1)
+    assert client.post("/scripts/check", json={"sql": ""}).json()["ok"]
+    for body in ({}, {"sql": 1}, {"sql": "", "more": 1}, {"sql": "x" * (1 << 20) + "x"}):
+        assert error(client.post("/scripts/check", json=body), 422)["code"] == "invalid"
+    assert sorted(path.name for path in warehouse.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "/pipelines"),
+        ("DELETE", "/pipelines/revenue"),
+        ("POST", "/pipelines/revenue/start"),
+        ("GET", "/pipelines/revenue/log"),
+    ],
+)
+def test_nothing_is_run_unless_the_server_is_told_so(
+    client: httpx.Client, method: str, path: str, warehouse: Path
+) -> None:
+    body = b'{"name": "p", "sql": "SELECT 1"}' if method == "POST" else b""
+    found = error(client.request(method, path, content=body, headers=JSON), 403)
+    assert found["code"] == "forbidden" and "--allow-run" in found["message"]
+    assert [path.name for path in (warehouse / ".pipelines").iterdir()] == ["revenue"]
+
+
+def test_a_pipeline_is_started_and_stopped(warehouse: Path) -> None:
+    execute(str(warehouse), "CREATE TABLE people (name STRING); INSERT INTO people VALUES ('Ann')")
+    body = {"name": "live", "sql": "SELECT name FROM people;"}
+    with served(warehouse, allow_run=True) as client:
+
+        def until(what: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+            deadline = time.monotonic() + DEADLINE_S
+            while not what(found := client.get("/pipelines/live").json()):
+                assert time.monotonic() < deadline, found
+                time.sleep(0.05)
+            return dict(found)
+
+        bad = client.post("/pipelines", json={**body, "sql": "SELECT name\nFROM peopel;"})
+        found = error(bad, 422)
+        assert found["code"] == "invalid" and found["line"] == 2 and "peopel" in found["message"]
+        assert error(client.post("/pipelines", json={**body, "name": "../x"}), 422)
+        plain = {"Content-Type": "text/plain"}
+        assert error(client.post("/pipelines", content=b"{}", headers=plain), 415)
+        made = client.post("/pipelines", json=body)
+        assert made.status_code == 201, made.text
+        assert (made.json()["state"], made.json()["startable"]) == ("running", True)
+        try:
+            assert error(client.post("/pipelines", json=body), 409)["code"] == "conflict"
+            until(lambda _: "name=Ann" in client.get("/pipelines/live/log?lines=5").text)
+            assert error(client.post("/pipelines/live/start", headers=JSON), 409)
+        finally:
+            assert client.delete("/pipelines/live", headers=JSON).status_code == 202
+        assert until(lambda one: one["state"] != "running")["state"] == "stopped"
+        assert error(client.delete("/pipelines/live", headers=JSON), 409)
+        assert error(client.delete("/pipelines/revenue", headers=JSON), 409)
+        assert error(client.post("/pipelines/gone/start", headers=JSON), 404)
+        assert error(client.get("/pipelines/gone/log"), 404)
+
+
+def test_a_token_for_some_views_or_without_the_right_to_run_is_refused(warehouse: Path) -> None:
+    some = Token(digest("some"), Scope("some", ("shop.*",)))
+    reads = Token(digest("reads"), Scope("reads", ("*",), frozenset({"read", "sql"})))
+    with served(warehouse, tokens=(some, reads), allow_run=True) as client:
+        for path in ("/pipelines", "/pipelines/revenue", "/pipelines/revenue/graph"):
+            found = client.get(path, headers={"Authorization": "Bearer some"})
+            assert "token for all of them" in error(found, 403)["message"]
+            assert client.get(path, headers={"Authorization": "Bearer reads"}).status_code == 200
+            assert error(client.get(path), 401)
+        given = {"Authorization": "Bearer some"}
+        assert error(client.post("/scripts/check", json={"sql": ""}, headers=given), 403)
+        given = {"Authorization": "Bearer reads"}
+        body = {"name": "p", "sql": "SELECT 1"}
+        assert "'run'" in error(client.post("/pipelines", json=body, headers=given), 403)["message"]
+        assert error(client.get("/pipelines/revenue/log", headers=given), 403)
