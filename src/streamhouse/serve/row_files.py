@@ -15,7 +15,6 @@ JSON and CSV are as `streamhouse.serve.cells` describes.
 
 from __future__ import annotations
 
-import datetime
 import io
 import json
 from collections.abc import Callable, Iterable
@@ -26,12 +25,11 @@ from typing import BinaryIO, TypeAlias
 import pyarrow as pa
 
 from streamhouse.paimon.rows import gathered
+from streamhouse.serve.event import iso
 from streamhouse.serve.formats import json_line, json_objects, write_csv
 
 ROW_GROUP_ROWS = 131_072
 """Of a Parquet file: large enough to be read fast, small enough to be held while it is written."""
-
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 class FileFormat(StrEnum):
@@ -54,10 +52,7 @@ class Origin:
     @property
     def time(self) -> str | None:
         """The commit time as JSON tells it: `2026-01-31T12:00:00.123Z`."""
-        if self.time_ms is None:
-            return None
-        moment = _EPOCH + datetime.timedelta(milliseconds=self.time_ms)
-        return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return None if self.time_ms is None else iso(self.time_ms)
 
     @property
     def metadata(self) -> dict[str, str]:
