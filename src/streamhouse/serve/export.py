@@ -64,7 +64,7 @@ class Export:
         self._extracts = extracts
         self._format = format
         self._stopped = stopped
-        self._state: tuple[object, ...] | None = None
+        self._state: str | None = None
         self.path = folder / f"{name}.{format.value}"
         _make(folder)
         sweep(self.path)
