@@ -1,0 +1,40 @@
+// How changes catch the eye: a light that goes out, and rows that slide in.
+
+import { still } from "./dom.js";
+import { numberOf } from "./format.js";
+
+const FLASH_MS = 1400;
+
+/** A changed cell lights up; up and down tell which way a number went. */
+export function flash(cell, record, index) {
+  const [was, is] = [numberOf(record.before?.[index]), numberOf(record.cells[index])];
+  const way =
+    cell.classList.contains("number") && was !== null && is !== null
+      ? is < was
+        ? "down"
+        : "up"
+      : "set";
+  cell.dataset.flash = way;
+  for (const running of cell.getAnimations()) running.cancel();
+  const easing = still() ? "steps(1, end)" : "ease-out";
+  const animation = cell.animate(
+    [{ backgroundColor: `var(--flash-${way})` }, { backgroundColor: "transparent" }],
+    { duration: FLASH_MS, easing },
+  );
+  animation.onfinish = () => delete cell.dataset.flash;
+}
+
+/** A new row slides in. */
+export function arrive(element) {
+  element.dataset.flash = "new";
+  const moves = still() ? {} : { opacity: 0, translate: "0 -10px" };
+  const ends = still() ? {} : { opacity: 1, translate: "0 0" };
+  element.animate(
+    [
+      { backgroundColor: "var(--flash-up)", ...moves },
+      { ...ends, offset: 0.25 },
+      { backgroundColor: "transparent" },
+    ],
+    { duration: FLASH_MS, easing: "ease-out" },
+  ).onfinish = () => delete element.dataset.flash;
+}

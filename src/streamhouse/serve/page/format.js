@@ -1,0 +1,106 @@
+// Values as people read them, by the column's type.
+
+const NUMBERS = /^(TINYINT|SMALLINT|INT|INTEGER|BIGINT|FLOAT|DOUBLE|DECIMAL|NUMERIC)\b/;
+const FLOATS = /^(FLOAT|DOUBLE)\b/;
+const TIMES = /^(TIMESTAMP|DATE)\b/;
+const NESTED = /^(ARRAY|MAP|ROW|MULTISET|STRUCT|VARIANT)\b/;
+const SCALE = /^(?:DECIMAL|NUMERIC)\s*\(\s*\d+\s*,\s*(\d+)\s*\)/;
+
+const WHOLE = new Intl.NumberFormat(undefined, { maximumFractionDigits: 0 });
+const SHORT = new Intl.NumberFormat(undefined, {
+  notation: "compact",
+  maximumSignificantDigits: 3,
+});
+const CLOCK = new Intl.DateTimeFormat(undefined, {
+  hour: "2-digit",
+  minute: "2-digit",
+  second: "2-digit",
+  hour12: false,
+});
+const DAY = new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric" });
+
+/** "number", "time", "nested" or "text". */
+export function kindOf(type) {
+  const upper = type.toUpperCase();
+  if (NUMBERS.test(upper)) return "number";
+  if (TIMES.test(upper)) return "time";
+  return NESTED.test(upper) ? "nested" : "text";
+}
+
+/** A function from a column's values to text. `largest` is the greatest size of a float there. */
+export function formatter(type, largest = 0) {
+  const upper = type.toUpperCase();
+  if (FLOATS.test(upper)) {
+    const digits = largest > 0 ? Math.min(12, Math.max(2, 2 - Math.floor(Math.log10(largest)))) : 2;
+    const format = new Intl.NumberFormat(undefined, {
+      minimumFractionDigits: digits,
+      maximumFractionDigits: digits,
+    });
+    return (value) => (Math.abs(value) >= 1e15 ? String(value) : format.format(value));
+  }
+  const scale = SCALE.exec(upper);
+  if (scale || NUMBERS.test(upper)) {
+    const digits = Number(scale?.[1] ?? 0);
+    const format = new Intl.NumberFormat(undefined, {
+      minimumFractionDigits: digits,
+      maximumFractionDigits: digits,
+    });
+    // A decimal comes as text and is formatted as such, with all of its digits.
+    return (value) => format.format(value);
+  }
+  if (upper.startsWith("TIMESTAMP")) return (value) => String(value).replace("T", " ");
+  return (value) => (typeof value === "object" ? jsonText(value) : String(value));
+}
+
+/** JSON of a nested value, which may hold long integers. */
+export function jsonText(value) {
+  return JSON.stringify(value, (_, each) => (typeof each === "bigint" ? String(each) : each));
+}
+
+/** The value as a number for a drawing; null where there is none. */
+export function numberOf(value) {
+  if (value === null || value === undefined || value === "") return null;
+  const found = Number(value);
+  return Number.isFinite(found) ? found : null;
+}
+
+/** Milliseconds of a time column's value; without a zone it is read as UTC. */
+export function timeOf(value) {
+  if (value === null || value === undefined) return null;
+  const text = String(value);
+  const found = Date.parse(/Z$|[+-]\d\d:\d\d$/.test(text) || text.length <= 10 ? text : `${text}Z`);
+  return Number.isNaN(found) ? null : found;
+}
+
+export function whole(number) {
+  return WHOLE.format(number);
+}
+
+export function short(number) {
+  return SHORT.format(number);
+}
+
+export function clock(ms) {
+  return CLOCK.format(ms);
+}
+
+/** Day and time of day; the day only where it is not today's. */
+export function moment(ms) {
+  const today = new Date().toDateString() === new Date(ms).toDateString();
+  return today ? CLOCK.format(ms) : `${DAY.format(ms)} ${CLOCK.format(ms)}`;
+}
+
+/** "0.2 s ago", "3 min ago". */
+export function ago(ms) {
+  const seconds = Math.max(0, ms) / 1000;
+  if (seconds < 10) return `${seconds.toFixed(1)} s ago`;
+  if (seconds < 90) return `${Math.round(seconds)} s ago`;
+  if (seconds < 5400) return `${Math.round(seconds / 60)} min ago`;
+  if (seconds < 129_600) return `${Math.round(seconds / 3600)} h ago`;
+  return `${Math.round(seconds / 86_400)} days ago`;
+}
+
+/** "1 row", "3 rows". */
+export function count(number, word) {
+  return `${whole(number)} ${word}${number === 1 ? "" : "s"}`;
+}

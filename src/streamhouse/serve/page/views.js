@@ -1,0 +1,230 @@
+// The list of views: search, what is fresh, how many rows; followed by asking again.
+
+import { json, serverNow } from "./server.js";
+import { command, empty, h, put, say } from "./dom.js";
+import { ago, count, whole } from "./format.js";
+
+const EVERY_MS = 4000;
+const FRESH_MS = 10_000;
+const WARM_MS = 300_000;
+const BESIDE = /__(lineage|unmatched|pending|late|audit)$/;
+
+export class Views {
+  #views = [];
+  #items = new Map();
+  #open = null;
+  #etag = null;
+  #loaded = false;
+  #drawn = null;
+  #changed;
+
+  /** `changed(views)` is called whenever the list has been asked for. */
+  constructor(side, changed) {
+    this.#changed = changed;
+    this.search = h("input", {
+      type: "search",
+      placeholder: "Search",
+      "aria-label": "Search the views",
+      spellcheck: false,
+      autocomplete: "off",
+      oninput: () => this.#draw(),
+    });
+    this.list = h("div", { className: "list" });
+    put(
+      side,
+      h("div", { className: "search" }, this.search, h("kbd", { "aria-hidden": "true" }, "/")),
+      this.list,
+    );
+    this.search.addEventListener("keydown", (event) => this.#searching(event));
+    this.load();
+    setInterval(() => document.hidden || this.load(), EVERY_MS);
+    setInterval(() => this.#tellAges(), 1000);
+  }
+
+  get names() {
+    return this.#found().map((view) => view.name);
+  }
+
+  get loaded() {
+    return this.#loaded;
+  }
+
+  find(name) {
+    return this.#views.find((view) => view.name === name) ?? null;
+  }
+
+  /** Marks the view that is open. */
+  open(name) {
+    this.#open = name;
+    for (const [each, item] of this.#items) mark(item.link, each === name);
+  }
+
+  /** A snapshot of a view that was seen live, so that the list does not lag behind the view. */
+  note(name, snapshot, time, rows) {
+    const view = this.find(name);
+    if (!view) return;
+    Object.assign(view, { snapshot, time, rows });
+    this.#fill(view);
+  }
+
+  /** Moves the focus to the next view of the list, or the one before. */
+  move(by) {
+    const names = this.names;
+    if (!names.length) return;
+    const focused = names.findIndex(
+      (name) => this.#items.get(name)?.link === document.activeElement,
+    );
+    const at =
+      focused >= 0
+        ? focused
+        : names.indexOf(this.#open) - (names.includes(this.#open) ? 0 : by > 0 ? 0 : -1);
+    const to = Math.min(names.length - 1, Math.max(0, at + by));
+    this.#items.get(names[to])?.link.focus();
+  }
+
+  async load() {
+    try {
+      const found = await json("views", { etag: this.#etag });
+      this.#loaded = true;
+      if (found) {
+        this.#etag = found.etag ?? null;
+        this.#views = found.views;
+        this.#draw();
+      }
+      this.#changed(this.#views);
+    } catch (problem) {
+      if (!this.#loaded) put(this.list, h("p", { className: "hint" }, problem.message));
+    }
+  }
+
+  #searching(event) {
+    if (event.key === "Enter" && this.names.length)
+      location.hash = `#/views/${encodeURIComponent(this.names[0])}`;
+    else if (event.key === "ArrowDown") this.move(1);
+    else if (event.key === "Escape" && this.search.value) {
+      this.search.value = "";
+      this.#draw();
+      event.stopPropagation();
+    }
+  }
+
+  /** Those that the search finds, in the order of the list: helpers after what they help. */
+  #found() {
+    const words = this.search.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const all = this.#views.filter((view) =>
+      words.every((word) => `${view.name} ${view.title ?? ""}`.toLowerCase().includes(word)),
+    );
+    const rank = (view) =>
+      `${database(view.name)}\u0000${BESIDE.test(view.name) ? 1 : 0}${view.name}`;
+    return all.sort((one, other) => (rank(one) < rank(other) ? -1 : 1));
+  }
+
+  #draw() {
+    const found = this.#found();
+    for (const view of found) this.#item(view);
+    const drawn = found.map((view) => view.name).join("\n") + this.search.value;
+    if (drawn === this.#drawn) return;
+    this.#drawn = drawn;
+    const focused = [...this.#items].find(([, item]) => item.link === document.activeElement)?.[0];
+    const parts = [...grouped(found)].map(([name, views]) =>
+      h(
+        "section",
+        { "aria-label": name },
+        h("h2", {}, name),
+        h(
+          "ul",
+          {},
+          views.map((view) => h("li", {}, this.#item(view))),
+        ),
+      ),
+    );
+    if (!parts.length) parts.push(this.#nothing());
+    put(this.list, parts);
+    if (focused) this.#items.get(focused)?.link.focus();
+  }
+
+  #nothing() {
+    if (this.search.value)
+      return h("p", { className: "hint" }, `No view is called “${this.search.value}”.`);
+    return empty(
+      "No tables yet",
+      "They show here as soon as a script makes one:",
+      command("streamhouse run script.sql \\\n  --warehouse …"),
+    );
+  }
+
+  #item(view) {
+    let item = this.#items.get(view.name);
+    if (!item) {
+      const parts = {
+        dot: h("span", { className: "dot", "aria-hidden": "true" }),
+        name: h("span", { className: "name" }),
+        rows: h("span", { className: "count" }),
+        age: h("span", { className: "age" }),
+      };
+      item = {
+        ...parts,
+        link: h(
+          "a",
+          { href: `#/views/${encodeURIComponent(view.name)}` },
+          parts.dot,
+          parts.name,
+          parts.rows,
+          parts.age,
+        ),
+      };
+      this.#items.set(view.name, item);
+    }
+    mark(item.link, view.name === this.#open);
+    item.link.classList.toggle("beside", BESIDE.test(view.name));
+    this.#fill(view);
+    return item.link;
+  }
+
+  #fill(view) {
+    const item = this.#items.get(view.name);
+    if (!item) return;
+    say(item.name, view.title ?? table(view.name));
+    item.link.title = view.title ? view.name : (view.description ?? view.name);
+    say(
+      item.rows,
+      view.error ? "error" : view.rows === null || view.rows === undefined ? "" : whole(view.rows),
+    );
+    const ms = view.time ? serverNow() - Date.parse(view.time) : null;
+    const age = ms === null ? "empty" : ago(Math.round(ms / 1000) * 1000).replace(".0 s", " s");
+    say(item.age, age);
+    item.link.setAttribute(
+      "aria-label",
+      [item.name.textContent, view.rows === null ? null : count(view.rows, "row"), age]
+        .filter(Boolean)
+        .join(", "),
+    );
+    item.dot.dataset.fresh =
+      ms === null ? "none" : ms < FRESH_MS ? "now" : ms < WARM_MS ? "warm" : "old";
+  }
+
+  #tellAges() {
+    for (const view of this.#views) this.#fill(view);
+  }
+}
+
+function mark(link, open) {
+  if (open) link.setAttribute("aria-current", "page");
+  else link.removeAttribute("aria-current");
+}
+
+function database(name) {
+  return name.split(".", 1)[0];
+}
+
+/** The name within its database. */
+export function table(name) {
+  return name.slice(database(name).length + 1);
+}
+
+function grouped(views) {
+  const found = new Map();
+  for (const view of views)
+    found.set(database(view.name), [...(found.get(database(view.name)) ?? []), view]);
+  return found;
+}

@@ -1,0 +1,95 @@
+"""The web page: its files, straight from the package, and what a browser may do with them.
+
+`GET /` is the page, `GET /page/<file>` what it is made of. They hold no data, so they need no
+token: the page asks for one when the first answer with data refuses it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from pathlib import PurePosixPath
+
+from fastapi import APIRouter, HTTPException, Request, Response
+
+POLICY = "; ".join(
+    [
+        "default-src 'self'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "connect-src 'self'",
+        "img-src 'self' data:",
+        "object-src 'none'",
+        "base-uri 'none'",
+        "form-action 'self'",
+        "frame-ancestors 'none'",
+    ]
+)
+"""Nothing from other hosts, and no script or style but in files: text from a table stays text."""
+
+_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+_HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    # Asked for each time and seldom sent: a new version of the server shows at once.
+    "Cache-Control": "no-cache",
+}
+
+router = APIRouter(include_in_schema=False)
+
+
+@dataclass(frozen=True)
+class Asset:
+    """One file of the page, as it is sent."""
+
+    body: bytes
+    headers: Mapping[str, str]
+
+    @property
+    def etag(self) -> str:
+        return self.headers["ETag"]
+
+
+@cache
+def assets() -> dict[str, Asset]:
+    """All files of the page by their names; read once."""
+    found = {}
+    for file in files("streamhouse.serve").joinpath("page").iterdir():
+        kind = _TYPES.get(PurePosixPath(file.name).suffix)
+        if kind is not None:
+            body = file.read_bytes()
+            etag = f'"{hashlib.sha256(body).hexdigest()[:24]}"'
+            found[file.name] = Asset(body, {**_HEADERS, "Content-Type": kind, "ETag": etag})
+    return found
+
+
+@router.api_route("/", methods=["GET", "HEAD"])
+def index(request: Request) -> Response:
+    """The page."""
+    return _send("index.html", request)
+
+
+@router.api_route("/page/{name}", methods=["GET", "HEAD"])
+def file(name: str, request: Request) -> Response:
+    """One of its files."""
+    return _send(name, request)
+
+
+def _send(name: str, request: Request) -> Response:
+    asset = assets().get(name)
+    if asset is None:
+        raise HTTPException(404, f"the page has no file '{name}'; the page itself is at /")
+    known = request.headers.get("if-none-match", "")
+    if asset.etag in (each.strip().removeprefix("W/") for each in known.split(",")):
+        kept = {key: value for key, value in asset.headers.items() if key != "Content-Type"}
+        return Response(status_code=304, headers=kept)
+    return Response(asset.body, headers=dict(asset.headers))

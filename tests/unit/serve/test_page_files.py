@@ -1,0 +1,151 @@
+"""The page's files as a server sends them: what they are, what they may do, and what they need."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from streamhouse.serve.routes.page import POLICY, assets, router
+
+SCRIPTS = sorted(name for name in assets() if name.endswith(".js"))
+SVG = "http://www.w3.org/2000/svg"
+EXPORTED = r"^export (?:async )?(?:function|class|const) (\w+)"
+LEAST_CONTRAST = 4.5
+READ_ON = {
+    "ink": ("paper", "card", "raised", "hover", "flash-up", "flash-down", "flash-set"),
+    "soft": ("paper", "card", "raised", "hover"),
+    "accent": ("card", "paper", "raised", "accent-soft"),
+    "amber": ("card", "amber-soft"),
+    "red": ("card", "red-soft"),
+    "on-accent": ("accent",),
+    "of-1": ("card",),
+    "of-2": ("card",),
+    "of-3": ("card",),
+}
+
+
+def ask(path: str, method: str = "GET", **headers: str) -> httpx.Response:
+    app = FastAPI()
+    app.include_router(router)
+
+    async def asked() -> httpx.Response:
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://page") as client:
+            return await client.request(method, path, headers=headers)
+
+    return asyncio.run(asked())
+
+
+def text(name: str) -> str:
+    return assets()[name].body.decode()
+
+
+def imports(name: str) -> list[tuple[set[str], str]]:
+    """What a script imports by name, and from which other one."""
+    found = re.findall(r'^import \{([^}]*)\} from "\./([^"]+)";$', text(name), re.MULTILINE)
+    return [(set(re.findall(r"\w+", names)), other) for names, other in found]
+
+
+def test_the_page_may_load_from_its_own_server_only() -> None:
+    answer = ask("/")
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    assert answer.headers["content-security-policy"] == POLICY
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert "default-src 'self'" in POLICY and "unsafe" not in POLICY
+
+
+@pytest.mark.parametrize("name", assets())
+def test_each_file_has_its_type_and_an_etag(name: str) -> None:
+    kinds = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg"}
+    answer = ask(f"/page/{name}")
+    assert answer.headers["content-type"].startswith(kinds[name.rpartition(".")[2]])
+    assert answer.headers["content-security-policy"] == POLICY
+    tag = answer.headers["etag"]
+    for known in (tag, f'"other", W/{tag}'):
+        again = ask(f"/page/{name}", **{"If-None-Match": known})
+        assert (again.status_code, again.content) == (304, b"")
+        assert again.headers["etag"] == tag
+    assert ask(f"/page/{name}", **{"If-None-Match": '"other"'}).status_code == 200
+
+
+def test_heads_have_no_body() -> None:
+    answer = ask("/", "HEAD")
+    assert (answer.status_code, answer.content) == (200, b"")
+
+
+@pytest.mark.parametrize("path", ["nothing.js", "__init__.py", "..%2f..%2ffeed.py", "%00"])
+def test_other_files_are_not_there(path: str) -> None:
+    assert ask(f"/page/{path}").status_code == 404
+
+
+@pytest.mark.parametrize("name", assets())
+def test_nothing_comes_from_other_hosts(name: str) -> None:
+    body = text(name).replace(SVG, "")
+    assert re.findall(r"https?://|wss?://|@import|\burl\((?!#)", body) == []
+
+
+def test_scripts_and_styles_are_files() -> None:
+    page = text("index.html")
+    assert re.findall(r"<style|\sstyle=|\son[a-z]+=|javascript:", page) == []
+    assert all("src=" in tag for tag in re.findall(r"<script[^>]*>", page))
+    assert set(re.findall(r'"page/([^"]+)"', page)) <= set(assets())
+    ids = set(re.findall(r'\bid="([^"]+)"', page))
+    assert set(re.findall(r'byId\("([^"]+)"\)', text("app.js"))) <= ids
+
+
+def test_all_scripts_are_used_and_there() -> None:
+    pages = [text(name) for name in assets() if name.endswith(".html")]
+    reached: set[str] = set()
+    left = [name for page in pages for name in re.findall(r'src="[a-z/]*?([a-z]+\.js)"', page)]
+    while left:
+        name = left.pop()
+        if name not in reached:
+            reached.add(name)
+            left += [other for _, other in imports(name)]
+    assert sorted(reached) == SCRIPTS
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_what_is_imported_is_exported(name: str) -> None:
+    for names, other in imports(name):
+        exported = re.findall(EXPORTED, text(other), re.MULTILINE)
+        assert names <= set(exported), other
+        for word in names:
+            assert len(re.findall(rf"\b{word}\b", text(name))) > 1, f"{word} is not used"
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_text_never_becomes_markup(name: str) -> None:
+    found = re.findall(
+        r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function", text(name)
+    )
+    assert found == []
+
+
+@pytest.mark.parametrize("shade", [0, 1], ids=["light", "dark"])
+@pytest.mark.parametrize("ink", READ_ON)
+def test_colours_can_be_read(ink: str, shade: int) -> None:
+    pairs = re.findall(r"--([a-z0-9-]+): light-dark\((#\w{6}), (#\w{6})\);", text("style.css"))
+    colours = {name: (light, dark)[shade] for name, light, dark in pairs}
+    for ground in READ_ON[ink]:
+        found = contrast(colours[ink], colours[ground])
+        assert found >= LEAST_CONTRAST, f"{ink} on {ground}: {found:.2f}"
+
+
+def contrast(one: str, other: str) -> float:
+    """The ratio of two colours' luminances, as WCAG 2 defines it."""
+    dark, light = sorted((luminance(one), luminance(other)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    red, green, blue = (
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    )
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
