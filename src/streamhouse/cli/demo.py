@@ -7,6 +7,9 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,6 +22,7 @@ from streamhouse.errors import OptionError
 
 if TYPE_CHECKING:
     from streamhouse.demo.driver import Check
+    from streamhouse.demo.page import Page
     from streamhouse.demo.scenario import Kills
 
 _SHOW_CURSOR = b"\x1b[?25h\n"
@@ -63,6 +67,13 @@ def demo(
             help="SIGKILL and restart the driver every S seconds or so.",
         ),
     ] = None,
+    page: Annotated[
+        bool | None,
+        typer.Option(
+            "--page/--no-page",
+            help="Serve the tables on a web page too. By default, but not with --json.",
+        ),
+    ] = None,
     dir: Annotated[
         Path | None,
         typer.Option(
@@ -81,6 +92,8 @@ def demo(
     tables keep the agents' scores and the members of the month right. Then an order of Zoe's goes
     through all of that, and a day that somebody has spoilt is repaired.
 
+    The tables are on a web page too, whose address is told.
+
     Needs nothing but what `make setup` prepares.
     """
     from streamhouse.demo.scenario import Kills
@@ -93,57 +106,77 @@ def demo(
             raise OptionError(f"--{name}: {rate} is too small; the least is 1")
     stop = StopSignal((*SIGNALS, signal.SIGHUP), at_once=_end_all)
     kills = None if kill_every is None else Kills(kill_every)
+    serves = not as_json if page is None else page
     if scenario is Scenario.MEMBERSHIP:
         folder = dir or Path(".streamhouse/membership")
-        _membership(folder, changes_per_second, seed, seconds, as_json, kills, stop.check)
+        run = _Run(folder, seconds, as_json, serves, kills, stop.check)
+        _membership(run, changes_per_second, seed)
     else:
         folder = dir or Path(".streamhouse/demo")
-        _revenue(folder, orders_per_second, seconds, as_json, kills, stop.check)
+        run = _Run(folder, seconds, as_json, serves, kills, stop.check)
+        _revenue(run, orders_per_second)
     if stop.asked():
         raise typer.Exit(INTERRUPTED)
 
 
-def _revenue(
-    folder: Path,
-    rate: int,
-    seconds: float | None,
-    as_json: bool,
-    kills: Kills | None,
-    check: Check,
-) -> None:
+@dataclass(frozen=True)
+class _Run:
+    """How a demo is run."""
+
+    folder: Path
+    seconds: float | None
+    as_json: bool
+    serves: bool
+    kills: Kills | None
+    check: Check
+
+    def page(self, warehouse: str, view: str) -> AbstractContextManager[Page | None]:
+        """The page of the demo's warehouse, with a view to begin with, if there is to be one."""
+        from streamhouse.demo.page import Page
+
+        if not self.serves:
+            return contextlib.nullcontext()
+        return Page(Path(warehouse), self.folder, view)
+
+    def report(self, page: Page | None, measure: Callable[[], Mapping[str, object]]) -> None:
+        """Measure, and print what has come of it."""
+        from streamhouse.demo.tell import tell
+
+        served: dict[str, object] = {}
+        if page is not None:
+            served["page"] = page.wait(self.check)
+            tell(page.news())
+        print(json.dumps({**measure(), **served}))
+
+
+def _revenue(run: _Run, rate: int) -> None:
+    from streamhouse.demo.scenario import VIEW
     from streamhouse.demo.scenario import Scenario as World
 
-    with World(folder, rate) as world:
-        if as_json:
+    with World(run.folder, rate) as world, run.page(str(world.warehouse), VIEW) as page:
+        if run.as_json:
             from streamhouse.demo.measure import measure
 
-            print(json.dumps(measure(world, seconds or 0.0, kills, check)))
+            run.report(page, lambda: measure(world, run.seconds or 0.0, run.kills, run.check))
         else:
             from streamhouse.demo.show import Show
 
-            Show(world, seconds, kills, check).run()
+            Show(world, run.seconds, run.kills, run.check, page).run()
 
 
-def _membership(
-    folder: Path,
-    rate: int,
-    seed: int,
-    seconds: float | None,
-    as_json: bool,
-    kills: Kills | None,
-    check: Check,
-) -> None:
-    from streamhouse.demo.membership.scenario import Membership
+def _membership(run: _Run, rate: int, seed: int) -> None:
+    from streamhouse.demo.membership.scenario import SPRINT_BOARD, Membership
 
-    with Membership(folder, rate, seed) as world:
-        if as_json:
+    world = Membership(run.folder, rate, seed)
+    with world, run.page(world.warehouse.path, SPRINT_BOARD) as page:
+        if run.as_json:
             from streamhouse.demo.membership.measure import measure
 
-            print(json.dumps(measure(world, seconds or 0.0, kills, check)))
+            run.report(page, lambda: measure(world, run.seconds or 0.0, run.kills, run.check))
         else:
             from streamhouse.demo.membership.show import Show
 
-            Show(world, seconds, kills, check).run()
+            Show(world, run.seconds, run.kills, run.check, page).run()
 
 
 def _end_all() -> None:

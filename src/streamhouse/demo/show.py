@@ -14,6 +14,7 @@ from rich.text import Text
 from streamhouse.cli.view import View
 from streamhouse.demo.act import Act
 from streamhouse.demo.driver import Check
+from streamhouse.demo.page import Page
 from streamhouse.demo.scenario import ORDERS, UNMATCHED, VIEW, Kills, Scenario
 from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.paimon.catalog import Warehouse
@@ -21,19 +22,25 @@ from streamhouse.serve.feed import Feed
 
 _START_S = 120.0
 _FRESHNESS_EVERY_S = 1.0
-_OWN_LINES = 7
+_OWN_LINES = 8
 
 
 class Show:
     """Draws the view until the time is over or Ctrl-C; then says what came of it."""
 
     def __init__(
-        self, scenario: Scenario, seconds: float | None, kills: Kills | None, check: Check
+        self,
+        scenario: Scenario,
+        seconds: float | None,
+        kills: Kills | None,
+        check: Check,
+        page: Page | None = None,
     ) -> None:
         self._scenario = scenario
         self._seconds = seconds
         self._kills = kills
         self._check = check
+        self._page = page
         self._console = Console()
         self._told: list[str] = []
         self._act: Act | None = None
@@ -63,6 +70,7 @@ class Show:
         with self._console.status("starting Spark and the queries …") as status:
             while self._feed is None:
                 self._check()
+                self._tell_page()
                 self._scenario.driver.check()
                 took = time.time() - started
                 if took > _START_S:
@@ -84,6 +92,7 @@ class Show:
         with Live(self._frame(), console=self._console, auto_refresh=False) as live:
             while self._seconds is None or time.time() - self._started < self._seconds:
                 self._check()
+                self._tell_page()
                 change = self._feed.poll()
                 if change is not None:
                     self._view.take(change)
@@ -110,6 +119,11 @@ class Show:
         self._freshness = self._scenario.freshness.recent()
         self._orders = [*self._orders[-10:], (now, self._scenario.rows(ORDERS))]
 
+    def _tell_page(self) -> None:
+        news = None if self._page is None else self._page.news()
+        if news is not None:
+            self._console.print(Text(news, style="bold cyan"), soft_wrap=True)
+
     def _say(self, text: str) -> None:
         stamp = time.strftime("%H:%M:%S")
         self._told = [*self._told[-3:], f"{stamp}  {text}"]
@@ -118,6 +132,8 @@ class Show:
         assert self._view is not None
         height = max(8, self._console.size.height - _OWN_LINES - len(self._told))
         lines = [Text(self._rates()), *(Text(told, style="yellow") for told in self._told)]
+        if self._page is not None and self._page.line is not None:
+            lines.insert(0, Text(self._page.line, style="bold cyan"))
         title = "revenue per country, live — Ctrl-C ends"
         return Group(self._view.render(height), Panel(Group(*lines), title=title))
 

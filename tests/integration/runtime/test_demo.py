@@ -36,13 +36,15 @@ def demo(folder: Path, *arguments: str, timeout: float = 240) -> dict[str, objec
     )
     assert ended.returncode == 0, ended.stderr
     result: dict[str, object] = json.loads(ended.stdout)
-    assert set(result) == KEYS
+    assert set(result) == KEYS | ({"page"} if "--page" in arguments else set())
     return result
 
 
 @pytest.mark.timeout(300)
 def test_the_demo_comes_out_even_over_a_kill(tmp_path: Path) -> None:
-    result = demo(tmp_path, "--seconds", "10", "--orders-per-second", "400", "--kill-every", "4")
+    rate = ("--seconds", "10", "--orders-per-second", "400", "--kill-every", "4")
+    result = demo(tmp_path, *rate, "--page")
+    assert str(result["page"]).startswith("http://127.0.0.1:")
     assert result["equal"] is True
     assert result["merge_ok"] is True
     assert result["unmatched"] == 0

@@ -21,6 +21,7 @@ import pytest
 from tests.integration.runtime.conftest import GONE_S, MARK, Run, marked
 
 LIVE = "Ctrl-C ends"
+PAGE = "Open http://127.0.0.1:"
 DEADLINE_S = 150.0
 _CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -97,7 +98,7 @@ def test_ctrl_c_ends_the_live_view_and_proves_it(tmp_path: Path) -> None:
     folder = str(tmp_path / "demo")
     terminal = Terminal("demo", "--dir", folder, "--orders-per-second", "200")
     try:
-        terminal.until(lambda: LIVE in terminal.text)
+        terminal.until(lambda: LIVE in terminal.text and PAGE in terminal.text)
         terminal.press(b"\x03")
         terminal.until(lambda: terminal.process.poll() is not None)
         assert terminal.process.returncode == 130, terminal.text

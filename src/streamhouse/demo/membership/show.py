@@ -16,6 +16,7 @@ from streamhouse.demo.driver import Check
 from streamhouse.demo.membership.act import Act
 from streamhouse.demo.membership.measure import wait_for_figures
 from streamhouse.demo.membership.scenario import MEMBER_BOARD, SPRINT_BOARD, Membership
+from streamhouse.demo.page import Page
 from streamhouse.demo.scenario import Kills
 from streamhouse.serve.feed import Feed
 
@@ -29,12 +30,18 @@ class Show:
     """Draws the boards until the time is over or Ctrl-C; then proves every figure."""
 
     def __init__(
-        self, world: Membership, seconds: float | None, kills: Kills | None, check: Check
+        self,
+        world: Membership,
+        seconds: float | None,
+        kills: Kills | None,
+        check: Check,
+        page: Page | None = None,
     ) -> None:
         self._world = world
         self._seconds = seconds
         self._kills = kills
         self._check = check
+        self._page = page
         self._console = Console()
         self._told: list[str] = []
         self._views: list[tuple[Feed, View]] = []
@@ -52,7 +59,7 @@ class Show:
         world.start()
         try:
             with self._console.status("starting Spark and the four layers …"):
-                wait_for_figures(world, self._check)
+                wait_for_figures(world, self._begun)
             self._watch()
         except KeyboardInterrupt:
             pass
@@ -75,9 +82,18 @@ class Show:
                 time.sleep(0.05)
             live.update(self._frame(), refresh=True)
 
+    def _begun(self) -> None:
+        self._check()
+        self._tell_page()
+
+    def _tell_page(self) -> None:
+        news = None if self._page is None else self._page.news()
+        if news is not None:
+            self._console.print(Text(news, style="bold cyan"), soft_wrap=True)
+
     def _step(self) -> None:
         world = self._world
-        self._check()
+        self._begun()
         world.driver.check()
         world.business.check()
         for feed, view in self._views:
@@ -96,12 +112,14 @@ class Show:
             self._changes = [*self._changes[-10:], (now, world.business.changes)]
 
     def _frame(self) -> Any:
-        height = max(8, self._console.size.height - _BOARD_LINES - len(self._told) - 3)
+        height = max(8, self._console.size.height - _BOARD_LINES - len(self._told) - 4)
         boards = [
             view.render(lines)
             for (_, view), lines in zip(self._views, (height, _BOARD_LINES), strict=True)
         ]
         lines = [Text(self._rates()), *(Text(told, style="yellow") for told in self._told)]
+        if self._page is not None and self._page.line is not None:
+            lines.insert(0, Text(self._page.line, style="bold cyan"))
         return Group(*boards, Panel(Group(*lines), title="membership, live — Ctrl-C ends"))
 
     def _rates(self) -> str:

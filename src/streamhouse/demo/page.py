@@ -1,0 +1,92 @@
+"""A demo's web page: `streamhouse serve` beside it, on a free port."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from pathlib import Path
+from types import TracebackType
+
+from streamhouse.demo.driver import Check, start_command
+from streamhouse.errors import StreamhouseError
+
+_STOP_S = 10.0
+_START_S = 60.0
+
+
+class Page:
+    """The server of a demo's warehouse: a process of its own that ends with the `with`.
+
+    It comes up in its own time. `folder` is where its log is, and the file that tells its port;
+    `view` is what people are shown first.
+    """
+
+    def __init__(self, warehouse: Path, folder: Path, view: str) -> None:
+        self._warehouse = warehouse
+        self._view = view
+        self._port_file = folder / "page.port"
+        self._log = folder / "page.log"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._url: str | None = None
+        self._told = False
+
+    def __enter__(self) -> Page:
+        for left in (self._port_file, self._log):
+            left.unlink(missing_ok=True)
+        place = ["--warehouse", str(self._warehouse)]
+        port = ["--port", "0", "--port-file", str(self._port_file)]
+        self._process = start_command(["serve", *place, *port], self._log)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.terminate()
+        try:
+            process.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(_STOP_S)
+
+    @property
+    def url(self) -> str | None:
+        """Where it is to be seen; None while it starts, and once it has ended."""
+        if self._process is None or self._process.poll() is not None:
+            return None
+        if self._url is None and self._port_file.exists():
+            port = self._port_file.read_text().strip()
+            self._url = f"http://127.0.0.1:{port}" if port else None
+        return self._url
+
+    def news(self) -> str | None:
+        """What to tell of it, once: where it is, or that it could not start."""
+        line = self.line
+        if self._told or (line is None and self._runs()):
+            return None
+        self._told = True
+        return line or f"the page could not be served; {self._log} says why"
+
+    @property
+    def line(self) -> str | None:
+        """Where people find it, for a screen that is drawn again and again."""
+        url = self.url
+        return None if url is None else f"Open {url}/#/views/{self._view}"
+
+    def wait(self, check: Check) -> str:
+        """Where it is, as soon as it is there; `check` is called meanwhile."""
+        deadline = time.monotonic() + _START_S
+        while self.url is None:
+            check()
+            if not self._runs() or time.monotonic() > deadline:
+                raise StreamhouseError(f"the page could not be served; {self._log} says why")
+            time.sleep(0.05)
+        return self.url or ""
+
+    def _runs(self) -> bool:
+        return self._process is not None and self._process.poll() is None

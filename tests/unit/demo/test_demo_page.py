@@ -1,0 +1,38 @@
+"""The page of a demo: a server of its own that comes up beside it and ends with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from streamhouse.demo.page import Page
+from streamhouse.errors import StreamhouseError
+
+
+def nothing() -> None:
+    """What a demo does at each step, where nobody asks it to end."""
+
+
+def test_the_page_is_there_until_the_demo_ends(shop: Any, tmp_path: Path) -> None:
+    shop.sales()
+    with Page(shop.path, tmp_path, "shop.sales") as page:
+        url = page.wait(nothing)
+        assert "<title>Streamhouse</title>" in httpx.get(url).text
+        listed = httpx.get(f"{url}/views").json()["views"]
+        assert [view["name"] for view in listed] == ["shop.sales"]
+        assert page.news() == f"Open {url}/#/views/shop.sales"
+        assert page.news() is None
+    assert page.url is None
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(url)
+
+
+def test_a_page_that_does_not_come_up_says_where_to_look(tmp_path: Path) -> None:
+    with Page(tmp_path / "nowhere", tmp_path, "shop.sales") as page:
+        with pytest.raises(StreamhouseError, match="page.log says why"):
+            page.wait(nothing)
+        assert page.news() == f"the page could not be served; {tmp_path / 'page.log'} says why"
+    assert "nowhere" in (tmp_path / "page.log").read_text()
