@@ -121,6 +121,10 @@ mariadb_fits() {
   [ -x "$(command -v mariadbd)" ] && [ -x "$(command -v mariadb-install-db)" ]
 }
 
+chromium_fits() {
+  [ -x "$(command -v chromium)" ]
+}
+
 system_packages() {
   position='[1/5]'
   if ! find_python; then
@@ -136,7 +140,10 @@ system_packages() {
   # The package without the service: nothing of ours listens on port 3306.
   mariadb_fits || install "MariaDB's server" mariadb-server-core
   mariadb_fits || fail "mariadb-server-core is installed, and mariadbd is not on PATH"
-  printf '[1/5] Python, Java and MariaDB are there\n'
+  # The tests open the web page in it, without a screen.
+  chromium_fits || install "Chromium (the tests open the page in it)" chromium
+  chromium_fits || fail "the package chromium is installed, and chromium is not on PATH"
+  printf '[1/5] Python, Java, MariaDB and Chromium are there\n'
 }
 
 python_environment() {
@@ -174,7 +181,7 @@ PY
 }
 
 ready() {
-  packages_are_there && java_fits && mariadb_fits && jar_is_there
+  packages_are_there && java_fits && mariadb_fits && chromium_fits && jar_is_there
 }
 
 ready && exit 0

@@ -31,6 +31,7 @@ def project(tmp_path: Path) -> Path:
     program(root, "java", "echo 'openjdk version \"17.0.1\"' >&2")
     program(root, "mariadbd", "exit 0")
     program(root, "mariadb-install-db", "exit 0")
+    program(root, "chromium", "exit 0")
     return root
 
 
@@ -74,6 +75,13 @@ def test_what_is_missing_and_cannot_be_installed_is_named(project: Path) -> None
     done = set_up(project)
     assert done.returncode == 1
     assert "Java 17 is missing, and there is no apt-get" in done.stderr
+
+
+def test_a_missing_browser_is_named(project: Path) -> None:
+    (project / "bin" / "chromium").unlink()
+    done = set_up(project)
+    assert done.returncode == 1
+    assert "Chromium (the tests open the page in it) is missing" in done.stderr
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="as a user it would ask sudo")

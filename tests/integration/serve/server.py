@@ -1,0 +1,66 @@
+"""`streamhouse serve` as a process of its own, which may be ended and started again."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+
+START_S = 60.0
+STOP_S = 20.0
+
+
+class Server:
+    """A server of a warehouse on a free port, which it keeps when it is started again."""
+
+    def __init__(self, warehouse: Path, folder: Path, *arguments: str) -> None:
+        self._port_file = folder / "port"
+        self.log = folder / "serve.log"
+        self._arguments = ["serve", "--warehouse", str(warehouse), *arguments]
+        self._process: subprocess.Popen[bytes] | None = None
+        self._port = "0"
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._port}"
+
+    def start(self) -> Server:
+        self._port_file.unlink(missing_ok=True)
+        command = [str(Path(sys.executable).with_name("streamhouse")), *self._arguments]
+        command += ["--port", self._port, "--port-file", str(self._port_file)]
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+        deadline = time.monotonic() + START_S
+        while not (self._port_file.exists() and self._port_file.read_text().strip()):
+            assert self._process.poll() is None, self.log.read_text()
+            assert time.monotonic() < deadline, self.log.read_text()
+            time.sleep(0.02)
+        self._port = self._port_file.read_text().strip()
+        return self
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.terminate()
+            try:
+                self._process.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait(STOP_S)
+                raise AssertionError(f"SIGTERM did not end it: {self.log.read_text()}") from None
+            finally:
+                self._process = None
+
+    def __enter__(self) -> Server:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()

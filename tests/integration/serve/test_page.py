@@ -1,0 +1,368 @@
+"""The web page in a browser: what people see and do there."""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+from tests.integration.serve.browser import PHONE, chromium, flashed, visit
+from tests.integration.serve.server import Server
+from tests.unit.conftest import Shop
+
+from streamhouse.sql.plan import Column
+
+MANY = 100_000
+MOST_IN_SIGHT = 80
+TOKEN = "a-token-for-the-tests-of-the-page"
+NEEDS_A_NAME = "a, button, input, select, textarea, [role=region], [role=table], svg[role=img]"
+UNNAMED = """
+  (what) => [...document.querySelectorAll(what)]
+    .filter((element) => element.checkVisibility())
+    .filter((element) => {
+      const labels = [...(element.labels ?? [])].map((label) => label.textContent).join("");
+      const text = element.matches("a, button") ? element.textContent : "";
+      return !(element.getAttribute("aria-label") || labels || text.trim());
+    })
+    .map((element) => element.outerHTML.slice(0, 120))
+"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Shop:
+    """Tables of each kind; a test that changes one makes its own."""
+    made = Shop(tmp_path_factory.mktemp("page") / "warehouse")
+    made.write(made.sales(), ("Chad", 1, 1.5), ("Mali", 7, 1234567.25), ("Peru", None, -3.0))
+    made.write(
+        made.create("many", (Column("id", "INT"), Column("name", "STRING")), ["id"]),
+        *((number, f"name {number}") for number in range(MANY)),
+    )
+    made.write(
+        made.create(
+            "payments",
+            (
+                Column("paid_at", "TIMESTAMP(3)"),
+                Column("shop", "STRING"),
+                Column("amount", "DECIMAL(12, 2)"),
+            ),
+        ),
+        *(
+            (datetime.datetime(2026, 1, 5, 12, minute), "ab"[minute % 2], Decimal(minute - 7))
+            for minute in range(20)
+        ),
+    )
+    return made
+
+
+@pytest.fixture(scope="module")
+def server(shop: Shop, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with Server(shop.path, tmp_path_factory.mktemp("server")) as started:
+        yield started
+
+
+_NUMBERS = itertools.count()
+
+
+@pytest.fixture
+def sales(shop: Shop) -> str:
+    """A table of this test's own, `shop.sales_<n>`, with two rows."""
+    name = shop.sales(f"sales_{next(_NUMBERS)}")
+    shop.write(name, ("Chad", 1, 1.5), ("Peru", 5, 3.0))
+    return name
+
+
+def at(server: Server, name: str) -> str:
+    return f"{server.url}/#/views/{name}"
+
+
+def shows(page: Page, *cells: str) -> None:
+    """Wait until these are the cells of the table, row by row."""
+    expect(page.locator(".grid-body .cell")).to_have_text(list(cells))
+
+
+def test_a_view_is_found_opened_and_sorted(server: Server, browser: Browser) -> None:
+    with visit(browser, server.url) as page:
+        page.get_by_role("searchbox", name="Search the views").fill("sales")
+        page.get_by_role("link", name="sales, 3 rows").click()
+        shows(page, "Chad", "1", "1.50", "Mali", "7", "1,234,567.25", "Peru", "null", "-3.00")
+        header = page.get_by_role("columnheader", name="revenue")
+        for order, first in (("descending", "Mali"), ("ascending", "Peru"), ("none", "Chad")):
+            header.get_by_role("button").click()
+            expect(header).to_have_attribute("aria-sort", order)
+            expect(page.locator(".grid-body .cell").first).to_have_text(first)
+        # Whatever the direction, what is not there comes last.
+        for _ in range(2):
+            page.get_by_role("columnheader", name="orders").get_by_role("button").click()
+            expect(page.locator(".grid-body .grid-row").last).to_contain_text("Peru")
+        number = page.locator(".grid-body .cell.number").first
+        assert number.evaluate("e => getComputedStyle(e).textAlign") == "right"
+        assert "tabular-nums" in number.evaluate("e => getComputedStyle(e).fontVariantNumeric")
+
+
+def test_changes_light_up_arrive_and_fade(
+    server: Server, browser: Browser, shop: Shop, sales: str
+) -> None:
+    with visit(browser, at(server, sales)) as page:
+        shows(page, "Chad", "1", "1.50", "Peru", "5", "3.00")
+        expect(page.locator(".fresh .pill")).to_have_text("live")
+        shop.write(sales, ("Chad", 2, 0.5), ("Mali", 9, 9.0))
+        flashed(page, "up 2")
+        flashed(page, "down 0.50")
+        flashed(page, "new Mali99.00")
+        shows(page, "Chad", "2", "0.50", "Mali", "9", "9.00", "Peru", "5", "3.00")
+        expect(page.locator(".fresh-delay")).to_contain_text("ms to screen")
+        shop.write(sales, ("Peru", 5, 3.0), kinds=["-D"])
+        shows(page, "Chad", "2", "0.50", "Mali", "9", "9.00")
+        expect(page.locator("#summary")).to_contain_text("1 gone")
+        chart = page.get_by_role("img", name="revenue by country: Mali 9.00, Chad 0.50")
+        expect(chart).to_be_visible()
+
+
+def test_rows_of_a_table_without_a_key_come_newest_first(
+    server: Server, browser: Browser, shop: Shop
+) -> None:
+    name = shop.orders(f"orders_{next(_NUMBERS)}")
+    shop.write(name, (1, "nut", Decimal("1.10")), (1, "nut", Decimal("1.10")))
+    with visit(browser, at(server, name)) as page:
+        expect(page.locator(".grid-body .grid-row")).to_have_count(2)
+        shop.write(name, (9_007_199_254_740_993, "fig", Decimal("1234.50")))
+        row = page.locator(".grid-body .grid-row").first
+        expect(row.locator(".cell")).to_have_text(["9,007,199,254,740,993", "fig", "1,234.50"])
+        shop.overwrite(name, (1, "nut", Decimal("1.10")))
+        shows(page, "1", "nut", "1.10")
+
+
+def test_the_slider_goes_through_the_past(
+    server: Server, browser: Browser, shop: Shop, sales: str
+) -> None:
+    shop.write(sales, ("Chad", 2, 2.5))
+    with visit(browser, at(server, sales)) as page:
+        shows(page, "Chad", "2", "2.50", "Peru", "5", "3.00")
+        expect(page.locator(".history-text")).to_have_text("snapshot 2")
+        page.keyboard.press("[")
+        shows(page, "Chad", "1", "1.50", "Peru", "5", "3.00")
+        expect(page.locator(".past-banner")).to_contain_text("snapshot 1")
+        expect(page.locator(".fresh .pill")).to_have_text("past")
+        # What comes meanwhile waits.
+        shop.write(sales, ("Mali", 1, 1.0))
+        slider = page.get_by_role("slider", name="Snapshot")
+        expect(slider).to_have_attribute("max", "2")
+        shows(page, "Chad", "1", "1.50", "Peru", "5", "3.00")
+        slider.press("ArrowRight")
+        shows(page, "Chad", "2", "2.50", "Peru", "5", "3.00")
+        page.get_by_role("button", name="Live", exact=True).click()
+        shows(page, "Chad", "2", "2.50", "Mali", "1", "1.00", "Peru", "5", "3.00")
+        expect(page.locator(".past-banner")).to_be_hidden()
+
+
+def test_many_rows_are_there_and_few_in_the_document(server: Server, browser: Browser) -> None:
+    with visit(browser, at(server, "shop.many")) as page:
+        expect(page.locator(".shown")).to_have_text("100,000 rows")
+        rows = page.locator(".grid-body .grid-row")
+        expect(rows.first).to_contain_text("name 0")
+        assert rows.count() < MOST_IN_SIGHT
+        page.locator(".grid-scroll").evaluate("e => { e.scrollTop = e.scrollHeight; }")
+        expect(rows.last).to_contain_text(f"name {MANY - 1}")
+        expect(rows.last).to_have_attribute("aria-rowindex", str(MANY + 1))
+        assert rows.count() < MOST_IN_SIGHT
+        page.keyboard.press("f")
+        page.keyboard.type("NAME 4711")
+        # 4711 itself, 47110 to 47119, and 14711, 24711 …
+        expect(page.locator(".shown")).to_have_text("20 of 100,000 rows")
+        page.keyboard.press("Escape")
+        expect(page.locator(".shown")).to_have_text("100,000 rows")
+
+
+def test_charts_show_bars_below_zero_and_lines_over_time(server: Server, browser: Browser) -> None:
+    with visit(browser, at(server, "shop.payments")) as page:
+        expect(page.get_by_role("heading", name="amount over paid_at")).to_be_visible()
+        expect(page.locator(".line")).to_have_count(1)
+        page.get_by_role("button", name="Bars").click()
+        expect(page.locator(".bars .label")).to_have_text(["b", "a"])
+        expect(page.locator(".bars .value")).to_have_text(["30.00", "20.00"])
+    with visit(browser, at(server, "shop.sales")) as page:
+        expect(page.locator(".bars .label")).to_have_text(["Mali", "Chad", "Peru"])
+        expect(page.locator("rect.negative")).to_have_count(1)
+        page.get_by_label("Measure").select_option("orders")
+        expect(page.locator(".bars .value")).to_have_text(["7", "1"])
+
+
+def test_what_else_is_known_of_a_view(server: Server, browser: Browser, sales: str) -> None:
+    with visit(browser, at(server, sales)) as page:
+        page.get_by_role("tab", name="Live").press("ArrowRight")
+        panel = page.get_by_role("tabpanel", name="Schema")
+        expect(panel).to_contain_text("BIGINT")
+        page.get_by_role("tab", name="Options").click()
+        expect(page.get_by_role("tabpanel", name="Options")).to_contain_text("bucket")
+        page.get_by_role("tab", name="Snapshots").click()
+        expect(page.get_by_role("tabpanel", name="Snapshots")).to_contain_text("APPEND")
+        page.get_by_role("tab", name="Files").click()
+        expect(page.get_by_role("tabpanel", name="Files")).to_contain_text("parquet")
+
+
+def test_everything_goes_by_keyboard(server: Server, browser: Browser) -> None:
+    with visit(browser, server.url) as page:
+        expect(page.get_by_role("link", name="many, 100,000 rows")).to_be_visible()
+        page.keyboard.press("/")
+        page.keyboard.type("payme")
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("heading", level=1)).to_have_text("shop.payments")
+        page.get_by_label("Search the views").fill("m")
+        page.keyboard.press("ArrowDown")
+        page.keyboard.press("k")
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("heading", level=1)).to_have_text("shop.many")
+        page.keyboard.press("j")
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("heading", level=1)).to_have_text("shop.payments")
+        page.keyboard.press("?")
+        expect(page.get_by_role("dialog", name="Keyboard")).to_be_visible()
+        page.keyboard.press("Escape")
+        expect(page.get_by_role("dialog", name="Keyboard")).to_be_hidden()
+        page.keyboard.press("p")
+        expect(page.get_by_role("heading", level=1)).to_have_text("Pipelines")
+        page.keyboard.press("v")
+        expect(page.get_by_role("searchbox", name="Search the views")).to_be_visible()
+
+
+@pytest.mark.parametrize("screen", ["views/shop.sales", "pipelines", "editor"])
+def test_who_hears_the_page_is_told_all(server: Server, browser: Browser, screen: str) -> None:
+    with visit(browser, f"{server.url}/#/{screen}") as page:
+        expect(page.get_by_role("heading", level=1)).to_be_visible()
+        for landmark in ("banner", "main"):
+            expect(page.get_by_role(landmark)).to_have_count(1)
+        expect(page.get_by_role("navigation", name="Screens")).to_be_visible()
+        expect(page.locator("#summary")).to_have_attribute("aria-live", "polite")
+        assert page.evaluate(UNNAMED, NEEDS_A_NAME) == []
+        if screen.startswith("views"):
+            expect(page.get_by_role("complementary", name="Views")).to_be_visible()
+            table = page.get_by_role("table", name="shop.sales")
+            expect(table).to_have_attribute("aria-rowcount", "4")
+            expect(table.get_by_role("columnheader")).to_have_count(3)
+            expect(table.get_by_role("cell")).to_have_count(9)
+            chart = page.get_by_role("img", name="revenue by country: Mali 1,234,567.25")
+            expect(chart).to_be_visible()
+
+
+def test_dark_and_light(server: Server, browser: Browser) -> None:
+    paper = "() => getComputedStyle(document.body).backgroundColor"
+    with visit(browser, server.url, dark=True) as page:
+        expect(page.get_by_role("complementary", name="Views")).to_be_visible()
+        dark = page.evaluate(paper)
+        page.get_by_role("button", name="Dark or light colours").click()
+        light = page.evaluate(paper)
+        assert sum(rgb(light)) - sum(rgb(dark)) > 400
+        page.reload()
+        expect(page.get_by_role("complementary", name="Views")).to_be_visible()
+        page.wait_for_function("() => document.documentElement.dataset.theme === 'light'")
+    with visit(browser, server.url) as page:
+        assert page.evaluate(paper) == light
+
+
+def rgb(colour: str) -> list[int]:
+    return [int(part) for part in colour.strip("rgb()").split(",")]
+
+
+def test_a_phone_has_one_column(server: Server, browser: Browser) -> None:
+    with visit(browser, server.url, PHONE) as page:
+        page.get_by_role("link", name="sales, 3 rows").click()
+        expect(page.locator(".bars .bar")).to_have_count(3)
+        expect(page.get_by_role("complementary", name="Views")).to_be_hidden()
+        for screen in ("", "#/pipelines", "#/editor"):
+            if screen:
+                page.goto(f"{server.url}/{screen}")
+                expect(page.get_by_role("heading", level=1)).to_be_visible()
+            wide = page.evaluate("() => document.documentElement.scrollWidth")
+            assert wide <= PHONE[0], screen
+        page.goto(at(server, "shop.sales"))
+        page.get_by_role("link", name="All views").click()
+        expect(page.get_by_role("complementary", name="Views")).to_be_visible()
+
+
+def test_little_motion_where_that_is_wanted(
+    server: Server, browser: Browser, shop: Shop, sales: str
+) -> None:
+    with visit(browser, at(server, sales)) as page:
+        page.emulate_media(reduced_motion="reduce")
+        shows(page, "Chad", "1", "1.50", "Peru", "5", "3.00")
+        shop.write(sales, ("Chad", 2, 1.5))
+        flashed(page, "up 2")
+        bar = page.locator(".bars rect").first
+        assert bar.evaluate("e => getComputedStyle(e).transitionDuration") in ("0s", "")
+
+
+def test_a_token_is_kept_in_the_tab_and_a_lost_connection_comes_back_without_a_flicker(
+    browser: Browser, shop: Shop, sales: str, tmp_path: Path
+) -> None:
+    tokens = tmp_path / "tokens"
+    tokens.write_text(f"{TOKEN}\n")
+    refused = "401|ERR_CONNECTION_REFUSED|WebSocket connection|Failed to load resource"
+    with (
+        Server(shop.path, tmp_path, "--token-file", str(tokens)) as server,
+        visit(browser, at(server, sales), expected=refused) as page,
+    ):
+        dialog = page.get_by_role("dialog", name="This server asks for a token")
+        for text in ("not this one", TOKEN):
+            expect(dialog).to_be_visible()
+            page.locator("#token-text").fill(text)
+            page.get_by_role("button", name="Open").click()
+        shows(page, "Chad", "1", "1.50", "Peru", "5", "3.00")
+        page.reload()
+        shows(page, "Chad", "1", "1.50", "Peru", "5", "3.00")
+        expect(page.locator(".fresh .pill")).to_have_text("live")
+        row = page.locator(".grid-body .grid-row").first.element_handle()
+        server.stop()
+        expect(page.locator("#lost")).to_contain_text("Connection lost")
+        expect(page.locator(".fresh .pill")).to_have_text("reconnecting")
+        shows(page, "Chad", "1", "1.50", "Peru", "5", "3.00")
+        shop.write(sales, ("Chad", 4, 1.5))
+        server.start()
+        shows(page, "Chad", "4", "1.50", "Peru", "5", "3.00")
+        expect(page.locator("#lost")).to_be_hidden()
+        assert row.evaluate("e => e.isConnected"), "the row was there all the time"
+        shop.write(sales, ("Peru", 6, 3.0))
+        shows(page, "Chad", "4", "1.50", "Peru", "6", "3.00")
+        assert TOKEN not in server.log.read_text()
+
+
+def test_a_table_dropped_and_made_again_is_shown_anew(
+    server: Server, browser: Browser, shop: Shop, sales: str
+) -> None:
+    with visit(browser, at(server, sales), expected="404") as page:
+        shows(page, "Chad", "1", "1.50", "Peru", "5", "3.00")
+        name = sales.partition(".")[2]
+        shop.warehouse.drop_table("shop", name)
+        shop.create(name, (Column("city", "STRING"), Column("people", "INT")), ["city"])
+        shop.write(sales, ("Lima", 10))
+        shows(page, "Lima", "10")
+        expect(page.get_by_role("columnheader", name="people")).to_be_visible()
+
+
+def test_the_editor_marks_what_is_wrong(server: Server, browser: Browser) -> None:
+    with visit(browser, f"{server.url}/#/editor") as page:
+        text = page.get_by_label("Script", exact=True)
+        text.fill("CREATE DATABASE IF NOT EXISTS shop;\nSELEKT 1;\n")
+        page.get_by_role("button", name="Check").click()
+        expect(page.locator(".code-lines .wrong")).to_have_text("2")
+        expect(page.locator(".error-line")).to_contain_text("Line 2, column 1")
+        expect(text).to_have_attribute("aria-invalid", "true")
+        text.fill(
+            "CREATE TABLE shop.spending (id INT PRIMARY KEY NOT ENFORCED, total DOUBLE);\n"
+            "INSERT INTO shop.spending VALUES (1, 2.0);"
+        )
+        page.get_by_role("button", name="Check").click()
+        expect(page.locator(".good")).to_contain_text("The script is valid: 2 statements")
+        expect(page.locator(".graph .node")).not_to_have_count(0)
+        # This server was started without it.
+        expect(page.get_by_text("start it with --allow-run")).to_be_visible()
+        expect(page.get_by_role("button", name="Run", exact=True)).to_be_disabled()
