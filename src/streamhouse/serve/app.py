@@ -20,14 +20,22 @@ from streamhouse.serve.metrics import Metrics
 from streamhouse.serve.openapi import DESCRIPTION, TAGS
 from streamhouse.serve.pool import WarehousePool
 from streamhouse.serve.queries import Queries
-from streamhouse.serve.routes import about, changes, history, pipelines, sql, views
+from streamhouse.serve.routes import about, changes, history, page, pipelines, sql, views
 
 if TYPE_CHECKING:
     from streamhouse.serve.feed import Feed
     from streamhouse.serve.served import ServedView
     from streamhouse.serve.settings import ServerSettings
 
-ROUTERS = (about.router, views.router, history.router, changes.router, sql.router, pipelines.router)
+ROUTERS = (
+    about.router,
+    views.router,
+    history.router,
+    changes.router,
+    sql.router,
+    pipelines.router,
+    page.router,
+)
 
 
 def create_app(settings: ServerSettings) -> FastAPI:
