@@ -27,7 +27,8 @@ class FlinkParseError(ParseError):
     """A parse error that knows its token; `unsupported` tells a limit from a mistake."""
 
     def __init__(self, message: str, token: Token, unsupported: bool = False) -> None:
-        super().__init__(message)
+        # The parser notes in the first of them what it tried to read.
+        super().__init__(message, [{}])
         self.message = message
         self.token = token
         self.unsupported = unsupported
@@ -231,6 +232,8 @@ def parse_tokens(
         raise script.error("a query is expected here", found[0].start, found[-1].end + 1)
     if any(not select.expressions for select in tree[0].find_all(exp.Select)):
         raise script.error("SELECT needs at least one column", found[0].start, found[0].end + 1)
+    if any(one.is_star and not one.args.get("from_") for one in tree[0].find_all(exp.Select)):
+        raise script.error("SELECT * needs a FROM", found[0].start, found[0].end + 1)
     return tree[0]
 
 

@@ -7,6 +7,8 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from streamhouse.graph.worker import answer
 from streamhouse.runtime.execute import execute
@@ -112,3 +114,22 @@ def test_deep_nesting_is_an_error_like_others(place: str, depth: int) -> None:
     sql = f"{TABLES}INSERT INTO b SELECT {'(' * depth}i{')' * depth} FROM a"
     found = ask(place, sql)
     assert found["ok"] or found["error"]["message"]
+
+
+SCRAPS = (
+    "CREATE TABLE", "a", "(i INT)", "WITH", "('bucket' = '1')", ";", "INSERT INTO", "SELECT", "*",
+    "i", "FROM", "GROUP BY", "COUNT(*)", "JOIN", "FOR SYSTEM_TIME AS OF", "ON", "AS", ",", "(", ")",
+    "VALUES (1)", "DROP TABLE", "ALTER TABLE", "ADD x INT", "USE", "SET", "'k' = 'v'",
+    "CREATE VIEW", "UNION ALL", "EXPLAIN", "SHOW TABLES", "MERGE INTO", "USING",
+    "WHEN MATCHED THEN DELETE",
+    "a$snapshots", "/*+ OPTIONS('a'='b') */", "BEGIN STATEMENT SET", "END", "CASE WHEN", "NULL",
+    "INSERT OVERWRITE", "PARTITION (i = 1)", "CREATE CATALOG c WITH ('type' = 'paimon')",
+)  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(st.sampled_from(SCRAPS), max_size=14).map(" ".join), st.booleans())
+def test_scraps_are_planned_or_told(place: str, text: str, applied: bool) -> None:
+    found = ask(place, f"{TABLES}{text}", applied=applied, svg=True)
+    assert found["ok"] or "the script cannot be planned" not in found["error"]["message"], found
+    assert list(Path(place).iterdir()) == []
