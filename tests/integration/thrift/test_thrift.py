@@ -24,7 +24,7 @@ from streamhouse.sql.plan import Column
 
 STREAMHOUSE = [sys.executable, "-c", "from streamhouse.cli.main import main; main()"]
 JAVA = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-DEADLINE_S = 120.0
+DEADLINE_S = 240.0
 TYPES = (
     Column("id", "INT"), Column("flag", "BOOLEAN"), Column("price", "DECIMAL(20, 2)"),
     Column("ratio", "DOUBLE"), Column("raw", "BYTES"), Column("day", "DATE"),
@@ -37,7 +37,7 @@ FULL = (
     MOMENT_MS * 1_000_000, ["x", "y"],
 )  # fmt: skip
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(400)
 
 
 @dataclass

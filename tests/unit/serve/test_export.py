@@ -72,7 +72,7 @@ def types(shop: Any) -> str:
     return table
 
 
-def test_json_is_what_the_server_answers(shop: Any, types: str, tmp_path: Path) -> None:
+def test_json(shop: Any, types: str, tmp_path: Path) -> None:
     done = written(shop, tmp_path, types, FileFormat.JSON)
     record = json.loads(done.path.read_text(encoding="utf-8"))
     time_ms = shop.warehouse.table(types).snapshot(1).time_ms
@@ -89,6 +89,14 @@ def test_json_is_what_the_server_answers(shop: Any, types: str, tmp_path: Path) 
         },
         dict.fromkeys([column.name for column in TYPES]) | {"id": 2},
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("format", [FileFormat.JSON, FileFormat.CSV])
+def test_a_file_has_the_bytes_of_an_answer(
+    shop: Any, serve: Any, types: str, tmp_path: Path, format: FileFormat
+) -> None:
+    answer = serve().get(f"/views/{types}", format=format.value)
+    assert written(shop, tmp_path, types, format).path.read_bytes() == answer.content
 
 
 def test_csv(shop: Any, types: str, tmp_path: Path) -> None:
