@@ -81,6 +81,14 @@ class Lag:
 
 
 @runtime_checkable
+class Counted(Protocol):
+    """A source that may know how many rows a range has without reading them."""
+
+    def rows(self, start: Offset, end: Offset) -> int | None:
+        """How many rows there are from `start` to `end`, or None; driver only."""
+
+
+@runtime_checkable
 class Settling(Protocol):
     """A source whose `latest_offset` may be late, and that can tell whether it is."""
 

@@ -13,7 +13,9 @@ CACHES = ("AUTO", "FULL", "MEMORY", "PARTIAL")
 MEMORY_BYTES = 256 << 20
 CACHED_ROWS = 100_000
 RETENTION_MS = 3_600_000
+SHUFFLED_ROWS = 10_000
 
+_SHUFFLED = "lookup.bucket.shuffle-min-rows"
 _SIZE = re.compile(r"\s*(\d+)\s*([a-zA-Z]*)\s*")
 _UNITS = {"": 1, "b": 1, "bytes": 1} | {
     spelt: 1 << (10 * power)
@@ -24,11 +26,12 @@ _UNITS = {"": 1, "b": 1, "bytes": 1} | {
 
 @dataclass(frozen=True)
 class CacheOptions:
-    """Paimon's `lookup.…` options of a dimension, from the table and a hint over it.
+    """Paimon's `lookup.…` options of a dimension, and ours, from the table and a hint over it.
 
     `cache` is one of `CACHES`. A process keeps at most `memory` bytes of a dimension in memory,
     then `disk` bytes (None: no limit) in local files. The partial strategy keeps at most `rows`
-    rows that it read by their keys; what nobody asked for in `retention_ms` goes.
+    rows that it read by their keys; what nobody asked for in `retention_ms` goes. Batches of fewer
+    rows than `shuffled_rows` are not shuffled by the buckets of a small dimension.
     """
 
     cache: str = "AUTO"
@@ -36,6 +39,7 @@ class CacheOptions:
     disk: int | None = None
     rows: int = CACHED_ROWS
     retention_ms: int = RETENTION_MS
+    shuffled_rows: int = SHUFFLED_ROWS
 
     @classmethod
     def parse(cls, table: Mapping[str, str], hint: Mapping[str, str]) -> CacheOptions:
@@ -52,6 +56,7 @@ class CacheOptions:
                 "lookup.cache-file-retention",
                 given.get("lookup.cache-file-retention", f"{found.retention_ms} ms"),
             ),
+            integer(_SHUFFLED, given.get(_SHUFFLED, str(found.shuffled_rows)), 0),
         )
 
 

@@ -200,6 +200,16 @@ class PaimonSource:
             return _pieces(units, parallelism)
         return self._change_pieces(table, after, end["snapshot"], parallelism)
 
+    def rows(self, start: Offset, end: Offset) -> int | None:
+        if not start or "split" in start or "split" in end or self._hidden:
+            return None
+        total = 0
+        for snapshot in self._snapshots(self.table, start["snapshot"], end["snapshot"]):
+            if snapshot.commit_kind == "OVERWRITE" and self._rows_of(snapshot):
+                return None
+            total += self._rows_of(snapshot)
+        return total
+
     def read(self, partition: Piece) -> Iterator[pa.RecordBatch]:
         table = self.table
         now = self._now(table)

@@ -33,6 +33,8 @@ HOLD = "hold"
 """A file that asks for no further batch, in the query's folder."""
 HELD = "held"
 """The answer: no batch runs, nor will. Spark asks for an offset only between two batches."""
+_BLOCKS = "part INT, place BIGINT, block BINARY, told STRING"
+_RESULT = "table STRING, message BINARY, report STRING"
 _IDLE_WAIT_S = 0.25
 _IDLE_STEP_S = 0.01
 
@@ -41,7 +43,8 @@ class FusedDataSource(DataSource):
     """The batches of one query.
 
     Option `folder`: where the query's `SPEC` is, and its `HOLD` and `HELD` come to be. With
-    `shuffled` tasks give rows for other tasks (`runtime.shuffle`) instead of what they wrote.
+    `shuffled` tasks give rows for other tasks (`runtime.shuffle`) instead of what they wrote,
+    unless the batch is small (`runtime.unspread`).
     """
 
     @classmethod
@@ -50,19 +53,19 @@ class FusedDataSource(DataSource):
 
     def schema(self) -> str:
         if self.options.get("shuffled") == "true":
-            return "part INT, place BIGINT, block BINARY, told STRING"
-        return "table STRING, message BINARY, report STRING"
+            return f"{_BLOCKS}, {_RESULT}"
+        return _RESULT
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         return FusedReader(Path(self.options["folder"]))
 
 
 class TaskPartition(InputPartition):
-    """One task of a batch."""
+    """One task of a batch; `spread`: its rows go to other tasks."""
 
-    def __init__(self, task: TaskInput) -> None:
+    def __init__(self, task: TaskInput, spread: bool) -> None:
         super().__init__(None)
-        self.task = task
+        self.task, self.spread = task, spread
 
 
 class FusedReader(DataSourceStreamReader):
@@ -95,18 +98,25 @@ class FusedReader(DataSourceStreamReader):
         return start
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        return [TaskPartition(task) for task in self._plan().tasks(start, end)]
+        from streamhouse.runtime.unspread import unspread
+
+        spec = self._spec()
+        spread = spec.shuffle is not None and not unspread(self._folder, int(end.get("batch", -1)))
+        one = spec.shuffle is not None and not spread
+        return [TaskPartition(task, spread) for task in self._plan().tasks(start, end, one)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         from streamhouse.runtime.task import Task
 
         assert isinstance(partition, TaskPartition)
         spec = self._spec()
-        if spec.shuffle is not None:
-            from streamhouse.runtime.shuffle import ReadTask
+        if spec.shuffle is None:
+            return Task(spec, partition.task).run()
+        from streamhouse.runtime.shuffle import ReadTask, WholeTask
 
+        if partition.spread:
             return ReadTask(spec, partition.task).run()
-        return Task(spec, partition.task).run()
+        return WholeTask(spec, partition.task).run()
 
     def commit(self, end: Offset) -> None:
         self._plan().committed(end)

@@ -25,13 +25,15 @@ _FEW_QUERIES = 4
 _PAUSE_A_QUERY_S = 0.0625
 
 
-def least_pause(queries: int) -> float:
+def least_pause(queries: int, looked_up: bool = False) -> float:
     """Seconds from a batch of a query to its next, where so many run in one driver.
 
     A batch of few rows costs as much as one of many. Queries at the front that run all the time
-    take the processors from those behind them, which are what a view waits for.
+    take the processors from those behind them, which are what a view waits for. Nothing waits for
+    one whose target is only `looked_up`: a change of it counts from the next row on.
     """
-    return 0.0 if queries <= _FEW_QUERIES else _PAUSE_A_QUERY_S * queries
+    pause = 0.0 if queries <= _FEW_QUERIES else _PAUSE_A_QUERY_S * queries
+    return 2 * pause if looked_up else pause
 
 
 class Side(Protocol):
@@ -137,13 +139,19 @@ class Pipeline:
         spark = start_session("streamhouse", self._master, self._verbose)
         for query in self._new:
             query.relieve(self._maintenance_of(query, warm).pressure)
-            query.pace(least_pause(len(self._new)) if warm else 0.0)
+            query.pace(least_pause(len(self._new), self._only_looked_up(query)) if warm else 0.0)
             query.start(spark)
             self._running.append(query)
         self._new = []
         if sys.stderr.isatty():
             took = time.monotonic() - started
             print(f"{len(self._running)} queries run after {took:.1f} s", file=sys.stderr)
+
+    def _only_looked_up(self, query: ContinuousQuery) -> bool:
+        """Whether others look the query's target up, and none follows it."""
+        others, target = self.queries, query.address
+        followed = any(one.source.address and target.same(one.source.address) for one in others)
+        return not followed and any(target.same(at) for one in others for at in one.lookups)
 
     def _waits(self, warehouse: Mapping[str, str]) -> bool:
         """Whether rows pass through a table of the warehouse only when it is compacted."""

@@ -20,6 +20,7 @@ from streamhouse.runtime import coming
 from streamhouse.runtime.pending import PendingRows
 from streamhouse.runtime.pins import Pins
 from streamhouse.runtime.spec import QuerySpec
+from streamhouse.runtime.unspread import SmallBatches
 from streamhouse.source import Lag, Lagging, Offset, Settling, Source
 
 
@@ -46,13 +47,15 @@ class Planner:
     """Plans the batches of one query; driver only."""
 
     def __init__(self, spec: QuerySpec, folder: Path | None = None) -> None:
-        """`folder` is where `runtime.coming` tells what tasks have loaded."""
+        """`folder` is where `runtime.coming` tells what tasks have loaded, and where
+        `runtime.unspread` tells which batches are joined where they are read."""
         self._folder = folder
         self._spec = spec
         self._source: Source = spec.source.open(spec.query.source_columns)
         self._one_task = spec.one_task(self._source)
         self._pins = Pins(spec.query.lookups, spec.lookups, spec.choices)
         self._pending = None if spec.pending is None else PendingRows(spec.pending, spec.query_id)
+        self._small = None if folder is None else SmallBatches(spec, self._source, folder)
 
     @property
     def source(self) -> Source:
@@ -67,7 +70,7 @@ class Planner:
         due = waiting is not None and waiting.due(now)
         if source == before and not due:
             return start
-        return {
+        end = {
             "batch": int(start.get("batch", -1)) + 1,
             "now": now,
             "source": source,
@@ -75,18 +78,21 @@ class Planner:
             "pending": (waiting.snapshot or 0) if due and waiting is not None else 0,
             **self._distinct(),
         }
+        if self._small is not None:
+            self._small.plan(start, end)
+        return end
 
     def _distinct(self) -> Offset:
         """The snapshot of the counted values before the batch; 0 before the first."""
         address = self._spec.distinct
         return {} if address is None else {"distinct": address.open().latest_snapshot_id() or 0}
 
-    def tasks(self, start: Offset, end: Offset) -> list[TaskInput]:
-        """The tasks of the batch from `start` to `end`; at least one."""
+    def tasks(self, start: Offset, end: Offset, one: bool = False) -> list[TaskInput]:
+        """The tasks of the batch from `start` to `end`; at least one, and no more with `one`."""
         if start == end:
             return []
         before: Offset = start["source"] if start else self._source.initial_offset()
-        parallelism = 1 if self._one_task else self._spec.parallelism
+        parallelism = 1 if one or self._one_task else self._spec.parallelism
         pieces: Sequence[Any] = []
         if before != end["source"]:
             pieces = self._source.partitions(before, end["source"], parallelism)

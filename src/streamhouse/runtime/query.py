@@ -35,6 +35,8 @@ from streamhouse.runtime.lineage import BatchRecord, Lineage
 from streamhouse.runtime.planner import Planner
 from streamhouse.runtime.shuffle import shuffled
 from streamhouse.runtime.spec import QuerySpec, SourceSpec, TableAddress
+from streamhouse.runtime.task import RESULT
+from streamhouse.runtime.unspread import unspread
 from streamhouse.source import Lag, Offset
 from streamhouse.sql.plan import Name
 
@@ -110,6 +112,11 @@ class ContinuousQuery:
     def last_offset(self) -> Offset:
         """The end of the last batch that is committed; `{}` before the first."""
         return self._last
+
+    @property
+    def lookups(self) -> tuple[TableAddress, ...]:
+        """The tables that it looks up."""
+        return self._spec.lookups
 
     @property
     def reads(self) -> Name:
@@ -224,7 +231,8 @@ class ContinuousQuery:
         began = time.monotonic()
         self._holds.batch_begins(self._last)
         if self._spec.shuffle is not None:
-            frame = shuffled(frame, self._spec)
+            whole = unspread(self._folder, int(self._last.get("batch", -1)) + 1)
+            frame = frame.select(*RESULT.names) if whole else shuffled(frame, self._spec)
         target = next(iter(self._committers.values())).table
         for number in range(_TRIES + 1):
             hold = number == _TRIES

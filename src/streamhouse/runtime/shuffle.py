@@ -1,4 +1,5 @@
 """A batch whose rows go to tasks by the buckets of one of its dimensions, in two or three steps.
+Small ones go to none (`runtime.unspread`).
 
 First, tasks read the source and send each row, in Arrow blocks, to the task that holds the bucket
 of its key (rows without a key go anywhere). There it is joined. Where rows can be written in any
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,9 +34,11 @@ BLOCKS = pa.schema(
         pa.field("place", pa.int64()),
         pa.field("block", pa.binary()),
         pa.field("told", pa.string()),
+        *RESULT,
     ]
 )
-"""What reading tasks give: rows of the source for a task, or what a task must be told."""
+"""What reading tasks give: rows of the source for a task, or what a task must be told; or, where
+they do the whole work, what they give to the driver."""
 _RESULT = "table STRING, message BINARY, report STRING"
 _JOINED = f"{_RESULT}, block BINARY"
 _JOINED_SCHEMA = RESULT.append(pa.field("block", pa.binary()))
@@ -110,6 +113,21 @@ class ReadTask:
                 if not _numbers_matter(self._spec):
                     rows = rows.drop_columns([ROW])
                 yield _block(task, int(mine[0]), _packed(rows), None)
+
+
+class WholeTask(Task):
+    """Does all the work of a small batch, with all buckets; executors."""
+
+    def __init__(self, spec: QuerySpec, task: TaskInput) -> None:
+        super().__init__(replace(spec, gathered=False), task)
+
+    def run(self) -> Iterator[pa.RecordBatch]:
+        """Rows of `BLOCKS`."""
+        self._dimensions.take(0, 1)
+        for batch in super().run():
+            nothing = [pa.nulls(batch.num_rows, field.type) for field in BLOCKS]
+            columns = [*nothing[: -len(RESULT)], *batch.columns]
+            yield pa.RecordBatch.from_arrays(columns, schema=BLOCKS)
 
 
 @dataclass(frozen=True)

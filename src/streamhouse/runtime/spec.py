@@ -41,6 +41,10 @@ class TableAddress:
         table = self.open()
         return table if self.schema_id is None else table.find_schema(self.schema_id) or table
 
+    def same(self, other: TableAddress) -> bool:
+        """Whether it is the same table, by whatever version of its schema."""
+        return (self.warehouse, self.identifier) == (other.warehouse, other.identifier)
+
     def beside(self, suffix: str) -> TableAddress:
         """The table of the same database whose name ends in `__suffix`, also beside a branch."""
         name = self.identifier.replace("$", "__")

@@ -36,7 +36,7 @@ RESULT = pa.schema(
 """What a task gives to the driver: commit messages of its tables, then one report."""
 
 CHUNK_ROWS = 262_144
-_kernels: dict[tuple[int, str, str], Kernel] = {}
+_kernels: dict[tuple[int, str, str, bool], Kernel] = {}
 _dimensions: dict[tuple[int, str, str], Dimensions] = {}
 _sources: dict[tuple[int, str, str], Source] = {}
 _journals: dict[tuple[int, str, str], LookedUp] = {}
@@ -45,10 +45,10 @@ _distinct: dict[tuple[int, str, str], DistinctValues] = {}
 
 def kernel_for(spec: QuerySpec) -> Kernel:
     """The process's own kernel of a query, kept between batches."""
-    key = (os.getpid(), spec.query_id, spec.query.fingerprint)
+    number = spec.gathered and spec.query.numbered_sql is not None
+    key = (os.getpid(), spec.query_id, spec.query.fingerprint, number)
     if key not in _kernels:
         target = spec.target.planned()
-        number = spec.gathered and spec.query.numbered_sql is not None
         _kernels[key] = Kernel(spec.query, target.arrow_schema, spec.combine(target), number)
     return _kernels[key]
 

@@ -28,7 +28,10 @@ CREATE TABLE bucket_last (region INT, n INT, name STRING, v DOUBLE,
   PRIMARY KEY (region) NOT ENFORCED) WITH ('bucket' = '2');
 CREATE TABLE bucket_rows (n INT, name STRING, v DOUBLE, PRIMARY KEY (n) NOT ENFORCED)
   WITH ('bucket' = '2');
+CREATE TABLE bucket_rows_spread (n INT, name STRING, v DOUBLE, PRIMARY KEY (n) NOT ENFORCED)
+  WITH ('bucket' = '2');
 """
+SPREAD = "/*+ OPTIONS('lookup.bucket.shuffle-min-rows'='0') */"
 HINT = "'strategy'='bucket'"
 RETRY = (
     "'retry-predicate'='lookup_miss', 'retry-strategy'='fixed_delay', 'fixed-delay'='200ms', "
@@ -38,7 +41,7 @@ QUERIES = f"""
 INSERT INTO bucket_plain
 SELECT /*+ LOOKUP('table'='p', {HINT}, 'output-mode'='ordered') */ c.n, c.id, p.name, r.title
 FROM clicks AS c
-LEFT JOIN people FOR SYSTEM_TIME AS OF c.at AS p
+LEFT JOIN people {SPREAD} FOR SYSTEM_TIME AS OF c.at AS p
   ON c.id = p.id AND c.region = p.region AND p.name <> 'p7'
 LEFT JOIN regions FOR SYSTEM_TIME AS OF c.at AS r ON c.region = r.region
 WHERE c.n <> 11;
@@ -50,6 +53,9 @@ FROM clicks AS c LEFT JOIN people FOR SYSTEM_TIME AS OF c.at AS p
   ON c.id = p.id AND c.region = p.region WHERE c.region IS NOT NULL;
 INSERT INTO bucket_rows SELECT /*+ LOOKUP('table'='p', {HINT}, {RETRY}) */ o.n, p.name, o.v
 FROM orders AS o JOIN people FOR SYSTEM_TIME AS OF o.at AS p
+  ON o.id = p.id AND o.region = p.region;
+INSERT INTO bucket_rows_spread SELECT /*+ LOOKUP('table'='p', {HINT}, {RETRY}) */ o.n, p.name, o.v
+FROM orders AS o JOIN people {SPREAD} FOR SYSTEM_TIME AS OF o.at AS p
   ON o.id = p.id AND o.region = p.region;
 """
 
@@ -93,7 +99,7 @@ def test_what_is_shuffled_is_right_after_a_kill(shop: Shop) -> None:
     more = stream("clicks", 5, 1_000, 300) + stream("orders", 6, 100, 200)
     shop.do(moved + more + "DELETE FROM orders WHERE n < 20;")
     shop.settle(QUERIES)
-    for name in ("plain", "sums", "last", "rows"):
+    for name in ("plain", "sums", "last", "rows", "rows_spread"):
         result = audit(shop.warehouse.options, f"default.bucket_{name}")
         assert result.equal and result.joined_rows > 100, name
     numbers = [row["n"] for row in shop.rows("bucket_plain")]
@@ -103,7 +109,8 @@ def test_what_is_shuffled_is_right_after_a_kill(shop: Shop) -> None:
         batches = plain.read(["n"], splits=plain.changes(snapshot - 1, snapshot))
         written = [n for batch in batches for n in batch["n"].to_pylist()]
         assert written == sorted(written)
-    assert shop.rows("bucket_rows__pending") == [] != shop.rows("bucket_rows__unmatched")
+    for name in ("bucket_rows", "bucket_rows_spread"):
+        assert shop.rows(f"{name}__pending") == [] != shop.rows(f"{name}__unmatched")
     # The last click of each region, although clicks of one region went to several tasks.
     last = {n % 1_000: region for n, _, region in keys(5, 1_000, 300) if region is not None}
     wanted = {region: 1_000 + n for n, region in sorted(last.items())}

@@ -33,7 +33,7 @@ SANTA = "INSERT INTO customers VALUES (11, 'Santa', 'North Pole'), (4, 'c4', 'No
 @pytest.mark.timeout(240)
 def test_merge_beside_a_stream(shop: Shop) -> None:
     options = shop.warehouse.options
-    shop.settle(revenue.TABLES + revenue.CUSTOMERS)
+    shop.do(revenue.TABLES + revenue.CUSTOMERS)
     run = shop.start(revenue.whole(rows=1_000_000, rate=2_000))
 
     def orders(country: str) -> int:

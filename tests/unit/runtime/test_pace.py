@@ -11,6 +11,7 @@ from streamhouse.runtime.pipeline import least_pause
 
 def test_only_many_queries_pause_between_their_batches() -> None:
     assert [least_pause(queries) for queries in (1, 4, 8)] == [0.0, 0.0, 0.5]
+    assert [least_pause(queries, looked_up=True) for queries in (1, 4, 8)] == [0.0, 0.0, 1.0]
 
 
 @pytest.mark.parametrize(("took", "pause"), [(None, 0.5), (0.02, 0.1), (0.3, 0.3), (4.0, 0.5)])

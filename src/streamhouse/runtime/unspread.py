@@ -1,0 +1,70 @@
+"""Batches of a bucket shuffle that are too small to be worth it: joined where they are read.
+
+Whether a batch is one of them, its planner says before Spark begins it, and both the driver and the
+planner act upon it. They are two processes, so it stands in a file of the query's run folder, with
+the number of the batch. A batch that runs again in another run finds no file, and is spread:
+what it writes is the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from pathlib import Path
+
+from streamhouse.lookup.options import CacheOptions
+from streamhouse.runtime.spec import QuerySpec, TableAddress
+from streamhouse.source import Counted, Offset, Source
+
+_FILE = "unspread.json"
+_DIMENSION_ROWS = 100_000
+"""More rows of a dimension are spread over tasks whatever a batch has: a join looks at all."""
+
+
+class SmallBatches:
+    """Says of each batch of a query whether it is joined where it is read; planner only."""
+
+    def __init__(self, spec: QuerySpec, source: Source, folder: Path) -> None:
+        self._source, self._folder = source, folder
+        self._address: TableAddress | None = None
+        if spec.shuffle is not None:
+            lookup = spec.query.lookups[spec.shuffle]
+            self._relation, address = lookup.relation, spec.lookups[spec.shuffle]
+            options = CacheOptions.parse(address.open().options, lookup.options)
+            self._most_rows = options.shuffled_rows
+            self._address = address
+
+    def plan(self, start: Offset, end: Offset) -> None:
+        """Tell it of the batch from `start` to `end`."""
+        if self._address is None:
+            return
+        small = self._few(start, end) and self._small_dimension(self._address, end)
+        part = self._folder / f"{_FILE}.part"
+        # Where the run is being ended, its folder may be gone.
+        with contextlib.suppress(FileNotFoundError):
+            part.write_text(json.dumps({"batch": end["batch"], "unspread": small}))
+            part.replace(self._folder / _FILE)
+
+    def _few(self, start: Offset, end: Offset) -> bool:
+        """Whether the batch is known to have few rows; those that waited are not counted."""
+        if not start or not isinstance(self._source, Counted):
+            return False
+        rows = self._source.rows(start["source"], end["source"])
+        return rows is not None and rows < self._most_rows
+
+    def _small_dimension(self, address: TableAddress, end: Offset) -> bool:
+        snapshot = int(end["dims"][self._relation])
+        if not snapshot:
+            return True
+        found = address.open().snapshots.find(snapshot)
+        rows = None if found is None else found.total_record_count
+        return rows is not None and rows <= _DIMENSION_ROWS
+
+
+def unspread(folder: Path, batch: int) -> bool:
+    """Whether the batch of that number is joined where it is read."""
+    try:
+        told = json.loads((folder / _FILE).read_text())
+    except FileNotFoundError:
+        return False
+    return bool(told["unspread"]) and int(told["batch"]) == batch

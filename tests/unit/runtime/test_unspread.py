@@ -1,0 +1,153 @@
+"""Small batches of a bucket shuffle are joined where they are read, all others are spread."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from streamhouse.lookup.strategy import BUCKET, Choice
+from streamhouse.paimon.catalog import Warehouse
+from streamhouse.paimon.commit import TableCommitter, TableWriter
+from streamhouse.runtime import unspread
+from streamhouse.runtime.fused import SPEC, FusedReader, TaskPartition
+from streamhouse.runtime.shuffle import BLOCKS
+from streamhouse.runtime.spec import QuerySpec, SourceSpec, TableAddress
+from streamhouse.source import Offset
+from streamhouse.sql.plan import Column, LookupJoin, StreamQuery, TableInfo
+
+ID = (Column("id", "INT"),)
+PERSON = (Column("id", "INT", nullable=False), Column("name", "STRING"))
+
+
+class Joined:
+    """Clicks that look up people by bucket, and what a run of the query keeps."""
+
+    def __init__(self, path: Path, least_rows: int) -> None:
+        self.options = {"warehouse": str(path / "warehouse")}
+        warehouse = Warehouse(self.options)
+        warehouse.create_database("d")
+        warehouse.create_table("d", "clicks", ID, options={"bucket": "-1"})
+        warehouse.create_table("d", "out", PERSON, ["id"], options={"bucket": "1"})
+        warehouse.create_table("d", "people", PERSON, ["id"], options={"bucket": "2"})
+        keys = "SELECT id FROM src"
+        people = LookupJoin(
+            TableInfo(("c", "d", "people"), PERSON, ("id",)),
+            "dim_0",
+            ("id", "name"),
+            ("id",),
+            False,
+            options={"lookup.bucket.shuffle-min-rows": str(least_rows)},
+            key_columns=("id",),
+            keys_sql=keys,
+            row_keys_sql="SELECT _row, id FROM src",
+        )
+        query = StreamQuery(
+            source=TableInfo(("c", "d", "clicks"), ID),
+            source_options={},
+            source_columns=("id",),
+            lookups=(people,),
+            output=PERSON,
+            rows_sql="SELECT s.id, d.name FROM src s JOIN dim_0 d USING (id)",
+            numbered_sql="SELECT s.id, d.name, s._row FROM src s JOIN dim_0 d USING (id)",
+            misses_sql=None,
+            changelog=False,
+            grouped=False,
+            fingerprint=path.name,
+        )
+        source = SourceSpec("paimon", {}, ID, self.address("clicks"))
+        addresses = (self.address("people"),)
+        spec = QuerySpec(query, source, addresses, self.address("out"), None, None, path.name, 2)
+        choice = Choice(BUCKET, "the hint says so", 2)
+        self.spec = replace(spec, choices=(choice,), gathered=True)
+        self.folder = path / "run"
+        self.folder.mkdir()
+        (self.folder / SPEC).write_bytes(pickle.dumps(self.spec))
+        self.reader = FusedReader(self.folder)
+        self.commits = 0
+
+    def address(self, name: str) -> TableAddress:
+        return TableAddress(self.options, f"d.{name}")
+
+    def write(self, name: str, rows: pa.Table) -> None:
+        writer = TableWriter(self.options, f"d.{name}", "test")
+        for batch in rows.to_batches():
+            writer.write(batch)
+        messages = writer.prepare(self.commits)
+        writer.close()
+        TableCommitter(self.options, f"d.{name}", "test").commit(self.commits, messages)
+        self.commits += 1
+
+    def click(self, *ids: int) -> None:
+        self.write("clicks", pa.table({"id": pa.array(ids, pa.int32())}))
+
+    def batch(self, start: Offset) -> tuple[Offset, list[TaskPartition]]:
+        end = self.reader.latestOffset(start, ReadAllAvailable())
+        tasks = self.reader.partitions(start, end)
+        return end, [task for task in tasks if isinstance(task, TaskPartition)]
+
+
+def people(*ids: int) -> pa.Table:
+    names = [f"p{one}" for one in ids]
+    return pa.table({"id": pa.array(ids, pa.int32()), "name": names})
+
+
+def test_a_small_batch_is_joined_where_it_is_read(tmp_path: Path) -> None:
+    shop = Joined(tmp_path, 10)
+    shop.write("people", people(1, 2, 3))
+    shop.click(1)
+    first, tasks = shop.batch({})
+    assert [task.spread for task in tasks] == [True]
+    assert not unspread.unspread(shop.folder, 0)
+    shop.click(3, 7, 2)
+    second, tasks = shop.batch(first)
+    assert [task.spread for task in tasks] == [False]
+    assert unspread.unspread(shop.folder, 1)
+    # Only that batch, and only in this run.
+    assert not unspread.unspread(shop.folder, 0) and not unspread.unspread(shop.folder, 2)
+    assert not unspread.unspread(tmp_path, 1)
+    (result,) = shop.reader.read(tasks[0])
+    assert result.schema == BLOCKS and result.column("part").null_count == result.num_rows
+    rows = result.to_pylist()
+    messages = [row["message"] for row in rows if row["message"] is not None]
+    assert rows[-1]["report"] is not None and len(messages) == len(rows) - 1 > 0
+    TableCommitter(shop.options, "d.out", "q").commit(1, messages)
+    found = pa.Table.from_batches(shop.address("out").open().read()).to_pylist()
+    assert found == [{"id": 2, "name": "p2"}, {"id": 3, "name": "p3"}]
+
+
+def test_batches_of_more_rows_are_spread(tmp_path: Path) -> None:
+    shop = Joined(tmp_path, 3)
+    shop.write("people", people(1, 2))
+    shop.click(1)
+    first, _ = shop.batch({})
+    shop.click(1, 2, 3)
+    shop.click(4)
+    second, tasks = shop.batch(first)
+    assert {task.spread for task in tasks} == {True} and not unspread.unspread(shop.folder, 1)
+    shop.click(5, 6)
+    _, tasks = shop.batch(second)
+    assert [task.spread for task in tasks] == [False]
+
+
+def test_large_dimensions_are_spread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop = Joined(tmp_path, 10)
+    shop.write("people", people(1, 2))
+    shop.click(1)
+    first, _ = shop.batch({})
+    monkeypatch.setattr(unspread, "_DIMENSION_ROWS", 1)
+    shop.click(2)
+    second, tasks = shop.batch(first)
+    assert {task.spread for task in tasks} == {True}
+    monkeypatch.setattr(unspread, "_DIMENSION_ROWS", 2)
+    shop.click(2)
+    assert [task.spread for task in shop.batch(second)[1]] == [False]
+
+
+def test_an_empty_first_batch_has_no_task(tmp_path: Path) -> None:
+    shop = Joined(tmp_path, 10)
+    assert shop.batch({}) == ({}, [])
