@@ -53,6 +53,16 @@ def explain(error: BaseException) -> tuple[str, int]:
     return hide_secrets(f"internal error: {what}; run again with --verbose"), INTERNAL_ERROR
 
 
+def is_panic(error: BaseException) -> bool:
+    """Whether the table format's core broke down: no `Exception`, but as good as one."""
+    return type(error).__module__ == "pyo3_runtime"
+
+
+def is_failure(error: BaseException) -> bool:
+    """Whether something went wrong, rather than that the process is asked to end."""
+    return isinstance(error, Exception) or is_panic(error)
+
+
 def reported(function: Callable[..., Any]) -> Callable[..., Any]:
     """The command's function with `--verbose` added and its errors told as `explain` does."""
     signature = inspect.signature(function, eval_str=True)
@@ -73,7 +83,9 @@ def reported(function: Callable[..., Any]) -> Callable[..., Any]:
             # Without this the interpreter fails once more when it flushes at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             code = BROKEN_PIPE
-        except Exception as error:  # noqa: BLE001 - the last place where it can be told
+        except BaseException as error:
+            if not is_failure(error):
+                raise
             code = report(error, verbose)
         raise typer.Exit(code)
 

@@ -13,7 +13,7 @@ import typer
 
 from streamhouse.cli import restarts
 from streamhouse.cli.arguments import OptionsArgument, catalog_options, is_local
-from streamhouse.cli.errors import INTERNAL_ERROR, INTERRUPTED, explain
+from streamhouse.cli.errors import INTERNAL_ERROR, INTERRUPTED, explain, is_failure, is_panic
 from streamhouse.cli.script_text import joined, parsed, texts
 from streamhouse.cli.stop import StopSignal
 from streamhouse.errors import StreamhouseError
@@ -111,7 +111,9 @@ def _told(reporter: Reporter, warehouse: Mapping[str, str] | None) -> Iterator[N
         if warehouse is not None:
             reporter.announce(warehouse)
         yield
-    except Exception as error:
+    except BaseException as error:
+        if not is_failure(error):
+            raise
         said = explain(error)[0].removeprefix("error: ")
         reporter.failed(said, getattr(error, "query", None))
         raise
@@ -131,13 +133,17 @@ def _run(
 
     try:
         Script(options, ConsolePrinter()).run(statements, origins)
-    except Exception as error:
-        if may_start_again and not options.stopped():
+    except BaseException as error:
+        if is_failure(error) and may_start_again and not options.stopped():
             if died():
                 _start_again(options.reporter, "Spark's JVM has died", last_words())
             elif isinstance(error, QueryFailed) and explain(error)[1] == INTERNAL_ERROR:
                 end_session()
                 _start_again(options.reporter, "a query has failed", explain(error)[0])
+            elif is_panic(error):
+                end_session()
+                why = explain(error)[0]
+                _start_again(options.reporter, "the table core has broken down", why)
         raise
     finally:
         end_session()

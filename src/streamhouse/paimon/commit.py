@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 from pypaimon_rust.datafusion import CommitMessage
 
-from streamhouse.errors import CommitConflictError, StreamhouseError
+from streamhouse.errors import CommitConflictError, StreamhouseError, TableError
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.evolution import for_now
 from streamhouse.paimon.lock import commit_lock
@@ -22,6 +22,7 @@ from streamhouse.paimon.table import Table
 from streamhouse.paimon.table_name import MAIN, TableName
 from streamhouse.paimon.travel import pinned
 from streamhouse.paimon.upserts import Removals, takes_upserts
+from streamhouse.source import ROW_KIND
 from streamhouse.sql.plan import AsOf
 
 COMMIT_OPTIONS = {
@@ -97,12 +98,14 @@ class TableWriter:
         else:
             builder = self._table.rust.new_stream_write_builder().with_commit_user(commit_user)
         self._writer: Any = builder.new_write()
+        self._kinds: bool | None = None
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Take the rows of a batch: columns by name, with an optional `rowkind` column.
 
-        Missing nullable columns become null. Raises `TableError` for unknown or missing columns
-        and values that do not fit, `SchemaChangeError` for values of a column that was dropped
+        Missing nullable columns become null. Once rows had kinds, those without are `+I`. Raises
+        `TableError` for unknown or missing columns, values that do not fit, and kinds that come
+        after rows without, `SchemaChangeError` for values of a column that was dropped
         since, `StreamhouseError` if the disk is full.
         """
         if batch.num_rows == 0:
@@ -115,10 +118,25 @@ class TableWriter:
             batch = self._removals.take(batch)
         if batch.num_rows == 0:
             return
+        batch = self._alike(batch)
         try:
             self._writer.write_arrow(to_table(batch, self._table))
         except _RUST_ERRORS as error:
             raise write_error(self._table, error) from error
+
+    def _alike(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """With a row kind if the first batch had one: the core goes by that one."""
+        kinds = ROW_KIND in batch.schema.names
+        if self._kinds is None:
+            self._kinds = kinds
+        if kinds == self._kinds:
+            return batch
+        if kinds:
+            raise TableError(
+                f"table '{self._table.identifier}': rows with a '{ROW_KIND}' came after rows "
+                "without; give all of them one"
+            )
+        return batch.append_column(ROW_KIND, pa.repeat("+I", batch.num_rows))
 
     def prepare(self, identifier: int) -> list[bytes]:
         """Close the files and return the serialised commit messages."""

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamhouse.engine import USES_OF_A_CONNECTION
 from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.plan import Column, StreamQuery
@@ -80,9 +81,9 @@ class Kernel:
             schema = schema.append(pa.field(ROW, pa.int64()))
         self._schema = schema.append(pa.field(ROW_KIND, pa.string())) if query.row_kinds else schema
         self._names = self._schema.names
-        self._db = duckdb.connect(":memory:", config={"threads": 1, "memory_limit": "2GB"})
-        self._db.execute("SET TimeZone = 'UTC'")
         self._bound: dict[str, pa.Table] = {}
+        self._batches = 0
+        self._db = self._opened()
 
     @property
     def schema(self) -> pa.Schema:
@@ -91,6 +92,10 @@ class Kernel:
 
     def bind(self, now_ms: int, dimensions: Mapping[str, pa.Table]) -> None:
         """Fix the time of the batch and the versions of its dimensions (relation name: table)."""
+        self._batches += 1
+        if self._batches % USES_OF_A_CONNECTION == 0:
+            self._db.close()
+            self._db = self._opened()
         now = datetime.datetime.fromtimestamp(now_ms / 1000, datetime.UTC).replace(tzinfo=None)
         self._db.execute(f"SET VARIABLE now = TIMESTAMP '{now.isoformat(sep=' ')}'")
         for relation, table in dimensions.items():
@@ -136,6 +141,14 @@ class Kernel:
             return self._cast(self._arrow(self._combine.sql("parts", self._names)))
         finally:
             self._db.unregister("parts")
+
+    def _opened(self) -> duckdb.DuckDBPyConnection:
+        """A connection that has what is bound."""
+        db = duckdb.connect(":memory:", config={"threads": 1, "memory_limit": "2GB"})
+        db.execute("SET TimeZone = 'UTC'")
+        for relation, table in self._bound.items():
+            db.register(relation, table)
+        return db
 
     def _run(self, sql: str, src: pa.Table) -> pa.Table:
         self._db.register("src", src)

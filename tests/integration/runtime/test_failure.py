@@ -29,7 +29,17 @@ def failing(self, frame, batch):
         raise RuntimeError("no fault of the user's")
     commit(self, frame, batch)
 
-ContinuousQuery._commit = failing
+tick = ContinuousQuery.tick
+
+class PanicException(BaseException):
+    __module__ = "pyo3_runtime"
+
+def panicking(self):
+    if len(os.environ.get("STREAMHOUSE_RESTARTS", "").split()) == 1:
+        raise PanicException("index out of bounds")
+    tick(self)
+
+ContinuousQuery._commit, ContinuousQuery.tick = failing, panicking
 main()
 """
 
@@ -48,6 +58,8 @@ def test_a_failed_query_goes_on_and_says_why(tmp_path: Path) -> None:
     assert ended.returncode == 0, ended.stderr
     assert ended.stderr.count("a query has failed") == 1
     assert "RuntimeError: no fault of the user's" in ended.stderr
+    assert ended.stderr.count("the table core has broken down") == 1
+    assert "PanicException: index out of bounds" in ended.stderr
     table = Warehouse(str(warehouse)).table("default.numbers")
     rows = [row["n"] for batch in table.read() for row in batch.to_pylist()]
     assert sorted(rows) == list(range(1, 2001))

@@ -31,6 +31,12 @@ streamhouse.errors.ConnectError: the server refuses user 'shop'; check the passw
 SQLSTATE: XXKST"""
 
 
+class PanicException(BaseException):
+    """As the Rust core breaks down."""
+
+    __module__ = "pyo3_runtime"
+
+
 def failing(error: BaseException) -> Callable[..., Any]:
     def command(number: Annotated[int, typer.Option()] = 1) -> None:
         raise error
@@ -54,6 +60,7 @@ def run(function: Callable[..., Any], *arguments: str) -> Any:
         (ValueError("odd\nmore"), 2, "internal error: ValueError: odd; run again with --verbose\n"),
         (KeyError(), 2, "internal error: KeyError; run again with --verbose\n"),
         (KeyboardInterrupt(), 130, ""),
+        (PanicException("core"), 2, "internal error: PanicException: core; run again with"),
     ],
 )
 def test_exit_codes_and_messages(error: BaseException, code: int, text: str) -> None:

@@ -189,3 +189,24 @@ def test_a_lock_that_is_held_too_long_is_said(lab: Lab) -> None:
     with commit_lock(location), pytest.raises(CommitConflictError, match="another process"):
         with commit_lock(location, wait_s=0.01):
             raise AssertionError
+
+
+def test_rows_without_a_kind_are_inserts_beside_those_with_one(lab: Lab) -> None:
+    table = lab.make("t")
+    lab.write(table, 1, [(1, 10), (2, 20)])
+    writer = TableWriter(lab.warehouse.options, table.identifier, USER)
+    gone, more = lab.batch([(1, 10)]), lab.batch([(3, 30), (4, 40)])
+    writer.write(gone.append_column("rowkind", pa.array(["-D"])))
+    writer.write(more)
+    assert lab.committer(table).commit(2, writer.prepare(2))
+    writer.close()
+    assert lab.content(table) == [(2, 20), (3, 30), (4, 40)]
+
+
+def test_kinds_that_come_too_late_are_told(lab: Lab) -> None:
+    table = lab.make("t")
+    writer = TableWriter(lab.warehouse.options, table.identifier, USER)
+    writer.write(lab.batch([(1, 10)]))
+    with pytest.raises(TableError, match="came after rows without; give all of them one"):
+        writer.write(lab.batch([(1, 10)]).append_column("rowkind", pa.array(["-D"])))
+    writer.close()

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.unit.runtime.test_planner import Tables
 
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.commit import TableCommitter, TableWriter
 from streamhouse.runtime import lineage_age
-from streamhouse.runtime.lineage import COLUMNS, read_lineage
+from streamhouse.runtime.lineage import COLUMNS, BatchRecord, Lineage, read_lineage
 from streamhouse.runtime.spec import TableAddress
 from streamhouse.sql.plan import Column
 
@@ -76,3 +77,26 @@ def test_dead_rows_go_and_definitions_in_use_move_on(warehouse: Warehouse) -> No
     assert {one["fingerprint"] for one in own} == {"new"}
     assert len(read_lineage(address, OTHER)) == 300
     assert lineage_age.removals(table, USER, 200) is None
+
+
+def test_a_running_query_removes_what_is_dead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = Tables(tmp_path).spec
+    lineage = Lineage(spec)
+
+    def note(*batches: int) -> None:
+        for batch in batches:
+            end = {"batch": batch, "now": batch, "source": {}, "dims": {}, "pending": 0}
+            lineage.note(BatchRecord(batch, {}, end, 1, 0))
+        lineage.flush()
+
+    note(*range(150))
+    monkeypatch.setattr(lineage_age, "EVERY_S", 0.0)
+    monkeypatch.setattr(lineage_age, "dead_before", lambda target, user: 120)
+    note(150)
+    # What it writes after is as before.
+    note(151)
+    left = read_lineage(lineage.address)
+    assert [one["batch_id"] for one in left] == list(range(120, 152))
+    assert [one["definition"] is None for one in left] == [False, *([True] * 31)]
