@@ -36,7 +36,7 @@ class Joined:
         warehouse.create_table("d", "people", PERSON, ["id"], options={"bucket": "2"})
         keys = "SELECT id FROM src"
         people = LookupJoin(
-            TableInfo(("c", "d", "people"), PERSON, ("id",)),
+            TableInfo(("c", "d", "people"), PERSON, primary_key=("id",)),
             "dim_0",
             ("id", "name"),
             ("id",),
