@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 
 THREADS = 2
 MEMORY_LIMIT = "1GB"
-USES_OF_A_CONNECTION = 1_000
-"""After so many uses a connection that lives as long as its process is opened anew: each query
-leaves some hundred bytes with it (DuckDB 2.0)."""
 BATCH_ROWS = 65_536
 _AGAIN_S = 0.1
 

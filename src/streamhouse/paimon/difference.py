@@ -7,15 +7,12 @@ tables, so that no type takes a detour. Columns are renamed for it, since its na
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from streamhouse.source import ROW_KIND, ROW_KINDS
-
-if TYPE_CHECKING:
-    import duckdb
 
 _ROW = "row"
 Places: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
@@ -26,11 +23,10 @@ class Differ:
     """Compares states of one table; holds an in-memory DuckDB until `close`."""
 
     def __init__(self) -> None:
-        import duckdb
+        # Slow to load, and most readers of a table compare nothing.
+        from streamhouse.embedded import LastingConnection
 
-        self._connection: duckdb.DuckDBPyConnection = duckdb.connect(
-            ":memory:", config={"threads": 2, "python_enable_replacements": "false"}
-        )
+        self._connection = LastingConnection(threads=2, python_enable_replacements="false")
 
     def close(self) -> None:
         """Free what DuckDB holds."""
@@ -76,8 +72,9 @@ class Differ:
         changed = " OR ".join(f"o.c{i} IS DISTINCT FROM n.c{i}" for i in rest) or "false"
         late = _earlier([names.index(name) for name in sequence], descending)
         wanted = f"o.{_ROW} IS NULL OR (({changed}) AND NOT {late})"
+        beside: dict[str, pa.Table] = {}
         if always is not None and always.num_rows:
-            self._connection.register("always", _numbered(always.select(list(key))))
+            beside["always"] = _numbered(always.select(list(key)))
             same = " AND ".join(f"a.c{i} = n.c{at}" for i, at in enumerate(keys))
             wanted += f" OR EXISTS (SELECT 1 FROM always a WHERE {same})"
         return self._pairs(
@@ -85,6 +82,7 @@ class Differ:
             new,
             f"SELECT o.{_ROW} AS o, n.{_ROW} AS n FROM new n LEFT JOIN old o ON {joined} "
             f"WHERE {wanted} ORDER BY n.{_ROW}",
+            **beside,
         )
 
     def by_row(self, old: pa.Table, new: pa.Table) -> pa.Table:
@@ -107,28 +105,20 @@ class Differ:
         """The rows of `table` whose key is not among `keys`, in their order."""
         places = [table.schema.names.index(name) for name in key]
         same = " AND ".join(f"t.c{at} = k.c{i}" for i, at in enumerate(places))
-        self._connection.register("t", _numbered(table))
-        self._connection.register("k", _numbered(keys.select(list(key))))
-        try:
-            kept = self._connection.sql(
-                f"SELECT t.{_ROW} FROM t ANTI JOIN k ON {same} ORDER BY t.{_ROW}"
-            ).to_arrow_table()
-        finally:
-            self._connection.unregister("t")
-            self._connection.unregister("k")
+        kept = self._connection.run(
+            f"SELECT t.{_ROW} FROM t ANTI JOIN k ON {same} ORDER BY t.{_ROW}",
+            t=_numbered(table),
+            k=_numbered(keys.select(list(key))),
+        )
         return table.take(kept.column(0))
 
     def _rows(self, old: pa.Table, new: pa.Table, query: str) -> pa.Table:
         return _changes(old, new, *self._pairs(old, new, query))
 
-    def _pairs(self, old: pa.Table, new: pa.Table, query: str) -> tuple[Places, Places]:
-        self._connection.register("old", _numbered(old))
-        self._connection.register("new", _numbered(new))
-        try:
-            pairs = self._connection.sql(query).to_arrow_table()
-        finally:
-            self._connection.unregister("old")
-            self._connection.unregister("new")
+    def _pairs(
+        self, old: pa.Table, new: pa.Table, query: str, **beside: pa.Table
+    ) -> tuple[Places, Places]:
+        pairs = self._connection.run(query, old=_numbered(old), new=_numbered(new), **beside)
         return _places(pairs, "o"), _places(pairs, "n")
 
 

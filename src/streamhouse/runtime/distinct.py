@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import duckdb
 import pyarrow as pa
 
+from streamhouse.embedded import LastingConnection
 from streamhouse.errors import StreamhouseError
 from streamhouse.lookup.dimension import DimensionSpec
 from streamhouse.lookup.options import CacheOptions
@@ -73,8 +73,7 @@ class DistinctValues:
             CacheOptions(),
         )
         self._schema = spec.distinct.open().arrow_schema
-        self._db = duckdb.connect(":memory:", config={"threads": 1, "memory_limit": "2GB"})
-        self._db.execute("SET TimeZone = 'UTC'")
+        self._db = LastingConnection(threads=1, memory_limit="2GB")
 
     def changes(self, parts: Sequence[pa.Table]) -> pa.Table:
         """What chunks of rows say of values, summed up, as rows of the table."""
@@ -83,7 +82,7 @@ class DistinctValues:
         whole = pa.concat_tables(parts)
         ids = pa.repeat(pa.scalar(self._spec.query_id), whole.num_rows)
         key = _listed(self._key)
-        summed = self._run(
+        summed = self._db.run(
             f"SELECT {key}, CAST(SUM({COUNT}) AS BIGINT) AS {COUNT} FROM whole "
             f"GROUP BY {key} HAVING SUM({COUNT}) <> 0",
             whole=whole.append_column(QUERY, ids),
@@ -100,14 +99,14 @@ class DistinctValues:
             return rows
         self._table.at(snapshot or None)
         before = self._table.rows(changes.select(self._key))
-        found = self._run(
+        found = self._db.run(
             f"SELECT c.*, COALESCE(b.{COUNT}, 0) AS _before FROM changes AS c "
             f"LEFT JOIN before AS b USING ({_listed(self._key)})",
             changes=changes,
             before=before,
         )
         self._check(found)
-        moved = self._run(
+        moved = self._db.run(
             f"SELECT {_listed(self._group)}, {COLUMN}, CAST(SUM(CASE WHEN _before = 0 THEN 1 "
             f"WHEN _before + {COUNT} = 0 THEN -1 ELSE 0 END) AS BIGINT) AS _by FROM found "
             f"GROUP BY {_listed(self._group)}, {COLUMN}",
@@ -132,7 +131,7 @@ class DistinctValues:
             for name in self._counts.columns
         ]
         numbers = pa.array(range(rows.num_rows), pa.int64())
-        return self._run(
+        return self._db.run(
             f"SELECT {', '.join(made)} FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY {group} "
             "ORDER BY _place DESC) = 1 AS _last FROM rows_) AS r "
             f"LEFT JOIN (SELECT {group}, {', '.join(sums)} FROM moved GROUP BY {group}) AS m "
@@ -142,7 +141,9 @@ class DistinctValues:
         )
 
     def _check(self, found: pa.Table) -> None:
-        wrong = self._run(f"SELECT * FROM found WHERE _before + {COUNT} < 0 LIMIT 1", found=found)
+        wrong = self._db.run(
+            f"SELECT * FROM found WHERE _before + {COUNT} < 0 LIMIT 1", found=found
+        )
         for row in wrong.to_pylist():
             group = ", ".join(f"{name} = {row[name]}" for name in self._group)
             raise StreamhouseError(
@@ -153,15 +154,6 @@ class DistinctValues:
                 "with a primary key and count those; then start with an empty target and another "
                 "'pipeline.name'"
             )
-
-    def _run(self, sql: str, **relations: pa.Table) -> pa.Table:
-        for name, table in relations.items():
-            self._db.register(name, table)
-        try:
-            return self._db.sql(sql).to_arrow_table()
-        finally:
-            for name in relations:
-                self._db.unregister(name)
 
 
 def _listed(names: Sequence[str]) -> str:

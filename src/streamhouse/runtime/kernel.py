@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamhouse.engine import USES_OF_A_CONNECTION
+from streamhouse.embedded import LastingConnection
 from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.plan import Column, StreamQuery
@@ -81,9 +81,7 @@ class Kernel:
             schema = schema.append(pa.field(ROW, pa.int64()))
         self._schema = schema.append(pa.field(ROW_KIND, pa.string())) if query.row_kinds else schema
         self._names = self._schema.names
-        self._bound: dict[str, pa.Table] = {}
-        self._batches = 0
-        self._db = self._opened()
+        self._db = LastingConnection(threads=1, memory_limit="2GB")
 
     @property
     def schema(self) -> pa.Schema:
@@ -92,20 +90,14 @@ class Kernel:
 
     def bind(self, now_ms: int, dimensions: Mapping[str, pa.Table]) -> None:
         """Fix the time of the batch and the versions of its dimensions (relation name: table)."""
-        self._batches += 1
-        if self._batches % USES_OF_A_CONNECTION == 0:
-            self._db.close()
-            self._db = self._opened()
         now = datetime.datetime.fromtimestamp(now_ms / 1000, datetime.UTC).replace(tzinfo=None)
-        self._db.execute(f"SET VARIABLE now = TIMESTAMP '{now.isoformat(sep=' ')}'")
+        self._db.set("now", f"SET VARIABLE now = TIMESTAMP '{now.isoformat(sep=' ')}'")
         for relation, table in dimensions.items():
             self.bind_dimension(relation, table)
 
     def bind_dimension(self, relation: str, table: pa.Table) -> None:
         """The rows of a dimension from now on."""
-        if self._bound.get(relation) is not table:
-            self._db.register(relation, table)
-            self._bound[relation] = table
+        self._db.keep(relation, table)
 
     def keys(self, sql: str, src: pa.Table) -> pa.Table:
         """What a lookup's `keys_sql` gives for `src`; lookups before it must be bound."""
@@ -136,30 +128,14 @@ class Kernel:
         whole = pa.concat_tables(parts) if parts else self._schema.empty_table()
         if self._combine is None or len(parts) < 2:
             return whole
-        self._db.register("parts", whole)
-        try:
-            return self._cast(self._arrow(self._combine.sql("parts", self._names)))
-        finally:
-            self._db.unregister("parts")
-
-    def _opened(self) -> duckdb.DuckDBPyConnection:
-        """A connection that has what is bound."""
-        db = duckdb.connect(":memory:", config={"threads": 1, "memory_limit": "2GB"})
-        db.execute("SET TimeZone = 'UTC'")
-        for relation, table in self._bound.items():
-            db.register(relation, table)
-        return db
+        return self._cast(self._arrow(self._combine.sql("parts", self._names), parts=whole))
 
     def _run(self, sql: str, src: pa.Table) -> pa.Table:
-        self._db.register("src", src)
-        try:
-            return self._arrow(sql)
-        finally:
-            self._db.unregister("src")
+        return self._arrow(sql, src=src)
 
-    def _arrow(self, sql: str) -> pa.Table:
+    def _arrow(self, sql: str, **relations: pa.Table) -> pa.Table:
         try:
-            return self._db.sql(sql).to_arrow_table()
+            return self._db.run(sql, **relations)
         except (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException):
             raise  # our own mistake, not the row's
         except duckdb.Error as error:

@@ -15,10 +15,10 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamhouse.embedded import LastingConnection
 from streamhouse.errors import StreamhouseError
 from streamhouse.lookup.dimension import Taken, is_server
 from streamhouse.paimon.catalog import Warehouse, split_identifier
@@ -64,8 +64,7 @@ class LookedUp:
         self._address, self._target = spec.looked_up, spec.target
         self._user = spec.query_id
         self._lookups = {one.relation: one for one in spec.query.lookups if is_server(one)}
-        self._db = duckdb.connect(":memory:", config={"threads": 1})
-        self._db.execute("SET TimeZone = 'UTC'")
+        self._db = LastingConnection(threads=1)
         self._window: tuple[int, pa.Table] | None = None
         self._aged_at = time.monotonic()
 
@@ -172,7 +171,7 @@ class LookedUp:
 
     def _text(self, rows: pa.Table, lookup: LookupJoin) -> str:
         casts = ", ".join(f"CAST({quote(name)} AS VARCHAR)" for name in lookup.columns)
-        texts = self._run(f"SELECT {casts} FROM given", rows)
+        texts = self._db.run(f"SELECT {casts} FROM given", given=rows)
         columns = zip(lookup.columns, texts.columns, strict=True)
         return json.dumps({name: c.to_pylist() for name, c in columns}, ensure_ascii=False)
 
@@ -189,15 +188,10 @@ class LookedUp:
         given = pa.table({name: pa.array(v, pa.string()) for name, v in columns.items()})
         schema = _schema(lookup)
         return (
-            self._run(f"SELECT {casts} FROM given", given).rename_columns(schema.names).cast(schema)
+            self._db.run(f"SELECT {casts} FROM given", given=given)
+            .rename_columns(schema.names)
+            .cast(schema)
         )
-
-    def _run(self, sql: str, given: pa.Table) -> pa.Table:
-        self._db.register("given", given)
-        try:
-            return self._db.sql(sql).to_arrow_table()
-        finally:
-            self._db.unregister("given")
 
 
 def _schema(lookup: LookupJoin) -> pa.Schema:

@@ -1,0 +1,62 @@
+"""A DuckDB connection for the many small queries of a process that runs for months."""
+
+from __future__ import annotations
+
+import duckdb
+import pyarrow as pa
+
+QUERIES = 3_000
+"""After so many a connection is opened anew: each leaves some hundred bytes with it (DuckDB 2.0),
+which would be gigabytes in months."""
+
+
+class LastingConnection:
+    """Runs queries over Arrow tables, in UTC; not for several threads at once.
+
+    `config` is DuckDB's own. What is set or kept stays for all later queries.
+    """
+
+    def __init__(self, **config: str | int) -> None:
+        self._config: dict[str, str | bool | int | float | list[str]] = {**config}
+        self._set: dict[str, str] = {}
+        self._kept: dict[str, pa.Table] = {}
+        self._queries = 0
+        self._connection = self._opened()
+
+    def set(self, name: str, statement: str) -> None:
+        """Run a statement that sets something, instead of the last one of that name."""
+        self._connection.execute(statement)
+        self._set[name] = statement
+
+    def keep(self, relation: str, table: pa.Table) -> None:
+        """Have a relation from now on."""
+        if self._kept.get(relation) is not table:
+            self._connection.register(relation, table)
+            self._kept[relation] = table
+
+    def run(self, sql: str, **relations: pa.Table) -> pa.Table:
+        """The answer of a query; `relations` are there for this one only."""
+        self._queries += 1
+        if self._queries % QUERIES == 0:
+            self._connection.close()
+            self._connection = self._opened()
+        for name, table in relations.items():
+            self._connection.register(name, table)
+        try:
+            return self._connection.sql(sql).to_arrow_table()
+        finally:
+            for name in relations:
+                self._connection.unregister(name)
+
+    def close(self) -> None:
+        """Free what DuckDB holds."""
+        self._connection.close()
+
+    def _opened(self) -> duckdb.DuckDBPyConnection:
+        connection = duckdb.connect(":memory:", config=self._config)
+        connection.execute("SET TimeZone = 'UTC'")
+        for statement in self._set.values():
+            connection.execute(statement)
+        for relation, table in self._kept.items():
+            connection.register(relation, table)
+        return connection

@@ -1,0 +1,41 @@
+"""A connection for months: nothing is lost when it is opened anew."""
+
+from __future__ import annotations
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from streamhouse import embedded
+from streamhouse.embedded import LastingConnection
+
+
+def test_what_is_set_and_kept_outlives_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedded, "QUERIES", 3)
+    opened = []
+    connect = duckdb.connect
+    monkeypatch.setattr(duckdb, "connect", lambda *a, **k: opened.append(1) or connect(*a, **k))
+    lasting = LastingConnection(threads=1)
+    lasting.set("now", "SET VARIABLE now = 1")
+    lasting.set("now", "SET VARIABLE now = 5")
+    lasting.keep("dim", pa.table({"id": [1, 2], "name": ["a", "b"]}))
+    lasting.keep("dim", pa.table({"id": [1, 2], "name": ["c", "d"]}))
+    for number in range(1, 9):
+        src = pa.table({"id": [number % 2 + 1]})
+        found = lasting.run(
+            "SELECT name, getvariable('now') n FROM src JOIN dim USING (id)", src=src
+        )
+        assert found.to_pylist() == [{"name": "cd"[number % 2], "n": 5}]
+    assert len(opened) == 3
+    zone = lasting.run("SELECT current_setting('TimeZone') z").to_pylist()
+    assert zone == [{"z": "UTC"}]
+    lasting.close()
+
+
+def test_relations_of_a_query_that_fails_are_gone() -> None:
+    lasting = LastingConnection(threads=1)
+    with pytest.raises(duckdb.Error):
+        lasting.run("SELECT CAST(name AS INT) FROM src", src=pa.table({"name": ["a"]}))
+    with pytest.raises(duckdb.CatalogException):
+        lasting.run("SELECT * FROM src")
+    lasting.close()
