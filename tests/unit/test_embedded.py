@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import duckdb
 import pyarrow as pa
 import pytest
@@ -14,7 +16,12 @@ def test_what_is_set_and_kept_outlives_a_connection(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(embedded, "QUERIES", 3)
     opened = []
     connect = duckdb.connect
-    monkeypatch.setattr(duckdb, "connect", lambda *a, **k: opened.append(1) or connect(*a, **k))
+
+    def counted(*arguments: Any, **options: Any) -> duckdb.DuckDBPyConnection:
+        opened.append(1)
+        return connect(*arguments, **options)
+
+    monkeypatch.setattr(duckdb, "connect", counted)
     lasting = LastingConnection(threads=1)
     lasting.set("now", "SET VARIABLE now = 1")
     lasting.set("now", "SET VARIABLE now = 5")
