@@ -258,6 +258,9 @@ class _Scratch:
 
     def write(self, rows: pa.Table) -> None:
         """Write rows in their order."""
+        if self._like.primary_key and ROW_KIND not in rows.column_names:
+            # Others may come that have a kind: those of a statement, and of a stream after it.
+            rows = rows.append_column(ROW_KIND, pa.repeat("+I", rows.num_rows))
         schema = self._like.read_schema(row_kind=ROW_KIND in rows.column_names)
         for batch in rows.rename_columns(schema.names).cast(schema).combine_chunks().to_batches():
             self._writer.write(batch)

@@ -169,7 +169,7 @@ def check_lookup(options: Mapping[str, str], where: str) -> list[str]:
         elif key == "lookup.async" or key.endswith(".refresh.async"):
             boolean(key, value)
         elif key.endswith(("-number", "-rows", "-count", "-threshold", "parallelism")):
-            integer(key, value, 1)
+            integer(key, value, 0 if key.endswith("-min-rows") else 1)
         elif key.endswith(("-interval", "-retention")):
             duration_ms(key, value)
     return [key for key in mine if key not in _EFFECTIVE_LOOKUP]
