@@ -133,3 +133,17 @@ def test_what_it_cannot_start_with(shop: Any, tmp_path: Path) -> None:
     (tmp_path / "views.yaml").write_text("views: [{name: shop.x, titel: y}]")
     message = refused(tmp_path, *warehouse, "--views", "views.yaml")
     assert "did you mean 'title'?" in message
+
+
+def test_neither_the_server_nor_its_queries_load_spark_or_a_jvm() -> None:
+    program = (
+        "import sys\n"
+        "import streamhouse.cli.serve, streamhouse.serve.app, streamhouse.serve.server\n"
+        "import streamhouse.serve.worker, streamhouse.serve.ask, streamhouse.serve.rows\n"
+        "import streamhouse.serve.followed, streamhouse.serve.described\n"
+        "print({'pyspark', 'py4j', 'pypaimon'} & {name.split('.')[0] for name in sys.modules})\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=DEADLINE_S
+    )
+    assert (done.stdout.strip(), done.stderr) == ("set()", "")
