@@ -101,9 +101,12 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
             connection = java.jvm.java.sql.DriverManager.getConnection(f"{url}/shop", "me", "")
             yield Served(shop, process, errors, url, connection)
     finally:
-        if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
             process.kill()
-            process.wait(DEADLINE_S)
+            process.wait(30)
 
 
 def test_each_query_sees_the_newest_snapshot(served: Served) -> None:
