@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from streamhouse.cli.main import COMMANDS
-
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "paimon.py"
 QUICK = ("--rows", "2000", "--runs", "1", "--commits", "5", "--pace", "50")
 
@@ -58,7 +56,6 @@ def test_promptness_prints_a_line_a_kind_of_table() -> None:
     assert all(one["ratio"] > 0 and one["rows"] > 0 and not one["missing"] for one in figures)
 
 
-@pytest.mark.skipif("serve" not in COMMANDS, reason="the server's command is not there yet")
 def test_many_readers_of_a_server_get_every_change_once() -> None:
     script = SCRIPT.with_name("serve.py")
     command = [sys.executable, str(script), "--json", "--clients", "50", "--seconds", "6"]
