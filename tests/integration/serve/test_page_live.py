@@ -1,58 +1,98 @@
-"""The page over a real pipeline: MySQL, Spark, the view, the browser."""
+"""The page over a real pipeline, which it starts and stops: MySQL, Spark, the view, the browser."""
 
 from __future__ import annotations
 
+import contextlib
+import re
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Page, expect
 from tests.integration.conftest import Installed
 from tests.integration.serve.browser import WAIT_MS, chromium, visit
 from tests.integration.serve.server import Server
 
-from streamhouse.demo.scenario import VIEW, Scenario
+from streamhouse.demo.scenario import NO_END, VIEW, Scenario
 
 MOVES = {7: "China", 8: "Chile", 9: "Ghana"}
-START_S = 120.0
+START_MS = 120_000
 PROMPT_S = 2.0
 
 
 @pytest.mark.timeout(300)
+def test_a_move_in_mysql_shows_on_the_page(installed: Installed, tmp_path: Path) -> None:
+    _, delays = played(installed, tmp_path)
+    # Others may have the machine's attention for a moment, but not each time.
+    assert min(delays) < PROMPT_S, delays
+
+
+@pytest.mark.soak
 def test_a_move_in_mysql_shows_within_two_seconds(installed: Installed, tmp_path: Path) -> None:
+    """As above, with Spark's and MySQL's part of the way: for a machine that does nothing else."""
+    took, _ = played(installed, tmp_path)
+    assert min(took) < PROMPT_S, took
+
+
+def played(installed: Installed, tmp_path: Path) -> tuple[list[float], list[float]]:
+    """Start the pipeline, have customers move, stop it; seconds from each UPDATE to the screen, and
+    from the commit of the view to the screen.
+    """
     folder = tmp_path / "demo"
     installed(folder / "mariadb")
     with (
         Scenario(folder, 200) as scenario,
-        Server(scenario.warehouse, tmp_path) as server,
+        ended(scenario.warehouse),
+        Server(scenario.warehouse, tmp_path, "--allow-run") as server,
         chromium() as browser,
+        visit(browser, f"{server.url}/#/editor") as page,
     ):
-        scenario.start()
-        first_figure(scenario)
-        with visit(browser, f"{server.url}/#/views/{VIEW}") as page:
-            expect(page.get_by_role("cell", name="France", exact=True)).to_be_visible()
-            # Other tests may have the machine's attention for a moment, but not each time.
-            took = []
-            for customer, country in MOVES.items():
-                started = time.monotonic()
-                scenario.execute(
-                    f"UPDATE customers SET country = '{country}' WHERE id = {customer}"
-                )
-                page.get_by_role("cell", name=country, exact=True).wait_for(timeout=WAIT_MS)
-                took.append(time.monotonic() - started)
-            assert min(took) < PROMPT_S, took
-            expect(page.locator(".fresh-delay")).to_contain_text("ms to screen")
-            expect(page.locator(".bars .label", has_text="China")).to_be_visible()
-            page.keyboard.press("p")
-            page.get_by_role("link", name="revenue").click()
-            expect(page.locator(".state-line .pill")).to_have_text("running")
-            expect(page.locator(".graph .node", has_text="country_sales").first).to_be_visible()
-            expect(page.locator(".pipelines tbody tr")).to_have_count(3)
+        scenario._write_script(NO_END)
+        start(page, (scenario.folder / "revenue.sql").read_text())
+        page.goto(f"{server.url}/#/views/{VIEW}")
+        page.get_by_role("cell", name="France", exact=True).wait_for(timeout=START_MS)
+        moved = [move(page, scenario, *each) for each in MOVES.items()]
+        expect(page.locator(".bars .label", has_text="China")).to_be_visible()
+        page.keyboard.press("p")
+        page.get_by_role("link", name="revenue").click()
+        expect(page.locator(".graph .node", has_text="country_sales").first).to_be_visible()
+        expect(page.locator(".pipelines tbody tr")).to_have_count(3)
+        page.get_by_role("button", name="Stop", exact=True).click()
+        expect(page.locator(".state-line .pill")).to_have_text("stopped")
+        expect(page.get_by_role("button", name="Start again")).to_be_visible()
+    return [took for took, _ in moved], [delay for _, delay in moved]
 
 
-def first_figure(scenario: Scenario) -> None:
-    deadline = time.monotonic() + START_S
-    while scenario.clock.first_after(0) is None:
-        scenario.driver.check()
-        assert time.monotonic() < deadline, scenario.driver
-        time.sleep(0.05)
+def start(page: Page, script: str) -> None:
+    """Run a script from the editor."""
+    page.locator("#script-name").fill("revenue")
+    page.get_by_label("Script", exact=True).fill(script)
+    page.get_by_role("button", name="Run", exact=True).click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("revenue")
+    expect(page.locator(".state-line .pill")).to_have_text("running")
+
+
+def move(page: Page, scenario: Scenario, customer: int, country: str) -> tuple[float, float]:
+    """Have a customer move; seconds until the page had the country, and those that it tells."""
+    started = time.monotonic()
+    scenario.execute(f"UPDATE customers SET country = '{country}' WHERE id = {customer}")
+    page.get_by_role("cell", name=country, exact=True).wait_for(timeout=WAIT_MS)
+    took = time.monotonic() - started
+    told = page.locator(".fresh-delay")
+    expect(told).to_have_text(re.compile(r"^[\d,]+ ms to screen$"))
+    return took, int(re.sub(r"\D", "", told.inner_text())) / 1000
+
+
+@contextlib.contextmanager
+def ended(warehouse: Path) -> Iterator[None]:
+    """Pipelines outlive their server: whatever still runs on the warehouse is killed."""
+    try:
+        yield
+    finally:
+        for process in psutil.process_iter(["cmdline"]):
+            if str(warehouse) in (process.info["cmdline"] or []):
+                with contextlib.suppress(psutil.Error):
+                    for each in (*process.children(recursive=True), process):
+                        each.kill()

@@ -27,7 +27,8 @@ USE shop;
 
 CREATE TEMPORARY TABLE order_source (customer_id INT, price DOUBLE) WITH (
   'connector' = 'datagen', 'rows-per-second' = '100',
-  'fields.customer_id.min' = '1', 'fields.customer_id.max' = '8'
+  'fields.customer_id.min' = '1', 'fields.customer_id.max' = '8',
+  'fields.price.min' = '1', 'fields.price.max' = '100'
 );
 
 CREATE TABLE IF NOT EXISTS spending (

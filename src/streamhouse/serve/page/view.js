@@ -354,6 +354,7 @@ export function welcome(main, names, missing = null) {
       empty(
         "Nothing to show yet",
         "This warehouse has no tables. Run a script that makes some, and they appear here by themselves.",
+        h("p", {}, h("a", { href: "#/editor", className: "main-button" }, "Write one")),
       ),
     );
   } else {
