@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 import time
@@ -183,7 +184,13 @@ def test_the_time_of_whoever_takes_the_rows_counts() -> None:
 
 
 def test_memory_and_temporary_files_are_limited() -> None:
-    query = BoundedQuery((scan("a.b", "n"),), "SELECT n FROM r0 ORDER BY n DESC", ("n",))
+    def wide(asked: BoundedScan) -> Any:
+        schema = pa.schema([("n", pa.int64()), ("text", pa.string())])
+        batch = pa.record_batch([np.arange(10_000), ["x" * 1_000] * 10_000], schema=schema)
+        return schema, lambda: itertools.repeat(batch, 1_000)
+
+    sql = "SELECT n, text FROM r0 ORDER BY n DESC"
+    query = BoundedQuery((scan("a.b", "n", "text"),), sql, ("n", "text"))
     with pytest.raises(LimitError, match="needs more memory than 32MiB"):
-        with bounded_reader(query, endless, Limits(60, "32MiB", "1MiB")) as reader:
+        with bounded_reader(query, wide, Limits(60, "32MiB", "16MiB")) as reader:
             reader.read_all()
