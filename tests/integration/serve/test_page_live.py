@@ -17,29 +17,15 @@ from tests.integration.serve.server import Server
 
 from streamhouse.demo.scenario import NO_END, VIEW, Scenario
 
-MOVES = {7: "China", 8: "Chile", 9: "Ghana"}
+MOVES = {
+    7: "China", 1: "Chile", 2: "Ghana", 3: "Kenya", 4: "Laos", 5: "Malta", 6: "Nepal", 8: "Oman"
+}  # fmt: skip
 START_MS = 120_000
 PROMPT_S = 2.0
 
 
 @pytest.mark.timeout(300)
-def test_a_move_in_mysql_shows_on_the_page(installed: Installed, tmp_path: Path) -> None:
-    _, delays = played(installed, tmp_path)
-    # Others may have the machine's attention for a moment, but not each time.
-    assert min(delays) < PROMPT_S, delays
-
-
-@pytest.mark.soak
 def test_a_move_in_mysql_shows_within_two_seconds(installed: Installed, tmp_path: Path) -> None:
-    """As above, with Spark's and MySQL's part of the way: for a machine that does nothing else."""
-    took, _ = played(installed, tmp_path)
-    assert min(took) < PROMPT_S, took
-
-
-def played(installed: Installed, tmp_path: Path) -> tuple[list[float], list[float]]:
-    """Start the pipeline, have customers move, stop it; seconds from each UPDATE to the screen, and
-    from the commit of the view to the screen.
-    """
     folder = tmp_path / "demo"
     installed(folder / "mariadb")
     with (
@@ -53,7 +39,13 @@ def played(installed: Installed, tmp_path: Path) -> tuple[list[float], list[floa
         start(page, (scenario.folder / "revenue.sql").read_text())
         page.goto(f"{server.url}/#/views/{VIEW}")
         page.get_by_role("cell", name="France", exact=True).wait_for(timeout=START_MS)
-        moved = [move(page, scenario, *each) for each in MOVES.items()]
+        # Other tests may have the machine's attention for a while, but not for all moves.
+        took: list[float] = []
+        for customer, country in MOVES.items():
+            if not took or took[-1] >= PROMPT_S:
+                took.append(move(page, scenario, customer, country))
+        assert took[-1] < PROMPT_S, took
+        expect(page.locator(".fresh-delay")).to_have_text(re.compile(r"^[\d,]+ ms to screen$"))
         expect(page.locator(".bars .label", has_text="China")).to_be_visible()
         page.keyboard.press("p")
         page.get_by_role("link", name="revenue").click()
@@ -62,7 +54,6 @@ def played(installed: Installed, tmp_path: Path) -> tuple[list[float], list[floa
         page.get_by_role("button", name="Stop", exact=True).click()
         expect(page.locator(".state-line .pill")).to_have_text("stopped")
         expect(page.get_by_role("button", name="Start again")).to_be_visible()
-    return [took for took, _ in moved], [delay for _, delay in moved]
 
 
 def start(page: Page, script: str) -> None:
@@ -74,15 +65,12 @@ def start(page: Page, script: str) -> None:
     expect(page.locator(".state-line .pill")).to_have_text("running")
 
 
-def move(page: Page, scenario: Scenario, customer: int, country: str) -> tuple[float, float]:
-    """Have a customer move; seconds until the page had the country, and those that it tells."""
+def move(page: Page, scenario: Scenario, customer: int, country: str) -> float:
+    """Have a customer move; seconds until the page has the country."""
     started = time.monotonic()
     scenario.execute(f"UPDATE customers SET country = '{country}' WHERE id = {customer}")
     page.get_by_role("cell", name=country, exact=True).wait_for(timeout=WAIT_MS)
-    took = time.monotonic() - started
-    told = page.locator(".fresh-delay")
-    expect(told).to_have_text(re.compile(r"^[\d,]+ ms to screen$"))
-    return took, int(re.sub(r"\D", "", told.inner_text())) / 1000
+    return time.monotonic() - started
 
 
 @contextlib.contextmanager
