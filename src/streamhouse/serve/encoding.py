@@ -9,8 +9,9 @@ import pyarrow as pa
 
 from streamhouse.errors import TooLargeError
 from streamhouse.serve.cells import json_values
-from streamhouse.serve.event import Event, Moment, compact
+from streamhouse.serve.event import Event, Moment
 from streamhouse.serve.follow_settings import FollowSettings
+from streamhouse.serve.formats import compact
 from streamhouse.source import ROW_KIND
 
 _RESERVED = ("snapshot", ROW_KIND)

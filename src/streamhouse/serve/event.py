@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import datetime
 import hashlib
-import json
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
+
+from streamhouse.serve.formats import compact
 
 SNAPSHOT = "snapshot"
 CHANGES = "changes"
@@ -98,11 +99,6 @@ def heartbeat(moment: Moment) -> Event:
 def overflow(message: str, last_id: str | None) -> Event:
     """Tells a reader that it was too slow; nothing follows."""
     return Event(None, OVERFLOW, 0, 0, compact({"message": message, "last_id": last_id}))
-
-
-def compact(value: Any) -> str:
-    """JSON without spaces, in one line."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def base36(text: bytes) -> str:

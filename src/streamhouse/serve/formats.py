@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 import itertools
 import json
-from collections.abc import Iterable, Iterator
-from typing import IO, Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import IO, Any, BinaryIO
 
 import pyarrow as pa
 
@@ -34,6 +34,27 @@ def write_json(reader: Iterable[pa.RecordBatch], out: IO[str]) -> None:
             out.write(separator + json_line(record))
             separator = ",\n"
     out.write("[]\n" if separator == "[\n" else "\n]\n")
+
+
+def write_rows(out: BinaryIO, head: Mapping[str, Any], batches: Iterable[pa.RecordBatch]) -> None:
+    """A JSON object up to the end of its last key `rows`; `head` are the keys before it.
+
+    What follows, at least the closing brace, is the caller's to write.
+    """
+    opening = compact(dict(head))[:-1] + ("," if head else "")
+    out.write(f'{opening}"rows":['.encode())
+    separator, end = "\n", "]"
+    for batch in batches:
+        if batch.num_rows:
+            # All rows in one call, which is quicker than one for each.
+            out.write((separator + compact(list(json_objects(batch)))[1:-1]).encode())
+            separator, end = ",\n", "\n]"
+    out.write(end.encode())
+
+
+def compact(value: Any) -> str:
+    """A value as JSON without spaces."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def write_csv(schema: pa.Schema, reader: Iterable[pa.RecordBatch], out: IO[str]) -> None:

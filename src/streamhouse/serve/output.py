@@ -10,8 +10,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 
 from streamhouse.errors import LimitError, TooLargeError
-from streamhouse.serve.event import compact
-from streamhouse.serve.formats import json_objects, write_csv
+from streamhouse.serve.formats import write_csv, write_rows
 
 JSON, CSV, ARROW, PARQUET = "json", "csv", "arrow", "parquet"
 FORMATS = (JSON, CSV, ARROW, PARQUET)
@@ -102,16 +101,9 @@ def _write_json(
     counted: Counted,
     cut: bool,
 ) -> None:
-    text = compact(dict(head))
-    opening = text[:-1] + ("," if head else "") + '"rows":['
-    out.write(opening.encode())
-    separator = "\n"
-    for batch in batches:
-        # All rows in one call, which is quicker than one for each.
-        out.write((separator + compact(list(json_objects(batch)))[1:-1]).encode())
-        separator = ",\n"
-    end = f'],"truncated":{"true" if counted.truncated else "false"}}}' if cut else "]}"
-    out.write(("\n" if counted.rows else "").encode() + end.encode() + b"\n")
+    write_rows(out, head, batches)
+    end = f',"truncated":{"true" if counted.truncated else "false"}}}' if cut else "}"
+    out.write(f"{end}\n".encode())
 
 
 def _write_arrow(

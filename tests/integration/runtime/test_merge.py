@@ -59,9 +59,12 @@ def test_merge_beside_a_stream(shop: Shop) -> None:
     assert view["North Pole"] == 0
     assert before > 100 and 0 < view["Peru"]
     with Sidecar(options) as java:
-        assert sorted(java.read(VIEW).to_pylist(), key=str) == sorted(
-            shop.rows("country_sales"), key=str
-        )
+        there = sorted(java.read(VIEW).to_pylist(), key=str)
+        # The cores may add up what is not compacted yet in another order.
+        assert there == [
+            {**row, "revenue": pytest.approx(row["revenue"], rel=1e-12)}
+            for row in sorted(shop.rows("country_sales"), key=str)
+        ]
         java.compact(VIEW, full=True)
         rows = {row["country"]: row["orders"] for row in java.read(VIEW).to_pylist()}
     assert rows == view

@@ -27,6 +27,7 @@ from streamhouse.errors import (
 )
 from streamhouse.serve import described, event
 from streamhouse.serve import scope as scopes
+from streamhouse.serve.formats import compact
 from streamhouse.serve.guard import Reads, subprotocol
 from streamhouse.serve.openapi import refusals
 from streamhouse.serve.problems import Problem, problem_of
@@ -217,7 +218,7 @@ class EventStream(Response):
         except StreamhouseError as error:
             # The connection is open: what is wrong is said with the next request.
             body = problem_of(error, warehouse).body
-            yield f"event: error\ndata: {event.compact(body)}\n\n".encode()
+            yield f"event: error\ndata: {compact(body)}\n\n".encode()
 
 
 async def _sent(websocket: WebSocket, subscription: Subscription, parts: Any) -> None:
