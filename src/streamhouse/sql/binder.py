@@ -39,8 +39,7 @@ def describe(sql: str, relations: Relations) -> list[tuple[str, DuckDBPyType]]:
 @lru_cache(maxsize=256)
 def _described(sql: str, relations: Shapes) -> list[tuple[str, DuckDBPyType]]:
     # Kept, since a connection takes longer than all other planning, and servers ask the same again.
-    with duckdb.connect(":memory:", config={"threads": 1}) as connection:
-        connection.execute("SET TimeZone = 'UTC'")
+    with sealed() as connection:
         for name, columns in relations:
             body = ", ".join(f"{quote(column)} {kind}" for column, kind in columns)
             connection.execute(f"CREATE TABLE {quote(name)} ({body})")
@@ -51,6 +50,19 @@ def _described(sql: str, relations: Shapes) -> list[tuple[str, DuckDBPyType]]:
         if relation is None:
             raise BindError("the query gives no rows")
         return list(zip(relation.columns, relation.types, strict=True))
+
+
+def sealed() -> duckdb.DuckDBPyConnection:
+    """A connection for texts of users: in UTC, without files, network or Python's variables.
+
+    A name that stands for no relation would else be looked for there, already when a query is bound.
+    """
+    connection = duckdb.connect(
+        ":memory:", config={"threads": 1, "python_enable_replacements": "false"}
+    )
+    connection.execute("SET enable_external_access = false")
+    connection.execute("SET TimeZone = 'UTC'")
+    return connection
 
 
 def quote(name: str) -> str:

@@ -55,12 +55,15 @@ def is_leaf(table: exp.Table) -> bool:
     if table.args.get("db"):
         return False if not isinstance(table.this, exp.Identifier) else True
     current: exp.Expr | None = table
+    around: list[exp.Expr] = []
     while current is not None:
+        if isinstance(current, exp.CTE):
+            around.append(current)
         clause = current.args.get("with_")
-        inside = table.find_ancestor(exp.CTE)
         if clause is not None:
             for cte in clause.expressions:
-                if cte is inside and not clause.args.get("recursive"):
+                # A WITH query sees those before it only, also from within a WITH query of its own.
+                if any(cte is one for one in around) and not clause.args.get("recursive"):
                     break
                 if cte.alias == table.name:
                     return False

@@ -8,7 +8,7 @@ from sqlglot import exp
 from streamhouse.errors import OptionError
 from streamhouse.sql import columns as names
 from streamhouse.sql import functions, lowering
-from streamhouse.sql.binder import generate
+from streamhouse.sql.binder import generate, sealed
 from streamhouse.sql.columns import Parsed
 from streamhouse.sql.moment import epoch_ms, split_options
 from streamhouse.sql.plan import AsOf, Name, Resolver, TableInfo, TravellingResolver
@@ -68,6 +68,9 @@ def _clause(parsed: Parsed, tree: exp.Expr, table: exp.Table, resolver: Resolver
     if version is None:
         return AsOf()
     moment = version.expression
+    if moment.find(exp.Query, exp.Table) is not None:
+        message = "AS OF takes one moment and no query; write it as TIMESTAMP '…'"
+        raise lowering.unsupported(parsed.script, version, message)
     if version.this == "VERSION":
         return _version(parsed, version)
     if isinstance(moment, exp.Literal) and not moment.is_string and moment.name.isdigit():
@@ -112,8 +115,7 @@ def _milliseconds(parsed: Parsed, version: exp.Expr, moment: exp.Expr) -> int:
     """A constant moment in milliseconds since 1970, UTC."""
     try:
         lowered = lowering.lower(parsed.script, moment.copy(), {}, bounded=True)
-        with duckdb.connect(":memory:", config={"threads": 1}) as connection:
-            connection.execute("SET TimeZone = 'UTC'")
+        with sealed() as connection:
             text = f"SELECT epoch_ms(CAST({generate(lowered)} AS TIMESTAMP))"
             row = connection.execute(text).fetchone()
     except duckdb.Error:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 from streamhouse.errors import SqlError, UnsupportedSqlError
 from streamhouse.sql.analysis import tables_of
+from streamhouse.sql.binder import BindError, describe
 from streamhouse.sql.plan import Select
 from streamhouse.sql.script import parse_script
 
@@ -207,3 +210,31 @@ def test_unknown_hint_key(catalog: Catalog) -> None:
         catalog.bounded("SELECT id FROM customers /*+ OPTION('a'='b') */")
     with pytest.raises(UnsupportedSqlError, match="hint BROADCAST is not supported"):
         catalog.bounded("SELECT /*+ BROADCAST(c) */ id FROM customers AS c")
+
+
+def test_a_with_query_sees_those_before_it_only(catalog: Catalog) -> None:
+    inner = "WITH b AS (SELECT id FROM `x.csv`) SELECT id FROM b"
+    with pytest.raises(SqlError, match="'x.csv'"):
+        catalog.bounded(f"WITH a AS ({inner}), `x.csv` AS (SELECT 1 AS id) SELECT id FROM a")
+    seen = "WITH `x.csv` AS (SELECT 1 AS id), a AS ({}) SELECT id FROM a"
+    assert catalog.bounded(seen.format(inner)).scans == ()
+
+
+def test_a_moment_is_no_query(catalog: Catalog, tmp_path: Path) -> None:
+    file = tmp_path / "salaries.csv"
+    file.write_text("pay\n1704067200\n")
+    moment = f"(SELECT COUNT(*) FROM `{file}`)"
+    for text in (moment, f"TO_TIMESTAMP_LTZ({moment}, 0)", f"TIMESTAMP '2024-01-01' + {moment}"):
+        read = f"SELECT id FROM customers FOR SYSTEM_TIME AS OF {text}"
+        with pytest.raises(SqlError):
+            catalog.bounded(f"WITH `{file}` AS (SELECT 1 AS pay) {read}")
+
+
+def test_binding_reads_no_files(tmp_path: Path) -> None:
+    file = tmp_path / "salaries.csv"
+    file.write_text("pay\n1\n")
+    rows = pa.table({"n": [1]})
+    for name in (str(file), "rows"):
+        with pytest.raises(BindError):
+            describe(f'SELECT * FROM "{name}"', {})
+    assert rows.num_rows == 1
