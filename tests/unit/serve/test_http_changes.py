@@ -133,3 +133,33 @@ def test_streams_end_with_the_server(shop: Any, sales: str) -> None:
                     closed.append(reader.recv(timeout=30))
             assert error.value.rcvd is not None and error.value.rcvd.code == 1001
     server.close()
+
+
+def test_a_browser_that_connects_again_goes_on_where_it_was(
+    serve: Any, shop: Any, sales: str
+) -> None:
+    server = serve(follow=FAST)
+    # It asks for the address of its first time, and says in a header what it has had since.
+    path = f"/views/{sales}/changes?last_id=latest"
+    with server.stream(path) as events:
+        begun = next(events)["id"]
+        shop.write(sales, ("Oman", 7, 1.0))
+        had = next(events)["id"]
+    shop.write(sales, ("Mali", 8, 1.0))
+    with server.stream(path, **{"Last-Event-ID": had}) as events:
+        assert [changed(row) for row in next(events)["rows"]] == [("+I", "Mali", 8)]
+    late = f"/views/{sales}/changes?last_id={begun}"
+    with server.socket(late, additional_headers={"Last-Event-ID": had}) as reader:
+        found = json.loads(reader.recv(timeout=30))
+        assert [changed(row) for row in found["rows"]] == [("+I", "Mali", 8)]
+
+
+def test_the_way_on_keeps_what_was_asked_for(serve: Any, sales: str) -> None:
+    server = serve(follow=FAST)
+    path = f"/views/{sales}/changes"
+    gone = server.get(path, last_id="99", columns="orders,country").json()["error"]
+    assert gone["restart"] == f"{path}?columns=orders%2Ccountry" and gone["earliest"] == 1
+    with server.stream(gone["restart"]) as events:
+        assert next(events)["rows"][0] == {"rowkind": "+I", "country": "Chad", "orders": 1}
+    wrong = server.get(path, columns="contry")
+    assert "did you mean 'country'?" in problem(wrong, 400, "bad_request")

@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import quote, urlencode
 
 from fastapi import APIRouter, Header, Query, Request, WebSocket
 from starlette.responses import Response
@@ -25,6 +26,7 @@ from streamhouse.errors import (
     SlowReaderError,
     StreamhouseError,
 )
+from streamhouse.options import nearest
 from streamhouse.serve import described, event
 from streamhouse.serve import scope as scopes
 from streamhouse.serve.formats import compact
@@ -63,7 +65,12 @@ LastId = Annotated[
 ]
 LastEventId = Annotated[
     str | None,
-    Header(alias="Last-Event-ID", description="As `last_id`; browsers send it.", max_length=100),
+    Header(
+        alias="Last-Event-ID",
+        description="As `last_id`, and before it: browsers send it when they connect again, to the "
+        "address with which they began.",
+        max_length=100,
+    ),
 ]
 
 _EVENTS = """
@@ -98,8 +105,7 @@ async def events(
 ) -> Response:
     """Server-sent events. Ask again with the last id after a break; 410 says to begin anew."""
     check_parameters(request, "last_id", "columns")
-    given = last_id if last_id is not None else last_event_id
-    subscription = await _subscribed(request, scope, name, given, columns)
+    subscription = await _subscribed(request, scope, name, last_event_id or last_id, columns)
     return EventStream(subscription, state(request))
 
 
@@ -110,10 +116,11 @@ async def messages(
     name: ViewName,
     last_id: LastId = None,
     columns: Columns = None,
+    last_event_id: LastEventId = None,
 ) -> None:
     """The same events as WebSocket messages."""
     check_parameters(websocket, "last_id", "columns")
-    subscription = await _subscribed(websocket, scope, name, last_id, columns)
+    subscription = await _subscribed(websocket, scope, name, last_event_id or last_id, columns)
     parts = state(websocket)
     with _counted(parts):
         try:
@@ -143,9 +150,15 @@ async def _subscribed(
     try:
         subscription: Subscription = await parts.hub.subscribe(view, last_id)
     except ExpiredError as error:
-        more = {"restart": f"/views/{name}/changes", "earliest": error.earliest}
+        more = {"restart": _address(name, columns), "earliest": error.earliest}
         raise Problem("expired", str(error), None, **more) from None
     return subscription
+
+
+def _address(name: str, columns: str | None) -> str:
+    """Where the stream of a view begins anew."""
+    chosen = "" if columns is None else f"?{urlencode({'columns': columns})}"
+    return f"/views/{quote(name, safe='$')}/changes{chosen}"
 
 
 def _narrowed(warehouse: Warehouse, view: ServedView, wanted: tuple[str, ...]) -> ServedView:
@@ -154,7 +167,9 @@ def _narrowed(warehouse: Warehouse, view: ServedView, wanted: tuple[str, ...]) -
     names = [column["name"] for column in shape["columns"]]
     for column in wanted:
         if column not in names:
-            raise OptionError(f"parameter 'columns': there is no column '{column[:80]}'")
+            raise OptionError(
+                f"parameter 'columns': there is no column '{column[:80]}'; {nearest(column, names)}"
+            )
     kept = tuple(name for name in names if name in wanted)
     return view if len(kept) == len(names) else replace(view, columns=kept)
 
