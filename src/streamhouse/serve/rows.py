@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -211,11 +212,15 @@ class _Source:
 
     def _check_columns(self, condition: exp.Expr, script: Script) -> None:
         """A client's condition is about the served columns: others could be guessed with it."""
+        table = self._name[1]
         for column in condition.find_all(exp.Column):
-            name = column.parts[0].name
-            if name not in self._served:
-                message = f"there is no column '{name}'; {nearest(name, self._served)}"
-                raise lowering.error(script, column, message)
+            parts = [part.name for part in column.parts]
+            # Behind the table's own name stands a column, also where a column is called like it.
+            behind = [name for before, name in itertools.pairwise(parts) if before == table]
+            for name in behind or parts[:1]:
+                if name not in self._served:
+                    message = f"there is no column '{name}'; {nearest(name, self._served)}"
+                    raise lowering.error(script, column, message)
 
 
 class _Held(WarehouseTables):

@@ -284,3 +284,15 @@ def test_the_list_of_views(serve: Any, shop: Any, sales: str) -> None:
     assert one["columns"][0] == {"name": "country", "type": "STRING", "nullable": False}
     assert told["shop.orders"]["rows"] == 0 and told["shop.orders"]["snapshot"] is None
     assert server.get(f"/views/{sales}/about").json() == one
+
+
+def test_a_table_that_is_called_like_a_column_hides_no_less(serve: Any, shop: Any) -> None:
+    columns = (Column("total", "BIGINT"), Column("pay", "BIGINT"))
+    table = shop.create("total", columns, ["total"])
+    shop.write(table, (1, 1_000), (2, 5_000))
+    server = serve(views=(ServedView("hall.total", table, ("total",)),))
+    for text in ("total.pay > 2000", "shop.total.pay > 2000", "total.total.pay > 2000"):
+        hidden = server.get("/views/hall.total", filter=text)
+        assert "there is no column 'pay'" in problem(hidden, 422, "invalid"), text
+    assert server.rows("hall.total", filter="total.total > 1") == [{"total": 2}]
+    assert server.rows("hall.total", filter="total > 1") == [{"total": 2}]
