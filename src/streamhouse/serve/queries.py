@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import os
 import pickle
+import shutil
 import sys
+import tempfile
 import time
 import uuid
 from typing import TYPE_CHECKING, Any
@@ -41,6 +43,7 @@ class Queries:
         self._pool = WarehousePool(settings.warehouse, _READERS)
         self._turns = Turns(settings.queries, settings.query_s)
         self._idle: list[_Worker] = []
+        self._ending: set[asyncio.Task[None]] = set()
         self._metrics = metrics
         self._folder = ""
 
@@ -72,8 +75,18 @@ class Queries:
     async def close(self) -> None:
         """End the processes; what they work on is lost."""
         self._pool.close()
-        await asyncio.gather(*(worker.end() for worker in self._idle))
-        self._idle.clear()
+        while self._idle:
+            self._end(self._idle.pop())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_GRACE_S):
+                await asyncio.gather(*self._ending)
+
+    def _end(self, worker: _Worker) -> None:
+        """End a process at once; what it has left is deleted when it is gone."""
+        worker.kill()
+        task = asyncio.get_running_loop().create_task(worker.swept())
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
 
     @staticmethod
     def _unexpected(error: UnexpectedError) -> SqlError:
@@ -81,16 +94,18 @@ class Queries:
         return SqlError(str(error))
 
     async def _asked(self, question: Question) -> Told:
-        worker = self._idle.pop() if self._idle else await _Worker.start(self._settings)
+        worker = await self._worker()
         try:
             found = await worker.ask(question)
         except BaseException:
-            # Cancelled or cut off in the middle: it is of no more use.
-            worker.kill()
+            # Cancelled or cut off in the middle: it is of no more use, nor is what it wrote.
+            self._end(worker)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(question.target.path)
             raise
         if isinstance(found, LimitError | UnexpectedError):
             # What it took may not all come back; the next query begins with a fresh one.
-            worker.kill()
+            self._end(worker)
         else:
             self._idle.append(worker)
         if isinstance(found, UnexpectedError):
@@ -100,19 +115,32 @@ class Queries:
         assert isinstance(found, Told)
         return found
 
+    async def _worker(self) -> _Worker:
+        while self._idle:
+            worker = self._idle.pop()
+            if worker.alive:
+                return worker
+            # It died while it had nothing to do, which is not for the next query to be told.
+            self._end(worker)
+        folder = tempfile.mkdtemp(prefix="worker-", dir=self._folder)
+        return await _Worker.start(self._settings, folder)
+
 
 class _Worker:
-    """One process of `streamhouse.serve.worker`."""
+    """One process of `streamhouse.serve.worker`; what it writes aside is in a folder of its own."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, folder: str) -> None:
         self._process = process
+        self.folder = folder
 
     @classmethod
-    async def start(cls, settings: ServerSettings) -> _Worker:
+    async def start(cls, settings: ServerSettings, folder: str) -> _Worker:
         """A process that is ready for questions."""
         environment = {k: v for k, v in os.environ.items() if k != "STREAMHOUSE_TOKEN"}
+        environment["TMPDIR"] = folder
         process = await asyncio.create_subprocess_exec(
             sys.executable,
+            "-P",
             "-m",
             "streamhouse.serve.worker",
             stdin=asyncio.subprocess.PIPE,
@@ -120,7 +148,7 @@ class _Worker:
             env=environment,
             start_new_session=True,
         )
-        worker = cls(process)
+        worker = cls(process, folder)
         try:
             async with asyncio.timeout(_START_S):
                 await worker._exchange((dict(settings.warehouse), settings.query_memory))
@@ -156,12 +184,18 @@ class _Worker:
         with contextlib.suppress(ProcessLookupError):
             self._process.kill()
 
-    async def end(self) -> None:
-        """End it, and wait a moment until it has."""
-        self.kill()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_GRACE_S):
-                await self._process.wait()
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        return self._process.returncode is None
+
+    async def swept(self) -> None:
+        """Wait for its end, and delete what it has left: rows that a query had spilled."""
+        await self._process.wait()
+        await asyncio.to_thread(shutil.rmtree, self.folder, ignore_errors=True)
 
     async def _exchange(self, value: object) -> Any:
         writer, reader = self._process.stdin, self._process.stdout

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+import signal
 import threading
 import time
 from decimal import Decimal
@@ -232,3 +234,37 @@ def test_queries_wait_for_their_turn(serve: Any, sales: str) -> None:
     for thread in threads:
         thread.join(60)
     assert answers == [200] * 4
+
+
+def test_nothing_is_left_of_a_query_that_was_cut_off(
+    serve: Any, sales: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = serve(query_s=1.0)
+    queries = server.app.state.queries
+    while server.sql("SELECT 1 AS n").status_code != 200:
+        pass
+    (worker,) = queries._idle
+    spilled, written = Path(worker.folder) / "spilled", tmp_path / "answer"
+    spilled.write_text("rows")
+    written.write_text("half an answer")
+    monkeypatch.setattr(queries, "path", lambda: str(written))
+    # As one that neither ends nor hears of its time being over.
+    os.kill(worker.pid, signal.SIGSTOP)
+    assert "took longer than 1 s" in problem(server.sql("SELECT 2 AS n"), 413, "too_large")
+    assert not written.exists()
+    deadline = time.monotonic() + 30
+    while spilled.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_process_that_died_while_it_was_idle_is_replaced(serve: Any, sales: str) -> None:
+    server = serve(query_s=30.0)
+    assert server.sql("SELECT 1 AS n").status_code == 200
+    (worker,) = server.app.state.queries._idle
+    os.kill(worker.pid, signal.SIGKILL)
+    deadline = time.monotonic() + 30
+    while worker.alive:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert server.sql("SELECT 2 AS n").json()["rows"] == [{"n": 2}]
