@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
-from starlette.requests import HTTPConnection
+from starlette.requests import ClientDisconnect, HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from streamhouse.options import hide_secrets
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from streamhouse.serve.metrics import Metrics
     from streamhouse.serve.settings import ServerSettings
 
+BODY_S = 30.0
+"""How long the body of a request may take to come."""
 _LOGGED_CHARACTERS = 300
 _STREAM = "text/event-stream"
 
@@ -53,7 +55,10 @@ class Access:
             except Problem as problem:
                 await problem.response()(scope, receive, exchange.send)
                 return
-            await self._app(scope, _bounded(receive), exchange.send)
+            await self._app(scope, _bounded(receive, exchange), exchange.send)
+        except ClientDisconnect:
+            # It went before its request was whole: nobody waits for an answer.
+            return
         except asyncio.CancelledError:
             # The server ends, and has closed the streams that were open.
             if exchange.status is None:
@@ -167,16 +172,27 @@ class _Exchange:
             abort()
 
 
-def _bounded(receive: Receive) -> Receive:
-    """The same, but a body that is too long ends the request, whatever length was told."""
-    taken = 0
+def _bounded(receive: Receive, exchange: _Exchange) -> Receive:
+    """The same, but a body that is too long, whatever was told, or too slow ends the request."""
+    taken, whole = 0, False
+    deadline = asyncio.get_running_loop().time() + BODY_S
 
     async def bounded() -> Message:
-        nonlocal taken
-        message = await receive()
+        nonlocal taken, whole
+        if whole:
+            return await receive()
+        try:
+            async with asyncio.timeout_at(deadline):
+                message = await receive()
+        except TimeoutError:
+            if exchange.status is not None:
+                return {"type": "http.disconnect"}
+            # Of a class that those who read bodies let pass, as below.
+            text = f"the body did not come within {BODY_S:g} s"
+            raise HTTPException(408, text, {"Connection": "close"}) from None
+        whole = not message.get("more_body", False)
         taken += len(message.get("body") or b"")
         if taken > MAX_BODY_BYTES:
-            # Of a class that those who read bodies let pass.
             raise HTTPException(413, headers={"Connection": "close"})
         return message
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import socket
+import time
 from pathlib import Path
 from typing import Any
 
@@ -246,3 +247,33 @@ def test_too_many_connections(serve: Any) -> None:
     finally:
         for one in first:
             one.close()
+
+
+@pytest.mark.parametrize("path", ["/sql", "/scripts/check", "/pipelines"])
+def test_a_body_that_does_not_come(
+    serve: Any, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    monkeypatch.setattr("streamhouse.serve.access.BODY_S", 0.2)
+    server = serve(allow_run=True)
+    head = (
+        f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        'Content-Length: 99\r\n\r\n{"sql": '
+    )
+    answer = exchange(server, head.encode())
+    assert answer.startswith(b"HTTP/1.1 400") and b"did not come within 0.2 s" in answer
+
+
+def test_a_client_that_goes_before_it_has_said_all(
+    serve: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    server = serve(log="json")
+    head = b"POST /sql HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n\r\nSELECT"
+    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
+        connection.sendall(head)
+    deadline = time.monotonic() + 30
+    while 'method="POST"' not in (told := server.get("/metrics").text):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert 'code="499"' in told and 'code="500"' not in told
+    server.close()
+    assert "Traceback" not in capfd.readouterr().err

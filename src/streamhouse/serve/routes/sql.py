@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
@@ -24,7 +23,6 @@ from streamhouse.serve.settings import MAX_ANSWER_BYTES, MAX_SQL_CHARACTERS
 
 router = APIRouter(tags=["sql"])
 
-BODY_S = 30.0
 _JSON = "application/json"
 _TEXTS = ("text/plain", "application/sql")
 _BODY: dict[str, Any] = {
@@ -85,18 +83,9 @@ async def sql(request: Request, scope: Asks, format_name: FormatName = None) -> 
     return FileAnswer(target.path, MEDIA_TYPES[form], headers, settings.send_s)
 
 
-async def read_body(request: Request) -> bytes:
-    """The body, if it comes in time; `Problem` else."""
-    try:
-        async with asyncio.timeout(BODY_S):
-            return await request.body()
-    except TimeoutError:
-        raise Problem("bad_request", f"the body did not come within {BODY_S:g} s") from None
-
-
 async def _asked(request: Request, format_name: str | None) -> tuple[str, str]:
     """The text of the query, and the format of its answer."""
-    body = await read_body(request)
+    body = await request.body()
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     try:
         text = body.decode("utf-8")
