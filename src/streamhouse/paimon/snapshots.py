@@ -95,13 +95,14 @@ class Snapshots:
 
     def find(self, snapshot_id: int) -> Snapshot | None:
         for _ in range(_TORN_FILE_TRIES):
-            text = self._files.read_text(self._path(snapshot_id))
-            if text is None:
-                return None
             try:
-                return _snapshot(json.loads(text))
-            except json.JSONDecodeError:
+                text = self._files.read_text(self._path(snapshot_id))
+                return None if text is None else _snapshot(json.loads(text))
+            except ValueError:
+                # No JSON, or no text: perhaps not yet.
                 time.sleep(_TORN_FILE_WAIT_S)
+            except (KeyError, TypeError, AttributeError):
+                break
         raise DataLossError(f"table {self._name}: the file of snapshot {snapshot_id} is damaged")
 
     def last_commit_of(self, user: str, above: int = 0) -> Snapshot | None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from streamhouse.errors import DataLossError, SqlError, StreamhouseError, TableError
-from streamhouse.options import is_secret, nearest
+from streamhouse.options import hide_secrets, is_secret, nearest
 from streamhouse.paimon.system_tables import open_table
 from streamhouse.serve.event import iso
 from streamhouse.serve.formats import json_objects
@@ -106,7 +106,7 @@ def options(warehouse: Warehouse, view: ServedView) -> dict[str, Any]:
     """The table's options, without their secrets."""
     table = required_table(warehouse, view)
     told = {
-        key: MASK if is_secret(key) else value
+        key: MASK if is_secret(key) else hide_secrets(value)
         for key, value in sorted(table.options.items())
         if key != "path"
     }
@@ -114,15 +114,15 @@ def options(warehouse: Warehouse, view: ServedView) -> dict[str, Any]:
 
 
 def snapshots(warehouse: Warehouse, view: ServedView, limit: int) -> dict[str, Any]:
-    """The newest snapshots, newest first."""
+    """The newest snapshots, newest first; a view of some rows does not tell how many others are."""
     table = required_table(warehouse, view)
     found = [
         {
             "snapshot": one.id,
             "time": iso(one.time_ms),
             "kind": one.commit_kind,
-            "rows": one.total_record_count,
-            "delta_rows": one.delta_record_count,
+            "rows": one.total_record_count if view.filter is None else None,
+            "delta_rows": one.delta_record_count if view.filter is None else None,
             "schema": one.schema_id,
         }
         for one in itertools.islice(table.snapshots.newest_first(), limit)
@@ -142,14 +142,18 @@ def tags(warehouse: Warehouse, view: ServedView) -> dict[str, Any]:
 
 
 def files(warehouse: Warehouse, view: ServedView, limit: int) -> dict[str, Any]:
-    """The data files of the newest snapshot: at most `limit` of them, and how many there are."""
-    required_table(warehouse, view)
+    """The data files of the newest snapshot: at most `limit` of them, and how many there are.
+
+    Their partitions are values of rows: those of hidden rows or columns are left out.
+    """
+    table = required_table(warehouse, view)
+    hidden = view.filter is not None or not set(table.partition_keys) <= _names(view, table)
     columns = ("partition", "bucket", "file_path", "file_format", "level", "record_count",
                "file_size_in_bytes", "creation_time")  # fmt: skip
     rows = _system_rows(warehouse, view.source, "files", columns)
     found = [
         {
-            "partition": row["partition"],
+            "partition": None if hidden else row["partition"],
             "bucket": row["bucket"],
             "file": str(row["file_path"]).rsplit("/", 1)[-1],
             "format": row["file_format"],
@@ -226,6 +230,11 @@ def _of_view(warehouse: Warehouse, view: ServedView) -> dict[str, Any]:
         return told | {"error": str(error).replace(warehouse.path, "the warehouse")}
     time = None if pins.time_ms is None else iso(pins.time_ms)
     return told | {"snapshot": pins.snapshot, "time": time}
+
+
+def _names(view: ServedView, table: Table) -> set[str]:
+    """The columns of a table that a view shows, by name."""
+    return {column.name for column in shown(view, table.columns)}
 
 
 def _told_columns(columns: list[Column]) -> list[dict[str, Any]]:

@@ -296,3 +296,53 @@ def test_a_table_that_is_called_like_a_column_hides_no_less(serve: Any, shop: An
         assert "there is no column 'pay'" in problem(hidden, 422, "invalid"), text
     assert server.rows("hall.total", filter="total.total > 1") == [{"total": 2}]
     assert server.rows("hall.total", filter="total > 1") == [{"total": 2}]
+
+
+def test_nothing_is_told_of_hidden_rows_by_files_and_snapshots(serve: Any, shop: Any) -> None:
+    columns = (Column("country", "STRING"), Column("orders", "BIGINT"))
+    options = {"bucket": "-1"}
+    shop.warehouse.create_table("shop", "parts", columns, (), ("country",), options)
+    shop.write("shop.parts", ("Chad", 1), ("Peru", 2))
+    views = (
+        ServedView("hall.all", "shop.parts"),
+        ServedView("hall.some", "shop.parts", None, "country = 'Chad'"),
+        ServedView("hall.orders", "shop.parts", ("orders",)),
+    )
+    server = serve(views=views)
+    assert "Peru" in server.get("/views/hall.all/files").text
+    for name in ("hall.some", "hall.orders"):
+        told = server.get(f"/views/{name}/files")
+        assert {one["partition"] for one in told.json()["files"]} == {None}
+        assert "Peru" not in told.text and told.json()["total"] == 2
+    counted = [server.get(f"/views/{view.name}/snapshots").json()["snapshots"] for view in views]
+    assert [[one["rows"], one["delta_rows"]] for (one,) in counted] == [
+        [2, 2],
+        [None, None],
+        [2, 2],
+    ]
+
+
+def test_logins_in_the_values_of_options_are_stars(serve: Any, shop: Any) -> None:
+    table = shop.create("kept", (Column("id", "INT"),), ["id"])
+    file = shop.path / "shop.db" / "kept" / "schema" / "schema-0"
+    schema = json.loads(file.read_text())
+    schema["options"]["x.url"] = "jdbc:mysql://me:hidden@db/shop?password=hidden"
+    file.write_text(json.dumps(schema))
+    assert "hidden" not in serve().get(f"/views/{table}/options").text
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", "null", "{", '{"id": 1}', "\udcff"])
+def test_a_damaged_table_leaves_the_others_alone(
+    serve: Any, shop: Any, sales: str, text: str
+) -> None:
+    orders = shop.orders()
+    shop.write(orders, (1, "nut", None))
+    file = shop.path / "shop.db" / "orders" / "snapshot" / "snapshot-1"
+    file.write_bytes(text.encode("utf-8", "surrogateescape"))
+    server = serve()
+    told = {view["name"]: view for view in server.get("/views").json()["views"]}
+    assert told[sales]["rows"] == 3 and set(told) == {sales, orders}
+    for path in ("", "/about", "/snapshots", "/changes"):
+        answer = server.get(f"/views/{orders}{path}")
+        assert answer.status_code < 500, answer.text
+        assert str(shop.path) not in answer.text
