@@ -97,7 +97,13 @@ class Checker:
             self._end()
             worker = self._running()
             _write(worker, line, self._answer_s)
-        answer: dict[str, Any] = json.loads(_read_line(worker, self._answer_s))
+        return self._placeless(json.loads(_read_line(worker, self._answer_s)))
+
+    def _placeless(self, answer: dict[str, Any]) -> dict[str, Any]:
+        """The answer, its message without the place of the warehouse on this machine."""
+        if not answer["ok"]:
+            error, place = answer["error"], self._warehouse["warehouse"]
+            error["message"] = error["message"].replace(place, "the warehouse")
         return answer
 
     def _running(self) -> subprocess.Popen[bytes]:

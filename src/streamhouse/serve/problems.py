@@ -31,6 +31,7 @@ from starlette.responses import JSONResponse, Response
 
 from streamhouse import errors
 from streamhouse.options import hide_secrets
+from streamhouse.serve.cells import printable
 
 STATUS = {
     "bad_request": 400,
@@ -117,7 +118,8 @@ def install(app: FastAPI, warehouse: str) -> None:
     async def known(connection: HTTPConnection, error: Exception) -> Response:
         problem = problem_of(error, warehouse)
         if problem.code == "failed":
-            _log.error("%s failed: %s", connection.url.path, hide_secrets(str(error)))
+            path = printable(connection.scope["path"])
+            _log.error("%s failed: %s", path, hide_secrets(str(error)))
         return problem.response()
 
     async def plain(connection: HTTPConnection, error: Exception) -> Response:

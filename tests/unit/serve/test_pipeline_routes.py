@@ -104,6 +104,9 @@ def test_scripts_are_checked_by_everybody(client: httpx.Client, warehouse: Path)
     wrong = client.post("/scripts/check", json={"sql": "SELECT 1;\nCREAT TABLE a (i INT)"}).json()
     assert (wrong["ok"], wrong["error"]["line"], wrong["error"]["column"]) == (False, 2, 1)
     assert client.post("/scripts/check", json={"sql": ""}).json()["ok"]
+    for text in ("USE nowhere", "CREATE TABLE nowhere.a (i INT)", "SELECT i FROM nowhere.a"):
+        lost = client.post("/scripts/check", json={"sql": text})
+        assert not lost.json()["ok"] and str(warehouse) not in lost.text
     for body in ({}, {"sql": 1}, {"sql": "", "more": 1}, {"sql": "x" * (1 << 20) + "x"}):
         assert error(client.post("/scripts/check", json=body), 422)["code"] == "invalid"
     assert sorted(path.name for path in warehouse.iterdir()) == before
