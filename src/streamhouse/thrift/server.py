@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,11 @@ from streamhouse.thrift.catalog import ServedCatalog
 from streamhouse.thrift.source import findable
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_ADDRESS = (
+    "hive.server2.thrift.bind.host",
+    "hive.server2.thrift.port",
+    "hive.server2.thrift.http.port",
+)
 _SETTINGS = {
     # One operating-system user reads all tables, whoever asks.
     "hive.server2.enable.doAs": "false",
@@ -57,6 +62,7 @@ class ThriftServer:
         self._folder = tempfile.TemporaryDirectory(prefix="streamhouse-thrift-")
         folder = Path(self._folder.name)
         findable(warehouse.options)
+        _forget_address(os.environ)
         settings = {**_SETTINGS, **_folders(folder), **_address(host, port), **given}
         try:
             spark = start_session("streamhouse-thrift", master, verbose, settings)
@@ -125,6 +131,11 @@ def _check(host: str, master: str, given: Mapping[str, str]) -> None:
                 f"option '--conf': '{key}' is no setting of Spark or Hive; these begin with "
                 "'spark.' or 'hive.'"
             )
+        if key.lower().removeprefix("spark.hadoop.") in _ADDRESS:
+            raise OptionError(
+                f"option '--conf': '{key}' says where to listen, as the options --host and --port "
+                "do; give these"
+            )
     login = given.get("hive.server2.authentication", "NONE").upper()
     if host not in _LOOPBACK and login in ("NONE", "NOSASL"):
         raise OptionError(
@@ -132,6 +143,12 @@ def _check(host: str, master: str, given: Mapping[str, str]) -> None:
             "127.0.0.1 and tunnel by SSH, or have users log in, such as by --conf "
             "hive.server2.authentication=LDAP --conf hive.server2.authentication.ldap.url=…"
         )
+
+
+def _forget_address(environment: MutableMapping[str, str]) -> None:
+    """Hive's server takes these before its settings, and would listen elsewhere than was checked."""
+    for name in ("HIVE_SERVER2_THRIFT_BIND_HOST", "HIVE_SERVER2_THRIFT_PORT"):
+        environment.pop(name, None)
 
 
 def _address(host: str, port: int) -> dict[str, str]:

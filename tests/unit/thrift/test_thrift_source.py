@@ -103,8 +103,21 @@ def test_who_is_let_in(host: str, given: Mapping[str, str]) -> None:
         ("10.0.0.1", "local", {"hive.server2.authentication": "NOSASL"}, "nobody has to log in"),
         ("127.0.0.1", "yarn", {}, "'yarn' is not on this machine"),
         ("127.0.0.1", "local", {"server2.port": "1"}, "'server2.port' is no setting of Spark"),
+        ("127.0.0.1", "local", {"hive.server2.thrift.bind.host": "0.0.0.0"}, "give these"),
+        (
+            "127.0.0.1",
+            "local",
+            {"spark.hadoop.hive.server2.thrift.bind.host": "0.0.0.0"},
+            "give these",
+        ),
     ],
 )
 def test_who_is_not(host: str, master: str, given: Mapping[str, str], message: str) -> None:
     with pytest.raises(OptionError, match=message):
         server._check(host, master, given)
+
+
+def test_the_environment_does_not_say_where_to_listen() -> None:
+    environment = {"HIVE_SERVER2_THRIFT_BIND_HOST": "0.0.0.0", "PATH": "/bin"}
+    server._forget_address(environment)
+    assert environment == {"PATH": "/bin"}
