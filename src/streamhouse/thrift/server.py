@@ -131,7 +131,7 @@ def _check(host: str, master: str, given: Mapping[str, str]) -> None:
                 f"option '--conf': '{key}' is no setting of Spark or Hive; these begin with "
                 "'spark.' or 'hive.'"
             )
-        if key.lower().removeprefix("spark.hadoop.") in _ADDRESS:
+        if key.lower().removeprefix("spark.").removeprefix("hadoop.") in _ADDRESS:
             raise OptionError(
                 f"option '--conf': '{key}' says where to listen, as the options --host and --port "
                 "do; give these"
