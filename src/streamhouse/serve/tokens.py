@@ -35,6 +35,8 @@ HOW_TO = (
 
 _KEYS = ("name", "token", "sha256", "views", "acts")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+_YAML = re.compile(r"^tokens\s*:", re.MULTILINE)
+_NO_TOKEN = re.compile(r"[\s:\"'{}\[\],]")
 
 
 @dataclass(frozen=True)
@@ -75,15 +77,28 @@ def read(path: str) -> tuple[Token, ...]:
         raise OptionError(f"{where} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise OptionError(f"{where} is not text in UTF-8") from None
-    if re.search(r"^tokens\s*:", text, re.MULTILINE):
-        found = _of_yaml(text, where)
-    else:
-        lines = (line.strip() for line in text.splitlines())
-        kept = [line for line in lines if line and not line.startswith("#")]
-        found = tuple(of_text(line, f"token {place}") for place, line in enumerate(kept, 1))
+    found = _of_yaml(text, where) if _YAML.search(text) else _of_lines(text, where)
     if not found:
         raise OptionError(f"{where} holds no token; {HOW_TO}")
+    if len({token.digest for token in found}) < len(found):
+        raise OptionError(f"{where}: a token is there twice; keep one of them")
     return found
+
+
+def _of_lines(text: str, where: str) -> tuple[Token, ...]:
+    found = []
+    for number, line in enumerate(text.splitlines(), 1):
+        token = line.strip()
+        if not token or token.startswith("#"):
+            continue
+        if _NO_TOKEN.search(token):
+            # Else each line of a YAML file with a slip in it would be a token for everything.
+            raise OptionError(
+                f"{where}, line {number}: a token has no blanks, colons, quotes or brackets; a file "
+                "that says what each token is good for begins with `tokens:`"
+            )
+        found.append(of_text(token, f"token {len(found) + 1}"))
+    return tuple(found)
 
 
 def _of_yaml(text: str, where: str) -> tuple[Token, ...]:
@@ -108,7 +123,11 @@ def _token(record: Mapping[Any, Any], where: str) -> Token:
     given = [key for key in ("token", "sha256") if record.get(key) is not None]
     if len(given) != 1:
         raise OptionError(f"{where}: give either 'token' or 'sha256'")
-    value = str(record[given[0]]).strip()
+    value = record[given[0]]
+    if not isinstance(value, str):
+        # YAML takes 0123 for 83, and yes for true.
+        raise OptionError(f"{where}: '{given[0]}' is a text; put it between quotes")
+    value = value.strip()
     if given[0] == "token":
         kept = of_text(value).digest
     elif _DIGEST.fullmatch(value.lower()):
