@@ -77,7 +77,13 @@ def create_app(settings: ServerSettings) -> FastAPI:
             allow_origins=sorted(settings.origin_set),
             allow_methods=["GET", "POST", "DELETE"],
             allow_headers=["Authorization", "Content-Type", "If-None-Match", "Last-Event-ID"],
-            expose_headers=["ETag", "X-Streamhouse-Snapshot", "X-Streamhouse-Truncated"],
+            expose_headers=[
+                "ETag",
+                "Retry-After",
+                "X-Streamhouse-Snapshot",
+                "X-Streamhouse-Time",
+                "X-Streamhouse-Truncated",
+            ],
         )
     app.add_middleware(Access, settings=settings, metrics=state.metrics)
     return app

@@ -22,7 +22,6 @@ TAGS: list[dict[str, Any]] = [
         "name": "pipelines",
         "description": "What fills the tables, and with --allow-run its start and end.",
     },
-    {"name": "pipelines", "description": "What runs in the warehouse; scripts to be run."},
     {"name": "server", "description": "The server itself."},
 ]
 

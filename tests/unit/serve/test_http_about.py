@@ -105,6 +105,8 @@ def test_the_interface_is_described(serve: Any, sales: str) -> None:
     refused = rows["responses"]["404"]["content"]["application/json"]["schema"]
     assert refused == {"$ref": "#/components/schemas/ErrorAnswer"}
     assert "HTTPValidationError" not in api["components"]["schemas"]
+    tags = [tag["name"] for tag in api["tags"]]
+    assert len(set(tags)) == len(tags)
 
 
 def test_its_page_comes_from_here_alone(serve: Any) -> None:
