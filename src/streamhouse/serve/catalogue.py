@@ -47,7 +47,7 @@ class Catalogue:
         """
         if is_name(name) and scope.sees(name):
             if self._fixed is not None and name in self._fixed:
-                return self._fixed[name]
+                return self._there(warehouse, self._fixed[name])
             if self._fixed is None and self._exists(warehouse, name):
                 return ServedView(name, name)
         raise self._missing(warehouse, name, scope)
@@ -60,6 +60,18 @@ class Catalogue:
         if having:
             raise TableError(f"'{name}' is in several databases; write {' or '.join(having)}")
         raise self._missing(warehouse, name, scope)
+
+    def _there(self, warehouse: Warehouse, view: ServedView) -> ServedView:
+        """A view of a file, if what it shows is there; else nothing is told of what else is."""
+        try:
+            if self._exists(warehouse, view.source):
+                return view
+        except TableError:
+            pass
+        raise TableError(
+            f"view '{view.name}' shows nothing now: what the server's file of views names for it is "
+            "not there"
+        )
 
     def _exists(self, warehouse: Warehouse, name: str) -> bool:
         database, table = name.split(".", 1)

@@ -45,22 +45,31 @@ def summary(warehouse: Warehouse, view: ServedView) -> dict[str, Any]:
     }
     try:
         table = data_table(warehouse, view)
-        if table is None:
-            return told | _of_view(warehouse, view)
-        return told | _of_table(table, view)
+        return told | (_of_view(warehouse, view) if table is None else _of_table(table, view))
+    except _Missing:
+        # Without the text, which names the nearest of all tables.
+        return told | {"error": f"what view '{view.name}' shows is not there"}
     except StreamhouseError as error:
-        return told | {"error": str(error).replace(warehouse.path, "the warehouse")}
+        return told | _error(error, warehouse)
 
 
 def data_table(warehouse: Warehouse, view: ServedView) -> Table | None:
     """The table or branch behind a view; None where that is a SQL view."""
     try:
         return warehouse.table(view.source)
-    except TableError:
+    except TableError as error:
         tables = WarehouseTables(warehouse)
         if tables.view(tuple(view.source.split(".", 1))) is None:
-            raise
+            raise _Missing(*error.args) from None
         return None
+
+
+class _Missing(TableError):
+    """The table behind a view is not there."""
+
+
+def _error(error: StreamhouseError, warehouse: Warehouse) -> dict[str, str]:
+    return {"error": str(error).replace(warehouse.path, "the warehouse")}
 
 
 def required_table(warehouse: Warehouse, view: ServedView) -> Table:
@@ -227,7 +236,7 @@ def _of_view(warehouse: Warehouse, view: ServedView) -> dict[str, Any]:
         pins = Pins(warehouse)
         pins.hold(plan.scans)
     except (SqlError, TableError, DataLossError) as error:
-        return told | {"error": str(error).replace(warehouse.path, "the warehouse")}
+        return told | _error(error, warehouse)
     time = None if pins.time_ms is None else iso(pins.time_ms)
     return told | {"snapshot": pins.snapshot, "time": time}
 

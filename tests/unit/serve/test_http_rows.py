@@ -346,3 +346,19 @@ def test_a_damaged_table_leaves_the_others_alone(
         answer = server.get(f"/views/{orders}{path}")
         assert answer.status_code < 500, answer.text
         assert str(shop.path) not in answer.text
+
+
+def test_a_view_of_nothing_tells_nothing_of_other_tables(
+    serve: Any, shop: Any, sales: str
+) -> None:
+    names = {"hall.a": "shop.sale", "hall.b": "shops.sales", "hall.c": "shop.sales$branch_b"}
+    server = serve(views=tuple(ServedView(name, source) for name, source in names.items()))
+    told = server.get("/views")
+    assert [("error" in view, view["columns"]) for view in told.json()["views"]] == [(True, [])] * 3
+    answers = [told.text, server.sql("SELECT * FROM hall.a").text]
+    for name in names:
+        for path in ("", "/schema", "/files", "/changes"):
+            answer = server.get(f"/views/{name}{path}")
+            assert "shows nothing now" in problem(answer, 404, "not_found")
+            answers.append(answer.text)
+    assert not any("'sales'" in text or str(shop.path) in text for text in answers)
