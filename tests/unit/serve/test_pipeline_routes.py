@@ -19,6 +19,7 @@ from streamhouse.runtime.process import own
 from streamhouse.runtime.status import QueryStatus, Status, Statuses
 from streamhouse.serve.app import create_app
 from streamhouse.serve.scope import Scope
+from streamhouse.serve.served import ServedView
 from streamhouse.serve.settings import ServerSettings
 from streamhouse.serve.tokens import Token, digest
 from streamhouse.source import Lag
@@ -179,3 +180,19 @@ def test_a_token_for_some_views_or_without_the_right_to_run_is_refused(warehouse
         body = {"name": "p", "sql": "SELECT 1"}
         assert "'run'" in error(client.post("/pipelines", json=body, headers=given), 403)["message"]
         assert error(client.get("/pipelines/revenue/log", headers=given), 403)
+
+
+def test_a_choice_of_views_has_no_pipelines_beside_it(warehouse: Path) -> None:
+    views = (ServedView("hall.b", "d.b"),)
+    reads = Token(digest("reads"), Scope("reads", ("*",), frozenset({"read", "sql"})))
+    runs = Token(digest("runs"), Scope("runs"))
+    for allowed, codes in ((False, (403, 403)), (True, (403, 200))):
+        with served(warehouse, views=views, tokens=(reads, runs), allow_run=allowed) as client:
+            for token, code in zip(("reads", "runs"), codes, strict=True):
+                given = {"Authorization": f"Bearer {token}"}
+                for path in ("/pipelines", "/pipelines/revenue", "/pipelines/revenue/graph"):
+                    assert client.get(path, headers=given).status_code == code
+                asked = client.post("/scripts/check", json={"sql": ""}, headers=given)
+                assert asked.status_code == code
+    with served(warehouse, views=views) as client:
+        assert client.get("/pipelines").status_code == 200

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import anyio.to_thread
 from anyio import CapacityLimiter
@@ -28,7 +28,10 @@ from streamhouse.serve.pipelines import Pipelines
 from streamhouse.serve.problems import Problem
 from streamhouse.serve.routes.parameters import check_parameters
 from streamhouse.serve.runner import Runner
-from streamhouse.serve.scope import Scope
+from streamhouse.serve.scope import RUN, Scope
+
+if TYPE_CHECKING:
+    from streamhouse.serve.settings import ServerSettings
 
 T = TypeVar("T")
 _THREADS = 4
@@ -88,12 +91,20 @@ def _services(request: Request) -> Services:
     return services
 
 
-async def _sees_all(scope: Reads) -> Scope:
+async def _sees_all(request: Request, scope: Reads) -> Scope:
     if not {"*", "*.*"} & set(scope.views):
         raise Problem(
             "forbidden",
             "pipelines name tables of the whole warehouse, and this token sees some of its views; "
             "ask with a token for all of them",
+        )
+    settings: ServerSettings = request.app.state.settings
+    runs = settings.allow_run and scope.may(RUN)
+    if settings.tokens and settings.views is not None and not runs:
+        raise Problem(
+            "forbidden",
+            "pipelines name tables of the whole warehouse, and this server serves some of its "
+            "views; ask with a token that may run them, of a server with --allow-run",
         )
     return scope
 
