@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from streamhouse.serve import problems
 from streamhouse.serve.access import Access
 from streamhouse.serve.catalogue import Catalogue
 from streamhouse.serve.hub import Hub
+from streamhouse.serve.memory import Memory
 from streamhouse.serve.metrics import Metrics
 from streamhouse.serve.openapi import DESCRIPTION, TAGS
 from streamhouse.serve.pool import WarehousePool
@@ -62,7 +63,7 @@ def create_app(settings: ServerSettings) -> FastAPI:
     state.started = time.time()
     state.views = Catalogue(settings.views)
     state.warehouse_pool = WarehousePool(settings.warehouse)
-    state.hub = Hub(_opener(settings.warehouse), settings.follow)
+    state.hub = Hub(_opener(settings), settings.follow)
     state.metrics = Metrics(state.hub.stats)
     state.queries = Queries(settings, state.warehouse_pool, state.metrics)
     state.streams = 0
@@ -111,13 +112,14 @@ def _ender(app: FastAPI) -> Any:
     return end
 
 
-def _opener(options: Mapping[str, str]) -> Any:
+def _opener(settings: ServerSettings) -> Any:
     """Opens the feed of a served view; a feed has a warehouse object of its own."""
+    memory = Memory(settings.follow.table_bytes)
 
     def open_feed(view: ServedView) -> Feed:
         from streamhouse.paimon.catalog import Warehouse
         from streamhouse.serve.followed import open_view
 
-        return open_view(Warehouse(options), view)
+        return open_view(Warehouse(settings.warehouse), view, memory)
 
     return open_feed

@@ -25,6 +25,7 @@ from streamhouse.source import ROW_KIND
 if TYPE_CHECKING:
     from streamhouse.paimon.catalog import Warehouse
     from streamhouse.paimon.table import Table
+    from streamhouse.serve.memory import Memory
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,8 @@ class Feed:
     `DataLossError`, or, with `lost`, told to it (the first and the last of them), and passed over.
     """
 
+    memory: Memory | None = None
+    """Where a server counts what all of its feeds keep; None for any amount."""
     _progress: Progress | None = None
     _identity: Identity | None = None
 
@@ -154,6 +157,8 @@ class Feed:
 
     def close(self) -> None:
         """Free what comparing needed; the feed is of no use afterwards."""
+        if self.memory is not None:
+            self.memory.free(self)
         self._rows = None
         if self._progress is not None:
             self._progress.flush(self._table)
@@ -248,6 +253,8 @@ class Feed:
     def _next_state(self, latest: int) -> Change:
         key = self.primary_key
         new = self.state_at(latest)
+        if self.memory is not None:
+            self.memory.hold(self, new.nbytes, self.identifier)
         old, self._rows, first = self._rows, new, self._seen is None
         self._seen = latest
         if first or old is None:
@@ -308,12 +315,14 @@ class Feed:
         return Change(snapshot, record.time_ms, first, total, batches)
 
     def _read(self, snapshot: int, columns: Sequence[str]) -> pa.Table:
-        batches = list(self._table.read(columns=list(columns), snapshot=snapshot))
-        schema = batches[0].schema if batches else self._table.arrow_schema
-        table = pa.Table.from_batches(batches, schema) if batches else schema.empty_table()
+        schema = self._table.read_schema(columns)
+        batches = self._table.read(columns=list(columns), snapshot=snapshot)
+        if self.memory is None:
+            table = pa.Table.from_batches(list(batches), schema)
+        else:
+            table = self.memory.table(batches, schema, self.identifier)
         # States are laid side by side: whether a column may be null must not tell them apart.
-        fields = [schema.field(name) for name in columns]
-        return table.select(list(columns)).cast(pa.schema([f.with_nullable(True) for f in fields]))
+        return table.cast(pa.schema([field.with_nullable(True) for field in schema]))
 
     def _compare(self) -> Differ:
         if self._differ is None:

@@ -35,4 +35,5 @@ class FollowSettings:
     state_bytes: int = 128 * MIB
     part_rows: int = 5_000
     part_bytes: int = 256 * KIB
+    table_bytes: int = 256 * MIB
     max_streams: int = 256

@@ -11,11 +11,21 @@ from streamhouse.serve.warehouse_tables import WarehouseTables
 
 if TYPE_CHECKING:
     from streamhouse.paimon.catalog import Warehouse
+    from streamhouse.serve.memory import Memory
     from streamhouse.serve.served import ServedView
 
 
-def open_view(warehouse: Warehouse, view: ServedView) -> Feed:
-    """Follows a table, a branch or a view, with the columns and rows that are served of it."""
+def open_view(warehouse: Warehouse, view: ServedView, memory: Memory | None = None) -> Feed:
+    """Follows a table, a branch or a view, with the columns and rows that are served of it.
+
+    What it keeps of them is counted in `memory`, and bounded by it.
+    """
+    feed = _opened(warehouse, view)
+    feed.memory = memory
+    return feed
+
+
+def _opened(warehouse: Warehouse, view: ServedView) -> Feed:
     tables = WarehouseTables(warehouse)
     if view.filter is None:
         try:

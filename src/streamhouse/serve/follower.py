@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -170,6 +170,11 @@ class Follower:
         try:
             while self._step() and time.monotonic() < deadline and not self._stopping.is_set():
                 pass
+        except TooLargeError:
+            # Else its readers would take its silence for nothing having changed.
+            if self._seen is not None:
+                self._hand_on(replace(self._seen, chunks=None, events=()))
+            raise
         except DataLossError as error:
             if self._seen is None:
                 raise

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from streamhouse.engine import run_bounded, warehouse_scanner
+from streamhouse.engine import bounded_reader, run_bounded, warehouse_scanner
 from streamhouse.errors import TableError
 from streamhouse.serve.feed import Change, Feed, with_kind
 from streamhouse.serve.identity import Identity
@@ -102,9 +102,11 @@ class ViewFeed(Feed):
         # Another view of that name, or other columns beneath it, show themselves here.
         self._defined = self._definition()
         self._plan, self._schema = self._planned()
-        new = run_bounded(self._plan, self._warehouse).cast(self._schema)
+        new = self._answer().cast(self._schema)
         order = [f.name for f in self._schema if not pa.types.is_nested(f.type)]
         new = new.sort_by([(name, "ascending") for name in order]) if order else new
+        if self.memory is not None:
+            self.memory.hold(self, new.nbytes, self.identifier)
         old, self._rows, first = self._rows, new, self._states is None
         self._states = states
         if first or old is None or old.schema != new.schema:
@@ -115,6 +117,12 @@ class ViewFeed(Feed):
         self._times = self._commit_times(tables, states)
         times = [time_ms for _, time_ms in self._times.values()]
         return Change(number, max(times, default=0), first, new.num_rows, changes.to_batches())
+
+    def _answer(self) -> pa.Table:
+        if self.memory is None:
+            return run_bounded(self._plan, self._warehouse)
+        with bounded_reader(self._plan, self._warehouse) as reader:
+            return self.memory.table(reader, reader.schema, self.identifier)
 
     def _commit_times(
         self, tables: dict[str, Table], states: tuple[int | None, ...]

@@ -1,0 +1,100 @@
+"""What a server keeps of the tables that it follows, and how it says that this is too much."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.serving import Serving, problem
+from tests.unit.serve.test_view_feed import keep
+
+from streamhouse.errors import BusyError, TooLargeError
+from streamhouse.serve.follow_settings import FollowSettings
+from streamhouse.serve.memory import Memory
+from streamhouse.sql.plan import Column
+
+WIDE = (Column("id", "INT"), Column("text", "STRING"))
+SETTINGS = FollowSettings(every_ms=5, heartbeat_s=60.0, linger_s=0.0, table_bytes=100_000)
+
+
+class Keeper:
+    """Something that keeps rows."""
+
+
+def rows(count: int, first: int = 0) -> list[tuple[int, str]]:
+    """Rows of ten thousand bytes each."""
+    return [(number, "x" * 10_000) for number in range(first, first + count)]
+
+
+def test_what_is_kept_is_counted_as_long_as_it_is() -> None:
+    memory, one, other = Memory(100), Keeper(), Keeper()
+    memory.hold(one, 60, "shop.a")
+    memory.hold(one, 70, "shop.a")
+    with pytest.raises(BusyError, match="no room for shop.b beside the other tables"):
+        memory.hold(other, 31, "shop.b")
+    memory.hold(other, 30, "shop.b")
+    assert memory.held == 100
+    memory.free(one)
+    assert memory.held == 30
+    del other
+    assert memory.held == 0
+
+
+def test_rows_are_not_gathered_beyond_what_may_be_kept() -> None:
+    batch = pa.record_batch({"n": pa.array(range(10), pa.int64())})
+    taken = []
+
+    def batches() -> Any:
+        for number in range(1_000):
+            taken.append(number)
+            yield batch
+
+    with pytest.raises(TooLargeError, match="shop.a is larger than"):
+        Memory(10 * batch.nbytes).table(batches(), batch.schema, "shop.a")
+    assert len(taken) == 11
+    whole = Memory(10 * batch.nbytes).table([batch] * 10, batch.schema, "shop.a")
+    assert whole.num_rows == 100
+
+
+@pytest.fixture
+def server(serve: Any, shop: Any) -> Serving:
+    shop.write(shop.create("wide", WIDE, ["id"]), *rows(20))
+    shop.write(shop.create("narrow", WIDE, ["id"]), *rows(6))
+    keep(shop.warehouse, "all_of_it", "SELECT id, text FROM shop.wide", "id", "text")
+    started: Serving = serve(follow=SETTINGS)
+    return started
+
+
+def test_a_table_that_is_too_large_is_not_followed(server: Serving) -> None:
+    for name in ("shop.wide", "shop.all_of_it"):
+        answer = server.get(f"/views/{name}/changes")
+        message = problem(answer, 413, "too_large")
+        assert f"{name} is larger than" in message and "columns=" in message
+    with server.stream("/views/shop.wide/changes?columns=id") as events:
+        assert len(next(events)["rows"]) == 20
+    # What it has can be read.
+    assert len(server.rows("shop.wide")) == 20
+
+
+def test_tables_share_what_there_is(server: Serving, shop: Any) -> None:
+    other = shop.create("other", WIDE, ["id"])
+    shop.write(other, *rows(6))
+    with server.stream("/views/shop.narrow/changes") as events:
+        assert len(next(events)["rows"]) == 6
+        message = problem(server.get(f"/views/{other}/changes"), 503, "busy")
+        assert f"no room for {other}" in message
+        with server.stream("/views/shop.narrow/changes") as more:
+            assert len(next(more)["rows"]) == 6
+
+
+def test_readers_of_a_table_that_grows_too_large_are_told(server: Serving, shop: Any) -> None:
+    with server.stream("/views/shop.narrow/changes") as events:
+        next(events)
+        shop.write("shop.narrow", *rows(10, first=100))
+        last = next(events)
+        assert last["event"] == "error" and last["error"]["code"] == "expired"
+        assert "too large to be followed" in json.dumps(last)
+        assert list(events) == []
+    assert problem(server.get("/views/shop.narrow/changes"), 413, "too_large")
