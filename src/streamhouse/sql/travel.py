@@ -67,7 +67,9 @@ def _clause(parsed: Parsed, tree: exp.Expr, table: exp.Table, resolver: Resolver
     version = table.args.get("version")
     if version is None:
         return AsOf()
-    moment = version.expression
+    moment: exp.Expr | None = version.args.get("expression")
+    if moment is None:
+        raise lowering.error(parsed.script, version, "AS OF needs a moment: TIMESTAMP '…'")
     if moment.find(exp.Query, exp.Table) is not None:
         message = "AS OF takes one moment and no query; write it as TIMESTAMP '…'"
         raise lowering.unsupported(parsed.script, version, message)

@@ -168,6 +168,7 @@ ERRORS = [
         "table default.plain: 'contry' does not exist; did you mean 'country'?",
     ),
     ("SELECT id FROM customers FOR SYSTEM_TIME AS OF id", 1, 26, "FOR SYSTEM_TIME AS OF takes"),
+    ("SELECT id FROM customers FOR SYSTEM_TIME AS OF", 1, 26, "AS OF needs a moment"),
     (
         "SELECT country, COUNT(*) FROM customers",
         1,
