@@ -91,7 +91,7 @@ def _tagged(table: Table, tag: str) -> Snapshot:
 def _checked(table: Table, snapshot: int, latest: int | None) -> int:
     if latest is None:
         raise TableError(f"table '{table.identifier}' has no snapshot {snapshot}: it has none yet")
-    if snapshot > latest:
+    if not 0 < snapshot <= latest:
         raise TableError(
             f"table '{table.identifier}' has no snapshot {snapshot}; its newest is {latest}"
         )

@@ -118,6 +118,8 @@ def test_as_of(serve: Any, shop: Any, sales: str) -> None:
     assert "has no tag 'closing'; did you mean 'opening'?" in problem(wrong, 404, "not_found")
     late = server.get(f"/views/{sales}", as_of="99")
     assert "its newest is 2" in problem(late, 404, "not_found")
+    never = server.get(f"/views/{sales}", as_of="0")
+    assert "has no snapshot 0" in problem(never, 404, "not_found")
     for odd in ("²", "9" * 199, "0001-01-01", "1e400"):
         assert server.get(f"/views/{sales}", as_of=odd).status_code in (400, 404, 410)
 
