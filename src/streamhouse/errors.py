@@ -135,3 +135,8 @@ class QueryError(StreamhouseError):
 
 class LimitError(StreamhouseError):
     """More was asked for than a limit allows; the message names the limit and a way to ask less."""
+
+
+def is_panic(error: BaseException) -> bool:
+    """Whether a library in Rust broke down: that is no `Exception`, but as good as one."""
+    return type(error).__module__ == "pyo3_runtime"

@@ -22,7 +22,7 @@ from typing import Annotated, Any
 
 import typer
 
-from streamhouse.errors import StreamhouseError
+from streamhouse.errors import StreamhouseError, is_panic
 from streamhouse.options import hide_secrets
 
 _RAISED = re.compile(r"streamhouse\.errors\.[A-Za-z]+: ([^\r\n]+)")
@@ -51,11 +51,6 @@ def explain(error: BaseException) -> tuple[str, int]:
     said = _INNER.findall(str(error))[-1:] or str(error).strip().splitlines()[:1]
     what = ": ".join([type(error).__name__, *said])
     return hide_secrets(f"internal error: {what}; run again with --verbose"), INTERNAL_ERROR
-
-
-def is_panic(error: BaseException) -> bool:
-    """Whether the table format's core broke down: no `Exception`, but as good as one."""
-    return type(error).__module__ == "pyo3_runtime"
 
 
 def is_failure(error: BaseException) -> bool:

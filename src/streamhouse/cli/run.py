@@ -13,10 +13,10 @@ import typer
 
 from streamhouse.cli import restarts
 from streamhouse.cli.arguments import OptionsArgument, catalog_options, is_local
-from streamhouse.cli.errors import INTERNAL_ERROR, INTERRUPTED, explain, is_failure, is_panic
+from streamhouse.cli.errors import INTERNAL_ERROR, INTERRUPTED, explain, is_failure
 from streamhouse.cli.script_text import joined, parsed, texts
 from streamhouse.cli.stop import StopSignal
-from streamhouse.errors import StreamhouseError
+from streamhouse.errors import StreamhouseError, is_panic
 
 if TYPE_CHECKING:
     import pyarrow as pa

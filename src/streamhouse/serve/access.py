@@ -16,6 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from streamhouse.errors import is_panic
 from streamhouse.options import hide_secrets
 from streamhouse.serve.cells import printable
 from streamhouse.serve.guard import check_place, known
@@ -66,7 +67,10 @@ class Access:
                 await ending.response()(scope, receive, exchange.send)
             elif not exchange.streams:
                 exchange.abort()
-        except Exception as error:  # noqa: BLE001 - the last place where it can be told
+        except BaseException as error:
+            if not isinstance(error, Exception) and not is_panic(error):
+                raise
+            # The last place where it can be told.
             await self._failed(error, scope, receive, exchange)
         finally:
             self._metrics.open.dec()
@@ -104,7 +108,7 @@ class Access:
         return address if found is None else f"token {found.name}"
 
     async def _failed(
-        self, error: Exception, scope: Scope, receive: Receive, exchange: _Exchange
+        self, error: BaseException, scope: Scope, receive: Receive, exchange: _Exchange
     ) -> None:
         text = "".join(traceback.format_exception(error))
         LOGGER.error("%s failed:\n%s", printable(scope["path"]), hide_secrets(text.rstrip()))

@@ -8,7 +8,7 @@ import re
 import traceback
 from typing import TYPE_CHECKING
 
-from streamhouse.errors import LimitError, SqlError, StreamhouseError
+from streamhouse.errors import LimitError, SqlError, StreamhouseError, is_panic
 from streamhouse.serve.question import Question, Rows, Told
 
 if TYPE_CHECKING:
@@ -46,7 +46,9 @@ def answer(warehouse: Warehouse, question: Question) -> Told:
     except MemoryError:
         _forget(question)
         raise _too_much(question) from None
-    except Exception as error:
+    except BaseException as error:
+        if not isinstance(error, Exception) and not is_panic(error):
+            raise
         _forget(question)
         if question.trusted:
             raise

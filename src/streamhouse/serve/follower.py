@@ -12,7 +12,13 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from streamhouse.errors import BusyError, DataLossError, StreamhouseError, TooLargeError
+from streamhouse.errors import (
+    BusyError,
+    DataLossError,
+    StreamhouseError,
+    TooLargeError,
+    is_panic,
+)
 from streamhouse.options import hide_secrets
 from streamhouse.serve.encoding import Chunk, Stopped, encoded, events
 from streamhouse.serve.event import CHANGES, SNAPSHOT, Event, Moment
@@ -142,7 +148,10 @@ class Follower:
             self._look()
         except Stopped:
             return BusyError("the server is stopping; ask again later")
-        except Exception as error:  # noqa: BLE001  # readers stay; the next look may succeed
+        except BaseException as error:
+            if not isinstance(error, Exception) and not is_panic(error):
+                raise
+            # Its readers stay; the next look may succeed.
             self._failed(error)
             return error
         finally:
@@ -154,7 +163,7 @@ class Follower:
         self._pause_s = self._settings.every_ms / 1000
         return None
 
-    def _failed(self, error: Exception) -> None:
+    def _failed(self, error: BaseException) -> None:
         self.looks.failures += 1
         least, most = RETRY_S
         first = self.looks.error is None

@@ -181,7 +181,7 @@ class Gate:
         self._open = threading.Event()
         self._open.set()
         self._waiting = threading.Event()
-        self.errors: list[Exception] = []
+        self.errors: list[BaseException] = []
 
     def shut(self) -> None:
         """No look is under way, and none begins."""

@@ -161,3 +161,30 @@ def test_the_log_for_people(serve: Any, sales: str, capfd: pytest.CaptureFixture
         capfd.readouterr().err,
         re.MULTILINE,
     )
+
+
+class Panic(BaseException):
+    """As the table format's core raises it when it breaks down."""
+
+    __module__ = "pyo3_runtime"
+
+
+@pytest.mark.parametrize("kind", [RuntimeError, Panic])
+def test_whatever_breaks_down_is_told_as_an_error(
+    serve: Any,
+    sales: str,
+    kind: type[BaseException],
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    def broken(*_: object) -> None:
+        raise kind("password=hidden")
+
+    server = serve(log="text")
+    monkeypatch.setattr("streamhouse.serve.described.tags", broken)
+    told = problem(server.get(f"/views/{sales}/tags"), 500, "failed")
+    assert "what happened is in its log" in told
+    assert server.get(f"/views/{sales}/schema").status_code == 200
+    server.close()
+    logged = capfd.readouterr().err
+    assert "in broken" in logged and "hidden" not in logged
