@@ -69,8 +69,8 @@ class Catalogue:
         except TableError:
             pass
         raise TableError(
-            f"view '{view.name}' shows nothing now: what the server's file of views names for it is "
-            "not there"
+            f"view '{view.name}' shows nothing now: what the server's file of views names for it "
+            "is not there"
         )
 
     def _exists(self, warehouse: Warehouse, name: str) -> bool:

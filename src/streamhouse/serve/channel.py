@@ -239,9 +239,9 @@ class Channel:
         self._positions.clear()
         error = ExpiredError(
             f"the stream of {self.view.name} cannot go on: at snapshot {found.moment.snapshot} "
-            f"more than {self._settings.max_rows:,} rows changed at once, a table as large was made "
-            f"again or altered, or it is too large to be followed; begin anew, with last_id={LATEST} "
-            "if only the first snapshot is too large"
+            f"more than {self._settings.max_rows:,} rows changed at once, a table as large was "
+            "made again or altered, or it is too large to be followed; begin anew, with "
+            f"last_id={LATEST} if only the first snapshot is too large"
         )
         self._head = self._head.append(None, error)
         self._wake()

@@ -1,7 +1,7 @@
 """How much of the tables that are followed is kept in memory, of all streams together.
 
-A table with a key, and a view, is compared with what it was, so all of it is there as long as somebody
-follows it. Nobody but its readers decides how large that is.
+A table with a key, and a view, is compared with what it was, so all of it is there as long as
+somebody follows it. Nobody but its readers decides how large that is.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Memory:
             return sum(self._held.values())
 
     def table(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema, name: str) -> pa.Table:
-        """The rows of a table `name`; `TooLargeError` once they are more than may be kept at all."""
+        """The rows of the table `name`; `TooLargeError` once they are more than may be kept."""
         found, size = [], 0
         for batch in batches:
             size += batch.nbytes

@@ -94,8 +94,8 @@ def _of_lines(text: str, where: str) -> tuple[Token, ...]:
         if _NO_TOKEN.search(token):
             # Else each line of a YAML file with a slip in it would be a token for everything.
             raise OptionError(
-                f"{where}, line {number}: a token has no blanks, colons, quotes or brackets; a file "
-                "that says what each token is good for begins with `tokens:`"
+                f"{where}, line {number}: a token has no blanks, colons, quotes or brackets; a "
+                "file that says what each token is good for begins with `tokens:`"
             )
         found.append(of_text(token, f"token {len(found) + 1}"))
     return tuple(found)

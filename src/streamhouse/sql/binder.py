@@ -55,7 +55,7 @@ def _described(sql: str, relations: Shapes) -> list[tuple[str, DuckDBPyType]]:
 def sealed() -> duckdb.DuckDBPyConnection:
     """A connection for texts of users: in UTC, without files, network or Python's variables.
 
-    A name that stands for no relation would else be looked for there, already when a query is bound.
+    A name of no relation would else be looked for there, already when a query is bound.
     """
     connection = duckdb.connect(
         ":memory:", config={"threads": 1, "python_enable_replacements": "false"}

@@ -146,7 +146,7 @@ def _check(host: str, master: str, given: Mapping[str, str]) -> None:
 
 
 def _forget_address(environment: MutableMapping[str, str]) -> None:
-    """Hive's server takes these before its settings, and would listen elsewhere than was checked."""
+    """Hive's server takes these before its settings: it would listen where nobody checked."""
     for name in ("HIVE_SERVER2_THRIFT_BIND_HOST", "HIVE_SERVER2_THRIFT_PORT"):
         environment.pop(name, None)
 
