@@ -255,9 +255,7 @@ def test_too_many_connections(serve: Any) -> None:
 
 
 @pytest.mark.parametrize("path", ["/sql", "/scripts/check", "/pipelines"])
-def test_a_body_that_does_not_come(
-    serve: Any, monkeypatch: pytest.MonkeyPatch, path: str
-) -> None:
+def test_a_body_that_does_not_come(serve: Any, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
     monkeypatch.setattr("streamhouse.serve.access.BODY_S", 0.2)
     server = serve(allow_run=True)
     head = (

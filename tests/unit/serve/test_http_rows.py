@@ -350,9 +350,7 @@ def test_a_damaged_table_leaves_the_others_alone(
         assert str(shop.path) not in answer.text
 
 
-def test_a_view_of_nothing_tells_nothing_of_other_tables(
-    serve: Any, shop: Any, sales: str
-) -> None:
+def test_a_view_of_nothing_tells_nothing_of_other_tables(serve: Any, shop: Any, sales: str) -> None:
     names = {"hall.a": "shop.sale", "hall.b": "shops.sales", "hall.c": "shop.sales$branch_b"}
     server = serve(views=tuple(ServedView(name, source) for name, source in names.items()))
     told = server.get("/views")
