@@ -86,7 +86,7 @@ def read(path: str) -> tuple[Token, ...]:
 
 
 def _of_lines(text: str, where: str) -> tuple[Token, ...]:
-    found = []
+    found: list[Token] = []
     for number, line in enumerate(text.splitlines(), 1):
         token = line.strip()
         if not token or token.startswith("#"):
