@@ -18,7 +18,8 @@ def read_script(file: str) -> str:
     if file == "-":
         return sys.stdin.read()
     try:
-        return Path(file).read_text()
+        # With the mark that some editors put before a text.
+        return Path(file).read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise OptionError(f"there is no script '{file}'") from None
     except (IsADirectoryError, UnicodeDecodeError):

@@ -133,8 +133,8 @@ class _Builder:
             self._scans(node, found, target)
         else:
             self._check(statement, target)
-            columns = statement.columns
-            queries = analyze_streams(statement.query, self._session, target, columns)
+            given, fixed = given_columns(target, statement), statement.partition
+            queries = analyze_streams(statement.query, self._session, target, given, fixed)
             node = self._query("continuous", word, statement, _told(queries[0]))
             for query in queries:
                 self._stream(node, statement.query, query, target)
@@ -147,10 +147,9 @@ class _Builder:
                 line=statement.position.line,
                 column=statement.position.column,
             )
-        if statement.overwrite or statement.partition:
-            words = "INSERT OVERWRITE" if statement.overwrite else "PARTITION (…)"
+        if statement.overwrite:
             raise UnsupportedSqlError(
-                f"{words} from a stream; write INSERT INTO, or "
+                "INSERT OVERWRITE from a stream; write INSERT INTO, or "
                 "SET 'execution.runtime-mode' = 'batch'",
                 line=statement.position.line,
                 column=statement.position.column,

@@ -46,6 +46,34 @@ KNOWN: frozenset[str] = frozenset(
 `scan.snapshot.fetch.size` is checked and changes nothing: a chunk is fetched whole.
 """
 
+_CHUNKS = "chunks are of a fixed number of rows, by the primary key"
+_EXACT = "the snapshot and the binlog meet exactly once"
+_QUEUES = "rows are read from the binlog as they are asked for"
+_DECLARED = "a column is read as the type that it is declared with"
+WITHOUT_EFFECT: dict[str, str] = {
+    "connection.pool.size": "a table has a connection of its own while it is read",
+    "scan.incremental.snapshot.chunk.key-column": _CHUNKS,
+    "scan.incremental.snapshot.unbounded-chunk-first.enabled": _CHUNKS,
+    "scan.incremental.snapshot.backfill.skip": _EXACT,
+    "scan.incremental.close-idle-reader.enabled": "readers end with their chunk",
+    "scan.newly-added-table.enabled": "each table is a table of the script",
+    "chunk-meta.group.size": _CHUNKS,
+    "chunk-key.even-distribution.factor.upper-bound": _CHUNKS,
+    "chunk-key.even-distribution.factor.lower-bound": _CHUNKS,
+    "split-key.even-distribution.factor.upper-bound": _CHUNKS,
+    "split-key.even-distribution.factor.lower-bound": _CHUNKS,
+    "jdbc.properties.tinyInt1isBit": _DECLARED,
+    "jdbc.properties.autoReconnect": "a lost connection is opened again",
+    "jdbc.properties.rewriteBatchedStatements": "nothing is written to the server",
+    "debezium.snapshot.locking.mode": "nothing is locked",
+    "debezium.snapshot.fetch.size": _CHUNKS,
+    "debezium.min.row.count.to.stream.results": _CHUNKS,
+    "debezium.max.batch.size": _QUEUES,
+    "debezium.max.queue.size": _QUEUES,
+    "debezium.poll.interval.ms": _QUEUES,
+}
+"""Options of Flink CDC that change no result here, and why."""
+
 _SIZE = re.compile(r"(\d+)\s*(b|kb|mb|gb)?")
 _UNITS = {"b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30}
 STARTUP_MODES = ("initial", "latest-offset", "earliest-offset", "specific-offset", "snapshot")
@@ -101,7 +129,8 @@ class MySqlOptions:
 
 def parse(options: Mapping[str, str]) -> MySqlOptions:
     """The checked options; raises `OptionError` naming the option and what it may be."""
-    check_known(options, KNOWN, WHERE)
+    given = {key: value for key, value in options.items() if key not in WITHOUT_EFFECT}
+    check_known(given, KNOWN, WHERE)
     _check_ignored(options)
     mode = _startup_mode(options)
     ssl = "jdbc.properties.useSSL"
@@ -128,6 +157,15 @@ def parse(options: Mapping[str, str]) -> MySqlOptions:
         relay_bytes=_bytes("relay.max-size", options.get("relay.max-size", "256 mb")),
         use_ssl=None if ssl not in options else boolean(ssl, options[ssl]),
     )
+
+
+def without_effect(options: Mapping[str, str]) -> list[str]:
+    """What to tell of the given options that change nothing."""
+    return [
+        f"option '{key}' has no effect here: {WITHOUT_EFFECT[key]}"
+        for key in options
+        if key in WITHOUT_EFFECT
+    ]
 
 
 def _bytes(key: str, value: str) -> int:

@@ -14,9 +14,10 @@ from streamhouse.mysql.jdbc import parse as parse_jdbc
 from streamhouse.mysql.keyed import KeyedTable
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.table import Filter, Table
+from streamhouse.runtime.connectors import connector_options
 from streamhouse.runtime.progress import Progress
 from streamhouse.runtime.pruning import Pruning
-from streamhouse.runtime.session import Session, connector_options
+from streamhouse.runtime.session import Session
 from streamhouse.runtime.spec import SourceSpec
 from streamhouse.sql.moment import split_options
 from streamhouse.sql.plan import BoundedQuery, BoundedScan, TableInfo

@@ -24,6 +24,7 @@ from streamhouse.runtime.checkpoint import Checkpoint, checkpoints_of, part_name
 from streamhouse.runtime.console import ConsoleSelect
 from streamhouse.runtime.definitions import define, located
 from streamhouse.runtime.described import described
+from streamhouse.runtime.given_columns import given_columns
 from streamhouse.runtime.pipeline import Pipeline
 from streamhouse.runtime.printer import Printer
 from streamhouse.runtime.query import ContinuousQuery
@@ -164,16 +165,23 @@ class Script:
 
     def _explain(self, statement: plan.Explain) -> None:
         inner = statement.statement
-        if isinstance(inner, Insert):
-            target: TableInfo | None = self._session.table(inner.target)
-            queries = analyze_streams(inner.query, self._session, target, inner.columns)
+        if isinstance(inner, plan.StatementSet):
+            lines = []
+            for one in inner.inserts:
+                lines += [f"INSERT INTO {'.'.join(one.target)}", *self._told_insert(one)]
+        elif isinstance(inner, Insert):
+            lines = self._told_insert(inner)
         elif isinstance(inner, plan.Select):
-            target = None
             queries = analyze_streams(inner.query, self._session)
+            lines = [line for query in queries for line in self._told_plan(query, None)]
         else:
             raise UnsupportedSqlError("EXPLAIN takes an INSERT or a SELECT")
-        lines = [line for query in queries for line in self._told_plan(query, target)]
         self._table({"plan": lines})
+
+    def _told_insert(self, statement: Insert) -> list[str]:
+        target = self._session.table(statement.target)
+        queries = self._planned(statement, target)
+        return [line for query in queries for line in self._told_plan(query, target)]
 
     def _told_plan(self, query: StreamQuery, target: TableInfo | None) -> list[str]:
         lines = [f"source: {'.'.join(query.source.name)} ({', '.join(query.source_columns)})"]
@@ -220,12 +228,6 @@ class Script:
                 line=statement.position.line,
                 column=statement.position.column,
             )
-        if statement.partition:
-            raise UnsupportedSqlError(
-                "PARTITION (…) of a continuous INSERT; select the partition's value as a column",
-                line=statement.position.line,
-                column=statement.position.column,
-            )
         target = self._session.table(statement.target)
         if target.connector != "paimon":
             raise UnsupportedSqlError(
@@ -234,7 +236,7 @@ class Script:
                 column=statement.position.column,
             )
         self._check_hint(statement)
-        planned = analyze_streams(statement.query, self._session, target, statement.columns)
+        planned = self._planned(statement, target)
         if any(one.source.name == target.name for one in planned):
             raise UnsupportedSqlError(
                 "INSERT into the table that is read would feed itself for ever; write another "
@@ -244,6 +246,13 @@ class Script:
             )
         for one, part in self._parts(statement, target, planned):
             self._pipeline.add(self._continuous(statement, target, one, part))
+
+    def _planned(self, statement: Insert, target: TableInfo) -> list[StreamQuery]:
+        """The continuous queries of an INSERT."""
+        given = given_columns(target, statement)
+        return analyze_streams(
+            statement.query, self._session, target, given, statement.partition
+        )
 
     def _check_hint(self, statement: Insert) -> None:
         """Tell what an OPTIONS hint of a continuous INSERT cannot do."""

@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping
 
 from streamhouse.errors import OptionError, TableError
 from streamhouse.lookup.dimension import is_server
-from streamhouse.mysql.jdbc import parse as parse_jdbc
-from streamhouse.mysql.options import parse as parse_mysql
 from streamhouse.options import check_known, choice, nearest
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.evolution import renamed_to
@@ -17,12 +15,13 @@ from streamhouse.paimon.option_aliases import resolved
 from streamhouse.paimon.table import Table
 from streamhouse.paimon.table_name import TableName
 from streamhouse.runtime.computed import computed_of, with_computed
+from streamhouse.runtime.connectors import check_connector, connector_options
 from streamhouse.runtime.spec import SourceSpec, TableAddress
 from streamhouse.runtime.views import SessionViews
 from streamhouse.sql.alter import AlterTable
 from streamhouse.sql.changes import Change, SetTableOption
 from streamhouse.sql.flink_settings import SAME_AS
-from streamhouse.sql.options import check_datagen, check_set
+from streamhouse.sql.options import check_set
 from streamhouse.sql.plan import (
     AsOf,
     CreateCatalog,
@@ -38,8 +37,8 @@ from streamhouse.sql.plan import (
 
 DEFAULT_CATALOG = "default_catalog"
 DEFAULT_DATABASE = "default"
+_FLINKS_DATABASE = "default_database"
 _STORE_OPTIONS = ("s3.", "fs.", "oss.")
-_CONNECTORS = ("paimon", "datagen", "mysql-cdc", "jdbc")
 
 
 class Session:
@@ -107,7 +106,9 @@ class Session:
         self._make_default(options)
 
     def use_catalog(self, name: str) -> None:
-        self._options(name)
+        # Flink's own catalog is always there; without a warehouse it takes temporary tables.
+        if name != DEFAULT_CATALOG:
+            self._options(name)
         self._catalog, self._database = name, DEFAULT_DATABASE
 
     def create_database(self, statement: CreateDatabase) -> None:
@@ -116,34 +117,31 @@ class Session:
 
     def use_database(self, name: Name) -> None:
         catalog, database = self._database_name(name)
-        known = self._warehouse(catalog).databases()
-        if database not in known:
-            raise TableError(f"there is no database '{database}'; {nearest(database, known)}")
+        if (catalog, database) != (DEFAULT_CATALOG, DEFAULT_DATABASE):
+            known = self._warehouse(catalog).databases()
+            if database not in known:
+                raise TableError(f"there is no database '{database}'; {nearest(database, known)}")
         self._catalog, self._database = catalog, database
 
     def create_table(self, statement: CreateTable) -> None:
         full = self.full(statement.name)
+        where = f"table {'.'.join(full[1:])}"
         options = dict(statement.options)
         connector = options.get("connector", "paimon")
         if connector == "paimon":
-            options = self._spelt(options, f"table {'.'.join(full[1:])}")
-        info = TableInfo(
-            full,
-            statement.columns,
-            statement.computed,
-            statement.primary_key,
-            statement.partitioned_by,
-            options,
-            connector,
-        )
-        where = f"table {'.'.join(full[1:])}"
-        if connector not in _CONNECTORS:
-            raise OptionError(
-                f"{where}: unknown connector '{connector}'; {nearest(connector, _CONNECTORS)}"
-            )
+            options = self._spelt(options, where)
         if self.view(full) is not None:
             raise TableError(f"{where}: there is a view of that name; DROP it first")
+        if statement.watermark is not None:
+            self.notice(
+                f"{where}: WATERMARK FOR {statement.watermark} has no effect here: nothing waits "
+                "for late rows, and none is left out"
+            )
         if connector != "paimon":
+            info = TableInfo(
+                full, statement.columns, statement.computed, statement.primary_key,
+                statement.partitioned_by, options, connector,
+            )  # fmt: skip
             self._create_foreign(statement, info, where)
             return
         if statement.temporary:
@@ -233,7 +231,8 @@ class Session:
 
     def full(self, name: Name) -> Name:
         """The name with catalog and database."""
-        return (self._catalog, self._database)[: 3 - len(name)] + tuple(name)
+        full = (self._catalog, self._database)[: 3 - len(name)] + tuple(name)
+        return (full[0], self._plain(full[0], full[1]), full[2])
 
     def table(self, name: Name) -> TableInfo:
         """The table of a name, temporary ones first; `TableError` naming the nearest."""
@@ -254,7 +253,9 @@ class Session:
     def view(self, name: Name) -> ViewInfo | None:
         """The view of a name; None if it is that of a table, or of nothing."""
         full = self.full(name)
-        return self.views.find(full) if full[0] in self._catalogs else None
+        if full[0] in self._catalogs:
+            return self.views.find(full)
+        return self.views.temporary(full)
 
     def viewed(self, name: Name) -> TableInfo:
         """As `table`."""
@@ -327,12 +328,8 @@ class Session:
             if statement.if_not_exists:
                 return
             raise TableError(f"{where} exists already; drop it or write IF NOT EXISTS")
-        if info.connector == "datagen":
-            check_datagen(info.options, info.columns, where)
-        elif info.connector == "jdbc":
-            parse_jdbc(connector_options(info))
-        else:
-            parse_mysql(connector_options(info))
+        for text in check_connector(info, where):
+            self.notice(text)
         self._temporary[info.name] = info
 
     def _known(self, full: Name) -> list[str]:
@@ -342,7 +339,15 @@ class Session:
         return [*temporary, *stored]
 
     def _database_name(self, name: Name) -> tuple[str, str]:
-        return (name[0], name[1]) if len(name) == 2 else (self._catalog, name[0])
+        catalog = name[0] if len(name) == 2 else self._catalog
+        return catalog, self._plain(catalog, name[-1])
+
+    def _plain(self, catalog: str, database: str) -> str:
+        """The name of a database, that of the default one where Flink's name for it is meant."""
+        if catalog != DEFAULT_CATALOG or database != _FLINKS_DATABASE:
+            return database
+        kept = catalog in self._catalogs and database in self._warehouse(catalog).databases()
+        return database if kept else DEFAULT_DATABASE
 
     def catalog_options(self, catalog: str) -> dict[str, str]:
         """The options of a catalog; `TableError` naming the nearest if there is none."""
@@ -350,9 +355,10 @@ class Session:
 
     def _options(self, catalog: str) -> dict[str, str]:
         if catalog not in self._catalogs:
-            if catalog == DEFAULT_CATALOG and not self._catalogs:
+            if catalog == DEFAULT_CATALOG:
+                first = "there is no catalog yet" if not self._catalogs else "no warehouse is given"
                 raise TableError(
-                    "there is no catalog yet: write CREATE CATALOG … WITH ('type' = 'paimon', "
+                    f"{first}: write CREATE CATALOG … WITH ('type' = 'paimon', "
                     "'warehouse' = '…') and USE CATALOG, or give --warehouse DIR"
                 )
             hint = nearest(catalog, self._catalogs)
@@ -374,8 +380,3 @@ def _check_catalog(options: Mapping[str, str], where: str) -> None:
 
 def _to_stderr(text: str) -> None:
     print(f"notice: {text}", file=sys.stderr, flush=True)
-
-
-def connector_options(table: TableInfo) -> dict[str, str]:
-    """The options of a table that its connector reads."""
-    return {key: value for key, value in table.options.items() if key != "connector"}

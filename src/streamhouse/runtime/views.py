@@ -44,6 +44,10 @@ class SessionViews:
         kept = Views(self._warehouse(full[0])).find(full[1], full[2])
         return None if kept is None else replace(kept, name=full)
 
+    def temporary(self, full: Name) -> ViewInfo | None:
+        """The temporary view of a full name."""
+        return self._temporary.get(full)
+
     def listed(self, catalog: str, database: str) -> list[str]:
         """The names of a database's views, sorted."""
         temporary = [name[2] for name in self._temporary if name[:2] == (catalog, database)]

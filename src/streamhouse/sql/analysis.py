@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from sqlglot import exp
 
 from streamhouse.errors import SqlError, UnsupportedSqlError
 from streamhouse.sql import columns as names
-from streamhouse.sql import distinct, functions, lowering, partial_sums, ranked, retraction, union
+from streamhouse.sql import (
+    distinct,
+    functions,
+    grouping,
+    lowering,
+    partial_sums,
+    ranked,
+    retraction,
+    union,
+)
 from streamhouse.sql import target as targets
 from streamhouse.sql.binder import generate
 from streamhouse.sql.bounded import analyze_bounded
@@ -32,6 +42,8 @@ from streamhouse.sql.text import span
 from streamhouse.sql.views import inlined
 
 __all__ = ["analyze_bounded", "analyze_stream", "ends", "is_changelog", "tables_of"]
+
+_NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 def tables_of(query: Query) -> list[Name]:
@@ -86,13 +98,17 @@ def analyze_streams(
     resolver: Resolver,
     target: TableInfo | None = None,
     columns: tuple[str, ...] = (),
+    fixed: Mapping[str, str] = _NOTHING,
 ) -> list[StreamQuery]:
-    """As `analyze_stream`, of a query that may hold UNION ALL: one for each table it reads."""
+    """As `analyze_stream`, of a query that may hold UNION ALL: one for each table it reads.
+
+    `fixed` has the texts of the columns that PARTITION (…) of an INSERT gives.
+    """
     parsed = inlined(names.parse_query(query), resolver)
     parts = Reader(parsed.script, resolver).parts(parsed.tree)
     groups: dict[tuple[object, ...], list[_Analysis]] = {}
     for part in parts:
-        one = _Analysis(parsed, part, resolver)
+        one = _Analysis(parsed, part, resolver, fixed=fixed)
         groups.setdefault(one.reads, []).append(one)
     found = [_together(group, resolver, target, columns) for group in groups.values()]
     if len(found) > 1 and any(one.distinct is not None for one in found):
@@ -120,7 +136,7 @@ def _together(
     for number, one in enumerate(group):
         if number:
             dimensions = sum(len(part.lookups) for part in made)
-            one = _Analysis(one.parsed, one.tree, resolver, dimensions)
+            one = _Analysis(one.parsed, one.tree, resolver, dimensions, one.fixed)
         made.append(one.run(target, given, keep_row=ordered))
     if any(one.distinct is not None for one in made):
         raise _counted_apart(group[0].parsed)
@@ -141,10 +157,16 @@ class _Analysis:
     """One continuous query on its way to a plan."""
 
     def __init__(
-        self, parsed: names.Parsed, tree: exp.Expr, resolver: Resolver, dimensions: int = 0
+        self,
+        parsed: names.Parsed,
+        tree: exp.Expr,
+        resolver: Resolver,
+        dimensions: int = 0,
+        fixed: Mapping[str, str] = _NOTHING,
     ) -> None:
         self.parsed = parsed
         self.tree = tree.copy()
+        self.fixed = fixed
         reader = Reader(parsed.script, resolver, dimensions)
         top = reader.read(tree)
         assert reader.source is not None
@@ -172,7 +194,7 @@ class _Analysis:
         script, top, stream = self.parsed.script, self.top, self.stream
         filled = self._slots(table, given)
         counted = distinct.taken(script, top, filled)
-        grouped = targets.check_grouping(script, top, table, filled)
+        grouped = grouping.check(script, top, table, filled)
         if grouped and table is not None:
             partial_sums.check(stream, table, filled)
         upsert = ranked.check(script, top, stream.source, stream.changelog, table, filled)
@@ -214,7 +236,15 @@ class _Analysis:
         if table is None:
             return []
         count = len(self.top.items)
-        return targets.slots(self.parsed.script, self.top.select, table, given, count)
+        filled = targets.slots(self.parsed.script, self.top.select, table, given, count)
+        return [self._fixed(slot) if slot.column.name in self.fixed else slot for slot in filled]
+
+    def _fixed(self, slot: Slot) -> Slot:
+        """A column of PARTITION (…), as one more projection."""
+        script, top, column = self.parsed.script, self.top, slot.column
+        top.items.append(targets.constant(script, top.select, self.fixed[column.name], column))
+        top.names.append(f"__partition_{column.name}")
+        return Slot(column, len(top.items) - 1)
 
     def _order_values(self, table: TableInfo | None, filled: list[Slot]) -> None:
         """FIRST_VALUE and LAST_VALUE go by the order of the rows."""
@@ -317,6 +347,7 @@ class _Analysis:
             used(self.stream.source, source_columns),
             [used(lookup.table, lookup.columns) for lookup in lookups],
             [(column.name, column.type) for column in output],
+            *([sorted(self.fixed.items())] if self.fixed else []),
         ]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 

@@ -65,6 +65,16 @@ def sealed() -> duckdb.DuckDBPyConnection:
     return connection
 
 
+def computes(sql: str) -> bool:
+    """Whether DuckDB can compute an expression that reads no table."""
+    with sealed() as connection:
+        try:
+            connection.execute(f"SELECT {sql}")
+        except duckdb.Error:
+            return False
+    return True
+
+
 def quote(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 

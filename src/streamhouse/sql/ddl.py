@@ -10,6 +10,7 @@ from sqlglot.tokenizer_core import Token
 from streamhouse.sql import dialect
 from streamhouse.sql.cursor import Cursor
 from streamhouse.sql.plan import Column, ComputedColumn, CreateTable, Position
+from streamhouse.sql.types import base
 
 _PLAIN = {
     "BOOLEAN": "BOOLEAN",
@@ -136,6 +137,8 @@ class _Body:
     computed: list[ComputedColumn] = field(default_factory=list)
     primary_key: tuple[str, ...] = ()
     key_start: int = 0
+    watermark: str | None = None
+    watermark_start: int = 0
 
     def taken(self) -> set[str]:
         return {c.name for c in self.columns} | {c.name for c in self.computed}
@@ -180,7 +183,7 @@ def parse_create_table(
     )
     return CreateTable(
         position, text, name, columns, tuple(body.computed), body.primary_key, partitioned,
-        options, comment, temporary, if_not_exists,
+        options, comment, temporary, if_not_exists, body.watermark,
     )  # fmt: skip
 
 
@@ -196,9 +199,8 @@ def _like(cursor: Cursor) -> NoReturn:
 def _item(cursor: Cursor, body: _Body) -> None:
     """One column, computed column or constraint."""
     if cursor.at("WATERMARK", "FOR"):
-        cursor.unsupported(
-            "WATERMARK is not supported yet; leave it out (joins go by processing time)"
-        )
+        _watermark(cursor, body)
+        return
     if cursor.at("CONSTRAINT") or cursor.at("PRIMARY", "KEY"):
         start = cursor.offset
         if cursor.accept("CONSTRAINT"):
@@ -212,6 +214,34 @@ def _item(cursor: Cursor, body: _Body) -> None:
     if cursor.at("UNIQUE") and cursor.peek(1) == "(":
         cursor.unsupported("UNIQUE is not supported; use PRIMARY KEY … NOT ENFORCED")
     _column(cursor, body)
+
+
+def _watermark(cursor: Cursor, body: _Body) -> None:
+    """`WATERMARK FOR column AS expression`: read, checked, and of no effect (decision 090)."""
+    start = cursor.offset
+    cursor.expect("WATERMARK", "FOR")
+    if body.watermark is not None:
+        raise cursor.error("a table has one WATERMARK; this is the second", start)
+    body.watermark_start = cursor.offset
+    body.watermark = cursor.identifier("the column of the time")
+    cursor.expect("AS")
+    expression = cursor.until(",")
+    if not expression:
+        cursor.fail("expected an expression")
+    _checked_expression(cursor, expression)
+
+
+def _check_watermark(cursor: Cursor, body: _Body) -> None:
+    if body.watermark is None:
+        return
+    if body.watermark not in body.taken():
+        known = ", ".join(column.name for column in body.columns)
+        message = f"WATERMARK: there is no column '{body.watermark}'; known: {known}"
+        raise cursor.error(message, body.watermark_start)
+    kind = next((c.type for c in body.columns if c.name == body.watermark), "TIMESTAMP")
+    if base(kind) not in ("TIMESTAMP", "TIMESTAMP_LTZ"):
+        message = f"WATERMARK: column '{body.watermark}' is {kind}; it must be a TIMESTAMP"
+        raise cursor.error(message, body.watermark_start)
 
 
 def _column(cursor: Cursor, body: _Body) -> None:
@@ -283,3 +313,4 @@ def _check(cursor: Cursor, body: _Body, partitioned: tuple[str, ...], partition_
             raise cursor.error(f"{what} names a column twice", start)
     if not body.columns:
         raise cursor.error("a table needs at least one column that is stored", body.key_start)
+    _check_watermark(cursor, body)

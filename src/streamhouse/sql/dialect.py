@@ -167,10 +167,33 @@ class Flink(Dialect):
         def _is_unknown_function(self, token: Token) -> bool:
             if self._next.token_type != TokenType.L_PAREN:
                 return False
-            if token.token_type not in (*self.IDENTIFIER_TOKENS, *_FUNCTION_WORDS):
-                return False
             name = token.text.upper()
-            return name not in self.FUNCTIONS and name not in self.FUNCTION_PARSERS
+            if name in self.FUNCTIONS or name in self.FUNCTION_PARSERS:
+                return False
+            # Some are words of types, too, which the parser would pass on as functions.
+            if functions.instead(name) is not None:
+                return True
+            return token.token_type in (*self.IDENTIFIER_TOKENS, *_FUNCTION_WORDS)
+
+        def _parse_bracket(self, this: exp.Expr | None = None) -> exp.Expr | None:
+            if not _is_map(this) or self._curr.token_type != TokenType.L_BRACKET:
+                return super()._parse_bracket(this)
+            token = self._prev
+            self._advance()
+            parts = self._parse_csv(self._parse_disjunction)
+            if not self._match(TokenType.R_BRACKET):
+                self.raise_error("Expecting ]")
+            if len(parts) % 2:
+                raise FlinkParseError("MAP takes pairs: MAP[key, value, …]", token)
+            keys, values = (exp.Array(expressions=parts[first::2]) for first in (0, 1))
+            return super()._parse_bracket(exp.Map(keys=keys, values=values))
+
+
+def _is_map(node: exp.Expr | None) -> bool:
+    """Whether a node is the bare word MAP."""
+    if not isinstance(node, exp.Column) or node.table or not isinstance(node.this, exp.Identifier):
+        return False
+    return not node.this.quoted and node.name.upper() == "MAP"
 
 
 # Keywords of the base dialect that are ordinary function names in Flink.

@@ -7,54 +7,31 @@ that is not in `BUILDERS` is an error; nothing is passed on by name alone.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 from sqlglot import exp
 
-from streamhouse.sql import timeformat
+from streamhouse.sql import time_functions as times
+from streamhouse.sql.duck_calls import (
+    MOMENTS,
+    ArgumentError,
+    Args,
+    Build,
+    call,
+    cast,
+    literal_text,
+    moment,
+    moment_name,
+)
+from streamhouse.sql.foreign_functions import instead
 from streamhouse.sql.text import suggestion
+from streamhouse.sql.time_functions import extract, rounded
 
-Args = list[exp.Expr]
-Build = Callable[[Args], exp.Expr]
-
-MOMENTS = ("PROCTIME", "CURRENT_TIMESTAMP", "LOCALTIMESTAMP", "CURRENT_DATE", "LOCALTIME")
-_MOMENT = "__moment_"
-_DEFAULT_TIME = "yyyy-MM-dd HH:mm:ss"
-_UNITS = ("MICROSECOND", "MILLISECOND", "SECOND", "MINUTE", "HOUR", "DAY", "WEEK")
-_LONG_UNITS = ("MONTH", "QUARTER", "YEAR")
+__all__ = [
+    "BUILDERS", "MOMENTS", "WINDOW_TABLES", "ArgumentError", "call", "cast", "extract", "instead",
+    "known", "moment", "moment_name", "rounded", "unknown",
+]  # fmt: skip
 
 WINDOW_TABLES = ("TUMBLE", "HOP", "CUMULATE", "SESSION")
-
-
-class ArgumentError(ValueError):
-    """A call with arguments that the function does not take; the text is the message."""
-
-    def __init__(self, message: str, unsupported: bool = False) -> None:
-        super().__init__(message)
-        self.unsupported = unsupported
-
-
-def moment(name: str) -> exp.Expr:
-    """The time of the batch (or of the bounded query), as the function `name` gives it."""
-    return exp.Anonymous(this=_MOMENT + name)
-
-
-def moment_name(node: exp.Expr | None) -> str | None:
-    """Which of `MOMENTS` a node is, if it is one."""
-    if isinstance(node, exp.Anonymous) and str(node.this).startswith(_MOMENT):
-        return str(node.this).removeprefix(_MOMENT)
-    return None
-
-
-def cast(node: exp.Expr, kind: str) -> exp.Expr:
-    """A cast that only tells the type of a DuckDB call or makes it so."""
-    tree = exp.Cast(this=node, to=exp.DataType.build(kind, dialect="duckdb"))
-    tree.meta["plain"] = True
-    return tree
-
-
-def call(name: str, *args: exp.Expr) -> exp.Expr:
-    return exp.Anonymous(this=name, expressions=list(args))
 
 
 def unknown(name: str) -> str:
@@ -65,9 +42,10 @@ def unknown(name: str) -> str:
             f"window function {upper} is not supported yet; write GROUP BY a part of the time, as "
             "FLOOR(t TO HOUR)"
         )
+    way = instead(upper)
     guess = suggestion(upper, known())
     hint = f"did you mean {guess}?" if guess else "see the reference for the supported functions"
-    return f"function '{name}' is not supported; {hint}"
+    return f"function '{name}' is not supported; {way or hint}"
 
 
 def known() -> list[str]:
@@ -102,28 +80,6 @@ def _duck(name: str, result: str) -> Build:
     return lambda args: cast(call(name, *args), result)
 
 
-def _text(node: exp.Expr, what: str) -> str:
-    if not (isinstance(node, exp.Literal) and node.is_string):
-        raise ArgumentError(f"{what} must be a string literal", unsupported=True)
-    return str(node.this)
-
-
-def _pattern(node: exp.Expr) -> exp.Expr:
-    try:
-        return exp.Literal.string(timeformat.strftime(_text(node, "the date pattern")))
-    except timeformat.PatternError as error:
-        raise ArgumentError(str(error), unsupported=True) from None
-
-
-def _unit(node: exp.Expr) -> str:
-    unit = node.name.upper().removesuffix("S") if isinstance(node, exp.Column | exp.Var) else ""
-    if unit not in (*_UNITS, *_LONG_UNITS):
-        raise ArgumentError(
-            f"'{node.name}' is not a unit of time; known: {', '.join((*_UNITS, *_LONG_UNITS))}"
-        )
-    return unit
-
-
 def _any_null(args: Args, otherwise: exp.Expr) -> exp.Expr:
     nulls = exp.or_(*(exp.Is(this=arg.copy(), expression=exp.Null()) for arg in args))
     return exp.Case(ifs=[exp.If(this=nulls, true=exp.Null())], default=otherwise)
@@ -133,118 +89,30 @@ def _extreme(kind: type[exp.Expr]) -> Build:
     return lambda args: _any_null(args, kind(this=args[0], expressions=args[1:]))
 
 
+def _log(args: Args) -> exp.Expr:
+    """LOG(x) is the natural logarithm, LOG(base, x) that to a base."""
+    logs = [cast(call("LN", arg), "DOUBLE") for arg in reversed(args)]
+    return logs[0] if len(logs) == 1 else exp.Paren(this=exp.Div(this=logs[0], expression=logs[1]))
+
+
 def _concat(args: Args) -> exp.Expr:
-    parts = [cast(arg, "VARCHAR") for arg in args]
+    parts: list[exp.Expr] = [cast(arg, "VARCHAR") for arg in args]
     tree = parts[0]
     for part in parts[1:]:
         tree = exp.DPipe(this=tree, expression=part, safe=True)
     return exp.Paren(this=tree)
 
 
-def _date_format(args: Args) -> exp.Expr:
-    return cast(call("STRFTIME", cast(args[0], "TIMESTAMP"), _pattern(args[1])), "VARCHAR")
-
-
-def _to_timestamp(args: Args) -> exp.Expr:
-    if len(args) == 1:
-        tree = exp.TryCast(this=args[0], to=exp.DataType.build("TIMESTAMP"))
-        tree.meta["plain"] = True
-        return tree
-    return cast(call("TRY_STRPTIME", args[0], _pattern(args[1])), "TIMESTAMP")
-
-
-def _to_date(args: Args) -> exp.Expr:
-    return cast(_to_timestamp(args), "DATE")
-
-
-def _difference(args: Args) -> exp.Expr:
-    unit = exp.Literal.string(_unit(args[0]).lower())
-    moments = [cast(arg, "TIMESTAMP") for arg in args[1:]]
-    return cast(call("DATE_SUB", unit, *moments), "INT")
-
-
-def _add(args: Args) -> exp.Expr:
-    step = call(f"TO_{_unit(args[0])}S", args[1])
-    return cast(exp.Add(this=cast(args[2], "TIMESTAMP"), expression=step), "TIMESTAMP")
-
-
-def _field(part: str, shift: int = 0) -> Build:
-    def build(args: Args) -> exp.Expr:
-        return _part(part, cast(args[0], "TIMESTAMP"), shift)
-
-    return build
-
-
-def _part(part: str, value: exp.Expr, shift: int = 0) -> exp.Expr:
-    tree = call("DATE_PART", exp.Literal.string(part), value)
-    if shift:
-        tree = exp.Paren(this=exp.Add(this=tree, expression=exp.Literal.number(shift)))
-    return cast(call("TRUNC", tree) if part == "epoch" else tree, "BIGINT")
-
-
-_FIELDS = {
-    "YEAR": "year", "QUARTER": "quarter", "MONTH": "month", "WEEK": "week", "DAY": "day",
-    "DOY": "doy", "HOUR": "hour", "MINUTE": "minute", "SECOND": "second", "DOW": "dow",
-    "ISODOW": "isodow", "EPOCH": "epoch",
-}  # fmt: skip
-
-
-def extract(node: exp.Extract) -> exp.Expr:
-    """EXTRACT(part FROM moment); raises `ArgumentError` for an unknown part."""
-    name = node.this.name.upper()
-    if name not in _FIELDS:
-        raise ArgumentError(
-            f"EXTRACT knows no part '{node.this.name}'; known: {', '.join(_FIELDS)}"
-        )
-    return _part(_FIELDS[name], node.expression.copy(), shift=1 if name == "DOW" else 0)
-
-
-def rounded(node: exp.Floor | exp.Ceil) -> exp.Expr:
-    """FLOOR|CEIL(moment TO unit); raises `ArgumentError` for an unknown unit."""
-    unit = node.args["to"].name.upper()
-    if unit not in ("SECOND", "MINUTE", "HOUR", "DAY", "MONTH", "QUARTER", "YEAR"):
-        raise ArgumentError(f"'{unit}' is not supported as the unit of FLOOR and CEIL", True)
-    value = cast(node.this.copy(), "TIMESTAMP")
-    down = call("DATE_TRUNC", exp.Literal.string(unit.lower()), value)
-    if isinstance(node, exp.Floor):
-        return cast(down, "TIMESTAMP")
-    step = call(f"TO_{unit}S", exp.Literal.number(1))
-    up = exp.Add(this=down.copy(), expression=step)
-    exact = exp.EQ(this=down, expression=value.copy())
-    return cast(exp.Case(ifs=[exp.If(this=exact, true=value.copy())], default=up), "TIMESTAMP")
-
-
-def _from_seconds(args: Args) -> exp.Expr:
-    micros = exp.Mul(this=cast(args[0], "BIGINT"), expression=exp.Literal.number(1_000_000))
-    pattern = _pattern(args[1] if len(args) > 1 else exp.Literal.string(_DEFAULT_TIME))
-    return cast(call("STRFTIME", call("MAKE_TIMESTAMP", micros), pattern), "VARCHAR")
-
-
-def _unix_seconds(args: Args) -> exp.Expr:
-    value = _to_timestamp(args) if args else moment("LOCALTIMESTAMP")
-    return _part("epoch", value)
-
-
-def _to_zoned(args: Args) -> exp.Expr:
-    digits = args[1].name if len(args) > 1 and isinstance(args[1], exp.Literal) else "3"
-    if digits not in ("0", "3"):
-        raise ArgumentError("the precision of TO_TIMESTAMP_LTZ is 0 (seconds) or 3 (milliseconds)")
-    factor = 1_000_000 if digits == "0" else 1_000
-    micros = exp.Mul(this=cast(args[0], "BIGINT"), expression=exp.Literal.number(factor))
-    return cast(call("MAKE_TIMESTAMP", micros), "TIMESTAMP")
-
-
-def _convert_tz(args: Args) -> exp.Expr:
-    """A moment told in one zone, told in another."""
-    told = exp.TryCast(this=args[0], to=exp.DataType.build("TIMESTAMP"))
-    told.meta["plain"] = True
-    there = call("TIMEZONE", args[2], call("TIMEZONE", args[1], told))
-    return cast(call("STRFTIME", there, _pattern(exp.Literal.string(_DEFAULT_TIME))), "VARCHAR")
+def _path(node: exp.Expr) -> exp.Expr:
+    """A path of JSON without the word that says how strict it is: what is not there is null."""
+    if isinstance(node, exp.Literal) and node.is_string:
+        return exp.Literal.string(re.sub(r"^\s*(lax|strict)\s+", "", node.name))
+    return node
 
 
 def _json_value(args: Args) -> exp.Expr:
     """A scalar in a JSON text; null where there is none, or no JSON."""
-    text, path = args
+    text, path = args[0], _path(args[1])
     others = [exp.Literal.string(kind) for kind in ("OBJECT", "ARRAY")]
     kind = call("TRY", call("JSON_TYPE", text, path))
     found = call("TRY", call("JSON_EXTRACT_STRING", text.copy(), path.copy()))
@@ -265,9 +133,48 @@ def _regexp_extract(args: Args) -> exp.Expr:
 
 
 def _regexp_replace(args: Args) -> exp.Expr:
-    text = re.sub(r"\$(\d)", r"\\\1", _text(args[2], "the replacement of REGEXP_REPLACE"))
+    text = re.sub(r"\$(\d)", r"\\\1", literal_text(args[2], "the replacement of REGEXP_REPLACE"))
     new = exp.Literal.string(text)
     return cast(call("REGEXP_REPLACE", args[0], args[1], new, exp.Literal.string("g")), "VARCHAR")
+
+
+def _json_query(args: Args) -> exp.Expr:
+    """An object or a list in a JSON text, as JSON."""
+    text, path = args[0], _path(args[1])
+    others = [exp.Literal.string(kind) for kind in ("OBJECT", "ARRAY")]
+    kind = call("TRY", call("JSON_TYPE", text, path))
+    found = call("TRY", call("JSON_EXTRACT", text.copy(), path.copy()))
+    whole = exp.In(this=kind, expressions=others)
+    return exp.Case(ifs=[exp.If(this=whole, true=cast(found, "VARCHAR"))])
+
+
+def _json_exists(args: Args) -> exp.Expr:
+    there = call("TRY", call("JSON_EXISTS", args[0], _path(args[1])))
+    return exp.Coalesce(this=cast(there, "BOOLEAN"), expressions=[exp.false()])
+
+
+def _all_of(pattern: str) -> Build:
+    """Whether a text is made of nothing but what the pattern matches; false for a null."""
+
+    def build(args: Args) -> exp.Expr:
+        whole = call("REGEXP_FULL_MATCH", args[0], exp.Literal.string(pattern))
+        return exp.Coalesce(this=cast(whole, "BOOLEAN"), expressions=[exp.false()])
+
+    return build
+
+
+def _sha2(args: Args) -> exp.Expr:
+    if args[1].sql() != "256":
+        raise ArgumentError("SHA2 takes a length of 256 only", unsupported=True)
+    return cast(call("SHA256", args[0]), "VARCHAR")
+
+
+def _base64(args: Args) -> exp.Expr:
+    return cast(call("BASE64", call("ENCODE", args[0])), "VARCHAR")
+
+
+def _from_base64(args: Args) -> exp.Expr:
+    return cast(call("DECODE", call("FROM_BASE64", args[0])), "VARCHAR")
 
 
 def _count(args: Args) -> exp.Expr:
@@ -303,6 +210,14 @@ _TABLE: dict[str, tuple[int, int | None, Build]] = {
     "COS": (1, 1, _duck("COS", "DOUBLE")),
     "TAN": (1, 1, _duck("TAN", "DOUBLE")),
     "PI": (0, 0, _duck("PI", "DOUBLE")),
+    "E": (0, 0, lambda _: cast(call("EXP", exp.Literal.number(1)), "DOUBLE")),
+    "LOG": (1, 2, _log),
+    "ASIN": (1, 1, _duck("ASIN", "DOUBLE")),
+    "ACOS": (1, 1, _duck("ACOS", "DOUBLE")),
+    "ATAN": (1, 1, _duck("ATAN", "DOUBLE")),
+    "ATAN2": (2, 2, _duck("ATAN2", "DOUBLE")),
+    "DEGREES": (1, 1, _duck("DEGREES", "DOUBLE")),
+    "RADIANS": (1, 1, _duck("RADIANS", "DOUBLE")),
     "SIGN": (1, 1, _duck("SIGN", "INT")),
     "CEILING": (1, 1, _plain(exp.Ceil)),
     "GREATEST": (1, None, _extreme(exp.Greatest)),
@@ -332,10 +247,20 @@ _TABLE: dict[str, tuple[int, int | None, Build]] = {
     "MD5": (1, 1, _duck("MD5", "VARCHAR")),
     "SHA1": (1, 1, _duck("SHA1", "VARCHAR")),
     "SHA256": (1, 1, _duck("SHA256", "VARCHAR")),
+    "SHA2": (2, 2, _sha2),
+    "HEX": (1, 1, _duck("HEX", "VARCHAR")),
+    "TO_BASE64": (1, 1, _base64),
+    "FROM_BASE64": (1, 1, _from_base64),
+    "TRANSLATE": (3, 3, _duck("TRANSLATE", "VARCHAR")),
+    "IS_ALPHA": (1, 1, _all_of("\\p{L}+")),
+    "IS_DIGIT": (1, 1, _all_of("\\p{Nd}+")),
+    "IS_DECIMAL": (1, 1, _all_of("[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)")),
     "STARTSWITH": (2, 2, _duck("STARTS_WITH", "BOOLEAN")),
     "ENDSWITH": (2, 2, _duck("ENDS_WITH", "BOOLEAN")),
     "SPLIT_INDEX": (3, 3, _split_index),
     "JSON_VALUE": (2, 2, _json_value),
+    "JSON_QUERY": (2, 2, _json_query),
+    "JSON_EXISTS": (2, 2, _json_exists),
     "REGEXP": (2, 2, _duck("REGEXP_MATCHES", "BOOLEAN")),
     "REGEXP_EXTRACT": (2, 3, _regexp_extract),
     "REGEXP_REPLACE": (3, 3, _regexp_replace),
@@ -343,27 +268,29 @@ _TABLE: dict[str, tuple[int, int | None, Build]] = {
     "IF": (3, 3, _if),
     "COALESCE": (1, None, lambda a: exp.Coalesce(this=a[0], expressions=a[1:])),
     "IFNULL": (2, 2, lambda a: exp.Coalesce(this=a[0], expressions=a[1:])),
+    "NVL": (2, 2, lambda a: exp.Coalesce(this=a[0], expressions=a[1:])),
     "NULLIF": (2, 2, _plain(exp.Nullif, "this", "expression")),
     # time
-    "DATE_FORMAT": (2, 2, _date_format),
-    "TO_TIMESTAMP": (1, 2, _to_timestamp),
-    "TO_TIMESTAMP_LTZ": (1, 2, _to_zoned),
-    "TO_DATE": (1, 2, _to_date),
-    "TIMESTAMPDIFF": (3, 3, _difference),
-    "TIMESTAMPADD": (3, 3, _add),
-    "FROM_UNIXTIME": (1, 2, _from_seconds),
-    "UNIX_TIMESTAMP": (0, 2, _unix_seconds),
-    "CONVERT_TZ": (3, 3, _convert_tz),
-    "YEAR": (1, 1, _field("year")),
-    "QUARTER": (1, 1, _field("quarter")),
-    "MONTH": (1, 1, _field("month")),
-    "WEEK": (1, 1, _field("week")),
-    "DAYOFYEAR": (1, 1, _field("doy")),
-    "DAYOFMONTH": (1, 1, _field("day")),
-    "DAYOFWEEK": (1, 1, _field("dow", shift=1)),
-    "HOUR": (1, 1, _field("hour")),
-    "MINUTE": (1, 1, _field("minute")),
-    "SECOND": (1, 1, _field("second")),
+    "DATE_FORMAT": (2, 2, times.date_format),
+    "TO_TIMESTAMP": (1, 2, times.to_timestamp),
+    "TO_TIMESTAMP_LTZ": (1, 2, times.to_zoned),
+    "TO_DATE": (1, 2, times.to_date),
+    "TIMESTAMPDIFF": (3, 3, times.difference),
+    "TIMESTAMPADD": (3, 3, times.add),
+    "DATEDIFF": (2, 2, times.days_between),
+    "FROM_UNIXTIME": (1, 2, times.from_seconds),
+    "UNIX_TIMESTAMP": (0, 2, times.unix_seconds),
+    "CONVERT_TZ": (3, 3, times.convert_tz),
+    "YEAR": (1, 1, times.field("year")),
+    "QUARTER": (1, 1, times.field("quarter")),
+    "MONTH": (1, 1, times.field("month")),
+    "WEEK": (1, 1, times.field("week")),
+    "DAYOFYEAR": (1, 1, times.field("doy")),
+    "DAYOFMONTH": (1, 1, times.field("day")),
+    "DAYOFWEEK": (1, 1, times.field("dow", shift=1)),
+    "HOUR": (1, 1, times.field("hour")),
+    "MINUTE": (1, 1, times.field("minute")),
+    "SECOND": (1, 1, times.field("second")),
     "PROCTIME": (0, 0, lambda _: moment("PROCTIME")),
     "NOW": (0, 0, lambda _: moment("CURRENT_TIMESTAMP")),
     "CURRENT_ROW_TIMESTAMP": (0, 0, lambda _: moment("CURRENT_TIMESTAMP")),
@@ -377,6 +304,7 @@ _TABLE: dict[str, tuple[int, int | None, Build]] = {
     "STDDEV_SAMP": (1, 1, _plain(exp.StddevSamp)),
     "VAR_POP": (1, 1, _plain(exp.VariancePop)),
     "VAR_SAMP": (1, 1, _plain(exp.Variance)),
+    "VARIANCE": (1, 1, _plain(exp.Variance)),
     "FIRST_VALUE": (1, 1, _plain(exp.FirstValue)),
     "LAST_VALUE": (1, 1, _plain(exp.LastValue)),
     "LISTAGG": (1, 2, _list),
@@ -386,6 +314,9 @@ _TABLE: dict[str, tuple[int, int | None, Build]] = {
     "LAG": (1, 3, _plain(exp.Lag, "this", "offset", "default")),
     "LEAD": (1, 3, _plain(exp.Lead, "this", "offset", "default")),
     "CARDINALITY": (1, 1, _duck("CARDINALITY", "INT")),
+    "ARRAY_CONTAINS": (2, 2, _duck("LIST_CONTAINS", "BOOLEAN")),
+    "MAP_KEYS": (1, 1, lambda a: call("MAP_KEYS", *a)),
+    "MAP_VALUES": (1, 1, lambda a: call("MAP_VALUES", *a)),
 }
 
 BUILDERS: dict[str, Build] = {

@@ -9,7 +9,7 @@ from sqlglot.optimizer.annotate_types import annotate_types
 from sqlglot.schema import MappingSchema
 
 from streamhouse.errors import SqlError, UnsupportedSqlError
-from streamhouse.sql import functions
+from streamhouse.sql import functions, time_functions
 from streamhouse.sql.functions import call, cast
 from streamhouse.sql.text import Script, span
 
@@ -113,8 +113,12 @@ def lower(script: Script, tree: exp.Expr, relations: Relations, bounded: bool) -
     def rule(node: exp.Expr) -> exp.Expr:
         if isinstance(node, exp.Div):
             return _divide(script, node)
-        if isinstance(node, exp.Cast) and not node.meta.get("plain"):
-            return _convert(node)
+        if isinstance(node, exp.Add | exp.Sub):
+            return _shift(node)
+        if isinstance(node, exp.Substring):
+            return _from_one(node)
+        if isinstance(node, exp.Cast):
+            return time_functions.dated(node) if node.meta.get("plain") else _convert(node)
         if isinstance(node, exp.Sum | exp.Avg) and not isinstance(node.parent, exp.Window):
             if isinstance(node.parent, exp.Filter):
                 return node
@@ -141,6 +145,27 @@ def _check_types(script: Script, tree: exp.Expr) -> None:
     for condition in conditions:
         if condition.is_type(*_INTS, *_REALS, exp.DType.DECIMAL, *exp.DataType.TEXT_TYPES):
             raise error(script, condition, "a condition must be BOOLEAN; compare it with something")
+
+
+def _shift(node: exp.Add | exp.Sub) -> exp.Expr:
+    """A DATE and days, months or years make a DATE; DuckDB makes a TIMESTAMP of them."""
+    left, right = node.left, node.right
+    days = left.is_type(exp.DType.DATE) and time_functions.is_day_step(right)
+    if isinstance(node, exp.Add):
+        days = days or (right.is_type(exp.DType.DATE) and time_functions.is_day_step(left))
+    return time_functions.as_date(node) if days else node
+
+
+def _from_one(node: exp.Substring) -> exp.Expr:
+    """In Flink the text from place 0 on is the same as from place 1."""
+    start, one = node.args.get("start"), exp.Literal.number(1)
+    if isinstance(start, exp.Literal):
+        if start.name == "0":
+            node.set("start", one)
+    elif start is not None and not isinstance(start, exp.Neg):
+        zero = exp.EQ(this=_wrap(start.copy()), expression=exp.Literal.number(0))
+        node.set("start", exp.Case(ifs=[exp.If(this=zero, true=one)], default=start.copy()))
+    return node
 
 
 def _divide(script: Script, node: exp.Div) -> exp.Expr:
@@ -206,9 +231,22 @@ def _time_text(source: exp.Expr) -> exp.Expr:
         pattern = "%Y-%m-%d %H:%M:%S.%g"
     elif source.is_type(exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ):
         pattern = "%Y-%m-%d %H:%M:%S.%f"
+    elif source.is_type(exp.DType.TIMESTAMPTZ, exp.DType.TIMESTAMPLTZ):
+        return _zoned_text(cast(source, "TIMESTAMP"))
     else:
         return source
     return call("STRFTIME", cast(source, "TIMESTAMP"), exp.Literal.string(pattern))
+
+
+def _zoned_text(told: exp.Expr) -> exp.Expr:
+    """A TIMESTAMP_LTZ in milliseconds, unless it has more digits: DuckDB does not tell how many."""
+    whole = call("DATE_TRUNC", exp.Literal.string("milliseconds"), told.copy())
+    short, long = (
+        call("STRFTIME", told.copy(), exp.Literal.string(f"%Y-%m-%d %H:%M:%S.{digits}"))
+        for digits in ("%g", "%f")
+    )
+    exact = exp.EQ(this=whole, expression=told)
+    return exp.Case(ifs=[exp.If(this=exact, true=short)], default=long)
 
 
 def _aggregate(node: exp.Expr, inner: exp.Expr | None = None) -> exp.Expr:

@@ -143,6 +143,8 @@ class UseDatabase(Statement):
 
 @dataclass(frozen=True)
 class CreateTable(Statement):
+    """CREATE [TEMPORARY] TABLE; `watermark` is the column of its WATERMARK clause, if any."""
+
     name: Name
     columns: tuple[Column, ...]
     computed: tuple[ComputedColumn, ...]
@@ -152,6 +154,7 @@ class CreateTable(Statement):
     comment: str | None = None
     temporary: bool = False
     if_not_exists: bool = False
+    watermark: str | None = None
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from sqlglot import exp
 
 from streamhouse.sql import columns, functions, lowering
 from streamhouse.sql.columns import Visible
+from streamhouse.sql.grouping import is_constant
 from streamhouse.sql.plan import TableInfo
 from streamhouse.sql.target import Slot
 from streamhouse.sql.text import Script
@@ -188,7 +189,13 @@ def check(
     made = {slot.column.name: _down(top, slot, level) for slot in filled}
     name = "table " + ".".join(target.name)
     keys = {_text(one) for one in ranked.partition}
-    if {made[key] for key in target.primary_key} != keys:
+    # A column that is the same in all rows tells no rows apart.
+    constant = {
+        slot.column.name
+        for slot in filled
+        if slot.index is not None and is_constant(top.items[slot.index])
+    }
+    if {made[key] for key in target.primary_key if key not in constant} != keys:
         raise lowering.unsupported(
             script,
             ranked.node,

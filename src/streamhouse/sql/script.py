@@ -68,7 +68,9 @@ def _split(script: Script, tokens: list[Token]) -> list[list[Token]]:
             current.append(token)
             words = [t.text.upper() for t in current]
             begins = words[-3:] == ["BEGIN", "STATEMENT", "SET"] and len(words) == 3
-            begins = begins or words == ["EXECUTE", "STATEMENT", "SET", "BEGIN"]
+            begins = begins or (
+                words[-3:] == ["STATEMENT", "SET", "BEGIN"] and words[0] in ("EXECUTE", "EXPLAIN")
+            )
             inside = begins or (inside and not _ends(current))
         else:
             found.append([])
@@ -260,9 +262,14 @@ def _explain(cursor: Cursor, position: Position, text: str) -> Statement:
         "ESTIMATED_COST", "CHANGELOG_MODE", "JSON_EXECUTION_PLAN", "PLAN_ADVICE",
     ):  # fmt: skip
         cursor.unsupported("details of EXPLAIN are not supported; write EXPLAIN <statement>")
-    if cursor.done or cursor.peek() not in ("SELECT", "WITH", "INSERT", "VALUES", "EXECUTE"):
+    words = ("SELECT", "WITH", "INSERT", "VALUES", "EXECUTE", "STATEMENT")
+    if cursor.done or cursor.peek() not in words:
         cursor.fail("expected SELECT, WITH, VALUES or INSERT")
-    inner = _statement(cursor.part(cursor.tokens[cursor.index :]))
+    part = cursor.part(cursor.tokens[cursor.index :])
+    if part.at("STATEMENT"):
+        inner: Statement = _statement_set(part, part.position(), part.text_of(part.tokens))
+    else:
+        inner = _statement(part)
     return Explain(position, text, inner)
 
 
@@ -305,6 +312,8 @@ def _partition(cursor: Cursor) -> dict[str, str]:
                 "a value is expected here: (p = 'x'); columns whose values come with the rows "
                 "are left out"
             )
+        if cursor.peek() in ("DATE", "TIMESTAMP"):
+            cursor.take()
         token = cursor.current
         if token is None or token.token_type not in (TokenType.STRING, TokenType.NUMBER):
             cursor.fail("expected the partition's value as a 'string' or a number")
@@ -330,7 +339,7 @@ def _select(cursor: Cursor, position: Position, text: str) -> Statement:
 
 
 def _statement_set(cursor: Cursor, position: Position, text: str) -> Statement:
-    if cursor.accept("EXECUTE"):
+    if cursor.accept("EXECUTE") or cursor.at("STATEMENT"):
         if cursor.peek() in ("INSERT", "SELECT", "WITH", "VALUES"):
             return _statement(cursor.part(cursor.tokens[cursor.index :]))
         cursor.expect("STATEMENT", "SET")

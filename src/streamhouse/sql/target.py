@@ -3,28 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
 from streamhouse.options import nearest
-from streamhouse.sql import lowering
+from streamhouse.sql import binder, lowering
 from streamhouse.sql.plan import Column, Name, TableInfo
 from streamhouse.sql.text import Script
 from streamhouse.sql.types import base, duck_type, fits
-
-if TYPE_CHECKING:
-    from streamhouse.sql.levels import Level
-
-# Which merge functions of an aggregation table carry on with the partial results of a function.
-_MERGES: dict[type[exp.Expr], tuple[str, ...]] = {
-    exp.Sum: ("sum",),
-    exp.Count: ("sum",),
-    exp.Min: ("min",),
-    exp.Max: ("max",),
-    exp.LastValue: ("last_value", "last_non_null_value"),
-    exp.FirstValue: ("first_value",),
-}
 
 
 _ANY_ORDER = ("sum", "count", "product", "min", "max", "bool_and", "bool_or")
@@ -91,6 +77,15 @@ def converted(
     )
 
 
+def constant(script: Script, node: exp.Expr, text: str, column: Column) -> exp.Expr:
+    """A literal as a value of a column; `SqlError` at `node` if it is none."""
+    made = cast_to(exp.Literal.string(text), "STRING", column.type)
+    if not binder.computes(binder.generate(made)):
+        message = f"'{text}' is no value of column '{column.name}', which is {column.type}"
+        raise lowering.error(script, node, message)
+    return made
+
+
 def cast_to(item: exp.Expr, source: str, flink: str) -> exp.Expr:
     """A cast to a column's type; fractions of a second are cut off, not rounded."""
     kind = duck_type(flink)
@@ -104,79 +99,6 @@ def cast_to(item: exp.Expr, source: str, flink: str) -> exp.Expr:
     return tree
 
 
-def check_grouping(
-    script: Script, level: Level, target: TableInfo | None, filled: list[Slot]
-) -> bool:
-    """Whether the query aggregates, in a way that the target's merge functions carry on.
-
-    Raises `UnsupportedSqlError` saying which table declaration would do.
-    """
-    aggregates = [node for item in level.items for node in item.find_all(exp.AggFunc)]
-    if not aggregates and not level.group:
-        return False
-    node = aggregates[0] if aggregates else level.group[0]
-    if target is None:
-        raise lowering.unsupported(
-            script,
-            node,
-            "an aggregation that runs for ever needs a table to keep its results: INSERT INTO a "
-            "table with 'merge-engine' = 'aggregation', or SET 'execution.runtime-mode' = 'batch'",
-        )
-    if not target.primary_key or target.options.get("merge-engine") != "aggregation":
-        raise lowering.unsupported(script, node, _declaration(script, level, target, filled))
-    keys = {target.columns[i].name: slot for i, slot in enumerate(filled)}
-    groups = [one.unnest().sql() for one in level.group if not _is_constant(one)]
-    found = []
-    for key in target.primary_key:
-        slot = keys[key]
-        item = level.items[slot.index].unnest() if slot.index is not None else None
-        if item is None or not _is_constant(item):
-            found.append(None if item is None else item.sql())
-    if sorted(groups) != sorted(item for item in found if item) or None in found:
-        raise lowering.unsupported(
-            script,
-            level.group[0] if level.group else node,
-            f"GROUP BY must be exactly the primary key of {_dotted(target)}: "
-            f"{', '.join(target.primary_key)}; declare another key, or group otherwise",
-        )
-    for slot in filled:
-        if slot.column.name not in target.primary_key:
-            _check_merge(script, level, target, slot)
-    return True
-
-
-def _is_constant(item: exp.Expr) -> bool:
-    """Whether a value is the same in all rows of all batches."""
-    return item.find(exp.Column, exp.AggFunc, exp.Anonymous, exp.Null) is None
-
-
-def _check_merge(script: Script, level: Level, target: TableInfo, slot: Slot) -> None:
-    if slot.index is None:
-        return
-    item = level.items[slot.index].unnest()
-    inner = aggregate(item)
-    known = _MERGES.get(type(inner), ())
-    if isinstance(inner, exp.AggFunc) and inner.find(exp.Distinct):
-        known = ()
-    if not known:
-        raise lowering.unsupported(
-            script,
-            item,
-            f"column '{slot.column.name}': a continuous GROUP BY takes only SUM, COUNT, MIN, MAX, "
-            "FIRST_VALUE and LAST_VALUE, each as a column of its own; keep SUM and COUNT for an "
-            "average and divide when reading",
-        )
-    key = f"fields.{slot.column.name}.aggregate-function"
-    given = merge_function(target, slot.column.name)
-    if given not in known:
-        raise lowering.unsupported(
-            script,
-            item,
-            f"column '{slot.column.name}' of {_dotted(target)} merges by {given}; "
-            f"for this aggregate declare '{key}' = '{known[0]}'",
-        )
-
-
 def unwrapped(item: exp.Expr) -> exp.Expr:
     """A projection without what does as well with parts of the rows around its aggregate."""
     inner = item.unnest()
@@ -185,6 +107,8 @@ def unwrapped(item: exp.Expr) -> exp.Expr:
             return unwrapped(inner.this)
     if type(inner) is exp.Cast:
         exact = inner.to.is_type(*exp.DataType.INTEGER_TYPES) and _is_whole(inner.this)
+        # A cast of one row's value is as well made of the last such value.
+        exact = exact or isinstance(aggregate(inner.this), exp.FirstValue | exp.LastValue)
         if exact or inner.to.is_type("decimal", "double", "float"):
             return unwrapped(inner.this)
     return inner
@@ -222,19 +146,6 @@ def merge_function(target: TableInfo, name: str) -> str:
     """The function by which a column of an aggregation table is merged."""
     default = target.options.get("fields.default-aggregate-function", "last_non_null_value")
     return target.options.get(f"fields.{name}.aggregate-function", default)
-
-
-def _declaration(script: Script, level: Level, target: TableInfo, filled: list[Slot]) -> str:
-    options = ["'merge-engine' = 'aggregation'"]
-    for slot in filled:
-        item = level.items[slot.index].unnest() if slot.index is not None else None
-        known = _MERGES.get(type(aggregate(item))) if item is not None else None
-        if known:
-            options.append(f"'fields.{slot.column.name}.aggregate-function' = '{known[0]}'")
-    return (
-        f"GROUP BY on a stream needs a target that keeps the sums: declare {_dotted(target)} with "
-        f"a PRIMARY KEY of the grouping columns and WITH ({', '.join(options)})"
-    )
 
 
 def _dotted(target: TableInfo) -> str:

@@ -149,7 +149,8 @@ def flink_type(duck: DuckDBPyType) -> str:
 def fits(source: str, target: str) -> bool:
     """Whether a value of Flink type `source` goes into a column of `target` without a CAST.
 
-    Whole numbers may get narrower: a value that does not fit is an error when it comes.
+    Whole numbers may get narrower, and floating ones decimals, which rounds them: a value that does
+    not fit is an error when it comes.
     """
     one, two = base(source), base(target)
     if one == NULL:
@@ -161,8 +162,8 @@ def fits(source: str, target: str) -> bool:
         return two in (*_INTEGERS, "DECIMAL", "FLOAT", "DOUBLE")
     if one == "DECIMAL":
         return two in ("DECIMAL", "FLOAT", "DOUBLE")
-    if one == "FLOAT":
-        return two in ("FLOAT", "DOUBLE")
+    if one in ("FLOAT", "DOUBLE"):
+        return two in (one, "DOUBLE", "DECIMAL")
     if one in ("ARRAY", "MAP", "ROW") and one == two:
         return _nested_fits(one, source, target)
     return one == two

@@ -1,0 +1,52 @@
+"""What functions are built from: DuckDB calls, casts, and the time of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sqlglot import exp
+
+Args = list[exp.Expr]
+Build = Callable[[Args], exp.Expr]
+
+MOMENTS = ("PROCTIME", "CURRENT_TIMESTAMP", "LOCALTIMESTAMP", "CURRENT_DATE", "LOCALTIME")
+_MOMENT = "__moment_"
+
+
+class ArgumentError(ValueError):
+    """A call with arguments that the function does not take; the text is the message."""
+
+    def __init__(self, message: str, unsupported: bool = False) -> None:
+        super().__init__(message)
+        self.unsupported = unsupported
+
+
+def moment(name: str) -> exp.Expr:
+    """The time of the batch (or of the bounded query), as the function `name` gives it."""
+    return exp.Anonymous(this=_MOMENT + name)
+
+
+def moment_name(node: exp.Expr | None) -> str | None:
+    """Which of `MOMENTS` a node is, if it is one."""
+    if isinstance(node, exp.Anonymous) and str(node.this).startswith(_MOMENT):
+        return str(node.this).removeprefix(_MOMENT)
+    return None
+
+
+def cast(node: exp.Expr, kind: str) -> exp.Cast:
+    """A cast that only tells the type of a DuckDB call or makes it so."""
+    tree = exp.Cast(this=node, to=exp.DataType.build(kind, dialect="duckdb"))
+    tree.meta["plain"] = True
+    return tree
+
+
+def call(name: str, *args: exp.Expr) -> exp.Anonymous:
+    """A call of DuckDB's function."""
+    return exp.Anonymous(this=name, expressions=list(args))
+
+
+def literal_text(node: exp.Expr, what: str) -> str:
+    """The text of a string literal; `ArgumentError` for anything else."""
+    if not (isinstance(node, exp.Literal) and node.is_string):
+        raise ArgumentError(f"{what} must be a string literal", unsupported=True)
+    return str(node.this)

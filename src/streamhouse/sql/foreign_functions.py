@@ -1,0 +1,61 @@
+"""Functions that are not here: what other systems call otherwise, and what cannot be repeated."""
+
+from __future__ import annotations
+
+_KEY = "a batch that runs again must give the same rows; write MD5(CONCAT_WS('-', …)) of the key"
+_NO_DICE = "a batch that runs again must give the same rows; leave it out"
+
+_INSTEAD = {
+    "UUID": _KEY,
+    "RAND": _NO_DICE,
+    "RAND_INTEGER": _NO_DICE,
+    "RANDOM": _NO_DICE,
+    "CURRENT_WATERMARK": "there are no watermarks; leave it out",
+    "SOURCE_WATERMARK": "there are no watermarks; leave it out",
+    "DATE_ADD": "write TIMESTAMPADD(DAY, n, d), or d + INTERVAL '1' DAY",
+    "DATE_SUB": "write TIMESTAMPADD(DAY, -n, d), or d - INTERVAL '1' DAY",
+    "ADD_MONTHS": "write TIMESTAMPADD(MONTH, n, d), or d + INTERVAL '1' MONTH",
+    "MONTHS_BETWEEN": "write TIMESTAMPDIFF(MONTH, a, b)",
+    "DATE_TRUNC": "write FLOOR(t TO MONTH)",
+    "TRUNC": "write TRUNCATE(x, n) of a number, FLOOR(t TO MONTH) of a time",
+    "LAST_DAY": "write CEIL(d + INTERVAL '1' DAY TO MONTH) - INTERVAL '1' DAY",
+    "DAY": "write DAYOFMONTH(d)",
+    "WEEKOFYEAR": "write WEEK(d)",
+    "CURDATE": "write CURRENT_DATE",
+    "GETDATE": "write NOW()",
+    "SYSDATE": "write NOW()",
+    "STR_TO_DATE": "write TO_DATE(text, 'yyyy-MM-dd')",
+    "TO_CHAR": "write DATE_FORMAT(t, 'yyyy-MM-dd') of a time, CAST(x AS STRING) of a number",
+    "TO_NUMBER": "write CAST(text AS DECIMAL(20, 4))",
+    "DATE": "write CAST(t AS DATE), or TO_DATE(text)",
+    "TIMESTAMP": "write CAST(x AS TIMESTAMP(3)), or TO_TIMESTAMP(text)",
+    "LENGTH": "write CHAR_LENGTH(text)",
+    "LEN": "write CHAR_LENGTH(text)",
+    "UCASE": "write UPPER(text)",
+    "LCASE": "write LOWER(text)",
+    "SUBSTRING_INDEX": "write SPLIT_INDEX(text, separator, n), counted from 0",
+    "SPLIT_PART": "write SPLIT_INDEX(text, separator, n), counted from 0",
+    "GROUP_CONCAT": "write LISTAGG(x, ',')",
+    "STRING_AGG": "write LISTAGG(x, ',')",
+    "WM_CONCAT": "write LISTAGG(x, ',')",
+    "COLLECT_LIST": "write LISTAGG(x, ',')",
+    "COLLECT_SET": "write LISTAGG(x, ',') over distinct rows",
+    "GET_JSON_OBJECT": "write JSON_VALUE(text, '$.path')",
+    "JSON_EXTRACT": "write JSON_VALUE(text, '$.path')",
+    "NVL2": "write CASE WHEN x IS NOT NULL THEN a ELSE b END",
+    "DECODE": "write CASE x WHEN a THEN b ELSE c END",
+    "ISNULL": "write x IS NULL, or IFNULL(x, y)",
+    "POW": "write POWER(x, y)",
+    "RLIKE": "write REGEXP(text, pattern)",
+    "REGEXP_LIKE": "write REGEXP(text, pattern)",
+    "ANY_VALUE": "write LAST_VALUE(x)",
+    "APPROX_COUNT_DISTINCT": "write COUNT(DISTINCT x), which is exact",
+    "COUNT_DISTINCT": "write COUNT(DISTINCT x)",
+    "SUMIF": "write SUM(CASE WHEN condition THEN x END)",
+    "COUNTIF": "write COUNT(*) FILTER (WHERE condition)",
+}
+
+
+def instead(name: str) -> str | None:
+    """What to write in the place of a function (named in upper case); None if nobody knows."""
+    return _INSTEAD.get(name)
