@@ -325,7 +325,7 @@ def test_a_table_may_say_that_an_overwrite_replaces_all_partitions(lab: Lab) -> 
         ("INSERT INTO days PARTITION (day_ = 'x') VALUES (1, 2)", "no value of partition column"),
         ("INSERT INTO days PARTITION (day_) VALUES (1, 2)", "a value is expected here"),
         ("INSERT INTO days PARTITION (k = 1) (k, v) VALUES (1, 2)", "among the columns too"),
-        ("INSERT INTO days PARTITION (k = 1) SELECT day_, v FROM days", "continuous INSERT"),
+        ("INSERT INTO days PARTITION (k = 1) SELECT day_, v FROM days", "feed itself"),
     ],
 )
 def test_partitions_that_cannot_be(lab: Lab, text: str, message: str) -> None:

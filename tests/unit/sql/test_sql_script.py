@@ -164,6 +164,15 @@ SYNTAX = [
     ("CREATE TABLE t (a INT,)", 1, 23, "expected a column's name, got )"),
     ("CREATE TABLE t (a INT PRIMARY KEY)", 1, 34, "expected NOT ENFORCED after PRIMARY KEY, got )"),
     ("CREATE TABLE t (a INT, a INT)", 1, 24, "column 'a' is defined twice"),
+    ("CREATE TABLE t (a INT, WATERMARK FOR a AS a)", 1, 38, "WATERMARK: column 'a' is INT; it must"),
+    ("CREATE TABLE t (a INT, WATERMARK FOR b AS b)", 1, 38, "WATERMARK: there is no column 'b'"),
+    ("CREATE TABLE t (a TIMESTAMP(3), WATERMARK FOR a AS)", 1, 51, "expected an expression"),
+    (
+        "CREATE TABLE t (a TIMESTAMP(3), WATERMARK FOR a AS a, WATERMARK FOR a AS a)",
+        1,
+        55,
+        "a table has one WATERMARK; this is the second",
+    ),
     (
         "CREATE TABLE t (a INT, PRIMARY KEY (b) NOT ENFORCED)",
         1,
@@ -195,7 +204,6 @@ def test_mistakes(text: str, line: int, column: int, message: str) -> None:
 
 
 UNSUPPORTED = [
-    ("CREATE TABLE t (a INT, WATERMARK FOR a AS a)", 24, "WATERMARK is not supported yet"),
     ("CREATE TABLE t (a INT METADATA FROM 'x')", 17, "METADATA columns are not supported yet"),
     ("CREATE TABLE t (a INT) LIKE b (EXCLUDING ALL)", 24, "LIKE is not supported yet"),
     ("CREATE TABLE t LIKE b", 16, "LIKE is not supported yet"),
