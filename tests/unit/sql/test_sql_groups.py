@@ -23,7 +23,8 @@ CREATE TABLE board (month_ STRING, city STRING, label STRING, n BIGINT, members 
   'fields.update_time.aggregate-function' = 'last_non_null_value');
 CREATE TABLE agents (agent BIGINT PRIMARY KEY NOT ENFORCED, city STRING, n BIGINT, last_ STRING)
   WITH ('merge-engine' = 'aggregation', 'fields.n.aggregate-function' = 'sum',
-  'fields.city.aggregate-function' = 'last_value', 'fields.last_.aggregate-function' = 'last_value');
+  'fields.city.aggregate-function' = 'last_value',
+  'fields.last_.aggregate-function' = 'last_value');
 """
 MOMENT = datetime.fromisoformat(NOW).replace(microsecond=123000)
 

@@ -1,0 +1,107 @@
+"""Names that scripts for Flink use, and what a user is told of what they declare."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.unit.runtime.test_script import Kept
+
+from streamhouse.cli.script_text import read_script
+from streamhouse.errors import OptionError, TableError
+from streamhouse.graph.build import graph_of
+from streamhouse.runtime.script import Script, ScriptOptions
+from streamhouse.runtime.session import Session
+from streamhouse.sql.plan import CreateTable
+from streamhouse.sql.script import parse_script
+
+MADE = """
+  (id INT, at_ TIMESTAMP(3), WATERMARK FOR at_ AS at_ - INTERVAL '5' SECOND) WITH (
+  'connector' = 'datagen', 'fields.id.kind' = 'sequence', 'fields.id.start' = '1',
+  'fields.id.end' = '3');
+"""
+LAKE = "CREATE CATALOG lake WITH ('type' = 'paimon', 'warehouse' = '{path}'); "
+WARNED = "WATERMARK FOR at_ has no effect here: nothing waits for late rows, and none is left out"
+
+
+def run(text: str, warehouse: Path | None = None) -> Kept:
+    kept = Kept()
+    given = None if warehouse is None else {"warehouse": str(warehouse)}
+    Script(ScriptOptions("s.sql", given, until_caught_up=True), kept).run(parse_script(text))
+    return kept
+
+
+@pytest.mark.parametrize(
+    "select",
+    [
+        "SELECT id FROM default_catalog.default_database.made",
+        "USE CATALOG default_catalog; SELECT id FROM made",
+        "USE default_catalog.default_database; SELECT id FROM seen",
+        "USE CATALOG default_catalog; SELECT id FROM `default_database`.seen",
+        "SELECT id FROM default_catalog.`default`.made",
+    ],
+)
+def test_temporary_tables_may_be_in_flinks_own_catalog(tmp_path: Path, select: str) -> None:
+    view = "CREATE TEMPORARY VIEW seen AS SELECT id, PROCTIME() AS p FROM made; "
+    text = f"CREATE TABLE made {MADE} {view}" + LAKE + "USE CATALOG lake; " + select
+    kept = run(text.format(path=tmp_path))
+    assert [row["id"] for row in kept.changed] == [1, 2, 3]
+    assert kept.notices == [f"table default.made: {WARNED}"]
+
+
+def test_flinks_database_is_the_default_one_of_a_given_warehouse(tmp_path: Path) -> None:
+    text = f"USE default_catalog.default_database; CREATE TABLE made {MADE}"
+    kept = run(text + "SELECT id FROM default_database.made", tmp_path)
+    assert len(kept.changed) == 3
+    # A database of that name that is there is meant itself.
+    session = Session({"warehouse": str(tmp_path)})
+    assert session.full(("default_database", "t")) == ("default_catalog", "default", "t")
+    (tmp_path / "default_database.db").mkdir()
+    assert session.full(("default_database", "t"))[1] == "default_database"
+
+
+def test_tables_that_last_need_a_warehouse(tmp_path: Path) -> None:
+    with pytest.raises(TableError, match="there is no catalog yet: write CREATE CATALOG"):
+        run("CREATE TABLE t (id INT)")
+    text = LAKE.format(path=tmp_path) + "CREATE TABLE t (id INT)"
+    with pytest.raises(TableError, match="no warehouse is given: write CREATE CATALOG"):
+        run(text)
+
+
+def test_options_of_a_connector_that_change_nothing_are_told() -> None:
+    given = {
+        "connector": "mysql-cdc", "hostname": "db", "username": "u", "password": "hidden-word",
+        "database-name": "d", "table-name": "t", "scan.newly-added-table.enabled": "true",
+    }  # fmt: skip
+    options = ", ".join(f"'{key}' = '{value}'" for key, value in given.items())
+    text = "CREATE TEMPORARY TABLE t (id INT PRIMARY KEY NOT ENFORCED) WITH ({})"
+    told: list[str] = []
+    session = Session(None)
+    session.notice = told.append
+    (statement,) = parse_script(text.format(options))
+    assert isinstance(statement, CreateTable)
+    session.create_table(statement)
+    assert told == [
+        "table default.t: option 'scan.newly-added-table.enabled' has no effect here: each table "
+        "is a table of the script"
+    ]
+    (wrong,) = parse_script(text.format(options.replace("newly-added", "newly-addded")))
+    assert isinstance(wrong, CreateTable)
+    with pytest.raises(OptionError, match="unknown option 'scan.newly-addded-table.enabled'"):
+        Session(None).create_table(wrong)
+
+
+def test_a_script_is_drawn_with_its_partition(tmp_path: Path) -> None:
+    text = (
+        "CREATE TABLE days (id INT, dt STRING) PARTITIONED BY (dt); "
+        f"CREATE TEMPORARY TABLE made {MADE}"
+        "INSERT INTO days PARTITION (dt = '2026-05-01') SELECT id FROM made"
+    )
+    found = graph_of(parse_script(text))
+    assert [edge.kind for edge in found.edges] == ["reads", "writes"]
+
+
+def test_a_script_may_begin_with_a_mark(tmp_path: Path) -> None:
+    script = tmp_path / "s.sql"
+    script.write_bytes("\ufeffSELECT '会员' AS kind".encode())
+    assert read_script(str(script)) == "SELECT '会员' AS kind"
