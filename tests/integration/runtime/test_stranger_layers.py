@@ -23,7 +23,8 @@ SCRIPT = """
 SET 'pipeline.name' = '会员数仓';
 SET 'execution.checkpointing.interval' = '10 s';
 USE CATALOG default_catalog;
-CREATE DATABASE IF NOT EXISTS ods; CREATE DATABASE IF NOT EXISTS dim; CREATE DATABASE IF NOT EXISTS dw;
+CREATE DATABASE IF NOT EXISTS ods;
+CREATE DATABASE IF NOT EXISTS dim; CREATE DATABASE IF NOT EXISTS dw;
 
 /* 原始日志 */
 CREATE TABLE ods.order_log (
@@ -65,7 +66,8 @@ CREATE TABLE dw.dws_agent_score (
 CREATE TABLE dw.dws_member_month (
   v_month STRING PRIMARY KEY NOT ENFORCED, members BIGINT, new_members BIGINT, renewed BIGINT,
   amount DECIMAL(20, 2)
-) WITH ('bucket' = '1', 'merge-engine' = 'aggregation', 'fields.default-aggregate-function' = 'sum');
+) WITH ('bucket' = '1', 'merge-engine' = 'aggregation',
+  'fields.default-aggregate-function' = 'sum');
 CREATE TABLE dw.app_flow (
   name STRING, n BIGINT, money DECIMAL(20, 2), board STRING, PRIMARY KEY (board, name) NOT ENFORCED
 ) PARTITIONED BY (board) WITH ('bucket' = '1', 'merge-engine' = 'aggregation',
@@ -152,26 +154,28 @@ EXPECTED = {
           amount, status, extra ->> '$.渠道', event_time FROM newest""",
     "dw.dwd_order": "FROM live",
     "dw.dws_agent_score": """
-        SELECT strftime(v_date, '%Y-%m-%d'), coalesce(agent, '无'), count(*), sum(score), true
+        SELECT strftime(v_date, '%Y-%m-%d'), coalesce(agent, '无'), count(*), coalesce(sum(score), 0),
+          true
         FROM live GROUP BY v_date, agent""",
     "dw.dws_member_month": """
         SELECT v_month, count(DISTINCT member_id),
           count(DISTINCT member_id) FILTER (WHERE kind = 'new'),
-          count(DISTINCT member_id) FILTER (WHERE kind = 'renew'), sum(amount)
+          count(DISTINCT member_id) FILTER (WHERE kind = 'renew'), coalesce(sum(amount), 0)
         FROM live GROUP BY v_month""",
     "dw.app_flow": """
-        SELECT name, count(*), sum(money), '金额' FROM (
+        SELECT name, count(*), coalesce(sum(money), 0), '金额' FROM (
           SELECT coalesce(region, '未知') AS name, amount AS money FROM live UNION ALL
           SELECT '退款' || coalesce(why, ''), CAST(-money AS DECIMAL(12, 2)) FROM refund UNION ALL
           SELECT '原始', amount FROM log WHERE amount > 0) GROUP BY name""",
 }
 SHOWN = {
-    "dw.dws_agent_score": "SELECT v_date, agent, orders, score, update_time IS NOT NULL FROM found "
+    "dw.dws_agent_score": "SELECT v_date, agent, orders, coalesce(score, 0), "
+    "update_time IS NOT NULL FROM found "
     "WHERE orders <> 0",
-    "dw.dws_member_month": "FROM found WHERE members <> 0 OR amount <> 0",
-    "dw.app_flow": "FROM found WHERE n <> 0",
+    "dw.dws_member_month": "SELECT * REPLACE (coalesce(amount, 0) AS amount) FROM found",
+    "dw.app_flow": "SELECT * REPLACE (coalesce(money, 0) AS money) FROM found WHERE n <> 0",
 }
-"""Groups whose rows are all gone stay, with 0."""
+"""Groups whose rows are all gone stay, with 0, which also is what is left of a sum of nulls."""
 
 
 def log(count: int) -> list[tuple[Any, ...]]:
@@ -243,7 +247,7 @@ def test_each_layer_is_what_plain_sql_says(layers: tuple[Shop, Any], table: str)
     shop, truth = layers
     opened = shop.warehouse.table(table)
     found = pa.Table.from_batches(list(opened.read()), opened.arrow_schema)
-    assert found.num_rows > 2
+    assert found.num_rows > 1
     truth.register("found", found)
     shown, expected = SHOWN.get(table, "FROM found"), EXPECTED[table]
     left = truth.execute(
