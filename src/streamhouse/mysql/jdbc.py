@@ -32,6 +32,23 @@ KNOWN: frozenset[str] = frozenset(
 )
 """Every option key that `jdbc` understands."""
 
+_READ_ONLY = "nothing is written to the server"
+_BY_KEY = "rows are asked for by their keys"
+WITHOUT_EFFECT: dict[str, str] = {
+    "connection.max-retry-timeout": "'lookup.max-retries' says how often a connection is tried",
+    "scan.fetch-size": _BY_KEY,
+    "scan.auto-commit": _BY_KEY,
+    "scan.partition.column": _BY_KEY,
+    "scan.partition.num": _BY_KEY,
+    "scan.partition.lower-bound": _BY_KEY,
+    "scan.partition.upper-bound": _BY_KEY,
+    "sink.buffer-flush.max-rows": _READ_ONLY,
+    "sink.buffer-flush.interval": _READ_ONLY,
+    "sink.max-retries": _READ_ONLY,
+    "sink.parallelism": _READ_ONLY,
+}
+"""Options of Flink's connector that change nothing here, and why."""
+
 URL_KNOWN: frozenset[str] = frozenset(
     {
         "useSSL",
@@ -110,7 +127,7 @@ class JdbcOptions:
 
 def parse(options: Mapping[str, str]) -> JdbcOptions:
     """The checked options; raises `OptionError` naming the option and what it may be."""
-    options = _renamed(options)
+    options = _renamed({key: options[key] for key in options if key not in WITHOUT_EFFECT})
     check_known(options, KNOWN, WHERE)
     if "driver" in options:
         choice("driver", options["driver"], _DRIVERS)

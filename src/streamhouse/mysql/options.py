@@ -159,15 +159,6 @@ def parse(options: Mapping[str, str]) -> MySqlOptions:
     )
 
 
-def without_effect(options: Mapping[str, str]) -> list[str]:
-    """What to tell of the given options that change nothing."""
-    return [
-        f"option '{key}' has no effect here: {WITHOUT_EFFECT[key]}"
-        for key in options
-        if key in WITHOUT_EFFECT
-    ]
-
-
 def _bytes(key: str, value: str) -> int:
     match = _SIZE.fullmatch(value.strip().lower())
     if match is None:

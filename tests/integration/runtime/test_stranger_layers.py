@@ -154,8 +154,8 @@ EXPECTED = {
           amount, status, extra ->> '$.渠道', event_time FROM newest""",
     "dw.dwd_order": "FROM live",
     "dw.dws_agent_score": """
-        SELECT strftime(v_date, '%Y-%m-%d'), coalesce(agent, '无'), count(*), coalesce(sum(score), 0),
-          true
+        SELECT strftime(v_date, '%Y-%m-%d'), coalesce(agent, '无'), count(*),
+          coalesce(sum(score), 0), true
         FROM live GROUP BY v_date, agent""",
     "dw.dws_member_month": """
         SELECT v_month, count(DISTINCT member_id),
