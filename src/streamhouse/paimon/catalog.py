@@ -112,7 +112,8 @@ class Warehouse:
     ) -> None:
         """Make a table.
 
-        Columns of the primary key become NOT NULL. Raises `TableError` if the table exists or a
+        Columns of the primary key become NOT NULL. Keys may be given as the options `primary-key`
+        and `partition`, as in Paimon. Raises `TableError` if the table exists or a
         key names no column, `OptionError` for an option that Paimon does not know.
         """
         full = f"{database}.{name}"
@@ -127,10 +128,13 @@ class Warehouse:
             )
         if database not in self.databases():
             raise self._no_database(database)
-        check_table_options(options or {}, f"table {full}")
+        given = dict(options or {})
+        check_table_options(given, f"table {full}")
+        primary_key = _declared(full, "primary-key", "PRIMARY KEY", primary_key, given)
+        partitioned_by = _declared(full, "partition", "PARTITIONED BY", partitioned_by, given)
         names = [column.name for column in columns]
         _check_columns(full, names, primary_key, partitioned_by)
-        self._create(full, columns, primary_key, partitioned_by, dict(options or {}), comment)
+        self._create(full, columns, primary_key, partitioned_by, given, comment)
         self._forget(full)
 
     def alter_table(self, identifier: str, *changes: Change, if_exists: bool = False) -> None:
@@ -284,6 +288,19 @@ def split_identifier(identifier: str) -> tuple[str, str]:
     if not (database and dot and name):
         raise TableError(f"'{identifier}' does not name a table; write database.table")
     return database, name
+
+
+def _declared(
+    full: str, option: str, clause: str, keys: Sequence[str], options: dict[str, str]
+) -> Sequence[str]:
+    """The keys of a clause or of the option that stands for it, which is taken out."""
+    if option not in options:
+        return keys
+    if keys:
+        raise OptionError(
+            f"table {full}: both {clause} and the option '{option}' name columns; keep one of them"
+        )
+    return [name.strip() for name in options.pop(option).split(",") if name.strip()]
 
 
 def _check_columns(

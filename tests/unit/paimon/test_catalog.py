@@ -42,6 +42,23 @@ def test_a_table_comes_back_as_it_was_made(warehouse: Warehouse) -> None:
     assert warehouse.tables("db") == ["t"]
 
 
+def test_keys_may_be_options(warehouse: Warehouse) -> None:
+    columns = [Column("id", "BIGINT"), Column("dt", "STRING"), Column("n", "INT")]
+    options = {"primary-key": "dt, id", "partition": "dt", "bucket": "2"}
+    warehouse.create_table("db", "t", columns, options=options)
+    table = warehouse.table("db.t")
+    assert (table.primary_key, table.partition_keys) == (("dt", "id"), ("dt",))
+    assert [one.nullable for one in table.columns] == [False, False, True]
+    assert not {"primary-key", "partition"} & set(table.options)
+    for clause, more in (("PRIMARY KEY", {"primary_key": ["id"]}), ("PARTITIONED BY", {})):
+        given = {"partitioned_by": ["dt"], **more}
+        with pytest.raises(OptionError, match=f"both {clause} and the option"):
+            kept = {k: v for k, v in options.items() if more or k != "primary-key"}
+            warehouse.create_table("db", "u", columns, options=kept, **given)
+    with pytest.raises(TableError, match="primary key 'uid' is no column; did you mean 'id'"):
+        warehouse.create_table("db", "u", columns, options={"primary-key": "uid"})
+
+
 def test_what_exists_or_is_missing_is_said(lab: Lab) -> None:
     warehouse = lab.warehouse
     lab.make("orders")
