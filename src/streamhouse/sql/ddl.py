@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-from sqlglot.tokenizer_core import Token
+from sqlglot.tokenizer_core import Token, TokenType
 
 from streamhouse.sql import dialect
 from streamhouse.sql.cursor import Cursor
@@ -36,6 +36,18 @@ _SIZED = {
     "TIMESTAMP_LTZ": (0, 9, 6),
 }
 TYPES = (*_PLAIN, *_SIZED, "DOUBLE", "DECIMAL", "NUMERIC", "DEC", "ARRAY", "MAP", "ROW")
+_ELSEWHERE = {
+    "DATETIME": "TIMESTAMP(3)",
+    "TIMESTAMPTZ": "TIMESTAMP_LTZ(3)",
+    "TEXT": "STRING",
+    "JSON": "STRING",
+    "LONG": "BIGINT",
+    "SHORT": "SMALLINT",
+    "BYTE": "TINYINT",
+    "BOOL": "BOOLEAN",
+    "BLOB": "BYTES",
+    "NUMBER": "DECIMAL(20, 4)",
+}
 _LIKE_HELP = "write the columns out"
 _NO_QUERY = "CREATE TABLE … AS is not supported; write CREATE TABLE with its columns, then INSERT"
 
@@ -46,6 +58,10 @@ def parse_type(cursor: Cursor) -> str:
     if word not in TYPES:
         if word == "MULTISET" or word in ("RAW", "INTERVAL", "STRUCTURED"):
             cursor.unsupported(f"type {word} is not supported; known: {', '.join(TYPES)}")
+        if word in _ELSEWHERE:
+            raise cursor.error(
+                f"'"'"'{word}'"'"' is no type of Flink'"'"'s; write {_ELSEWHERE[word]}", start, start + len(word)
+            )
         if word == "VARIANT":
             cursor.unsupported("type VARIANT is not supported yet; use STRING")
         cursor.keyword(TYPES)
@@ -126,7 +142,11 @@ def _nested(cursor: Cursor, word: str) -> str:
 def _field(cursor: Cursor) -> str:
     name = cursor.identifier("a field's name")
     quoted = name if name.isidentifier() else f"`{name.replace('`', '``')}`"
-    return f"{quoted} {_element(cursor)}"
+    kind = _element(cursor)
+    token = cursor.current
+    if token is not None and token.token_type == TokenType.STRING:
+        cursor.take()  # a comment, for which a type has no place
+    return f"{quoted} {kind}"
 
 
 @dataclass

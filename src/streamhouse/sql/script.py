@@ -43,6 +43,10 @@ UNSUPPORTED = {
     "UNLOAD": "UNLOAD MODULE is not supported; leave it out",
     "COMPILE": "COMPILE PLAN is not supported; leave it out, a changed SELECT is told by itself",
     "STOP": "STOP JOB is not supported; end the process",
+    "QUIT": "QUIT is for Flink's console; leave it out, a script ends by itself",
+    "EXIT": "EXIT is for Flink's console; leave it out, a script ends by itself",
+    "CLEAR": "CLEAR is for Flink's console; leave it out",
+    "HELP": "HELP is for Flink's console; leave it out",
 }
 
 

@@ -162,6 +162,8 @@ SYNTAX = [
     ("CREATE TABEL t (a INT)", 1, 8, "'TABEL' is not expected here; did you mean TABLE?"),
     ("CREATE TABLE t (\n  a INTT)", 2, 5, "'INTT' is not expected here; did you mean INT?"),
     ("CREATE TABLE t (a INT,)", 1, 23, "expected a column's name, got )"),
+    ("CREATE TABLE t (a DATETIME)", 1, 19, "'DATETIME' is no type of Flink's; write TIMESTAMP(3)"),
+    ("CREATE TABLE t (a ROW<b text>)", 1, 25, "'TEXT' is no type of Flink's; write STRING"),
     ("CREATE TABLE t (a INT PRIMARY KEY)", 1, 34, "expected NOT ENFORCED after PRIMARY KEY, got )"),
     ("CREATE TABLE t (a INT, a INT)", 1, 24, "column 'a' is defined twice"),
     ("CREATE TABLE t (a INT, WATERMARK FOR a AS a)", 1, 38, "WATERMARK: column 'a' is INT"),
