@@ -59,9 +59,8 @@ def parse_type(cursor: Cursor) -> str:
         if word == "MULTISET" or word in ("RAW", "INTERVAL", "STRUCTURED"):
             cursor.unsupported(f"type {word} is not supported; known: {', '.join(TYPES)}")
         if word in _ELSEWHERE:
-            raise cursor.error(
-                f"'"'"'{word}'"'"' is no type of Flink'"'"'s; write {_ELSEWHERE[word]}", start, start + len(word)
-            )
+            message = f"'{word}' is no type of Flink's; write {_ELSEWHERE[word]}"
+            raise cursor.error(message, start, start + len(word))
         if word == "VARIANT":
             cursor.unsupported("type VARIANT is not supported yet; use STRING")
         cursor.keyword(TYPES)
