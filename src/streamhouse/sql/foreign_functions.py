@@ -18,7 +18,7 @@ _INSTEAD = {
     "MONTHS_BETWEEN": "write TIMESTAMPDIFF(MONTH, a, b)",
     "DATE_TRUNC": "write FLOOR(t TO MONTH)",
     "TRUNC": "write TRUNCATE(x, n) of a number, FLOOR(t TO MONTH) of a time",
-    "LAST_DAY": "write CEIL(d + INTERVAL '1' DAY TO MONTH) - INTERVAL '1' DAY",
+    "LAST_DAY": "write CEIL((d + INTERVAL '1' DAY) TO MONTH) - INTERVAL '1' DAY",
     "DAY": "write DAYOFMONTH(d)",
     "WEEKOFYEAR": "write WEEK(d)",
     "CURDATE": "write CURRENT_DATE",

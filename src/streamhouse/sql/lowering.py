@@ -107,18 +107,19 @@ def lower(script: Script, tree: exp.Expr, relations: Relations, bounded: bool) -
         normalize=False,
     )
     tree = annotate_types(tree, schema=schema, dialect="duckdb", overwrite_types=True)
+    if tree.find(exp.Interval) or any(map(time_functions.may_be_date, tree.find_all(exp.Cast))):
+        tree = _rewrite(tree, _dates)
+        tree = annotate_types(tree, schema=schema, dialect="duckdb", overwrite_types=True)
 
     _check_types(script, tree)
 
     def rule(node: exp.Expr) -> exp.Expr:
         if isinstance(node, exp.Div):
             return _divide(script, node)
-        if isinstance(node, exp.Add | exp.Sub):
-            return _shift(node)
         if isinstance(node, exp.Substring):
             return _from_one(node)
         if isinstance(node, exp.Cast):
-            return time_functions.dated(node) if node.meta.get("plain") else _convert(node)
+            return time_functions.lenient(node) if node.meta.get("plain") else _convert(node)
         if isinstance(node, exp.Sum | exp.Avg) and not isinstance(node.parent, exp.Window):
             if isinstance(node.parent, exp.Filter):
                 return node
@@ -147,9 +148,13 @@ def _check_types(script: Script, tree: exp.Expr) -> None:
             raise error(script, condition, "a condition must be BOOLEAN; compare it with something")
 
 
-def _shift(node: exp.Add | exp.Sub) -> exp.Expr:
+def _dates(node: exp.Expr) -> exp.Expr:
     """A DATE and days, months or years make a DATE; DuckDB makes a TIMESTAMP of them."""
-    left, right = node.left, node.right
+    if isinstance(node, exp.Cast):
+        return time_functions.dated(node)
+    if not isinstance(node, exp.Add | exp.Sub):
+        return node
+    left, right = node.left.unnest(), node.right.unnest()
     days = left.is_type(exp.DType.DATE) and time_functions.is_day_step(right)
     if isinstance(node, exp.Add):
         days = days or (right.is_type(exp.DType.DATE) and time_functions.is_day_step(left))

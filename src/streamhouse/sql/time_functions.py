@@ -60,16 +60,26 @@ def _marked(tree: exp.Cast, unit: str) -> exp.Cast:
     return tree
 
 
+def lenient(node: exp.Cast) -> exp.Expr:
+    """A typed cast that is to give null for a text that cannot be read."""
+    if not node.meta.get(_LENIENT) or not node.this.is_type(*exp.DataType.TEXT_TYPES):
+        return node
+    tree = exp.TryCast(this=node.this, to=node.to)
+    tree.meta["plain"] = True
+    return tree
+
+
+def may_be_date(node: exp.Cast) -> bool:
+    """Whether a call is a DATE if its argument is one."""
+    return bool(node.meta.get(_DATED))
+
+
 def dated(node: exp.Cast) -> exp.Expr:
-    """A call of typed arguments with the type that it has in Flink."""
-    if node.meta.get(_LENIENT) and node.this.is_type(*exp.DataType.TEXT_TYPES):
-        tree = exp.TryCast(this=node.this, to=node.to)
-        tree.meta["plain"] = True
-        return tree
-    if not node.meta.get(_DATED):
+    """A call of a typed argument as a DATE, if that is what it is in Flink."""
+    if not may_be_date(node):
         return node
     given = next((one for one in node.find_all(exp.Cast) if one.meta.get(_ARGUMENT)), None)
-    if given is None or not given.this.is_type(exp.DType.DATE):
+    if given is None or not given.this.unnest().is_type(exp.DType.DATE):
         return node
     return as_date(node)
 
