@@ -41,9 +41,7 @@ def check_connector(info: TableInfo, where: str) -> list[str]:
 
 
 def _without_effect(options: Mapping[str, str], known: Mapping[str, str]) -> list[str]:
-    return [
-        f"option '{key}' has no effect here: {known[key]}" for key in options if key in known
-    ]
+    return [f"option '{key}' has no effect here: {known[key]}" for key in options if key in known]
 
 
 def connector_options(table: TableInfo) -> dict[str, str]:

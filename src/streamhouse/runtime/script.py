@@ -250,9 +250,7 @@ class Script:
     def _planned(self, statement: Insert, target: TableInfo) -> list[StreamQuery]:
         """The continuous queries of an INSERT."""
         given = given_columns(target, statement)
-        return analyze_streams(
-            statement.query, self._session, target, given, statement.partition
-        )
+        return analyze_streams(statement.query, self._session, target, given, statement.partition)
 
     def _check_hint(self, statement: Insert) -> None:
         """Tell what an OPTIONS hint of a continuous INSERT cannot do."""

@@ -13,8 +13,8 @@ from sqlglot import exp
 from streamhouse.sql import time_functions as times
 from streamhouse.sql.duck_calls import (
     MOMENTS,
-    ArgumentError,
     Args,
+    ArgumentError,
     Build,
     call,
     cast,

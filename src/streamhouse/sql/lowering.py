@@ -80,7 +80,7 @@ def _located(new: exp.Expr, old: exp.Expr) -> exp.Expr:
 
 def fix_moments(tree: exp.Expr, bounded: bool) -> exp.Expr:
     """PROCTIME() and its like as the variable `now`, so that a replay sees the same time."""
-    now = cast(call("GETVARIABLE", exp.Literal.string("now")), "TIMESTAMP")
+    now: exp.Expr = cast(call("GETVARIABLE", exp.Literal.string("now")), "TIMESTAMP")
     if bounded:
         clock = cast(exp.Anonymous(this="NOW"), "TIMESTAMP")
         now = exp.Coalesce(this=now, expressions=[clock])

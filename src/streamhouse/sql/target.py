@@ -12,7 +12,6 @@ from streamhouse.sql.plan import Column, Name, TableInfo
 from streamhouse.sql.text import Script
 from streamhouse.sql.types import base, duck_type, fits
 
-
 _ANY_ORDER = ("sum", "count", "product", "min", "max", "bool_and", "bool_or")
 
 

@@ -10,8 +10,8 @@ from sqlglot import exp
 
 from streamhouse.sql import timeformat
 from streamhouse.sql.duck_calls import (
-    ArgumentError,
     Args,
+    ArgumentError,
     Build,
     call,
     cast,
