@@ -17,6 +17,7 @@ from typing import Any
 
 import psutil
 import pymysql
+from pymysql.constants import CLIENT
 
 from streamhouse.errors import ConnectError
 
@@ -138,8 +139,13 @@ class MariaDB:
             process.kill()
             process.wait(timeout=_STOP_SECONDS)
 
-    def connect(self, database: str | None = None) -> pymysql.Connection[Any]:
-        """A connection of `root` by the socket, in autocommit mode, UTF-8."""
+    def connect(
+        self, database: str | None = None, many: bool = False
+    ) -> pymysql.Connection[Any]:
+        """A connection of `root` by the socket, in autocommit mode, UTF-8.
+
+        With `many` it takes several statements at once, with `;` between them.
+        """
         return pymysql.connect(
             unix_socket=str(self.socket),
             user="root",
@@ -148,6 +154,7 @@ class MariaDB:
             autocommit=True,
             connect_timeout=10,
             ssl_disabled=True,
+            client_flag=CLIENT.MULTI_STATEMENTS if many else 0,
         )
 
     def execute(self, *statements: str, database: str | None = None) -> list[tuple[Any, ...]]:

@@ -105,9 +105,9 @@ class States:
 
 
 def changed_rows(
-    table: Table, difference: Difference, columns: Sequence[str], differ: Differ
+    table: Table, differences: Sequence[Difference], columns: Sequence[str], differ: Differ
 ) -> Iterator[pa.RecordBatch]:
-    """The changes of one part: `columns`, then `rowkind`; each -U stands just before its +U.
+    """The changes of parts of one snapshot: `columns`, then `rowkind`, each -U just before its +U.
 
     With a primary key by key, in its order; else what is gone (-D), then what came (+I), equal
     rows counted. A change of other columns than these is none.
@@ -115,15 +115,17 @@ def changed_rows(
     key = table.primary_key
     wanted = [*columns, *(name for name in key if name not in columns)]
     schema = table.read_schema(columns, row_kind=True)
-    if not difference.old or not difference.new:
-        kind = "+I" if difference.new else "-D"
-        for batch in table.read(list(columns), splits=difference.new or difference.old):
+    before = [split for one in differences for split in one.old]
+    after = [split for one in differences for split in one.new]
+    if not before or not after:
+        kind = "+I" if after else "-D"
+        for batch in table.read(list(columns), splits=after or before):
             kinds = pa.repeat(pa.scalar(kind), batch.num_rows)
             yield pa.RecordBatch.from_arrays([*batch.columns, kinds], schema=schema)
         return
-    keys = keys_of(table, difference.written)
-    old = gathered(table, wanted, difference.old, keys)
-    new = gathered(table, wanted, difference.new, keys)
+    keys = keys_of(table, [split for one in differences for split in one.written])
+    old = gathered(table, wanted, before, keys)
+    new = gathered(table, wanted, after, keys)
     found = differ.by_key(old, new, key) if key else differ.by_row(old, new)
     yield from found.select([*columns, ROW_KIND]).cast(schema).to_batches()
 

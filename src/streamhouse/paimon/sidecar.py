@@ -25,6 +25,7 @@ from streamhouse.paimon.kept_write import KeptWrite
 from streamhouse.paimon.leftovers import noted
 from streamhouse.paimon.lock import commit_lock
 from streamhouse.paimon.table import branch_root
+from streamhouse.paimon.table_name import TableName
 
 COMMIT_USER = "streamhouse-maintenance"
 """Who commits compactions; never the user of a query."""
@@ -69,6 +70,9 @@ _COMMIT_OPTIONS = {
 _GONE = "does not exist in the JVM"
 _DYING_S = 1.0
 _CONFLICT = ("conflict", "commit failed after", "retries")
+_MANIFESTS = "manifests"
+_MANIFESTS_BYTES = 32 * 2**20
+_MANIFESTS_PAGE = 4 * 2**10
 _MOST_KEPT = 6
 """Tables whose writers stay open; each may hold 64 MB of the JVM's memory."""
 
@@ -343,7 +347,21 @@ class Sidecar:
             raise TableError(f"table '{name}': write the name as 'database.table'")
         identifier = self._jvm().org.apache.paimon.catalog.Identifier.create(database, table)
         found = self._catalog().getTable(identifier)
+        if TableName.parse(table).system is None:
+            found.setManifestCache(self._manifests())
         return found.copy(dict(dynamic)) if dynamic else found
+
+    def _manifests(self) -> Any:
+        """The manifests that were read so far: no file ever changes, and each compaction reads
+        all of them for every bucket. Shared by all tables and threads."""
+        found = self._shared().get(_MANIFESTS)
+        if found is None:
+            paimon = self._jvm().org.apache.paimon
+            memory = paimon.options.MemorySize(_MANIFESTS_BYTES)
+            # By default a page is 64 KB, and an entry has one of its own for each bucket.
+            found = paimon.utils.SegmentsCache.create(_MANIFESTS_PAGE, memory, _MANIFESTS_BYTES)
+            self._shared().put(_MANIFESTS, found)
+        return found
 
     def _committer(self, table: Any) -> Any:
         # A write-only table's commit expires nothing: neither snapshots nor partitions.

@@ -24,7 +24,7 @@ from streamhouse.paimon.pieces import Bound, Piece, pieces
 from streamhouse.paimon.progress import Progress
 from streamhouse.paimon.scan import ScanOptions
 from streamhouse.paimon.snapshots import EXPIRY_USER, Snapshot
-from streamhouse.paimon.successive import is_simple, stretches, successive_changes
+from streamhouse.paimon.successive import are_simple, stretches, successive_changes
 from streamhouse.paimon.table import Table
 from streamhouse.source import ROW_KIND, Lag, Offset
 
@@ -232,15 +232,14 @@ class PaimonSource:
     def _changed_rows(
         self, table: Table, differences: Sequence[Difference], columns: list[str]
     ) -> Iterator[pa.RecordBatch]:
-        first = differences[0]
         if self._differ is None:
             self._differ = Differ()
-        if is_simple(table, first):
+        if are_simple(table, differences):
             yield from successive_changes(table, differences, columns, self._differ)
             return
-        for batch in changed_rows(table, first, columns, self._differ):
+        for batch in changed_rows(table, differences, columns, self._differ):
             if not self._kinds:
-                check_only_added(batch, table, first.snapshot)
+                check_only_added(batch, table, differences[0].snapshot)
                 batch = batch.select(columns)
             yield batch
 

@@ -1,12 +1,17 @@
-"""The changes of many snapshots in a row, from one read of the rows as they were before them.
+"""Which changes of a table are worked out together, and those of many snapshots from one read.
 
-Only where the last row written is the row: then a commit's own files say what its keys are after
-it, and what they were before is known from the commits before, down to one read of the table.
+The changes of all buckets of one snapshot are compared at once where they are few: every key is in
+one bucket only, and each comparison costs milliseconds however few the rows.
+
+Where the last row written is the row, many snapshots in a row need one read only: then a commit's
+own files say what its keys are after it, and what they were before is known from the commits
+before, down to one read of the table.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,6 +30,8 @@ from streamhouse.paimon.pieces import file_ids
 from streamhouse.paimon.table import Table
 from streamhouse.source import ROW_KIND
 
+Group = tuple[bytes, ...] | Difference
+
 
 def last_row_wins(table: Table) -> bool:
     """Whether the newest version of a key, by the order of commits alone, is its row."""
@@ -37,24 +44,29 @@ def last_row_wins(table: Table) -> bool:
     )
 
 
-def stretches(
-    table: Table, groups: Sequence[tuple[bytes, ...] | Difference]
-) -> Iterator[list[tuple[bytes, ...] | Difference]]:
-    """The groups of a piece in order, those together that `successive_changes` can read."""
-    simple = last_row_wins(table)
-    stretch: list[tuple[bytes, ...] | Difference] = []
+def stretches(table: Table, groups: Sequence[Group]) -> Iterator[list[Group]]:
+    """The groups of a piece in order, those together that can be read at once.
+
+    These are differences of one snapshot for `changed_rows`, or of several in a row for
+    `successive_changes` (`are_simple`); what they wrote are at most `MOST_KEYS` rows.
+    """
+    stretch: list[Group] = []
     rows = 0
-    for group in groups:
-        count = _rows(group) if simple and isinstance(group, Difference) else None
-        if count is None or rows + count > MOST_KEYS:
-            if stretch:
-                yield stretch
+    for _, run in groupby(groups, _snapshot):
+        found = list(run)
+        differences = [one for one in found if isinstance(one, Difference)]
+        count = _rows(differences) if len(differences) == len(found) else None
+        simple = count is not None and are_simple(table, differences)
+        if stretch and (count is None or not simple or rows + count > MOST_KEYS):
+            yield stretch
             stretch, rows = [], 0
-        if count is None or count > MOST_KEYS:
-            yield [group]
-        else:
-            stretch.append(group)
+        if count is None:
+            yield from ([one] for one in found)
+        elif simple:
+            stretch += found
             rows += count
+        else:
+            yield found
     if stretch:
         yield stretch
 
@@ -62,49 +74,53 @@ def stretches(
 def successive_changes(
     table: Table, stretch: Sequence[Difference], columns: Sequence[str], differ: Differ
 ) -> Iterator[pa.RecordBatch]:
-    """As `changed_rows` of each difference, one after the other."""
+    """As `changed_rows` of the differences of each snapshot, one after the other."""
     key = table.primary_key
     wanted = [*columns, *(name for name in key if name not in columns)]
     schema = table.read_schema(columns, row_kind=True)
-    parts: dict[str, list[Difference]] = {}
+    before: dict[str, tuple[bytes, ...]] = {}
     for one in stretch:
-        parts.setdefault(bucket_folder(one.written[0]), []).append(one)
-    states = {
-        folder: gathered(
-            table,
-            wanted,
-            found[0].old,
-            keys_of(table, [split for one in found for split in one.written]),
-        )
-        for folder, found in parts.items()
-    }
-    for one in stretch:
-        folder = bucket_folder(one.written[0])
-        old = states[folder]
-        written = _written(table, wanted, one, old.schema)
-        kept = differ.without(old, written.select(list(key)), key)
+        before.setdefault(bucket_folder(one.written[0]), one.old)
+    old = [split for splits in before.values() for split in splits]
+    state = gathered(table, wanted, old, keys_of(table, _all_written(stretch)))
+    for _, run in groupby(stretch, _snapshot):
+        written = _written(table, wanted, list(run), state.schema)
+        kept = differ.without(state, written.select(list(key)), key)
         there = pc.invert(pc.starts_with(written.column(ROW_KIND), "-"))
-        states[folder] = pa.concat_tables([kept, written.filter(there).select(wanted)])
-        found = differ.by_key(old, states[folder], key)
+        after = pa.concat_tables([kept, written.filter(there).select(wanted)])
+        found = differ.by_key(state, after, key)
+        state = after
         yield from found.select([*columns, ROW_KIND]).cast(schema).to_batches()
 
 
-def is_simple(table: Table, difference: Difference) -> bool:
-    """Whether `successive_changes` can read a difference, alone or with others."""
-    rows = _rows(difference) if last_row_wins(table) else None
-    return rows is not None and rows <= MOST_KEYS
+def are_simple(table: Table, differences: Sequence[Difference]) -> bool:
+    """Whether `successive_changes` can read them: few, and each key written once in a snapshot."""
+    return (
+        last_row_wins(table)
+        and _rows(differences) is not None
+        and all(len(one.written) == 1 and len(file_ids(*one.written)) == 1 for one in differences)
+    )
 
 
-def _rows(difference: Difference) -> int | None:
-    """Rows that were written; None unless by one file, in which each key is there once."""
-    if len(difference.written) != 1 or len(file_ids(*difference.written)) != 1:
+def _snapshot(group: Group) -> int | None:
+    return group.snapshot if isinstance(group, Difference) else None
+
+
+def _rows(differences: Sequence[Difference]) -> int | None:
+    """Rows that were written; None where that is not known, or more than `MOST_KEYS`."""
+    if not all(one.written for one in differences):
         return None
-    return int(Split.deserialize(difference.written[0]).row_count())
+    count = sum(int(Split.deserialize(one).row_count()) for one in _all_written(differences))
+    return count if count <= MOST_KEYS else None
+
+
+def _all_written(differences: Sequence[Difference]) -> list[bytes]:
+    return [split for one in differences for split in one.written]
 
 
 def _written(
-    table: Table, columns: Sequence[str], difference: Difference, schema: pa.Schema
+    table: Table, columns: Sequence[str], differences: Sequence[Difference], schema: pa.Schema
 ) -> pa.Table:
     kinds = schema.append(pa.field(ROW_KIND, pa.string()))
-    batches = table.read(columns, splits=difference.written, row_kind=True)
+    batches = table.read(columns, splits=_all_written(differences), row_kind=True)
     return pa.Table.from_batches([batch.cast(kinds) for batch in batches], kinds)

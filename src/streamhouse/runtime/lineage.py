@@ -4,8 +4,8 @@ One row per query and batch: `query_id`, `batch_id`, `batch_time` (the time the 
 own, UTC), `fingerprint` of the definition that ran, `start_offset` and `end_offset` (JSON, see
 `streamhouse.runtime.planner`), `dimensions` (JSON: table name to snapshot id), `rows_read` and
 `rows_missed` (null where a crash took the count), and `definition` (JSON of the query; on the first
-row of each fingerprint only). It is written within about a second after a batch; after a crash the
-missing rows come from Spark's offset log. Rows of batches that no audit can begin before any more
+row of each fingerprint only). It is written within about a second after a batch, later where many
+queries run; after a crash the missing rows come from Spark's offset log. Rows of batches that no audit can begin before any more
 go (`lineage_age`).
 """
 
@@ -129,9 +129,10 @@ class Lineage:
             if record.batch > self._covered:
                 self._waiting.append(record)
 
-    def flush_if_due(self) -> None:
-        """Write what waits for longer than a second."""
-        if self._waiting and time.monotonic() - self._flushed_at >= _FLUSH_SECONDS:
+    def flush_if_due(self, every_s: float = 0.0) -> None:
+        """Write what waits for longer than a second, or than `every_s` if that is more."""
+        due = self._flushed_at + max(_FLUSH_SECONDS, every_s)
+        if self._waiting and time.monotonic() >= due:
             self.flush()
 
     def flush(self) -> None:

@@ -52,6 +52,11 @@ class QueryFailed(Exception):
         """Its `ContinuousQuery.part`."""
 
 
+_ASK_S = 0.25
+"""How often Spark is asked whether a query has failed: each time is a call into its JVM."""
+_BATCHES_A_FLUSH = 4
+"""Of so many batches at least is the lineage written at once where many queries run: it is a commit
+as any other."""
 _TRIES = 3
 """Times that a batch is written again because a statement changed rows; then that one waits."""
 
@@ -83,6 +88,7 @@ class ContinuousQuery:
         self._journal: str | None = None
         self._holding = threading.Event()
         self._least_s = 0.0
+        self._asked_at = float("-inf")
 
     @property
     def name(self) -> str:
@@ -325,11 +331,13 @@ class ContinuousQuery:
         """Raise what made the query fail, if anything; write what is due."""
         if self._query is None:
             return
-        error = self._query.exception()
-        if error is not None:
-            # Its text comes from the JVM, which may be gone when it is told.
-            raise QueryFailed(str(error), self.part)
-        self._lineage.flush_if_due()
+        if time.monotonic() - self._asked_at >= _ASK_S:
+            self._asked_at = time.monotonic()
+            error = self._query.exception()
+            if error is not None:
+                # Its text comes from the JVM, which may be gone when it is told.
+                raise QueryFailed(str(error), self.part)
+        self._lineage.flush_if_due(_BATCHES_A_FLUSH * self._least_s)
         self._holds.tick()
 
     @property

@@ -156,6 +156,23 @@ def test_manifests_are_merged(lake: Any, java: Sidecar, make_sale: Any) -> None:
     assert by_key(lake.rows(name))["China"]["orders"] == 20
 
 
+def test_manifests_are_read_once(lake: Any, java: Sidecar, make_sale: Any) -> None:
+    name = lake.sales()
+    for number in range(3):
+        lake.commit(name, number, make_sale(("China", 1, 1.0)))
+    assert java.compact(name, full=True)
+
+    def cached(_: Any, table: Any) -> int:
+        return int(table.getManifestCache().estimatedSize())
+
+    before = java.call(name, cached)
+    assert before >= 3
+    rows = java.read(name).to_pylist()
+    assert java.call(name, cached) > before
+    assert by_key(rows) == by_key(lake.rows(name))
+    assert java.read(f"{name}$snapshots").num_rows == 4
+
+
 def test_an_append_table_is_compacted(lake: Any, java: Sidecar) -> None:
     schema = pa.schema([("order_id", pa.int64()), ("customer_id", pa.int32())])
     name = lake.create("orders", {"bucket": "-1"}, schema, [])
