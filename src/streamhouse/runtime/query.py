@@ -61,6 +61,16 @@ _TRIES = 3
 """Times that a batch is written again because a statement changed rows; then that one waits."""
 
 
+def rest_s(took_s: float, least_s: float) -> float:
+    """Seconds to rest after a batch that took so long, where `least_s` is to pass between two.
+
+    As long as it took, at most twice `least_s`: where all queries run all the time, each batch
+    takes as many times longer as there are queries for a processor, and a change, which has to
+    wait for the batch before its own, too, comes through later than with fewer batches.
+    """
+    return max(least_s - took_s, min(took_s, 2 * least_s))
+
+
 class ContinuousQuery:
     """Runs a `QuerySpec` under a checkpoint.
 
@@ -209,7 +219,7 @@ class ContinuousQuery:
         self._pressure = pressure
 
     def pace(self, least_s: float) -> None:
-        """Let at least so many seconds pass from the commit of a batch to that of the next."""
+        """Let at least so many seconds pass from one batch to the next; see `rest_s`."""
         self._least_s = least_s
 
     def start(self, spark: SparkSession) -> None:
@@ -277,7 +287,7 @@ class ContinuousQuery:
         coming.tell(self._folder, end, reports)
         self._wait_for_room(messages, len(reports))
         # Now that no batch is planned: what comes meanwhile is in the next.
-        self._holding.wait(max(0.0, began + self._least_s - time.monotonic()))
+        self._holding.wait(rest_s(time.monotonic() - began, self._least_s))
 
     def _keep_looked_up(self, messages: Mapping[str, list[bytes]], batch: int) -> None:
         """Commit what was asked of servers, so that it is the same if the batch runs again."""

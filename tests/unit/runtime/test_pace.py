@@ -7,6 +7,7 @@ import pytest
 from streamhouse.paimon.care import Care, Pace
 from streamhouse.paimon.maintenance import Maintenance, _State
 from streamhouse.runtime.pipeline import least_pause
+from streamhouse.runtime.query import rest_s
 
 
 def test_only_many_queries_pause_between_their_batches() -> None:
@@ -24,3 +25,8 @@ def test_quick_compactions_follow_each_other_quickly(took: float | None, pause: 
 def test_compactions_that_nobody_waits_for_keep_their_distance() -> None:
     care = Care.of(True, {}, Pace())
     assert Maintenance({}, tuple)._pause(_State(care=care, took={"compact": 0.02}), care) == 1.0
+
+
+def test_a_query_rests_as_long_as_its_batch_took_but_not_for_long() -> None:
+    assert [rest_s(took, 0.0) for took in (0.0, 0.5, 9.0)] == [0.0, 0.0, 0.0]
+    assert [rest_s(took, 0.5) for took in (0.0, 0.1, 0.3, 0.8, 9.0)] == [0.5, 0.4, 0.3, 0.8, 1.0]
