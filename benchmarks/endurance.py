@@ -123,15 +123,15 @@ def memory(pid: int) -> Counter[str]:
         return sizes
     for process in children:
         try:
-            command = " ".join(process.cmdline())
+            name, command = process.name(), " ".join(process.cmdline())
             size = round(process.memory_info().rss / 2**20)
         except psutil.Error:
             continue
-        if "java" in process.name():
+        if "java" in name:
             sizes["spark" if "SparkSubmit" in command else "sidecar"] += size
         elif " run " in command:
             sizes["driver"] += size
-        elif "python" in process.name():
+        elif "python" in name:
             sizes["workers"] += size
     return sizes
 

@@ -139,9 +139,7 @@ class MariaDB:
             process.kill()
             process.wait(timeout=_STOP_SECONDS)
 
-    def connect(
-        self, database: str | None = None, many: bool = False
-    ) -> pymysql.Connection[Any]:
+    def connect(self, database: str | None = None, many: bool = False) -> pymysql.Connection[Any]:
         """A connection of `root` by the socket, in autocommit mode, UTF-8.
 
         With `many` it takes several statements at once, with `;` between them.

@@ -28,7 +28,7 @@ NO_END = 9_000_000_000_000_000_000
 FIRST_SECONDS = 15.0
 _CATCH_UP_S = 180.0
 _MEMORY_EVERY_S = 3.0
-"""Asking the system for the shares of all processes takes a tenth of a second."""
+"""The system looks through all memory of all processes to tell their shares of it."""
 _MYSQL = """
 CREATE DATABASE shop;
 CREATE TABLE shop.customers (

@@ -5,8 +5,8 @@ own, UTC), `fingerprint` of the definition that ran, `start_offset` and `end_off
 `streamhouse.runtime.planner`), `dimensions` (JSON: table name to snapshot id), `rows_read` and
 `rows_missed` (null where a crash took the count), and `definition` (JSON of the query; on the first
 row of each fingerprint only). It is written within about a second after a batch, later where many
-queries run; after a crash the missing rows come from Spark's offset log. Rows of batches that no audit can begin before any more
-go (`lineage_age`).
+queries run; after a crash the missing rows come from Spark's offset log. Rows of batches that no
+audit can begin before any more go (`lineage_age`).
 """
 
 from __future__ import annotations
