@@ -120,6 +120,7 @@ class Freshness:
         self.rows = 0
         """Rows that the view has taken in, by its lineage, each computed again."""
         self._first_made = math.inf
+        self._end_ms = math.inf
         self._all = Ages()
         self._lately: deque[npt.NDArray[np.float64]] = deque(maxlen=_LATELY)
         self._window = Ages()
@@ -138,6 +139,10 @@ class Freshness:
             if row["batch_id"] > self._done.get(row["query_id"], -1):
                 fresh.setdefault(row["query_id"], []).append(Batch.of(row))
         return sum(self._take(user, batches) for user, batches in fresh.items())
+
+    def end(self) -> None:
+        """What the view shows from now on does not count: the pipeline is about to be stopped."""
+        self._end_ms = time.time() * 1000
 
     def figures(self) -> dict[str, float] | None:
         """Milliseconds `p50`, `p99` and `max` over all rows but the first; None without rows."""
@@ -171,6 +176,8 @@ class Freshness:
 
     def _count(self, made: npt.NDArray[np.float64], seen_ms: float) -> None:
         self._first_made = min(self._first_made, float(made.min()))
+        if seen_ms > self._end_ms:
+            return
         ages = seen_ms - made
         self._lately.append(ages)
         counted = ages[made >= self._first_made + self._skip_ms]

@@ -33,6 +33,7 @@ def measure(
         finally:
             act.stop()
         tell("stopping")
+        scenario.freshness.end()
         scenario.driver.stop()
         tell("taking in what is left")
         scenario.drain(check)

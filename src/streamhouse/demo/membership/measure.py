@@ -14,6 +14,7 @@ from streamhouse.errors import StreamhouseError
 
 _TOLD_EVERY_S = 5.0
 _FIRST_S = 180.0
+_SHOWN_S = 30.0
 
 
 def measure(world: Membership, seconds: float, kills: Kills | None, check: Check) -> dict[str, Any]:
@@ -33,6 +34,8 @@ def measure(world: Membership, seconds: float, kills: Kills | None, check: Check
             minutes = _play(world, seconds, kills, act, check)
             world.business.stop()
             tell(f"{world.business.changes:,} changes; stopping")
+            _await_board(world, check)
+            world.probes.stop()
             world.driver.stop()
             _drain(world, act, check)
         finally:
@@ -86,6 +89,15 @@ def _play(
         if act.followed:
             break
     return minutes
+
+
+def _await_board(world: Membership, check: Check) -> None:
+    """Let the board show what the desk took, lest the stop and the next start are measured."""
+    deadline = time.monotonic() + _SHOWN_S
+    while world.probes.waiting and time.monotonic() < deadline:
+        check()
+        world.driver.check()
+        time.sleep(0.05)
 
 
 def _drain(world: Membership, act: Act, check: Check) -> None:

@@ -63,6 +63,7 @@ class Probes:
         return window.figures()
 
     def stop(self) -> None:
+        """Look no more: what the board shows from now on does not count."""
         self._stopped.set()
         self._thread.join(5)
 
