@@ -67,7 +67,6 @@ _COMMIT_OPTIONS = {
     "commit.max-retry-wait": "50 ms",
     "commit.max-retries": "20",
 }
-_GONE = "does not exist in the JVM"
 _DYING_S = 1.0
 _CONFLICT = ("conflict", "commit failed after", "retries")
 _MANIFESTS = "manifests"
@@ -312,8 +311,8 @@ class Sidecar:
                 return self._translated(table, error)
         except Py4JError as later:
             error = later
-        # A class that is not there any more is a connection that is not: the JVM is about to end.
-        dying = _GONE in str(error) and process is not None and process.ends_within(_DYING_S)
+        # What is no exception of Java's is a connection that broke: the JVM is about to end.
+        dying = process is not None and process.ends_within(_DYING_S)
         if isinstance(error, Py4JNetworkError) or process is None or dying or not process.alive:
             self._end(process)
             return StreamhouseError(
