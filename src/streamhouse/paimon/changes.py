@@ -119,9 +119,11 @@ def changed_rows(
     after = [split for one in differences for split in one.new]
     if not before or not after:
         kind = "+I" if after else "-D"
-        for batch in table.read(list(columns), splits=after or before):
-            kinds = pa.repeat(pa.scalar(kind), batch.num_rows)
-            yield pa.RecordBatch.from_arrays([*batch.columns, kinds], schema=schema)
+        # One after the other: the core gives the rows of several as they come.
+        for one in differences:
+            for batch in table.read(list(columns), splits=one.new or one.old):
+                kinds = pa.repeat(pa.scalar(kind), batch.num_rows)
+                yield pa.RecordBatch.from_arrays([*batch.columns, kinds], schema=schema)
         return
     keys = keys_of(table, [split for one in differences for split in one.written])
     old = gathered(table, wanted, before, keys)
