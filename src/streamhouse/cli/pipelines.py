@@ -22,18 +22,31 @@ _COLUMNS = ("pipeline", "state", "query", "rows/s", "behind", "batches", "last b
 def pipelines(
     warehouse: WarehouseArgument = DEFAULT_WAREHOUSE,
     option: OptionsArgument = None,
+    forget: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--forget",
+            metavar="NAME",
+            help="Forget one that has ended: its status, script and log, not its tables or "
+            "checkpoints; may be given several times.",
+        ),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print all that is known as one JSON object.")
     ] = False,
 ) -> None:
     """List the pipelines of a warehouse: whether they run, how fast, how far behind.
 
-    Those that have ended are there too, with the error if there was one. A pipeline tells of
-    itself about once a second.
+    Those that have ended are there too, with the error if there was one, until they are forgotten.
+    A pipeline tells of itself about once a second.
     """
     from streamhouse.serve.pipelines import Pipelines
 
-    found = Pipelines(open_warehouse(warehouse, option).options).all()
+    known = Pipelines(open_warehouse(warehouse, option).options)
+    for name in forget or ():
+        known.forget(name)
+        print(f"pipeline '{name}' is forgotten", file=sys.stderr)
+    found = known.all()
     if as_json:
         print(json.dumps({"pipelines": found}, ensure_ascii=False))
     elif found:

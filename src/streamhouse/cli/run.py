@@ -77,7 +77,7 @@ def run(
     goes on where it stopped.
     """
     from streamhouse.runtime.reporter import Reporter
-    from streamhouse.sql.text import without_secrets
+    from streamhouse.sql.secrets import without_secrets
 
     read = texts(file)
     given = None if warehouse is None else catalog_options(_absolute(warehouse), option)

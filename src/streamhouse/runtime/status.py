@@ -20,6 +20,8 @@ from functools import cached_property
 from typing import Any, Literal
 from urllib.parse import quote, unquote
 
+from streamhouse.errors import PipelineError, TableError
+from streamhouse.options import nearest
 from streamhouse.paimon.files import Files, files_of
 from streamhouse.runtime.process import Process
 from streamhouse.source import Lag
@@ -164,6 +166,26 @@ class Statuses:
     def ask_to_stop(self, name: str, process: Process) -> None:
         """Note that a process is about to be told to end: its death is no failure then."""
         self._files.write_text(self.path(name, STOP), _json(process))
+
+    def forget(self, name: str) -> None:
+        """Remove all that is kept of a pipeline that has ended; its checkpoints are not here.
+
+        `TableError` if there is none of that name, `PipelineError` if it runs, or if some of its
+        files are others' to remove.
+        """
+        known = self.names()
+        if name not in known:
+            raise TableError(f"there is no pipeline '{name}'; {nearest(name, known)}")
+        status = self.read(name)
+        if status is not None and status.lives:
+            raise PipelineError(f"pipeline '{name}' runs; stop it first, and wait for its end")
+        folder = f"{self._root}/{_folder(name)}"
+        self._files.delete(folder)
+        if self._files.names(folder):
+            raise PipelineError(
+                f"some files of pipeline '{name}' may not be removed by this user; do it as the "
+                "one who ran it"
+            )
 
     def _judged(self, status: Status) -> Status:
         """The status of a pipeline that was alive when it told so."""

@@ -56,6 +56,10 @@ class Pipelines:
             raise TableError(f"there is no pipeline '{name}'; {close}")
         return self._record(status)
 
+    def forget(self, name: str) -> None:
+        """Remove what is known of one that has ended; raises as `Statuses.forget`."""
+        self._statuses.forget(name)
+
     def _record(self, status: Status) -> Pipeline:
         name, lives = status.name, status.lives
         return {

@@ -23,7 +23,8 @@ from streamhouse.paimon.files import is_local, local_path
 from streamhouse.runtime.log_file import LOG, LogFile
 from streamhouse.runtime.process import Process, own
 from streamhouse.runtime.status import SCRIPT, Status, Statuses
-from streamhouse.sql.text import STARS, is_starred, without_secrets
+from streamhouse.sql.secrets import without_secrets
+from streamhouse.sql.starred import with_secrets
 
 MOST_SQL_BYTES = 1 << 20
 _NAME = re.compile(r"[a-z0-9_-]{1,64}")
@@ -47,8 +48,12 @@ class Runner:
     def start(self, name: str, sql: str) -> None:
         """Start a new pipeline, or one that has ended with another script.
 
+        Where the script has stars for secrets, as scripts are shown, those of its last one are
+        taken (`sql.starred`).
+
         Raises `OptionError` for a name or a script that is not allowed, or where the warehouse is
-        no local directory, and `PipelineError` if one of that name runs.
+        no local directory, `SqlError` for stars that stand for nothing that is known, and
+        `PipelineError` if one of that name runs.
         """
         self._check_local()
         if not _NAME.fullmatch(name):
@@ -57,13 +62,9 @@ class Runner:
             )
         if len(sql.encode()) > MOST_SQL_BYTES:
             raise OptionError(f"the script is longer than {MOST_SQL_BYTES:,} bytes; cut it up")
-        if is_starred(sql):
-            raise OptionError(
-                f"the script has {STARS} where a password or key belongs, as scripts are shown; "
-                "write it out"
-            )
         with self._lock:
             self._check_free(name)
+            sql = with_secrets(sql, self._kept(name))
             folder = self._folder(name)
             folder.mkdir(parents=True, exist_ok=True)
             _replace(folder / SCRIPT, sql)
@@ -96,6 +97,15 @@ class Runner:
                 self._end(name, status.process)
             else:
                 raise PipelineError(f"pipeline '{name}' does not run")
+
+    def forget(self, name: str) -> None:
+        """Remove what is kept of a pipeline that has ended, whoever started it, but checkpoints.
+
+        Raises as `Statuses.forget`.
+        """
+        with self._lock:
+            self._child(name)
+            self._statuses.forget(name)
 
     def log(self, name: str, lines: int) -> str:
         """The last lines that a pipeline wrote; raises as `start_again`."""
@@ -212,6 +222,13 @@ class Runner:
     def _command(self, name: str) -> list[str]:
         warehouse = str(self._folder(name).parent.parent)
         return ["run", SCRIPT, "--name", name, "--warehouse", warehouse]
+
+    def _kept(self, name: str) -> str:
+        """The script that a server started last under the name, secrets and all."""
+        try:
+            return (self._folder(name) / SCRIPT).read_bytes().decode()
+        except FileNotFoundError:
+            return ""
 
     def _folder(self, name: str) -> Path:
         return Path(local_path(self._statuses.path(name, SCRIPT))).absolute().parent

@@ -13,31 +13,11 @@ from typing import TypeVar
 from sqlglot import exp
 
 from streamhouse.errors import SqlError
-from streamhouse.options import is_secret
 from streamhouse.sql.plan import Position, Query
+from streamhouse.sql.secrets import LEXEME, secrets
 
 E = TypeVar("E", bound=SqlError)
 
-_LEXEME = re.compile(
-    r"""
-    (?P<string>'(?:[^']|'')*')
-    | (?P<name>`(?:[^`]|``)*`)
-    | (?P<line>--[^\n]*)
-    | (?P<hint>/\*\+.*?\*/)
-    | (?P<block>/\*.*?\*/)
-    | (?P<bad>['`"]|/\*)
-    """,
-    re.VERBOSE | re.DOTALL,
-)
-_URL_SECRET = re.compile(
-    r"://[^\s/:@]*:(?P<login>[^\s/@]+)@|[?&;]\w*(?:password|secret|token)\w*=(?P<option>[^&;'\s]+)",
-    re.IGNORECASE,
-)
-_BARE_OPTION = re.compile(
-    r"^[ \t]*SET[ \t]+(?P<key>[\w.-]+)[ \t]*=[ \t]*(?P<value>[^;\n]+)", re.IGNORECASE | re.MULTILINE
-)
-# Also in comments, where an apostrophe may stand alone.
-_OPTION = re.compile(r"'(?P<key>[^'\n]*)'\s*=\s*'(?P<value>(?:[^'\n]|'')+)")
 _UNCLOSED = {
     "'": "this string is never closed; end it with '",
     "`": "this quoted name is never closed; end it with `",
@@ -69,7 +49,8 @@ class Script:
     def _masked(self) -> str:
         """The text with the values of secret options starred out, of the same length."""
         found = self.text
-        for start, end in _secrets(found):
+        for value in secrets(self.text):
+            start, end = value.start, value.end
             found = found[:start] + re.sub(r"[^\n]", "*", found[start:end]) + found[end:]
         return found
 
@@ -94,66 +75,11 @@ class Script:
 
     def hints(self) -> Iterator[Hint]:
         """The hint blocks; raises `SqlError` for a quote or comment that is never closed."""
-        for match in _LEXEME.finditer(self.text):
+        for match in LEXEME.finditer(self.text):
             if match.lastgroup == "bad":
                 raise self.error(_UNCLOSED[match.group()], match.start(), match.end())
             if match.lastgroup == "hint":
                 yield Hint(match.start(), match.end(), match.group()[3:-2])
-
-
-STARS = "****"
-"""What stands for the value of a secret option."""
-
-
-def without_secrets(text: str) -> str:
-    """A script's text as it may be shown: the values of secret options are stars.
-
-    Those are found in WITH and OPTIONS, in SET, in URLs, and in what is commented out.
-    """
-    shown, at = "", 0
-    for start, end in sorted(_secrets(text), key=lambda span: (span[0], -span[1])):
-        if start >= at:
-            shown += text[at:start] + STARS
-            at = end
-    return shown + text[at:]
-
-
-def is_starred(text: str) -> bool:
-    """Whether a script is one that was shown, with stars where a secret was."""
-    return any(text[start:end] == STARS for start, end in _secrets(text))
-
-
-def _secrets(text: str) -> Iterator[tuple[int, int]]:
-    """Where the values of secret options start and end."""
-    yield from _quoted_secrets(text)
-    for match in _URL_SECRET.finditer(text):
-        yield match.span("login" if match["login"] else "option")
-    for match in (*_BARE_OPTION.finditer(text), *_OPTION.finditer(text)):
-        if is_secret(match["key"]):
-            yield match.span("value")
-
-
-def _quoted_secrets(text: str) -> Iterator[tuple[int, int]]:
-    key, between, at = "", "", 0
-    for match in _LEXEME.finditer(text):
-        between += text[at : match.start()]
-        at, kind = match.end(), match.lastgroup
-        if kind in ("line", "block"):
-            continue
-        if kind == "hint":
-            inside = match.start() + 3
-            spans = _quoted_secrets(match.group()[3:-2])
-            yield from ((start + inside, end + inside) for start, end in spans)
-            continue
-        if match.group() == "/*":
-            return
-        secret = is_secret(key) and between.strip() == "="
-        if secret and kind == "string" and len(match.group()) > 2:
-            yield match.start() + 1, match.end() - 1
-        elif secret and kind == "bad":
-            yield match.start() + 1, len(text)
-            return
-        key, between = match.group()[1:-1] if kind == "string" else "", ""
 
 
 def of_query(query: Query) -> Script:

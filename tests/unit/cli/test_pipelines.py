@@ -77,3 +77,14 @@ def test_where_nothing_runs_it_says_how_to_begin(tmp_path: Path) -> None:
 )
 def test_a_lag_in_words(lag: Lag | None, words: str) -> None:
     assert lag_words(None if lag is None else vars(lag)) == words
+
+
+def test_those_that_have_ended_are_forgotten(lake: str) -> None:
+    code, output = run("--warehouse", lake, "--forget", "old", "--json")
+    assert code == 0 and "pipeline 'old' is forgotten" in output
+    (left,) = json.loads(output.splitlines()[-1])["pipelines"]
+    assert left["name"] == "revenue"
+    code, output = run("--warehouse", lake, "--forget", "revenue")
+    assert code == 1 and "'revenue' runs; stop it first" in output
+    code, output = run("--warehouse", lake, "--forget", "revenu")
+    assert code == 1 and "did you mean 'revenue'?" in output

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import time
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from streamhouse.errors import PipelineError, TableError
 from streamhouse.runtime.process import Process, own, started
 from streamhouse.runtime.status import (
     LOST_AFTER_S,
@@ -154,3 +156,27 @@ def test_what_nobody_told_is_passed_over(statuses: Statuses, tmp_path: Path, tex
     statuses.write(status(own()))
     (tmp_path / ".pipelines/p/status.json").write_text(text)
     assert statuses.read("p") is None
+
+
+def test_only_what_has_ended_is_forgotten(statuses: Statuses, tmp_path: Path) -> None:
+    for name in ("p", "a name/.."):
+        statuses.write(replace(status(own()), name=name, state="stopped"))
+        statuses.show(name, "SELECT 1")
+    statuses.write(replace(status(own()), name="live"))
+    (tmp_path / ".pipelines/odd").mkdir()
+    with pytest.raises(PipelineError, match="'live' runs; stop it first"):
+        statuses.forget("live")
+    for name in ("gone", "", ".", "..", "../.pipelines", "p/status.json"):
+        with pytest.raises(TableError, match="there is no pipeline"):
+            statuses.forget(name)
+    for name in ("p", "a name/..", "odd"):
+        statuses.forget(name)
+        assert statuses.read(name) is None and statuses.shown(name) is None
+    assert statuses.names() == ["live"]
+
+
+def test_files_that_stay_are_told(statuses: Statuses, monkeypatch: pytest.MonkeyPatch) -> None:
+    statuses.write(replace(status(own()), state="stopped"))
+    monkeypatch.setattr(shutil, "rmtree", lambda *_, **__: None)
+    with pytest.raises(PipelineError, match="may not be removed by this user"):
+        statuses.forget("p")

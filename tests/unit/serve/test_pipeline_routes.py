@@ -17,6 +17,7 @@ import uvicorn
 from streamhouse.runtime.execute import execute
 from streamhouse.runtime.process import own
 from streamhouse.runtime.status import QueryStatus, Status, Statuses
+from streamhouse.serve import runner
 from streamhouse.serve.app import create_app
 from streamhouse.serve.scope import Scope
 from streamhouse.serve.served import ServedView
@@ -119,6 +120,7 @@ def test_scripts_are_checked_by_everybody(client: httpx.Client, warehouse: Path)
         ("POST", "/pipelines"),
         ("DELETE", "/pipelines/revenue"),
         ("POST", "/pipelines/revenue/start"),
+        ("POST", "/pipelines/revenue/forget"),
         ("GET", "/pipelines/revenue/log"),
     ],
 )
@@ -163,6 +165,41 @@ def test_a_pipeline_is_started_and_stopped(warehouse: Path) -> None:
         assert error(client.delete("/pipelines/revenue", headers=JSON), 409)
         assert error(client.post("/pipelines/gone/start", headers=JSON), 404)
         assert error(client.get("/pipelines/gone/log"), 404)
+        assert error(client.post("/pipelines/revenue/forget", headers=JSON), 409)
+        assert client.post("/pipelines/live/forget", headers=JSON).json()["state"] == "stopped"
+        assert error(client.get("/pipelines/live"), 404)
+        assert error(client.post("/pipelines/live/forget", headers=JSON), 404)
+
+
+def test_a_script_as_it_is_shown_is_run_again(
+    warehouse: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "_PROGRAM", ("-c", "raise SystemExit(1)"))
+    reads = "CREATE TEMPORARY TABLE s (id INT PRIMARY KEY NOT ENFORCED) WITH ("
+    address = "'connector' = 'mysql-cdc', 'hostname' = 'db', 'username' = 'reader', "
+    of = "'password' = 'hidden', 'database-name' = 'd', 'table-name' = 's');\nSELECT id FROM s;"
+    with served(warehouse, allow_run=True) as client:
+
+        def start(sql: str) -> httpx.Response:
+            deadline = time.monotonic() + DEADLINE_S
+            # The one before ends at once, which may not have been seen yet.
+            while (
+                made := client.post("/pipelines", json={"name": "p", "sql": sql})
+            ).status_code == 409:
+                assert time.monotonic() < deadline, made.text
+                time.sleep(0.05)
+            assert "hidden" not in made.text
+            return made
+
+        shown = start(reads + address + of).json()["script"]
+        assert "'password' = '****'" in shown
+        edited = shown.replace("id FROM", "id + 1 FROM")
+        assert start(edited).status_code == 201
+        kept = (warehouse / ".pipelines/p/script.sql").read_text()
+        assert kept == edited.replace("****", "hidden")
+        refused = error(start(edited.replace("'db'", "'evil.example'")), 422)
+        assert refused["code"] == "invalid" and refused["line"] == 1
+        assert "'password' is not known here: write it out" in refused["message"]
 
 
 def test_a_token_for_some_views_or_without_the_right_to_run_is_refused(warehouse: Path) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from streamhouse.errors import OptionError, PipelineError, TableError
+from streamhouse.errors import OptionError, PipelineError, SqlError, TableError
 from streamhouse.runtime.execute import execute
 from streamhouse.runtime.process import Process, own
 from streamhouse.runtime.status import SCRIPT, Status, Statuses
@@ -26,6 +26,11 @@ from streamhouse.serve.runner import MOST_SQL_BYTES, Runner
 
 DEADLINE_S = 90.0
 LIVE = "SELECT name FROM people;  -- 'password' = 'hidden'"
+READER = (
+    "CREATE TEMPORARY TABLE s (id INT PRIMARY KEY NOT ENFORCED) WITH ('connector' = 'mysql-cdc', "
+    "'hostname' = 'db', 'username' = 'reader', 'password' = 'hidden', 'database-name' = 'shop', "
+    "'table-name' = 's');\nSELECT id FROM s;"
+)
 
 
 class Server:
@@ -145,14 +150,45 @@ def test_names_are_plain(server: Server, name: str) -> None:
     assert list(server.folder.iterdir()) == []
 
 
-def test_scripts_that_were_shown_or_are_too_long_are_refused(server: Server) -> None:
-    with pytest.raises(OptionError, match="write it out"):
+def test_scripts_that_hide_what_nobody_knows_or_are_too_long_are_refused(server: Server) -> None:
+    with pytest.raises(SqlError, match="write it out"):
         server.runner.start("p", "CREATE TABLE t (i INT) WITH ('password' = '****')")
     with pytest.raises(OptionError, match="is longer than 1,048,576 bytes"):
         server.runner.start("p", "ä" * (MOST_SQL_BYTES // 2) + "x")
     assert list(server.folder.iterdir()) == []
 
 
+def test_a_script_that_was_shown_is_run_with_the_secrets_that_it_had(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_PROGRAM", ("-c", "raise SystemExit(1)"))
+    server.runner.start("p", READER)
+    shown = server.until("p", lambda one: one["state"] == "failed")["script"]
+    assert "hidden" not in shown
+    server.runner.start("p", shown.replace("SELECT id", "SELECT id + 1"))
+    found = server.until("p", lambda one: one["state"] == "failed")
+    assert "hidden" not in str(found) and "SELECT id + 1" in found["script"]
+    kept = server.folder / ".pipelines/p" / SCRIPT
+    assert kept.read_text() == READER.replace("SELECT id", "SELECT id + 1")
+    for name, old, new in (("p", "'db'", "'evil.example'"), ("q", "", "")):
+        with pytest.raises(SqlError, match="write it out"):
+            server.runner.start(name, shown.replace(old, new))
+    assert "evil.example" not in kept.read_text()
+    assert [path.name for path in kept.parent.parent.iterdir()] == ["p"]
+
+
+def test_one_that_has_ended_is_forgotten(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_PROGRAM", ("-c", "import time; time.sleep(99)"))
+    server.runner.start("slow", READER)
+    with pytest.raises(PipelineError, match="'slow' runs; stop it first"):
+        server.runner.forget("slow")
+    server.runner.stop("slow")
+    server.until("slow", lambda one: one["state"] == "stopped")
+    server.runner.forget("slow")
+    assert list((server.folder / ".pipelines").iterdir()) == []
+    for act in (server.runner.forget, server.runner.start_again):
+        with pytest.raises(TableError, match="there is no pipeline 'slow'"):
+            act("slow")
 def test_only_our_own_processes_are_ended(server: Server, other: subprocess.Popen[bytes]) -> None:
     process = Process.of(other.pid)
     assert process is not None

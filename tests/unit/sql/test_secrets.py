@@ -8,7 +8,7 @@ import pytest
 
 from streamhouse.errors import SqlError
 from streamhouse.sql.script import parse_script
-from streamhouse.sql.text import without_secrets
+from streamhouse.sql.secrets import without_secrets
 
 
 @pytest.mark.parametrize(

@@ -120,6 +120,12 @@ async def _no_parameters(request: Request) -> None:
 Seeing = [Depends(_sees_all), Depends(_no_parameters)]
 Running = [Depends(_runs), Depends(_no_parameters)]
 Asked = Annotated[Services, Depends(_services)]
+_CHANGED: dict[str, Any] = {
+    "dependencies": Running,
+    "response_model": PipelineModel,
+    "responses": refusals("bad_request", "not_found", "conflict"),
+}
+"""What the routes have alike that change a pipeline which is there."""
 
 
 @router.get(
@@ -202,42 +208,42 @@ async def check(body: ScriptBody, services: Asked) -> Any:
 async def start(body: PipelineBody, services: Asked) -> Any:
     """Run a script until it is stopped; it goes on when the server ends.
 
-    One of the same name that has ended gets this script. Only with `--allow-run`.
+    One of the same name that has ended gets this script. `****` in it, as scripts are shown, stands
+    for the secret that its last one has there. Only with `--allow-run`.
     """
     found = await services.check(lambda: services.checker.check(body.sql))
     if not found["ok"]:
         mistake = found["error"]
         message, line, column = mistake["message"], mistake["line"], mistake["column"]
         raise Problem("invalid", message, line=line, column=column)
-    await services.read(lambda: services.runner.start(body.name, body.sql))
-    return await services.read(lambda: _one(services, body.name))
+    return await _after(services, body.name, lambda runner: runner.start(body.name, body.sql))
 
 
-@router.post(
-    "/pipelines/{name}/start",
-    summary="Start a pipeline again",
-    dependencies=Running,
-    response_model=PipelineModel,
-    responses=refusals("bad_request", "not_found", "conflict"),
-)
+@router.post("/pipelines/{name}/start", summary="Start a pipeline again", **_CHANGED)
 async def start_again(name: Name, services: Asked) -> Any:
     """Run one that has ended, with the script that it had; it goes on where it was."""
-    await services.read(lambda: services.runner.start_again(name))
-    return await services.read(lambda: _one(services, name))
+    return await _after(services, name, lambda runner: runner.start_again(name))
 
 
-@router.delete(
-    "/pipelines/{name}",
-    summary="Stop a pipeline",
-    status_code=202,
-    dependencies=Running,
-    response_model=PipelineModel,
-    responses=refusals("bad_request", "not_found", "conflict"),
-)
+@router.delete("/pipelines/{name}", summary="Stop a pipeline", status_code=202, **_CHANGED)
 async def stop(name: Name, services: Asked) -> Any:
     """Ask one that a server started to end between two batches; its end is not waited for."""
-    await services.read(lambda: services.runner.stop(name))
-    return await services.read(lambda: _one(services, name))
+    return await _after(services, name, lambda runner: runner.stop(name))
+
+
+@router.post("/pipelines/{name}/forget", summary="Forget a pipeline", **_CHANGED)
+async def forget(name: Name, services: Asked) -> Any:
+    """Remove the script, log and status of one that has ended; the answer is what it was.
+
+    Its tables and its checkpoints stay: the same script goes on where it was.
+    """
+
+    def forgotten() -> dict[str, Any]:
+        found = _one(services, name)
+        services.runner.forget(name)
+        return found
+
+    return await services.read(forgotten)
 
 
 @router.get(
@@ -265,6 +271,16 @@ async def log(
 def _one(services: Services, name: str) -> dict[str, Any]:
     services.runner.settle()
     return services.pipelines.find(name)
+
+
+async def _after(services: Services, name: str, act: Callable[[Runner], None]) -> dict[str, Any]:
+    """A pipeline as it is after an act of the runner's."""
+
+    def done() -> dict[str, Any]:
+        act(services.runner)
+        return _one(services, name)
+
+    return await services.read(done)
 
 
 async def _drawn(services: Services, name: str) -> dict[str, Any]:

@@ -1,0 +1,106 @@
+"""The secret values of a script: where they are, and the script as it may be shown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from streamhouse.options import is_secret
+
+STARS = "****"
+"""What stands for the value of a secret option."""
+
+LEXEME = re.compile(
+    r"""
+    (?P<string>'(?:[^']|'')*')
+    | (?P<name>`(?:[^`]|``)*`)
+    | (?P<line>--[^\n]*)
+    | (?P<hint>/\*\+.*?\*/)
+    | (?P<block>/\*.*?\*/)
+    | (?P<bad>['`"]|/\*)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+"""What a script's text has besides plain words; `bad` begins what is never closed."""
+
+_URL_SECRET = re.compile(
+    r"://[^\s/:@]*:(?P<login>[^\s/@]+)@|[?&;]\w*(?:password|secret|token)\w*=(?P<option>[^&;'\s]+)",
+    re.IGNORECASE,
+)
+_BARE_OPTION = re.compile(
+    r"^[ \t]*SET[ \t]+(?P<key>[\w.-]+)[ \t]*=[ \t]*(?P<value>[^;\n]+)", re.IGNORECASE | re.MULTILINE
+)
+# Also in comments, where an apostrophe may stand alone.
+_OPTION = re.compile(r"'(?P<key>[^'\n]*)'\s*=\s*'(?P<value>(?:[^'\n]|'')+)")
+
+
+@dataclass(frozen=True)
+class Value:
+    """An option's value in a text: where it starts and ends, without its quotes.
+
+    `key` is the option's name; of a part of a URL it is what stands before it there.
+    """
+
+    start: int
+    end: int
+    key: str
+
+
+def secrets(text: str) -> Iterator[Value]:
+    """The values of secret options, also in what is commented out; some may come twice."""
+    for value in quoted_options(text):
+        if is_secret(value.key) and value.start < value.end:
+            yield value
+    for match in _URL_SECRET.finditer(text):
+        start, end = match.span("login" if match["login"] else "option")
+        yield Value(start, end, text[match.start() : start])
+    for match in (*_BARE_OPTION.finditer(text), *_OPTION.finditer(text)):
+        if is_secret(match["key"]):
+            yield Value(*match.span("value"), match["key"])
+
+
+def apart(text: str) -> list[Value]:
+    """The same in their order, none of them within another."""
+    found: list[Value] = []
+    for value in sorted(secrets(text), key=lambda one: (one.start, -one.end)):
+        if not found or value.start >= found[-1].end:
+            found.append(value)
+    return found
+
+
+def without_secrets(text: str) -> str:
+    """A script's text as it may be shown: the values of secret options are stars.
+
+    Those are found in WITH and OPTIONS, in SET, in URLs, and in what is commented out.
+    """
+    shown: list[str] = []
+    at = 0
+    for value in apart(text):
+        shown += [text[at : value.start], STARS]
+        at = value.end
+    return "".join([*shown, text[at:]])
+
+
+def quoted_options(text: str) -> Iterator[Value]:
+    """All that is written as `'key' = 'value'`; a secret one may be without its end."""
+    key, between, at = "", "", 0
+    for match in LEXEME.finditer(text):
+        between += text[at : match.start()]
+        at, kind = match.end(), match.lastgroup
+        if kind in ("line", "block"):
+            continue
+        if kind == "hint":
+            inside = match.start() + 3
+            for value in quoted_options(match.group()[3:-2]):
+                yield Value(value.start + inside, value.end + inside, value.key)
+            continue
+        if match.group() == "/*":
+            return
+        assigned = bool(key) and between.strip() == "="
+        if assigned and kind == "string":
+            yield Value(match.start() + 1, match.end() - 1, key)
+        elif assigned and kind == "bad" and is_secret(key):
+            yield Value(match.start() + 1, len(text), key)
+            return
+        key, between = match.group()[1:-1] if kind == "string" else "", ""

@@ -1,0 +1,105 @@
+"""A script that was shown with stars for its secrets, and comes back to be run."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterator
+
+from streamhouse.sql.secrets import (
+    LEXEME,
+    STARS,
+    Value,
+    apart,
+    quoted_options,
+    without_secrets,
+)
+from streamhouse.sql.text import Script
+
+_COMMENTS = ("line", "block")
+_QUOTED = ("string", "name", "hint", *_COMMENTS)
+_MADE = re.compile(
+    r"\s*CREATE\s+(?:TEMPORARY\s+)?(?P<kind>TABLE|CATALOG)\s+(?:IF\s+NOT\s+EXISTS\s+)?"
+    r"(?P<name>(?:`(?:[^`]|``)*`|[\w.])+)",
+    re.IGNORECASE,
+)
+_ADDRESS = ("connector", "driver", "endpoint", "host", "path", "port", "type", "uri", "url", "user",
+            "warehouse")  # fmt: skip
+"""What the names of options hold that say to whom a secret goes."""
+_KEY = re.compile(r"[\w.-]+")
+
+
+def with_secrets(text: str, known: str) -> str:
+    """The script with the values of another one, `known`, in place of its stars.
+
+    A value is taken from the same option of the same table or catalog, if connector, address and
+    user are the same too: nobody can have it sent elsewhere. In other statements it is taken if
+    nothing else in them differs. Stars in comments stay. Raises `SqlError`, with the place, for
+    stars that stand for nothing that is known.
+    """
+    values: dict[tuple[str, str], set[str]] = {}
+    for owner, value in _owned(known):
+        values.setdefault((owner, value.key), set()).add(known[value.start : value.end])
+    whole: list[str] = []
+    at = 0
+    for owner, value in _owned(text):
+        if text[value.start : value.end] != STARS:
+            continue
+        found = values.get((owner, value.key), set())
+        if len(found) != 1:
+            raise Script(text).error(_unknown(value), value.start, value.end)
+        whole += [text[at : value.start], *found]
+        at = value.end
+    return "".join([*whole, text[at:]])
+
+
+def _unknown(value: Value) -> str:
+    what = f"of '{value.key}'" if _KEY.fullmatch(value.key) else "in the URL"
+    return (
+        f"the secret {what} is not known here: write it out. Stars are replaced only "
+        "by what this pipeline's last script has for a table of the same name, address and user"
+    )
+
+
+def _owned(text: str) -> Iterator[tuple[str, Value]]:
+    """Each secret outside of comments, and whose it is."""
+    code = _blanked(text, _COMMENTS)
+    ends = [match.start() for match in re.finditer(";", _blanked(text, _QUOTED))]
+    owners: dict[int, str] = {}
+    for value in apart(text):
+        if not code[value.start : value.end].strip():
+            continue
+        number = bisect_right(ends, value.start)
+        if number not in owners:
+            first = ends[number - 1] + 1 if number else 0
+            last = ends[number] if number < len(ends) else len(code)
+            owners[number] = _owner(code[first:last])
+        yield owners[number], value
+
+
+def _owner(statement: str) -> str:
+    """What tells a statement from the others, whatever its secrets are."""
+    made = _MADE.match(statement)
+    if made is None:
+        return " ".join(without_secrets(statement).split())
+    options = {value.key: statement[value.start : value.end] for value in quoted_options(statement)}
+    address = [
+        (key, without_secrets(text))
+        for key, text in sorted(options.items())
+        if any(word in key.lower() for word in _ADDRESS)
+    ]
+    return f"{made['kind'].upper()} {made['name'].replace('`', '')} {address}"
+
+
+def _blanked(text: str, kinds: tuple[str, ...]) -> str:
+    """The text, of the same length, without lexemes of these kinds."""
+    parts: list[str] = []
+    at = 0
+    for match in LEXEME.finditer(text):
+        if match.group() == "/*":
+            # A comment that is never closed; what is in it is not looked through again and again.
+            return "".join([*parts, text[at : match.start()]]).ljust(len(text))
+        if match.lastgroup in kinds:
+            parts += [text[at : match.start()], " " * len(match.group())]
+            at = match.end()
+    return "".join([*parts, text[at:]])
