@@ -23,6 +23,7 @@ from streamhouse.serve.guard import check_place, known
 from streamhouse.serve.limits import Rate
 from streamhouse.serve.logs import LOGGER, log_request
 from streamhouse.serve.problems import Problem
+from streamhouse.serve.responses import HEAD
 from streamhouse.serve.settings import MAX_BODY_BYTES, MAX_HEAD_BYTES, MAX_LINE_BYTES
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class Access:
             except Problem as problem:
                 await problem.response()(scope, receive, exchange.send)
                 return
-            await self._app(scope, _bounded(receive, exchange), exchange.send)
+            await self._app(exchange.scope, _bounded(receive, exchange), exchange.send)
         except ClientDisconnect:
             # It went before its request was whole: nobody waits for an answer.
             return
@@ -89,7 +90,7 @@ class Access:
         if not length.isdecimal() or int(length[:20]) > MAX_BODY_BYTES:
             message = f"the body of a request has at most {MAX_BODY_BYTES:,} bytes"
             raise Problem("too_large", message, {"Connection": "close"})
-        check_place(self._settings, scope.get("method", "WEBSOCKET"), headers)
+        check_place(self._settings, _method(scope), headers)
         wait = self._rate.take(self._client(scope))
         if wait:
             raise Problem(
@@ -122,7 +123,7 @@ class Access:
         scope, status = exchange.scope, exchange.status or 499
         seconds = time.perf_counter() - exchange.began
         route = _route(scope)
-        method = scope.get("method", "WEBSOCKET")
+        method = exchange.method
         self._metrics.requests.labels(route, method, str(status)).inc()
         self._metrics.sent.labels(route).inc(exchange.bytes)
         if not exchange.streams:
@@ -142,10 +143,15 @@ class Access:
 
 
 class _Exchange:
-    """What is sent in answer to one request, as it goes by."""
+    """What is sent in answer to one request, as it goes by.
+
+    A HEAD is for the application a GET, of which the body stays here.
+    """
 
     def __init__(self, scope: Scope, send: Send) -> None:
-        self.scope = scope
+        self.method = _method(scope)
+        self._bare = self.method == "HEAD"
+        self.scope = {**scope, "method": "GET", HEAD: True} if self._bare else scope
         self.status: int | None = None
         self.bytes = 0
         self.streams = scope["type"] == "websocket"
@@ -165,6 +171,8 @@ class _Exchange:
             self.status = 101
         elif kind == "websocket.close" and self.status is None:
             self.status = 403
+        elif kind == "http.response.body" and self._bare:
+            message = {**message, "body": b""}
         body: Any = message.get("body") or message.get("text") or b""
         self.bytes += len(body)
         await self._send(message)
@@ -207,3 +215,7 @@ def _route(scope: Scope) -> str:
     """The path with its parameters' names: few, whatever clients ask for."""
     path = getattr(scope.get("route"), "path", None)
     return path if isinstance(path, str) else "other"
+
+
+def _method(scope: Scope) -> str:
+    return str(scope.get("method", "WEBSOCKET"))

@@ -10,7 +10,8 @@ from streamhouse.serve.problems import STATUS
 DESCRIPTION = """
 Rows of tables and views as JSON, CSV, Arrow and Parquet, their changes as they are committed, and
 SQL over them. Decimals and timestamps are strings in JSON (all digits, ISO 8601), bytes are base64,
-NaN is null. Every error is `{"error": {"code": …, "message": …}}`.
+NaN is null. Where GET works HEAD does, with the same headers. Every error is
+`{"error": {"code": …, "message": …}}`.
 """
 
 TAGS: list[dict[str, Any]] = [

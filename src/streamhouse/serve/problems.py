@@ -139,15 +139,18 @@ def install(app: FastAPI, warehouse: str) -> None:
 
 def _of_status(connection: HTTPConnection, error: HTTPException) -> Problem:
     code = _CODES.get(error.status_code, "bad_request")
-    message = str(error.detail)
+    message, headers = str(error.detail), error.headers
     if code == "not_found" and message == "Not Found":
         message = f"there is nothing at {connection.url.path[:200]}; GET /docs lists the paths"
     elif code == "not_allowed":
-        allowed = (error.headers or {}).get("Allow", "another method")
+        allowed = (headers or {}).get("Allow", "another method")
+        if "GET" in allowed and "HEAD" not in allowed:
+            allowed += ", HEAD"
+            headers = {**(headers or {}), "Allow": allowed}
         message = f"this path takes {allowed}"
     elif code == "too_large":
         message = "the body of the request is too long; send less"
-    return Problem(code, message, error.headers)
+    return Problem(code, message, headers)
 
 
 def _sentence(found: list[Any]) -> str:

@@ -12,12 +12,15 @@ from typing import BinaryIO
 import anyio.to_thread
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from streamhouse.serve.formats import compact
 
+HEAD = "streamhouse.head"
+"""Is in the scope of a GET whose body nobody will see, since a HEAD was asked for."""
 _AT_ONCE = 1 << 20
 _CHUNK = 256 << 10
+END: Message = {"type": "http.response.body", "body": b"", "more_body": False}
 
 
 class FileAnswer(Response):
@@ -46,7 +49,10 @@ class FileAnswer(Response):
                         "headers": self.raw_headers,
                     }
                 )
-                await self._send(file, send)
+                if HEAD in scope:
+                    await send(END)
+                else:
+                    await self._send(file, send)
         except TimeoutError:
             abort = scope.get("streamhouse.abort")
             if abort is not None:

@@ -33,6 +33,7 @@ from streamhouse.serve.formats import compact
 from streamhouse.serve.guard import Reads, subprotocol
 from streamhouse.serve.openapi import refusals
 from streamhouse.serve.problems import Problem, problem_of
+from streamhouse.serve.responses import END, HEAD
 from streamhouse.serve.routes.parameters import (
     Columns,
     ViewName,
@@ -207,7 +208,10 @@ class EventStream(Response):
                         "headers": self.raw_headers,
                     }
                 )
-                await self._streamed(scope, receive, send)
+                if HEAD in scope:
+                    await send(END)
+                else:
+                    await self._streamed(scope, receive, send)
             finally:
                 await self._subscription.close()
 
