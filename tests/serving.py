@@ -4,27 +4,36 @@ from __future__ import annotations
 
 import contextlib
 import json
+import ssl
+import subprocess
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
 from websockets.sync.client import ClientConnection, connect
 
 from streamhouse.serve.app import create_app
-from streamhouse.serve.server import bind, serve
+from streamhouse.serve.server import bind, serve, url_of
 from streamhouse.serve.settings import ServerSettings
 
 DEADLINE_S = 60.0
 
 
 class Serving:
-    """A server, until `close`; `settings` are those of `ServerSettings` besides the warehouse."""
+    """A server, until `close`; `settings` are those of `ServerSettings` besides the warehouse.
 
-    def __init__(self, warehouse: Any, **settings: Any) -> None:
-        given = {"log": "off", "rate": 0.0, **settings}
+    With `trust`, which knows its certificate, it is asked over TLS; `tls` must be set then.
+    """
+
+    def __init__(
+        self, warehouse: Any, trust: ssl.SSLContext | None = None, **settings: Any
+    ) -> None:
+        given = {"log": "off", "rate": 0.0, "port": 0, **settings}
+        self._trust = trust
         self.settings = ServerSettings({"warehouse": str(warehouse)}, **given)
-        listening = bind("127.0.0.1", 0)
+        listening = bind("127.0.0.1", self.settings.port)
         self.port: int = listening.getsockname()[1]
         self.app = create_app(self.settings)
         self._ending = threading.Event()
@@ -36,8 +45,12 @@ class Serving:
         self._thread.start()
         assert ready.wait(DEADLINE_S)
         self.http = httpx.Client(
-            base_url=f"http://127.0.0.1:{self.port}", timeout=DEADLINE_S, trust_env=False
+            base_url=self.url, timeout=DEADLINE_S, trust_env=False, verify=trust or True
         )
+
+    @property
+    def url(self) -> str:
+        return url_of("127.0.0.1", self.port, self.settings.tls is not None)
 
     def end(self) -> None:
         """Ask for the end, without waiting for it."""
@@ -76,8 +89,9 @@ class Serving:
 
     def socket(self, path: str, **arguments: Any) -> ClientConnection:
         """A WebSocket on a path of the server."""
-        url = f"ws://127.0.0.1:{self.port}{path}"
-        opened: ClientConnection = connect(url, open_timeout=DEADLINE_S, proxy=None, **arguments)
+        url = f"ws{self.url.removeprefix('http')}{path}"
+        given: dict[str, Any] = {"open_timeout": DEADLINE_S, "proxy": None, "ssl": self._trust}
+        opened: ClientConnection = connect(url, **{**given, **arguments})
         return opened
 
 
@@ -103,3 +117,17 @@ def problem(answer: httpx.Response, status: int, code: str) -> str:
     assert "Traceback" not in answer.text
     message: str = error["message"]
     return message
+
+
+def certificate(folder: Path, name: str = "server") -> tuple[str, str]:
+    """The files of a new certificate of this machine that vouches for itself, and of its key."""
+    cert, key = folder / f"{name}.cert.pem", folder / f"{name}.key.pem"
+    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2"
+    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    subprocess.run(
+        [*command.split(), *subject, "-keyout", str(key), "-out", str(cert)],
+        check=True,
+        capture_output=True,
+        timeout=DEADLINE_S,
+    )
+    return str(cert), str(key)

@@ -24,6 +24,8 @@ from streamhouse.errors import OptionError
 from streamhouse.options import choice, duration_ms, memory_bytes
 
 if TYPE_CHECKING:
+    import ssl
+
     from streamhouse.serve import tokens
     from streamhouse.serve.settings import ServerSettings
 
@@ -64,6 +66,20 @@ def serve(
             metavar="FILE",
             help="Tokens, one a line, or in YAML with what each may read. One token can also be in "
             "the environment variable STREAMHOUSE_TOKEN.",
+        ),
+    ] = None,
+    tls_cert: Annotated[
+        str | None,
+        typer.Option(
+            "--tls-cert",
+            metavar="FILE",
+            help="Speak HTTPS, with the certificate in this PEM file and those that lead to it.",
+        ),
+    ] = None,
+    tls_key: Annotated[
+        str | None,
+        typer.Option(
+            "--tls-key", metavar="FILE", help="The certificate's private key, in PEM."
         ),
     ] = None,
     allow_run: Annotated[
@@ -144,6 +160,7 @@ def serve(
         host=host,
         port=port,
         tokens=_tokens(token_file),
+        tls=_tls(tls_cert, tls_key),
         allow_run=allow_run,
         allow_origins=tuple(allow_origin or ()),
         max_rows=max_rows,
@@ -179,7 +196,7 @@ def _serve(settings: ServerSettings, warehouse: str, port_file: str | None) -> N
     def ready() -> None:
         if port_file is not None:
             write_port(port_file, port)
-        url = url_of(settings.host, port)
+        url = url_of(settings.host, port, settings.tls is not None)
         print(f"Streamhouse serves {warehouse} at {url} (Ctrl-C ends)", file=sys.stderr, flush=True)
 
     try:
@@ -229,6 +246,17 @@ def _tokens(path: str | None) -> tuple[tokens.Token, ...]:
     if given is None:
         return found
     return (*found, kept.of_text(given))
+
+
+def _tls(cert: str | None, key: str | None) -> ssl.SSLContext | None:
+    if cert is None and key is None:
+        return None
+    if cert is None or key is None:
+        missing = "--tls-cert" if cert is None else "--tls-key"
+        raise OptionError(f"option '{missing}' is missing: --tls-cert and --tls-key go together")
+    from streamhouse.serve.tls import tls_context
+
+    return tls_context(cert, key)
 
 
 def _at_least(key: str, text: str, least_ms: int) -> int:

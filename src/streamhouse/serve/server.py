@@ -64,12 +64,12 @@ def _unbound(error: OSError, host: str, port: int) -> OptionError:
     return OptionError(f"option '--port': {port} of {host} cannot be had: {error.strerror}")
 
 
-def url_of(host: str, port: int) -> str:
+def url_of(host: str, port: int, tls: bool = False) -> str:
     """Where a server is found that listens on a host and a port."""
     shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "[::]": "[::1]"}.get(host, host)
     if ":" in shown and not shown.startswith("["):
         shown = f"[{shown}]"
-    return f"http://{shown}:{port}"
+    return f"{'https' if tls else 'http'}://{shown}:{port}"
 
 
 class Server(uvicorn.Server):
@@ -121,6 +121,7 @@ def serve(
     ready: Callable[[], None],
 ) -> None:
     """Serve until `stop` says so."""
+    tls = settings.tls
     allow_files(settings.max_connections)
     config = uvicorn.Config(
         app,
@@ -134,6 +135,7 @@ def serve(
         server_header=False,
         backlog=_BACKLOG,
         timeout_keep_alive=30,
+        ssl_context_factory=None if tls is None else lambda *_: tls,
     )
     # A float is taken too, whatever its declaration says.
     config.timeout_graceful_shutdown = _GRACE_S  # type: ignore[assignment]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -36,6 +37,8 @@ class ServerSettings:
     for every table and view of the warehouse. `tokens` say who may do what; without any, everybody
     who reaches the server sees all, which is why it then listens to this machine only.
 
+    `tls` has the certificate of a server that speaks TLS itself (`serve.tls`).
+
     `max_rows` bounds an answer of GET. A query over SQL or with a filter runs at most `query_s`
     seconds, `query_memory` bytes, and gives `query_rows` rows; `queries` run at a time.
     `max_connections` bounds connections. `rate` is how many requests a second one client (its
@@ -47,6 +50,7 @@ class ServerSettings:
     host: str = "127.0.0.1"
     port: int = 8080
     tokens: tuple[Token, ...] = field(default=(), repr=False)
+    tls: ssl.SSLContext | None = field(default=None, repr=False)
     allow_run: bool = False
     allow_origins: tuple[str, ...] = ()
     max_rows: int = 1_000_000

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -14,6 +15,7 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.serving import certificate
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
@@ -147,3 +149,19 @@ def test_neither_the_server_nor_its_queries_load_spark_or_a_jvm() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=DEADLINE_S
     )
     assert (done.stdout.strip(), done.stderr) == ("set()", "")
+
+
+def test_it_speaks_tls(shop: Any, tmp_path: Path, commands: list[Command]) -> None:
+    cert, key = certificate(tmp_path)
+    warehouse = ("--warehouse", str(shop.path))
+    commands.append(Command(tmp_path, *warehouse, "--tls-cert", cert, "--tls-key", key))
+    base = f"https://127.0.0.1:{commands[0].port()}"
+    assert f"Streamhouse serves {shop.path} at {base} (Ctrl-C ends)" in commands[0].said
+    trust = ssl.create_default_context(cafile=cert)
+    with httpx.Client(base_url=base, timeout=DEADLINE_S, trust_env=False, verify=trust) as client:
+        assert client.get("/views").json() == {"views": []}
+        assert commands[0].end(signal.SIGTERM)[0] == 0, commands[0].said
+    assert "Traceback" not in commands[0].said
+    for given, missing in ((("--tls-cert", cert), "key"), (("--tls-key", key), "cert")):
+        message = refused(tmp_path, *warehouse, "--port", "0", *given)
+        assert f"option '--tls-{missing}' is missing" in message

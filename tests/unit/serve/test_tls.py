@@ -1,0 +1,92 @@
+"""A server that speaks TLS itself, and files with which it cannot."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from tests.serving import DEADLINE_S, Serving, certificate
+
+from streamhouse.errors import OptionError
+from streamhouse.serve.server import url_of
+from streamhouse.serve.tls import tls_context
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    return certificate(tmp_path_factory.mktemp("tls"))
+
+
+@pytest.fixture
+def trust(files: tuple[str, str]) -> ssl.SSLContext:
+    """What a client knows that trusts the server's certificate."""
+    return ssl.create_default_context(cafile=files[0])
+
+
+def test_rows_and_changes_come_over_tls(
+    serve: Any, shop: Any, files: tuple[str, str], trust: ssl.SSLContext
+) -> None:
+    table = shop.sales()
+    shop.write(table, ("Chad", 1, 1.5))
+    server: Serving = serve(tls=tls_context(*files), trust=trust)
+    assert server.url == f"https://127.0.0.1:{server.port}"
+    assert server.rows(table) == [{"country": "Chad", "orders": 1, "revenue": 1.5}]
+    own = {"Origin": server.url}
+    assert server.http.post("/sql", json={"sql": "SELECT 1 AS n"}, headers=own).status_code == 200
+    with server.stream(f"/views/{table}/changes") as events:
+        assert next(events)["snapshot"] == 1
+        with server.socket(f"/views/{table}/changes", origin=server.url) as reader:
+            assert json.loads(reader.recv(timeout=DEADLINE_S))["type"] == "snapshot"
+            last = shop.write(table, ("Chad", 2, 1.5))
+            assert json.loads(reader.recv(timeout=DEADLINE_S))["snapshot"] == last
+        assert next(events)["snapshot"] == last
+
+
+def test_who_does_not_know_the_certificate_or_speaks_no_tls_gets_nothing(
+    serve: Any, shop: Any, files: tuple[str, str], trust: ssl.SSLContext
+) -> None:
+    server: Serving = serve(tls=tls_context(*files), trust=trust)
+    with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
+        httpx.get(f"{server.url}/health", timeout=DEADLINE_S, trust_env=False)
+    with pytest.raises(httpx.TransportError):
+        httpx.get(
+            f"http://127.0.0.1:{server.port}/health", timeout=DEADLINE_S, trust_env=False
+        )
+    assert server.get("/health").status_code == 200
+
+
+def test_files_that_do_not_serve(files: tuple[str, str], tmp_path: Path) -> None:
+    cert, key = files
+    _, other = certificate(tmp_path, "other")
+    missing, text = str(tmp_path / "missing.pem"), tmp_path / "text.pem"
+    text.write_text("hidden")
+    locked = str(tmp_path / "locked.pem")
+    subprocess.run(
+        ["openssl", "pkey", "-in", key, "-aes128", "-passout", "pass:hidden", "-out", locked],
+        check=True,
+        capture_output=True,
+        timeout=DEADLINE_S,
+    )
+    for given, said in (
+        ((missing, key), "option '--tls-cert': .*missing.pem cannot be read: No such file"),
+        ((cert, missing), "option '--tls-key': .*missing.pem cannot be read: No such file"),
+        ((cert, str(tmp_path)), "option '--tls-key': .* cannot be read: Is a directory"),
+        ((cert, other), "other.key.pem is not the key of the certificate in .*server.cert.pem"),
+        ((cert, str(text)), "are not a certificate and its private key in PEM"),
+        ((str(text), key), "are not a certificate and its private key in PEM"),
+        ((key, cert), "are not a certificate and its private key in PEM"),
+        ((cert, locked), "locked.pem is encrypted; give a key without a password"),
+    ):
+        with pytest.raises(OptionError, match=said) as refused:
+            tls_context(*given)
+        assert "hidden" not in str(refused.value)
+
+
+def test_its_address() -> None:
+    assert url_of("0.0.0.0", 443, tls=True) == "https://127.0.0.1:443"
+    assert url_of("::", 8080) == "http://[::1]:8080"
