@@ -136,11 +136,19 @@ class TagsAnswer(BaseModel):
     tags: list[TagShape]
 
 
+class LimitsShape(BaseModel):
+    """What one query may take, and how many rows it gives."""
+
+    query_seconds: float
+    query_rows: int
+
+
 class HealthAnswer(BaseModel):
     status: Literal["ok", "failing"]
     warehouse: str
     views: int | None
     uptime_seconds: float
     allow_run: bool
+    limits: LimitsShape
     token_needed: bool
     version: str

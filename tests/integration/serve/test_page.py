@@ -235,7 +235,7 @@ def test_everything_goes_by_keyboard(server: Server, browser: Browser) -> None:
         expect(page.get_by_role("searchbox", name="Search the views")).to_be_visible()
 
 
-@pytest.mark.parametrize("screen", ["views/shop.sales", "pipelines", "editor"])
+@pytest.mark.parametrize("screen", ["views/shop.sales", "sql", "pipelines", "editor"])
 def test_who_hears_the_page_is_told_all(server: Server, browser: Browser, screen: str) -> None:
     with visit(browser, f"{server.url}/#/{screen}") as page:
         expect(page.get_by_role("heading", level=1)).to_be_visible()
@@ -278,7 +278,7 @@ def test_a_phone_has_one_column(server: Server, browser: Browser) -> None:
         page.get_by_role("link", name="sales, 3 rows").click()
         expect(page.locator(".bars .bar")).to_have_count(3)
         expect(page.get_by_role("complementary", name="Views")).to_be_hidden()
-        for screen in ("", "#/pipelines", "#/editor"):
+        for screen in ("", "#/sql", "#/pipelines", "#/editor"):
             if screen:
                 page.goto(f"{server.url}/{screen}")
                 expect(page.get_by_role("heading", level=1)).to_be_visible()
@@ -366,3 +366,55 @@ def test_the_editor_marks_what_is_wrong(server: Server, browser: Browser) -> Non
         # This server was started without it.
         expect(page.get_by_text("start it with --allow-run")).to_be_visible()
         expect(page.get_by_role("button", name="Run", exact=True)).to_be_disabled()
+
+
+def test_a_query_is_asked_by_keyboard(server: Server, browser: Browser) -> None:
+    with visit(browser, at(server, "shop.sales"), PHONE, expected="422") as page:
+        expect(page.locator(".grid-body .grid-row")).to_have_count(3)
+        page.keyboard.press("s")
+        expect(page.get_by_role("heading", level=1)).to_have_text("SQL")
+        text = page.get_by_label("Query", exact=True)
+        expect(text).to_have_value("SELECT *\nFROM `shop`.`sales`\nLIMIT 100")
+        expect(page.get_by_text("It may take 10 s, and gives up to 100,000 rows")).to_be_visible()
+        text.fill("SELECT country, orders, revenue\nFROM shop.sales\nORDER BY country DESC")
+        text.press("Control+Enter")
+        # In the query's own order, until a column is chosen.
+        shows(page, "Peru", "null", "-3.00", "Mali", "7", "1,234,567.25", "Chad", "1", "1.50")
+        expect(page.locator(".result")).to_contain_text("3 rows in")
+        table = page.get_by_role("table", name="Answer")
+        expect(table).to_have_attribute("aria-rowcount", "4")
+        header = table.get_by_role("columnheader", name="orders")
+        header.get_by_role("button").press("Enter")
+        expect(header).to_have_attribute("aria-sort", "descending")
+        expect(page.locator(".grid-body .cell").first).to_have_text("Mali")
+        assert page.evaluate(UNNAMED, NEEDS_A_NAME) == []
+        assert page.evaluate("() => document.documentElement.scrollWidth") <= PHONE[0]
+        text.fill("SELECT country\nFROM shop.sale")
+        text.press("Control+Enter")
+        expect(page.locator(".error-line")).to_contain_text("did you mean 'shop.sales'?")
+        expect(text).to_have_attribute("aria-invalid", "true")
+        expect(table).to_be_hidden()
+        place = "e => e.value.slice(e.selectionStart, e.selectionEnd)"
+        assert text.evaluate(place) == "shop"
+        page.keyboard.press("Escape")
+        page.get_by_role("button", name="Line 2, column 6").press("Enter")
+        expect(text).to_be_focused()
+        text.fill("SELECT country FROM shop.sales WHERE orders > 99")
+        expect(text).not_to_have_attribute("aria-invalid", "true")
+        page.get_by_role("button", name="Run").click()
+        expect(page.get_by_text("The query gives no rows.")).to_be_visible()
+        text.fill("SELECT id FROM shop.many CROSS JOIN (VALUES (1), (2)) AS twice (n)")
+        page.get_by_role("button", name="Run").click()
+        expect(page.get_by_text("The first 100,000 rows in")).to_be_visible()
+        expect(page.get_by_text("there are more than the server gives")).to_be_visible()
+
+
+def test_the_editor_says_what_stars_are(server: Server, browser: Browser) -> None:
+    with visit(browser, f"{server.url}/#/editor") as page:
+        text = page.get_by_label("Script", exact=True)
+        stars = page.get_by_text("**** stands for a password or key")
+        expect(stars).to_be_hidden()
+        text.fill("CREATE TEMPORARY TABLE t (i INT) WITH ('password' = '****');")
+        expect(stars).to_be_visible()
+        text.fill("/******** a title ********/")
+        expect(stars).to_be_hidden()

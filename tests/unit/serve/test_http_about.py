@@ -29,6 +29,7 @@ def test_health(serve: Any, shop: Any, sales: str) -> None:
     assert told.status_code == 200
     assert told.json()["status"] == "ok" and told.json()["warehouse"] == "ok"
     assert told.json()["views"] == 1 and told.json()["uptime_seconds"] >= 0
+    assert told.json()["limits"] == {"query_seconds": 10.0, "query_rows": 100_000}
     shutil.rmtree(shop.path)
     failing = server.get("/health")
     assert failing.status_code == 503 and failing.json()["status"] == "failing"

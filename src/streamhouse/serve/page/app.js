@@ -4,6 +4,7 @@ import { askWith, json } from "./server.js";
 import { empty, put, say } from "./dom.js";
 import { Editor } from "./editor.js";
 import { Pipelines } from "./pipelines.js";
+import { Sql } from "./sql.js";
 import { View, welcome } from "./view.js";
 import { Views } from "./views.js";
 
@@ -17,7 +18,7 @@ const shortcuts = byId("shortcuts");
 let screen = null;
 let shown = "";
 let unsaid = 0;
-let mayRun;
+let health;
 let lastView = null;
 
 const views = new Views(byId("side"), () => {
@@ -80,11 +81,16 @@ function route() {
     else link.removeAttribute("aria-current");
   }
   shown = wanted;
-  document.title = `${name || first.charAt(0).toUpperCase() + first.slice(1)} · Streamhouse`;
+  document.title = `${name || titleOf(first)} · Streamhouse`;
   main.scrollTop = 0;
   if (first === "pipelines") screen = new Pipelines(main, name || null, linkTo, tell);
-  else if (first === "editor") screen = new Editor(main, linkTo, tell, mayRun);
+  else if (first === "sql") screen = new Sql(main, lastView ?? views.names[0] ?? null, health);
+  else if (first === "editor") screen = new Editor(main, linkTo, tell, health.then(mayRun));
   else openView(name);
+}
+
+function titleOf(screen) {
+  return screen === "sql" ? "SQL" : screen.charAt(0).toUpperCase() + screen.slice(1);
 }
 
 function decoded(text) {
@@ -159,6 +165,7 @@ function act(key) {
     j: () => views.move(1),
     k: () => views.move(-1),
     v: () => go("#/views"),
+    s: () => go("#/sql"),
     p: () => go("#/pipelines"),
     e: () => go("#/editor"),
     t: toggleTheme,
@@ -199,14 +206,9 @@ function askForToken(why) {
   });
 }
 
-/** Whether this server runs scripts; null where it does not say. */
-async function askWhatIsAllowed() {
-  try {
-    const health = await json("health");
-    return typeof health.allow_run === "boolean" ? health.allow_run : null;
-  } catch {
-    return null;
-  }
+/** Whether a server runs scripts, by what it says of itself; null where it does not say. */
+function mayRun(told) {
+  return typeof told?.allow_run === "boolean" ? told.allow_run : null;
 }
 
 askWith(askForToken);
@@ -219,5 +221,5 @@ byId("skip").addEventListener("click", (event) => {
 });
 addEventListener("hashchange", route);
 addEventListener("keydown", onKey);
-mayRun = askWhatIsAllowed();
+health = json("health").catch(() => null);
 route();

@@ -4,6 +4,7 @@ import { json } from "./server.js";
 import { h, put, say } from "./dom.js";
 import { count } from "./format.js";
 import { draw } from "./graph.js";
+import { goTo, mistake } from "./place.js";
 import { state } from "./pipelines.js";
 
 const SCRIPT = "streamhouse.script";
@@ -44,6 +45,9 @@ SELECT customer_id, COUNT(*), SUM(price) FROM order_source GROUP BY customer_id;
 `;
 const RUN_REFUSED =
   "This server only checks scripts. To run them from here, start it with --allow-run.";
+const STARS = /(?<![*/])\*{4}(?![*/])/;
+const STARRED =
+  "**** stands for a password or key, which is not shown. Leave it, and the pipeline of this name goes on with its own; or write a new one.";
 
 /** `allowed` promises whether the server runs scripts: true, false, or null where it does not say. */
 export class Editor {
@@ -69,6 +73,7 @@ export class Editor {
     this.stop = h("button", { type: "button", hidden: true, onclick: () => this.#stop() }, "Stop");
     this.state = h("span", { className: "editor-state" });
     this.hint = h("p", { className: "notice", hidden: true }, RUN_REFUSED);
+    this.stars = h("p", { className: "notice", hidden: true }, STARRED);
     const form = h(
       "form",
       { className: "editor-bar", onsubmit: (event) => this.#run(event) },
@@ -103,7 +108,16 @@ export class Editor {
           ),
         ),
       ),
-      h("div", { className: "editor" }, form, this.hint, this.#frame(), this.result, this.graph),
+      h(
+        "div",
+        { className: "editor" },
+        form,
+        this.hint,
+        this.stars,
+        this.#frame(),
+        this.result,
+        this.graph,
+      ),
     );
     allowed.then((may) => this.#mayRun(may !== false));
     this.#paint();
@@ -157,6 +171,7 @@ export class Editor {
 
   #paint() {
     const text = this.text.value;
+    this.stars.hidden = !STARS.test(text);
     const parts = [];
     let end = 0;
     for (const found of text.matchAll(TOKENS)) {
@@ -206,38 +221,15 @@ export class Editor {
     if (!this.graph.hidden) put(this.graph, draw(graph, { link: (node) => this.#link(node.id) }));
   }
 
-  #wrong({ message, line, column }) {
+  #wrong(problem) {
+    const { line, column } = problem;
     this.#error = line ? { line, column: column ?? 1 } : null;
     this.#paint();
-    const place = line
-      ? h(
-          "button",
-          { type: "button", className: "place", onclick: () => this.#goTo(line, column ?? 1) },
-          `Line ${line}, column ${column ?? 1}`,
-        )
-      : null;
-    put(this.result, h("div", { className: "error-line" }, place, h("pre", {}, message)));
+    put(this.result, mistake(this.text, problem));
     this.graph.hidden = true;
-    if (line) {
-      this.text.setAttribute("aria-invalid", "true");
-      this.#goTo(line, column ?? 1);
-    }
-  }
-
-  #goTo(line, column) {
-    const lines = this.text.value.split("\n");
-    const start =
-      lines.slice(0, line - 1).reduce((sum, each) => sum + each.length + 1, 0) + column - 1;
-    const word = /^\w+|^\S/.exec(this.text.value.slice(start))?.[0] ?? "";
-    this.text.focus();
-    this.text.setSelectionRange(start, start + word.length);
-    const height = Number.parseFloat(getComputedStyle(this.text).lineHeight) || 20;
-    const top = (line - 1) * height;
-    if (
-      top < this.text.scrollTop ||
-      top > this.text.scrollTop + this.text.clientHeight - 2 * height
-    )
-      this.text.scrollTop = Math.max(0, top - 4 * height);
+    if (!line) return;
+    this.text.setAttribute("aria-invalid", "true");
+    goTo(this.text, line, column ?? 1);
   }
 
   async #run(event) {

@@ -14,7 +14,7 @@ const RECENT_MS = 1500;
 const CALM_ROWS = 30;
 
 /**
- * Shows the records of a `Rows`. `order` is how they stand unless a header was clicked: "key",
+ * Shows the records of a `Rows`. `order` is how they stand unless a header was clicked: "key", "given",
  * "newest" or "columns".
  */
 export class Table {
@@ -68,6 +68,8 @@ export class Table {
   #watch;
   /** Called after each drawing. */
   onDraw = () => {};
+  /** What is said where there are no rows. */
+  nothing = "No rows. They show here as soon as something is written.";
 
   close() {
     this.#watch.disconnect();
@@ -173,6 +175,7 @@ export class Table {
 
   #ownOrder() {
     if (this.#order === "newest") return (one, other) => other.seq - one.seq;
+    if (this.#order === "given") return (one, other) => one.seq - other.seq;
     const at =
       this.#order === "key" ? this.#rows.keyColumns : this.columns.map((_, index) => index);
     const by = at.map((index) => comparator(this.kinds[index]));
@@ -368,7 +371,7 @@ export class Table {
         this.note,
         h("p", {}, `None of ${count(rows.size, "row")} has “${this.#words.join(" ")}”.`),
       );
-    else put(this.note, h("p", {}, "No rows. They show here as soon as something is written."));
+    else put(this.note, h("p", {}, this.nothing));
   }
 }
 

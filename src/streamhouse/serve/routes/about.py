@@ -48,6 +48,10 @@ async def health(request: Request) -> Response:
         "views": views,
         "uptime_seconds": round(time.time() - parts.started, 3),
         "allow_run": parts.settings.allow_run,
+        "limits": {
+            "query_seconds": parts.settings.query_s,
+            "query_rows": parts.settings.query_rows,
+        },
         "token_needed": bool(parts.settings.tokens),
         "version": request.app.version,
     }

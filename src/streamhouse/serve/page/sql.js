@@ -1,0 +1,147 @@
+// One SELECT over the views: its text, its answer as a table, and what is wrong with it.
+
+import { json } from "./server.js";
+import { h, put, say } from "./dom.js";
+import { count, whole } from "./format.js";
+import { goTo, mistake } from "./place.js";
+import { Rows } from "./rows.js";
+import { Table } from "./table.js";
+
+const TEXT = "streamhouse.query";
+const KEYS = "Ctrl+Enter runs it.";
+
+/** `view` is one to begin with, or null; `health` promises what the server says of itself, or null. */
+export class Sql {
+  #asking = null;
+  #table = null;
+
+  constructor(main, view, health) {
+    this.text = h("textarea", {
+      className: "query-text",
+      value: sessionStorage.getItem(TEXT) ?? example(view),
+      rows: 7,
+      spellcheck: false,
+      autocomplete: "off",
+      autocapitalize: "off",
+      "aria-label": "Query",
+      "aria-describedby": "query-limits",
+      oninput: () => this.#changed(),
+      onkeydown: (event) => this.#key(event),
+    });
+    this.limits = h("span", { className: "soft", id: "query-limits" }, KEYS);
+    this.form = h(
+      "form",
+      { className: "query", onsubmit: (event) => this.#run(event) },
+      this.text,
+      h(
+        "div",
+        { className: "editor-bar" },
+        h("button", { type: "submit", className: "main-button" }, "Run"),
+        this.limits,
+      ),
+    );
+    this.result = h("div", { className: "result", role: "status", "aria-live": "polite" });
+    this.answer = h("section", { className: "rows answer", "aria-label": "Answer", hidden: true });
+    put(
+      main,
+      h(
+        "header",
+        { className: "head" },
+        h(
+          "div",
+          { className: "titles" },
+          h("h1", {}, "SQL"),
+          h("p", { className: "soft" }, "One SELECT over the views, in Flink's SQL"),
+        ),
+      ),
+      h("div", { className: "editor" }, this.form, this.result, this.answer),
+    );
+    health.then((told) => this.#tellLimits(told?.limits));
+  }
+
+  close() {
+    this.#asking?.abort();
+    this.#table?.close();
+  }
+
+  /** Lets the page's keys work again while somebody writes. */
+  escape() {
+    if (document.activeElement !== this.text) return false;
+    this.text.blur();
+    return true;
+  }
+
+  #tellLimits(limits) {
+    if (!limits) return;
+    const { query_seconds: seconds, query_rows: rows } = limits;
+    say(this.limits, `${KEYS} It may take ${seconds} s, and gives up to ${count(rows, "row")}.`);
+  }
+
+  #changed() {
+    sessionStorage.setItem(TEXT, this.text.value);
+    this.text.removeAttribute("aria-invalid");
+  }
+
+  #key(event) {
+    if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
+    event.preventDefault();
+    this.form.requestSubmit();
+  }
+
+  async #run(event) {
+    event.preventDefault();
+    if (this.#asking) return;
+    const asking = new AbortController();
+    this.#asking = asking;
+    put(this.result, h("p", { className: "hint" }, "Asking …"));
+    const began = performance.now();
+    try {
+      const body = { sql: this.text.value };
+      const answer = await json("sql", { method: "POST", body, signal: asking.signal });
+      this.#show(answer, performance.now() - began);
+    } catch (problem) {
+      if (!asking.signal.aborted) this.#wrong(problem);
+    } finally {
+      this.#asking = null;
+    }
+  }
+
+  #show({ columns, rows, truncated }, ms) {
+    this.#clear();
+    this.#table = new Table("Answer", columns, [], "given");
+    this.#table.nothing = "The query gives no rows.";
+    const kept = new Rows(columns, []);
+    kept.take({ type: "snapshot", plain: true, rows });
+    put(this.answer, this.#table.element);
+    this.answer.hidden = false;
+    this.#table.show(kept);
+    const said = `${count(rows.length, "row")} in ${whole(ms)} ms`;
+    const cut = `The first ${said}: there are more than the server gives for one query.`;
+    put(this.result, h("p", { className: truncated ? "notice" : "hint" }, truncated ? cut : said));
+  }
+
+  #wrong(problem) {
+    this.#clear();
+    const message = problem instanceof TypeError ? "The server does not answer." : problem.message;
+    const { line, column } = problem.more ?? {};
+    put(this.result, mistake(this.text, { message, line, column }));
+    if (!line) return;
+    this.text.setAttribute("aria-invalid", "true");
+    goTo(this.text, line, column ?? 1);
+  }
+
+  #clear() {
+    this.text.removeAttribute("aria-invalid");
+    this.answer.hidden = true;
+    this.#table?.close();
+    this.#table = null;
+  }
+}
+
+function example(view) {
+  if (view === null) return "SELECT 1 AS one";
+  const dot = view.indexOf(".");
+  const parts = [view.slice(0, dot), view.slice(dot + 1)];
+  const name = parts.map((part) => `\`${part.replaceAll("`", "``")}\``).join(".");
+  return `SELECT *\nFROM ${name}\nLIMIT 100`;
+}
