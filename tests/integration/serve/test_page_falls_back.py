@@ -1,0 +1,124 @@
+"""The page where the way to its server is not the best one, or breaks: it goes on by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+from tests.integration.serve.browser import chromium, visit
+from tests.integration.serve.proxy import without_sockets
+from tests.serving import Serving
+from tests.unit.conftest import Shop
+
+from streamhouse.serve.follow_settings import FollowSettings
+
+Serve: TypeAlias = Callable[..., Serving]
+
+BROKEN = "ERR_|WebSocket connection|Failed to load resource"
+SMALL = FollowSettings(max_rows=2)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Shop:
+    return Shop(tmp_path_factory.mktemp("fallbacks") / "warehouse")
+
+
+@pytest.fixture
+def serve(shop: Shop) -> Iterator[Serve]:
+    """Starts servers over the shop's warehouse."""
+    started: list[Serving] = []
+
+    def start(**settings: Any) -> Serving:
+        started.append(Serving(shop.path, **settings))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.close()
+
+
+@pytest.fixture
+def sales(shop: Shop, request: pytest.FixtureRequest) -> str:
+    """A table of the test's own, with three rows."""
+    name = shop.sales(request.node.name)
+    shop.write(name, ("Chad", 1, 1.5), ("Mali", 7, 2.0), ("Peru", 5, 3.0))
+    return name
+
+
+class Visitor:
+    """Who looks at the orders of three countries."""
+
+    def __init__(self, page: Page) -> None:
+        self._page = page
+        self._state = page.locator(".fresh .pill")
+        self._lost = page.locator("#lost")
+        page.evaluate("() => { window.loaded = 'once'; }")
+
+    def sees(self, state: str, *orders: str) -> None:
+        """Wait until the page says so."""
+        cells = self._page.locator(".grid-body .cell:nth-child(2)")
+        expect(cells).to_have_text(list(orders))
+        expect(self._state).to_have_text(state)
+        if state == "reconnecting":
+            expect(self._lost).to_contain_text("Connection lost, trying again")
+        else:
+            expect(self._lost).to_be_hidden()
+        assert self._page.evaluate("() => window.loaded") == "once"
+
+
+def goes_on(
+    visitor: Visitor, shop: Shop, table: str, state: str, server: Serving, serve: Serve
+) -> None:
+    """A change shows; the server goes, which is said, and comes again with what was missed."""
+    visitor.sees(state, "1", "7", "5")
+    shop.write(table, ("Chad", 2, 1.5))
+    visitor.sees(state, "2", "7", "5")
+    server.close()
+    visitor.sees("reconnecting", "2", "7", "5")
+    shop.write(table, ("Mali", 8, 2.0))
+    serve(port=server.port, follow=server.settings.follow)
+    visitor.sees(state, "2", "8", "5")
+    shop.write(table, ("Peru", 6, 3.0))
+    visitor.sees(state, "2", "8", "6")
+
+
+def test_a_server_that_is_started_again(
+    browser: Browser, shop: Shop, serve: Serve, sales: str
+) -> None:
+    server = serve()
+    with visit(browser, f"{server.url}/#/views/{sales}", expected=BROKEN) as page:
+        goes_on(Visitor(page), shop, sales, "live", server, serve)
+
+
+def test_by_server_sent_events_where_no_web_socket_comes_through(
+    browser: Browser, shop: Shop, serve: Serve, sales: str
+) -> None:
+    server = serve()
+    with (
+        without_sockets(server.port) as proxy,
+        visit(browser, f"{proxy.url}/#/views/{sales}", expected=BROKEN) as page,
+    ):
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(request.url))
+        goes_on(Visitor(page), shop, sales, "live", server, serve)
+        assert proxy.refused > 0
+        assert any(url.startswith(f"{proxy.url}/views/{sales}/changes") for url in asked)
+
+
+def test_by_asking_again_where_a_view_is_too_large_for_a_stream(
+    browser: Browser, shop: Shop, serve: Serve, sales: str
+) -> None:
+    server = serve(follow=SMALL)
+    with visit(browser, f"{server.url}/#/views/{sales}", expected=BROKEN) as page:
+        notice = page.get_by_text("This view has more rows than a stream carries")
+        expect(notice).to_be_visible()
+        goes_on(Visitor(page), shop, sales, "polled", server, serve)
+        expect(notice).to_be_visible()
