@@ -21,7 +21,7 @@ from streamhouse.cli.errors import INTERRUPTED
 from streamhouse.cli.stop import StopSignal
 from streamhouse.errors import OptionError
 from streamhouse.options import duration_ms
-from streamhouse.serve.row_files import FileFormat
+from streamhouse.serve.formats import Format
 
 if TYPE_CHECKING:
     from streamhouse.serve.export import Export, Written
@@ -43,8 +43,8 @@ def export(
     warehouse: WarehouseArgument = DEFAULT_WAREHOUSE,
     option: OptionsArgument = None,
     format: Annotated[
-        FileFormat, typer.Option("--format", help="What the file is.")
-    ] = FileFormat.JSON,
+        Format, typer.Option("--format", help="What the file is.")
+    ] = Format.JSON,
     every: Annotated[
         str | None,
         typer.Option(

@@ -13,7 +13,8 @@ import pyarrow as pa
 
 from streamhouse.errors import DataLossError, OptionError, TableError
 from streamhouse.serve.extract import Extract, Extracts, Rows
-from streamhouse.serve.row_files import FileFormat, Origin, write_rows
+from streamhouse.serve.formats import Format
+from streamhouse.serve.row_files import Origin, write_rows
 from streamhouse.serve.whole_file import replacing, sweep
 
 _TRIES = 5
@@ -55,7 +56,7 @@ class Export:
         self,
         extracts: Extracts,
         name: str,
-        format: FileFormat,
+        format: Format,
         folder: Path,
         stopped: Callable[[], bool] = lambda: False,
     ) -> None:

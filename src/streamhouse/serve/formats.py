@@ -1,4 +1,4 @@
-"""Rows as text for programs: JSON and CSV."""
+"""The formats of rows, and those that are text: JSON and CSV."""
 
 from __future__ import annotations
 
@@ -6,11 +6,21 @@ import csv
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from enum import StrEnum
 from typing import IO, Any, BinaryIO
 
 import pyarrow as pa
 
 from streamhouse.serve.cells import csv_values, json_values
+
+
+class Format(StrEnum):
+    """In what rows can be had, as answers and as files."""
+
+    JSON = "json"
+    CSV = "csv"
+    ARROW = "arrow"
+    PARQUET = "parquet"
 
 
 def json_objects(batch: pa.RecordBatch | pa.Table) -> Iterator[dict[str, Any]]:

@@ -10,15 +10,14 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 
 from streamhouse.errors import LimitError, TooLargeError
-from streamhouse.serve.formats import write_csv, write_rows
+from streamhouse.serve import columnar
+from streamhouse.serve.formats import Format, write_csv, write_rows
 
-JSON, CSV, ARROW, PARQUET = "json", "csv", "arrow", "parquet"
-FORMATS = (JSON, CSV, ARROW, PARQUET)
 MEDIA_TYPES = {
-    JSON: "application/json",
-    CSV: "text/csv; charset=utf-8; header=present",
-    ARROW: "application/vnd.apache.arrow.stream",
-    PARQUET: "application/vnd.apache.parquet",
+    Format.JSON: "application/json",
+    Format.CSV: "text/csv; charset=utf-8; header=present",
+    Format.ARROW: "application/vnd.apache.arrow.stream",
+    Format.PARQUET: "application/vnd.apache.parquet",
 }
 
 
@@ -31,7 +30,7 @@ class Target:
     """
 
     path: str
-    format: str
+    format: Format
     max_rows: int
     max_bytes: int
     cut: bool = False
@@ -60,13 +59,18 @@ def write(
     counted = Counted()
     with open(target.path, "wb") as out:
         rows = _bounded(batches, target, out, counted)
-        if target.format == JSON:
-            _write_json(rows, out, head, counted, target.cut)
-        elif target.format == CSV:
-            with io.TextIOWrapper(out, encoding="utf-8", newline="", write_through=True) as text:
-                write_csv(schema, rows, text)
-        else:
-            _write_arrow(target.format, schema.with_metadata(dict(metadata)), rows, out)
+        stored = schema.with_metadata(dict(metadata))
+        match target.format:
+            case Format.JSON:
+                _write_json(rows, out, head, counted, target.cut)
+            case Format.CSV:
+                text = io.TextIOWrapper(out, encoding="utf-8", newline="", write_through=True)
+                with text:
+                    write_csv(schema, rows, text)
+            case Format.ARROW:
+                columnar.write_stream(out, stored, rows)
+            case Format.PARQUET:
+                columnar.write_parquet(out, stored, rows, "zstd")
     return counted
 
 
@@ -104,19 +108,3 @@ def _write_json(
     write_rows(out, head, batches)
     end = f',"truncated":{"true" if counted.truncated else "false"}}}' if cut else "}"
     out.write(f"{end}\n".encode())
-
-
-def _write_arrow(
-    format: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch], out: BinaryIO
-) -> None:
-    import pyarrow.parquet as pq  # slow to import, and most answers do without
-
-    plain = (pa.record_batch(batch.columns, schema=schema) for batch in batches)
-    if format == ARROW:
-        with pa.ipc.new_stream(out, schema) as writer:
-            for batch in plain:
-                writer.write_batch(batch)
-        return
-    with pq.ParquetWriter(out, schema, compression="zstd") as writer:
-        for batch in plain:
-            writer.write_batch(batch)

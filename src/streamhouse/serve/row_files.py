@@ -5,39 +5,25 @@
 | json    | `{"snapshot":17,"time":"…Z","rows":[{…},…]}`, as HTTP answers, a row a line;      |
 |         | before the first commit `snapshot` and `time` are null                            |
 | csv     | RFC 4180 with a header, in UTF-8                                                  |
-| parquet | the columns' own types                                                            |
 | arrow   | the IPC file format (not the stream's); the columns' own types                    |
+| parquet | the columns' own types                                                            |
 
-Parquet and Arrow files tell the snapshot in the schema's metadata: `streamhouse.view`,
-`streamhouse.snapshot` and `streamhouse.time`, the last two not before the first commit. Values in
-JSON and CSV are as `streamhouse.serve.cells` describes.
+Parquet and Arrow files tell the snapshot in the schema's metadata, see `Origin`. Values in JSON and
+CSV are as `streamhouse.serve.cells` describes.
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import BinaryIO, TypeAlias
+from typing import BinaryIO
 
 import pyarrow as pa
 
-from streamhouse.paimon.rows import gathered
-from streamhouse.serve import formats
+from streamhouse.serve import columnar, formats
 from streamhouse.serve.event import iso
-
-ROW_GROUP_ROWS = 131_072
-"""Of a Parquet file: large enough to be read fast, small enough to be held while it is written."""
-
-
-class FileFormat(StrEnum):
-    """What a file of rows is, and what its name ends with."""
-
-    JSON = "json"
-    CSV = "csv"
-    PARQUET = "parquet"
-    ARROW = "arrow"
+from streamhouse.serve.formats import Format
 
 
 @dataclass(frozen=True)
@@ -54,8 +40,15 @@ class Origin:
         return None if self.time_ms is None else iso(self.time_ms)
 
     @property
+    def head(self) -> dict[str, object]:
+        """What a JSON object of rows tells of it, before the rows."""
+        return {"snapshot": self.snapshot, "time": self.time}
+
+    @property
     def metadata(self) -> dict[str, str]:
-        """What Parquet and Arrow files tell of it."""
+        """What the schema of Parquet and Arrow tells: `streamhouse.view`, `streamhouse.snapshot`
+        and `streamhouse.time`, the last two not before the first commit.
+        """
         told = {"streamhouse.view": self.view}
         if self.snapshot is not None:
             told["streamhouse.snapshot"] = str(self.snapshot)
@@ -64,48 +57,24 @@ class Origin:
         return told
 
 
-Batches: TypeAlias = Iterable[pa.RecordBatch]
-
-
 def write_rows(
-    format: FileFormat, out: BinaryIO, origin: Origin, schema: pa.Schema, batches: Batches
+    format: Format,
+    out: BinaryIO,
+    origin: Origin,
+    schema: pa.Schema,
+    batches: Iterable[pa.RecordBatch],
 ) -> None:
     """Write the rows; `out` stays open."""
-    _WRITERS[format](out, origin, schema, batches)
-
-
-def _json(out: BinaryIO, origin: Origin, schema: pa.Schema, batches: Batches) -> None:
-    head = {"snapshot": origin.snapshot, "time": origin.time}
-    formats.write_rows(out, head, batches)
-    out.write(b"}\n")
-
-
-def _csv(out: BinaryIO, origin: Origin, schema: pa.Schema, batches: Batches) -> None:
-    text = io.TextIOWrapper(out, encoding="utf-8", newline="")
-    formats.write_csv(schema, batches, text)
-    text.detach()
-
-
-def _parquet(out: BinaryIO, origin: Origin, schema: pa.Schema, batches: Batches) -> None:
-    import pyarrow.parquet as pq
-
     stored = schema.with_metadata(origin.metadata)
-    with pq.ParquetWriter(out, stored) as writer:
-        for batch in gathered(batches, ROW_GROUP_ROWS):
-            writer.write_batch(batch.cast(stored))
-
-
-def _arrow(out: BinaryIO, origin: Origin, schema: pa.Schema, batches: Batches) -> None:
-    stored = schema.with_metadata(origin.metadata)
-    with pa.ipc.new_file(out, stored) as writer:
-        for batch in batches:
-            writer.write_batch(batch.cast(stored))
-
-
-_Writer: TypeAlias = Callable[[BinaryIO, Origin, pa.Schema, Batches], None]
-_WRITERS: dict[FileFormat, _Writer] = {
-    FileFormat.JSON: _json,
-    FileFormat.CSV: _csv,
-    FileFormat.PARQUET: _parquet,
-    FileFormat.ARROW: _arrow,
-}
+    match format:
+        case Format.JSON:
+            formats.write_rows(out, origin.head, batches)
+            out.write(b"}\n")
+        case Format.CSV:
+            text = io.TextIOWrapper(out, encoding="utf-8", newline="")
+            formats.write_csv(schema, batches, text)
+            text.detach()
+        case Format.ARROW:
+            columnar.write_file(out, stored, batches)
+        case Format.PARQUET:
+            columnar.write_parquet(out, stored, batches, "snappy")

@@ -16,9 +16,9 @@ from streamhouse.engine import bounded_reader
 from streamhouse.errors import DataLossError, OptionError, TableError
 from streamhouse.options import nearest
 from streamhouse.serve import output
-from streamhouse.serve.event import iso
 from streamhouse.serve.pins import Pins, full_name, is_data, view_moments
 from streamhouse.serve.question import Rows, Told
+from streamhouse.serve.row_files import Origin
 from streamhouse.serve.warehouse_tables import WarehouseTables
 from streamhouse.sql import lowering
 from streamhouse.sql.bounded import analyze_tree
@@ -62,14 +62,9 @@ def _answer(warehouse: Warehouse, asked: Rows) -> Told:
     with bounded_reader(plan, pins.scanner, asked.limits) as reader:
         schema = source.schema(reader.schema)
         batches = _cast(reader, schema)
-        counted = output.write(asked.target, schema, batches, head(told), _metadata(told))
+        origin = Origin(asked.view.name, pins.snapshot, pins.time_ms)
+        counted = output.write(asked.target, schema, batches, origin.head, origin.metadata)
     return replace(told, rows=counted.rows, truncated=counted.truncated)
-
-
-def head(told: Told) -> dict[str, object]:
-    """The keys of a JSON answer before its rows."""
-    time = None if told.time_ms is None else iso(told.time_ms)
-    return {"snapshot": told.snapshot, "time": time}
 
 
 class _Source:
@@ -264,11 +259,6 @@ def _etag(asked: Rows, plan: BoundedQuery, stamp: str) -> str:
     parts = (asked.target.format, plan.sql, plan.output, scans, stamp)
     digest = hashlib.blake2b(json.dumps(parts).encode(), digest_size=12).hexdigest()
     return f'"{digest}"'
-
-
-def _metadata(told: Told) -> dict[str, str]:
-    found = {} if told.snapshot is None else {"streamhouse.snapshot": str(told.snapshot)}
-    return found | ({} if told.time_ms is None else {"streamhouse.time": iso(told.time_ms)})
 
 
 def _quoted(name: str) -> exp.Identifier:

@@ -10,6 +10,8 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
+import pytest
+
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.serve.event import Event
 from streamhouse.serve.feed import Change, Feed
@@ -20,6 +22,9 @@ from streamhouse.serve.subscriber import Subscription
 from streamhouse.serve.warehouse_tables import view_feed
 
 WAIT_S = 30.0
+SALES = ServedView("shop.sales", "shop.sales")
+ORDERS = ServedView("shop.orders", "shop.orders")
+BOTH = pytest.mark.parametrize("view", [SALES, ORDERS], ids=["keyed", "append"])
 T = TypeVar("T")
 
 
@@ -64,6 +69,15 @@ async def following(reader: Subscription) -> Event:
     """The next event, heartbeats included."""
     async with asyncio.timeout(WAIT_S):
         return await anext(reader)
+
+
+async def joined(
+    hub: Hub, view: ServedView, key: Sequence[str] = ()
+) -> tuple[Client, Subscription]:
+    """A client that has had its first event, and where the others come from."""
+    client, reader = Client(key), await hub.subscribe(view)
+    client.take(await following(reader))
+    return client, reader
 
 
 def stats(hub: Hub, name: str) -> ChannelStats:

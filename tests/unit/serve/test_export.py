@@ -16,10 +16,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from streamhouse.errors import DataLossError, OptionError, TableError
-from streamhouse.serve import row_files
+from streamhouse.serve import columnar
 from streamhouse.serve.export import Export, Stopped, Written
 from streamhouse.serve.extract import Extracts
-from streamhouse.serve.row_files import FileFormat, Origin
+from streamhouse.serve.formats import Format
+from streamhouse.serve.row_files import Origin
 from streamhouse.sql.plan import Column
 
 MOMENT_MS = 1_700_000_000_123
@@ -54,11 +55,11 @@ class Shown:
         self.rows += rows
 
 
-def export(shop: Any, folder: Path, table: str, format: FileFormat) -> Export:
+def export(shop: Any, folder: Path, table: str, format: Format) -> Export:
     return Export(Extracts(shop.warehouse, table), table, format, folder)
 
 
-def written(shop: Any, folder: Path, table: str, format: FileFormat) -> Written:
+def written(shop: Any, folder: Path, table: str, format: Format) -> Written:
     done = export(shop, folder, table, format).write(Shown())
     assert done is not None and done.path == folder / f"{table}.{format}"
     assert done.path.stat().st_size == done.bytes
@@ -73,7 +74,7 @@ def types(shop: Any) -> str:
 
 
 def test_json(shop: Any, types: str, tmp_path: Path) -> None:
-    done = written(shop, tmp_path, types, FileFormat.JSON)
+    done = written(shop, tmp_path, types, Format.JSON)
     record = json.loads(done.path.read_text(encoding="utf-8"))
     time_ms = shop.warehouse.table(types).snapshot(1).time_ms
     assert list(record) == ["snapshot", "time", "rows"]
@@ -91,16 +92,16 @@ def test_json(shop: Any, types: str, tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("format", [FileFormat.JSON, FileFormat.CSV])
+@pytest.mark.parametrize("format", [Format.JSON, Format.CSV])
 def test_a_file_has_the_bytes_of_an_answer(
-    shop: Any, serve: Any, types: str, tmp_path: Path, format: FileFormat
+    shop: Any, serve: Any, types: str, tmp_path: Path, format: Format
 ) -> None:
     answer = serve().get(f"/views/{types}", format=format.value)
     assert written(shop, tmp_path, types, format).path.read_bytes() == answer.content
 
 
 def test_csv(shop: Any, types: str, tmp_path: Path) -> None:
-    text = written(shop, tmp_path, types, FileFormat.CSV).path.read_bytes().decode()
+    text = written(shop, tmp_path, types, Format.CSV).path.read_bytes().decode()
     header, full, empty = csv.reader(io.StringIO(text, newline=""))
     assert header == [column.name for column in TYPES]
     assert full[:8] == ["1", "true", "-1", str(2**60), "0.5", "nan", "123456789012345678.90",
@@ -110,16 +111,16 @@ def test_csv(shop: Any, types: str, tmp_path: Path) -> None:
     assert text.count("\r\n") == 3
 
 
-@pytest.mark.parametrize("format", [FileFormat.PARQUET, FileFormat.ARROW])
+@pytest.mark.parametrize("format", [Format.PARQUET, Format.ARROW])
 def test_typed_files_keep_types_and_tell_the_snapshot(
-    shop: Any, types: str, tmp_path: Path, format: FileFormat
+    shop: Any, types: str, tmp_path: Path, format: Format
 ) -> None:
     path = written(shop, tmp_path, types, format).path
     table = (
-        pq.read_table(path) if format is FileFormat.PARQUET else pa.ipc.open_file(path).read_all()
+        pq.read_table(path) if format is Format.PARQUET else pa.ipc.open_file(path).read_all()
     )
     stored = {field.name: field.type for field in shop.warehouse.table(types).arrow_schema}
-    if format is FileFormat.PARQUET:
+    if format is Format.PARQUET:
         stored["p0"] = pa.timestamp("ms")
     assert {field.name: field.type for field in table.schema} == stored
     first, second = table.to_pylist()
@@ -140,7 +141,7 @@ def test_typed_files_keep_types_and_tell_the_snapshot(
 
 
 def test_duckdb_reads_what_is_exported(shop: Any, types: str, tmp_path: Path) -> None:
-    for format in FileFormat:
+    for format in Format:
         written(shop, tmp_path, types, format)
     name = f"{tmp_path}/{types}"
     reads = {
@@ -161,12 +162,12 @@ def test_duckdb_reads_what_is_exported(shop: Any, types: str, tmp_path: Path) ->
 def test_many_rows_in_order_in_batches(
     shop: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(row_files, "ROW_GROUP_ROWS", 10_000)
+    monkeypatch.setattr(columnar, "ROW_GROUP_ROWS", 10_000)
     table = shop.sales()
     count = 150_000
     shop.write(table, *((f"c{i * 7919 % count:06d}", i, float(i)) for i in range(count)))
     shown = Shown()
-    done = export(shop, tmp_path, table, FileFormat.PARQUET).write(shown)
+    done = export(shop, tmp_path, table, Format.PARQUET).write(shown)
     assert done is not None and done.rows == count
     file = pq.ParquetFile(done.path)
     assert file.metadata.num_row_groups > 1
@@ -177,19 +178,19 @@ def test_many_rows_in_order_in_batches(
 
 def test_a_table_without_a_snapshot_is_a_file_without_rows(shop: Any, tmp_path: Path) -> None:
     table = shop.sales()
-    path = written(shop, tmp_path, table, FileFormat.JSON).path
+    path = written(shop, tmp_path, table, Format.JSON).path
     assert json.loads(path.read_text()) == {"snapshot": None, "time": None, "rows": []}
-    assert written(shop, tmp_path, table, FileFormat.CSV).path.read_bytes() == (
+    assert written(shop, tmp_path, table, Format.CSV).path.read_bytes() == (
         b"country,orders,revenue\r\n"
     )
-    read = pq.read_table(written(shop, tmp_path, table, FileFormat.PARQUET).path)
+    read = pq.read_table(written(shop, tmp_path, table, Format.PARQUET).path)
     assert (read.num_rows, list(read.schema.metadata)) == (0, [b"streamhouse.view"])
 
 
 def test_a_file_is_written_again_when_there_is_a_snapshot(shop: Any, tmp_path: Path) -> None:
     table = shop.sales()
     shop.write(table, ("Peru", 2, 2.5))
-    one = export(shop, tmp_path, table, FileFormat.JSON)
+    one = export(shop, tmp_path, table, Format.JSON)
     first = one.write(Shown())
     assert first is not None and (first.snapshot, first.rows) == (1, 1)
     assert one.write(Shown()) is None
@@ -203,7 +204,7 @@ def test_a_file_is_written_again_when_there_is_a_snapshot(shop: Any, tmp_path: P
 def test_an_error_leaves_the_file(shop: Any, tmp_path: Path) -> None:
     table = shop.orders()
     shop.write(table, (1, "nut", None))
-    one = export(shop, tmp_path, table, FileFormat.CSV)
+    one = export(shop, tmp_path, table, Format.CSV)
     one.write(Shown())
     before = one.path.read_bytes()
     shop.write(table, (2, "nut", None))
@@ -232,7 +233,7 @@ def test_what_expires_while_it_is_read_is_read_anew(shop: Any, tmp_path: Path) -
                 shop.overwrite(table, (7, "fig", None))
             super().part(name, total)
 
-    done = export(shop, tmp_path, table, FileFormat.JSON).write(Expiring())
+    done = export(shop, tmp_path, table, Format.JSON).write(Expiring())
     assert done is not None and done.snapshot == 2
     assert [row["id"] for row in json.loads(done.path.read_text())["rows"]] == [7]
 
@@ -250,7 +251,7 @@ def test_a_stop_ends_the_writing(shop: Any, tmp_path: Path, asked_at: int) -> No
             return len(asked) >= asked_at
 
     extracts = Extracts(shop.warehouse, table)
-    one = Export(extracts, table, FileFormat.JSON, tmp_path / "out", stopped)
+    one = Export(extracts, table, Format.JSON, tmp_path / "out", stopped)
     with pytest.raises(Stopped):
         one.write(Shown())
     assert list((tmp_path / "out").iterdir()) == []
@@ -260,6 +261,6 @@ def test_a_folder_that_cannot_be_is_said(shop: Any, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for folder in (tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(OptionError, match="cannot be a folder, since there is a file"):
-            export(shop, folder, "shop.sales", FileFormat.CSV)
+            export(shop, folder, "shop.sales", Format.CSV)
     with pytest.raises(TableError, match="cannot be the name of a file"):
-        export(shop, tmp_path, "shop.sa/les", FileFormat.CSV)
+        export(shop, tmp_path, "shop.sa/les", Format.CSV)

@@ -8,10 +8,14 @@ from typing import Any
 
 import pytest
 from tests.unit.serve.streams import (
+    BOTH,
+    ORDERS,
+    SALES,
     Client,
     a_hub,
     at,
     following,
+    joined,
     open_view,
     rows_of,
     run,
@@ -24,9 +28,6 @@ from tests.unit.serve.test_view_feed import TOP, keep
 from streamhouse.errors import BusyError, TableError, TooLargeError
 from streamhouse.serve.feed import Feed
 from streamhouse.serve.served import ServedView
-
-SALES = ServedView("shop.sales", "shop.sales")
-ORDERS = ServedView("shop.orders", "shop.orders")
 
 
 def test_the_rows_that_are_there_then_each_change(shop: Any) -> None:
@@ -95,8 +96,7 @@ def test_a_table_that_is_empty_as_yet(shop: Any) -> None:
 
         async def work(table: str, view: ServedView, row: tuple[Any, ...]) -> None:
             async with a_hub(shop) as hub:
-                client, reader = Client(), await hub.subscribe(view)
-                client.take(await following(reader))
+                client, reader = await joined(hub, view)
                 assert (client.begun, client.rows, client.snapshot) == (1, [], 0)
                 shop.write(table, row)
                 event = await following(reader)
@@ -115,8 +115,7 @@ def test_append_tables_give_each_commit(shop: Any) -> None:
 
     async def work() -> None:
         async with a_hub(shop) as hub:
-            client, reader = Client(), await hub.subscribe(ORDERS)
-            client.take(await following(reader))
+            client, reader = await joined(hub, ORDERS)
             assert client.rows == [(1, "nut", None), (1, "nut", None)]
             for number in range(5):
                 shop.write(table, (number, "fig", None))
@@ -294,7 +293,7 @@ def test_what_is_not_there_is_said_and_not_followed(shop: Any) -> None:
     run(work())
 
 
-@pytest.mark.parametrize("view", [SALES, ORDERS])
+@BOTH
 def test_large_tables_give_only_what_comes(shop: Any, view: ServedView) -> None:
     keyed = view is SALES
     table = shop.sales() if keyed else shop.orders()

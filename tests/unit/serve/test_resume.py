@@ -7,10 +7,14 @@ from typing import Any
 
 import pytest
 from tests.unit.serve.streams import (
+    BOTH,
+    ORDERS,
+    SALES,
     Client,
     a_hub,
     at,
     following,
+    joined,
     rows_of,
     run,
     stats,
@@ -24,8 +28,6 @@ from streamhouse.serve.served import ServedView
 from streamhouse.sql.changes import AddColumn
 from streamhouse.sql.plan import Column
 
-SALES = ServedView("shop.sales", "shop.sales")
-ORDERS = ServedView("shop.orders", "shop.orders")
 
 
 def expire(shop: Any, table: str, before: int) -> None:
@@ -38,9 +40,9 @@ def expire(shop: Any, table: str, before: int) -> None:
 
 async def begun(shop: Any, view: ServedView) -> Client:
     """A client that has had the first snapshot, of a server that is gone."""
-    client = Client(("country",) if view is SALES else ())
+    key = ("country",) if view is SALES else ()
     async with a_hub(shop) as hub:
-        client.take(await following(await hub.subscribe(view)))
+        client, _ = await joined(hub, view, key)
     return client
 
 
@@ -112,7 +114,7 @@ def test_after_a_restart_append_tables_go_on_commit_by_commit(shop: Any) -> None
     run(work())
 
 
-@pytest.mark.parametrize("view", [SALES, ORDERS])
+@BOTH
 def test_nothing_was_missed(shop: Any, view: ServedView) -> None:
     table = shop.sales() if view is SALES else shop.orders()
     row = ("Chad", 1, 1.0) if view is SALES else (1, "nut", None)
@@ -143,7 +145,7 @@ def test_a_commit_without_effect_gives_a_new_id(shop: Any) -> None:
     run(work())
 
 
-@pytest.mark.parametrize("view", [SALES, ORDERS])
+@BOTH
 def test_a_snapshot_that_expired_is_said_with_what_is_left(shop: Any, view: ServedView) -> None:
     keyed = view is SALES
     table = shop.sales() if keyed else shop.orders()
@@ -198,7 +200,7 @@ def test_ids_that_cannot_be_read(shop: Any, text: str) -> None:
     run(work())
 
 
-@pytest.mark.parametrize("view", [SALES, ORDERS])
+@BOTH
 def test_other_columns_since_then_begin_anew(shop: Any, view: ServedView) -> None:
     table = shop.sales() if view is SALES else shop.orders()
     row = ("Chad", 1, 1.0) if view is SALES else (1, "nut", None)
@@ -283,8 +285,7 @@ def test_memory_for_those_who_come_back_is_bounded(shop: Any) -> None:
 
     async def work() -> None:
         async with a_hub(shop, history_bytes=4_000) as hub:
-            client, reader = Client(("country",)), await hub.subscribe(SALES)
-            client.take(await following(reader))
+            client, reader = await joined(hub, SALES, ("country",))
             first, late = client.last_id, Client(("country",))
             late.bag, late.snapshot = client.bag.copy(), client.snapshot
             for number in range(1, 21):

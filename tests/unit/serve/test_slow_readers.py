@@ -8,13 +8,13 @@ import weakref
 from typing import Any
 
 import pytest
-from tests.unit.serve.streams import Client, a_hub, at, following, run, stats, take_until
+from tests.unit.serve.streams import SALES, Client, a_hub, at, following, run, stats, take_until
 
 from streamhouse.errors import SlowReaderError
 from streamhouse.serve.served import ServedView
 from streamhouse.serve.subscriber import Start
 
-SALES = ServedView("shop.sales", "shop.sales")
+
 
 
 def test_one_that_falls_behind_is_cut_off_and_comes_back(shop: Any) -> None:

@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 from tests.unit.serve.streams import (
-    Client,
+    BOTH,
+    ORDERS,
+    SALES,
     Gate,
     a_hub,
     at,
     following,
+    joined,
     rows_of,
     run,
     stats,
@@ -26,9 +29,6 @@ from streamhouse.serve.served import ServedView
 from streamhouse.sql.changes import AddColumn, RenameColumn, SetTableOption
 from streamhouse.sql.plan import Column
 
-SALES = ServedView("shop.sales", "shop.sales")
-ORDERS = ServedView("shop.orders", "shop.orders")
-BOTH = pytest.mark.parametrize("view", [SALES, ORDERS], ids=["keyed", "append"])
 
 
 class Panic(BaseException):
@@ -58,8 +58,7 @@ def test_a_table_that_is_dropped_and_made_again(shop: Any, view: ServedView) -> 
 
     async def work() -> None:
         async with a_hub(shop) as hub:
-            client, reader = Client(), await hub.subscribe(view)
-            client.take(await following(reader))
+            client, reader = await joined(hub, view)
             shop.warehouse.drop_table(*table.split("."))
             await until(lambda: "no table" in str(stats(hub, table).error))
             with pytest.raises(TableError, match="no table"):
@@ -82,8 +81,7 @@ def test_made_again_between_two_looks_with_as_many_snapshots(shop: Any, view: Se
 
     async def work() -> None:
         async with a_hub(shop, gate.open_feed) as hub:
-            client, reader = Client(), await hub.subscribe(view)
-            client.take(await following(reader))
+            client, reader = await joined(hub, view)
             before = client.last_id
             gate.shut()
             shop.warehouse.drop_table(*table.split("."))
@@ -108,8 +106,7 @@ def test_a_table_that_is_rolled_back(shop: Any, view: ServedView, more: int) -> 
 
     async def work() -> None:
         async with a_hub(shop, gate.open_feed) as hub:
-            client, reader = Client(), await hub.subscribe(view)
-            client.take(await following(reader))
+            client, reader = await joined(hub, view)
             gate.shut()
             folder = shop.path / "shop.db" / table.split(".")[1] / "snapshot"
             (folder / "snapshot-3").unlink()
@@ -158,8 +155,7 @@ def test_columns_that_change_with_a_commit(shop: Any, together: bool) -> None:
 
     async def work() -> None:
         async with a_hub(shop, gate.open_feed) as hub:
-            client, reader = Client(), await hub.subscribe(SALES)
-            client.take(await following(reader))
+            client, reader = await joined(hub, SALES)
             gate.shut()
             shop.warehouse.alter_table(table, AddColumn(Column("zip", "STRING")))
             last = shop.write(table, ("Chad", 2, 1.0, "0001"))
@@ -181,8 +177,7 @@ def test_commits_of_an_append_table_that_expire_unseen(
 
     async def work() -> None:
         async with a_hub(shop, gate.open_feed) as hub:
-            client, reader = Client(), await hub.subscribe(ORDERS)
-            client.take(await following(reader))
+            client, reader = await joined(hub, ORDERS)
             gate.shut()
             lost = shop.write(table, (2, "nut", None))
             last = shop.write(table, (3, "nut", None))
@@ -213,8 +208,7 @@ def test_looks_that_fail_lose_nothing_and_are_told_once(
 
     async def work() -> None:
         async with a_hub(shop, gate.open_feed, heartbeat_s=0.02) as hub:
-            client, reader = Client(), await hub.subscribe(view)
-            client.take(await following(reader))
+            client, reader = await joined(hub, view)
             gate.shut()
             shop.write(table, row(view, 2))
             gate.errors += [OSError("away, password=hunter2"), ValueError("odd"), Panic("away")]
@@ -297,8 +291,7 @@ def test_a_view_that_is_made_anew(shop: Any) -> None:
 
     async def work() -> None:
         async with a_hub(shop) as hub:
-            client, reader = Client(), await hub.subscribe(view)
-            client.take(await following(reader))
+            client, reader = await joined(hub, view)
             # Seen within a second, though no table beneath has changed.
             keep(shop.warehouse, "big", "SELECT revenue FROM shop.sales", "revenue")
             await take_until(client, reader, lambda c: c.begun == 2)
@@ -318,8 +311,7 @@ def test_a_view_over_a_table_that_is_made_again(shop: Any) -> None:
 
     async def work() -> None:
         async with a_hub(shop) as hub:
-            client, reader = Client(), await hub.subscribe(view)
-            client.take(await following(reader))
+            client, reader = await joined(hub, view)
             shop.warehouse.drop_table("shop", "sales")
             await until(lambda: stats(hub, "shop.big").error is not None)
             shop.sales()

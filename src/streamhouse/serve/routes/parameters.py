@@ -9,10 +9,11 @@ from starlette.requests import HTTPConnection
 
 from streamhouse.errors import OptionError
 from streamhouse.options import nearest
+from streamhouse.serve.formats import Format
 from streamhouse.serve.names import MOST_CHARACTERS, is_plain
-from streamhouse.serve.output import ARROW, CSV, FORMATS, JSON, PARQUET
 from streamhouse.serve.settings import MAX_FILTER_CHARACTERS
 
+FORMATS = tuple(one.value for one in Format)
 _MOST_COLUMNS = 8_000
 _MOST_ROWS = 2**53
 
@@ -72,11 +73,11 @@ AsOf = Annotated[
 ]
 
 _TYPES = {
-    "application/json": JSON,
-    "text/csv": CSV,
-    "application/vnd.apache.arrow.stream": ARROW,
-    "application/vnd.apache.parquet": PARQUET,
-    "application/x-parquet": PARQUET,
+    "application/json": Format.JSON,
+    "text/csv": Format.CSV,
+    "application/vnd.apache.arrow.stream": Format.ARROW,
+    "application/vnd.apache.parquet": Format.PARQUET,
+    "application/x-parquet": Format.PARQUET,
 }
 
 
@@ -94,17 +95,17 @@ def check_parameters(connection: HTTPConnection, *known: str) -> None:
         seen.add(key)
 
 
-def format_of(request: Request, given: str | None) -> str:
+def format_of(request: Request, given: str | None) -> Format:
     """The format asked for: by the parameter, else by the first type accepted that is known."""
     if given is not None:
         if given not in FORMATS:
             raise OptionError(f"parameter 'format': '{given}' is not one of {', '.join(FORMATS)}")
-        return given
+        return Format(given)
     for accepted in request.headers.get("accept", "").split(","):
         kind = accepted.partition(";")[0].strip().lower()
         if kind in _TYPES:
             return _TYPES[kind]
-    return JSON
+    return Format.JSON
 
 
 def names_of(parameter: str, text: str | None) -> tuple[str, ...] | None:

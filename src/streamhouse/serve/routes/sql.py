@@ -10,15 +10,22 @@ from starlette.responses import Response
 
 from streamhouse.errors import OptionError, SqlError
 from streamhouse.options import check_known
+from streamhouse.serve.formats import Format
 from streamhouse.serve.guard import Asks
 from streamhouse.serve.models import SqlAnswer
 from streamhouse.serve.names import is_plain
 from streamhouse.serve.openapi import file_answer, refusals
-from streamhouse.serve.output import FORMATS, MEDIA_TYPES, Target
+from streamhouse.serve.output import MEDIA_TYPES, Target
 from streamhouse.serve.problems import Problem
 from streamhouse.serve.question import Ask
 from streamhouse.serve.responses import FileAnswer
-from streamhouse.serve.routes.parameters import FormatName, check_parameters, format_of, state
+from streamhouse.serve.routes.parameters import (
+    FORMATS,
+    FormatName,
+    check_parameters,
+    format_of,
+    state,
+)
 from streamhouse.serve.settings import MAX_ANSWER_BYTES, MAX_SQL_CHARACTERS
 
 router = APIRouter(tags=["sql"])
@@ -83,7 +90,7 @@ async def sql(request: Request, scope: Asks, format_name: FormatName = None) -> 
     return FileAnswer(target.path, MEDIA_TYPES[form], headers, settings.send_s)
 
 
-async def _asked(request: Request, format_name: str | None) -> tuple[str, str]:
+async def _asked(request: Request, format_name: str | None) -> tuple[str, Format]:
     """The text of the query, and the format of its answer."""
     body = await request.body()
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()

@@ -1,0 +1,48 @@
+"""Rows as Parquet and Arrow, written batch by batch with the columns' own types.
+
+The schema is what is written, its metadata with it; batches have columns of its types in its order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import BinaryIO, Literal
+
+import pyarrow as pa
+
+from streamhouse.paimon.rows import gathered
+
+ROW_GROUP_ROWS = 131_072
+"""Of Parquet: large enough to be read fast, small enough to be held while it is written."""
+
+
+def write_parquet(
+    out: BinaryIO,
+    schema: pa.Schema,
+    batches: Iterable[pa.RecordBatch],
+    compression: Literal["snappy", "zstd"],
+) -> None:
+    """A Parquet file; Snappy is known to every reader, Zstandard is smaller."""
+    import pyarrow.parquet as pq  # slow to import, and most answers do without
+
+    with pq.ParquetWriter(out, schema, compression=compression) as writer:
+        for batch in gathered(batches, ROW_GROUP_ROWS):
+            writer.write_batch(_as(batch, schema))
+
+
+def write_stream(out: BinaryIO, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
+    """Arrow's IPC stream, which is read as it comes."""
+    with pa.ipc.new_stream(out, schema) as writer:
+        for batch in batches:
+            writer.write_batch(_as(batch, schema))
+
+
+def write_file(out: BinaryIO, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
+    """Arrow's IPC file, which can be mapped into memory and read from the middle."""
+    with pa.ipc.new_file(out, schema) as writer:
+        for batch in batches:
+            writer.write_batch(_as(batch, schema))
+
+
+def _as(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    return pa.record_batch(batch.columns, schema=schema)
