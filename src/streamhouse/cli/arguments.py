@@ -35,6 +35,15 @@ OptionsArgument = Annotated[
     ),
 ]
 
+MomentArgument = Annotated[
+    str | None,
+    typer.Option(
+        "--as-of",
+        metavar="MOMENT",
+        help="Once, as it was: a tag, a snapshot's number, a time (UTC), or such as '5 min ago'.",
+    ),
+]
+
 
 class LookFormat(StrEnum):
     """How `query` prints its rows."""
@@ -43,13 +52,11 @@ class LookFormat(StrEnum):
     JSON = "json"
     CSV = "csv"
 
-
 class WatchFormat(StrEnum):
     """How `watch` prints changes."""
 
     TABLE = "table"
     JSON = "json"
-
 
 def catalog_options(warehouse: str, options: Sequence[str] | None) -> dict[str, str]:
     """The catalog's options; `OptionError` for one that is not written `key=value`."""
@@ -62,11 +69,9 @@ def catalog_options(warehouse: str, options: Sequence[str] | None) -> dict[str, 
         result[key.strip()] = value
     return result
 
-
 def is_local(warehouse: str) -> bool:
     """Whether the warehouse is a directory of this machine."""
     return "://" not in warehouse or warehouse.startswith("file:")
-
 
 def check_warehouse(warehouse: str) -> None:
     """`TableError` for a local directory that is not there."""
@@ -77,7 +82,6 @@ def check_warehouse(warehouse: str) -> None:
             f"there is no warehouse at '{warehouse}'; name its directory with --warehouse DIR "
             "or in the environment variable STREAMHOUSE_WAREHOUSE"
         )
-
 
 def open_warehouse(warehouse: str, options: Sequence[str] | None = None) -> Warehouse:
     """The warehouse; `TableError` when it is a local directory that is not there."""

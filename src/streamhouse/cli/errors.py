@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import functools
 import inspect
@@ -17,7 +18,7 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any
 
 import typer
@@ -56,6 +57,19 @@ def explain(error: BaseException) -> tuple[str, int]:
 def is_failure(error: BaseException) -> bool:
     """Whether something went wrong, rather than that the process is asked to end."""
     return isinstance(error, Exception) or is_panic(error)
+
+
+@contextlib.contextmanager
+def on_failure(act: Callable[[BaseException], None]) -> Iterator[None]:
+    """Tell `act` what goes wrong in the `with` before it goes on; an end that was asked for is no
+    failure.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if is_failure(error):
+            act(error)
+        raise
 
 
 def reported(function: Callable[..., Any]) -> Callable[..., Any]:

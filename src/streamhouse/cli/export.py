@@ -13,6 +13,7 @@ import typer
 
 from streamhouse.cli.arguments import (
     DEFAULT_WAREHOUSE,
+    MomentArgument,
     OptionsArgument,
     WarehouseArgument,
     open_warehouse,
@@ -56,14 +57,7 @@ def export(
         str | None,
         typer.Option(metavar="NAMES", help="Only these columns, with commas between."),
     ] = None,
-    as_of: Annotated[
-        str | None,
-        typer.Option(
-            "--as-of",
-            metavar="MOMENT",
-            help="As it was: a tag, a snapshot's number, a time (UTC), or such as '5 min ago'.",
-        ),
-    ] = None,
+    as_of: MomentArgument = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print no line for each file.")] = False,
 ) -> None:
     """Write a table or view to the file DIR/database.view.format, once or each time it changes.

@@ -13,7 +13,7 @@ import typer
 
 from streamhouse.cli import restarts
 from streamhouse.cli.arguments import OptionsArgument, catalog_options, is_local
-from streamhouse.cli.errors import INTERNAL_ERROR, INTERRUPTED, explain, is_failure
+from streamhouse.cli.errors import INTERNAL_ERROR, INTERRUPTED, explain, on_failure
 from streamhouse.cli.script_text import joined, parsed, texts
 from streamhouse.cli.stop import StopSignal
 from streamhouse.errors import StreamhouseError, is_panic
@@ -107,16 +107,16 @@ def run(
 @contextmanager
 def _told(reporter: Reporter, warehouse: Mapping[str, str] | None) -> Iterator[None]:
     """Have the reporter tell how what is done in the `with` begins and ends."""
-    try:
-        if warehouse is not None:
-            reporter.announce(warehouse)
-        yield
-    except BaseException as error:
-        if not is_failure(error):
-            raise
+
+    def failed(error: BaseException) -> None:
         said = explain(error)[0].removeprefix("error: ")
         reporter.failed(said, getattr(error, "query", None))
-        raise
+
+    try:
+        with on_failure(failed):
+            if warehouse is not None:
+                reporter.announce(warehouse)
+            yield
     finally:
         reporter.close()
 
@@ -131,20 +131,22 @@ def _run(
     from streamhouse.runtime.script import Script
     from streamhouse.runtime.spark_session import died, end_session, last_words
 
+    def mend(error: BaseException) -> None:
+        if not may_start_again or options.stopped():
+            return
+        if died():
+            _start_again(options.reporter, "Spark's JVM has died", last_words())
+        elif isinstance(error, QueryFailed) and explain(error)[1] == INTERNAL_ERROR:
+            end_session()
+            _start_again(options.reporter, "a query has failed", explain(error)[0])
+        elif is_panic(error):
+            end_session()
+            why = explain(error)[0]
+            _start_again(options.reporter, "the table core has broken down", why)
+
     try:
-        Script(options, ConsolePrinter()).run(statements, origins)
-    except BaseException as error:
-        if is_failure(error) and may_start_again and not options.stopped():
-            if died():
-                _start_again(options.reporter, "Spark's JVM has died", last_words())
-            elif isinstance(error, QueryFailed) and explain(error)[1] == INTERNAL_ERROR:
-                end_session()
-                _start_again(options.reporter, "a query has failed", explain(error)[0])
-            elif is_panic(error):
-                end_session()
-                why = explain(error)[0]
-                _start_again(options.reporter, "the table core has broken down", why)
-        raise
+        with on_failure(mend):
+            Script(options, ConsolePrinter()).run(statements, origins)
     finally:
         end_session()
 

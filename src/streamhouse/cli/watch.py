@@ -12,6 +12,7 @@ import typer
 
 from streamhouse.cli.arguments import (
     DEFAULT_WAREHOUSE,
+    MomentArgument,
     OptionsArgument,
     WarehouseArgument,
     WatchFormat,
@@ -53,15 +54,7 @@ def watch(
     wait: Annotated[
         bool, typer.Option("--wait", help="If the table is not there yet, wait for it.")
     ] = False,
-    as_of: Annotated[
-        str | None,
-        typer.Option(
-            "--as-of",
-            metavar="MOMENT",
-            help="Print the table once as it was: a tag, a snapshot's number, a time (UTC), "
-            "or such as '5 min ago'.",
-        ),
-    ] = None,
+    as_of: MomentArgument = None,
     consumer_id: Annotated[
         str | None,
         typer.Option(

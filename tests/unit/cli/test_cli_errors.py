@@ -12,7 +12,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from streamhouse.cli.errors import explain, reported
+from streamhouse.cli.errors import explain, on_failure, reported
 from streamhouse.cli.main import COMMANDS, build
 from streamhouse.errors import ConnectError, SqlError, TableError
 from streamhouse.options import hide_secrets
@@ -132,3 +132,19 @@ def test_every_command_is_listed() -> None:
     assert result.exit_code == 0
     for name in COMMANDS:
         assert f" {name} " in result.stdout
+
+
+@pytest.mark.parametrize("error", [ValueError("x"), PanicException("x")])
+def test_a_failure_is_told_of_before_it_goes_on(error: BaseException) -> None:
+    seen: list[BaseException] = []
+    with pytest.raises(type(error)) as raised, on_failure(seen.append):
+        raise error
+    assert raised.value is error and seen == [error]
+
+
+@pytest.mark.parametrize("asked", [KeyboardInterrupt(), SystemExit(0)])
+def test_an_end_that_was_asked_for_is_no_failure(asked: BaseException) -> None:
+    seen: list[BaseException] = []
+    with pytest.raises(type(asked)), on_failure(seen.append):
+        raise asked
+    assert seen == []
