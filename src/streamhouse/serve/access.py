@@ -151,7 +151,7 @@ class _Exchange:
     def __init__(self, scope: Scope, send: Send) -> None:
         self.method = _method(scope)
         self._bare = self.method == "HEAD"
-        self.scope = {**scope, "method": "GET", HEAD: True} if self._bare else scope
+        self.scope: Scope = {**scope, "method": "GET", HEAD: True} if self._bare else scope
         self.status: int | None = None
         self.bytes = 0
         self.streams = scope["type"] == "websocket"
