@@ -52,11 +52,13 @@ class LookFormat(StrEnum):
     JSON = "json"
     CSV = "csv"
 
+
 class WatchFormat(StrEnum):
     """How `watch` prints changes."""
 
     TABLE = "table"
     JSON = "json"
+
 
 def catalog_options(warehouse: str, options: Sequence[str] | None) -> dict[str, str]:
     """The catalog's options; `OptionError` for one that is not written `key=value`."""
@@ -69,9 +71,11 @@ def catalog_options(warehouse: str, options: Sequence[str] | None) -> dict[str, 
         result[key.strip()] = value
     return result
 
+
 def is_local(warehouse: str) -> bool:
     """Whether the warehouse is a directory of this machine."""
     return "://" not in warehouse or warehouse.startswith("file:")
+
 
 def check_warehouse(warehouse: str) -> None:
     """`TableError` for a local directory that is not there."""
@@ -82,6 +86,7 @@ def check_warehouse(warehouse: str) -> None:
             f"there is no warehouse at '{warehouse}'; name its directory with --warehouse DIR "
             "or in the environment variable STREAMHOUSE_WAREHOUSE"
         )
+
 
 def open_warehouse(warehouse: str, options: Sequence[str] | None = None) -> Warehouse:
     """The warehouse; `TableError` when it is a local directory that is not there."""

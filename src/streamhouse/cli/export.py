@@ -43,9 +43,7 @@ def export(
     ],
     warehouse: WarehouseArgument = DEFAULT_WAREHOUSE,
     option: OptionsArgument = None,
-    format: Annotated[
-        Format, typer.Option("--format", help="What the file is.")
-    ] = Format.JSON,
+    format: Annotated[Format, typer.Option("--format", help="What the file is.")] = Format.JSON,
     every: Annotated[
         str | None,
         typer.Option(

@@ -78,9 +78,7 @@ def serve(
     ] = None,
     tls_key: Annotated[
         str | None,
-        typer.Option(
-            "--tls-key", metavar="FILE", help="The certificate's private key, in PEM."
-        ),
+        typer.Option("--tls-key", metavar="FILE", help="The certificate's private key, in PEM."),
     ] = None,
     allow_run: Annotated[
         bool,

@@ -82,7 +82,8 @@ def test_a_lag_in_words(lag: Lag | None, words: str) -> None:
 def test_those_that_have_ended_are_forgotten(lake: str) -> None:
     code, output = run("--warehouse", lake, "--forget", "old", "--json")
     assert code == 0 and "pipeline 'old' is forgotten" in output
-    (left,) = json.loads(output.splitlines()[-1])["pipelines"]
+    told = next(line for line in output.splitlines() if line.startswith("{"))
+    (left,) = json.loads(told)["pipelines"]
     assert left["name"] == "revenue"
     code, output = run("--warehouse", lake, "--forget", "revenue")
     assert code == 1 and "'revenue' runs; stop it first" in output

@@ -116,9 +116,7 @@ def test_typed_files_keep_types_and_tell_the_snapshot(
     shop: Any, types: str, tmp_path: Path, format: Format
 ) -> None:
     path = written(shop, tmp_path, types, format).path
-    table = (
-        pq.read_table(path) if format is Format.PARQUET else pa.ipc.open_file(path).read_all()
-    )
+    table = pq.read_table(path) if format is Format.PARQUET else pa.ipc.open_file(path).read_all()
     stored = {field.name: field.type for field in shop.warehouse.table(types).arrow_schema}
     if format is Format.PARQUET:
         stored["p0"] = pa.timestamp("ms")

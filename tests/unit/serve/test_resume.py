@@ -29,7 +29,6 @@ from streamhouse.sql.changes import AddColumn
 from streamhouse.sql.plan import Column
 
 
-
 def expire(shop: Any, table: str, before: int) -> None:
     """Remove the snapshots before one, as an expiry does."""
     folder = shop.path / "shop.db" / table / "snapshot"

@@ -189,6 +189,8 @@ def test_one_that_has_ended_is_forgotten(server: Server, monkeypatch: pytest.Mon
     for act in (server.runner.forget, server.runner.start_again):
         with pytest.raises(TableError, match="there is no pipeline 'slow'"):
             act("slow")
+
+
 def test_only_our_own_processes_are_ended(server: Server, other: subprocess.Popen[bytes]) -> None:
     process = Process.of(other.pid)
     assert process is not None

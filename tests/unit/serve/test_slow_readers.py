@@ -15,8 +15,6 @@ from streamhouse.serve.served import ServedView
 from streamhouse.serve.subscriber import Start
 
 
-
-
 def test_one_that_falls_behind_is_cut_off_and_comes_back(shop: Any) -> None:
     table = shop.sales()
     shop.write(table, ("Chad", 0, 1.0))

@@ -30,7 +30,6 @@ from streamhouse.sql.changes import AddColumn, RenameColumn, SetTableOption
 from streamhouse.sql.plan import Column
 
 
-
 class Panic(BaseException):
     """As the table format's core raises it when it breaks down."""
 

@@ -54,9 +54,7 @@ def test_who_does_not_know_the_certificate_or_speaks_no_tls_gets_nothing(
     with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
         httpx.get(f"{server.url}/health", timeout=DEADLINE_S, trust_env=False)
     with pytest.raises(httpx.TransportError):
-        httpx.get(
-            f"http://127.0.0.1:{server.port}/health", timeout=DEADLINE_S, trust_env=False
-        )
+        httpx.get(f"http://127.0.0.1:{server.port}/health", timeout=DEADLINE_S, trust_env=False)
     assert server.get("/health").status_code == 200
 
 

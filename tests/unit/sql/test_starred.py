@@ -34,7 +34,9 @@ def test_what_was_only_shown_is_as_it_was_but_for_its_comments() -> None:
     assert not any(f"'{secret}'" in SHOWN for secret in HIDDEN)
     assert with_secrets(SHOWN, SCRIPT) == SCRIPT.replace("an-old-one", "****")
     assert with_secrets(SCRIPT, "") == SCRIPT
-    plain = "INSERT INTO t SELECT '****', password FROM s WHERE 'a' = '****'; -- 'password' = '****'"
+    plain = (
+        "INSERT INTO t SELECT '****', password FROM s WHERE 'a' = '****'; -- 'password' = '****'"
+    )
     assert with_secrets(plain, "") == plain
 
 
