@@ -61,6 +61,7 @@ class Flink(Dialect):
                 if word not in ("/*+", "::", "?::", "??", "->", "->>", "~~", "~~~", "~~*", "~*")
             },
             "BYTES": TokenType.VARBINARY,
+            "ROW": TokenType.STRUCT,
         }
 
         def tokenize(self, sql: str) -> list[Token]:
@@ -72,7 +73,10 @@ class Flink(Dialect):
         FUNCTION_PARSERS = {
             name: parser.Parser.FUNCTION_PARSERS[name]
             for name in ("CAST", "CEIL", "EXTRACT", "FLOOR", "POSITION", "SUBSTRING", "TRIM")
-        } | {"TRY_CAST": parser.Parser.FUNCTION_PARSERS["TRY_CAST"]}
+        } | {
+            "TRY_CAST": parser.Parser.FUNCTION_PARSERS["TRY_CAST"],
+            "JSON_VALUE": lambda self: self._parse_json_value(),
+        }
         VERSION_PHRASES: ClassVar[dict[tuple[str, ...], str]] = {
             **parser.Parser.VERSION_PHRASES,
             ("FOR", "SYSTEM_VERSION"): "VERSION",
@@ -174,6 +178,19 @@ class Flink(Dialect):
             if functions.instead(name) is not None:
                 return True
             return token.token_type in (*self.IDENTIFIER_TOKENS, *_FUNCTION_WORDS)
+
+        def _parse_json_value(self) -> exp.Expr:
+            """JSON_VALUE(text, path [RETURNING type]); what is not of the type is null."""
+            made = functions.BUILDERS["JSON_VALUE"](self._parse_csv(self._parse_disjunction))
+            if self._match_text_seq("RETURNING"):
+                made = exp.TryCast(this=made, to=self._parse_types())
+            if self._curr and self._curr.text.upper() in ("NULL", "ERROR", "DEFAULT"):
+                message = (
+                    "ON EMPTY and ON ERROR of JSON_VALUE are not supported; what is not there "
+                )
+                message += "is NULL: write COALESCE around it"
+                raise FlinkParseError(message, self._curr, unsupported=True)
+            return made
 
         def _parse_bracket(self, this: exp.Expr | None = None) -> exp.Expr | None:
             if not _is_map(this) or self._curr.token_type != TokenType.L_BRACKET:

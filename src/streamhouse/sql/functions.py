@@ -314,6 +314,7 @@ _TABLE: dict[str, tuple[int, int | None, Build]] = {
     "LAG": (1, 3, _plain(exp.Lag, "this", "offset", "default")),
     "LEAD": (1, 3, _plain(exp.Lead, "this", "offset", "default")),
     "CARDINALITY": (1, 1, _duck("CARDINALITY", "INT")),
+    "ROW": (1, None, lambda a: call("ROW", *a)),
     "ARRAY_CONTAINS": (2, 2, _duck("LIST_CONTAINS", "BOOLEAN")),
     "MAP_KEYS": (1, 1, lambda a: call("MAP_KEYS", *a)),
     "MAP_VALUES": (1, 1, lambda a: call("MAP_VALUES", *a)),

@@ -27,7 +27,8 @@ _CLAUSES = {
     "laterals": "LATERAL is not supported on a stream",
     "match": "MATCH_RECOGNIZE is not supported",
 }
-_BATCH = "or run it once with SET 'execution.runtime-mode' = 'batch'"
+_ONCE = "run it once with SET 'execution.runtime-mode' = 'batch'"
+_BATCH = f"or {_ONCE}"
 _JOIN_HELP = (
     "a join of two streams is not supported; join with "
     "JOIN t FOR SYSTEM_TIME AS OF o.proc_time AS c ON …, " + _BATCH
@@ -95,7 +96,7 @@ class Reader:
         """The levels of a query; raises `SqlError` and `UnsupportedSqlError` with the place."""
         if isinstance(tree, exp.SetOperation):
             word = type(tree).__name__.upper()
-            self._no(tree, f"{word} is not supported on a stream; {_BATCH}")
+            self._no(tree, f"{word} is not supported on a stream; {_ONCE}")
         if not isinstance(tree, exp.Select):
             self._no(tree, "a continuous query is a SELECT over a table")
         return self._level(tree)
@@ -165,8 +166,8 @@ class Reader:
         for part in parts:
             for node in part.find_all(exp.Window, exp.Query) if part is not None else ():
                 if isinstance(node, exp.Window):
-                    self._no(node, f"window functions are not supported on a stream; {_BATCH}")
-                self._no(node, f"a subquery here is not supported on a stream; {_BATCH}")
+                    self._no(node, f"window functions are not supported on a stream; {_ONCE}")
+                self._no(node, f"a subquery here is not supported on a stream; {_ONCE}")
 
     def _read_source(self, node: exp.Expr, visible: Visible) -> tuple[str, Level | None]:
         if isinstance(node, exp.Subquery):
@@ -178,7 +179,7 @@ class Reader:
                 inner = inner.this
             if isinstance(inner, exp.SetOperation):
                 word = type(inner).__name__.upper()
-                self._no(inner, f"{word} is not supported on a stream; {_BATCH}")
+                self._no(inner, f"{word} is not supported on a stream; {_ONCE}")
             if not isinstance(inner, exp.Select):
                 self._no(inner, "only a SELECT can stand in parentheses here")
             below = self._level(inner)

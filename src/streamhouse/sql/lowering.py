@@ -202,6 +202,8 @@ def _duck(kind: exp.DataType) -> exp.DataType:
         return exp.DataType.build("TIMESTAMPTZ", dialect="duckdb")
     if kind.is_type(*exp.DataType.TEXT_TYPES):
         return exp.DataType.build("VARCHAR", dialect="duckdb")
+    if kind.is_type(exp.DType.BINARY, exp.DType.VARBINARY):
+        return exp.DataType.build("BLOB", dialect="duckdb")
     return kind
 
 
@@ -225,6 +227,9 @@ def _convert(node: exp.Cast) -> exp.Expr:
         new = exp.Cast(this=value, to=to)
     if to.is_type(*exp.DataType.TEXT_TYPES) and kind.expressions:
         new = cast(call("LEFT", new, kind.expressions[0].this.copy()), "VARCHAR")
+    elif kind.is_type(exp.DType.BINARY, exp.DType.VARBINARY) and kind.expressions:
+        size = kind.expressions[0].this.copy()
+        new = cast(call("ARRAY_SLICE", new, exp.Literal.number(1), size), "BLOB")
     new.meta["plain"] = True
     new.type = to
     return new

@@ -143,6 +143,11 @@ def flink_type(duck: DuckDBPyType) -> str:
         return f"MAP<{flink_type(children['key'])}, {flink_type(children['value'])}>"
     if kind == "struct":
         return f"ROW<{', '.join(f'`{n}` {flink_type(t)}' for n, t in children.items())}>"
+    if kind == "tuple":
+        # What ROW(…) makes: its fields have places only.
+        parts: Any = duck.children
+        fields = (f"`EXPR${n}` {flink_type(part)}" for n, (_, part) in enumerate(parts))
+        return f"ROW<{', '.join(fields)}>"
     raise ValueError(f"a value of type {duck} cannot be an output column")
 
 

@@ -181,6 +181,8 @@ CASES: list[tuple[str, object]] = [
     ("IS_DECIMAL('-1.5')", True),
     ("IS_DECIMAL(CAST(NULL AS STRING))", False),
     ("JSON_VALUE('{\"a\": 7}', 'lax $.a')", "7"),
+    ("JSON_VALUE('{\"a\": \"7\"}', '$.a' RETURNING INT)", 7),
+    ("JSON_VALUE('{\"a\": \"x\"}', '$.a' RETURNING DECIMAL(10, 2))", None),
     ("JSON_QUERY('{\"a\": [1, 2]}', '$.a')", "[1,2]"),
     ("JSON_QUERY('{\"a\": 1}', '$.a')", None),
     ("JSON_EXISTS('{\"a\": 1}', '$.a')", True),
@@ -193,6 +195,9 @@ CASES: list[tuple[str, object]] = [
     ("ROUND(m, 1)", Decimal("12.3")),
     ("ROUND(-2.5)", Decimal("-3")),
     # lists and maps
+    ("CAST(ROW(n, 'x') AS ROW<a BIGINT, b STRING>)", {"a": 3, "b": "x"}),
+    ("CAST('abc' AS VARBINARY(2))", b"ab"),
+    ("CAST('abc' AS BYTES)", b"abc"),
     ("MAP['a', 1, 'b', 2]['b']", 2),
     ("CARDINALITY(MAP['a', n])", 1),
     ("MAP_KEYS(MAP['a', 1])", ["a"]),
