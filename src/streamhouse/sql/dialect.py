@@ -75,7 +75,7 @@ class Flink(Dialect):
             for name in ("CAST", "CEIL", "EXTRACT", "FLOOR", "POSITION", "SUBSTRING", "TRIM")
         } | {
             "TRY_CAST": parser.Parser.FUNCTION_PARSERS["TRY_CAST"],
-            "JSON_VALUE": lambda self: self._parse_json_value(),
+            "JSON_VALUE": lambda self: self._parse_value_of_json(),
         }
         VERSION_PHRASES: ClassVar[dict[tuple[str, ...], str]] = {
             **parser.Parser.VERSION_PHRASES,
@@ -179,7 +179,7 @@ class Flink(Dialect):
                 return True
             return token.token_type in (*self.IDENTIFIER_TOKENS, *_FUNCTION_WORDS)
 
-        def _parse_json_value(self) -> exp.Expr:
+        def _parse_value_of_json(self) -> exp.Expr:
             """JSON_VALUE(text, path [RETURNING type]); what is not of the type is null."""
             made = functions.BUILDERS["JSON_VALUE"](self._parse_csv(self._parse_disjunction))
             if self._match_text_seq("RETURNING"):

@@ -27,14 +27,16 @@ def test_values_of_all_kinds(nested: Catalog) -> None:
         "INSERT INTO nested VALUES (1, ARRAY['新', 'b'], MAP['k', 7], ROW('杭州', 310000), "
         "CAST('b' AS BYTES)), (2, NULL, MAP['a', 1, 'b', NULL], NULL, NULL)"
     )
-    assert duckdb.sql(plan.sql).fetchall() == [
-        (1, ["新", "b"], {"k": 7}, {"city": "杭州", "zip": 310000}, b"b"),
-        (2, None, {"a": 1, "b": None}, None, None),
-    ]
+    with duckdb.connect(":memory:") as connection:
+        assert connection.execute(plan.sql).fetchall() == [
+            (1, ["新", "b"], {"k": 7}, {"city": "杭州", "zip": 310000}, b"b"),
+            (2, None, {"a": 1, "b": None}, None, None),
+        ]
 
 
 def test_values_of_a_stream(nested: Catalog) -> None:
-    text = "INSERT INTO nested SELECT n, ARRAY[s], MAP[s, i], ROW(s, i), CAST(NULL AS BYTES) FROM typed"
+    text = "INSERT INTO nested SELECT n, ARRAY[s], MAP[s, i], ROW(s, i), CAST(NULL AS BYTES) "
+    text += "FROM typed"
     found = nested.rows(text, [{"n": 1, "s": "x", "i": 2}])
     assert found == [(1, ["x"], {"x": 2}, {"city": "x", "zip": 2}, None)]
 
