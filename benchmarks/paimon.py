@@ -149,7 +149,7 @@ def scan(lab: Lab, spark: SparkSession, rows: int, runs: int) -> dict[str, Any]:
 
 def read_all(table: Table, splits: Sequence[bytes], threads: int) -> None:
     def one(part: Sequence[bytes]) -> None:
-        builder = table.rust.new_read_builder({"read.batch-size": READ_BATCH_ROWS})
+        builder = table.rust.new_read_builder({"read.batch-size": str(READ_BATCH_ROWS)})
         for _ in builder.new_read().read_arrow([Split.deserialize(split) for split in part]):
             pass
 

@@ -10,14 +10,14 @@ import pyarrow as pa
 from pypaimon_rust.datafusion import Split
 
 from streamhouse.errors import DataLossError, StreamhouseError, TableError
-from streamhouse.options import nearest
-from streamhouse.paimon import evolution, types
+from streamhouse.options import integer, nearest
+from streamhouse.paimon import batch_rows, evolution, types
 from streamhouse.paimon.files import Files, files_of
 from streamhouse.paimon.snapshots import Snapshot, Snapshots, from_json
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.plan import Column
 
-READ_BATCH_ROWS = "65536"
+READ_BATCH_ROWS = 65_536
 """Rows of a batch as read; the core's own default of 1,024 costs more in calls than in work."""
 
 Filter = Mapping[str, Any]
@@ -228,18 +228,24 @@ class Table:
         pieces: Sequence[bytes],
         row_kind: bool,
     ) -> Iterator[pa.RecordBatch]:
-        if not pieces:
-            return
-        builder = self._builder(columns, None, filter)
-        if row_kind:
-            builder = builder.with_include_row_kind(True)
         schema = self.read_schema(columns, row_kind)
-        try:
-            reader = builder.new_read().read_arrow([Split.deserialize(one) for one in pieces])
-            for batch in reader:
-                yield conformed(batch, schema)
-        except _RUST_ERRORS as error:
-            raise self._read_error(error) from error
+        rows = self._batch_rows
+        for group, at_once in batch_rows.groups(pieces, rows):
+            builder = self._builder(columns, None, filter, at_once)
+            if row_kind:
+                builder = builder.with_include_row_kind(True)
+            try:
+                reader = builder.new_read().read_arrow([Split.deserialize(one) for one in group])
+                for batch in reader:
+                    for part in batch_rows.cut(batch, rows):
+                        yield conformed(part, schema)
+            except _RUST_ERRORS as error:
+                raise self._read_error(error) from error
+
+    @property
+    def _batch_rows(self) -> int:
+        given = self.options.get("read.batch-size")
+        return READ_BATCH_ROWS if given is None else integer("read.batch-size", given, 1)
 
     def read_schema(
         self, columns: Sequence[str] | None = None, row_kind: bool = False
@@ -256,9 +262,13 @@ class Table:
         return pa.schema(fields)
 
     def _builder(
-        self, columns: Sequence[str] | None, snapshot: int | None, filter: Filter | None
+        self,
+        columns: Sequence[str] | None,
+        snapshot: int | None,
+        filter: Filter | None,
+        rows: int | None = None,
     ) -> Any:
-        options = {"read.batch-size": self.options.get("read.batch-size", READ_BATCH_ROWS)}
+        options = {"read.batch-size": str(rows or self._batch_rows)}
         if snapshot is not None:
             options["scan.snapshot-id"] = str(snapshot)
         try:

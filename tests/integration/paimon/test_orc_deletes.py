@@ -1,0 +1,153 @@
+"""ORC files with deleted rows are read as the Java core reads them, however far these are apart."""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from streamhouse.paimon import batch_rows
+from streamhouse.paimon.catalog import Warehouse
+from streamhouse.paimon.commit import TableCommitter, TableWriter
+from streamhouse.paimon.sidecar import Sidecar
+from streamhouse.paimon.system_tables import open_table
+from streamhouse.paimon.table import Table
+from streamhouse.sql.plan import Column
+
+ROWS = 40
+GONE, CHANGED = (7,), (25, 26, 39)
+"""Ids that are deleted and changed later; longer runs of others than a batch between them."""
+OPTIONS = {
+    "bucket": "1",
+    "deletion-vectors.enabled": "true",
+    "changelog-producer": "lookup",
+    "file.format": "orc",
+    "read.batch-size": "4",
+}
+MOMENT = datetime.datetime(2026, 6, 1, 12, 30, 15, 250_000)
+TYPES: dict[str, Callable[[int], Any]] = {
+    "BOOLEAN": lambda n: n % 2 == 0,
+    "TINYINT": lambda n: n - 20,
+    "INT": lambda n: n * 1_000_003,
+    "BIGINT": lambda n: n << 40,
+    "FLOAT": lambda n: n / 4,
+    "DOUBLE": lambda n: n / 8,
+    "DECIMAL(12, 2)": lambda n: Decimal(n).scaleb(-2),
+    "DECIMAL(30, 4)": lambda n: Decimal(n * 10**20).scaleb(-4),
+    "STRING": lambda n: f"row {n}" * (n % 3 + 1),
+    "BYTES": lambda n: bytes([n, 0, 255]),
+    "DATE": lambda n: MOMENT.date() + datetime.timedelta(days=n),
+    "TIMESTAMP(3)": lambda n: MOMENT + datetime.timedelta(seconds=n),
+    "TIMESTAMP(6)": lambda n: MOMENT + datetime.timedelta(microseconds=n),
+    "ARRAY<INT>": lambda n: list(range(n % 4)),
+}
+_batches = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
+    folder: Path = tmp_path_factory.mktemp("orc") / "warehouse"
+    return Warehouse(str(folder))
+
+
+@pytest.fixture(scope="module")
+def java(warehouse: Warehouse) -> Iterator[Sidecar]:
+    warehouse.create_database("db")
+    with Sidecar(warehouse.options) as sidecar:
+        yield sidecar
+
+
+def write(warehouse: Warehouse, table: Table, rows: list[dict[str, Any]], kind: str) -> None:
+    schema = table.read_schema(row_kind=True)
+    batch = pa.RecordBatch.from_pylist([{**row, "rowkind": kind} for row in rows], schema)
+    writer = TableWriter(warehouse.options, table.identifier, "writer")
+    writer.write(batch)
+    number = next(_batches)
+    TableCommitter(warehouse.options, table.identifier, "writer").commit(
+        number, writer.prepare(number)
+    )
+    writer.close()
+
+
+def row(table: Table, number: int, shift: int = 0) -> dict[str, Any]:
+    """Every third value of a column is null, each column's at other rows."""
+    values: dict[str, Any] = {"id": number}
+    for place, column in enumerate(table.columns[1:]):
+        made = TYPES[column.type.removesuffix(" NOT NULL")](number + shift)
+        values[column.name] = None if (number + place) % 3 == 0 else made
+    return values
+
+
+def made(
+    warehouse: Warehouse, java: Sidecar, name: str, types: list[str], options: Mapping[str, str]
+) -> Table:
+    """A table of which one file has all first rows, and a deletion vector hides some of them."""
+    columns = [Column(f"c{place}", kind) for place, kind in enumerate(types)]
+    given = {**OPTIONS, **options}
+    warehouse.create_table("db", name, [Column("id", "BIGINT"), *columns], ["id"], options=given)
+    table = warehouse.table(f"db.{name}")
+    write(warehouse, table, [row(table, number) for number in range(ROWS)], "+I")
+    java.compact(table.identifier)
+    write(warehouse, table, [row(table, number) for number in GONE], "-D")
+    write(warehouse, table, [row(table, number, 1) for number in CHANGED], "+I")
+    java.compact(table.identifier)
+    return table
+
+
+def read(table: Any, columns: list[str] | None = None) -> list[dict[str, Any]]:
+    rows = [row for batch in table.read(columns) for row in batch.to_pylist()]
+    return sorted(rows, key=lambda row: int(row["id"]))
+
+
+@pytest.mark.parametrize("form", ["orc", "parquet"])
+def test_rows_that_are_gone_stay_away(warehouse: Warehouse, java: Sidecar, form: str) -> None:
+    table = made(warehouse, java, f"all_{form}", list(TYPES), {"file.format": form})
+    splits = table.splits()
+    assert any(b"index-" in split for split in splits), "no deletion vector, so nothing is tried"
+    assert any(b".orc" in split for split in splits) == (form == "orc")
+    expected = [
+        row(table, number, int(number in CHANGED)) for number in range(ROWS) if number not in GONE
+    ]
+    assert [one["id"] for one in read(table)] == [one["id"] for one in expected]
+    assert read(table) == expected
+    theirs = java.read(table.identifier).to_pylist()
+    assert sorted(theirs, key=lambda one: int(one["id"])) == expected
+    assert all(batch.num_rows <= 4 for batch in table.read())
+
+
+def test_also_in_each_stripe_and_by_a_condition(warehouse: Warehouse, java: Sidecar) -> None:
+    """A stripe's rows are taken by its own part of the vector; conditions leave out what is gone."""
+    options = {"orc.stripe.row.count": "10", "orc.row.index.stride": "1000"}
+    table = made(warehouse, java, "stripes", ["STRING"], options)
+    left = [number for number in range(ROWS) if number not in GONE]
+    assert [one["id"] for one in read(table, ["id"])] == left
+    only = {"method": "in", "field": "id", "literals": [6, 7, 8, 25, 38]}
+    found = [one for batch in table.read(["id"], filter=only) for one in batch["id"].to_pylist()]
+    assert {6, 8, 25, 38} <= set(found) <= set(left)
+    assert len(found) == len(set(found))
+
+
+def test_the_audit_log_has_no_row_twice(warehouse: Warehouse, java: Sidecar) -> None:
+    table = made(warehouse, java, "audited", ["INT"], {})
+    log = open_table(warehouse, "db.audited$audit_log")
+    assert [(one["rowkind"], one["id"]) for one in read(log)] == [
+        ("+I", one["id"]) for one in read(table)
+    ]
+
+
+def test_only_splits_that_need_it_are_read_in_larger_batches(
+    warehouse: Warehouse, java: Sidecar
+) -> None:
+    table = made(warehouse, java, "grouped", ["INT"], {"bucket": "2"})
+    splits = table.splits()
+    for split, (together, rows) in zip(splits, batch_rows.groups(splits, 1), strict=True):
+        assert together == [split]
+        assert rows == 1 or b"index-" in split
+    assert max(rows for _, rows in batch_rows.groups(splits, 1)) > max(GONE)
+    assert [rows for _, rows in batch_rows.groups(splits, 1_000)] in ([1_000], [1_000, 1_000])
