@@ -13,7 +13,7 @@ from streamhouse.paimon.lock import commit_lock
 COMMIT_USER = "streamhouse-procedures"
 """Who commits what procedures do; never the user of a query."""
 
-_COMMIT_OPTIONS = {
+COMMIT_OPTIONS = {
     "write-only": "true",
     "commit.min-retry-wait": "5 ms",
     "commit.max-retry-wait": "50 ms",
@@ -51,7 +51,7 @@ def commit(jvm: Any, table: Any, location: str, messages: Any) -> int:
     A conflict removes the new files and is raised; what nobody is sure of stays on disk.
     """
     # A write-only table's commit expires nothing.
-    with closing(table.copy(_COMMIT_OPTIONS).newCommit(COMMIT_USER)) as committer:
+    with closing(table.copy(COMMIT_OPTIONS).newCommit(COMMIT_USER)) as committer:
         with commit_lock(location):
             latest = table.snapshotManager().latestSnapshotId()
             try:

@@ -80,31 +80,50 @@ def insert(session: Session, statement: Insert, sidecar: Sidecar | None = None) 
     given = given_columns(target, statement)
     plan = analyze_bounded(statement.query, session, target, given)
     address = session.address(target)
-    own = statement.overwrite and any(
-        scan.table.connector == "paimon" and session.address(scan.table) == address
-        for scan in plan.scans
-    )
     if statement.overwrite:
         _warn_if_fed(address.open())
     with progress() as shown:
         if not plan.scans or statement.overwrite:
-            with commit_lock(address.open().location) if own else nullcontext():
-                rows = _Insert(session, statement, plan, address.open(), shown).run(own)
-            _show(address, shown, sidecar)
-            return Inserted(rows, rows)
+            return _write_all(session, statement, plan, address, shown, sidecar)
         return _insert_rows(session, statement, plan, address, shown, sidecar)
 
 
-def _show(address: TableAddress, shown: Progress, sidecar: Sidecar | None) -> None:
-    """Have rows seen that show only once compacted: an overwritten table would be empty else."""
+def _write_all(
+    session: Session,
+    statement: Insert,
+    plan: BoundedQuery,
+    address: TableAddress,
+    shown: Progress,
+    sidecar: Sidecar | None,
+) -> Inserted:
+    """Write the rows whatever the table has, and have them seen."""
+    own = statement.overwrite and any(
+        scan.table.connector == "paimon" and session.address(scan.table) == address
+        for scan in plan.scans
+    )
+    with _core(address, sidecar) as java:
+        with commit_lock(address.open().location) if own else nullcontext():
+            rows = _Insert(session, statement, plan, address.open(), shown, java).run(own)
+        if java is not None:
+            from streamhouse.runtime.shown import show
+
+            shown.part("compacting", None)
+            show(address.warehouse, address.open(), java)
+    return Inserted(rows, rows)
+
+
+@contextmanager
+def _core(address: TableAddress, sidecar: Sidecar | None) -> Iterator[Sidecar | None]:
+    """The Java core where rows show only once compacted: an overwritten table would be empty."""
     from streamhouse.paimon.changes import hides_new_rows
 
-    table = address.open()
-    if hides_new_rows(table):
-        from streamhouse.runtime.shown import show
+    if not hides_new_rows(address.open()):
+        yield None
+        return
+    from streamhouse.runtime.shown import core
 
-        shown.part("compacting", None)
-        show(address.warehouse, table, sidecar)
+    with core(address.warehouse, sidecar) as java:
+        yield java
 
 
 def _warn_if_fed(table: Table) -> None:
@@ -158,8 +177,10 @@ class _Insert:
         plan: BoundedQuery,
         table: Table,
         shown: Progress,
+        java: Sidecar | None = None,
     ) -> None:
         self._progress = shown
+        self._java = java
         self._scans = Scans(session, plan, shown)
         self._session = session
         self._statement = statement
@@ -190,7 +211,7 @@ class _Insert:
         values = {name: value.as_py() for name, value in self._partition.items()}
         rows, messages = self._prepare(values)
         if self._statement.overwrite:
-            overwrite_table(table, self._user, messages, self._options, values, lock_held)
+            self._overwrite(messages, values, lock_held)
             return rows
         committer = TableCommitter(table.catalog_options, table.identifier, self._user)
         with nullcontext() if lock_held else commit_lock(table.location):
@@ -199,6 +220,19 @@ class _Insert:
                 return rows
         committer.abort(messages)
         return None
+
+    def _overwrite(
+        self, messages: list[bytes], partition: dict[str, Any], lock_held: bool
+    ) -> None:
+        table, options = self._table, self._options
+        if self._java is not None and messages:
+            from streamhouse.runtime.overwritten import overwrite, shows_at_once
+
+            if shows_at_once(table):
+                texts = self._statement.partition
+                overwrite(self._java, table, self._user, messages, options, texts, lock_held)
+                return
+        overwrite_table(table, self._user, messages, options, partition, lock_held)
 
     def _prepare(self, partition: dict[str, Any]) -> tuple[int, list[bytes]]:
         table = self._table

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from streamhouse.errors import CommitConflictError
@@ -49,15 +49,21 @@ def show(warehouse: Mapping[str, str], table: Table, sidecar: Sidecar | None = N
     committed = table.latest_snapshot_id() or 0
     if is_fed(table) and _waited(warehouse, table, committed):
         return
-    made = sidecar or Sidecar(warehouse, _JAVA_OPTIONS)
-    try:
+    with core(warehouse, sidecar) as java:
         for _ in range(_TRIES):
             with suppress(CommitConflictError):
-                _compact(made, warehouse, Warehouse(warehouse).table(table.identifier))
+                _compact(java, warehouse, Warehouse(warehouse).table(table.identifier))
                 return
-    finally:
-        if sidecar is None:
-            made.close()
+
+
+@contextmanager
+def core(warehouse: Mapping[str, str], sidecar: Sidecar | None) -> Iterator[Sidecar]:
+    """The Java core that is given, or else one for a statement, which starts when it is needed."""
+    if sidecar is not None:
+        yield sidecar
+        return
+    with Sidecar(warehouse, _JAVA_OPTIONS) as made:
+        yield made
 
 
 def _compact(sidecar: Sidecar, warehouse: Mapping[str, str], table: Table) -> None:
