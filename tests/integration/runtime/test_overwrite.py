@@ -6,15 +6,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import streamhouse
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.sidecar import Sidecar
 from streamhouse.paimon.source import PaimonSource
+from streamhouse.runtime import bounded
 
 COLUMNS = "day_ STRING, id BIGINT, v INT, at_ TIMESTAMP(3)"
-HIDDEN = "'deletion-vectors.enabled' = 'true', 'changelog-producer' = 'lookup', 'file.format' = 'orc'"
+HIDDEN = (
+    "'deletion-vectors.enabled' = 'true', 'changelog-producer' = 'lookup', "
+    "'file.format' = 'orc'"
+)
 TABLES = f"""
 CREATE TABLE raw ({COLUMNS}) WITH ('bucket' = '-1');
 CREATE TABLE days ({COLUMNS}, PRIMARY KEY (day_, id) NOT ENFORCED) PARTITIONED BY (day_)
@@ -133,14 +138,22 @@ def test_what_must_be_merged_is_compacted_as_before(lab: Lab) -> None:
     assert lab.rows("parts", ["id", "v", "w"]) == [(2, 5, 6), (3, 7, 7)]
 
 
-def test_rows_of_several_files_of_a_bucket_are_compacted(lab: Lab) -> None:
+def test_rows_of_several_files_of_a_bucket_are_compacted(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Their keys overlap, so they cannot be read as they were written."""
+    whole = bounded._Insert.tables
+
+    def few(insert: bounded._Insert) -> Iterator[pa.Table]:
+        for rows in whole(insert):
+            yield from (rows.slice(first, 10) for first in range(0, rows.num_rows, 10))
+
+    monkeypatch.setattr(bounded._Insert, "tables", few)
     before = lab.latest("days")
-    rows = ", ".join(f"('d4', {n % 9}, {n}, {at(n % 50)})" for n in range(40))
-    lab.run(
-        "INSERT OVERWRITE days /*+ OPTIONS('write.parquet-buffer-size' = '1 b') */ "
-        f"VALUES {rows}"
-    )
+    rows = ", ".join(f"('d4', {n % 9}, {n}, {at(n)})" for n in range(40))
+    # Each write fills such a buffer.
+    hint = "/*+ OPTIONS('write.parquet-buffer-size' = '1 b') */"
+    lab.run(f"INSERT OVERWRITE days {hint} VALUES {rows}")
     assert lab.kinds("days", before) == ["OVERWRITE", "COMPACT"]
     newest = {n % 9: n for n in range(40)}
     found = [row for row in lab.rows("days", ["day_", "id", "v"]) if row[0] == "d4"]

@@ -120,6 +120,28 @@ def test_a_repair_shows_at_once_and_tells_the_differences_only(lab: Lab) -> None
     assert table.latest_snapshot_id() == before + 2
 
 
+def test_rows_that_are_repaired_far_apart_are_repaired_once(lab: Lab) -> None:
+    """More rows between them than the core reads at once, which made it read the old ones, too."""
+    lab.run(
+        TABLES.replace("TABLE ods", "TABLE far").replace("TABLE raw", "TABLE day_")
+        .replace("'bucket' = '4'", "'bucket' = '1', 'read.batch-size' = '4'")
+    )  # fmt: skip
+    values = ", ".join(
+        f"('2026-06-01', {i}, {i}, TIMESTAMP '2026-06-01 00:00:01')" for i in range(40)
+    )
+    lab.run(f"INSERT INTO day_ VALUES {values}")
+    lab.run("INSERT INTO far SELECT * FROM day_")
+    two = "CASE WHEN id IN (7, 30) THEN 99 ELSE score END"
+    repair_two = f"INSERT INTO far SELECT v_date, id, {two}, event_time FROM day_"
+    done = lab.run(repair_two)
+    assert (done.inserted, done.updated) == (0, 2)
+    again = lab.run(repair_two)
+    assert (again.inserted, again.updated) == (0, 0)
+    read = lab.warehouse.table("default.far").read(["id", "score"])
+    rows = _pairs(pa.Table.from_batches(read))
+    assert rows == [(i, 99.0 if i in (7, 30) else float(i)) for i in range(40)]
+
+
 def test_rows_that_do_not_show_yet_are_repaired_too(lab: Lab) -> None:
     """3 is right as far as is seen, and wrong in a row that waits for its compaction."""
     lab.sidecar.compact("default.ods")
