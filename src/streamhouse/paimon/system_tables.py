@@ -15,7 +15,7 @@ from pypaimon_rust.datafusion import SQLContext
 
 from streamhouse.errors import DataLossError, StreamhouseError, TableError
 from streamhouse.options import nearest
-from streamhouse.paimon import types
+from streamhouse.paimon import batch_rows, types
 from streamhouse.paimon.catalog import Warehouse, split_identifier
 from streamhouse.paimon.compacted import compacted_only
 from streamhouse.paimon.table import Table, conformed
@@ -129,12 +129,22 @@ class SystemTable:
         items = ", ".join(_quoted(_RUST_COLUMNS.get(name, name)) for name in columns)
         path = ".".join(_quoted(part) for part in (_CATALOG, self.database, table))
         try:
-            found: list[pa.RecordBatch] = _context(self._warehouse).sql(
+            found: list[pa.RecordBatch] = self._context().sql(
                 f"SELECT {items} FROM {path}{self._version()}"
             )
         except _RUST_ERRORS as error:
             raise self._explained(error) from error
         return found
+
+    def _context(self) -> Any:
+        """What the SQL runs in: one of its own where the table's files ask for larger batches."""
+        if self._kind in ("audit_log", "binlog"):
+            rows = max((most for _, most in batch_rows.groups(self._data.splits(), 0)), default=0)
+            if rows:
+                context = _opened(self._warehouse)
+                context.sql(f"SET 'paimon.read.batch-size' = '{rows}'")
+                return context
+        return _context(self._warehouse)
 
     def _version(self) -> str:
         if self._moment.tag is not None:
@@ -256,11 +266,15 @@ def _in_lists(array: pa.Array, kind: pa.DataType) -> pa.Array:
 def _context(warehouse: Warehouse) -> Any:
     key = (os.getpid(), tuple(sorted(warehouse.options.items())))
     if key not in _contexts:
-        context = SQLContext()
-        # Without a default database, lest it be made.
-        context.register_catalog(_CATALOG, dict(warehouse.options), "")
-        _contexts[key] = context
+        _contexts[key] = _opened(warehouse)
     return _contexts[key]
+
+
+def _opened(warehouse: Warehouse) -> Any:
+    context = SQLContext()
+    # Without a default database, lest it be made.
+    context.register_catalog(_CATALOG, dict(warehouse.options), "")
+    return context
 
 
 def _quoted(name: str) -> str:
