@@ -139,7 +139,7 @@ class SystemTable:
     def _context(self) -> Any:
         """What the SQL runs in: one of its own where the table's files ask for larger batches."""
         if self._kind in ("audit_log", "binlog"):
-            rows = max((most for _, most in batch_rows.groups(self._data.splits(), 0)), default=0)
+            rows = max((one.rows for one in batch_rows.groups(self._data.splits(), 0)), default=0)
             if rows:
                 context = _opened(self._warehouse)
                 context.sql(f"SET 'paimon.read.batch-size' = '{rows}'")

@@ -230,13 +230,16 @@ class Table:
     ) -> Iterator[pa.RecordBatch]:
         schema = self.read_schema(columns, row_kind)
         rows = self._batch_rows
-        for group, at_once in batch_rows.groups(pieces, rows):
-            builder = self._builder(columns, None, filter, at_once)
+        for group in batch_rows.groups(pieces, rows):
+            pushed = None if group.hidden else filter
+            builder = self._builder(columns, None, pushed, group.rows)
             if row_kind:
                 builder = builder.with_include_row_kind(True)
+            splits = [Split.deserialize(one) for one in group.splits]
             try:
-                reader = builder.new_read().read_arrow([Split.deserialize(one) for one in group])
-                for batch in reader:
+                for batch in builder.new_read().read_arrow(splits):
+                    if filter is not None and group.hidden:
+                        batch = batch_rows.matching(batch, filter)
                     for part in batch_rows.cut(batch, rows):
                         yield conformed(part, schema)
             except _RUST_ERRORS as error:

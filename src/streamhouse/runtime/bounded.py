@@ -221,9 +221,7 @@ class _Insert:
         committer.abort(messages)
         return None
 
-    def _overwrite(
-        self, messages: list[bytes], partition: dict[str, Any], lock_held: bool
-    ) -> None:
+    def _overwrite(self, messages: list[bytes], partition: dict[str, Any], lock_held: bool) -> None:
         table, options = self._table, self._options
         if self._java is not None and messages:
             from streamhouse.runtime.overwritten import overwrite, shows_at_once

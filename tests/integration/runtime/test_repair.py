@@ -31,6 +31,10 @@ CREATE TABLE ods ({COLUMNS}, PRIMARY KEY (v_date, id) NOT ENFORCED) PARTITIONED 
 """
 
 
+LARGE = 4_000
+"""Rows of a file that few new ones do not have written anew."""
+
+
 class Lab:
     """A warehouse with its Java core, which the statements use too."""
 
@@ -76,6 +80,27 @@ class Lab:
         writer.write(pa.record_batch(given).cast(schema))
         TableCommitter(options, "default.ods", user).commit(batch, writer.prepare(batch))
         writer.close()
+
+    def fill(self, table: str, rows: int) -> None:
+        """Rows of one day, with the ids from 1 on, and scores that do not pack well."""
+        options = self.warehouse.options
+        ids = range(1, rows)
+        batch = pa.record_batch(
+            {
+                "v_date": pa.repeat("2026-06-01", len(ids)),
+                "id": pa.array(ids, pa.int64()),
+                "score": pa.array([Decimal(_score(i)) for i in ids], pa.decimal128(20, 4)),
+                "event_time": pa.array([1000] * len(ids)).cast(pa.timestamp("ms")),
+            }
+        )
+        writer = TableWriter(options, f"default.{table}", "fill")
+        writer.write(batch)
+        TableCommitter(options, f"default.{table}", "fill").commit(0, writer.prepare(0))
+        writer.close()
+
+
+def _score(id: int) -> float:
+    return float(id * 2_654_435_761 % (1 << 31))
 
 
 def _pairs(rows: pa.Table) -> list[tuple[int, float]]:
@@ -126,20 +151,20 @@ def test_rows_that_are_repaired_far_apart_are_repaired_once(lab: Lab) -> None:
         TABLES.replace("TABLE ods", "TABLE far").replace("TABLE raw", "TABLE day_")
         .replace("'bucket' = '4'", "'bucket' = '1', 'read.batch-size' = '4'")
     )  # fmt: skip
-    values = ", ".join(
-        f"('2026-06-01', {i}, {i}, TIMESTAMP '2026-06-01 00:00:01')" for i in range(40)
-    )
-    lab.run(f"INSERT INTO day_ VALUES {values}")
+    lab.fill("day_", LARGE)
+    # Written twice, as what is written once stays in a file of another format.
+    lab.run("INSERT INTO far SELECT v_date, id, score * 2, event_time FROM day_")
     lab.run("INSERT INTO far SELECT * FROM day_")
-    two = "CASE WHEN id IN (7, 30) THEN 99 ELSE score END"
+    two = "CASE WHEN id IN (7, 2000) THEN 99 ELSE score END"
     repair_two = f"INSERT INTO far SELECT v_date, id, {two}, event_time FROM day_"
     done = lab.run(repair_two)
     assert (done.inserted, done.updated) == (0, 2)
+    table = lab.warehouse.table("default.far")
+    assert all(b".orc" in split and b"index-" in split for split in table.splits())
     again = lab.run(repair_two)
     assert (again.inserted, again.updated) == (0, 0)
-    read = lab.warehouse.table("default.far").read(["id", "score"])
-    rows = _pairs(pa.Table.from_batches(read))
-    assert rows == [(i, 99.0 if i in (7, 30) else float(i)) for i in range(40)]
+    rows = _pairs(pa.Table.from_batches(table.read(["id", "score"])))
+    assert rows == [(i, 99.0 if i in (7, 2000) else _score(i)) for i in range(1, LARGE)]
 
 
 def test_rows_that_do_not_show_yet_are_repaired_too(lab: Lab) -> None:
