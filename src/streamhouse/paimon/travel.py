@@ -81,9 +81,9 @@ def record(table: Table, moment: AsOf) -> Snapshot | None:
 
 
 def _tagged(table: Table, tag: str) -> Snapshot:
-    found = table.tag(tag)
+    known = table.tags()
+    found = table.tag(tag) if tag in known else None
     if found is None:
-        known = table.tags()
         raise TableError(f"table '{table.identifier}' has no tag '{tag}'; {nearest(tag, known)}")
     return found
 
@@ -125,7 +125,10 @@ def _tags(table: Table) -> str:
 
 
 def _iso(time_ms: int) -> str:
-    moment = datetime.datetime.fromtimestamp(time_ms / 1000, datetime.UTC)
+    try:
+        moment = datetime.datetime.fromtimestamp(time_ms / 1000, datetime.UTC)
+    except (ValueError, OverflowError, OSError):
+        return f"{time_ms:,} ms since 1970"
     return moment.strftime("%Y-%m-%d %H:%M:%S.") + f"{time_ms % 1000:03d} UTC"
 
 

@@ -18,7 +18,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from streamhouse.errors import SqlError, UnsupportedSqlError
 from streamhouse.sql import functions
-from streamhouse.sql.text import Hint, Script, suggestion
+from streamhouse.sql.text import Hint, Script, span, suggestion
 
 _CLAUSES = "FROM WHERE GROUP HAVING ORDER LIMIT JOIN LEFT INNER UNION SELECT VALUES".split()
 
@@ -270,11 +270,45 @@ def parse_tokens(
         ) from None
     if len(tree) != 1 or tree[0] is None:
         raise script.error("a query is expected here", found[0].start, found[-1].end + 1)
+    _check_reads(script, found, tree[0])
     if any(not select.expressions for select in tree[0].find_all(exp.Select)):
         raise script.error("SELECT needs at least one column", found[0].start, found[0].end + 1)
     if any(one.is_star and not one.args.get("from_") for one in tree[0].find_all(exp.Select)):
         raise script.error("SELECT * needs a FROM", found[0].start, found[0].end + 1)
     return tree[0]
+
+
+_STATEMENTS = (
+    exp.DDL,
+    exp.DML,
+    exp.Alter,
+    exp.Attach,
+    exp.Cache,
+    exp.Command,
+    exp.Describe,
+    exp.Drop,
+    exp.Kill,
+    exp.Pragma,
+    exp.Set,
+    exp.Show,
+    exp.Summarize,
+    exp.Transaction,
+    exp.Use,
+)
+"""What the base parser takes within a query, and no query may hold."""
+
+
+def _check_reads(script: Script, found: list[Token], tree: exp.Expr) -> None:
+    """A query only reads: the parser takes any statement for a WITH query."""
+    wrong: exp.Expr | None = tree.find(*_STATEMENTS)
+    for clause in tree.find_all(exp.With):
+        for one in clause.expressions:
+            if not isinstance(one, exp.CTE) or not isinstance(one.this, exp.Query):
+                wrong = wrong or one
+    if wrong is not None:
+        start, end = span(wrong) or (found[0].start, found[-1].end + 1)
+        message = "a query only reads; it is SELECT or VALUES, also in WITH and between brackets"
+        raise script.error(message, start, end, UnsupportedSqlError)
 
 
 def _located(script: Script, found: list[Token], error: FlinkParseError) -> SqlError:

@@ -100,6 +100,8 @@ REFUSED = {
     "SELECT * FROM generate_series(1, 1000000000)": "not supported",
     "SELECT * FROM UNNEST(GENERATE_SERIES(1, 1000000000)) AS t(n)": "not supported",
     "SELECT * FROM shop.sales TABLESAMPLE (1 PERCENT)": "",
+    "WITH x AS (INSERT INTO shop.sales VALUES ('x', 1, 1)) SELECT 1": "a query only reads",
+    "WITH x AS (DELETE FROM shop.sales) SELECT 1": "a query only reads",
     "WITH `/etc/hosts.csv` AS (SELECT 1 AS a) SELECT * FROM shop.sales "
     "FOR SYSTEM_TIME AS OF (SELECT COUNT(*) FROM `/etc/hosts.csv`)": "one moment and no query",
     "WITH a AS (WITH b AS (SELECT 1 AS n FROM `/etc/hosts.csv`) SELECT n FROM b), "
@@ -108,6 +110,10 @@ REFUSED = {
     "SELECT CAST(country AS INT) FROM shop.sales": "the query failed",
     "SELECT * FROM shop.sales WHERE country = ?": "",
     "SELECT * FROM shop.sales FOR SYSTEM_VERSION AS OF 'no\tsuch'": "",
+    f"SELECT * FROM shop.sales FOR SYSTEM_VERSION AS OF '{'x' * 5_000}'": "has no tag",
+    "SELECT * FROM shop.sales /*+ OPTIONS('scan.timestamp-millis'='-99999999999999999') */": (
+        "no snapshot as old as"
+    ),
     f"SELECT {'(' * 400}1{')' * 400}": "nested too deeply",
     f"SELECT {'-' * 0}{' + '.join(['1'] * 3000)}": "",
     "SELECT 'a\x00b'": "control character",

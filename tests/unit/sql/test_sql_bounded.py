@@ -239,3 +239,33 @@ def test_binding_reads_no_files(tmp_path: Path) -> None:
         with pytest.raises(BindError):
             describe(f'SELECT * FROM "{name}"', {})
     assert rows.num_rows == 1
+
+
+@pytest.mark.parametrize(
+    "inner",
+    [
+        "INSERT INTO customers VALUES (1, 'a', 'b')",
+        "INSERT INTO customers SELECT * FROM customers",
+        "DELETE FROM customers",
+        "UPDATE customers SET id = 1",
+        "CREATE TABLE x AS SELECT 1",
+        "DROP TABLE customers",
+        "DESCRIBE customers",
+        "COPY customers TO 'x.csv'",
+        "SET x = 1",
+        "PRAGMA version",
+        "ATTACH 'x.db'",
+        "USE x",
+        "TRUNCATE TABLE customers",
+        "KILL 1",
+        "1 + 1",
+        "customers",
+    ],
+)
+def test_a_query_only_reads(catalog: Catalog, inner: str) -> None:
+    for text in (
+        "WITH x AS ({}) SELECT 1 AS n",
+        "SELECT 1 AS n WHERE EXISTS (WITH x AS ({}) SELECT 1)",
+    ):
+        with pytest.raises(SqlError):
+            catalog.bounded(text.format(inner))
