@@ -221,7 +221,10 @@ class Warehouse:
             if parsed.branch != MAIN:
                 self._check_branch(database, parsed)
             raise StreamhouseError(f"table {database}.{name} cannot be opened: {error}") from error
-        return resolve(rust, database, name, self.options)
+        try:
+            return resolve(rust, database, name, self.options)
+        except _RUST_ERRORS as error:
+            raise StreamhouseError(f"table {database}.{name} cannot be opened: {error}") from error
 
     def _check_branch(self, database: str, name: TableName) -> None:
         full = f"{database}.{name.table}"

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from streamhouse.errors import BusyError
+from streamhouse.serve.places import placeless
 
 _WORKER = "streamhouse.graph.worker"
 _START_S = 60.0
@@ -103,7 +104,7 @@ class Checker:
         """The answer, its message without the place of the warehouse on this machine."""
         if not answer["ok"]:
             error, place = answer["error"], self._warehouse["warehouse"]
-            error["message"] = error["message"].replace(place, "the warehouse")
+            error["message"] = placeless(error["message"], place)
         return answer
 
     def _running(self) -> subprocess.Popen[bytes]:

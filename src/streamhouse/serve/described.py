@@ -13,6 +13,8 @@ from streamhouse.options import hide_secrets, is_secret, nearest
 from streamhouse.paimon.system_tables import open_table
 from streamhouse.serve.event import iso
 from streamhouse.serve.formats import json_objects
+from streamhouse.serve.logs import LOGGER
+from streamhouse.serve.places import placeless
 from streamhouse.serve.served import ServedView
 from streamhouse.serve.warehouse_tables import WarehouseTables
 from streamhouse.sql.plan import Column
@@ -51,6 +53,9 @@ def summary(warehouse: Warehouse, view: ServedView) -> dict[str, Any]:
         return told | {"error": f"what view '{view.name}' shows is not there"}
     except StreamhouseError as error:
         return told | _error(error, warehouse)
+    except Exception as error:  # noqa: BLE001 - one table is not to take the list from all
+        LOGGER.error("%s cannot be told of: %s", view.name, hide_secrets(repr(error)))
+        return told | {"error": f"it cannot be read: {type(error).__name__}"}
 
 
 def data_table(warehouse: Warehouse, view: ServedView) -> Table | None:
@@ -69,7 +74,7 @@ class _Missing(TableError):
 
 
 def _error(error: StreamhouseError, warehouse: Warehouse) -> dict[str, str]:
-    return {"error": str(error).replace(warehouse.path, "the warehouse")}
+    return {"error": placeless(str(error), warehouse.path)}
 
 
 def required_table(warehouse: Warehouse, view: ServedView) -> Table:

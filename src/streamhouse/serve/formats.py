@@ -13,6 +13,9 @@ import pyarrow as pa
 
 from streamhouse.serve.cells import csv_values, json_values
 
+_BREAKS = (("\x85", r"\u0085"), ("\u2028", r"\u2028"), ("\u2029", r"\u2029"))
+"""What ends a line for some readers of events, and is not escaped in JSON."""
+
 
 class Format(StrEnum):
     """In what rows can be had, as answers and as files."""
@@ -63,8 +66,12 @@ def write_rows(out: BinaryIO, head: Mapping[str, Any], batches: Iterable[pa.Reco
 
 
 def compact(value: Any) -> str:
-    """A value as JSON without spaces."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    """A value as JSON without spaces, in one line whatever a reader takes for the end of one."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    for char, escaped in _BREAKS:
+        if char in text:
+            text = text.replace(char, escaped)
+    return text
 
 
 def write_csv(schema: pa.Schema, reader: Iterable[pa.RecordBatch], out: IO[str]) -> None:

@@ -32,6 +32,7 @@ from starlette.responses import JSONResponse, Response
 from streamhouse import errors
 from streamhouse.options import hide_secrets
 from streamhouse.serve.cells import printable
+from streamhouse.serve.places import placeless
 
 STATUS = {
     "bad_request": 400,
@@ -103,9 +104,7 @@ def problem_of(error: Exception, warehouse: str = "") -> Problem:
     code = next((code for kind, code in _CLASSES if isinstance(error, kind)), None)
     if code is None:
         return Problem("failed", "the server failed; what happened is in its log")
-    text = str(error)
-    if warehouse:
-        text = text.replace(warehouse, "the warehouse")
+    text = placeless(str(error), warehouse)
     more: dict[str, Any] = {}
     if isinstance(error, errors.SqlError) and error.line:
         more = {"line": error.line, "column": error.column}

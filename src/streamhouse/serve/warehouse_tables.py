@@ -48,8 +48,16 @@ class WarehouseTables:
         return Views(self._warehouse).find(database, view)
 
     def viewed(self, name: Name) -> TableInfo:
-        """As `table`, with computed columns, which a view may name."""
-        info = self.table(name)
+        """As `table`, with computed columns, which a view may name.
+
+        Of a table that is missing only the name is told, which the view has: who sees the view need
+        not see the other tables.
+        """
+        try:
+            info = self.table(name)
+        except TableError:
+            missing = ".".join(name[-2:])
+            raise TableError(f"the view reads '{missing}', which is not there") from None
         return replace(info, computed=computed_of(info.options)[1])
 
     def qualified(self, name: str) -> str:

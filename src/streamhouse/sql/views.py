@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
+from streamhouse.errors import SqlError
 from streamhouse.sql import columns as names
 from streamhouse.sql import lowering
 from streamhouse.sql.columns import Parsed
@@ -84,6 +85,9 @@ class _Views:
 def _body(view: ViewInfo, place: dict[str, object]) -> exp.Expr:
     """The view's tree; all of it stands at `place`, and its tables are of the view's catalog."""
     body = names.parse_query(Query(view.query, Position(1, 1))).tree
+    if not isinstance(body, exp.Query | exp.Values):
+        name = ".".join(view.name[-2:])
+        raise SqlError(f"view {name} is no query; DROP and CREATE it anew")
     for table in names.leaves(body):
         if len(names.table_name(table)) == 2 and len(view.name) == 3:
             table.set("catalog", exp.to_identifier(view.name[0], quoted=True))

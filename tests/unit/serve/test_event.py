@@ -129,3 +129,10 @@ def test_heartbeats_and_overflows() -> None:
     }
     end = overflow("too slow", "16-abc")
     assert end.sse == b'event: overflow\ndata: {"message":"too slow","last_id":"16-abc"}\n\n'
+
+
+def test_nothing_within_an_event_ends_a_line_for_any_reader() -> None:
+    text = "".join(map(chr, [*range(1, 32), 0x85, 0x2028, 0x2029]))
+    (event,) = changes(batch(["+I"], **{text: [text]}))
+    assert len(event.sse.decode().splitlines()) == 4
+    assert json.loads(event.data)["rows"] == [{"rowkind": "+I", text: text}]

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.serving import problem
+from tests.unit.serve.test_view_feed import keep
 
 from streamhouse.paimon.views import Views
 from streamhouse.serve.served import ServedView
@@ -362,3 +363,30 @@ def test_a_view_of_nothing_tells_nothing_of_other_tables(serve: Any, shop: Any, 
             assert "shows nothing now" in problem(answer, 404, "not_found")
             answers.append(answer.text)
     assert not any("'sales'" in text or str(shop.path) in text for text in answers)
+
+
+def test_a_table_that_cannot_be_opened_leaves_the_others_alone(
+    serve: Any, shop: Any, sales: str
+) -> None:
+    # A name that the format's core keeps for itself, as another engine may write it.
+    shop.create("odd", (Column("rowkind", "STRING"),))
+    table = shop.create("cut", (Column("id", "INT"),), ["id"])
+    shop.write(table, (1,))
+    (data,) = (shop.path / "shop.db" / "cut" / "bucket-0").iterdir()
+    data.write_bytes(b"PAR1")
+    keep(shop.warehouse, "none", "1 + 1", "n")
+    keep(shop.warehouse, "gone", "SELECT a FROM shop.sale", "a")
+    server = serve()
+    told = {view["name"]: view for view in server.get("/views").json()["views"]}
+    assert told[sales]["rows"] == 3 and len(told) == 5
+    for name in ("shop.odd", "shop.none", "shop.gone"):
+        assert told[name]["error"]
+    place = str(shop.path).strip("/")
+    for name in told:
+        for path in ("", "/schema", "/about", "/files"):
+            answer = server.get(f"/views/{name}{path}")
+            assert place not in answer.text, answer.text
+            assert "Traceback" not in answer.text and "what happened" not in answer.text
+    # Who sees a view need not see what else there is.
+    gone = problem(server.get("/views/shop.gone"), 422, "invalid")
+    assert "'shop.sale', which is not there" in gone and "shop.sales" not in gone
