@@ -41,6 +41,7 @@ def _described(sql: str, relations: Shapes) -> list[tuple[str, DuckDBPyType]]:
     # Kept, since a connection takes longer than all other planning, and servers ask the same again.
     with sealed() as connection:
         for name, columns in relations:
+            _check_case([column for column, _ in columns])
             body = ", ".join(f"{quote(column)} {kind}" for column, kind in columns)
             connection.execute(f"CREATE TABLE {quote(name)} ({body})")
         try:
@@ -50,6 +51,17 @@ def _described(sql: str, relations: Shapes) -> list[tuple[str, DuckDBPyType]]:
         if relation is None:
             raise BindError("the query gives no rows")
         return list(zip(relation.columns, relation.types, strict=True))
+
+
+def _check_case(columns: list[str]) -> None:
+    known: dict[str, str] = {}
+    for column in columns:
+        other = known.setdefault(column.lower(), column)
+        if other != column:
+            raise BindError(
+                f"columns '{other}' and '{column}' differ by their case alone, which SQL here does "
+                "not tell apart; rename one of them"
+            )
 
 
 def sealed() -> duckdb.DuckDBPyConnection:

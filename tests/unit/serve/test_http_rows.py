@@ -390,3 +390,12 @@ def test_a_table_that_cannot_be_opened_leaves_the_others_alone(
     # Who sees a view need not see what else there is.
     gone = problem(server.get("/views/shop.gone"), 422, "invalid")
     assert "'shop.sale', which is not there" in gone and "shop.sales" not in gone
+
+
+def test_columns_that_differ_by_case_alone_are_told(serve: Any, shop: Any) -> None:
+    table = shop.create("caps", (Column("a", "INT"), Column("A", "INT")))
+    shop.write(table, (1, 2))
+    server = serve()
+    for answer in (server.get(f"/views/{table}"), server.sql(f"SELECT * FROM {table}")):
+        assert "'a' and 'A' differ by their case alone" in problem(answer, 422, "invalid")
+    assert server.get(f"/views/{table}/about").json()["rows"] == 1
