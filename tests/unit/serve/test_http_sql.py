@@ -124,7 +124,7 @@ REFUSED = {
 def test_what_is_no_select_over_served_views_is_refused(
     serve: Any, sales: str, tmp_path: Path
 ) -> None:
-    server: Serving = serve()
+    server: Serving = serve(query_s=60.0)
     for text, said in REFUSED.items():
         answer = server.sql(text)
         assert answer.status_code == 422, (text[:80], answer.text)
