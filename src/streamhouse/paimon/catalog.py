@@ -134,6 +134,7 @@ class Warehouse:
         partitioned_by = _declared(full, "partition", "PARTITIONED BY", partitioned_by, given)
         names = [column.name for column in columns]
         _check_columns(full, names, primary_key, partitioned_by)
+        _check_across(full, primary_key, partitioned_by, given.get("bucket", "-1"))
         self._create(full, columns, primary_key, partitioned_by, given, comment)
         self._forget(full)
 
@@ -323,3 +324,16 @@ def _check_columns(
         raise TableError(
             f"table {full}: partition key '{missing[0]}' is not part of the primary key; add it"
         )
+
+
+def _check_across(
+    full: str, primary_key: Sequence[str], partitioned_by: Sequence[str], bucket: str
+) -> None:
+    """A key moves from partition to partition only where its bucket is looked up."""
+    if not primary_key or set(partitioned_by) <= set(primary_key) or bucket.strip() == "-1":
+        return
+    raise TableError(
+        f"table {full}: the primary key ({', '.join(primary_key)}) is without the partition key "
+        f"({', '.join(partitioned_by)}), so with 'bucket' = '{bucket}' a key would be there once "
+        "in each partition; add the partition key to the primary key, or declare 'bucket' = '-1'"
+    )
