@@ -27,7 +27,7 @@ demo: setup
 	@$(BIN)/streamhouse demo
 
 test: setup
-	$(PYTEST) -m 'not soak' -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(PYTEST) -m 'not soak' -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 lint: setup
 	$(BIN)/ruff check $(PACKAGES)

@@ -1,4 +1,4 @@
-"""Servers of the integration tests, started once a session."""
+"""Servers of the integration tests, started once a session, and settings for a quick Spark."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from streamhouse.demo.mariadb import MariaDB
+from streamhouse.runtime import class_archive
 
 Installed = Callable[[Path], Path]
 """Makes a folder, which a server that is started on it need not fill first; gives it back."""
@@ -32,3 +33,19 @@ def mariadb(installed: Installed, tmp_path_factory: pytest.TempPathFactory) -> I
     """One private MariaDB for all tests; each test makes a database of its own."""
     with MariaDB(installed(tmp_path_factory.mktemp("mariadb"))) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def spark_conf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of settings with which a Spark of one's own starts as a pipeline's does."""
+    java = f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 {class_archive.java_options()}"
+    folder = tmp_path_factory.mktemp("spark_conf")
+    defaults = f"spark.ui.enabled false\nspark.driver.extraJavaOptions {java}\n"
+    (folder / "spark-defaults.conf").write_text(defaults)
+    return folder
+
+
+@pytest.fixture
+def quick_spark(spark_conf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs that the test starts have these settings: half the time, and the same outcome."""
+    monkeypatch.setenv("SPARK_CONF_DIR", str(spark_conf))

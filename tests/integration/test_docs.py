@@ -21,7 +21,7 @@ SKIPPED = "not run: "
 ENDLESS = "runs until stopped"
 BESIDE = "runs beside what follows"
 PORT = "8080"
-SECONDS = 150.0
+SECONDS = 240.0
 LANGUAGES = {"bash": ["bash", "-euo", "pipefail", "-c"], "python": [sys.executable, "-c"]}
 
 
@@ -50,7 +50,7 @@ def started(block: Block, folder: Path) -> Iterator[subprocess.Popen[str]]:
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        process.communicate(timeout=30)
+        process.communicate(timeout=SECONDS)
 
 
 def run(block: Block, folder: Path) -> None:
@@ -64,7 +64,7 @@ def watch(block: Block, folder: Path) -> None:
     with started(block, folder) as process:
         output = first_output(process)
         os.killpg(process.pid, signal.SIGINT)
-        rest, _ = process.communicate(timeout=30)
+        rest, _ = process.communicate(timeout=SECONDS)
     assert process.returncode in (0, 130, -signal.SIGINT), f"{block}:\n{output}{rest}"
     assert output.strip() and "Traceback" not in output + rest, f"{block}:\n{output}{rest}"
 
@@ -77,7 +77,7 @@ def beside(block: Block, folder: Path) -> Iterator[None]:
         assert process.poll() is None, f"{block}:\n{output}"
         yield
         os.killpg(process.pid, signal.SIGINT)
-        rest, _ = process.communicate(timeout=30)
+        rest, _ = process.communicate(timeout=SECONDS)
     assert process.returncode in (0, 130, -signal.SIGINT), f"{block}:\n{output}{rest}"
     assert "Traceback" not in output + rest, f"{block}:\n{output}{rest}"
 
@@ -98,7 +98,7 @@ def first_output(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline()
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.usefixtures("quick_spark")
 @pytest.mark.parametrize("document", GUIDES, ids=lambda path: path.stem)
 def test_a_document_runs_from_top_to_bottom(document: Path, tmp_path: Path) -> None:
     (tmp_path / "examples").symlink_to(ROOT / "examples")

@@ -19,7 +19,7 @@ from streamhouse.runtime.worker_python import worker_python
 @pytest.fixture(scope="session")
 def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     # Workers and classes as a pipeline has them: without, each of many starts takes twice as long.
-    # Plain sessions, as readers have them, are what the programs of the guides start.
+    # Sessions as readers have them are what the programs of the guides start.
     os.environ["PYSPARK_PYTHON"] = worker_python()
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     java = f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 {class_archive.java_options()}"

@@ -234,7 +234,7 @@ def test_files_of_a_killed_compaction_are_removed(shared: tuple[Lake, Sidecar]) 
     lake, java = shared
     table = made(lake, "killed", 3)
     written = {path.name for path in Path(table.location).rglob("bucket-*/*")}
-    ended = subprocess.run([sys.executable, "-c", _KILLED, str(lake.folder)], timeout=60)
+    ended = subprocess.run([sys.executable, "-c", _KILLED, str(lake.folder)], timeout=180)
     assert ended.returncode == -9
     left = {path.name for path in Path(table.location).rglob("bucket-*/*")} - written
     assert len(left) == 1 and left.pop().startswith("compact-")

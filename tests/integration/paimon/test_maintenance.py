@@ -29,7 +29,7 @@ QUICK = Pace(
 )
 
 
-def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
+def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "waited too long"
@@ -147,7 +147,7 @@ def test_a_long_job_holds_up_no_table_whose_readers_wait(lake: Any, make_sale: A
     maintenance = Maintenance(lake.options, lambda: [big, *prompt], QUICK, sidecar)
     maintenance.start()
     try:
-        assert sidecar.begun.wait(30)
+        assert sidecar.begun.wait(60)
         for identifier in range(2):
             for name in prompt:
                 lake.commit(name, identifier, make_sale(("China", 1, 1.0)))

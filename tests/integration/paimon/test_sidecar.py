@@ -205,13 +205,15 @@ def test_compaction_beside_a_committing_writer_keeps_totals(
     name = lake.sales()
     lake.commit(name, 0, make_sale(("China", 1, 0.5), ("Chad", 1, 1.0)))
     failures: list[BaseException] = []
-    done = threading.Event()
+    commits, done, enough = 1, threading.Event(), threading.Event()
 
     def write() -> None:
+        nonlocal commits
         try:
-            for identifier in range(1, 60):
+            while commits < 60 or not enough.is_set():
                 batch = make_sale(("China", 1, 0.5), ("Chad", 1, 1.0))
-                assert lake.commit(name, identifier, batch) == 1
+                assert lake.commit(name, commits, batch) == 1
+                commits += 1
                 time.sleep(0.01)
         except BaseException as error:  # noqa: BLE001  # handed to the test's thread
             failures.append(error)
@@ -224,17 +226,20 @@ def test_compaction_beside_a_committing_writer_keeps_totals(
     deadline = time.monotonic() + 60
     while not done.is_set() and time.monotonic() < deadline:
         compactions += java.compact(name, full=compactions % 2 == 0)
+        if compactions >= 3:
+            enough.set()
         time.sleep(0.05)
+    enough.set()
     writer.join(60)
 
     assert not failures
     assert compactions >= 3
-    assert lake.commit(name, 59, make_sale(("China", 1, 0.5))) == 0
+    assert lake.commit(name, commits - 1, make_sale(("China", 1, 0.5))) == 0
     rows = by_key(java.read(name).to_pylist())
     assert rows == by_key(lake.rows(name))
-    assert rows["China"] == {"country": "China", "orders": 60, "revenue": 30.0}
-    assert rows["Chad"] == {"country": "Chad", "orders": 60, "revenue": 60.0}
-    assert len(lake.snapshots(name)) == 60 + compactions
+    assert rows["China"] == {"country": "China", "orders": commits, "revenue": commits / 2}
+    assert rows["Chad"] == {"country": "Chad", "orders": commits, "revenue": commits}
+    assert len(lake.snapshots(name)) == commits + compactions
 
 
 @pytest.mark.parametrize("job", ["compact", "compact_manifests"])
@@ -251,7 +256,7 @@ def test_java_commits_wait_for_the_commit_of_a_query(
         worker.join(2.0)
         assert worker.is_alive()
         assert lake.latest(name) == 8
-    worker.join(30)
+    worker.join(60)
     assert lake.latest(name) == 9
 
 
@@ -307,12 +312,12 @@ def test_calls_of_two_threads_run_at_once(lake: Any, java: Sidecar, make_sale: A
 
     def long(jvm: Any, table: Any) -> str:
         inside.set()
-        assert answered.wait(30)
+        assert answered.wait(60)
         return str(table.name())
 
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(java.call, name, long)
-        assert inside.wait(30)
+        assert inside.wait(60)
         first = java.pid
         assert java.read(name).num_rows == 1
         answered.set()
@@ -405,7 +410,7 @@ def test_a_dead_jvm_is_replaced(lake: Any, own: Sidecar, make_sale: Any) -> None
     assert first is not None
     os.kill(first, signal.SIGKILL)
 
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while own.pid is not None and time.monotonic() < deadline:
         time.sleep(0.01)
     assert own.read(name).num_rows == 1
@@ -420,7 +425,7 @@ def test_a_jvm_that_dies_during_a_call_is_an_error_and_replaced(
     own.read(name)
     threading.Timer(0.4, own.kill).start()
     with pytest.raises(StreamhouseError, match="ended; the next call starts another"):
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             own.read(name)
             if own.pid is None:
@@ -445,8 +450,8 @@ def test_the_jvm_dies_with_its_killed_parent(lake: Any, make_sale: Any) -> None:
         jvm = psutil.Process(int(parent.stdout.readline()))
         assert jvm.is_running()
         parent.send_signal(signal.SIGKILL)
-        parent.wait(10)
-    gone, _ = psutil.wait_procs([jvm], timeout=10)
+        parent.wait(60)
+    gone, _ = psutil.wait_procs([jvm], timeout=60)
     assert gone
 
 

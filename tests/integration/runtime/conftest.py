@@ -23,8 +23,8 @@ from streamhouse.runtime.script import Script, ScriptOptions
 from streamhouse.sql.script import parse_script
 
 MARK = "STREAMHOUSE_TEST_RUN"
-DEADLINE_S = 120.0
-GONE_S = 15.0
+DEADLINE_S = 240.0
+GONE_S = 60.0
 
 
 @dataclass(frozen=True)

@@ -31,14 +31,14 @@ class Terminal:
             os.close(slave)
         self.shown = ""
 
-    def until(self, text: str, seconds: float = 90.0) -> None:
+    def until(self, text: str, seconds: float = 240.0) -> None:
         """Wait until the terminal has shown a text."""
         deadline = time.monotonic() + seconds
         while text not in self.shown:
             assert time.monotonic() < deadline, f"not seen within {seconds} s: {self.shown!r}"
             assert self._take(), f"ended without it: {self.shown!r}"
 
-    def end(self, seconds: float = 90.0) -> str:
+    def end(self, seconds: float = 240.0) -> str:
         """Wait for the command's end, which must be a good one; what it printed."""
         deadline = time.monotonic() + seconds
         while self._take():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from tests.integration.runtime.conftest import Shop
 
 import streamhouse
@@ -22,7 +21,6 @@ def totals(shop: Shop) -> dict[str, int]:
     return {row["kind"]: row["price"] for row in shop.rows("totals") if row["price"]}
 
 
-@pytest.mark.timeout(240)
 def test_sums_over_a_table_without_changelog_follow_its_updates(shop: Shop) -> None:
     options = shop.warehouse.options
     streamhouse.execute(options, TABLES)

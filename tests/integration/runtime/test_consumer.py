@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from tests.integration.runtime.conftest import Shop
 
 import streamhouse
@@ -21,7 +20,6 @@ INSERT INTO total SELECT 1, price FROM orders
   /*+ OPTIONS('consumer-id' = 'board', 'consumer.mode' = 'exactly-once') */;"""
 
 
-@pytest.mark.timeout(400)
 def test_another_query_goes_on_where_the_first_stopped(shop: Shop) -> None:
     options = shop.warehouse.options
     streamhouse.execute(options, f"{TABLES} INSERT INTO orders VALUES (1, 10), (2, 20)")

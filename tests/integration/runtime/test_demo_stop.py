@@ -17,12 +17,11 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 from tests.integration.runtime.conftest import GONE_S, MARK, Run, marked
 
 LIVE = "Ctrl-C ends"
 PAGE = "Open http://127.0.0.1:"
-DEADLINE_S = 150.0
+DEADLINE_S = 240.0
 _CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
@@ -92,7 +91,6 @@ def _at_its_terminal() -> None:
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
-@pytest.mark.timeout(400)
 def test_ctrl_c_ends_the_live_view_and_proves_it(tmp_path: Path) -> None:
     """MariaDB and the driver do not get the terminal's signal: they are needed to the end."""
     folder = str(tmp_path / "demo")

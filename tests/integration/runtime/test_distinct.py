@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 
-import pytest
 from tests.integration.runtime.conftest import Shop
 
 import streamhouse
@@ -29,7 +28,6 @@ def check(shop: Shop, expected: dict[str, tuple[int, int, int]]) -> None:
     assert {month: counts for month, counts in found.items() if any(counts)} == expected
 
 
-@pytest.mark.timeout(500)
 def test_members_are_counted_once_whatever_happens(shop: Shop) -> None:
     options = shop.warehouse.options
     change = streamhouse.execute

@@ -29,7 +29,7 @@ def failing(self, frame, batch):
         raise RuntimeError("no fault of the user's")
     commit(self, frame, batch)
 
-tick = ContinuousQuery.tick
+prepare = ContinuousQuery.prepare
 
 class PanicException(BaseException):
     __module__ = "pyo3_runtime"
@@ -37,9 +37,9 @@ class PanicException(BaseException):
 def panicking(self):
     if len(os.environ.get("STREAMHOUSE_RESTARTS", "").split()) == 1:
         raise PanicException("index out of bounds")
-    tick(self)
+    prepare(self)
 
-ContinuousQuery._commit, ContinuousQuery.tick = failing, panicking
+ContinuousQuery._commit, ContinuousQuery.prepare = failing, panicking
 main()
 """
 
@@ -52,7 +52,7 @@ def test_a_failed_query_goes_on_and_says_why(tmp_path: Path) -> None:
         + ["--until-caught-up"],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
         check=False,
     )
     assert ended.returncode == 0, ended.stderr

@@ -49,7 +49,7 @@ def test_a_session_serves_two_scripts_and_leaves_nothing(tmp_path: Path) -> None
         [sys.executable, "-W", "error", "-c", PROGRAM, str(tmp_path / "warehouse")],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
         check=False,
         env={**os.environ, "TMPDIR": str(temporary)},
     )
@@ -79,7 +79,7 @@ def test_a_session_of_somebody_else_stays(tmp_path: Path) -> None:
         [sys.executable, "-c", GUEST, str(tmp_path)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
         check=False,
     )
     assert ended.stdout.split() == ["0", "3"], ended.stderr

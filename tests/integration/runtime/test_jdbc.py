@@ -80,7 +80,6 @@ def found(shop: Shop, *names: str) -> list[tuple[Any, ...]]:
     return [tuple(row[name] for name in names) for row in shop.rows("enriched")]
 
 
-@pytest.mark.timeout(500)
 def test_a_batch_that_runs_again_joins_what_it_had_found(shop: Shop, customers: MariaDB) -> None:
     options, change = shop.warehouse.options, streamhouse.execute
     script = pipeline(customers)

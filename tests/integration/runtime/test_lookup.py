@@ -56,7 +56,7 @@ def test_rows_wait_join_late_or_are_kept(shop: Shop) -> None:
     def until(expected: dict[str, Any]) -> None:
         """Wait for tables to have these rows, each a tuple in the order of the columns."""
         for table, rows in expected.items():
-            run.until(has(shop, table, rows), 60)
+            run.until(has(shop, table, rows))
 
     until(
         {
@@ -85,7 +85,7 @@ def test_rows_wait_join_late_or_are_kept(shop: Shop) -> None:
         }
     )
     run.signal(signal.SIGTERM)
-    assert run.wait(30).code == 0
+    assert run.wait().code == 0
 
 
 def has(shop: Shop, table: str, rows: list[tuple[Any, ...]]) -> Callable[[], bool]:

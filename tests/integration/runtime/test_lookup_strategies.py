@@ -8,6 +8,7 @@ import pytest
 from tests.integration.runtime.conftest import Shop
 from tests.integration.runtime.test_lookup import lookup
 
+from streamhouse.errors import StreamhouseError
 from streamhouse.runtime.audit import audit
 
 TABLES = """
@@ -42,7 +43,12 @@ WHERE o.order_id < 4;
 
 
 @pytest.mark.parametrize(
-    ("strategy", "step"), [("partial", "target-committed"), ("full", "batch-written")]
+    ("strategy", "step"),
+    [
+        ("partial", "target-committed"),
+        # The same of whole tables is in test_lookup_rules.
+        pytest.param("full", "batch-written", marks=pytest.mark.soak),
+    ],
 )
 def test_a_batch_runs_again_with_the_dimensions_of_then(
     shop: Shop, strategy: str, step: str
@@ -69,11 +75,11 @@ def test_a_row_that_waits_finds_its_partner_by_its_key(shop: Shop) -> None:
             return []
         return [row["name"] for row in shop.rows("patient")]
 
-    run.until(lambda: names() == ["Ann", "Bob"], 60)
+    run.until(lambda: names() == ["Ann", "Bob"])
     shop.do(LATER)
-    run.until(lambda: names() == ["Ann", "Bob", "Cid"], 60)
+    run.until(lambda: names() == ["Ann", "Bob", "Cid"])
     run.signal(signal.SIGTERM)
-    assert run.wait(30).code == 0
+    assert run.wait().code == 0
 
 
 def test_explain_tells_the_strategy_and_why(shop: Shop) -> None:
@@ -82,7 +88,6 @@ def test_explain_tells_the_strategy_and_why(shop: Shop) -> None:
     assert "strategy: partial by primary key (the hint says so)" in told
     assert "partial by primary key ('lookup.cache' = 'PARTIAL' says so)" in told
     other = QUERY.format(strategy="partial").replace("o.member =", "CAST(o.member AS DOUBLE) =")
-    wrong = shop.run(other)
-    assert wrong.code != 0
     problem = "strategy 'partial' needs the whole primary key: id is compared in another type"
-    assert f"hint LOOKUP: {problem}" in wrong.err
+    with pytest.raises(StreamhouseError, match=f"hint LOOKUP: {problem}"):
+        shop.told(other)

@@ -30,7 +30,6 @@ WHEN NOT MATCHED BY SOURCE THEN DELETE
 SANTA = "INSERT INTO customers VALUES (11, 'Santa', 'North Pole'), (4, 'c4', 'Norway')"
 
 
-@pytest.mark.timeout(240)
 def test_merge_beside_a_stream(shop: Shop) -> None:
     options = shop.warehouse.options
     shop.do(revenue.TABLES + revenue.CUSTOMERS)
@@ -116,7 +115,7 @@ def test_a_batch_that_was_written_before_an_update_is_not_hidden_by_it(tmp_path:
         [sys.executable, "-c", BESIDE, warehouse],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
         check=False,
     )
     assert ended.returncode == 0, ended.stderr

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.integration.runtime.conftest import Shop
+from tests.integration.runtime.conftest import DEADLINE_S, Shop
 
 import streamhouse
 from streamhouse.errors import TableError
@@ -206,7 +206,6 @@ def batch(shop: Shop) -> list[tuple[str, str, float, int]]:
     return sorted((*key, *value) for key, value in sums.items())
 
 
-@pytest.mark.timeout(300)
 def test_a_view_of_sums_is_repaired_as_of_its_queries_last_commit(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -275,13 +274,12 @@ MANY = 200
 
 
 def waited(done: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 100
+    deadline = time.monotonic() + DEADLINE_S
     while not done():
         assert time.monotonic() < deadline
         time.sleep(0.1)
 
 
-@pytest.mark.timeout(400)
 def test_a_repair_upstream_corrects_the_sums_of_a_running_stream(shop: Shop) -> None:
     """Also when the stream is killed right after the repair, and started again."""
     options = shop.warehouse.options

@@ -124,7 +124,6 @@ def repair_beside(shop: Shop, run: Run) -> None:
     assert (again.updated, again.snapshot) == (0, None)
 
 
-@pytest.mark.timeout(400)
 def test_sums_are_repaired_by_sql_beside_the_pipeline(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,7 +16,7 @@ import pytest
 from pypaimon import CatalogFactory
 from pypaimon.schema.schema_change import SchemaChange
 from tests.integration.runtime import revenue
-from tests.integration.runtime.conftest import Shop
+from tests.integration.runtime.conftest import DEADLINE_S, Shop
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.commit import TableCommitter, TableWriter
@@ -140,7 +140,7 @@ def _age_lineage(shop: Shop) -> None:
 
 
 def _until_more(counts: list[int], more: int) -> None:
-    goal, deadline = len(counts) + more, time.monotonic() + 20
+    goal, deadline = len(counts) + more, time.monotonic() + DEADLINE_S
     while len(counts) < goal:
         assert time.monotonic() < deadline, "expiry does not come round"
         time.sleep(0.05)

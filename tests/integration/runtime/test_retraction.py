@@ -6,7 +6,6 @@ from collections import defaultdict
 from decimal import Decimal
 from typing import Any
 
-import pytest
 from tests.integration.runtime.conftest import Shop
 
 import streamhouse
@@ -90,7 +89,6 @@ def check(shop: Shop) -> None:
         assert (proven.differences, proven.rows) == ((), len(rows))
 
 
-@pytest.mark.timeout(240)
 def test_scores_follow_their_orders(shop: Shop) -> None:
     options = shop.warehouse.options
     streamhouse.execute(options, TABLES)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import signal
 from functools import partial
 from typing import Any
 
+import pytest
 from tests.integration.runtime.conftest import Run, Shop
 
 from streamhouse import execute
+from streamhouse.errors import StreamhouseError
 
 TABLES = """
 CREATE TABLE orders (
@@ -45,7 +46,7 @@ def until(shop: Shop, run: Run, **expected: list[tuple[Any, ...]]) -> None:
     """Wait for tables to have these rows."""
     for table, wanted in expected.items():
         try:
-            run.until(partial(_has, shop, table, wanted), 60)
+            run.until(partial(_has, shop, table, wanted))
         except AssertionError as error:
             raise AssertionError(f"{table} is {rows(shop, table)}: {error}") from None
 
@@ -70,7 +71,7 @@ def test_a_pipeline_goes_on_while_its_tables_change(shop: Shop) -> None:
     )
     # An order waits, with the columns of before, for a customer who comes after the changes.
     insert(shop, "orders VALUES (2, 3, 'rum', 5)")
-    run.until(lambda: len(shop.rows("sold__pending")) == 1, 60)
+    run.until(lambda: len(shop.rows("sold__pending")) == 1)
     alter(
         shop,
         "orders ADD (note STRING FIRST, item2 INT)",
@@ -110,35 +111,32 @@ def test_a_pipeline_goes_on_while_its_tables_change(shop: Shop) -> None:
         people=[(1, None, "Ada"), (2, None, "Bob"), (3, None, "Cat")],
     )  # fmt: skip
     insert(shop, "orders (order_id, customer_id, thing, price, item) VALUES (5, 4, 'gin', 7, 9)")
-    run.until(lambda: len(shop.rows("sold__pending")) == 1, 60)
-    run.signal(signal.SIGTERM)
-    assert run.wait(30).code == 0
-    ended = shop.run(QUERIES)
-    assert ended.code != 0
-    assert "no column 'name'; in table default.customers it was renamed to 'full_name'" in ended.err
+    run.until(lambda: len(shop.rows("sold__pending")) == 1)
+    renamed = "no column 'name'; in table default.customers it was renamed to 'full_name'"
+    with pytest.raises(StreamhouseError, match=renamed):
+        shop.told(QUERIES)
+    ends_at_a_dropped_column(shop, run)
     # With the names of now it goes on; the row that waits has come over to them.
     insert(shop, "customers (id, full_name) VALUES (4, 'Dan')")
-    changed = QUERIES.replace("c.name", "c.full_name").replace("o.item", "o.thing")
+    changed = QUERIES.replace("c.name", "c.full_name").replace("o.item, ", "")
     changed = changed.replace("INTO totals", "INTO totals (who, amount)")
     shop.settle(changed.replace("SELECT id, name", "SELECT id, NULL, full_name"))
-    assert rows(shop, "sold")[4:] == [(5, "Dan", "gin", 7)]
-    assert rows(shop, "totals") == [("Ada", 6, None), ("Ann", 3, None), ("Ben", 4, None)]
-    assert [row["thing"] for row in shop.rows("sold__pending")] == []
+    assert rows(shop, "sold")[4:] == [(5, "Dan", 7), (6, "Bob", 8)]
+    # Whether the sums knew Dan when his order came is all the same.
+    assert [row for row in rows(shop, "totals") if row[0] != "Dan"] == [
+        ("Ada", 6, None), ("Ann", 3, None), ("Ben", 4, None), ("Bob", 8, None)
+    ]  # fmt: skip
+    assert rows(shop, "sold__pending") == []
     names = shop.warehouse.table("default.sold__pending").arrow_schema.names
     assert sorted(names[4:]) == ["customer_id", "item", "note", "order_id", "price", "thing"]
 
 
-def test_a_dropped_column_ends_a_query_until_the_script_is_changed(shop: Shop) -> None:
-    shop.do(TABLES)
-    script = "INSERT INTO sold SELECT o.order_id, c.name, o.item, o.price " + JOIN + ";"
-    run = shop.start(script)
-    until(shop, run, sold=[(1, "Ann", "tea", 3)])
+def ends_at_a_dropped_column(shop: Shop, run: Run) -> None:
+    """A column that the query writes goes; the script has to be changed."""
     alter(shop, "sold DROP item")
-    insert(shop, "orders VALUES (2, 2, 'rum', 5)")
-    ended = run.wait(60)
+    insert(shop, "orders (order_id, customer_id, thing, price, item) VALUES (6, 2, 'rye', 8, 9)")
+    ended = run.wait()
     assert ended.code != 0
     assert "column 'item' of table default.sold, which the query writes, has been dropped" in (
         ended.err
     )
-    shop.settle("INSERT INTO sold SELECT o.order_id, c.name, o.price " + JOIN + ";")
-    assert rows(shop, "sold") == [(1, "Ann", 3), (2, "Ben", 5)]

@@ -22,7 +22,6 @@ from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.sidecar import Sidecar
 
-pytestmark = pytest.mark.timeout(400)
 HEAD = """
 -- Submitted with: sql-client.sh -f crm.sql
 SET 'pipeline.name' = 'crm 2 lake';

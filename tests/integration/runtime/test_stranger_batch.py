@@ -10,7 +10,6 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
-import pytest
 
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.sidecar import Sidecar
@@ -151,7 +150,6 @@ def gold(who: str) -> str:
     )
 
 
-@pytest.mark.timeout(240)
 def test_a_day_is_overwritten_and_a_branch_is_brought_home(tmp_path: Path) -> None:
     cold = Cold(tmp_path / "cold")
     kept = cold.run(TABLES + GOLD)

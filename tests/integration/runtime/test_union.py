@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from tests.integration.runtime.conftest import Shop
 
 import streamhouse
@@ -43,7 +42,6 @@ SECOND = (
 )
 
 
-@pytest.mark.timeout(240)
 def test_united_streams(shop: Shop) -> None:
     streamhouse.execute(shop.warehouse.options, TABLES + FIRST)
     # Which of the queries is killed, and how far the others are then, is all the same.

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-WAIT_MS = 60_000
+WAIT_MS = 120_000
 WIDE = (1200, 750)
 PHONE = (390, 780)
 _WATCH = """

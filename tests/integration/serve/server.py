@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 from types import TracebackType
 
-START_S = 60.0
-STOP_S = 20.0
+START_S = 120.0
+STOP_S = 60.0
 
 
 class Server:

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
-import pytest
 from playwright.sync_api import Page, expect
 from tests.integration.conftest import Installed
 from tests.integration.serve.browser import WAIT_MS, chromium, visit
@@ -24,7 +23,6 @@ START_MS = 120_000
 PROMPT_S = 2.0
 
 
-@pytest.mark.timeout(300)
 def test_a_move_in_mysql_shows_within_two_seconds(installed: Installed, tmp_path: Path) -> None:
     folder = tmp_path / "demo"
     installed(folder / "mariadb")

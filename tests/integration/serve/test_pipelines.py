@@ -15,7 +15,7 @@ from tests.integration.runtime.conftest import Run
 
 from streamhouse.paimon.catalog import Warehouse
 
-DEADLINE_S = 120.0
+DEADLINE_S = 240.0
 SCRIPT = """
 CREATE TABLE IF NOT EXISTS a (id BIGINT, twice BIGINT) WITH ('bucket' = '-1');
 CREATE TABLE IF NOT EXISTS b (id BIGINT, PRIMARY KEY (id) NOT ENFORCED) WITH ('bucket' = '1');
@@ -49,7 +49,7 @@ class Server:
     def stop(self) -> None:
         self.client.close()
         self.runs[-1].signal(signal.SIGTERM)
-        assert self.runs[-1].process.wait(30) == 0
+        assert self.runs[-1].process.wait(60) == 0
 
     def kill(self) -> None:
         """End all that was started, by whomever."""

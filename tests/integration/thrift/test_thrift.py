@@ -37,8 +37,6 @@ FULL = (
     MOMENT_MS * 1_000_000, ["x", "y"],
 )  # fmt: skip
 
-pytestmark = pytest.mark.timeout(400)
-
 
 @dataclass
 class Served:
