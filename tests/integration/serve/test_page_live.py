@@ -16,11 +16,13 @@ from tests.integration.serve.server import Server
 
 from streamhouse.demo.scenario import NO_END, VIEW, Scenario
 
-MOVES = {
-    7: "China", 1: "Chile", 2: "Ghana", 3: "Kenya", 4: "Laos", 5: "Malta", 6: "Nepal", 8: "Oman"
-}  # fmt: skip
-START_MS = 120_000
+MOVES = (
+    (7, "China"), (1, "Chile"), (2, "Ghana"), (3, "Kenya"), (4, "Laos"), (5, "Malta"), (6, "Nepal"),
+    *((customer, f"Land {customer}") for customer in range(8, 40)),
+)  # fmt: skip
+START_MS = 240_000
 PROMPT_S = 2.0
+TRIES_S = 120.0
 
 
 def test_a_move_in_mysql_shows_within_two_seconds(installed: Installed, tmp_path: Path) -> None:
@@ -39,9 +41,11 @@ def test_a_move_in_mysql_shows_within_two_seconds(installed: Installed, tmp_path
         page.get_by_role("cell", name="France", exact=True).wait_for(timeout=START_MS)
         # Other tests may have the machine's attention for a while, but not for all moves.
         took: list[float] = []
-        for customer, country in MOVES.items():
-            if not took or took[-1] >= PROMPT_S:
-                took.append(move(page, scenario, customer, country))
+        deadline = time.monotonic() + TRIES_S
+        for customer, country in MOVES:
+            took.append(move(page, scenario, 1 + (customer - 1) % 10, country))
+            if took[-1] < PROMPT_S or time.monotonic() > deadline:
+                break
         assert took[-1] < PROMPT_S, took
         expect(page.locator(".fresh-delay")).to_have_text(re.compile(r"^[\d,]+ ms to screen$"))
         expect(page.locator(".bars .label", has_text="China")).to_be_visible()

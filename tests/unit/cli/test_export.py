@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from streamhouse.cli.main import build
 
 STREAMHOUSE = [sys.executable, "-c", "from streamhouse.cli.main import main; main()"]
-DEADLINE_S = 40.0
+DEADLINE_S = 60.0
 
 
 def run(shop: Any, folder: Path, *arguments: str) -> Any:

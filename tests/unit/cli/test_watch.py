@@ -21,7 +21,7 @@ from streamhouse.sql.changes import AddColumn, RenameColumn, SetType
 from streamhouse.sql.plan import Column
 
 STREAMHOUSE = [sys.executable, "-c", "from streamhouse.cli.main import main; main()"]
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 
 class Watching:
@@ -127,7 +127,7 @@ def test_a_commit_is_printed_at_once(shop: Any, watch: Callable[..., Watching]) 
         watching.lines(1 + 2 * orders)
         took.append(time.monotonic() - start)
     # The median, since the machine may be busy; by itself it is about 20 ms.
-    assert sorted(took)[len(took) // 2] < 0.5, took
+    assert sorted(took)[len(took) // 2] < 1.0, took
 
 
 def test_append_table_as_json(shop: Any, watch: Callable[..., Watching]) -> None:

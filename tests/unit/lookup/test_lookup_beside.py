@@ -33,7 +33,7 @@ TEXT = (
 )
 KEYS = range(20)
 BUCKETS = 3
-WAIT_S = 20
+WAIT_S = 60
 WHOLE = ["full", "bucket"]
 
 

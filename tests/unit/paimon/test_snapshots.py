@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from streamhouse.paimon import snapshots as module
 from streamhouse.paimon.files import files_of
 from streamhouse.paimon.snapshots import Snapshots
 
@@ -26,9 +27,13 @@ def snapshots(folder: Path) -> Snapshots:
     return Snapshots(files_of(root, {}), root, "d.t")
 
 
-def test_a_newest_snapshot_that_is_not_named_yet_is_waited_for(folder: Path) -> None:
+def test_a_newest_snapshot_that_is_not_named_yet_is_waited_for(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_NAMED_WITHIN_S", 60.0)
     (folder / "LATEST").write_text("2")
-    writer = threading.Timer(0.01, (folder / "LATEST").write_text, ["3"])
+    (folder / "name").write_text("3")
+    writer = threading.Timer(0.01, (folder / "name").replace, [folder / "LATEST"])
     writer.start()
     snapshots(folder).await_named()
     named = (folder / "LATEST").read_text()

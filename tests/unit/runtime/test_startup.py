@@ -30,7 +30,7 @@ def _told(program: str) -> tuple[str, str | None]:
         env={**os.environ, "PYTHONPATH": "/spark/pyspark.zip:/spark/core.jar"},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=True,
     )
     executable, path = json.loads(done.stdout)

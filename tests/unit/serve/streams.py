@@ -21,7 +21,7 @@ from streamhouse.serve.served import ServedView
 from streamhouse.serve.subscriber import Subscription
 from streamhouse.serve.warehouse_tables import view_feed
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 SALES = ServedView("shop.sales", "shop.sales")
 ORDERS = ServedView("shop.orders", "shop.orders")
 BOTH = pytest.mark.parametrize("view", [SALES, ORDERS], ids=["keyed", "append"])
