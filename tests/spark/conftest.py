@@ -13,11 +13,13 @@ from pyspark.sql import SparkSession
 import streamhouse
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.runtime import class_archive
+from streamhouse.runtime.spark_session import end_session
 from streamhouse.runtime.worker_python import worker_python
 
 
 @pytest.fixture(scope="session")
 def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    end_session()
     # Workers and classes as a pipeline has them: without, each of many starts takes twice as long.
     # Sessions as readers have them are what the programs of the guides start.
     os.environ["PYSPARK_PYTHON"] = worker_python()

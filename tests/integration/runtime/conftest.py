@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -20,11 +21,14 @@ import pytest
 import streamhouse
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.runtime.script import Script, ScriptOptions
+from streamhouse.runtime.spark_session import end_session
 from streamhouse.sql.script import parse_script
 
 MARK = "STREAMHOUSE_TEST_RUN"
 DEADLINE_S = 240.0
 GONE_S = 60.0
+Until = Callable[[Callable[[], Any]], None]
+"""Waits until something is so."""
 
 
 @dataclass(frozen=True)
@@ -186,6 +190,42 @@ class Shop:
         assert (ended.code, noise) == (0, [])
         return ended
 
+    def settle_here(self, text: str, name: str = "shop.sql") -> None:
+        """The same without a process and a Spark of its own, which take long to start."""
+        options = ScriptOptions(name, self.warehouse.options, until_caught_up=True)
+        Script(options, Told()).run(parse_script(text))
+
+    @contextlib.contextmanager
+    def running_here(self, text: str, name: str = "shop.sql") -> Iterator[Until]:
+        """Run a script in a thread until the `with` ends; gives what waits while it runs."""
+        ending, failed = threading.Event(), list[BaseException]()
+        options = ScriptOptions(name, self.warehouse.options, stopped=ending.is_set)
+
+        def run() -> None:
+            try:
+                Script(options, Told()).run(parse_script(text))
+            except BaseException as error:  # noqa: BLE001  # raised where the test can see it
+                failed.append(error)
+
+        def until(what: Callable[[], Any]) -> None:
+            deadline = time.monotonic() + DEADLINE_S
+            while not failed and not what():
+                assert time.monotonic() < deadline, f"not seen within {DEADLINE_S} s"
+                time.sleep(0.05)
+            if failed:
+                raise failed.pop()
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        try:
+            yield until
+        finally:
+            ending.set()
+            thread.join(DEADLINE_S)
+        assert not thread.is_alive()
+        if failed:
+            raise failed.pop()
+
     def do(self, text: str) -> None:
         """Definitions and statements that end, in this process: a command takes long to start."""
         streamhouse.execute(self.warehouse, text)
@@ -206,8 +246,15 @@ class Shop:
         return sorted(rows, key=lambda row: [str(value) for value in row.values()])
 
 
+@pytest.fixture(scope="session")
+def spark_here() -> Iterator[None]:
+    """Ends the Spark that scripts in this process have started."""
+    yield
+    end_session()
+
+
 @pytest.fixture
-def shop(tmp_path: Path) -> Iterator[Shop]:
+def shop(tmp_path: Path, spark_here: None) -> Iterator[Shop]:
     """An empty warehouse; no process may outlive the test."""
     made = Shop(tmp_path)
     yield made

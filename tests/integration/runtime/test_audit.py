@@ -34,7 +34,7 @@ def test_equal_after_waiting_moving_and_a_crash(shop: Shop) -> None:
     with pytest.raises(TableError, match="has no lineage"):
         audit(options, VIEW)
 
-    shop.settle(revenue.whole(rows=3_000, rate=2_000))
+    shop.settle_here(revenue.whole(rows=3_000, rate=2_000))
     moved = "INSERT INTO customers VALUES (2, 'c2', 'China'), (9, 'late', 'China')"
     shop.do(revenue.TABLES + moved)
     # The rate is in the rows, by their times; the run after the crash finds the batch committed.
@@ -43,7 +43,7 @@ def test_equal_after_waiting_moving_and_a_crash(shop: Shop) -> None:
     point = f"target-committed:{batch}:default.orders"
     killed = shop.run(slow, STREAMHOUSE_FAILPOINT=point)
     assert killed.code == -signal.SIGKILL, killed.err
-    shop.settle(fast)
+    shop.settle_here(fast)
     result = audit(options, VIEW)
     assert result.equal and result.batches > 1
     # Customer 10 never comes, customer 9 came for the second half only.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from typing import TYPE_CHECKING
 
 from pypaimon import CatalogFactory
@@ -32,16 +31,14 @@ def test_a_branch_is_written_and_followed_without_the_table(shop: Shop) -> None:
         table.create_tag("start", 1)
         table.branch_manager().create_branch("b", "start")
     branch = [{"k": 1, "n": 115}, {"k": 2, "n": 20}]
-    run = shop.start(QUERIES, name="branch.sql")
 
     def copied() -> set[int]:
         return {row["k"] for row in shop.rows("copy")}
 
-    run.until(lambda: shop.rows("sums$branch_b") == branch and copied() == {1, 2})
-    assert shop.rows("sums") == [{"k": 1, "n": 100}]
-    shop.do("INSERT INTO items$branch_b VALUES (3, 3)")
-    run.until(lambda: copied() == {1, 2, 3})
-    run.signal(signal.SIGTERM)
-    assert run.wait().code == 0
+    with shop.running_here(QUERIES) as until:
+        until(lambda: shop.rows("sums$branch_b") == branch and copied() == {1, 2})
+        assert shop.rows("sums") == [{"k": 1, "n": 100}]
+        shop.do("INSERT INTO items$branch_b VALUES (3, 3)")
+        until(lambda: copied() == {1, 2, 3})
     assert shop.rows("sums$branch_b") == branch
     assert len(shop.rows("items")) == 3

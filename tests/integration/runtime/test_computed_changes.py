@@ -32,5 +32,5 @@ def test_sums_over_a_table_without_changelog_follow_its_updates(shop: Shop) -> N
         java.compact("default.prices", full=True)
     streamhouse.execute(options, "DELETE FROM prices WHERE item = 3")
     streamhouse.execute(options, "INSERT OVERWRITE prices VALUES (1, 'a', 51), (9, 'd', 9)")
-    shop.settle(PIPELINE)
+    shop.settle_here(PIPELINE)
     assert totals(shop) == {"a": 51, "d": 9}

@@ -23,11 +23,11 @@ INSERT INTO total SELECT 1, price FROM orders
 def test_another_query_goes_on_where_the_first_stopped(shop: Shop) -> None:
     options = shop.warehouse.options
     streamhouse.execute(options, f"{TABLES} INSERT INTO orders VALUES (1, 10), (2, 20)")
-    shop.settle(QUERY.format(tables=TABLES, name="one"))
+    shop.settle_here(QUERY.format(tables=TABLES, name="one"))
     assert shop.rows("total") == [{"shop": 1, "price": 30}]
     streamhouse.execute(options, "INSERT INTO orders VALUES (3, 300)")
     streamhouse.execute(options, "UPDATE orders SET price = 11 WHERE id = 1")
-    shop.settle(QUERY.format(tables=TABLES, name="two"))
+    shop.settle_here(QUERY.format(tables=TABLES, name="two"))
     assert shop.rows("total") == [{"shop": 1, "price": 331}]
     proved = audit(options, "default.total")
     assert proved.equal and proved.from_snapshot == 0

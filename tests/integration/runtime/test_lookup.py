@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable
 from typing import Any
 
-from tests.integration.runtime.conftest import Shop
+from tests.integration.runtime.conftest import Shop, Until
 
 TABLES = """
 CREATE TABLE orders (
@@ -51,12 +50,15 @@ JOIN prices FOR SYSTEM_TIME AS OF o.at AS p ON o.customer_id = p.customer_id AND
 
 def test_rows_wait_join_late_or_are_kept(shop: Shop) -> None:
     shop.do(TABLES)
-    run = shop.start(QUERIES)
+    with shop.running_here(QUERIES) as until:
+        wait_and_join(shop, until)
 
+
+def wait_and_join(shop: Shop, wait: Until) -> None:
     def until(expected: dict[str, Any]) -> None:
         """Wait for tables to have these rows, each a tuple in the order of the columns."""
         for table, rows in expected.items():
-            run.until(has(shop, table, rows))
+            wait(has(shop, table, rows))
 
     until(
         {
@@ -67,11 +69,11 @@ def test_rows_wait_join_late_or_are_kept(shop: Shop) -> None:
             "priced__pending": [],
         }
     )
-    assert [row["order_id"] for row in shop.rows("patient__pending")] == [2]
-    assert [(row["order_id"], row["item"]) for row in shop.rows("priced__unmatched")] == [
-        (3, "rum")
-    ]
-    assert shop.rows("priced__unmatched")[0]["_attempts"] == 2
+    # These are committed after the targets.
+    wait(lambda: [row["order_id"] for row in shop.rows("patient__pending")] == [2])
+    wait(lambda: len(shop.rows("priced__unmatched")) == 1)
+    (unmatched,) = shop.rows("priced__unmatched")
+    assert (unmatched["order_id"], unmatched["item"], unmatched["_attempts"]) == (3, "rum", 2)
     assert shop.rows("hasty__unmatched") == []
     # No order comes; the one that waits starts the batch. What has been decided stays.
     shop.do("INSERT INTO customers VALUES (2, 'Ben'), (1, 'Bea');")
@@ -84,8 +86,6 @@ def test_rows_wait_join_late_or_are_kept(shop: Shop) -> None:
             "priced": [(1, "Ann", 3), (2, None, 4), (4, "Bea", 3)],
         }
     )
-    run.signal(signal.SIGTERM)
-    assert run.wait().code == 0
 
 
 def has(shop: Shop, table: str, rows: list[tuple[Any, ...]]) -> Callable[[], bool]:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
-from tests.integration.runtime.conftest import Run, Shop
+from tests.integration.runtime.conftest import Shop
 
 from streamhouse.paimon.commit import TableCommitter, TableWriter
 from streamhouse.runtime.audit import audit
@@ -34,7 +34,7 @@ JOIN cards /*+ OPTIONS('lookup.refresh.async'='true') */ FOR SYSTEM_TIME AS OF P
 
 
 def test_batches_go_on_with_the_old_until_the_new_is_read(shop: Shop) -> None:
-    shop.settle(TABLES, name="tables.sql")
+    shop.do(TABLES)
     rename(shop, 1, "old")
     order(shop, 0)
     killed = shop.start(QUERY, STREAMHOUSE_FAILPOINT="batch-written:2:default.joined")
@@ -49,15 +49,14 @@ def test_batches_go_on_with_the_old_until_the_new_is_read(shop: Shop) -> None:
     assert (last["batch"], last["dims"]) == (2, {"dim_0": 1, "dim_1": 1})
     assert last["coming"] == {"dim_0": {"snapshot": 2}, "dim_1": {"snapshot": 2}}
 
-    run = shop.start(QUERY)
     number = 2
-    run.until(partial(came_out, shop, 3))
-    while joined(shop)[-1] != ("new", "new"):
-        number += 1
-        order(shop, number)
-        run.until(partial(came_out, shop, number + 1))
-        assert number < 100
-    stop(run)
+    with shop.running_here(QUERY) as until:
+        until(partial(came_out, shop, 3))
+        while joined(shop)[-1] != ("new", "new"):
+            number += 1
+            order(shop, number)
+            until(partial(came_out, shop, number + 1))
+            assert number < 100
     names = joined(shop)
     # What was cut off joined what it had begun with.
     assert names[:3] == [("old", "old")] * 3
@@ -66,11 +65,6 @@ def test_batches_go_on_with_the_old_until_the_new_is_read(shop: Shop) -> None:
     assert offsets(shop)[-1]["dims"] == {"dim_0": 2, "dim_1": 2}
     result = audit(shop.warehouse.options, "default.joined")
     assert result.equal and result.joined_rows == len(names)
-
-
-def stop(run: Run) -> None:
-    run.signal(signal.SIGTERM)
-    assert run.wait().code == 0
 
 
 def came_out(shop: Shop, count: int) -> bool:

@@ -98,7 +98,7 @@ def test_what_is_shuffled_is_right_after_a_kill(shop: Shop) -> None:
     moved = people(4, 60) + "DELETE FROM people WHERE region = 2;"
     more = stream("clicks", 5, 1_000, 300) + stream("orders", 6, 100, 200)
     shop.do(moved + more + "DELETE FROM orders WHERE n < 20;")
-    shop.settle(QUERIES)
+    shop.settle_here(QUERIES)
     for name in ("plain", "sums", "last", "rows", "rows_spread"):
         result = audit(shop.warehouse.options, f"default.bucket_{name}")
         assert result.equal and result.joined_rows > 100, name

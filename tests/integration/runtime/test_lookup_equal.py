@@ -48,7 +48,7 @@ def test_strategies_give_the_same_rows(shop: Shop) -> None:
         asked += rows
 
     targets, queries = ("".join(text.format(s) for s in STRATEGIES) for text in (TARGET, QUERY))
-    shop.settle(targets + queries)
+    shop.settle_here(targets + queries)
     wanted = []
     for n, *one in asked:
         title, weight = known.get(tuple(one), (None, 100))

@@ -47,7 +47,7 @@ def test_a_batch_joins_the_versions_that_it_recorded(shop: Shop) -> None:
     assert (killed.code, paid(shop)) == (-signal.SIGKILL, [])
     shop.do(LATER + "INSERT INTO orders VALUES (3, 7), (4, 8);")
     # The batch that was cut off joins what was the newest day when it was planned.
-    shop.settle(QUERY)
+    shop.settle_here(QUERY)
     before = [(1, 20, 10, 1), (2, None, None, None)]
     assert paid(shop) == [*before, (3, 30, 10, 1), (4, 31, None, None)]
     result = audit(shop.warehouse.options, "default.paid")

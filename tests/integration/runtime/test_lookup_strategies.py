@@ -58,7 +58,7 @@ def test_a_batch_runs_again_with_the_dimensions_of_then(
     killed = shop.run(query, STREAMHOUSE_FAILPOINT=f"{step}:0:default.joined")
     assert killed.code == -signal.SIGKILL
     shop.do(LATER + "INSERT INTO orders VALUES (5, 1, 8), (6, 3, 9);")
-    shop.settle(query)
+    shop.settle_here(query)
     before = [(1, "Ann", "Oslo"), (2, "Bob", None)]
     rows = [tuple(row.values()) for row in shop.rows("joined")]
     assert rows == [*before, (5, "Eve", "Rome"), (6, "Cid", None)]
@@ -68,18 +68,16 @@ def test_a_batch_runs_again_with_the_dimensions_of_then(
 def test_a_row_that_waits_finds_its_partner_by_its_key(shop: Shop) -> None:
     """The miss that was remembered is forgotten with the snapshot that brings the row."""
     shop.do(TABLES)
-    run = shop.start(PATIENT)
 
     def names() -> list[str | None]:
         if not shop.warehouse.exists("default", "patient"):
             return []
         return [row["name"] for row in shop.rows("patient")]
 
-    run.until(lambda: names() == ["Ann", "Bob"])
-    shop.do(LATER)
-    run.until(lambda: names() == ["Ann", "Bob", "Cid"])
-    run.signal(signal.SIGTERM)
-    assert run.wait().code == 0
+    with shop.running_here(PATIENT) as until:
+        until(lambda: names() == ["Ann", "Bob"])
+        shop.do(LATER)
+        until(lambda: names() == ["Ann", "Bob", "Cid"])
 
 
 def test_explain_tells_the_strategy_and_why(shop: Shop) -> None:

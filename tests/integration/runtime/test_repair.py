@@ -216,7 +216,7 @@ def test_a_view_of_sums_is_repaired_as_of_its_queries_last_commit(
         "INSERT INTO orders VALUES ('d1', 1, 'ann', 1), ('d1', 2, 'ann', 2), ('d1', 3, 'ben', 4), "
         "('d2', 4, 'ann', 8)",
     )
-    shop.settle(PIPELINE)
+    shop.settle_here(PIPELINE)
     assert scores(shop) == batch(shop)
     streamhouse.execute(
         options,
@@ -239,7 +239,7 @@ def test_a_view_of_sums_is_repaired_as_of_its_queries_last_commit(
     done = repair(options, "default.scores")
     assert (done.inserted, done.updated, done.deleted) == (0, 1, 0)
     assert repair(options, "default.scores").snapshot is None
-    shop.settle(PIPELINE)
+    shop.settle_here(PIPELINE)
     assert scores(shop) == batch(shop) == [
         ("d1", "ann", 1.0, 1), ("d1", "ben", 7.0, 2), ("d2", "ann", 8.0, 1)
     ]  # fmt: skip
@@ -305,7 +305,7 @@ def test_a_repair_upstream_corrects_the_sums_of_a_running_stream(shop: Shop) -> 
     waited(lambda: sums() == {**wrong, "2026-06-01": right["2026-06-01"]})
     streamhouse.execute(options, repair_day.format("2026-06-02"))
     run.kill()
-    shop.settle(LAYERS)
+    shop.settle_here(LAYERS)
     assert sums() == right
     again = streamhouse.execute(options, repair_day.format("2026-06-02"))
     assert (again.inserted, again.updated) == (0, 0)

@@ -102,7 +102,7 @@ def test_scores_follow_their_orders(shop: Shop) -> None:
     assert killed.code != 0
     for statement in SECOND:
         streamhouse.execute(options, statement)
-    shop.settle(TABLES + QUERIES)
+    shop.settle_here(TABLES + QUERIES)
     check(shop)
     with Sidecar(options) as java:
         for table in ("by_group", "by_sign"):

@@ -120,7 +120,7 @@ def test_a_pipeline_goes_on_while_its_tables_change(shop: Shop) -> None:
     insert(shop, "customers (id, full_name) VALUES (4, 'Dan')")
     changed = QUERIES.replace("c.name", "c.full_name").replace("o.item, ", "")
     changed = changed.replace("INTO totals", "INTO totals (who, amount)")
-    shop.settle(changed.replace("SELECT id, name", "SELECT id, NULL, full_name"))
+    shop.settle_here(changed.replace("SELECT id, name", "SELECT id, NULL, full_name"))
     assert rows(shop, "sold")[4:] == [(5, "Dan", 7), (6, "Bob", 8)]
     # Whether the sums knew Dan when his order came is all the same.
     assert [row for row in rows(shop, "totals") if row[0] != "Dan"] == [

@@ -52,7 +52,7 @@ def test_united_streams(shop: Shop) -> None:
     )
     assert killed.code != 0
     streamhouse.execute(shop.warehouse.options, SECOND)
-    shop.settle(TABLES + QUERIES)
+    shop.settle_here(TABLES + QUERIES)
 
     def found(table: str) -> list[tuple[Any, ...]]:
         return [tuple(row.values()) for row in shop.rows(table)]
