@@ -60,7 +60,7 @@ def test_promptness_prints_a_line_a_kind_of_table() -> None:
 
 
 def test_many_readers_of_a_server_get_every_change_once() -> None:
-    found = {one["name"]: one for one in figures("serve.py", "--clients", "50", "--seconds", "6")}
+    found = {one["name"]: one for one in figures("serve.py", "--clients", "50", "--seconds", "4")}
     assert [*found] == ["every_change", "delay_p99", "server_memory", "rows_read_once"]
     assert all(one["goal"] == 1.0 and one["unit"] for one in found.values())
     # How fast is not looked at; that nothing is lost, and nothing read for each reader, is.
