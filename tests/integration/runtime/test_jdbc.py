@@ -112,13 +112,11 @@ def test_a_batch_that_runs_again_joins_what_it_had_found(shop: Shop, customers: 
         "UPDATE jdbc.customers SET name = 'too late' WHERE id = 2",
         "INSERT INTO jdbc.customers VALUES (7, 'a', 'new', NULL, 2.5)",
     )
-    run = shop.start(script + TOTALS)
-    run.until(lambda: (4, "new", 2.5, None) in found(shop, "id", "name", "rate", "label"))
-    # All orders are there, so one batch takes them.
-    run.until(lambda: shop.warehouse.exists("default", "totals") and len(shop.rows("totals")) == 3)
-    run.signal(signal.SIGINT)
-    ended = run.wait()
-    assert PASSWORD not in ended.out + ended.err
+    assert PASSWORD not in killed.out + killed.err
+    with shop.running_here(script + TOTALS) as until:
+        until(lambda: (4, "new", 2.5, None) in found(shop, "id", "name", "rate", "label"))
+        # All orders are there, so one batch takes them.
+        until(lambda: shop.warehouse.exists("default", "totals") and len(shop.rows("totals")) == 3)
     assert (6, "changed", None, "late") in found(shop, "id", "name", "rate", "label")
     assert [row["since"].isoformat() for row in shop.rows("enriched") if row["since"]] == [
         "2026-01-02T03:04:05.678000"
