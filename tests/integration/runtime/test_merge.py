@@ -47,6 +47,7 @@ def test_merge_beside_a_stream(shop: Shop) -> None:
     before = orders("Peru")
     assert streamhouse.execute(options, "DELETE FROM country_sales WHERE country = 'Peru'").deleted
     run.until(lambda: 0 < orders("Peru"))
+    run.until(lambda: revenue.checkpoint(shop, "country_sales").last_committed() > 7)
     run.signal(signal.SIGTERM)
     ended = run.wait()
     assert ended.code == 0, ended.err

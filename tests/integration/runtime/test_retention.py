@@ -98,7 +98,7 @@ def test_kills_beside_constant_expiry_change_nothing(
             _until_more(rounds, 2)
         # From here on all is kept, and more orders come: there is something left to prove.
         keep(shop, (*TABLES, *BESIDE), MANY)
-        shop.settle_here(fast)
+        shop.settle(fast)
         revenue.check(shop, orders=15_000, expired=True)
         for name in (*TABLES, *BESIDE):
             table = shop.warehouse.table(f"default.{name}")
