@@ -30,7 +30,7 @@ class Serving:
     def __init__(
         self, warehouse: Any, trust: ssl.SSLContext | None = None, **settings: Any
     ) -> None:
-        given = {"log": "off", "rate": 0.0, "port": 0, **settings}
+        given = {"log": "off", "rate": 0.0, "port": 0, "query_s": DEADLINE_S, **settings}
         self._trust = trust
         self.settings = ServerSettings({"warehouse": str(warehouse)}, **given)
         listening = bind("127.0.0.1", self.settings.port)

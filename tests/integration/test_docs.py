@@ -27,7 +27,8 @@ LANGUAGES = {"bash": ["bash", "-euo", "pipefail", "-c"], "python": [sys.executab
 
 def environment() -> dict[str, str]:
     """The reader's, with the project's commands first."""
-    own = {key: value for key, value in os.environ.items() if not key.startswith("STREAMHOUSE_W")}
+    ours = ("STREAMHOUSE_W", "PYSPARK_")
+    own = {key: value for key, value in os.environ.items() if not key.startswith(ours)}
     own["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), own.get("PATH", "")])
     return own
 
