@@ -25,9 +25,7 @@ CREATE = "CREATE TABLE t (id INT PRIMARY KEY, v TEXT)"
 
 
 @pytest.fixture(scope="module")
-def server(
-    installed: Installed, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[MariaDB]:
+def server(installed: Installed, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDB]:
     """A server that these tests may restart and reset."""
     with MariaDB(installed(tmp_path_factory.mktemp("own"))) as server:
         yield server
