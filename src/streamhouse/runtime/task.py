@@ -43,10 +43,27 @@ _journals: dict[tuple[int, str, str], LookedUp] = {}
 _distinct: dict[tuple[int, str, str], DistinctValues] = {}
 
 
+def _key(spec: QuerySpec) -> tuple[int, str, str]:
+    """Under what a process keeps what it has of a query.
+
+    A worker may outlive the run that it was started for, and the next may have other options, or
+    other versions of its tables, under the same SELECT.
+    """
+    looked_up = [sorted(lookup.table.options.items()) for lookup in spec.query.lookups]
+    tables = (
+        spec.source,
+        sorted(spec.source.options.items()),
+        spec.lookups,
+        looked_up,
+        spec.target,
+    )
+    return os.getpid(), spec.query_id, f"{spec.query.fingerprint} {tables}"
+
+
 def kernel_for(spec: QuerySpec) -> Kernel:
     """The process's own kernel of a query, kept between batches."""
     number = spec.gathered and spec.query.numbered_sql is not None
-    key = (os.getpid(), spec.query_id, spec.query.fingerprint, number)
+    key = (*_key(spec), number)
     if key not in _kernels:
         target = spec.target.planned()
         _kernels[key] = Kernel(spec.query, target.arrow_schema, spec.combine(target), number)
@@ -55,7 +72,7 @@ def kernel_for(spec: QuerySpec) -> Kernel:
 
 def dimensions_for(spec: QuerySpec) -> Dimensions:
     """The process's own dimensions of a query, kept between batches."""
-    key = (os.getpid(), spec.query_id, spec.query.fingerprint)
+    key = _key(spec)
     if key not in _dimensions:
         specs = spec.dimensions()
         _dimensions[key] = Dimensions(specs, spec.choices or choose_all(specs))
@@ -66,7 +83,7 @@ def distinct_for(spec: QuerySpec) -> DistinctValues | None:
     """The process's own counts of a query's distinct values, kept between batches."""
     if spec.query.distinct is None:
         return None
-    key = (os.getpid(), spec.query_id, spec.query.fingerprint)
+    key = _key(spec)
     if key not in _distinct:
         _distinct[key] = DistinctValues(spec)
     return _distinct[key]
@@ -76,7 +93,7 @@ def journal_for(spec: QuerySpec) -> LookedUp | None:
     """The process's own journal of what a query asks of servers, kept between batches."""
     if spec.looked_up is None:
         return None
-    key = (os.getpid(), spec.query_id, spec.query.fingerprint)
+    key = _key(spec)
     if key not in _journals:
         _journals[key] = LookedUp(spec)
     return _journals[key]
@@ -84,7 +101,7 @@ def journal_for(spec: QuerySpec) -> LookedUp | None:
 
 def source_for(spec: QuerySpec) -> Source:
     """The process's own source of a query; its connections stay open between batches."""
-    key = (os.getpid(), spec.query_id, spec.query.fingerprint)
+    key = _key(spec)
     if key not in _sources:
         _sources[key] = spec.source.open(spec.query.source_columns)
     return _sources[key]

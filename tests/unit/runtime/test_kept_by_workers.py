@@ -1,0 +1,26 @@
+"""What a worker keeps of a query between batches, and not beyond what the query is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from tests.unit.runtime.test_planner import QUERY, Tables
+
+from streamhouse.runtime.spec import SourceSpec
+from streamhouse.runtime.task import kernel_for, source_for
+
+
+def test_the_next_run_in_the_same_worker_has_its_own_options(tmp_path: Path) -> None:
+    """A program may run a script twice in one session, with another rate under the same SELECT."""
+    spec = Tables(tmp_path).spec
+    rates = [{"rows-per-second": rate, "number-of-rows": "9"} for rate in ("1", "2")]
+    slow, fast = (replace(spec, source=SourceSpec("datagen", rate, QUERY.output)) for rate in rates)
+    assert source_for(slow) is source_for(slow) is not source_for(fast)
+    assert kernel_for(slow) is kernel_for(slow)
+
+
+def test_another_version_of_the_target_has_another_kernel(tmp_path: Path) -> None:
+    spec = Tables(tmp_path).spec
+    later = replace(spec, target=replace(spec.target, schema_id=0))
+    assert kernel_for(spec) is kernel_for(spec) is not kernel_for(later)
