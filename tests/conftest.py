@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+
 import pytest
 
 LONGEST = (
@@ -11,6 +14,14 @@ LONGEST = (
     "runtime/test_run.py",
     "integration/test_benchmarks.py",
 )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def collected() -> Iterator[None]:
+    """What tests leave to Python's collector goes in this thread: some of the core's objects must,
+    and the next file may have others."""
+    yield
+    gc.collect()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

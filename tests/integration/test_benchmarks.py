@@ -21,6 +21,7 @@ def figures(script: str, *arguments: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+@pytest.mark.soak
 @pytest.mark.usefixtures("quick_spark")
 def test_each_figure_is_a_line_with_its_ratio_and_goal() -> None:
     quick = ("--rows", "2000", "--runs", "1", "--commits", "5", "--pace", "50")
@@ -49,6 +50,7 @@ def test_lookups_print_a_line_a_figure(only: dict[str, float]) -> None:
     assert all(one["ratio"] > 0 and one["pipeline_s"] for one in found)
 
 
+@pytest.mark.soak
 def test_promptness_prints_a_line_a_kind_of_table() -> None:
     few = ("--seconds", "2", "--aside", "0", "--rows", "20", "--only", "lookup", "first-row")
     found = figures("promptness.py", *few)

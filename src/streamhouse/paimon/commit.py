@@ -152,7 +152,10 @@ class TableWriter:
 
     def close(self) -> None:
         """Let go of buffers; files that were not prepared are leftovers."""
-        self._writer.close()
+        # The core's writer must go in the thread that made it, not when Python collects.
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close()
 
 
 class TableCommitter:

@@ -36,6 +36,7 @@ def test_a_crash_after_each_step_changes_nothing(shop: Shop, steps: Sequence[str
     revenue.check(shop, orders=16_000)
 
 
+@pytest.mark.soak
 def test_a_query_survives_a_lost_python_worker(shop: Shop) -> None:
     shop.do(revenue.TABLES + revenue.CUSTOMERS)
     script = revenue.whole(rows=4_000, rate=2_000)

@@ -38,6 +38,7 @@ def one_line(ended: Ended) -> str:
     return lines[0]
 
 
+@pytest.mark.soak
 def test_a_second_run_goes_on(shop: Shop) -> None:
     places = shop.folder / "places"
     first = shop.settle(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from tests.serving import Serving, problem
+from tests.serving import DEADLINE_S, Serving, problem
 
 from streamhouse.serve.follow_settings import FollowSettings
 from streamhouse.serve.scope import Scope
@@ -29,7 +29,7 @@ def test_health(serve: Any, shop: Any, sales: str) -> None:
     assert told.status_code == 200
     assert told.json()["status"] == "ok" and told.json()["warehouse"] == "ok"
     assert told.json()["views"] == 1 and told.json()["uptime_seconds"] >= 0
-    assert told.json()["limits"] == {"query_seconds": 10.0, "query_rows": 100_000}
+    assert told.json()["limits"] == {"query_seconds": DEADLINE_S, "query_rows": 100_000}
     shutil.rmtree(shop.path)
     failing = server.get("/health")
     assert failing.status_code == 503 and failing.json()["status"] == "failing"
