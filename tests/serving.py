@@ -7,7 +7,7 @@ import json
 import ssl
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,21 @@ from streamhouse.serve.server import bind, serve, url_of
 from streamhouse.serve.settings import ServerSettings
 
 DEADLINE_S = 60.0
+
+
+@contextlib.contextmanager
+def servers(warehouse: Path) -> Iterator[Callable[..., Serving]]:
+    """What starts servers over a warehouse, with other settings if they are given; they end with
+    the `with`."""
+    started: list[Serving] = []
+
+    def start(**settings: Any) -> Serving:
+        started.append(Serving(warehouse, **settings))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.close()
 
 
 class Serving:

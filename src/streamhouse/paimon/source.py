@@ -24,7 +24,7 @@ from streamhouse.paimon.pieces import Bound, Piece, pieces
 from streamhouse.paimon.progress import Progress
 from streamhouse.paimon.scan import ScanOptions
 from streamhouse.paimon.snapshots import EXPIRY_USER, Snapshot
-from streamhouse.paimon.successive import are_simple, stretches, successive_changes
+from streamhouse.paimon.successive import stretches, successive_changes
 from streamhouse.paimon.table import Table
 from streamhouse.source import ROW_KIND, Lag, Offset
 
@@ -215,10 +215,10 @@ class PaimonSource:
         now = self._now(table)
         names = [*self._columns, *([ROW_KIND] if self._kinds else [])]
         for stretch in stretches(table, partition.groups):
-            group = stretch[0]
+            group = stretch.groups[0]
             if isinstance(group, Difference):
-                found = [one for one in stretch if isinstance(one, Difference)]
-                batches = self._changed_rows(table, found, now)
+                found = [one for one in stretch.groups if isinstance(one, Difference)]
+                batches = self._changed_rows(table, found, now, stretch.simple)
             else:
                 batches = table.read(now, splits=group, row_kind=self._keyed)
             for batch in batches:
@@ -230,11 +230,11 @@ class PaimonSource:
                 yield batch.rename_columns(names)
 
     def _changed_rows(
-        self, table: Table, differences: Sequence[Difference], columns: list[str]
+        self, table: Table, differences: Sequence[Difference], columns: list[str], simple: bool
     ) -> Iterator[pa.RecordBatch]:
         if self._differ is None:
             self._differ = Differ()
-        if are_simple(table, differences):
+        if simple:
             yield from successive_changes(table, differences, columns, self._differ)
             return
         for batch in changed_rows(table, differences, columns, self._differ):

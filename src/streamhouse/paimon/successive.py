@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -33,6 +34,17 @@ from streamhouse.source import ROW_KIND
 Group = tuple[bytes, ...] | Difference
 
 
+class Stretch(NamedTuple):
+    """Groups that can be read at once.
+
+    `simple` ones are differences of one or more snapshots in a row, for `successive_changes`;
+    other differences are of one snapshot, for `changed_rows`.
+    """
+
+    groups: list[Group]
+    simple: bool
+
+
 def last_row_wins(table: Table) -> bool:
     """Whether the newest version of a key, by the order of commits alone, is its row."""
     options = table.options
@@ -44,31 +56,32 @@ def last_row_wins(table: Table) -> bool:
     )
 
 
-def stretches(table: Table, groups: Sequence[Group]) -> Iterator[list[Group]]:
+def stretches(table: Table, groups: Sequence[Group]) -> Iterator[Stretch]:
     """The groups of a piece in order, those together that can be read at once.
 
-    These are differences of one snapshot for `changed_rows`, or of several in a row for
-    `successive_changes` (`are_simple`); what they wrote are at most `MOST_KEYS` rows.
+    What differences that are read together wrote are at most `MOST_KEYS` rows.
     """
-    stretch: list[Group] = []
+    wins = last_row_wins(table)
+    held: list[Group] = []
     rows = 0
     for _, run in groupby(groups, _snapshot):
         found = list(run)
-        differences = [one for one in found if isinstance(one, Difference)]
-        count = _rows(differences) if len(differences) == len(found) else None
-        simple = count is not None and are_simple(table, differences)
-        if stretch and (count is None or not simple or rows + count > MOST_KEYS):
-            yield stretch
-            stretch, rows = [], 0
+        count = _rows(found)
+        simple = wins and count is not None and _written_once(found)
+        if held and (count is None or not simple or rows + count > MOST_KEYS):
+            yield Stretch(held, True)
+            held, rows = [], 0
         if count is None:
-            yield from ([one] for one in found)
+            for one in found:
+                few = wins and _rows([one]) is not None and _written_once([one])
+                yield Stretch([one], few)
         elif simple:
-            stretch += found
+            held += found
             rows += count
         else:
-            yield found
-    if stretch:
-        yield stretch
+            yield Stretch(found, False)
+    if held:
+        yield Stretch(held, True)
 
 
 def successive_changes(
@@ -93,25 +106,25 @@ def successive_changes(
         yield from found.select([*columns, ROW_KIND]).cast(schema).to_batches()
 
 
-def are_simple(table: Table, differences: Sequence[Difference]) -> bool:
-    """Whether `successive_changes` can read them: few, and each key written once in a snapshot."""
-    return (
-        last_row_wins(table)
-        and _rows(differences) is not None
-        and all(len(one.written) == 1 and len(file_ids(*one.written)) == 1 for one in differences)
-    )
-
-
 def _snapshot(group: Group) -> int | None:
     return group.snapshot if isinstance(group, Difference) else None
 
 
-def _rows(differences: Sequence[Difference]) -> int | None:
+def _rows(groups: Sequence[Group]) -> int | None:
     """Rows that were written; None where that is not known, or more than `MOST_KEYS`."""
-    if not all(one.written for one in differences):
+    differences = [one for one in groups if isinstance(one, Difference) and one.written]
+    if len(differences) < len(groups):
         return None
     count = sum(int(Split.deserialize(one).row_count()) for one in _all_written(differences))
     return count if count <= MOST_KEYS else None
+
+
+def _written_once(groups: Sequence[Group]) -> bool:
+    """Whether differences have each key once among what their snapshot wrote."""
+    return all(
+        isinstance(one, Difference) and len(one.written) == 1 and len(file_ids(*one.written)) == 1
+        for one in groups
+    )
 
 
 def _all_written(differences: Sequence[Difference]) -> list[bytes]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 from tests.integration.serve.browser import chromium, visit
 from tests.integration.serve.proxy import without_sockets
-from tests.serving import Serving
+from tests.serving import Serving, servers
 from tests.unit.conftest import Shop
 
 from streamhouse.serve.follow_settings import FollowSettings
@@ -34,15 +34,8 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Shop:
 @pytest.fixture
 def serve(shop: Shop) -> Iterator[Serve]:
     """Starts servers over the shop's warehouse."""
-    started: list[Serving] = []
-
-    def start(**settings: Any) -> Serving:
-        started.append(Serving(shop.path, **settings))
-        return started[-1]
-
-    yield start
-    for one in started:
-        one.close()
+    with servers(shop.path) as start:
+        yield start
 
 
 @pytest.fixture

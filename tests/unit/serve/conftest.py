@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 import pytest
-from tests.serving import Serving
+from tests.serving import Serving, servers
 
 Serve: TypeAlias = Callable[..., Serving]
 
@@ -14,12 +14,5 @@ Serve: TypeAlias = Callable[..., Serving]
 @pytest.fixture
 def serve(shop: Any) -> Iterator[Serve]:
     """Starts servers over the warehouse of `shop`, with other settings if they are given."""
-    started: list[Serving] = []
-
-    def start(**settings: Any) -> Serving:
-        started.append(Serving(shop.path, **settings))
-        return started[-1]
-
-    yield start
-    for one in started:
-        one.close()
+    with servers(shop.path) as start:
+        yield start
