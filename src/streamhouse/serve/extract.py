@@ -103,7 +103,11 @@ class Extracts:
 
     def _of_view(self, view: ViewInfo, pins: Pins) -> Extract:
         plan = self._plan(view)
-        pins.hold(plan.scans)
+        try:
+            pins.hold(plan.scans)
+        except TableError:
+            self._plan(view)  # Of a table that went just now the view tells in its own words.
+            raise
         if self._moment is not None and self._moment.isdigit() and len(pins.held) > 1:
             raise TableError(
                 f"'{self._name}' is a view of several tables ({', '.join(pins.held)}), of which "

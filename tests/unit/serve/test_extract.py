@@ -11,6 +11,7 @@ from tests.unit.serve.test_view_feed import keep
 
 from streamhouse.errors import DataLossError, SqlError, TableError
 from streamhouse.serve.extract import Extract, Extracts
+from streamhouse.serve.pins import Pins
 from streamhouse.sql.changes import AddColumn
 from streamhouse.sql.plan import Column
 
@@ -182,3 +183,17 @@ def test_what_is_missing_is_said(
 ) -> None:
     with pytest.raises(error, match=message):
         look(views, name, *columns)
+
+
+def test_a_table_that_goes_while_its_view_is_looked_at(
+    views: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hold = Pins.hold
+
+    def hold_too_late(pins: Pins, scans: Any) -> None:
+        views.warehouse.drop_table("shop", "sales")
+        hold(pins, scans)
+
+    monkeypatch.setattr(Pins, "hold", hold_too_late)
+    with pytest.raises(SqlError, match=r"the view reads 'shop\.sales', which is not there"):
+        look(views, "shop.twice")
