@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +22,27 @@ from streamhouse.runtime.pending import PendingRows
 from streamhouse.runtime.pins import Pins
 from streamhouse.runtime.spec import QuerySpec
 from streamhouse.runtime.unspread import SmallBatches
-from streamhouse.source import Lag, Lagging, Offset, Settling, Source
+from streamhouse.source import Counted, Lag, Lagging, Offset, Settling, Source
+
+SHARED_ROWS = 500_000
+"""From so many rows on, pieces that are fewer than the tasks could be are shared by several."""
 
 
 @dataclass(frozen=True)
 class TaskInput:
-    """What one task of a batch does: `pieces` of the source, and with `due` the waiting rows."""
+    """What one task of a batch does: `pieces` of the source, and with `due` the waiting rows.
+
+    Of each piece, cut into chunks, it takes every `shares`th from the one of number `share` on:
+    other tasks take the others.
+    """
 
     index: int
     start: Offset = field(repr=False)
     end: Offset
     pieces: tuple[Any, ...] = field(repr=False)
     due: bool
+    share: int = 0
+    shares: int = 1
 
     @property
     def batch(self) -> int:
@@ -97,11 +107,19 @@ class Planner:
         if before != end["source"]:
             pieces = self._source.partitions(before, end["source"], parallelism)
         count = max(1, min(parallelism, len(pieces)))
+        shares = self._shares(before, end["source"], parallelism // count) if pieces else 1
         bounds = [len(pieces) * i // count for i in range(count + 1)]
+        groups = [tuple(pieces[a:b]) for a, b in zip(bounds, bounds[1:], strict=False)]
         return [
-            TaskInput(i, start, end, tuple(pieces[a:b]), due=i == 0 and end["pending"] > 0)
-            for i, (a, b) in enumerate(zip(bounds, bounds[1:], strict=False))
+            TaskInput(i, start, end, group, i == 0 and end["pending"] > 0, share, shares)
+            for i, (group, share) in enumerate(product(groups, range(shares)))
         ]
+
+    def _shares(self, before: Offset, until: Offset, most: int) -> int:
+        """How many tasks share a piece: one large file is one piece, and may be all there is."""
+        if most < 2 or self._spec.shuffle is not None or not isinstance(self._source, Counted):
+            return 1
+        return most if (self._source.rows(before, until) or 0) >= SHARED_ROWS else 1
 
     def committed(self, end: Offset) -> None:
         if end:

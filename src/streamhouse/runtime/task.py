@@ -191,13 +191,13 @@ class Task:
     def _join(self, number: int, piece: Any) -> None:
         first = 0
         missed: list[Any] = []
-        for chunk in chunks(source_for(self._spec).read(piece)):
-            src = numbered(chunk, first)
+        for place, chunk in enumerate(chunks(source_for(self._spec).read(piece))):
+            if place % self._task.shares == self._task.share:
+                misses = self._joined(numbered(chunk, first))
+                self._out.read += chunk.num_rows
+                if len(misses):
+                    missed.append(misses.to_numpy(zero_copy_only=False))
             first += chunk.num_rows
-            misses = self._joined(src)
-            if len(misses):
-                missed.append(misses.to_numpy(zero_copy_only=False))
-        self._out.read += first
         if missed:
             self._wait(number, piece, np.sort(np.concatenate(missed)))
 
