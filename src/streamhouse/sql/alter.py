@@ -22,9 +22,15 @@ from streamhouse.sql.changes import (
 )
 from streamhouse.sql.cursor import Cursor
 from streamhouse.sql.ddl import parse_type
+from streamhouse.sql.foreign_statements import refuse_thing
 from streamhouse.sql.plan import Column, Name, Position, Statement
 
 _ACTIONS = ("ADD", "DROP", "RENAME", "MODIFY", "ALTER", "CHANGE", "SET", "RESET", "UNSET")
+_OTHERS = {
+    "CATALOG": "DROP and CREATE it anew",
+    "DATABASE": "leave it out, a database has no options",
+    "VIEW": "DROP and CREATE it anew",
+}
 _KEYS = "a primary key cannot be changed; make a new table with INSERT INTO … SELECT"
 
 
@@ -53,8 +59,11 @@ class _Written:
 def parse_alter(cursor: Cursor, position: Position, text: str) -> AlterTable:
     """The whole statement."""
     cursor.expect("ALTER")
-    if cursor.peek() in ("DATABASE", "VIEW", "CATALOG", "FUNCTION"):
-        cursor.unsupported(f"ALTER {cursor.peek()} is not supported; only ALTER TABLE is")
+    start = cursor.offset
+    if cursor.peek() in _OTHERS:
+        way = f"only ALTER TABLE is: {_OTHERS[cursor.peek()]}"
+        cursor.unsupported(f"ALTER {cursor.peek()} is not supported; {way}")
+    refuse_thing(cursor, start)
     cursor.expect("TABLE")
     if_exists = cursor.accept("IF", "EXISTS")
     name = cursor.name("the table's name")
@@ -86,6 +95,8 @@ def _changes(cursor: Cursor) -> list[Change]:
     if cursor.accept("UNSET", "TBLPROPERTIES"):
         cursor.accept("IF", "EXISTS")
         return [ResetTableOption(key) for key in _strings(cursor)]
+    if cursor.at("PARTITION"):
+        cursor.unsupported("changes of one PARTITION are not supported; change the table")
     cursor.keyword(_ACTIONS)
 
 

@@ -12,12 +12,33 @@ from duckdb.sqltypes import DuckDBPyType
 from sqlglot import exp
 from sqlglot.errors import ErrorLevel, UnsupportedError
 
+from streamhouse.errors import SqlError, UnsupportedSqlError
+
 Relations = Mapping[str, Mapping[str, str]]
 Shapes: TypeAlias = tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
+_BEYOND = (
+    "a part of this is not supported; write it with the clauses of the guide and the functions "
+    "that SHOW FUNCTIONS lists"
+)
+_LIMITS = (
+    duckdb.CatalogException,
+    duckdb.InternalException,
+    duckdb.NotImplementedException,
+    duckdb.ParserException,
+)
+"""What DuckDB says of a text that it should never have been given."""
+_NO_FUNCTION = re.compile(r"No function matches the given name and argument types '([^(]+)\((.*)\)'")
 
 
 class BindError(ValueError):
-    """DuckDB does not take the query; the text is its reason in one line."""
+    """DuckDB does not take the query; the text is its reason in one line.
+
+    `unsupported`: not the query is wrong, but what DuckDB can say or do ends here.
+    """
+
+    def __init__(self, message: str, unsupported: bool = False) -> None:
+        super().__init__(message)
+        self.unsupported = unsupported
 
 
 def generate(tree: exp.Expr) -> str:
@@ -27,7 +48,7 @@ def generate(tree: exp.Expr) -> str:
             dialect="duckdb", identify=True, comments=False, unsupported_level=ErrorLevel.RAISE
         )
     except UnsupportedError as error:
-        raise BindError(str(error).split("\n", 1)[0]) from None
+        raise BindError(_BEYOND, unsupported=True) from error
 
 
 def describe(sql: str, relations: Relations) -> list[tuple[str, DuckDBPyType]]:
@@ -46,6 +67,8 @@ def _described(sql: str, relations: Shapes) -> list[tuple[str, DuckDBPyType]]:
             connection.execute(f"CREATE TABLE {quote(name)} ({body})")
         try:
             relation = connection.sql(sql)
+        except _LIMITS as error:
+            raise BindError(_BEYOND, unsupported=True) from error
         except duckdb.Error as error:
             raise BindError(_reason(str(error))) from None
         if relation is None:
@@ -94,5 +117,14 @@ def quote(name: str) -> str:
 def _reason(text: str) -> str:
     """DuckDB's message without its class name, candidates and listing of the SQL."""
     first = text.split("\n", 1)[0]
+    wrong = _NO_FUNCTION.search(first)
+    if wrong is not None:
+        return f"'{wrong[1].upper()}' does not take ({wrong[2]}); add a CAST"
     first = re.sub(r"^(\w+ )+Error: ", "", first)
     return first.replace("You might need to add explicit type casts.", "Add a CAST.").strip()
+
+
+def refusal(failure: ValueError) -> type[SqlError]:
+    """The class of error that tells a failure: a limit of ours, or a mistake of the user's."""
+    limit = isinstance(failure, BindError) and failure.unsupported
+    return UnsupportedSqlError if limit else SqlError

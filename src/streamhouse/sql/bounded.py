@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -18,7 +17,7 @@ from streamhouse.options import nearest
 from streamhouse.sql import columns as names
 from streamhouse.sql import hints, lowering, travel
 from streamhouse.sql import target as targets
-from streamhouse.sql.binder import BindError, describe, generate
+from streamhouse.sql.binder import BindError, describe, generate, refusal
 from streamhouse.sql.columns import Parsed, physical
 from streamhouse.sql.dialect import Flink
 from streamhouse.sql.plan import AsOf, BoundedQuery, BoundedScan, Query, Resolver, TableInfo
@@ -100,9 +99,12 @@ def analyze_tree(
     scans = _Scans()
     for place, table in enumerate(names.leaves(tree)):
         _scan(parsed, resolver, scans, tree, table, first if place == 0 else None)
-    qualified = _qualified(parsed, tree, scans)
-    lowered = lowering.lower(parsed.script, qualified, scans.relations, bounded=True)
-    final = pushdown_projections(lowered)
+    try:
+        qualified = _qualified(parsed, tree, scans)
+        lowered = lowering.lower(parsed.script, qualified, scans.relations, bounded=True)
+        final = pushdown_projections(lowered)
+    except OptimizeError as error:
+        raise lowering.error(parsed.script, tree, _unclear(error)) from None
     assert isinstance(final, exp.Query)
     output = _name_outputs(final)
     return Analyzed(parsed, final, scans, output, _bound(parsed, final, scans))
@@ -213,19 +215,32 @@ def _qualified(parsed: Parsed, tree: exp.Query, scans: _Scans) -> exp.Query:
         names.name_expressions(select)
     _check_columns(parsed, tree, scans)
     schema = MappingSchema({**scans.relations}, dialect="duckdb", normalize=False)
-    try:
-        done = qualify(
-            tree,
-            dialect=Flink(),
-            schema=schema,
-            validate_qualify_columns=False,
-            identify=True,
-        )
-    except OptimizeError as error:
-        reason = re.sub(r"\. Line.*", "", str(error), flags=re.DOTALL)
-        raise lowering.error(parsed.script, tree, reason) from None
+    done = qualify(
+        tree,
+        dialect=Flink(),
+        schema=schema,
+        validate_qualify_columns=False,
+        identify=True,
+    )
     assert isinstance(done, exp.Query)
     return done
+
+
+_UNCLEAR = (
+    ("Alias already used: ", "'{}' is used twice; give the table another alias"),
+    ("Cannot automatically join: ", "USING: '{}' is not a column of both tables; write ON"),
+    ("Unknown output column: ", "there is no column number {} to order or group by; write its name"),
+    ("Invalid set operation", "the parts of UNION, EXCEPT or INTERSECT need as many columns each"),
+)
+
+
+def _unclear(error: OptimizeError) -> str:
+    """What is wrong with names that the optimizer cannot place, in our words."""
+    text = str(error).split("\n", 1)[0]
+    for start, message in _UNCLEAR:
+        if text.startswith(start):
+            return message.format(text.removeprefix(start).rstrip("."))
+    return "not every column of this can be found; give each table an alias, and write alias.column"
 
 
 def _check_columns(parsed: Parsed, tree: exp.Query, scans: _Scans) -> None:
@@ -353,7 +368,8 @@ def _bound(parsed: Parsed, tree: exp.Expr, scans: _Scans) -> list[str]:
         found = describe(generate(tree), scans.relations)
         return [NULL if kind.id == "null" else flink_type(kind) for _, kind in found]
     except (BindError, ValueError) as failure:
-        raise lowering.error(parsed.script, parsed.tree, str(failure)) from None
+        kind = refusal(failure)
+        raise lowering.error(parsed.script, parsed.tree, str(failure), kind) from None
 
 
 def _into(

@@ -80,7 +80,8 @@ def leaves(tree: exp.Expr) -> list[exp.Table]:
 def resolve_table(script: Script, table: exp.Table, resolver: Resolver) -> TableInfo:
     """The table behind a name; an unknown one is a `SqlError` with its place."""
     if not isinstance(table.this, exp.Identifier):
-        raise lowering.unsupported(script, table, "table functions are not supported here")
+        message = "table functions are not supported here; name a table, or write a (SELECT …)"
+        raise lowering.unsupported(script, table, message)
     try:
         if table.meta.get(VIEWED) and isinstance(resolver, ViewResolver):
             return resolver.viewed(table_name(table))
@@ -212,7 +213,8 @@ def expand_stars(script: Script, select: exp.Select, visible: Visible) -> list[e
             found.append(item.copy())
             continue
         if any(star.args.get(key) for key in ("except_", "replace", "rename", "ilike")):
-            raise lowering.unsupported(script, item, "* takes no EXCEPT, REPLACE or RENAME")
+            message = "* takes no EXCEPT, REPLACE or RENAME; write the columns out"
+            raise lowering.unsupported(script, item, message)
         if alias and alias not in visible:
             message = f"there is no table or alias '{alias}'; {nearest(alias, visible)}"
             raise lowering.error(script, item, message)

@@ -10,7 +10,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from streamhouse.sql import dialect
 from streamhouse.sql.cursor import Cursor
 from streamhouse.sql.plan import Column, ComputedColumn, CreateTable, Position
-from streamhouse.sql.types import base
+from streamhouse.sql.types import UNSUPPORTED_TYPES, base
 
 _PLAIN = {
     "BOOLEAN": "BOOLEAN",
@@ -47,6 +47,8 @@ _ELSEWHERE = {
     "BOOL": "BOOLEAN",
     "BLOB": "BYTES",
     "NUMBER": "DECIMAL(20, 4)",
+    "CHARACTER": "CHAR(n)",
+    "UUID": "STRING",
 }
 _LIKE_HELP = "write the columns out"
 _NO_QUERY = "CREATE TABLE … AS is not supported; write CREATE TABLE with its columns, then INSERT"
@@ -54,15 +56,30 @@ _NO_QUERY = "CREATE TABLE … AS is not supported; write CREATE TABLE with its c
 
 def parse_type(cursor: Cursor) -> str:
     """A type in Flink's upper-case spelling, without NOT NULL at the top."""
+    kind = _type(cursor)
+    while True:
+        if cursor.at("MULTISET"):
+            _unsupported_type(cursor, "MULTISET")
+        if cursor.accept("ARRAY"):
+            kind = f"ARRAY<{kind}>"
+        elif cursor.accept("NOT", "NULL", "ARRAY"):
+            kind = f"ARRAY<{kind} NOT NULL>"
+        else:
+            return kind
+
+
+def _unsupported_type(cursor: Cursor, word: str) -> NoReturn:
+    cursor.unsupported(f"type {word} is not supported; {UNSUPPORTED_TYPES[word]}")
+
+
+def _type(cursor: Cursor) -> str:
     start, word = cursor.offset, cursor.peek()
     if word not in TYPES:
-        if word == "MULTISET" or word in ("RAW", "INTERVAL", "STRUCTURED"):
-            cursor.unsupported(f"type {word} is not supported; known: {', '.join(TYPES)}")
+        if word in UNSUPPORTED_TYPES:
+            _unsupported_type(cursor, word)
         if word in _ELSEWHERE:
             message = f"'{word}' is no type of Flink's; write {_ELSEWHERE[word]}"
             raise cursor.error(message, start, start + len(word))
-        if word == "VARIANT":
-            cursor.unsupported("type VARIANT is not supported yet; use STRING")
         cursor.keyword(TYPES)
     cursor.take()
     if word in _PLAIN:
@@ -193,7 +210,6 @@ def parse_create_table(
     options = cursor.options() if cursor.accept("WITH") else {}
     if cursor.at("LIKE"):
         _like(cursor)
-    _no_query(cursor)
     cursor.end("COMMENT, PARTITIONED BY, WITH or the end of the statement (;)")
     _check(cursor, body, partitioned, partition_start)
     columns = tuple(
@@ -207,8 +223,14 @@ def parse_create_table(
 
 
 def _no_query(cursor: Cursor) -> None:
-    if cursor.at("AS"):
-        cursor.unsupported(_NO_QUERY)
+    """Raise for CREATE TABLE … AS, whose columns may have no types of their own."""
+    depth = 0
+    for place in range(cursor.index, len(cursor.tokens)):
+        kind = cursor.tokens[place].token_type
+        depth += (kind == TokenType.L_PAREN) - (kind == TokenType.R_PAREN)
+        if depth == 0 and cursor.peek(place - cursor.index) == "AS":
+            cursor.index = place
+            cursor.unsupported(_NO_QUERY)
 
 
 def _like(cursor: Cursor) -> NoReturn:
@@ -225,11 +247,15 @@ def _item(cursor: Cursor, body: _Body) -> None:
         if cursor.accept("CONSTRAINT"):
             cursor.identifier("the constraint's name")
         if not cursor.at("PRIMARY", "KEY"):
-            cursor.unsupported("of the constraints only PRIMARY KEY … NOT ENFORCED is supported")
+            cursor.unsupported(
+                "of the constraints only PRIMARY KEY … NOT ENFORCED is supported; leave this out"
+            )
         cursor.expect("PRIMARY", "KEY")
         _set_key(cursor, body, cursor.names("a key column"), start)
         _not_enforced(cursor)
         return
+    if cursor.at("FOREIGN", "KEY") or (cursor.at("CHECK") and cursor.peek(1) == "("):
+        cursor.unsupported(f"{cursor.peek()} is not supported; leave it out")
     if cursor.at("UNIQUE") and cursor.peek(1) == "(":
         cursor.unsupported("UNIQUE is not supported; use PRIMARY KEY … NOT ENFORCED")
     _column(cursor, body)

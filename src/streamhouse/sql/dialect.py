@@ -13,25 +13,23 @@ from typing import Any, ClassVar
 
 from sqlglot import exp, parser, tokens
 from sqlglot.dialects.dialect import Dialect, NormalizationStrategy
-from sqlglot.errors import ErrorLevel, ParseError, TokenError
+from sqlglot.errors import ErrorLevel, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from streamhouse.errors import SqlError, UnsupportedSqlError
-from streamhouse.sql import functions
+from streamhouse.sql import constructs, functions
+from streamhouse.sql.refusing import FlinkParseError, Refusing, unread
 from streamhouse.sql.text import Hint, Script, span, suggestion
 
 _CLAUSES = "FROM WHERE GROUP HAVING ORDER LIMIT JOIN LEFT INNER UNION SELECT VALUES".split()
 
-
-class FlinkParseError(ParseError):
-    """A parse error that knows its token; `unsupported` tells a limit from a mistake."""
-
-    def __init__(self, message: str, token: Token, unsupported: bool = False) -> None:
-        # The parser notes in the first of them what it tried to read.
-        super().__init__(message, [{}])
-        self.message = message
-        self.token = token
-        self.unsupported = unsupported
+# Keywords of the base dialect: operators that Flink does not have, and names of functions.
+_NO_KEYWORDS = frozenset(
+    ("/*+", "::", "?::", "??", "->", "->>", "~~", "~~~", "~~*", "~*", "SESSION")
+)
+_SYNTAX = frozenset({*parser.Parser.SUBQUERY_PREDICATES, TokenType.TABLE})
+"""What stands before a parenthesis like a function, and is none."""
+_BROKEN = (AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError)
 
 
 class TableHints(exp.Expression):
@@ -44,6 +42,7 @@ class Flink(Dialect):
     """Apache Flink SQL, its queries."""
 
     NORMALIZATION_STRATEGY = NormalizationStrategy.CASE_SENSITIVE
+    SUPPORTS_USER_DEFINED_TYPES = False
     TYPED_DIVISION = True
     SAFE_DIVISION = False
     INDEX_OFFSET = 1
@@ -58,24 +57,27 @@ class Flink(Dialect):
             **{
                 word: token
                 for word, token in tokens.Tokenizer.KEYWORDS.items()
-                if word not in ("/*+", "::", "?::", "??", "->", "->>", "~~", "~~~", "~~*", "~*")
+                if word not in _NO_KEYWORDS
             },
             "BYTES": TokenType.VARBINARY,
             "ROW": TokenType.STRUCT,
+            "MATCH_RECOGNIZE": TokenType.MATCH_RECOGNIZE,
         }
 
         def tokenize(self, sql: str) -> list[Token]:
             """Tokens with each hint block as a HINT token of its own; raises `SqlError`."""
             return _with_hints(sql, super().tokenize)
 
-    class Parser(parser.Parser):
+    class Parser(Refusing):
         FUNCTIONS = functions.BUILDERS
         FUNCTION_PARSERS = {
             name: parser.Parser.FUNCTION_PARSERS[name]
             for name in ("CAST", "CEIL", "EXTRACT", "FLOOR", "POSITION", "SUBSTRING", "TRIM")
         } | {
             "TRY_CAST": parser.Parser.FUNCTION_PARSERS["TRY_CAST"],
-            "JSON_VALUE": lambda self: self._parse_value_of_json(),
+        } | {
+            name: lambda self, name=name: self._parse_json(name)
+            for name in ("JSON_EXISTS", "JSON_QUERY", "JSON_VALUE")
         }
         VERSION_PHRASES: ClassVar[dict[tuple[str, ...], str]] = {
             **parser.Parser.VERSION_PHRASES,
@@ -91,9 +93,6 @@ class Flink(Dialect):
             TokenType.LOCALTIME: lambda: functions.moment("LOCALTIME"),
             TokenType.LOCALTIMESTAMP: lambda: functions.moment("LOCALTIMESTAMP"),
         }
-
-        def raise_error(self, message: str, token: Token | None = None) -> None:
-            raise FlinkParseError(message, token or self._curr)
 
         def _parse_hint(self) -> exp.Hint | None:
             if not self._match(TokenType.HINT):
@@ -133,7 +132,9 @@ class Flink(Dialect):
                     self.raise_error("Expecting AS OF", self._tokens[mark + 2])
                 if version.args.get("kind") != "AS OF":
                     raise FlinkParseError(
-                        "only AS OF one moment is supported here", start, unsupported=True
+                        "only AS OF one moment is supported here; write FOR SYSTEM_TIME AS OF …",
+                        start,
+                        unsupported=True,
                     )
                 version.update_positions(start)
                 self._take_hints()
@@ -152,7 +153,7 @@ class Flink(Dialect):
             self, alias_tokens: Collection[TokenType] | None = None
         ) -> exp.TableAlias | None:
             if self._curr.token_type == TokenType.STRING:
-                self.raise_error("an alias is a name, not a string")
+                raise FlinkParseError("an alias is a name, not a string", self._curr)
             return super()._parse_table_alias(alias_tokens)
 
         def _parse_function_call(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
@@ -174,26 +175,32 @@ class Flink(Dialect):
             name = token.text.upper()
             if name in self.FUNCTIONS or name in self.FUNCTION_PARSERS:
                 return False
-            # Some are words of types, too, which the parser would pass on as functions.
-            if functions.instead(name) is not None:
-                return True
-            return token.token_type in (*self.IDENTIFIER_TOKENS, *_FUNCTION_WORDS)
+            # Words of types are among them: the base would pass them on as functions.
+            return token.token_type in self.FUNC_TOKENS and token.token_type not in _SYNTAX
 
-        def _parse_value_of_json(self) -> exp.Expr:
-            """JSON_VALUE(text, path [RETURNING type]); what is not of the type is null."""
-            made = functions.BUILDERS["JSON_VALUE"](self._parse_csv(self._parse_disjunction))
-            if self._match_text_seq("RETURNING"):
+        def _parse_json(self, name: str) -> exp.Expr:
+            """JSON_VALUE(text, path [RETURNING type]) and its like.
+
+            A value that is not of the type is null.
+            """
+            made = functions.BUILDERS[name](self._parse_csv(self._parse_disjunction))
+            if name == "JSON_VALUE" and self._match_text_seq("RETURNING"):
                 made = exp.TryCast(this=made, to=self._parse_types())
-            if self._curr and self._curr.text.upper() in ("NULL", "ERROR", "DEFAULT"):
-                message = (
-                    "ON EMPTY and ON ERROR of JSON_VALUE are not supported; what is not there "
+            word = self._curr.text.upper() if self._curr else ""
+            if word in ("NULL", "ERROR", "DEFAULT", "EMPTY", "TRUE", "FALSE", "UNKNOWN"):
+                self.refuse(
+                    f"ON EMPTY and ON ERROR of {name} are not supported; what is not there is "
+                    f"{'FALSE' if name == 'JSON_EXISTS' else 'NULL: write COALESCE around it'}"
                 )
-                message += "is NULL: write COALESCE around it"
-                raise FlinkParseError(message, self._curr, unsupported=True)
+            if word in ("WITH", "WITHOUT", "RETURNING"):
+                self.refuse(f"{word} in {name} is not supported; leave it out")
             return made
 
         def _parse_bracket(self, this: exp.Expr | None = None) -> exp.Expr | None:
-            if not _is_map(this) or self._curr.token_type != TokenType.L_BRACKET:
+            word = _bare(this) if self._curr.token_type == TokenType.L_BRACKET else ""
+            if word == "MULTISET":
+                self.refuse("multisets are not supported; write ARRAY[…]", self._prev)
+            if word != "MAP":
                 return super()._parse_bracket(this)
             token = self._prev
             self._advance()
@@ -206,19 +213,11 @@ class Flink(Dialect):
             return super()._parse_bracket(exp.Map(keys=keys, values=values))
 
 
-def _is_map(node: exp.Expr | None) -> bool:
-    """Whether a node is the bare word MAP."""
+def _bare(node: exp.Expr | None) -> str:
+    """The word that a node is, in upper case; empty if it is more, or in quotes."""
     if not isinstance(node, exp.Column) or node.table or not isinstance(node.this, exp.Identifier):
-        return False
-    return not node.this.quoted and node.name.upper() == "MAP"
-
-
-# Keywords of the base dialect that are ordinary function names in Flink.
-_FUNCTION_WORDS = frozenset(
-    token
-    for word, token in tokens.Tokenizer.KEYWORDS.items()
-    if word in ("REPLACE", "LEFT", "RIGHT", "TRUNCATE", "JSON", "UUID", "FIRST", "NEXT")
-)
+        return ""
+    return "" if node.this.quoted else node.name.upper()
 
 
 def _with_hints(sql: str, tokenize: Callable[[str], list[Token]]) -> list[Token]:
@@ -231,7 +230,7 @@ def _with_hints(sql: str, tokenize: Callable[[str], list[Token]]) -> list[Token]
     try:
         found = tokenize(blanked)
     except TokenError as error:
-        raise SqlError(f"the text cannot be read: {error}") from None
+        raise SqlError("the text cannot be read; a number or a quote in it is not whole") from None
     for token in found:
         token.comments = []
     found += [_hint_token(hint) for hint in hints]
@@ -268,9 +267,17 @@ def parse_tokens(
         raise script.error(
             "the expression is nested too deeply", found[0].start, found[-1].end + 1
         ) from None
+    except _BROKEN:
+        # The library breaks down on some texts that are no SQL.
+        raise script.error(
+            "this cannot be read; write it otherwise, or as several statements",
+            found[0].start,
+            found[-1].end + 1,
+        ) from None
     if len(tree) != 1 or tree[0] is None:
         raise script.error("a query is expected here", found[0].start, found[-1].end + 1)
     _check_reads(script, found, tree[0])
+    constructs.check(script, tree[0])
     if any(not select.expressions for select in tree[0].find_all(exp.Select)):
         raise script.error("SELECT needs at least one column", found[0].start, found[0].end + 1)
     if any(one.is_star and not one.args.get("from_") for one in tree[0].find_all(exp.Select)):
@@ -312,26 +319,24 @@ def _check_reads(script: Script, found: list[Token], tree: exp.Expr) -> None:
 
 
 def _located(script: Script, found: list[Token], error: FlinkParseError) -> SqlError:
-    token = error.token
+    token, message = error.token, error.message
     kind = UnsupportedSqlError if error.unsupported else SqlError
     if not token:
-        token = found[-1]
-        return script.error(
-            f"the statement ends too early: {_expectation(error.message)}",
-            token.end + 1,
-            kind=kind,
-        )
-    message = error.message
+        message = f"the statement ends too early: {_expectation(message)}"
+        return script.error(message, found[-1].end + 1, kind=kind)
+    if error.own:
+        return script.error(message, token.start, token.end + 1, kind=kind)
+    limit, misspelt = unread(found, token), _misspelt(found, token)
     if token.token_type == TokenType.HINT:
         message = "a hint /*+ … */ can only stand after SELECT or after a table"
-    elif message.startswith(("Invalid expression", "Expect", "Required", "Fail")):
+    elif limit is not None:
+        (token, message), kind = limit, UnsupportedSqlError
+    elif misspelt is not None:
+        token, guess = misspelt
+        message = f"'{token.text}' is not a keyword; did you mean {guess}?"
+    else:
         got = script.text[token.start : token.end + 1]
-        misspelt = _misspelt(found, token)
-        if misspelt:
-            token, guess = misspelt
-            message = f"'{token.text}' is not a keyword; did you mean {guess}?"
-        else:
-            message = f"'{got}' is not expected here; {_expectation(message)}"
+        message = f"'{got}' is not expected here; {_expectation(message)}"
     return script.error(message, token.start, token.end + 1, kind=kind)
 
 

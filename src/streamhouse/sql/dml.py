@@ -54,7 +54,8 @@ class _Analysis:
         self._conditions: dict[int, tuple[int, exp.Expr]] = {}
 
     def plan(self) -> ChangeQuery:
-        self._check_names([column.name for column in self._target.columns])
+        names = [column.name for column in self._target.columns]
+        self._check_names(names, self._parts.target)
         if self._parts.source is not None:
             self._find_source(self._parts.source)
         for number, clause in enumerate(self._parts.clauses):
@@ -81,10 +82,10 @@ class _Analysis:
     def _parsed(self, tree: exp.Expr) -> Parsed:
         return Parsed(self._script, tree, "")
 
-    def _check_names(self, names: list[str]) -> None:
+    def _check_names(self, names: list[str], node: exp.Expr) -> None:
         for name in names:
             if name in _MARKS:
-                raise SqlError(f"'{name}' is a reserved name; give the column another")
+                raise self._error(node, f"'{name}' is a reserved name; give the column another")
 
     def _find_source(self, source: exp.Expr) -> None:
         self._source_alias = source.alias_or_name
@@ -98,7 +99,7 @@ class _Analysis:
         every.set("from_", exp.From(this=source.copy()))
         made = analyze_tree(self._parsed(every), every, self._resolver)
         self._source_columns = made.output
-        self._check_names(made.output)
+        self._check_names(made.output, source)
 
     def _add(self, number: int, clause: Clause) -> None:
         """Put a clause's condition and values among the items of the wide query."""

@@ -6,6 +6,22 @@ _KEY = "a batch that runs again must give the same rows; write MD5(CONCAT_WS('-'
 _NO_DICE = "a batch that runs again must give the same rows; leave it out"
 
 _INSTEAD = {
+    "ARRAY": "write ARRAY[…]",
+    "ARRAY_AGG": "write LISTAGG(x, ',')",
+    "BINARY": "write CAST(x AS BYTES)",
+    "CHAR": "write CHR(n), or CAST(x AS STRING)",
+    "COLLECT": "write LISTAGG(x, ',')",
+    "CURRENT_CATALOG": "SHOW CURRENT CATALOG tells it; leave it out",
+    "CURRENT_DATABASE": "SHOW CURRENT DATABASE tells it; leave it out",
+    "DESCRIPTOR": "it goes with functions that give windows; write FLOOR(t TO HOUR)",
+    "GROUPING": "write a constant in each part of a UNION ALL of several GROUP BY",
+    "GROUPING_ID": "write a constant in each part of a UNION ALL of several GROUP BY",
+    "GROUP_ID": "write a constant in each part of a UNION ALL of several GROUP BY",
+    "IS_JSON": "write JSON_EXISTS(text, '$')",
+    "MAP": "write MAP[key, value, …]",
+    "OVERLAY": "write CONCAT(LEFT(text, n), new, SUBSTRING(text, m))",
+    "STRUCT": "write ROW(…)",
+    "UNNEST": "it stands in FROM: write CROSS JOIN UNNEST(array) AS t (x) in a query that ends",
     "UUID": _KEY,
     "RAND": _NO_DICE,
     "RAND_INTEGER": _NO_DICE,
@@ -54,8 +70,14 @@ _INSTEAD = {
     "SUMIF": "write SUM(CASE WHEN condition THEN x END)",
     "COUNTIF": "write COUNT(*) FILTER (WHERE condition)",
 }
+_TYPES = (
+    "BIGINT", "BOOLEAN", "BYTES", "DECIMAL", "DOUBLE", "FLOAT", "INT", "INTEGER", "SMALLINT",
+    "STRING", "TIME", "TINYINT", "VARBINARY", "VARCHAR",
+)  # fmt: skip
 
 
 def instead(name: str) -> str | None:
     """What to write in the place of a function (named in upper case); None if nobody knows."""
+    if name in _TYPES:
+        return f"write CAST(x AS {name})"
     return _INSTEAD.get(name)

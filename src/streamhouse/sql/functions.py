@@ -37,14 +37,14 @@ WINDOW_TABLES = ("TUMBLE", "HOP", "CUMULATE", "SESSION")
 def unknown(name: str) -> str:
     """The message for a function that does not exist here."""
     upper = name.upper()
-    if upper in WINDOW_TABLES:
+    if upper.split("_", 1)[0] in WINDOW_TABLES:
         return (
             f"window function {upper} is not supported yet; write GROUP BY a part of the time, as "
             "FLOOR(t TO HOUR)"
         )
     way = instead(upper)
-    guess = suggestion(upper, known())
-    hint = f"did you mean {guess}?" if guess else "see the reference for the supported functions"
+    guess = suggestion(upper, known(), cutoff=0.7)
+    hint = f"did you mean {guess}?" if guess else "write it with those that SHOW FUNCTIONS lists"
     return f"function '{name}' is not supported; {way or hint}"
 
 

@@ -22,10 +22,9 @@ _CLAUSES = {
     "limit": "LIMIT is not supported on a stream; limit when reading the target table",
     "offset": "OFFSET is not supported on a stream; leave it out",
     "having": "HAVING is not supported on a stream; filter when reading the target table",
-    "windows": "window functions are not supported on a stream",
-    "qualify": "QUALIFY is not supported on a stream",
-    "laterals": "LATERAL is not supported on a stream",
-    "match": "MATCH_RECOGNIZE is not supported",
+    "windows": "WINDOW is not supported on a stream; number the rows when reading the table",
+    "qualify": "QUALIFY is not supported; filter by the number in a query around this one",
+    "laterals": "LATERAL is not supported on a stream; keep what it gives in a table",
 }
 _ONCE = "run it once with SET 'execution.runtime-mode' = 'batch'"
 _BATCH = f"or {_ONCE}"
@@ -33,6 +32,12 @@ _JOIN_HELP = (
     "a join of two streams is not supported; join with "
     "JOIN t FOR SYSTEM_TIME AS OF o.proc_time AS c ON …, " + _BATCH
 )
+_GROUPS = (
+    "GROUP BY {} is not supported on a stream; write one INSERT for each grouping, into a table of "
+    "its own"
+)
+_SEVERAL = {exp.Cube: "CUBE", exp.GroupingSets: "GROUPING SETS", exp.Rollup: "ROLLUP"}
+_TABLES = (exp.Table, exp.Subquery)
 
 
 @dataclass
@@ -98,7 +103,7 @@ class Reader:
             word = type(tree).__name__.upper()
             self._no(tree, f"{word} is not supported on a stream; {_ONCE}")
         if not isinstance(tree, exp.Select):
-            self._no(tree, "a continuous query is a SELECT over a table")
+            self._no(tree, f"a continuous query is a SELECT over a table; {_ONCE}")
         return self._level(tree)
 
     def _no(self, node: exp.Expr, message: str) -> NoReturn:
@@ -113,7 +118,7 @@ class Reader:
         if clause is None:
             return tree
         if clause.args.get("recursive"):
-            self._no(clause, "WITH RECURSIVE is not supported on a stream")
+            self._no(clause, f"WITH RECURSIVE is not supported on a stream; {_ONCE}")
         bodies: dict[str, exp.Expr] = {}
         tree.set("with_", None)
         for cte in clause.expressions:
@@ -160,9 +165,11 @@ class Reader:
                 continue
             found = select.args[key]
             node = found[0] if isinstance(found, list) else found
-            message = _CLAUSES.get(key, f"{key.upper().strip('_')} is not supported on a stream")
+            word = key.upper().strip("_")
+            message = _CLAUSES.get(key, f"{word} is not supported on a stream; leave it out")
             self._no(node if isinstance(node, exp.Expr) else select, message)
         parts = [*select.expressions, *(select.args.get(k) for k in ("where", "group"))]
+        parts += [join.args.get("on") for join in select.args.get("joins") or []]
         for part in parts:
             for node in part.find_all(exp.Window, exp.Query) if part is not None else ():
                 if isinstance(node, exp.Window):
@@ -181,11 +188,16 @@ class Reader:
                 word = type(inner).__name__.upper()
                 self._no(inner, f"{word} is not supported on a stream; {_ONCE}")
             if not isinstance(inner, exp.Select):
-                self._no(inner, "only a SELECT can stand in parentheses here")
+                self._no(
+                    inner,
+                    "only a SELECT over a table can stand in parentheses here; leave them out",
+                )
             below = self._level(inner)
             alias = node.alias or "EXPR$"
             if node.args.get("alias") is not None and node.args["alias"].columns:
-                self._no(node.args["alias"], "column names after an alias are not supported")
+                self._no(
+                    node.args["alias"], "column names after an alias are not supported; use AS"
+                )
             if below.group or _aggregates(below.items):
                 self._no(
                     node,
@@ -196,7 +208,7 @@ class Reader:
             visible[alias] = dict.fromkeys(below.names)
             return alias, below
         if not isinstance(node, exp.Table):
-            self._no(node, "a continuous query reads one table, or a subquery over one")
+            self._no(node, _not_a_table(node))
         self._check_table(node)
         if node.args.get("version") is not None:
             self._no(
@@ -221,7 +233,9 @@ class Reader:
         if extra == "joins":
             self._no(node, "nested joins are not supported; write them one after the other")
         if extra:
-            self._no(node, f"{extra.upper()} after a table is not supported on a stream")
+            self._no(
+                node, f"{extra.upper()} after a table is not supported on a stream; leave it out"
+            )
         if node.args.get("alias") is not None and node.args["alias"].columns:
             self._no(node.args["alias"], "column names after an alias are not supported; use AS")
 
@@ -229,7 +243,7 @@ class Reader:
         table = join.this
         version = table.args.get("version") if isinstance(table, exp.Table) else None
         if not isinstance(table, exp.Table) or version is None:
-            self._no(table, _JOIN_HELP)
+            self._no(table, _not_a_table(table) if not isinstance(table, _TABLES) else _JOIN_HELP)
         self._check_table(table)
         side, kind = join.side.upper(), join.kind.upper()
         if side not in ("", "LEFT") or kind not in ("", "INNER", "OUTER") or join.method:
@@ -237,7 +251,10 @@ class Reader:
             self._no(table, f"{words} JOIN is not supported here; use JOIN or LEFT JOIN")
         on = join.args.get("on")
         if on is None:
-            self._no(table, "a lookup join needs ON with an equality of columns")
+            self._no(
+                table,
+                "a lookup join needs ON with an equality of columns; write ON o.customer_id = c.id",
+            )
         self._check_moment(version, visible, level.alias, level.below)
         info = columns.resolve_table(self.script, table, self.resolver)
         if info.connector not in ("paimon", "jdbc"):
@@ -334,10 +351,26 @@ class Reader:
             return
         extra = columns.first_set(group.args, ("expressions",))
         if extra:
-            self._no(group, f"GROUP BY {extra.upper()} is not supported on a stream")
+            self._no(group, _GROUPS.format(extra.upper()))
+        for item in group.expressions:
+            if type(item) in _SEVERAL:
+                self._no(item, _GROUPS.format(_SEVERAL[type(item)]))
         level.group = [
             columns.resolve(self.script, item.copy(), visible) for item in group.expressions
         ]
+
+
+def _not_a_table(node: exp.Expr) -> str:
+    """What to do about something that stands where a stream reads a table."""
+    if isinstance(node, exp.Unnest):
+        word = "UNNEST"
+    elif isinstance(node, exp.Lateral):
+        word = "LATERAL"
+    elif isinstance(node, exp.Values):
+        word = "VALUES"
+    else:
+        return f"a continuous query reads one table, or a subquery over one; name it, {_BATCH}"
+    return f"{word} is not supported on a stream; keep the rows in a table and read that, {_BATCH}"
 
 
 def _aggregates(items: list[exp.Expr]) -> list[exp.Expr]:

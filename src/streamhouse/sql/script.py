@@ -13,6 +13,14 @@ from streamhouse.sql.call import parse_call
 from streamhouse.sql.change import parse_change, parse_truncate
 from streamhouse.sql.cursor import Cursor
 from streamhouse.sql.ddl import parse_create_table
+from streamhouse.sql.foreign_statements import (
+    UNSUPPORTED,
+    refuse_described,
+    refuse_explained,
+    refuse_plan,
+    refuse_shown,
+    refuse_thing,
+)
 from streamhouse.sql.plan import (
     CreateCatalog,
     CreateDatabase,
@@ -33,28 +41,6 @@ from streamhouse.sql.plan import (
 )
 from streamhouse.sql.text import Script
 from streamhouse.sql.view_ddl import parse_create_view
-
-# Statements that are understood and wait for a later release, each with a way round.
-UNSUPPORTED = {
-    "ANALYZE": "ANALYZE is not supported; leave it out",
-    "ADD": "ADD JAR is not supported and not needed; leave it out",
-    "REMOVE": "REMOVE JAR is not supported and not needed; leave it out",
-    "LOAD": "LOAD MODULE is not supported; leave it out",
-    "UNLOAD": "UNLOAD MODULE is not supported; leave it out",
-    "COMPILE": "COMPILE PLAN is not supported; leave it out, a changed SELECT is told by itself",
-    "STOP": "STOP JOB is not supported; end the process",
-    "QUIT": "QUIT is for Flink's console; leave it out, a script ends by itself",
-    "EXIT": "EXIT is for Flink's console; leave it out, a script ends by itself",
-    "CLEAR": "CLEAR is for Flink's console; leave it out",
-    "HELP": "HELP is for Flink's console; leave it out",
-}
-
-
-_FUNCTION = (
-    "functions of your own are not supported yet; write the expression out, once in a view if it "
-    "is needed often"
-)
-
 
 def parse_script(text: str) -> list[Statement]:
     """The statements of a script; `SqlError` and `UnsupportedSqlError` tell line and column."""
@@ -101,9 +87,7 @@ def _statement(cursor: Cursor) -> Statement:
     word = cursor.peek()
     if word in UNSUPPORTED:
         cursor.unsupported(UNSUPPORTED[word])
-    if word == "(" or word == "TABLE":
-        cursor.fail("a statement starts with a keyword such as SELECT")
-    parse = _STATEMENTS.get(word)
+    parse = _select if word == "(" else _STATEMENTS.get(word)
     if parse is None:
         cursor.keyword((*_STATEMENTS, *UNSUPPORTED))
     position = cursor.position()
@@ -117,6 +101,8 @@ def _create(cursor: Cursor, position: Position, text: str) -> Statement:
     if cursor.accept("CATALOG"):
         if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
         name = cursor.identifier("the catalog's name")
+        if cursor.at("COMMENT"):
+            cursor.unsupported("a catalog takes no COMMENT; leave it out")
         cursor.expect("WITH")
         options = cursor.options()
         cursor.end()
@@ -132,18 +118,12 @@ def _create(cursor: Cursor, position: Position, text: str) -> Statement:
     temporary = cursor.accept("TEMPORARY")
     if cursor.accept("TABLE"):
         return parse_create_table(cursor, position, text, temporary)
-    if cursor.accept("SYSTEM") or cursor.at("FUNCTION"):
-        cursor.unsupported(_FUNCTION, start)
     if cursor.accept("VIEW"):
         return parse_create_view(cursor, position, text, temporary, _query)
-    if cursor.at("OR", "REPLACE"):
-        cursor.unsupported("CREATE OR REPLACE is not supported; use DROP and CREATE", start)
-    if cursor.at("MATERIALIZED"):
-        cursor.unsupported(
-            "CREATE MATERIALIZED TABLE is not supported; write CREATE TABLE, and an INSERT over a "
-            "stream that fills it",
-            start,
-        )
+    if cursor.at("OR"):
+        words = f"CREATE OR {cursor.peek(1)}"
+        cursor.unsupported(f"{words} is not supported; use DROP and CREATE", start)
+    refuse_thing(cursor, start)
     cursor.keyword(("TABLE", "TEMPORARY", "CATALOG", "DATABASE", "VIEW"))
 
 
@@ -151,9 +131,8 @@ def _drop(cursor: Cursor, position: Position, text: str) -> Statement:
     start = cursor.offset
     cursor.expect("DROP")
     temporary = cursor.accept("TEMPORARY")
+    refuse_thing(cursor, start)
     kind = cursor.peek()
-    if kind == "FUNCTION":
-        cursor.unsupported(_FUNCTION, start)
     if kind not in ("TABLE", "DATABASE", "CATALOG", "VIEW"):
         cursor.keyword(("TABLE", "DATABASE", "CATALOG", "VIEW"))
     cursor.take()
@@ -221,12 +200,14 @@ def _reset(cursor: Cursor, position: Position, text: str) -> Statement:
     return ResetOption(position, text, key)
 
 
+_NO_NAME = ("SELECT", "VALUES", "WITH", "PARTITION", "(", ".")
 _SHOW = ("CATALOGS", "DATABASES", "TABLES", "VIEWS", "FUNCTIONS", "JOBS", "CURRENT CATALOG",
          "CURRENT DATABASE", "CREATE TABLE", "CREATE VIEW", "COLUMNS")  # fmt: skip
 
 
 def _show(cursor: Cursor, position: Position, text: str) -> Statement:
     cursor.expect("SHOW")
+    refuse_shown(cursor)
     for kind in _SHOW:
         if cursor.accept(*kind.split()):
             break
@@ -240,11 +221,11 @@ def _show(cursor: Cursor, position: Position, text: str) -> Statement:
         name = cursor.name("the table's name")
     elif cursor.accept("IN") or cursor.accept("FROM"):
         if kind not in ("TABLES", "VIEWS"):
-            cursor.unsupported(f"SHOW {kind} takes no name")
+            cursor.unsupported(f"SHOW {kind} takes no name; leave it out")
         name = cursor.name("the database's name")
     else:
         name = ()
-    if cursor.at("LIKE") or cursor.at("NOT", "LIKE"):
+    if cursor.peek() in ("LIKE", "ILIKE", "NOT"):
         cursor.unsupported("LIKE is not supported in SHOW; leave it out")
     cursor.end()
     return Show(position, text, kind, name)
@@ -252,8 +233,7 @@ def _show(cursor: Cursor, position: Position, text: str) -> Statement:
 
 def _describe(cursor: Cursor, position: Position, text: str) -> Statement:
     cursor.take()
-    if cursor.at("EXTENDED"):
-        cursor.unsupported("DESCRIBE EXTENDED is not supported; use DESCRIBE")
+    refuse_described(cursor)
     cursor.accept("TABLE")
     name = cursor.name("the table's name")
     cursor.end()
@@ -268,6 +248,8 @@ def _explain(cursor: Cursor, position: Position, text: str) -> Statement:
         cursor.unsupported("details of EXPLAIN are not supported; write EXPLAIN <statement>")
     words = ("SELECT", "WITH", "INSERT", "VALUES", "EXECUTE", "STATEMENT")
     if cursor.done or cursor.peek() not in words:
+        if cursor.peek() in (*_STATEMENTS, *UNSUPPORTED):
+            refuse_explained(cursor)
         cursor.fail("expected SELECT, WITH, VALUES or INSERT")
     part = cursor.part(cursor.tokens[cursor.index :])
     if part.at("STATEMENT"):
@@ -284,6 +266,9 @@ def _insert(cursor: Cursor, position: Position, text: str) -> Insert:
         cursor.accept("INTO")
     else:
         cursor.expect("INTO")
+    if cursor.at("TABLE") and cursor.peek(1) not in _NO_NAME:
+        # So Spark writes it.
+        cursor.take()
     target = cursor.name("the target table's name")
     options: dict[str, str] = {}
     while cursor.current is not None and cursor.current.token_type == TokenType.HINT:
@@ -346,6 +331,7 @@ def _statement_set(cursor: Cursor, position: Position, text: str) -> Statement:
     if cursor.accept("EXECUTE") or cursor.at("STATEMENT"):
         if cursor.peek() in ("INSERT", "SELECT", "WITH", "VALUES"):
             return _statement(cursor.part(cursor.tokens[cursor.index :]))
+        refuse_plan(cursor)
         cursor.expect("STATEMENT", "SET")
         cursor.expect("BEGIN")
     else:

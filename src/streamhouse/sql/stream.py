@@ -9,7 +9,7 @@ from sqlglot import exp
 from sqlglot.optimizer.pushdown_projections import pushdown_projections
 
 from streamhouse.sql import lowering
-from streamhouse.sql.binder import BindError, describe, generate
+from streamhouse.sql.binder import BindError, describe, generate, refusal
 from streamhouse.sql.columns import physical
 from streamhouse.sql.levels import Level, Lookup, conjuncts, equalities
 from streamhouse.sql.plan import TableInfo
@@ -242,4 +242,4 @@ def bound(stream: Stream, tree: exp.Expr) -> list[tuple[str, str]]:
         return [(name, flink_type(kind)) for name, kind in found]
     except (BindError, ValueError) as failure:
         start, end = lowering.place(stream.script, stream.top.select)
-        raise stream.script.error(str(failure), start, end) from None
+        raise stream.script.error(str(failure), start, end, refusal(failure)) from None

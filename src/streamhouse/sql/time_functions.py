@@ -28,6 +28,11 @@ _FIELDS = {
     "DOY": "doy", "HOUR": "hour", "MINUTE": "minute", "SECOND": "second", "DOW": "dow",
     "ISODOW": "isodow", "EPOCH": "epoch",
 }  # fmt: skip
+_OTHER_FIELDS = (
+    "CENTURY", "DECADE", "ISOYEAR", "MICROSECOND", "MILLENNIUM", "MILLISECOND", "NANOSECOND",
+)  # fmt: skip
+"""Parts that Flink knows, too."""
+_ROUNDED = ("SECOND", "MINUTE", "HOUR", "DAY", "MONTH", "QUARTER", "YEAR")
 _ARGUMENT, _DATED, _LENIENT = "moment", "dated", "lenient"
 
 
@@ -158,7 +163,8 @@ def extract(node: exp.Extract) -> exp.Expr:
     name = node.this.name.upper()
     if name not in _FIELDS:
         raise ArgumentError(
-            f"EXTRACT knows no part '{node.this.name}'; known: {', '.join(_FIELDS)}"
+            f"EXTRACT knows no part '{node.this.name}'; use one of {', '.join(_FIELDS)}",
+            unsupported=name in _OTHER_FIELDS,
         )
     return _part(_FIELDS[name], node.expression.copy(), shift=1 if name == "DOW" else 0)
 
@@ -166,8 +172,9 @@ def extract(node: exp.Extract) -> exp.Expr:
 def rounded(node: exp.Floor | exp.Ceil) -> exp.Expr:
     """FLOOR|CEIL(moment TO unit); raises `ArgumentError` for an unknown unit."""
     unit = node.args["to"].name.upper()
-    if unit not in ("SECOND", "MINUTE", "HOUR", "DAY", "MONTH", "QUARTER", "YEAR"):
-        raise ArgumentError(f"'{unit}' is not supported as the unit of FLOOR and CEIL", True)
+    if unit not in _ROUNDED:
+        message = f"'{unit}' is not supported as the unit of FLOOR and CEIL; use one of "
+        raise ArgumentError(message + ", ".join(_ROUNDED), unsupported=True)
     value = _argument(node.this.copy())
     down = call("DATE_TRUNC", exp.Literal.string(unit.lower()), value)
     if isinstance(node, exp.Floor):

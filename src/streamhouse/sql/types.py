@@ -44,6 +44,15 @@ _FLINK = {
     "timestamp_ns": "TIMESTAMP(9)",
     "timestamp with time zone": "TIMESTAMP_LTZ(6)",
 }
+UNSUPPORTED_TYPES = {
+    "BITMAP": "use BYTES",
+    "INTERVAL": "use a BIGINT, or write INTERVAL '1' DAY where it is needed",
+    "MULTISET": "use ARRAY<…>",
+    "RAW": "use BYTES",
+    "STRUCTURED": "use ROW<…>",
+    "VARIANT": "use STRING",
+}
+"""Flink's types that are not here, and what to do."""
 _INTEGERS = ("TINYINT", "SMALLINT", "INT", "INTEGER", "BIGINT")
 _TEXTS = ("STRING", "VARCHAR", "CHAR")
 _BINARIES = ("BYTES", "BINARY", "VARBINARY")

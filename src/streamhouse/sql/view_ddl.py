@@ -52,6 +52,10 @@ def parse_create_view(
     if cursor.at("WITH"):
         cursor.unsupported("options of a view are not supported; leave out WITH (…)")
     cursor.expect("AS")
+    if cursor.at("VALUES"):
+        cursor.unsupported(
+            "a view over VALUES is not supported; write SELECT * FROM (VALUES …) AS t (a, b)"
+        )
     if cursor.peek() not in ("SELECT", "WITH", "("):
         cursor.fail("expected SELECT or WITH")
     read = query(cursor)

@@ -1,0 +1,157 @@
+"""What the base parser would misread, pass over or give up at, told at the place where it stands.
+
+`Refusing` raises for what Flink has and nothing here can run; `unread` knows the words at which the
+parser gives up, since it does not know them at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NoReturn, TypeVar
+
+from sqlglot import exp, parser
+from sqlglot.errors import ParseError
+from sqlglot.tokenizer_core import Token, TokenType
+
+from streamhouse.sql.types import UNSUPPORTED_TYPES
+
+T = TypeVar("T")
+
+_ENDS = "in a query that ends (SET 'execution.runtime-mode' = 'batch')"
+_MATCH = (
+    "MATCH_RECOGNIZE is not supported; write the pattern as joins of the rows with themselves, or "
+    f"with LAG and LEAD, {_ENDS}"
+)
+_PIVOT = "{} is not supported; write SUM(CASE WHEN … THEN … END) for each column, with GROUP BY"
+_SAMPLE = "TABLESAMPLE is not supported; leave it out, or write WHERE MOD(id, 10) = 0"
+_LATERAL_TABLE = (
+    "LATERAL TABLE, a function that gives rows, is not supported; write CROSS JOIN UNNEST(array) "
+    f"AS t (x) {_ENDS}, or keep the rows in a table"
+)
+_LATERAL_VIEW = f"LATERAL VIEW is not supported; write CROSS JOIN UNNEST(array) AS t (x) {_ENDS}"
+_MOMENT = (
+    "FOR SYSTEM_TIME AS OF stands behind a table's name only; join the table itself, write what the "
+    "subquery does into ON, or into the query around the join"
+)
+_LATE_MOMENT = "FOR SYSTEM_TIME AS OF stands before the alias: JOIN t FOR SYSTEM_TIME AS OF … AS c"
+_MINUS = "MINUS is not supported; write EXCEPT"
+_MULTISET = "multisets are not supported; use an ARRAY"
+_LAMBDA = "lambdas (x -> …) are not supported; write the expression out"
+_CONFLICT = (
+    "ON CONFLICT is not supported; leave it out, the target's 'merge-engine' says what becomes of "
+    "rows of one key"
+)
+_WITHIN = "WITHIN GROUP is not supported; leave it out"
+_UNREAD = {
+    **{("MINUS", word): _MINUS for word in ("SELECT", "VALUES", "ALL", "DISTINCT", "(")},
+    **{("MULTISET", word): _MULTISET for word in ("UNION", "EXCEPT", "INTERSECT")},
+    ("MEMBER", "OF"): f"{_MULTISET}, and ARRAY_CONTAINS",
+    ("SUBMULTISET", "OF"): _MULTISET,
+    ("ON", "CONFLICT"): _CONFLICT,
+    ("WITHIN", "GROUP"): _WITHIN,
+}
+"""Two words that stand beside each other, and what they mean where nothing can be read."""
+
+
+class FlinkParseError(ParseError):
+    """A parse error that knows its token.
+
+    `unsupported` tells a limit from a mistake; `own` is whether the message is one of ours, or the
+    base parser's, which is not to be shown.
+    """
+
+    def __init__(
+        self, message: str, token: Token, unsupported: bool = False, own: bool = True
+    ) -> None:
+        # The parser notes in the first of them what it tried to read.
+        super().__init__(message, [{}])
+        self.message = message
+        self.token = token
+        self.unsupported = unsupported
+        self.own = own
+
+
+def unread(found: list[Token], token: Token) -> tuple[Token, str] | None:
+    """The word beside `token` that says why nothing can be read there, and its message."""
+    place = found.index(token) if token in found else 0
+    for first in range(max(0, place - 2), place + 1):
+        if first + 1 >= len(found):
+            break
+        one, two = found[first], found[first + 1]
+        if one.token_type in (TokenType.IDENTIFIER, TokenType.STRING):
+            continue
+        if (one.text, two.text) == ("-", ">") and one.end + 1 == two.start:
+            return one, _LAMBDA
+        # Two words may be one token, as GROUP BY is.
+        words = (one.text.upper(), two.text.upper().split(" ", 1)[0])
+        if words in _UNREAD:
+            return one, _UNREAD[words]
+    return None
+
+
+class Refusing(parser.Parser):
+    """The base parser, which tells what is not supported instead of reading something else."""
+
+    def raise_error(self, message: str, token: Token | None = None) -> None:
+        raise FlinkParseError(message, token or self._curr, own=False)
+
+    def refuse(self, message: str, token: Token | None = None) -> NoReturn:
+        """Raise that something is understood and not supported, at the next token if not given."""
+        raise FlinkParseError(message, token or self._curr, unsupported=True)
+
+    def _try_parse(self, parse_method: Callable[[], T], retreat: bool = False) -> T | None:
+        """As the base, but what is not supported stays so where the base would try on."""
+        refused: list[FlinkParseError] = []
+
+        def method() -> T:
+            try:
+                return parse_method()
+            except FlinkParseError as error:
+                if error.unsupported:
+                    refused.append(error)
+                raise
+
+        made = super()._try_parse(method, retreat)
+        if refused:
+            raise refused[0]
+        return made
+
+    def _parse_match_recognize(self) -> exp.MatchRecognize | None:
+        if self._curr.token_type == TokenType.MATCH_RECOGNIZE:
+            self.refuse(_MATCH)
+        return None
+
+    def _parse_pivots(self) -> Any:
+        if self._curr.token_type in (TokenType.PIVOT, TokenType.UNPIVOT):
+            if self._next.token_type == TokenType.L_PAREN:
+                self.refuse(_PIVOT.format(self._curr.text.upper()))
+        return super()._parse_pivots()
+
+    def _parse_table_sample(self, as_modifier: bool = False) -> exp.TableSample | None:
+        if self._curr.token_type == TokenType.TABLE_SAMPLE:
+            self.refuse(_SAMPLE)
+        return super()._parse_table_sample(as_modifier)
+
+    def _parse_lateral(self) -> exp.Lateral | None:
+        if self._curr.token_type == TokenType.LATERAL:
+            if self._next.token_type == TokenType.TABLE:
+                self.refuse(_LATERAL_TABLE)
+            if self._next.token_type == TokenType.VIEW:
+                self.refuse(_LATERAL_VIEW)
+        return super()._parse_lateral()
+
+    def _parse_table(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
+        table = super()._parse_table(*args, **kwargs)
+        moment = ("SYSTEM_TIME", "SYSTEM_VERSION")
+        if self._curr.token_type == TokenType.FOR and self._next.text.upper() in moment:
+            if isinstance(table, exp.Table) and isinstance(table.this, exp.Identifier):
+                raise FlinkParseError(_LATE_MOMENT, self._curr)
+            self.refuse(_MOMENT)
+        return table
+
+    def _parse_types(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
+        word = self._curr.text.upper()
+        named = kwargs.get("allow_identifiers", True)
+        if named and word in UNSUPPORTED_TYPES and self._curr.token_type != TokenType.IDENTIFIER:
+            self.refuse(f"type {word} is not supported; {UNSUPPORTED_TYPES[word]}")
+        return super()._parse_types(*args, **kwargs)
