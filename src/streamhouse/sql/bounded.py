@@ -15,7 +15,7 @@ from sqlglot.schema import MappingSchema
 
 from streamhouse.options import nearest
 from streamhouse.sql import columns as names
-from streamhouse.sql import hints, lowering, travel
+from streamhouse.sql import fractions, hints, lowering, travel
 from streamhouse.sql import target as targets
 from streamhouse.sql.binder import BindError, describe, generate, refusal
 from streamhouse.sql.columns import Parsed, physical
@@ -35,6 +35,12 @@ class _Scans:
     @property
     def relations(self) -> dict[str, dict[str, str]]:
         return {f"scan_{i}": physical(info) for i, (info, _, _) in enumerate(self.tables)}
+
+    @property
+    def digits(self) -> dict[str, dict[str, int]]:
+        """The precisions of their TIMESTAMP columns."""
+        tables = enumerate(self.tables)
+        return {f"scan_{i}": fractions.of_table(info) for i, (info, _, _) in tables}
 
     def plan(self, tree: exp.Expr) -> tuple[BoundedScan, ...]:
         found = []
@@ -101,7 +107,9 @@ def analyze_tree(
         _scan(parsed, resolver, scans, tree, table, first if place == 0 else None)
     try:
         qualified = _qualified(parsed, tree, scans)
-        lowered = lowering.lower(parsed.script, qualified, scans.relations, bounded=True)
+        lowered = lowering.lower(
+            parsed.script, qualified, scans.relations, bounded=True, digits=scans.digits
+        )
         final = pushdown_projections(lowered)
     except OptimizeError as error:
         raise lowering.error(parsed.script, tree, _unclear(error)) from None

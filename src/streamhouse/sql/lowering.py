@@ -9,7 +9,8 @@ from sqlglot.optimizer.annotate_types import annotate_types
 from sqlglot.schema import MappingSchema
 
 from streamhouse.errors import SqlError, UnsupportedSqlError
-from streamhouse.sql import functions, time_functions
+from streamhouse.sql import fractions, functions, time_functions
+from streamhouse.sql.fractions import Digits
 from streamhouse.sql.functions import call, cast
 from streamhouse.sql.text import Script, span
 
@@ -105,8 +106,16 @@ def fix_moments(tree: exp.Expr, bounded: bool) -> exp.Expr:
     return _rewrite(tree, rule)
 
 
-def lower(script: Script, tree: exp.Expr, relations: Relations, bounded: bool) -> exp.Expr:
+def lower(
+    script: Script,
+    tree: exp.Expr,
+    relations: Relations,
+    bounded: bool,
+    digits: Digits = fractions.NONE,
+) -> exp.Expr:
     """The query with DuckDB's meaning; every column must be qualified.
+
+    `digits` has the precisions of the relations' TIMESTAMP columns.
 
     Raises `UnsupportedSqlError` where a type decides the meaning and is not known.
     """
@@ -129,7 +138,8 @@ def lower(script: Script, tree: exp.Expr, relations: Relations, bounded: bool) -
         if isinstance(node, exp.Substring):
             return _from_one(node)
         if isinstance(node, exp.Cast):
-            return time_functions.lenient(node) if node.meta.get("plain") else _convert(node)
+            plain = node.meta.get("plain")
+            return time_functions.lenient(node) if plain else _convert(node, digits)
         if isinstance(node, exp.Sum | exp.Avg) and not isinstance(node.parent, exp.Window):
             if isinstance(node.parent, exp.Filter):
                 return node
@@ -212,12 +222,14 @@ def _duck(kind: exp.DataType) -> exp.DataType:
         return exp.DataType.build("TIMESTAMPTZ", dialect="duckdb")
     if kind.is_type(*exp.DataType.TEXT_TYPES):
         return exp.DataType.build("VARCHAR", dialect="duckdb")
+    if kind.is_type(exp.DType.TIME):
+        return exp.DataType.build("TIME", dialect="duckdb")
     if kind.is_type(exp.DType.BINARY, exp.DType.VARBINARY):
         return exp.DataType.build("BLOB", dialect="duckdb")
     return kind
 
 
-def _convert(node: exp.Cast) -> exp.Expr:
+def _convert(node: exp.Cast, digits: Digits) -> exp.Expr:
     source, kind = node.this, node.args["to"]
     to = _duck(kind)
     value = source
@@ -226,7 +238,7 @@ def _convert(node: exp.Cast) -> exp.Expr:
     elif to.is_type(*exp.DataType.TEXT_TYPES) and source.is_type(exp.DType.BOOLEAN):
         value = exp.Upper(this=cast(source, "VARCHAR"))
     elif to.is_type(*exp.DataType.TEXT_TYPES) and source.type is not None:
-        value = _time_text(source)
+        value = _time_text(source, digits)
     elif to.is_type(exp.DType.TIMESTAMP_MS) and source.is_type(
         exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ
     ):
@@ -240,22 +252,20 @@ def _convert(node: exp.Cast) -> exp.Expr:
     elif kind.is_type(exp.DType.BINARY, exp.DType.VARBINARY) and kind.expressions:
         size = kind.expressions[0].this.copy()
         new = cast(call("ARRAY_SLICE", new, exp.Literal.number(1), size), "BLOB")
+    elif kind.is_type(exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ):
+        if fractions.precision(kind) == 0:
+            new = cast(call("DATE_TRUNC", exp.Literal.string("second"), new), "TIMESTAMP_MS")
+        fractions.mark(new, fractions.precision(kind))
     new.meta["plain"] = True
     new.type = to
     return new
 
 
-def _time_text(source: exp.Expr) -> exp.Expr:
+def _time_text(source: exp.Expr, digits: Digits) -> exp.Expr:
     """Flink writes all the digits of a timestamp's fraction, DuckDB none that are zero."""
-    if source.is_type(exp.DType.TIMESTAMP_MS):
-        pattern = "%Y-%m-%d %H:%M:%S.%g"
-    elif source.is_type(exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ):
-        pattern = "%Y-%m-%d %H:%M:%S.%f"
-    elif source.is_type(exp.DType.TIMESTAMPTZ, exp.DType.TIMESTAMPLTZ):
+    if source.is_type(exp.DType.TIMESTAMPTZ, exp.DType.TIMESTAMPLTZ):
         return _zoned_text(cast(source, "TIMESTAMP"))
-    else:
-        return source
-    return call("STRFTIME", cast(source, "TIMESTAMP"), exp.Literal.string(pattern))
+    return fractions.text(source, digits) or source
 
 
 def _zoned_text(told: exp.Expr) -> exp.Expr:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 from sqlglot.optimizer.pushdown_projections import pushdown_projections
 
-from streamhouse.sql import lowering
+from streamhouse.sql import fractions, lowering
 from streamhouse.sql.binder import BindError, describe, generate, refusal
 from streamhouse.sql.columns import physical
 from streamhouse.sql.levels import Level, Lookup, conjuncts, equalities
@@ -45,6 +45,14 @@ class Stream:
             found[lookup.relation] = physical(lookup.table)
         return found
 
+    @property
+    def digits(self) -> dict[str, dict[str, int]]:
+        """The precisions of the relations' TIMESTAMP columns."""
+        found = {SOURCE: fractions.of_table(self.source)}
+        for lookup in self.lookups:
+            found[lookup.relation] = fractions.of_table(lookup.table)
+        return found
+
     def rows(
         self,
         items: list[exp.Expr],
@@ -78,7 +86,9 @@ class Stream:
 
     def finished(self, select: exp.Select) -> exp.Select:
         """The tree with DuckDB's meaning and only the columns that are needed."""
-        lowered = lowering.lower(self.script, select, self.relations, bounded=False)
+        lowered = lowering.lower(
+            self.script, select, self.relations, bounded=False, digits=self.digits
+        )
         pruned = pushdown_projections(lowered)
         assert isinstance(pruned, exp.Select)
         return pruned

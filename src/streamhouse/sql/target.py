@@ -10,7 +10,7 @@ from streamhouse.options import nearest
 from streamhouse.sql import binder, lowering
 from streamhouse.sql.plan import Column, Name, TableInfo
 from streamhouse.sql.text import Script
-from streamhouse.sql.types import base, duck_type, fits
+from streamhouse.sql.types import base, digits, duck_type, fits
 
 _ANY_ORDER = ("sum", "count", "product", "min", "max", "bool_and", "bool_or")
 
@@ -90,9 +90,10 @@ def cast_to(item: exp.Expr, source: str, flink: str) -> exp.Expr:
     kind = duck_type(flink)
     value = item
     if kind == "TIMESTAMP_MS" and base(source) in ("TIMESTAMP", "TIMESTAMP_LTZ"):
-        if "(3)" not in source and "(0)" not in source:
-            unit = exp.Literal.string("milliseconds")
-            value = exp.Anonymous(this="DATE_TRUNC", expressions=[unit, item])
+        finer = "(0)" not in source
+        unit = "second" if digits(flink) == 0 else "milliseconds"
+        if finer and (unit == "second" or "(3)" not in source):
+            value = exp.Anonymous(this="DATE_TRUNC", expressions=[exp.Literal.string(unit), item])
     tree = exp.Cast(this=value, to=exp.DataType.build(kind, dialect="duckdb"))
     tree.meta["plain"] = True
     return tree
