@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamhouse.demo.membership.business import ACTOR, DESK, Step, Steps
+from streamhouse.demo.membership.business import ACTOR, DESK, Pace, Step, Steps
 
 NOON = 1_767_268_800_000
 KINDS = {"order", "correct", "move", "late", "cancel", "together", "level"}
@@ -73,3 +73,18 @@ def test_only_the_desk_sells_for_the_desk() -> None:
     agents = {step.statements[0].parameters[3] for step in steps if step.kind == "order"}
     assert not agents & {DESK, ACTOR}
     assert made.desk().statements[0].parameters[3] == DESK
+
+
+@pytest.mark.parametrize(("rate", "desk"), [(1, 50), (9, 450), (19, 950), (20, 1000), (500, 1000)])
+def test_at_any_rate_the_desk_leaves_half_to_the_others(rate: int, desk: int) -> None:
+    pace, made = Pace(rate), {True: 0, False: 0}
+    # A hundred seconds, looked at every 2 ms.
+    for tick in range(50_000):
+        passed = tick / 500
+        at_desk = pace.desk_is_due(passed)
+        while at_desk or pace.step_is_due(passed):
+            pace.count(1, desk=at_desk)
+            made[at_desk] += 1
+            at_desk = pace.desk_is_due(passed)
+    assert made[True] == pytest.approx(desk, abs=1)
+    assert sum(made.values()) == pytest.approx(100 * rate, abs=2)

@@ -27,6 +27,7 @@ _JOURNAL = f"{_COPY} WHERE id"
 _HOUR_MS = 3_600_000
 _DAYS = 4
 _OPEN_DAYS = 1
+_DESK_RATE = 10
 # Out of 100 steps: what they are, besides new orders.
 _STEPS = (("correct", 24), ("move", 10), ("late", 10), ("cancel", 8), ("together", 2), ("level", 2))
 
@@ -168,10 +169,36 @@ def _text(at_ms: float) -> str:
     return f"{moment:%Y-%m-%d %H:%M:%S}.{moment.microsecond // 1000:03d}"
 
 
+class Pace:
+    """Whose turn it is, so many changes a second: the desk's, or the next step's.
+
+    The desk takes ten orders a second, or half of all changes where that is fewer: else a slow
+    business would be nothing but the desk.
+    """
+
+    def __init__(self, changes_per_second: int) -> None:
+        self._rate = changes_per_second
+        self._desk_rate = min(_DESK_RATE, changes_per_second / 2)
+        self._desk = self._done = 0
+
+    def desk_is_due(self, passed_s: float) -> bool:
+        """Whether the desk takes an order, so long after the start."""
+        return passed_s * self._desk_rate > self._desk
+
+    def step_is_due(self, passed_s: float) -> bool:
+        """Whether anything else happens, if it is not the desk's turn."""
+        return self._done < passed_s * self._rate
+
+    def count(self, changes: int, desk: bool) -> None:
+        """Note what was done."""
+        self._desk += desk
+        self._done += changes
+
+
 class Business:
     """Plays the steps in a MariaDB, so many changes a second, in a thread of its own.
 
-    Ten times a second the desk takes an order; `desk_ms` is when each was committed.
+    `desk_ms` is when each order of the desk was committed.
     """
 
     def __init__(self, mariadb: MariaDB, changes_per_second: int, seed: int = 1) -> None:
@@ -229,15 +256,14 @@ class Business:
 
     def _play(self, connection: pymysql.Connection[Any]) -> None:
         started = time.monotonic()
-        done = desk = 0
+        pace = Pace(self._rate)
         while not self._stopped.is_set():
             passed = time.monotonic() - started
-            if passed * 10 > desk:
-                desk += 1
-                done += self._commit(connection, self.steps.desk())
+            if pace.desk_is_due(passed):
+                pace.count(self._commit(connection, self.steps.desk()), desk=True)
                 self.desk_ms.append(time.time() * 1000)
-            elif done < passed * self._rate:
-                done += self._commit(connection, self.steps.next())
+            elif pace.step_is_due(passed):
+                pace.count(self._commit(connection, self.steps.next()), desk=False)
             else:
                 self._stopped.wait(0.002)
 
