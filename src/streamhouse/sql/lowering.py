@@ -9,7 +9,7 @@ from sqlglot.optimizer.annotate_types import annotate_types
 from sqlglot.schema import MappingSchema
 
 from streamhouse.errors import SqlError, UnsupportedSqlError
-from streamhouse.sql import fractions, functions, time_functions
+from streamhouse.sql import decimals, fractions, functions, time_functions
 from streamhouse.sql.fractions import Digits
 from streamhouse.sql.functions import call, cast
 from streamhouse.sql.text import Script, span
@@ -134,7 +134,7 @@ def lower(
 
     def rule(node: exp.Expr) -> exp.Expr:
         if isinstance(node, exp.Div):
-            return _divide(script, node)
+            return _divide(node)
         if isinstance(node, exp.Substring):
             return _from_one(node)
         if isinstance(node, exp.Cast):
@@ -148,7 +148,12 @@ def lower(
             return _aggregate(node, node.this)
         return node
 
-    return _rewrite(tree, rule)
+    def refused(node: exp.Expr) -> SqlError:
+        return unsupported(
+            script, node, "the type of this division is not known; CAST what is divided"
+        )
+
+    return decimals.exact(_rewrite(tree, rule), relations, refused)
 
 
 _ARITHMETIC = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%"}
@@ -193,18 +198,13 @@ def _from_one(node: exp.Substring) -> exp.Expr:
     return node
 
 
-def _divide(script: Script, node: exp.Div) -> exp.Expr:
+def _divide(node: exp.Div) -> exp.Expr:
+    """Whole numbers give whole numbers; what other types give, `decimals` knows."""
     left, right = node.left, node.right
     if left.is_type(*_INTS) and right.is_type(*_INTS):
         new = exp.IntDiv(this=_wrap(left), expression=_wrap(right))
         # `//` binds differently from `/` among its neighbours.
         return exp.Paren(this=new)
-    known = (*_INTS, *_REALS, exp.DType.DECIMAL, exp.DType.UDECIMAL, exp.DType.NULL)
-    for side in (left, right):
-        if not side.is_type(*known):
-            raise unsupported(
-                script, node, "the type of this division is not known; CAST what is divided"
-            )
     return exp.Div(this=_wrap(left), expression=_wrap(right), typed=False, safe=False)
 
 

@@ -1,0 +1,199 @@
+"""A division of decimals with Flink's type and every digit of it.
+
+DuckDB divides decimals as DOUBLE, which has about 16 digits. Here both sides become whole numbers of
+up to 38 digits, are divided in two steps, and the last digit is rounded half up. A number that is
+too long on the way is DuckDB's error; no digit is ever lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from duckdb.sqltypes import DuckDBPyType
+from sqlglot import exp
+
+from streamhouse.errors import SqlError
+from streamhouse.sql.binder import BindError, describe, generate
+from streamhouse.sql.duck_calls import call, cast
+
+_MOST, _LEAST_SCALE = 38, 6
+_WHOLE = {"tinyint": 3, "smallint": 5, "integer": 10, "bigint": 19, "hugeint": 38}
+"""Whole numbers, and how many digits they have in Flink."""
+_REAL = ("float", "double", "null")
+_CLAUSES = ("from_", "joins", "laterals", "group")
+
+
+def exact(
+    tree: exp.Expr,
+    relations: Mapping[str, Mapping[str, str]],
+    refused: Callable[[exp.Expr], SqlError],
+) -> exp.Expr:
+    """A tree in DuckDB's terms, in which divisions of decimals are exact.
+
+    DuckDB is asked for the types of what is divided; where it cannot tell, `refused` gives the error.
+    """
+    for node in _inner_first(tree):
+        if _is_real(node.left) or _is_real(node.right):
+            continue
+        kinds = _kinds(node, relations)
+        if kinds is None:
+            raise refused(node)
+        new = _divided(node, kinds)
+        if new is None:
+            raise refused(node)
+        if node is tree:
+            tree = new
+        elif new is not node:
+            node.replace(new)
+    return tree
+
+
+def result_type(one: tuple[int, int], two: tuple[int, int]) -> tuple[int, int]:
+    """Precision and scale of a quotient, of those of what is divided."""
+    scale = max(_LEAST_SCALE, one[1] + two[0] + 1)
+    whole = one[0] - one[1] + two[1]
+    if whole + scale <= _MOST:
+        return whole + scale, scale
+    return _MOST, max(_MOST - whole, min(scale, _LEAST_SCALE))
+
+
+def _inner_first(tree: exp.Expr) -> list[exp.Div]:
+    """The divisions, those before others that may be made of them."""
+    ctes = {id(cte): place for place, cte in enumerate(tree.find_all(exp.CTE))}
+
+    def order(node: exp.Div) -> tuple[int, int]:
+        place, current = len(ctes), node.parent
+        while current is not None:
+            place = ctes.get(id(current), place)
+            current = current.parent
+        return place, -node.depth
+
+    return sorted(tree.find_all(exp.Div), key=order)
+
+
+def _is_real(side: exp.Expr) -> bool:
+    inner = side.unnest()
+    return isinstance(inner, exp.Cast) and inner.to.is_type(exp.DType.DOUBLE, exp.DType.FLOAT)
+
+
+def _kinds(
+    node: exp.Div, relations: Mapping[str, Mapping[str, str]]
+) -> list[DuckDBPyType] | None:
+    """DuckDB's types of both sides; None if it cannot tell them by themselves."""
+    around = node.find_ancestor(exp.Select)
+    args = around.args if around is not None else {}
+    sides = [node.left, node.right]
+    probe = exp.Select(
+        expressions=[exp.alias_(side.copy(), f"side{place}") for place, side in enumerate(sides)]
+    )
+    for key in _CLAUSES:
+        part = args.get(key)
+        if part:
+            copies = [one.copy() for one in part] if isinstance(part, list) else part.copy()
+            probe.set(key, copies)
+    _with(probe, node)
+    for _ in range(2):
+        try:
+            return [kind for _, kind in describe(generate(probe), relations)]
+        except (BindError, ValueError):
+            # What rows are grouped by may be the division itself.
+            probe.set("group", None)
+    return None
+
+
+def _with(probe: exp.Select, node: exp.Expr) -> None:
+    """Give a query the WITH queries that stand around a node."""
+    found: list[exp.Expr] = []
+    recursive = False
+    current = node.parent
+    while current is not None:
+        clause = current.args.get("with_")
+        if clause is not None:
+            found = [*(cte.copy() for cte in clause.expressions), *found]
+            recursive = recursive or bool(clause.args.get("recursive"))
+        current = current.parent
+    if found:
+        probe.set("with_", exp.With(expressions=found, recursive=recursive))
+
+
+def _decimal(kind: DuckDBPyType) -> tuple[int, int] | None:
+    """Precision and scale of a number that is no floating one."""
+    if kind.id in _WHOLE:
+        return _WHOLE[kind.id], 0
+    if kind.id != "decimal":
+        return None
+    sizes = {name: int(str(value)) for name, value in kind.children}
+    return sizes["precision"], sizes["scale"]
+
+
+def _divided(node: exp.Div, kinds: list[DuckDBPyType]) -> exp.Expr | None:
+    """What a division of these types is; None for types that are not divided."""
+    if all(kind.id in _WHOLE for kind in kinds):
+        whole = exp.IntDiv(this=_wrapped(node.left), expression=_wrapped(node.right))
+        return exp.Paren(this=whole)
+    one, two = (_decimal(kind) for kind in kinds)
+    if one is None or two is None:
+        known = all(kind.id in _REAL or _decimal(kind) is not None for kind in kinds)
+        return node if known else None
+    if max(one[1], two[1]) >= _MOST:
+        return None
+    return _quotient(node.left, node.right, one, two)
+
+
+def _quotient(
+    left: exp.Expr, right: exp.Expr, one: tuple[int, int], two: tuple[int, int]
+) -> exp.Expr:
+    precision, scale = result_type(one, two)
+    # So many digits does the quotient of the two whole numbers lack.
+    ten = _number("1" + "0" * (scale - one[1] + two[1]))
+    above, below = _magnitude(left, one), _magnitude(right, two)
+    twice = _number("2")
+    whole = _times(_over(above, below), ten)
+    rest = _times(_times(exp.Paren(this=_mod(above, below)), ten), twice)
+    rounded = _over(exp.Paren(this=exp.Add(this=rest, expression=below)), _times(below, twice))
+    sign = _times(call("SIGN", left.copy()), call("SIGN", right.copy()))
+    made = _times(sign, exp.Paren(this=exp.Add(this=whole, expression=rounded)))
+    point = _decimal_cast(exp.Literal.string(f"0.{'1'.zfill(scale)}"), _MOST, scale)
+    shifted = _times(_decimal_cast(made, _MOST, 0), point)
+    return _decimal_cast(shifted, precision, scale)
+
+
+def _magnitude(side: exp.Expr, kind: tuple[int, int]) -> exp.Expr:
+    """The digits of a number without its point and its sign, as a whole number."""
+    precision, scale = kind
+    value = _wrapped(side.copy())
+    if scale and precision + scale <= _MOST:
+        shift = _decimal_cast(exp.Literal.string("1" + "0" * scale), scale + 1, 0)
+        value = exp.Mul(this=value, expression=shift)
+    elif scale:
+        # The product would have too many digits; a text has them all.
+        value = call("REPLACE", cast(value, "VARCHAR"), _text("."), _text(""))
+    return call("ABS", cast(value, "HUGEINT"))
+
+
+def _text(text: str) -> exp.Expr:
+    return exp.Literal.string(text)
+
+
+def _number(text: str) -> exp.Expr:
+    return cast(exp.Literal.string(text), "HUGEINT")
+
+
+def _decimal_cast(node: exp.Expr, precision: int, scale: int) -> exp.Cast:
+    return cast(node, f"DECIMAL({precision}, {scale})")
+
+
+def _times(left: exp.Expr, right: exp.Expr) -> exp.Expr:
+    return exp.Paren(this=exp.Mul(this=left.copy(), expression=right.copy()))
+
+
+def _over(left: exp.Expr, right: exp.Expr) -> exp.Expr:
+    return exp.Paren(this=exp.IntDiv(this=left.copy(), expression=right.copy()))
+
+
+def _mod(left: exp.Expr, right: exp.Expr) -> exp.Expr:
+    return exp.Mod(this=left.copy(), expression=right.copy())
+
+
+def _wrapped(node: exp.Expr) -> exp.Expr:
+    return exp.Paren(this=node) if isinstance(node, exp.Binary) else node
