@@ -107,9 +107,10 @@ def _no_key(cursor: Cursor, action: str) -> None:
     if cursor.at("WATERMARK"):
         cursor.unsupported("WATERMARK is not supported yet; leave it out")
     if cursor.at("DISTRIBUTION"):
-        cursor.unsupported(f"{action} DISTRIBUTION is not supported; the buckets of a table stay")
+        way = "leave it out, the buckets of a table stay"
+        cursor.unsupported(f"{action} DISTRIBUTION is not supported; {way}")
     if cursor.at("PARTITION"):
-        words = "partitions appear with their rows" if action == "ADD" else "DELETE their rows"
+        words = "leave it out, they come with their rows" if action == "ADD" else "DELETE their rows"
         cursor.unsupported(f"{action} PARTITION is not supported; {words}")
 
 

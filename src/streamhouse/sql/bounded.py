@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from sqlglot import exp
 from sqlglot.errors import OptimizeError
 from sqlglot.optimizer.pushdown_projections import pushdown_projections
 from sqlglot.optimizer.qualify import qualify
-from sqlglot.optimizer.scope import Scope, traverse_scope
 from sqlglot.schema import MappingSchema
 
 from streamhouse.options import nearest
@@ -24,6 +22,7 @@ from streamhouse.sql.plan import AsOf, BoundedQuery, BoundedScan, Query, Resolve
 from streamhouse.sql.stream import used_columns
 from streamhouse.sql.types import NULL, flink_type
 from streamhouse.sql.views import inlined
+from streamhouse.sql.visible import check_columns, leftmost
 
 
 @dataclass
@@ -221,7 +220,7 @@ def _qualified(parsed: Parsed, tree: exp.Query, scans: _Scans) -> exp.Query:
     """Stars written out, every column with its table; what cannot be found is an error."""
     for select in list(tree.find_all(exp.Select)):
         names.name_expressions(select)
-    _check_columns(parsed, tree, scans)
+    check_columns(parsed.script, tree, scans.relations)
     schema = MappingSchema({**scans.relations}, dialect="duckdb", normalize=False)
     done = qualify(
         tree,
@@ -251,115 +250,9 @@ def _unclear(error: OptimizeError) -> str:
     return "not every column of this can be found; give each table an alias, and write alias.column"
 
 
-def _check_columns(parsed: Parsed, tree: exp.Query, scans: _Scans) -> None:
-    for scope in traverse_scope(tree):
-        for column in scope.columns:
-            # A scope also lists what the subqueries in it may mean by an outer column.
-            if column.parent_select is scope.expression:
-                _check_column(parsed, scope, column, scans)
-
-
-def _leftmost(tree: exp.Expr) -> exp.Expr:
-    """The SELECT that gives a query its column names."""
-    while isinstance(tree, exp.SetOperation | exp.Subquery):
-        tree = tree.this
-    return tree
-
-
-def _check_column(parsed: Parsed, scope: Scope, column: exp.Column, scans: _Scans) -> None:
-    if isinstance(column.this, exp.Star):
-        return
-    around = list(_around(scope, scans))
-    if column.table:
-        _check_qualified(parsed, column, around)
-        return
-    name = column.name
-    clause = column.find_ancestor(exp.Order, exp.Group, exp.Having, exp.Select)
-    own = scope.expression
-    if isinstance(own, exp.Query) and not isinstance(clause, exp.Select):
-        if name in own.named_selects:
-            return
-    for visible in around:
-        owners = [owner for owner, known in visible.items() if known and name in known]
-        if len(owners) > 1:
-            choices = " or ".join(f"{owner}.{name}" for owner in owners)
-            message = f"column '{name}' is ambiguous; write {choices}"
-            raise lowering.error(parsed.script, column, message)
-        if owners or None in visible.values():
-            return
-    everything = {n for visible in around for known in visible.values() for n in known or ()}
-    message = f"there is no column '{name}'; {nearest(name, everything)}"
-    raise lowering.error(parsed.script, column, message)
-
-
-_Names = dict[str, list[str] | None]
-
-
-def _check_qualified(parsed: Parsed, column: exp.Column, around: list[_Names]) -> None:
-    alias, name = column.table, column.name
-    for visible in around:
-        if alias in visible:
-            known = visible[alias]
-            if known is not None and name not in known:
-                message = f"'{alias}' has no column '{name}'; {nearest(name, known)}"
-                raise lowering.error(parsed.script, column, message)
-            return
-        if any(known is not None and alias in known for known in visible.values()):
-            return
-    everything = {other for visible in around for other in visible}
-    message = f"there is no table or alias '{alias}'; {nearest(alias, everything)}"
-    raise lowering.error(parsed.script, column, message)
-
-
-def _around(scope: Scope, scans: _Scans) -> Iterator[_Names]:
-    """What a scope sees, then what the scopes around it see."""
-    current: Scope | None = scope
-    while current is not None:
-        yield _visible(current, scans)
-        # A subquery in FROM sees nothing of the query around it.
-        current = None if current.is_derived_table or current.is_cte else current.parent
-
-
-def _visible(scope: Scope, scans: _Scans) -> _Names:
-    """Alias to the columns that it gives; None where they are not known."""
-    found: _Names = {}
-    for alias, (node, source) in scope.selected_sources.items():
-        renamed = node.args.get("alias")
-        if renamed is not None and renamed.columns:
-            found[alias] = [column.name for column in renamed.columns]
-        elif isinstance(source, Scope):
-            found[alias] = _selects(source, scans)
-        else:
-            relation = scans.relations.get(source.name)
-            found[alias] = list(relation) if relation is not None else None
-    return found
-
-
-def _selects(scope: Scope, scans: _Scans) -> list[str] | None:
-    """The columns that a scope gives, `*` written out; None where they are not known."""
-    first = _leftmost(scope.expression)
-    if not isinstance(first, exp.Select):
-        return None
-    if first is not scope.expression:
-        inner = [s for s in scope.traverse() if s.expression is first]
-        scope = inner[0] if inner else scope
-    found: list[str] = []
-    for item in first.expressions:
-        if not names.is_star(item):
-            found.append(item.alias_or_name)
-            continue
-        wanted = item.table if isinstance(item, exp.Column) else None
-        for alias, known in _visible(scope, scans).items():
-            if wanted in (None, "", alias):
-                if known is None:
-                    return None
-                found += known
-    return found
-
-
 def _name_outputs(tree: exp.Expr) -> list[str]:
     """Give the outermost columns unique names, Flink's own where the query gives none."""
-    first = _leftmost(tree)
+    first = leftmost(tree)
     wanted = names.output_names(first.selects if isinstance(first, exp.Select) else [])
     if isinstance(first, exp.Select):
         for item, name in zip(first.selects, wanted, strict=True):

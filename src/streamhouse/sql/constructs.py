@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from streamhouse.sql.lowering import unsupported
+from streamhouse.sql.lowering import error, unsupported
 from streamhouse.sql.text import Script
 
 _NAMED = "arguments by name are not supported; give them in their order"
@@ -44,6 +44,11 @@ _PLAIN = (
     exp.DType.TEXT, exp.DType.TIME, exp.DType.TIMESTAMP, exp.DType.TIMESTAMPLTZ,
     exp.DType.TIMESTAMPNTZ, exp.DType.TINYINT, exp.DType.VARBINARY, exp.DType.VARCHAR,
 )  # fmt: skip
+_WORDS = {
+    exp.DType.STRUCT: "ROW",
+    exp.DType.TEXT: "STRING",
+    exp.DType.TIMESTAMPTZ: "TIMESTAMP WITH TIME ZONE",
+}
 _NESTED = {exp.DType.ARRAY: 1, exp.DType.MAP: 2, exp.DType.STRUCT: None}
 """Types that hold others, and how many."""
 _KNOWN = (
@@ -65,7 +70,7 @@ _SIZES = {
 
 
 def check(script: Script, tree: exp.Expr) -> None:
-    """Raise `UnsupportedSqlError` for the first part that cannot be run."""
+    """Raise for the first part that cannot be run: `UnsupportedSqlError`, or `SqlError`."""
     for node in tree.walk(bfs=False):
         message = _REFUSED.get(type(node))
         if message is None and isinstance(node, exp.DataType):
@@ -76,6 +81,19 @@ def check(script: Script, tree: exp.Expr) -> None:
             message = "NATURAL JOIN is not supported; write JOIN … USING (columns), or ON"
         if message is not None:
             raise unsupported(script, node, message)
+        mistake = _mistake(node)
+        if mistake is not None:
+            raise error(script, node, mistake)
+
+
+def _mistake(node: exp.Expr) -> str | None:
+    if isinstance(node, exp.Values):
+        widths = {len(row.expressions) for row in node.expressions}
+        if len(widths) > 1 or 0 in widths:
+            return "each row of VALUES needs the same number of values, at least one"
+    if isinstance(node, exp.DataType) and node.this in _PLAIN:
+        return _odd_size(node.this, [part.name for part in node.expressions])
+    return None
 
 
 def _odd_limit(node: exp.LimitOptions) -> str | None:
@@ -100,13 +118,13 @@ def _odd_type(node: exp.DataType) -> str | None:
         return None
     if kind not in _PLAIN:
         return f"type {_word(kind)} is not supported; write one of {_KNOWN}"
-    return _odd_size(kind, [part.name for part in node.expressions])
+    return None
 
 
 def _word(kind: object) -> str:
     if not isinstance(kind, exp.DType):
         return "INTERVAL"
-    return {"STRUCT": "ROW", "TIMESTAMPTZ": "TIMESTAMP WITH TIME ZONE"}.get(kind.value, kind.value)
+    return _WORDS.get(kind, kind.value)
 
 
 def _odd_size(kind: exp.DType, sizes: list[str]) -> str | None:

@@ -173,9 +173,11 @@ class Flink(Dialect):
             if self._next.token_type != TokenType.L_PAREN:
                 return False
             name = token.text.upper()
-            if name in self.FUNCTIONS or name in self.FUNCTION_PARSERS:
+            known = name in self.FUNCTIONS or name in self.FUNCTION_PARSERS
+            if known and self._prev.token_type != TokenType.DOT:
                 return False
-            # Words of types are among them: the base would pass them on as functions.
+            # What follows a point is a database's function, which there are none of here. Words of
+            # types are among the tokens: the base would pass them on as functions.
             return token.token_type in self.FUNC_TOKENS and token.token_type not in _SYNTAX
 
         def _parse_json(self, name: str) -> exp.Expr:

@@ -24,6 +24,8 @@ _CLAUSES = {
     "having": "HAVING is not supported on a stream; filter when reading the target table",
     "windows": "WINDOW is not supported on a stream; number the rows when reading the table",
     "qualify": "QUALIFY is not supported; filter by the number in a query around this one",
+    "locks": "FOR UPDATE is not supported; leave it out",
+    "into": "INTO is not supported; write INSERT INTO t SELECT …",
     "laterals": "LATERAL is not supported on a stream; keep what it gives in a table",
 }
 _ONCE = "run it once with SET 'execution.runtime-mode' = 'batch'"
