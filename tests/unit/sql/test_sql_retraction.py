@@ -252,3 +252,15 @@ def test_what_cannot_be_taken_back_is_refused(sales: Catalog, text: str, message
     with pytest.raises(UnsupportedSqlError) as caught:
         sales.stream(text)
     assert message in str(caught.value)
+
+
+def test_a_group_whose_values_have_become_null_adds_up_to_zero(sales: Catalog) -> None:
+    text = (
+        "INSERT INTO score (agent, total, rows_) SELECT agent, SUM(price), COUNT(price) FROM sales "
+        "GROUP BY agent"
+    )
+    first = sales.rows(text, [change("+I", "Ann", "5.00"), change("+I", "Ben", None)])
+    assert sorted(first) == [("Ann", Decimal("5.00"), 1, None, None), ("Ben", None, 0, None, None)]
+    # What the table adds: 5 - 5, and 1 - 1, which tells that no value is left.
+    then = sales.rows(text, [change("-U", "Ann", "5.00"), change("+U", "Ann", None)])
+    assert then == [("Ann", Decimal("-5.00"), -1, None, None)]
