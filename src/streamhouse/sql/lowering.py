@@ -59,7 +59,7 @@ def _rewrite(tree: exp.Expr, rule: Callable[[exp.Expr], exp.Expr]) -> exp.Expr:
 
 
 def simplify(script: Script, tree: exp.Expr) -> exp.Expr:
-    """EXTRACT and FLOOR … TO as plain calls, IS UNKNOWN as IS NULL; needs no types."""
+    """EXTRACT and FLOOR … TO as calls, IS UNKNOWN as IS NULL, FETCH of a row; needs no types."""
 
     def rule(node: exp.Expr) -> exp.Expr:
         try:
@@ -69,6 +69,8 @@ def simplify(script: Script, tree: exp.Expr) -> exp.Expr:
                 return _located(functions.rounded(node), node)
             if isinstance(node, exp.Is) and _is_unknown(node.expression):
                 node.set("expression", exp.Null())
+            if isinstance(node, exp.Fetch) and node.args.get("count") is None:
+                node.set("count", exp.Literal.number(1))
         except functions.ArgumentError as failure:
             kind = UnsupportedSqlError if failure.unsupported else SqlError
             raise error(script, node, str(failure), kind) from None

@@ -94,15 +94,31 @@ def _visible(scope: Scope, relations: Relations) -> _Names:
     """Alias to the columns that it gives; None where they are not known."""
     found: _Names = {}
     for alias, (node, source) in scope.selected_sources.items():
-        renamed = node.args.get("alias")
-        if renamed is not None and renamed.columns:
-            found[alias] = [column.name for column in renamed.columns]
+        renamed = _renamed(node, source)
+        if renamed:
+            found[alias] = renamed
         elif isinstance(source, Scope):
             found[alias] = _selects(source, relations)
         else:
             relation = relations.get(source.name)
             found[alias] = list(relation) if relation is not None else None
     return found
+
+
+def _renamed(node: exp.Expr, source: exp.Table | Scope) -> list[str]:
+    """The names that stand after an alias or after a WITH query's name, if any do."""
+    around: list[exp.Expr | None] = [node]
+    current = node.parent
+    while isinstance(current, exp.Subquery):
+        around.append(current)
+        current = current.parent
+    if isinstance(source, Scope):
+        around.append(source.expression.parent)
+    for one in around:
+        alias = one.args.get("alias") if one is not None else None
+        if isinstance(alias, exp.TableAlias) and alias.columns:
+            return [column.name for column in alias.columns]
+    return []
 
 
 def _selects(scope: Scope, relations: Relations) -> list[str] | None:
