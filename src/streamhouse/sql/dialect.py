@@ -75,9 +75,9 @@ class Flink(Dialect):
             for name in ("CAST", "CEIL", "EXTRACT", "FLOOR", "POSITION", "SUBSTRING", "TRIM")
         } | {
             "TRY_CAST": parser.Parser.FUNCTION_PARSERS["TRY_CAST"],
-        } | {
-            name: lambda self, name=name: self._parse_json(name)
-            for name in ("JSON_EXISTS", "JSON_QUERY", "JSON_VALUE")
+            "JSON_EXISTS": lambda self: self._parse_json("JSON_EXISTS"),
+            "JSON_QUERY": lambda self: self._parse_json("JSON_QUERY"),
+            "JSON_VALUE": lambda self: self._parse_json("JSON_VALUE"),
         }
         VERSION_PHRASES: ClassVar[dict[tuple[str, ...], str]] = {
             **parser.Parser.VERSION_PHRASES,

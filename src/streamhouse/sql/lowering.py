@@ -59,7 +59,7 @@ def _rewrite(tree: exp.Expr, rule: Callable[[exp.Expr], exp.Expr]) -> exp.Expr:
 
 
 def simplify(script: Script, tree: exp.Expr) -> exp.Expr:
-    """EXTRACT and FLOOR … TO as calls, IS UNKNOWN as IS NULL, FETCH of a row; needs no types."""
+    """EXTRACT and FLOOR … TO as plain calls, FETCH with its number; needs no types."""
 
     def rule(node: exp.Expr) -> exp.Expr:
         try:
@@ -67,8 +67,6 @@ def simplify(script: Script, tree: exp.Expr) -> exp.Expr:
                 return _located(functions.extract(node), node)
             if isinstance(node, exp.Floor | exp.Ceil) and node.args.get("to"):
                 return _located(functions.rounded(node), node)
-            if isinstance(node, exp.Is) and _is_unknown(node.expression):
-                node.set("expression", exp.Null())
             if isinstance(node, exp.Fetch) and node.args.get("count") is None:
                 node.set("count", exp.Literal.number(1))
         except functions.ArgumentError as failure:
@@ -79,11 +77,6 @@ def simplify(script: Script, tree: exp.Expr) -> exp.Expr:
     return _rewrite(tree, rule)
 
 
-def _is_unknown(node: exp.Expr) -> bool:
-    """Whether a node is the word UNKNOWN, the null of BOOLEAN."""
-    if not isinstance(node, exp.Column) or node.table or not isinstance(node.this, exp.Identifier):
-        return False
-    return node.name.upper() == "UNKNOWN" and not node.this.quoted
 
 
 def _located(new: exp.Expr, old: exp.Expr) -> exp.Expr:

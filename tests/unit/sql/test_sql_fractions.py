@@ -1,0 +1,83 @@
+"""The text of a TIMESTAMP(p) has p digits behind the second, wherever it comes from."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.unit.sql.conftest import Catalog
+
+TABLES = """
+CREATE TABLE moments (t0 TIMESTAMP(0), t2 TIMESTAMP(2), t3 TIMESTAMP(3), t6 TIMESTAMP(6),
+  t9 TIMESTAMP(9), c0 AS CAST(t3 AS TIMESTAMP(0)));
+CREATE TABLE seconds (t TIMESTAMP(0), s STRING);
+"""
+ROW: dict[str, Any] = {
+    "t0": datetime(2026, 1, 2, 3, 4, 5),
+    "t2": datetime(2026, 1, 2, 3, 4, 5, 670_000),
+    "t3": datetime(2026, 1, 2, 3, 4, 5, 678_000),
+    "t6": datetime(2026, 1, 2, 3, 4, 5, 678_900),
+    "t9": datetime(2026, 1, 2, 3, 4, 5, 678_900),
+}
+TO_SECOND = "2026-01-02 03:04:05"
+
+
+@pytest.fixture
+def moments(catalog: Catalog) -> Catalog:
+    catalog.add(TABLES)
+    return catalog
+
+
+@pytest.mark.parametrize(
+    ("expression", "fraction"),
+    [
+        ("t0", ""),
+        ("(t0)", ""),
+        ("t2", ".67"),
+        ("t3", ".678"),
+        ("t6", ".678900"),
+        ("t9", ".678900000"),
+        ("c0", ""),
+        ("CAST(t6 AS TIMESTAMP(0))", ""),
+        ("CAST(t6 AS TIMESTAMP(1))", ".6"),
+        ("CAST(t6 AS TIMESTAMP(4))", ".6789"),
+        ("CAST(t0 AS TIMESTAMP(3))", ".000"),
+        ("CAST('2026-01-02 03:04:05.999' AS TIMESTAMP(0))", ""),
+        # The digits of what is made of several are those of the longest.
+        ("COALESCE(t0, t3)", ".000"),
+    ],
+)
+@pytest.mark.parametrize("place", ["SELECT {} AS v FROM moments", "SELECT CAST(x AS STRING) AS v "
+                                   "FROM (SELECT {} AS x FROM moments) AS q"])  # fmt: skip
+def test_the_text_has_the_digits_of_the_type(
+    moments: Catalog, expression: str, fraction: str, place: str
+) -> None:
+    text = place.format(expression if "STRING" in place else f"CAST({expression} AS STRING)")
+    expected = [(TO_SECOND + fraction,)]
+    assert moments.query(text, [ROW]) == expected
+    assert moments.rows(text, [ROW]) == expected
+
+
+def test_a_null_has_no_text(moments: Catalog) -> None:
+    text = "SELECT CAST(t0 AS STRING) AS v, CAST(t2 AS STRING) AS w FROM moments"
+    assert moments.query(text, [{}]) == moments.rows(text, [{}]) == [(None, None)]
+
+
+def test_a_column_of_seconds_is_given_seconds(moments: Catalog) -> None:
+    text = "INSERT INTO seconds SELECT t6, CAST(t3 AS STRING) FROM moments"
+    expected = [(datetime(2026, 1, 2, 3, 4, 5), f"{TO_SECOND}.678")]
+    assert moments.query(text, [ROW]) == expected
+    assert moments.rows(text, [ROW]) == expected
+
+
+def test_a_dimensions_column_has_its_own_digits(moments: Catalog) -> None:
+    moments.add("CREATE TABLE stream_ (id INT, p AS PROCTIME()); "
+                "CREATE TABLE days (id INT PRIMARY KEY NOT ENFORCED, t0 TIMESTAMP(0))")  # fmt: skip
+    text = (
+        "SELECT CAST(d.t0 AS STRING) AS v FROM stream_ AS s JOIN days FOR SYSTEM_TIME AS OF s.p AS "
+        "d ON s.id = d.id"
+    )
+    assert moments.rows(text, [{"id": 1}], [{"id": 1, "t0": ROW["t0"]}]) == [(TO_SECOND,)]
