@@ -13,14 +13,12 @@ from streamhouse.sql.text import Script
 
 _NAMED = "arguments by name are not supported; give them in their order"
 _PARAMETER = "parameters are not supported; write the value itself"
-_PATTERN = "is not supported; write REGEXP(text, pattern)"
+
 _REFUSED: dict[type[exp.Expr], str] = {
     exp.AtTimeZone: "AT TIME ZONE is not supported; write CONVERT_TZ(text, 'UTC', 'Asia/Tokyo')",
     exp.Collate: "COLLATE is not supported; leave it out",
     exp.Comprehension: "a list made by FOR … IN is not supported; write the list out",
     exp.Connect: "START WITH … CONNECT BY is not supported; write the levels as joins",
-    exp.Glob: "GLOB is not supported; write LIKE",
-    exp.ILike: "ILIKE is not supported; write LOWER(text) LIKE 'a%'",
     exp.Introducer: "a character set before a string is not supported; leave it out",
     exp.IntervalSpan: (
         "an INTERVAL of two units is not supported; write a sum of two, such as INTERVAL '1' DAY + "
@@ -33,10 +31,8 @@ _REFUSED: dict[type[exp.Expr], str] = {
     exp.Parameter: _PARAMETER,
     exp.Placeholder: _PARAMETER,
     exp.PropertyEQ: _NAMED,
-    exp.RegexpILike: f"the operator {_PATTERN}",
-    exp.RegexpLike: f"the operator RLIKE {_PATTERN}",
     exp.SessionParameter: _PARAMETER,
-    exp.SimilarTo: f"SIMILAR TO {_PATTERN}",
+    exp.SimilarTo: "SIMILAR TO is not supported; write REGEXP(text, pattern)",
 }
 _PLAIN = (
     exp.DType.BIGINT, exp.DType.BINARY, exp.DType.BOOLEAN, exp.DType.CHAR, exp.DType.DATE,
