@@ -110,7 +110,9 @@ def _no_key(cursor: Cursor, action: str) -> None:
         way = "leave it out, the buckets of a table stay"
         cursor.unsupported(f"{action} DISTRIBUTION is not supported; {way}")
     if cursor.at("PARTITION"):
-        words = "leave it out, they come with their rows" if action == "ADD" else "DELETE their rows"
+        words = (
+            "leave it out, they come with their rows" if action == "ADD" else "DELETE their rows"
+        )
         cursor.unsupported(f"{action} PARTITION is not supported; {words}")
 
 

@@ -27,7 +27,9 @@ _LIMITS = (
     duckdb.ParserException,
 )
 """What DuckDB says of a text that it should never have been given."""
-_NO_FUNCTION = re.compile(r"No function matches the given name and argument types '([^(]+)\((.*)\)'")
+_NO_FUNCTION = re.compile(
+    r"No function matches the given name and argument types '([^(]+)\((.*)\)'"
+)
 
 
 class BindError(ValueError):

@@ -236,7 +236,10 @@ def _qualified(parsed: Parsed, tree: exp.Query, scans: _Scans) -> exp.Query:
 _UNCLEAR = (
     ("Alias already used: ", "'{}' is used twice; give the table another alias"),
     ("Cannot automatically join: ", "USING: '{}' is not a column of both tables; write ON"),
-    ("Unknown output column: ", "there is no column number {} to order or group by; write its name"),
+    (
+        "Unknown output column: ",
+        "there is no column number {} to order or group by; write its name",
+    ),
     ("Invalid set operation", "the parts of UNION, EXCEPT or INTERSECT need as many columns each"),
 )
 

@@ -6,10 +6,13 @@ things than Flink's, and its errors speak of a text that the user did not write.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from sqlglot import exp
 
-from streamhouse.sql.lowering import error, unsupported
-from streamhouse.sql.text import Script
+from streamhouse.errors import SqlError, UnsupportedSqlError
+from streamhouse.sql import lowering
+from streamhouse.sql.text import Script, span
 
 _NAMED = "arguments by name are not supported; give them in their order"
 _PARAMETER = "parameters are not supported; write the value itself"
@@ -65,8 +68,11 @@ _SIZES = {
 """Types with a size, and the least and the greatest."""
 
 
-def check(script: Script, tree: exp.Expr) -> None:
-    """Raise for the first part that cannot be run: `UnsupportedSqlError`, or `SqlError`."""
+def check(script: Script, tree: exp.Expr, start: int, end: int) -> None:
+    """Raise for the first part that cannot be run: `UnsupportedSqlError`, or `SqlError`.
+
+    `start` and `end` are where the whole stands, for a part that does not know its own place.
+    """
     for node in tree.walk(bfs=False):
         message = _REFUSED.get(type(node))
         if message is None and isinstance(node, exp.DataType):
@@ -75,11 +81,18 @@ def check(script: Script, tree: exp.Expr) -> None:
             message = _odd_limit(node)
         elif isinstance(node, exp.Join) and node.method.upper() == "NATURAL":
             message = "NATURAL JOIN is not supported; write JOIN … USING (columns), or ON"
+        kind = SqlError if message is None else UnsupportedSqlError
+        message = message or _mistake(node)
         if message is not None:
-            raise unsupported(script, node, message)
-        mistake = _mistake(node)
-        if mistake is not None:
-            raise error(script, node, mistake)
+            known = any(span(one) for one in (node, *_around(node)))
+            place = lowering.place(script, node) if known else (start, end)
+            raise script.error(message, *place, kind)
+
+
+def _around(node: exp.Expr) -> Iterator[exp.Expr]:
+    while node.parent is not None:
+        node = node.parent
+        yield node
 
 
 def _mistake(node: exp.Expr) -> str | None:
@@ -87,6 +100,8 @@ def _mistake(node: exp.Expr) -> str | None:
         widths = {len(row.expressions) for row in node.expressions}
         if len(widths) > 1 or 0 in widths:
             return "each row of VALUES needs the same number of values, at least one"
+    if isinstance(node, exp.Group) and not any(node.args.values()):
+        return "GROUP BY needs something to group by; name a column"
     if isinstance(node, exp.DataType) and node.this in _PLAIN:
         return _odd_size(node.this, [part.name for part in node.expressions])
     return None
@@ -138,5 +153,3 @@ def _odd_size(kind: exp.DType, sizes: list[str]) -> str | None:
     if len(numbers) == len(sizes) == 1 and least <= numbers[0] <= most:
         return None
     return f"the size of {_word(kind)} is from {least} to {most}; write one of these"
-
-

@@ -1,8 +1,8 @@
 """A division of decimals with Flink's type and every digit of it.
 
-DuckDB divides decimals as DOUBLE, which has about 16 digits. Here both sides become whole numbers of
-up to 38 digits, are divided in two steps, and the last digit is rounded half up. A number that is
-too long on the way is DuckDB's error; no digit is ever lost.
+DuckDB divides decimals as DOUBLE, which has about 16 digits. Here both sides become whole numbers
+of up to 38 digits, and the last digit of their quotient is rounded half up. A number too long for that
+is DuckDB's error; no digit is ever lost.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def exact(
 ) -> exp.Expr:
     """A tree in DuckDB's terms, in which divisions of decimals are exact.
 
-    DuckDB is asked for the types of what is divided; where it cannot tell, `refused` gives the error.
+    DuckDB is asked for the types of what is divided; `refused` makes the error if it cannot tell.
     """
     for node in _inner_first(tree):
         if _is_real(node.left) or _is_real(node.right):
@@ -76,9 +76,7 @@ def _is_real(side: exp.Expr) -> bool:
     return isinstance(inner, exp.Cast) and inner.to.is_type(exp.DType.DOUBLE, exp.DType.FLOAT)
 
 
-def _kinds(
-    node: exp.Div, relations: Mapping[str, Mapping[str, str]]
-) -> list[DuckDBPyType] | None:
+def _kinds(node: exp.Div, relations: Mapping[str, Mapping[str, str]]) -> list[DuckDBPyType] | None:
     """DuckDB's types of both sides; None if it cannot tell them by themselves."""
     around = node.find_ancestor(exp.Select)
     args = around.args if around is not None else {}
@@ -145,16 +143,23 @@ def _quotient(
 ) -> exp.Expr:
     precision, scale = result_type(one, two)
     # So many digits does the quotient of the two whole numbers lack.
-    ten = _number("1" + "0" * (scale - one[1] + two[1]))
+    lacking = scale - one[1] + two[1]
+    ten = _number("1" + "0" * lacking)
     above, below = _magnitude(left, one), _magnitude(right, two)
-    twice = _number("2")
-    whole = _times(_over(above, below), ten)
-    rest = _times(_times(exp.Paren(this=_mod(above, below)), ten), twice)
-    rounded = _over(exp.Paren(this=exp.Add(this=rest, expression=below)), _times(below, twice))
+    whole: exp.Expr | None = None
+    if one[0] + lacking > _MOST:
+        whole = _times(_over(above, below), ten)
+        above = _mod(above, below)
+    above = _times(above, ten)
+    digits, rest = _over(above, below), _mod(above, below)
+    up = exp.GTE(this=rest, expression=exp.Paren(this=exp.Sub(this=below.copy(), expression=rest)))
+    last = exp.Case(ifs=[exp.If(this=up, true=exp.Literal.number(1))], default=_number("0"))
+    made = exp.Add(this=digits, expression=last)
+    made = made if whole is None else exp.Add(this=whole, expression=made)
     sign = _times(call("SIGN", left.copy()), call("SIGN", right.copy()))
-    made = _times(sign, exp.Paren(this=exp.Add(this=whole, expression=rounded)))
+    signed = _times(sign, exp.Paren(this=made))
     point = _decimal_cast(exp.Literal.string(f"0.{'1'.zfill(scale)}"), _MOST, scale)
-    shifted = _times(_decimal_cast(made, _MOST, 0), point)
+    shifted = _times(_decimal_cast(signed, _MOST, 0), point)
     return _decimal_cast(shifted, precision, scale)
 
 
@@ -163,7 +168,8 @@ def _magnitude(side: exp.Expr, kind: tuple[int, int]) -> exp.Expr:
     precision, scale = kind
     value = _wrapped(side.copy())
     if scale and precision + scale <= _MOST:
-        shift = _decimal_cast(exp.Literal.string("1" + "0" * scale), scale + 1, 0)
+        # Products of shorter decimals would be held to 18 digits.
+        shift = _decimal_cast(exp.Literal.string("1" + "0" * scale), _MOST, 0)
         value = exp.Mul(this=value, expression=shift)
     elif scale:
         # The product would have too many digits; a text has them all.
@@ -192,7 +198,7 @@ def _over(left: exp.Expr, right: exp.Expr) -> exp.Expr:
 
 
 def _mod(left: exp.Expr, right: exp.Expr) -> exp.Expr:
-    return exp.Mod(this=left.copy(), expression=right.copy())
+    return exp.Paren(this=exp.Mod(this=left.copy(), expression=right.copy()))
 
 
 def _wrapped(node: exp.Expr) -> exp.Expr:

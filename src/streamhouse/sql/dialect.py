@@ -29,6 +29,13 @@ _NO_KEYWORDS = frozenset(
 )
 _SYNTAX = frozenset({*parser.Parser.SUBQUERY_PREDICATES, TokenType.TABLE})
 """What stands before a parenthesis like a function, and is none."""
+_NO_ITEM = (
+    TokenType.FROM,
+    TokenType.GROUP_BY,
+    TokenType.ORDER_BY,
+    TokenType.R_PAREN,
+    TokenType.WHERE,
+)
 _BROKEN = (AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError)
 
 
@@ -190,10 +197,10 @@ class Flink(Dialect):
                 made = exp.TryCast(this=made, to=self._parse_types())
             word = self._curr.text.upper() if self._curr else ""
             if word in ("NULL", "ERROR", "DEFAULT", "EMPTY", "TRUE", "FALSE", "UNKNOWN"):
-                self.refuse(
-                    f"ON EMPTY and ON ERROR of {name} are not supported; what is not there is "
-                    f"{'FALSE' if name == 'JSON_EXISTS' else 'NULL: write COALESCE around it'}"
-                )
+                then = "NULL: write COALESCE around it"
+                then = "FALSE: leave it out" if name == "JSON_EXISTS" else then
+                message = f"ON EMPTY and ON ERROR of {name} are not supported; "
+                self.refuse(f"{message}what is not there is {then}")
             if word in ("WITH", "WITHOUT", "RETURNING"):
                 self.refuse(f"{word} in {name} is not supported; leave it out")
             return made
@@ -231,7 +238,7 @@ def _with_hints(sql: str, tokenize: Callable[[str], list[Token]]) -> list[Token]
         blanked = blanked[: hint.start] + blank + blanked[hint.end :]
     try:
         found = tokenize(blanked)
-    except TokenError as error:
+    except TokenError:
         raise SqlError("the text cannot be read; a number or a quote in it is not whole") from None
     for token in found:
         token.comments = []
@@ -257,6 +264,7 @@ def parse_tokens(
 
     `method` is the parser's, where only one kind of text may stand there.
     """
+    _check_commas(script, found)
     flink = Flink.Parser(dialect=Flink(), error_level=ErrorLevel.IMMEDIATE)
     try:
         if method is None:
@@ -279,12 +287,20 @@ def parse_tokens(
     if len(tree) != 1 or tree[0] is None:
         raise script.error("a query is expected here", found[0].start, found[-1].end + 1)
     _check_reads(script, found, tree[0])
-    constructs.check(script, tree[0])
+    constructs.check(script, tree[0], found[0].start, found[-1].end + 1)
     if any(not select.expressions for select in tree[0].find_all(exp.Select)):
         raise script.error("SELECT needs at least one column", found[0].start, found[0].end + 1)
     if any(one.is_star and not one.args.get("from_") for one in tree[0].find_all(exp.Select)):
         raise script.error("SELECT * needs a FROM", found[0].start, found[0].end + 1)
     return tree[0]
+
+
+def _check_commas(script: Script, found: list[Token]) -> None:
+    """The parser passes over a comma with nothing behind it."""
+    for comma, after in zip(found, [*found[1:], None], strict=True):
+        nothing = after is None or after.token_type in _NO_ITEM
+        if comma.token_type == TokenType.COMMA and nothing:
+            raise script.error("an expression is expected after ','", comma.start, comma.end + 1)
 
 
 _STATEMENTS = (

@@ -57,6 +57,8 @@ _INSTEAD = {
     "COLLECT_LIST": "write LISTAGG(x, ',')",
     "COLLECT_SET": "write LISTAGG(x, ',') over distinct rows",
     "GET_JSON_OBJECT": "write JSON_VALUE(text, '$.path')",
+    "JSON_ARRAY": "write CONCAT with the brackets and commas",
+    "JSON_OBJECT": "write CONCAT with the braces and commas",
     "JSON_EXTRACT": "write JSON_VALUE(text, '$.path')",
     "NVL2": "write CASE WHEN x IS NOT NULL THEN a ELSE b END",
     "DECODE": "write CASE x WHEN a THEN b ELSE c END",

@@ -77,8 +77,6 @@ def simplify(script: Script, tree: exp.Expr) -> exp.Expr:
     return _rewrite(tree, rule)
 
 
-
-
 def _located(new: exp.Expr, old: exp.Expr) -> exp.Expr:
     new.meta.update({k: v for k, v in old.meta.items() if k in ("line", "col", "start", "end")})
     return new

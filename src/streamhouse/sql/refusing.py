@@ -30,8 +30,8 @@ _LATERAL_TABLE = (
 )
 _LATERAL_VIEW = f"LATERAL VIEW is not supported; write CROSS JOIN UNNEST(array) AS t (x) {_ENDS}"
 _MOMENT = (
-    "FOR SYSTEM_TIME AS OF stands behind a table's name only; join the table itself, write what the "
-    "subquery does into ON, or into the query around the join"
+    "FOR SYSTEM_TIME AS OF stands behind a table's name only; join the table itself, and write "
+    "what the subquery does into ON, or into the query around the join"
 )
 _LATE_MOMENT = "FOR SYSTEM_TIME AS OF stands before the alias: JOIN t FOR SYSTEM_TIME AS OF … AS c"
 _MINUS = "MINUS is not supported; write EXCEPT"

@@ -42,6 +42,7 @@ from streamhouse.sql.plan import (
 from streamhouse.sql.text import Script
 from streamhouse.sql.view_ddl import parse_create_view
 
+
 def parse_script(text: str) -> list[Statement]:
     """The statements of a script; `SqlError` and `UnsupportedSqlError` tell line and column."""
     script = Script(text)

@@ -1,4 +1,4 @@
-"""Whether a bounded query's columns are there: what each of its SELECTs sees, and those around it."""
+"""Whether a bounded query has its columns: what each of its SELECTs sees, and those around it."""
 
 from __future__ import annotations
 
@@ -141,5 +141,3 @@ def _selects(scope: Scope, relations: Relations) -> list[str] | None:
                     return None
                 found += known
     return found
-
-

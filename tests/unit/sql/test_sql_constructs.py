@@ -26,8 +26,8 @@ WAY_ROUND = re.compile(
     r"number|give|run it once|end the process|compare|change|name|did you mean|named?)\b"
 )
 FOREIGN = re.compile(
-    r"Line \d+, Col|Binder Error|Parser Error|Catalog Error|Not implemented|Expecting|Token|sqlglot|"
-    r"DuckDB|LINE \d|Scalar Function|Unexpected",
+    r"Line \d+, Col|Binder Error|Parser Error|Catalog Error|Not implemented|Expecting|Token|"
+    r"sqlglot|DuckDB|LINE \d|Scalar Function|Unexpected",
     re.IGNORECASE,
 )
 LOOKUP = "JOIN customers FOR SYSTEM_TIME AS OF o.proc_time AS c ON o.customer_id = c.id"
