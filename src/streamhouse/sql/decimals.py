@@ -1,8 +1,8 @@
 """A division of decimals with Flink's type and every digit of it.
 
 DuckDB divides decimals as DOUBLE, which has about 16 digits. Here both sides become whole numbers
-of up to 38 digits, and the last digit of their quotient is rounded half up. A number too long for that
-is DuckDB's error; no digit is ever lost.
+of up to 38 digits, and the last digit of their quotient is rounded half up. A longer number is
+DuckDB's error; no digit is ever lost.
 """
 
 from __future__ import annotations
