@@ -75,12 +75,17 @@ class Channel:
         self._readers: set[Subscription] = set()
         self._held = 0
         self._closed = False
+        self._gone: TableError | None = None
         self._rest: asyncio.TimerHandle | None = None
         self._beating: asyncio.TimerHandle | None = None
         self._told = self._loop.time()
         self._starts = Starts(view, open_feed, settings, work, self._here)
         self._follower = Follower(
-            view.name, partial(open_feed, view), settings, partial(self._post, self._take)
+            view.name,
+            partial(open_feed, view),
+            settings,
+            partial(self._post, self._take),
+            partial(self._post, self._end_gone),
         )
         self._follower.start()
 
@@ -159,16 +164,20 @@ class Channel:
             self._beat_at(self._told + self._settings.heartbeat_s)
         return reader
 
-    def close(self) -> None:
-        """End the readers, and the looking."""
+    def close(self, gone: TableError | None = None) -> None:
+        """End the looking, and the readers; with `gone` they get that behind all that came."""
         if self._closed:
             return
-        self._closed = True
+        self._closed, self._gone = True, gone
         for timer in (self._rest, self._beating):
             if timer is not None:
                 timer.cancel()
-        for reader in tuple(self._readers):
-            reader.end(None)
+        if gone is None:
+            for reader in tuple(self._readers):
+                reader.end(None)
+        else:
+            self._head = self._head.append(None, gone)
+            self._wake()
         self._starts.close()
         self._follower.stop()
         self._ended(self)
@@ -183,6 +192,8 @@ class Channel:
         done: asyncio.Future[BaseException | None] = self._loop.create_future()
         self._follower.ask(partial(self._post, _settle, done))
         error = await done
+        if self._closed:
+            raise self._stopped()
         gone = isinstance(error, TableError | SqlError)
         if error is not None and (gone or self._current is None):
             if isinstance(error, StreamhouseError):
@@ -245,6 +256,15 @@ class Channel:
         )
         self._head = self._head.append(None, error)
         self._wake()
+
+    def _end_gone(self) -> None:
+        """What it follows is not there any more: its readers are told, and nobody looks for it."""
+        # Of what a view reads nothing is named: who sees the view need not see that.
+        message = (
+            f"{self.view.name} is gone: it was dropped, or what it shows was; ask for it again "
+            "once it is there"
+        )
+        self.close(TableError(message))
 
     def _wake(self) -> None:
         self._told = self._loop.time()
@@ -314,7 +334,9 @@ class Channel:
             # The loop has ended, and with it all who would read this.
             self._follower.stop()
 
-    def _stopped(self) -> BusyError:
+    def _stopped(self) -> StreamhouseError:
+        if self._gone is not None:
+            return self._gone.with_traceback(None)
         return BusyError(
             f"{self.view.name} is not followed any more, since the server stops; ask again later"
         )

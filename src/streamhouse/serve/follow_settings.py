@@ -22,7 +22,8 @@ class FollowSettings:
     that come back. `state_bytes`: first snapshots that are being sent, of all streams; the readers
     of the oldest are cut off beyond it. `part_rows` and `part_bytes`: where a large event is cut
     into parts; a part has at most so many rows, and about so many bytes. `max_streams`: tables,
-    and choices of their columns, that are followed at the same time.
+    and choices of their columns, that are followed at the same time. `gone_s`: how long a table may
+    be missing before its readers are told; for less than that they only begin anew.
     """
 
     every_ms: int = 50
@@ -37,3 +38,4 @@ class FollowSettings:
     part_bytes: int = 256 * KIB
     table_bytes: int = 256 * MIB
     max_streams: int = 256
+    gone_s: float = 2.0

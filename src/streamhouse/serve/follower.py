@@ -15,7 +15,9 @@ import pyarrow as pa
 from streamhouse.errors import (
     BusyError,
     DataLossError,
+    SqlError,
     StreamhouseError,
+    TableError,
     TooLargeError,
     is_panic,
 )
@@ -70,9 +72,10 @@ Answer = Callable[[BaseException | None], None]
 class Follower:
     """Polls a feed in a thread, and hands on what it finds, encoded once.
 
-    `open_feed` and all that the feed does run in that thread, as do `hand_on` and the answers of
-    `ask`. A look that fails is tried again, after 0.1 s and then ever later, up to 5 s; what was
-    committed meanwhile is found then.
+    `open_feed` and all that the feed does run in that thread, as do `hand_on`, `gone` and the
+    answers of `ask`. A look that fails is tried again, after 0.1 s and then ever later, up to 5 s;
+    what was committed meanwhile is found then. `gone` is called once, when what was seen has not
+    been there for `settings.gone_s`.
     """
 
     def __init__(
@@ -81,12 +84,15 @@ class Follower:
         open_feed: Callable[[], Feed],
         settings: FollowSettings,
         hand_on: Callable[[Found], None],
+        gone: Callable[[], None],
     ) -> None:
         self.looks = Looks()
         self._name = name
         self._open_feed = open_feed
         self._settings = settings
         self._hand_on = hand_on
+        self._gone = gone
+        self._missing_since: float | None = None
         self._feed: Feed | None = None
         self._incarnation = ""
         self._seen: Found | None = None
@@ -160,6 +166,7 @@ class Follower:
         if self.looks.error is not None:
             log.info("%s can be read again", self._name)
             self.looks.error = None
+        self._missing_since = None
         self._pause_s = self._settings.every_ms / 1000
         return None
 
@@ -173,6 +180,24 @@ class Follower:
             log.warning("%s cannot be read, and is tried again: %s", self._name, self.looks.error)
         # It may have lost its place; another goes on from what was handed on last.
         self._drop_feed()
+        self._missed(error)
+
+    def _missed(self, error: BaseException) -> None:
+        """Tell of a table that is not there any more, unless it may still come back at once."""
+        missing = isinstance(error, TableError | SqlError) and not isinstance(error, TooLargeError)
+        if not missing or self._seen is None:
+            self._missing_since = None
+            return
+        now = time.monotonic()
+        if self._missing_since is None:
+            self._missing_since = now
+        left = self._missing_since + self._settings.gone_s - now
+        if left > 0:
+            self._pause_s = min(left, self._pause_s or left)
+            return
+        log.info("%s is gone; its readers are told", self._name)
+        self._seen = None
+        self._gone()
 
     def _look(self) -> None:
         deadline = time.monotonic() + _LOOK_S

@@ -71,6 +71,11 @@ export class Chart {
     this.#later(rows.size > LARGE ? LARGE_MS : 0);
   }
 
+  /** The view is another table from now on: the lines begin anew. */
+  anew() {
+    this.#frames = [];
+  }
+
   #indexOfKind(kind, name) {
     const at = this.columns.findIndex(
       (column) => column.name === name && kindOf(column.type) === kind,

@@ -111,6 +111,14 @@ export class History {
     }
   }
 
+  /** The view is another table from now on, and so is its past. */
+  anew() {
+    this.live();
+    this.#snapshots = [];
+    this.#kept.clear();
+    this.load();
+  }
+
   /** A new snapshot was seen live. */
   note(snapshot, time) {
     if (snapshot === null || snapshot === undefined) return;

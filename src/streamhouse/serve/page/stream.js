@@ -7,6 +7,7 @@ const WAITS_MS = [200, 500, 1000, 2000, 3000];
 const SILENT_MS = 90_000;
 const POLL_MS = 2000;
 const POLL_ROWS = 500;
+const GONE = 4404;
 const OVERFLOW = 4408;
 const EXPIRED = 4410;
 
@@ -23,6 +24,7 @@ export class Stream {
   #last = null;
   #failed = 0;
   #parts = [];
+  #ended = null;
   #socket = null;
   #stop = new AbortController();
   #wake = () => {};
@@ -49,10 +51,9 @@ export class Stream {
       try {
         how = await this.#follow();
       } catch (error) {
-        how = {
-          wait: true,
-          text: error instanceof TypeError ? "the server does not answer" : error.message,
-        };
+        const silent = error instanceof TypeError;
+        if (error.status === 404) how = this.#isGone(error.message);
+        else how = { wait: true, text: silent ? "the server does not answer" : error.message };
       }
       this.#parts = [];
       if (this.#closed || how.end) return;
@@ -66,8 +67,15 @@ export class Stream {
     if (this.#closed) return {};
     if (ended.code === OVERFLOW && ended.opened) return {};
     if (ended.code === EXPIRED) this.#last = null;
+    if (ended.code === GONE) return this.#isGone(ended.reason);
     if (ended.opened) return { wait: true, text: ended.reason || "the connection was closed" };
     return this.#overHttp();
+  }
+
+  /** Said at once, and looked for every few seconds. */
+  #isGone(text) {
+    this.#failed = Math.max(this.#failed, 2);
+    return { wait: true, text, gone: true };
   }
 
   #path() {
@@ -113,8 +121,12 @@ export class Stream {
       signal: this.#stop.signal,
     });
     if (answer.ok) {
+      this.#ended = null;
       await this.#readEvents(answer);
-      return { wait: true, text: "the connection was closed" };
+      const { code, message } = this.#ended ?? {};
+      if (code === "not_found") return this.#isGone(message);
+      if (code === "expired") this.#last = null;
+      return { wait: true, text: message ?? "the connection was closed" };
     }
     const problem = problemOf(answer.status, await answer.text());
     if (problem.status === 410 || problem.status === 400) {
@@ -126,12 +138,8 @@ export class Stream {
       this.#handlers.state("large", problem.message);
       return this.#poll();
     }
-    const gone = problem.status === 404;
-    if (gone) {
-      this.#handlers.state("gone", problem.message);
-      this.#failed = WAITS_MS.length;
-    }
-    return { wait: true, text: problem.message, gone };
+    if (problem.status === 404) return this.#isGone(problem.message);
+    return { wait: true, text: problem.message };
   }
 
   async #readEvents(answer) {
@@ -164,6 +172,7 @@ export class Stream {
       this.#lives();
       return;
     }
+    if (message.type === "error") this.#ended = message.error;
     if (message.type !== "snapshot" && message.type !== "changes") return;
     this.#parts.push(message);
     if (message.more) {

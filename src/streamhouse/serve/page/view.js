@@ -32,6 +32,7 @@ export class View {
   #told = 0;
   #tab = "rows";
   #reloaded = false;
+  #wasGone = false;
   #timers;
 
   constructor(main, view, tools) {
@@ -220,6 +221,10 @@ export class View {
       this.#tools.reload(this.#view);
     }
     const first = this.#fresh.snapshot === null;
+    if (this.#isAnother(event)) {
+      this.history.anew();
+      this.chart.anew();
+    }
     const counts = this.#rows.take(event);
     const time = event.time ? Date.parse(event.time) : null;
     const isNew = this.#fresh.snapshot !== event.snapshot;
@@ -236,6 +241,13 @@ export class View {
     }
     if (!first) this.#summarize(counts);
     this.#tellFresh();
+  }
+
+  /** Whether this is the beginning of another table than the one that was shown under the name. */
+  #isAnother({ type, snapshot }) {
+    const was = this.#wasGone;
+    this.#wasGone = false;
+    return type === "snapshot" && (was || (snapshot ?? 0) < (this.#fresh.snapshot ?? 0));
   }
 
   /** Whether a row has other columns than the list said: the table was altered or made again. */
@@ -284,8 +296,12 @@ export class View {
     this.#fresh.state = state;
     this.#tools.lost(state === "lost" ? text : null);
     if (state === "live") this.#say("");
-    if (state === "gone") this.#say(text || "This view is not there any more.");
-    else if (state === "large")
+    if (state === "gone") {
+      this.#wasGone = true;
+      this.#say(
+        `${this.#view.name} is not there any more. This is how it was last; it goes on by itself once it is there again.`,
+      );
+    } else if (state === "large")
       this.#say(
         "This view has more rows than a stream carries. Shown are 500 of them, asked for again every 2 s; sort to choose which.",
         true,
@@ -295,7 +311,6 @@ export class View {
 
   #say(text, keep = false) {
     if (!text && this.#fresh.state === "large" && !keep) return;
-    if (keep && this.notice.textContent) return;
     this.notice.hidden = !text;
     say(this.notice, text);
   }

@@ -25,6 +25,7 @@ from streamhouse.errors import (
     OptionError,
     SlowReaderError,
     StreamhouseError,
+    TableError,
 )
 from streamhouse.options import nearest
 from streamhouse.serve import described, event
@@ -49,7 +50,8 @@ if TYPE_CHECKING:
 
 router = APIRouter(tags=["changes"])
 
-GOING_AWAY, POLICY, OVERFLOW, EXPIRED, FAILED = 1001, 1008, 4408, 4410, 1011
+GOING_AWAY, POLICY, FAILED = 1001, 1008, 1011
+GONE, OVERFLOW, EXPIRED = 4404, 4408, 4410
 _CUT_S = 1.0
 """How long a reader that was cut off still has to take the reason."""
 _MOST_MESSAGES = 100
@@ -79,8 +81,10 @@ _EVENTS = """
 `data: {"snapshot":17,"time":"…Z","rows":[{"rowkind":"+U", …columns}],"more":false}`. Row kinds are
 `+I`, `-U` (as it was), `+U` (as it is) and `-D`. A large event comes in parts, of which all but the
 last have `"more":true` and no id. `event: heartbeat` when nothing changes for a while,
-`event: overflow` before the end for a reader that is too slow. The same path as a WebSocket gives
-the same objects with `type` and `id` in them.
+`event: overflow` before the end for a reader that is too slow, `event: error` with what other
+answers say (`data: {"error":{"code":…,"message":…}}`) before the end of a view that was dropped
+(`not_found`), and for a reader that has to begin anew (`expired`). The same path as a WebSocket
+gives the same objects with `type` and `id` in them, and closes with a code and the message instead.
 """
 
 
@@ -252,6 +256,8 @@ async def _sent(websocket: WebSocket, subscription: Subscription, parts: Any) ->
             code, reason = OVERFLOW, str(error)
         except DataLossError as error:
             code, reason = EXPIRED, str(error)
+        except TableError as error:
+            code, reason = GONE, str(error)
         except StreamhouseError as error:
             warehouse = parts.settings.warehouse["warehouse"]
             code, reason = FAILED, problem_of(error, warehouse).message
