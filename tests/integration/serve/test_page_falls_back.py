@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
@@ -41,7 +43,7 @@ def serve(shop: Shop) -> Iterator[Serve]:
 @pytest.fixture
 def sales(shop: Shop, request: pytest.FixtureRequest) -> str:
     """A table of the test's own, with three rows."""
-    name = shop.sales(request.node.name)
+    name = shop.sales(re.sub(r"\W", "_", request.node.name))
     shop.write(name, ("Chad", 1, 1.5), ("Mali", 7, 2.0), ("Peru", 5, 3.0))
     return name
 
@@ -115,3 +117,27 @@ def test_by_asking_again_where_a_view_is_too_large_for_a_stream(
         expect(notice).to_be_visible()
         goes_on(Visitor(page), shop, sales, "polled", server, serve)
         expect(notice).to_be_visible()
+
+
+@pytest.mark.parametrize("sockets", [True, False], ids=["sockets", "events"])
+def test_a_table_that_is_dropped_is_said_to_be_gone_until_it_is_there_again(
+    browser: Browser, shop: Shop, serve: Serve, sales: str, sockets: bool
+) -> None:
+    server, name = serve(follow=FollowSettings(gone_s=0.0)), sales.partition(".")[2]
+    with contextlib.ExitStack() as stack:
+        url = server.url if sockets else stack.enter_context(without_sockets(server.port)).url
+        page = stack.enter_context(visit(browser, f"{url}/#/views/{sales}", expected=BROKEN))
+        visitor, notice = Visitor(page), page.get_by_text("is not there any more")
+        visitor.sees("live", "1", "7", "5")
+        shop.write(sales, ("Chad", 2, 1.5))
+        visitor.sees("live", "2", "7", "5")
+        shop.warehouse.drop_table("shop", name)
+        expect(notice).to_be_visible()
+        visitor.sees("not there", "2", "7", "5")
+        shop.sales(name)
+        shop.write(sales, ("Oman", 3, 2.0))
+        visitor.sees("live", "3")
+        expect(notice).to_be_hidden()
+        # Of the past of the other table nothing is left.
+        expect(page.locator(".history-text")).to_have_text("snapshot 1")
+        expect(page.get_by_role("slider", name="Snapshot")).to_be_disabled()

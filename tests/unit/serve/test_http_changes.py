@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from tests.serving import Serving, problem
 from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import ClientConnection
 
 from streamhouse.serve.follow_settings import FollowSettings
 from streamhouse.serve.served import ServedView
@@ -163,3 +165,64 @@ def test_the_way_on_keeps_what_was_asked_for(serve: Any, sales: str) -> None:
         assert next(events)["rows"][0] == {"rowkind": "+I", "country": "Chad", "orders": 1}
     wrong = server.get(path, columns="contry")
     assert "did you mean 'country'?" in problem(wrong, 400, "bad_request")
+
+
+def messages(reader: ClientConnection) -> Iterator[dict[str, Any]]:
+    """What a WebSocket gives, in the shape of events, heartbeats left out."""
+    while True:
+        found = json.loads(reader.recv(timeout=30))
+        if found["type"] != "heartbeat":
+            yield {"event": found.pop("type"), **found}
+
+
+def replayed(events: Iterator[dict[str, Any]], last: str) -> dict[str, int]:
+    """The orders of each country as told, once there are some of the country `last`."""
+    rows: dict[str, int] = {}
+    for found in events:
+        if found["event"] == "snapshot":
+            rows.clear()
+        for row in found["rows"]:
+            assert row["rowkind"] == "+I"
+            rows[row["country"]] = row["orders"]
+        if last in rows:
+            return rows
+    raise AssertionError(f"the stream ended before {last}")
+
+
+def test_streams_of_a_table_that_is_dropped_end(serve: Any, shop: Any, sales: str) -> None:
+    server = serve(follow=FollowSettings(every_ms=5, gone_s=0.0))
+    path = f"/views/{sales}/changes"
+    with server.stream(path) as events, server.socket(path) as reader:
+        next(events)
+        reader.recv(timeout=30)
+        shop.warehouse.drop_table("shop", "sales")
+        (told,) = events
+        assert told["event"] == "error" and told["error"]["code"] == "not_found"
+        assert "shop.sales is gone" in told["error"]["message"]
+        with pytest.raises(ConnectionClosed) as closed:
+            next(messages(reader))
+        assert closed.value.rcvd is not None and closed.value.rcvd.code == 4404
+        assert closed.value.rcvd.reason.startswith("shop.sales is gone")
+    problem(server.get(path), 404, "not_found")
+    shop.sales()
+    shop.write(sales, ("Oman", 7, 1.0))
+    with server.stream(path) as events:
+        assert replayed(events, "Oman") == {"Oman": 7}
+
+
+def test_streams_of_a_table_that_is_made_again_begin_anew(
+    serve: Any, shop: Any, sales: str
+) -> None:
+    server = serve(follow=FollowSettings(every_ms=5, gone_s=60.0))
+    path = f"/views/{sales}/changes"
+    with server.stream(path) as events, server.socket(path) as reader:
+        first, other = next(events), messages(reader)
+        assert next(other)["id"] == first["id"]
+        shop.warehouse.drop_table("shop", "sales")
+        shop.sales()
+        shop.write(sales, ("Oman", 7, 1.0))
+        for found in (events, other):
+            assert replayed(found, "Oman") == {"Oman": 7}
+    gone = server.get(path, last_id=first["id"])
+    assert gone.json()["error"]["restart"] == path
+    problem(gone, 410, "expired")

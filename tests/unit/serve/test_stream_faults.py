@@ -10,6 +10,7 @@ from tests.unit.serve.streams import (
     BOTH,
     ORDERS,
     SALES,
+    WAIT_S,
     Gate,
     a_hub,
     at,
@@ -26,7 +27,7 @@ from tests.unit.serve.test_view_feed import TOP, keep
 from streamhouse.errors import ExpiredError, TableError
 from streamhouse.serve import follower
 from streamhouse.serve.served import ServedView
-from streamhouse.sql.changes import AddColumn, RenameColumn, SetTableOption
+from streamhouse.sql.changes import AddColumn, DropColumn, RenameColumn, SetTableOption
 from streamhouse.sql.plan import Column
 
 
@@ -56,7 +57,7 @@ def test_a_table_that_is_dropped_and_made_again(shop: Any, view: ServedView) -> 
     shop.write(table, row(view, 1), row(view, 2))
 
     async def work() -> None:
-        async with a_hub(shop) as hub:
+        async with a_hub(shop, gone_s=WAIT_S) as hub:
             client, reader = await joined(hub, view)
             shop.warehouse.drop_table(*table.split("."))
             await until(lambda: "no table" in str(stats(hub, table).error))
@@ -309,7 +310,7 @@ def test_a_view_over_a_table_that_is_made_again(shop: Any) -> None:
     view = ServedView("shop.big", "shop.big")
 
     async def work() -> None:
-        async with a_hub(shop) as hub:
+        async with a_hub(shop, gone_s=WAIT_S) as hub:
             client, reader = await joined(hub, view)
             shop.warehouse.drop_table("shop", "sales")
             await until(lambda: stats(hub, "shop.big").error is not None)
@@ -317,5 +318,70 @@ def test_a_view_over_a_table_that_is_made_again(shop: Any) -> None:
             shop.write("shop.sales", ("Mali", 5, 1.0))
             await take_until(client, reader, lambda c: c.rows == [("Mali", 10)])
             assert client.begun >= 2
+
+    run(work())
+
+
+@BOTH
+def test_readers_of_a_table_that_is_dropped_are_told_so(shop: Any, view: ServedView) -> None:
+    table = make(shop, view)
+    shop.write(table, row(view, 1))
+
+    async def work() -> None:
+        async with a_hub(shop, gone_s=0.0) as hub:
+            reader, behind = await hub.subscribe(view), await hub.subscribe(view)
+            last_id = (await following(reader)).id
+            shop.warehouse.drop_table(*table.split("."))
+            with pytest.raises(TableError, match=f"{table} is gone"):
+                await following(reader)
+            with pytest.raises(StopAsyncIteration):
+                await following(reader)
+            # One that is behind gets what came before first.
+            assert rows_of(await following(behind)) != []
+            with pytest.raises(TableError, match="is gone"):
+                await following(behind)
+            with pytest.raises(TableError, match="no table"):
+                await hub.subscribe(view)
+            assert stats(hub, table).subscribers == 0
+            make(shop, view)
+            shop.write(table, row(view, 2))
+            with pytest.raises(ExpiredError):
+                await hub.subscribe(view, last_id)
+            client, _ = await joined(hub, view)
+            assert client.rows == [row(view, 2)]
+
+    run(work())
+
+
+def test_a_view_that_cannot_be_shown_any_more_names_nothing_beneath_it(shop: Any) -> None:
+    shop.sales()
+    keep(shop.warehouse, "big", TOP, "country", "twice")
+    shop.write("shop.sales", ("Peru", 2, 1.0))
+
+    async def work() -> None:
+        async with a_hub(shop, gone_s=0.0) as hub:
+            _, reader = await joined(hub, ServedView("shop.big", "shop.big"))
+            shop.warehouse.drop_table("shop", "sales")
+            with pytest.raises(TableError, match=r"shop\.big is gone") as gone:
+                await following(reader)
+            assert "sales" not in str(gone.value)
+
+    run(work())
+
+
+def test_a_column_that_somebody_reads_is_dropped(shop: Any) -> None:
+    table = shop.sales()
+    shop.write(table, ("Peru", 2, 1.0))
+    some = ServedView(table, table, ("country", "orders"))
+
+    async def work() -> None:
+        async with a_hub(shop, gone_s=0.0) as hub:
+            _, reader = await joined(hub, some)
+            client, other = await joined(hub, SALES)
+            shop.warehouse.alter_table(table, DropColumn(("orders",)))
+            with pytest.raises(TableError, match="what it shows was"):
+                await following(reader)
+            # Who reads all columns has those that are left.
+            await take_until(client, other, lambda c: c.rows == [("Peru", 1.0)])
 
     run(work())
