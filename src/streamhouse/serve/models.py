@@ -144,11 +144,17 @@ class LimitsShape(BaseModel):
 
 
 class HealthAnswer(BaseModel):
+    """Where the server has tokens, only the first two are there without one.
+
+    `views` are those that the client sees, null where the warehouse cannot be read; `allow_run`
+    says whether it may run pipelines.
+    """
+
     status: Literal["ok", "failing"]
-    warehouse: str
-    views: int | None
-    uptime_seconds: float
-    allow_run: bool
-    limits: LimitsShape
     token_needed: bool
-    version: str
+    warehouse: str | None = None
+    views: int | None = None
+    uptime_seconds: float | None = None
+    allow_run: bool | None = None
+    limits: LimitsShape | None = None
+    version: str | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import shutil
 import socket
 import time
 from pathlib import Path
@@ -48,8 +49,30 @@ def test_tokens(guarded: Serving) -> None:
         wrong = guarded.http.get(path, headers=bearer("wrong"))
         assert "is not known here" in problem(wrong, 401, "unauthorized")
         assert guarded.http.get(path, headers=bearer(SECRET)).status_code == 200
-    assert guarded.get("/health").json()["token_needed"] is True
     assert guarded.get("/openapi.json").status_code == 200
+
+
+def test_without_a_token_it_only_tells_that_it_lives(guarded: Serving, shop: Any) -> None:
+    alive = {"status": "ok", "token_needed": True}
+    assert guarded.get("/health").json() == alive
+    assert guarded.http.get("/health", headers=bearer("wrong")).json() == alive
+    for token, views in ((SECRET, 2), ("few", 1)):
+        told = guarded.http.get("/health", headers=bearer(token)).json()
+        assert told.items() > alive.items()
+        assert (told["views"], told["allow_run"]) == (views, False)
+    shutil.rmtree(shop.path)
+    failing = guarded.get("/health")
+    assert (failing.status_code, failing.json()) == (503, {**alive, "status": "failing"})
+
+
+def test_whether_a_token_may_run_pipelines_is_told(serve: Any) -> None:
+    given = (
+        Token(digest("all"), Scope("all")),
+        Token(digest("few"), Scope("few", acts=frozenset({"read"}))),
+    )
+    server: Serving = serve(tokens=given, allow_run=True)
+    told = [server.http.get("/health", headers=bearer(name)).json() for name in ("all", "few")]
+    assert [one["allow_run"] for one in told] == [True, False]
 
 
 def test_what_a_token_does_not_see_is_not_there(guarded: Serving) -> None:

@@ -22,6 +22,7 @@ READ_ON = {
     "amber": ("card", "amber-soft"),
     "red": ("card", "red-soft"),
     "on-accent": ("accent",),
+    "card": ("red",),
     "of-1": ("card",),
     "of-2": ("card",),
     "of-3": ("card",),

@@ -9,6 +9,7 @@ import { View, welcome } from "./view.js";
 import { Views } from "./views.js";
 
 const THEME = "streamhouse.theme";
+const KEYS = "streamhouse.keys";
 const SAID_MS = 6000;
 
 const byId = (id) => document.getElementById(id);
@@ -19,6 +20,7 @@ let screen = null;
 let shown = "";
 let unsaid = 0;
 let health;
+let allowed;
 let lastView = null;
 
 const views = new Views(byId("side"), () => {
@@ -33,19 +35,13 @@ function linkTo(name) {
 
 /** A sentence at the foot of the page, for a while. */
 function tell(text) {
-  const line = byId("said");
-  say(line, text);
-  line.hidden = false;
+  say(byId("said"), text);
   clearTimeout(unsaid);
-  unsaid = setTimeout(() => {
-    line.hidden = true;
-  }, SAID_MS);
+  unsaid = setTimeout(() => say(byId("said"), ""), SAID_MS);
 }
 
 function lost(text) {
-  const line = byId("lost");
-  line.hidden = text === null;
-  say(line, text === null ? "" : `Connection lost, trying again: ${text}`);
+  say(byId("lost"), text === null ? "" : `Connection lost, trying again: ${text}`);
 }
 
 const tools = {
@@ -70,6 +66,7 @@ function route() {
   const name = decoded(second);
   const wanted = `${first}/${name}`;
   if (shown === wanted) return;
+  const held = document.activeElement;
   screen?.close?.();
   screen = null;
   lost(null);
@@ -83,10 +80,19 @@ function route() {
   shown = wanted;
   document.title = `${name || titleOf(first)} · Streamhouse`;
   main.scrollTop = 0;
-  if (first === "pipelines") screen = new Pipelines(main, name || null, linkTo, tell);
+  if (first === "pipelines")
+    screen = new Pipelines(main, name || null, { link: linkTo, say: tell, lost }, allowed);
   else if (first === "sql") screen = new Sql(main, lastView ?? views.names[0] ?? null, health);
-  else if (first === "editor") screen = new Editor(main, linkTo, tell, health.then(mayRun));
+  else if (first === "editor") screen = new Editor(main, linkTo, tell, allowed);
   else openView(name);
+  keepFocus(held);
+}
+
+/** Where what had the focus is gone, it goes to the screen, or on a phone to the list. */
+function keepFocus(held) {
+  if (held === document.body || held?.checkVisibility()) return;
+  if (main.checkVisibility()) main.focus({ preventScroll: true });
+  else views.focus(lastView);
 }
 
 function titleOf(screen) {
@@ -156,7 +162,7 @@ function onKey(event) {
   const typing =
     /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName) && event.target.type !== "range";
   if (event.key === "Escape") onEscape(event);
-  else if (!typing && act(event.key)) event.preventDefault();
+  else if (!typing && byId("single-keys").checked && act(event.key)) event.preventDefault();
 }
 
 function act(key) {
@@ -206,13 +212,29 @@ function askForToken(why) {
   });
 }
 
+/** What the server says of itself: most of it only to those who have given the token it wants. */
+async function aboutServer() {
+  const told = await json("health").catch(() => null);
+  if (!told?.token_needed || told.limits) return told;
+  await views.ready;
+  return json("health").catch(() => null);
+}
+
 /** Whether a server runs scripts, by what it says of itself; null where it does not say. */
 function mayRun(told) {
   return typeof told?.allow_run === "boolean" ? told.allow_run : null;
 }
 
+/** Who speaks to the machine, or hits keys unawares, can do without those that work alone. */
+function keepKeys() {
+  const box = byId("single-keys");
+  box.checked = localStorage.getItem(KEYS) !== "off";
+  box.addEventListener("change", () => localStorage.setItem(KEYS, box.checked ? "on" : "off"));
+}
+
 askWith(askForToken);
 setTheme(localStorage.getItem(THEME));
+keepKeys();
 byId("theme").addEventListener("click", toggleTheme);
 byId("help").addEventListener("click", () => shortcuts.showModal());
 byId("skip").addEventListener("click", (event) => {
@@ -221,5 +243,6 @@ byId("skip").addEventListener("click", (event) => {
 });
 addEventListener("hashchange", route);
 addEventListener("keydown", onKey);
-health = json("health").catch(() => null);
+health = aboutServer();
+allowed = health.then(mayRun);
 route();

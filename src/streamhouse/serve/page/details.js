@@ -1,6 +1,6 @@
 // What else there is to know of a view: its schema, options, snapshots and files.
 
-import { json, viewPath } from "./server.js";
+import { json, said, viewPath } from "./server.js";
 import { empty, h, put } from "./dom.js";
 import { moment, whole } from "./format.js";
 
@@ -23,7 +23,7 @@ export async function showDetails(panel, name, what) {
   try {
     put(panel, sections(await json(viewPath(name, ASKED[what])), what));
   } catch (problem) {
-    put(panel, empty(`There is no word on the ${what}`, problem.message));
+    put(panel, empty(`There is no word on the ${what}`, said(problem)));
   }
 }
 

@@ -62,12 +62,38 @@ export function command(text) {
   return h("pre", { className: "command" }, h("code", {}, text));
 }
 
-/** As `put`, where the reader may stand on a link in there: the focus stays on that one. */
+/**
+ * As `put`, but what is alike stays: the focus, what is selected, and the place of who has it read.
+ * For elements without listeners.
+ */
 export function renew(element, ...children) {
   const held = element.contains(document.activeElement)
     ? document.activeElement.getAttribute("href")
     : null;
-  put(element, ...children);
-  if (held)
+  match(element, put(element.cloneNode(false), ...children));
+  if (held && document.activeElement?.getAttribute("href") !== held)
     [...element.querySelectorAll("a")].find((link) => link.getAttribute("href") === held)?.focus();
+}
+
+function match(element, wanted) {
+  const known = [...element.childNodes];
+  const fresh = [...wanted.childNodes];
+  fresh.forEach((child, at) => {
+    const there = known[at];
+    if (!there) element.append(child);
+    else if (there.nodeName !== child.nodeName) there.replaceWith(child);
+    else if (child.nodeType === Node.TEXT_NODE) say(there, child.data);
+    else {
+      matchAttributes(there, child);
+      match(there, child);
+    }
+  });
+  for (const left of known.slice(fresh.length)) left.remove();
+}
+
+function matchAttributes(element, wanted) {
+  for (const { name } of [...element.attributes])
+    if (!wanted.hasAttribute(name)) element.removeAttribute(name);
+  for (const { name, value } of wanted.attributes)
+    if (element.getAttribute(name) !== value) element.setAttribute(name, value);
 }

@@ -1,6 +1,6 @@
 // The script editor: line numbers, colours, errors at their place; checks, starts and stops.
 
-import { json } from "./server.js";
+import { json, said } from "./server.js";
 import { h, put, say } from "./dom.js";
 import { count } from "./format.js";
 import { draw } from "./graph.js";
@@ -203,7 +203,7 @@ export class Editor {
       else this.#wrong(answer.error ?? { message: "The script is not valid." });
       return answer.ok === true;
     } catch (problem) {
-      this.#wrong({ ...problem.more, message: problem.message });
+      this.#wrong({ ...problem.more, message: said(problem) });
       return false;
     } finally {
       this.check.disabled = false;
@@ -245,7 +245,7 @@ export class Editor {
       location.hash = `#/pipelines/${encodeURIComponent(this.name.value)}`;
     } catch (problem) {
       if (problem.status === 403) this.#mayRun(false);
-      this.#wrong({ ...problem.more, message: problem.message });
+      this.#wrong({ ...problem.more, message: said(problem) });
     } finally {
       this.run.disabled = !this.hint.hidden;
     }
@@ -260,7 +260,7 @@ export class Editor {
       });
       this.tell(`${this.name.value} is asked to stop between two batches.`);
     } catch (problem) {
-      this.#wrong({ message: problem.message });
+      this.#wrong({ message: said(problem) });
     }
     this.stop.disabled = false;
     this.#look();

@@ -20,7 +20,7 @@ export function draw(graph, { notes = new Map(), link = () => null } = {}) {
   const { width, height } = placed(columns, edges, boxes);
   const svg = s("svg", {
     class: "graph",
-    role: "img",
+    role: "group",
     width,
     height,
     viewBox: `0 0 ${width} ${height}`,

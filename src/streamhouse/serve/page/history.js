@@ -35,7 +35,7 @@ export class History {
       "aria-label": "Snapshot",
       oninput: () => this.#moved(),
     });
-    this.text = h("output", { className: "history-text" });
+    this.text = h("span", { className: "history-text" });
     this.back = h(
       "button",
       {

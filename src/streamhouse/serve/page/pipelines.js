@@ -1,26 +1,33 @@
 // Running pipelines: state, rate, lag, the last error, and the graph of each.
 
-import { json, problemOf, request, serverNow } from "./server.js";
+import { json, problemOf, request, said, serverNow } from "./server.js";
 import { command, empty, h, put, renew, say } from "./dom.js";
 import { ago, count, whole } from "./format.js";
 import { draw } from "./graph.js";
+import { sure } from "./sure.js";
 
 const EVERY_MS = 2000;
 
-/** `name` is the pipeline that is looked at, or null for the list; `link(table)` leads to a view. */
+/**
+ * `name` is the pipeline that is looked at, or null for the list. `tools` is what the page around it
+ * does: `link(table)` is a view's address, `say(text)` and `lost(text)` tell. `allowed` promises
+ * whether the server runs scripts for this reader: true, false, or null where it does not say.
+ */
 export class Pipelines {
   #name;
-  #link;
+  #tools;
   #timer;
   #asking = false;
   #graph = undefined;
   #shown = "";
-  #say;
+  #last = null;
+  #may = null;
+  #acting = false;
+  #closed = false;
 
-  constructor(main, name, link, tell) {
+  constructor(main, name, tools, allowed) {
     this.#name = name;
-    this.#link = link;
-    this.#say = tell;
+    this.#tools = tools;
     this.body = h("div", { className: "pipelines" }, h("p", { className: "hint" }, "Loading …"));
     const back =
       name === null
@@ -40,11 +47,16 @@ export class Pipelines {
     );
     this.actions = h("div", { className: "buttons" });
     put(main, h("header", { className: "head" }, back, title, this.actions), this.body);
+    allowed.then((may) => {
+      this.#may = may !== false;
+      if (this.#last) this.#act(this.#last);
+    });
     this.load();
     this.#timer = setInterval(() => document.hidden || this.load(), EVERY_MS);
   }
 
   close() {
+    this.#closed = true;
     clearInterval(this.#timer);
   }
 
@@ -54,23 +66,31 @@ export class Pipelines {
     try {
       if (this.#name === null) this.#list(listOf(await json("pipelines")));
       else await this.#one(await json(`pipelines/${encodeURIComponent(this.#name)}`));
+      if (!this.#closed) this.#tools.lost(null);
     } catch (problem) {
-      put(
-        this.body,
-        empty(
-          problem.status === 404 && this.#name !== null
-            ? "No such pipeline"
-            : "Nothing is known of pipelines",
-          problem.message,
-        ),
-      );
-      this.#shown = "";
+      if (!this.#closed) this.#failed(problem);
     } finally {
       this.#asking = false;
     }
   }
 
+  #failed(problem) {
+    if (problem instanceof TypeError && this.#shown) {
+      // What was known is better than nothing.
+      this.#tools.lost("the server does not answer");
+      return;
+    }
+    const gone = problem.status === 404 && this.#name !== null;
+    const title = gone ? "No such pipeline" : "Nothing is known of pipelines";
+    put(this.body, empty(title, said(problem)));
+    put(this.actions);
+    delete this.actions.dataset.shown;
+    this.#shown = "";
+    this.#last = null;
+  }
+
   #list(pipelines) {
+    this.#shown = "all";
     if (!pipelines.length) {
       put(
         this.body,
@@ -118,23 +138,21 @@ export class Pipelines {
       () => null,
     );
     if (!this.#shown) this.#build(pipeline);
-    put(
+    renew(
       this.state,
       state(pipeline.state),
       h("span", { className: "soft" }, aboutProcess(pipeline)),
     );
-    const error = errorOf(pipeline);
-    this.error.hidden = !error;
-    say(this.error, error ?? "");
+    say(this.error, errorOf(pipeline) ?? "");
     renew(
       this.queries,
       (pipeline.queries ?? []).map((query) => this.#row(query)),
     );
-    if (this.#graph?.nodes?.length)
-      renew(
-        this.graph,
-        draw(this.#graph, { notes: this.#notes(pipeline), link: (node) => this.#link(node.id) }),
-      );
+    if (this.#graph?.nodes?.length) {
+      const link = (node) => this.#tools.link(node.id);
+      renew(this.graph, draw(this.#graph, { notes: this.#notes(pipeline), link }));
+    }
+    this.#last = pipeline;
     this.#act(pipeline);
   }
 
@@ -194,12 +212,14 @@ export class Pipelines {
   #log() {
     const text = h("code", {});
     const load = async () => {
-      const answer = await request(`pipelines/${encodeURIComponent(this.#name)}/log?lines=200`);
-      const body = await answer.text();
-      say(
-        text,
-        answer.ok ? body || "It has written nothing." : problemOf(answer.status, body).message,
-      );
+      try {
+        const answer = await request(`pipelines/${encodeURIComponent(this.#name)}/log?lines=200`);
+        const body = await answer.text();
+        const told = answer.ok ? body : problemOf(answer.status, body).message;
+        say(text, told || "It has written nothing.");
+      } catch (problem) {
+        say(text, said(problem));
+      }
     };
     return h(
       "details",
@@ -210,7 +230,7 @@ export class Pipelines {
   }
 
   #row(query) {
-    const to = this.#link(query.target);
+    const to = this.#tools.link(query.target);
     const name = query.target ?? query.name;
     return h(
       "tr",
@@ -247,30 +267,33 @@ export class Pipelines {
   }
 
   #act(pipeline) {
-    if (this.actions.dataset.state === pipeline.state) return;
-    this.actions.dataset.state = pipeline.state;
-    const edit = h("button", { type: "button", onclick: () => this.#edit(pipeline) }, "Edit");
-    const stop = h(
-      "button",
-      {
-        type: "button",
-        onclick: (event) =>
-          this.#ask(event.target, "DELETE", "", "is asked to stop between two batches"),
-      },
-      "Stop",
+    const shown = `${pipeline.state} ${this.#may}`;
+    if (this.actions.dataset.shown === shown) return;
+    const held = this.actions.contains(document.activeElement);
+    this.actions.dataset.shown = shown;
+    const running = pipeline.state === "running";
+    put(
+      this.actions,
+      pipeline.script ? this.#button("Edit", () => this.#edit(pipeline)) : null,
+      this.#may && !running ? this.#button("Forget", () => this.#forget()) : null,
+      // What was started in a terminal is stopped there.
+      this.#may && pipeline.startable !== false ? this.#change(running) : null,
     );
-    const start = h(
-      "button",
-      {
-        type: "button",
-        className: "main-button",
-        onclick: (event) => this.#ask(event.target, "POST", "/start", "starts again"),
-      },
-      "Start again",
-    );
-    // What was started in a terminal is stopped there.
-    const change = pipeline.state === "running" ? stop : start;
-    put(this.actions, pipeline.script ? edit : null, pipeline.startable === false ? null : change);
+    // Who has pressed the one stands on the other.
+    if (held) this.actions.lastElementChild?.focus();
+  }
+
+  #button(text, onclick, className = "") {
+    return h("button", { type: "button", className, onclick }, text);
+  }
+
+  #change(running) {
+    if (running)
+      return this.#button("Stop", () =>
+        this.#ask("DELETE", "", "is asked to stop between two batches"),
+      );
+    const start = () => this.#ask("POST", "/start", "starts again");
+    return this.#button("Start again", start, "main-button");
   }
 
   #edit({ name, script }) {
@@ -279,19 +302,35 @@ export class Pipelines {
     location.hash = "#/editor";
   }
 
-  async #ask(button, method, below, done) {
-    button.disabled = true;
+  async #forget() {
+    const agreed = await sure(
+      `Forget ${this.#name}?`,
+      "Its script, log and status are removed. Its tables stay, and its checkpoints: the same script under this name goes on where it was.",
+      "Forget",
+    );
+    if (agreed && (await this.#ask("POST", "/forget", "is forgotten")))
+      location.hash = "#/pipelines";
+  }
+
+  /** Asks the server for something, and says what came of it; whether it is done. */
+  async #ask(method, below, done) {
+    // A button that is disabled for a moment would lose the reader's focus.
+    if (this.#acting) return false;
+    this.#acting = true;
     try {
       await json(`pipelines/${encodeURIComponent(this.#name)}${below}`, {
         method,
         headers: { "Content-Type": "application/json" },
       });
-      this.#say(`${this.#name} ${done}.`);
+      this.#tools.say(`${this.#name} ${done}.`);
+      return true;
     } catch (problem) {
-      this.#say(problem.message);
+      this.#tools.say(said(problem));
+      return false;
+    } finally {
+      this.#acting = false;
+      if (below !== "/forget") this.load();
     }
-    button.disabled = false;
-    this.load();
   }
 }
 

@@ -83,6 +83,11 @@ export function problemOf(status, text) {
   }
 }
 
+/** What is told of a failure: the server's own sentence, or that there is none. */
+export function said(problem) {
+  return problem instanceof TypeError ? "The server does not answer." : problem.message;
+}
+
 /** `JSON.parse` that keeps all digits of a BIGINT. */
 export function parse(text) {
   if (!/\d{16}/.test(text)) return JSON.parse(text);

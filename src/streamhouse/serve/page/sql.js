@@ -1,6 +1,6 @@
 // One SELECT over the views: its text, its answer as a table, and what is wrong with it.
 
-import { json } from "./server.js";
+import { json, said } from "./server.js";
 import { h, put, say } from "./dom.js";
 import { count, whole } from "./format.js";
 import { goTo, mistake } from "./place.js";
@@ -115,14 +115,14 @@ export class Sql {
     put(this.answer, this.#table.element);
     this.answer.hidden = false;
     this.#table.show(kept);
-    const said = `${count(rows.length, "row")} in ${whole(ms)} ms`;
-    const cut = `The first ${said}: there are more than the server gives for one query.`;
-    put(this.result, h("p", { className: truncated ? "notice" : "hint" }, truncated ? cut : said));
+    const told = `${count(rows.length, "row")} in ${whole(ms)} ms`;
+    const cut = `The first ${told}: there are more than the server gives for one query.`;
+    put(this.result, h("p", { className: truncated ? "notice" : "hint" }, truncated ? cut : told));
   }
 
   #wrong(problem) {
     this.#clear();
-    const message = problem instanceof TypeError ? "The server does not answer." : problem.message;
+    const message = said(problem);
     const { line, column } = problem.more ?? {};
     put(this.result, mistake(this.text, { message, line, column }));
     if (!line) return;

@@ -1,6 +1,6 @@
 // One view on the screen: its rows as they change, its chart, its past, and what it is.
 
-import { serverNow } from "./server.js";
+import { said, serverNow } from "./server.js";
 import { Chart } from "./chart.js";
 import { showDetails } from "./details.js";
 import { empty, h, put, say } from "./dom.js";
@@ -17,7 +17,8 @@ const TABS = {
   snapshots: "Snapshots",
   files: "Files",
 };
-const SUMMARY_MS = 5000;
+const SUMMARY_MS = [5000, 10_000, 20_000, 40_000, 60_000];
+const CALM_MS = 30_000;
 const WIDE_COLUMNS = 6;
 
 /** `view` is its record of the list; `tools` is what the page around it does for a view. */
@@ -30,6 +31,8 @@ export class View {
   #fresh = { time: null, delay: null, snapshot: null, state: "connecting" };
   #counts = { added: 0, changed: 0, removed: 0 };
   #told = 0;
+  #toldAt = -Infinity;
+  #often = 0;
   #tab = "rows";
   #reloaded = false;
   #wasGone = false;
@@ -43,7 +46,7 @@ export class View {
     this.history = new History(view.name, {
       past: (answer, which) => this.#showPast(answer, which),
       live: () => this.#showLive(),
-      failed: (problem) => tools.say(problem.message),
+      failed: (problem) => tools.say(said(problem)),
     });
     put(main, this.#head(), this.#tabs(), this.#panel());
     this.#follow();
@@ -98,7 +101,7 @@ export class View {
     this.pill = h("span", { className: "pill" });
     this.age = h("span", { className: "fresh-age" });
     this.delay = h("span", { className: "fresh-delay", title: "From the commit to this screen" });
-    this.notice = h("p", { className: "notice", role: "status", hidden: true });
+    this.notice = h("p", { className: "notice", role: "status" });
     const kinds = [
       kind === "view" ? "view" : key.length ? `key ${key.join(", ")}` : "append table",
     ];
@@ -151,12 +154,14 @@ export class View {
   }
 
   #tabKey(event) {
-    const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-    if (!by) return;
     const ids = Object.keys(TABS);
-    const to = (ids.indexOf(this.#tab) + by + ids.length) % ids.length;
-    this.#choose(ids[to]);
-    this.tabs[to].focus();
+    const at = ids.indexOf(this.#tab);
+    const to = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: -1 }[event.key];
+    if (to === undefined) return;
+    event.preventDefault();
+    const next = (to + ids.length) % ids.length;
+    this.#choose(ids[next]);
+    this.tabs[next].focus();
   }
 
   #choose(id) {
@@ -183,7 +188,7 @@ export class View {
       oninput: () => this.table.filter(this.filter.value),
     });
     this.shown = h("span", { className: "shown" });
-    this.banner = h("p", { className: "past-banner", hidden: true });
+    this.banner = h("p", { className: "past-banner", role: "status" });
     const rows = h(
       "section",
       { className: "rows", "aria-label": "Rows" },
@@ -209,7 +214,7 @@ export class View {
     this.#rows = new Rows(columns, key);
     this.#stream = new Stream(name, {
       event: (event) => this.#take(event),
-      progress: (rows) => this.#say(`${count(rows, "row")} so far …`),
+      progress: (rows) => say(this.shown, `${count(rows, "row")} so far …`),
       state: (state, text) => this.#state(state, text),
       order: () => this.table.serverOrder,
     });
@@ -273,7 +278,6 @@ export class View {
     this.#past.take({ type: "snapshot", plain: true, rows: answer.rows });
     this.table.show(this.#past, began ? null : { added: 1 });
     this.chart.show(this.#past);
-    this.banner.hidden = false;
     const cut = answer.cut ? ` Only its first ${whole(answer.rows.length)} rows are shown.` : "";
     say(
       this.banner,
@@ -285,7 +289,7 @@ export class View {
 
   #showLive() {
     this.#past = null;
-    this.banner.hidden = true;
+    say(this.banner, "");
     this.panel.classList.remove("past");
     this.table.show(this.#rows);
     this.chart.show(this.#rows);
@@ -304,14 +308,12 @@ export class View {
     } else if (state === "large")
       this.#say(
         "This view has more rows than a stream carries. Shown are 500 of them, asked for again every 2 s; sort to choose which.",
-        true,
       );
     this.#tellFresh();
   }
 
-  #say(text, keep = false) {
-    if (!text && this.#fresh.state === "large" && !keep) return;
-    this.notice.hidden = !text;
+  #say(text) {
+    if (!text && this.#fresh.state === "large") return;
     say(this.notice, text);
   }
 
@@ -332,24 +334,30 @@ export class View {
     say(this.delay, delay === null || this.history.past ? "" : `${whole(delay)} ms to screen`);
   }
 
-  /** A sentence for those who hear the page, not more often than they can listen. */
+  /** A sentence for those who hear the page; of a table that never rests ever less often. */
   #summarize(counts) {
     for (const name of Object.keys(counts)) this.#counts[name] += counts[name];
     if (this.#told) return;
-    this.#told = setTimeout(() => {
-      this.#told = 0;
-      const { added, changed, removed } = this.#counts;
-      this.#counts = { added: 0, changed: 0, removed: 0 };
-      const parts = [
-        changed ? `${count(changed, "row")} changed` : "",
-        added ? `${whole(added)} new` : "",
-        removed ? `${whole(removed)} gone` : "",
-      ].filter(Boolean);
-      if (parts.length)
-        this.#tools.summary(
-          `${this.#view.title ?? this.#view.name}: ${parts.join(", ")}; ${count(this.#rows.size, "row")} now.`,
-        );
-    }, SUMMARY_MS);
+    if (performance.now() - this.#toldAt > CALM_MS) this.#often = 0;
+    const wait = SUMMARY_MS[Math.min(this.#often, SUMMARY_MS.length - 1)];
+    this.#often += 1;
+    this.#told = setTimeout(() => this.#tellChanges(), wait);
+  }
+
+  #tellChanges() {
+    this.#told = 0;
+    this.#toldAt = performance.now();
+    const { added, changed, removed } = this.#counts;
+    this.#counts = { added: 0, changed: 0, removed: 0 };
+    const parts = [
+      changed ? `${count(changed, "row")} changed` : "",
+      added ? `${whole(added)} new` : "",
+      removed ? `${whole(removed)} gone` : "",
+    ].filter(Boolean);
+    if (parts.length)
+      this.#tools.summary(
+        `${this.#view.title ?? this.#view.name}: ${parts.join(", ")}; ${count(this.#rows.size, "row")} now.`,
+      );
   }
 }
 

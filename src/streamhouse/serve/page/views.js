@@ -1,6 +1,6 @@
 // The list of views: search, what is fresh, how many rows; followed by asking again.
 
-import { json, serverNow } from "./server.js";
+import { json, said, serverNow } from "./server.js";
 import { command, empty, h, put, say } from "./dom.js";
 import { ago, count, whole } from "./format.js";
 
@@ -36,7 +36,8 @@ export class Views {
       this.list,
     );
     this.search.addEventListener("keydown", (event) => this.#searching(event));
-    this.load();
+    /** Settled once the list was asked for, and a token given where one is needed. */
+    this.ready = this.load();
     setInterval(() => document.hidden || this.load(), EVERY_MS);
     setInterval(() => this.#tellAges(), 1000);
   }
@@ -57,6 +58,11 @@ export class Views {
   open(name) {
     this.#open = name;
     for (const [each, item] of this.#items) mark(item.link, each === name);
+  }
+
+  /** Takes the focus to a view of the list, if it is there. */
+  focus(name) {
+    this.#items.get(name)?.link.focus();
   }
 
   /** A snapshot of a view that was seen live, so that the list does not lag behind the view. */
@@ -93,7 +99,7 @@ export class Views {
       }
       this.#changed(this.#views);
     } catch (problem) {
-      if (!this.#loaded) put(this.list, h("p", { className: "hint" }, problem.message));
+      if (!this.#loaded) put(this.list, h("p", { className: "hint" }, said(problem)));
     }
   }
 
@@ -193,12 +199,11 @@ export class Views {
     const ms = view.time ? serverNow() - Date.parse(view.time) : null;
     const age = ms === null ? "empty" : ago(Math.round(ms / 1000) * 1000).replace(".0 s", " s");
     say(item.age, age);
-    item.link.setAttribute(
-      "aria-label",
-      [item.name.textContent, view.rows === null ? null : count(view.rows, "row"), age]
-        .filter(Boolean)
-        .join(", "),
-    );
+    const told = [item.name.textContent, view.error ? "cannot be read" : null];
+    if (view.rows !== null && view.rows !== undefined) told.push(count(view.rows, "row"));
+    told.push(age);
+    // Not while it has the focus: a name that changes then is read out each time.
+    if (document.activeElement !== item.link) label(item.link, told.filter(Boolean).join(", "));
     item.dot.dataset.fresh =
       ms === null ? "none" : ms < FRESH_MS ? "now" : ms < WARM_MS ? "warm" : "old";
   }
@@ -227,4 +232,8 @@ function grouped(views) {
   for (const view of views)
     found.set(database(view.name), [...(found.get(database(view.name)) ?? []), view]);
   return found;
+}
+
+function label(link, text) {
+  if (link.getAttribute("aria-label") !== text) link.setAttribute("aria-label", text);
 }

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
 from streamhouse.paimon.files import is_local, local_path
-from streamhouse.serve.guard import Reads
+from streamhouse.serve.guard import Reads, known
 from streamhouse.serve.metrics import CONTENT_TYPE
 from streamhouse.serve.models import HealthAnswer
 from streamhouse.serve.openapi import refusals
 from streamhouse.serve.problems import Problem
 from streamhouse.serve.routes.parameters import check_parameters, state
+from streamhouse.serve.scope import EVERYTHING, RUN, Scope
 
 if TYPE_CHECKING:
     from streamhouse.paimon.catalog import Warehouse
+    from streamhouse.serve.catalogue import Catalogue
+    from streamhouse.serve.settings import ServerSettings
 
 router = APIRouter(tags=["server"])
 
@@ -34,28 +38,34 @@ _PAGES = {"api.html": "text/html", "api.js": "text/javascript", "api.css": "text
     responses={503: {"model": HealthAnswer, "description": "The warehouse cannot be read."}},
 )
 async def health(request: Request) -> Response:
-    """For probes, so it needs no token: `ok` as long as the warehouse can be listed."""
+    """For probes, so it needs no token: `ok` as long as the warehouse can be listed.
+
+    Where the server has tokens, the rest is for those who have one.
+    """
     parts = state(request)
-    views: int | None = None
-    said = "ok"
+    settings: ServerSettings = parts.settings
+    scope = known(settings, request) if settings.tokens else EVERYTHING
+    views, said = 0, "ok"
     try:
-        views = await parts.warehouse_pool.run(_counter(parts.views))
+        views = await parts.warehouse_pool.run(_counter(parts.views, scope))
     except Exception as error:  # noqa: BLE001 - whatever it is, the warehouse is not well
         said = f"cannot be read: {type(error).__name__}"
-    body = {
-        "status": "ok" if said == "ok" else "failing",
-        "warehouse": said,
-        "views": views,
-        "uptime_seconds": round(time.time() - parts.started, 3),
-        "allow_run": parts.settings.allow_run,
-        "limits": {
-            "query_seconds": parts.settings.query_s,
-            "query_rows": parts.settings.query_rows,
-        },
-        "token_needed": bool(parts.settings.tokens),
-        "version": request.app.version,
-    }
-    return JSONResponse(body, 200 if said == "ok" else 503)
+    well = said == "ok"
+    body: dict[str, object] = {"status": "ok" if well else "failing"}
+    body["token_needed"] = bool(settings.tokens)
+    if scope is not None:
+        body |= {
+            "warehouse": said,
+            "views": views if well else None,
+            "uptime_seconds": round(time.time() - parts.started, 3),
+            "allow_run": settings.allow_run and scope.may(RUN),
+            "limits": {
+                "query_seconds": settings.query_s,
+                "query_rows": settings.query_rows,
+            },
+            "version": request.app.version,
+        }
+    return JSONResponse(body, 200 if well else 503)
 
 
 @router.get(
@@ -93,12 +103,14 @@ def _file(name: str) -> Response:
     return Response(body, media_type=_PAGES[name], headers=headers)
 
 
-def _counter(catalogue: Any) -> Any:
+def _counter(catalogue: Catalogue, scope: Scope | None) -> Callable[[Warehouse], int]:
+    """Looks whether the warehouse is well, and how many views a client sees who is known."""
+
     def count(warehouse: Warehouse) -> int:
         # Not by the catalogue alone: a local warehouse that is not there has no databases.
         if is_local(warehouse.path) and not os.path.isdir(local_path(warehouse.path)):
             raise FileNotFoundError(warehouse.path)
         warehouse.databases()
-        return len(catalogue.listed(warehouse))
+        return 0 if scope is None else len(catalogue.listed(warehouse, scope))
 
     return count
