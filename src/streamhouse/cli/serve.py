@@ -127,6 +127,12 @@ def serve(
     max_connections: Annotated[
         int, typer.Option("--max-connections", min=1, help="The most connections at a time.")
     ] = 2_000,
+    max_per_address: Annotated[
+        int,
+        typer.Option(
+            "--max-per-address", min=0, help="The most connections of one address; 0: any number."
+        ),
+    ] = 1_500,
     rate: Annotated[
         float,
         typer.Option(
@@ -167,6 +173,7 @@ def serve(
         query_memory=memory_bytes("--query-memory", query_memory),
         queries=queries,
         max_connections=max_connections,
+        max_per_address=max_per_address,
         rate=rate,
         log=choice("--log", log, LOG_FORMATS),
         follow=FollowSettings(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import json
+from functools import lru_cache
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -15,11 +17,12 @@ HEAD_S = 10.0
 """How long the head of a request may take to come, from its first byte or the connection on."""
 _MOST_HEAD = 2 * (MAX_HEAD_BYTES + MAX_LINE_BYTES)
 _REASONS = {400: "Bad Request", 408: "Request Timeout", 413: "Content Too Large",
-            503: "Service Unavailable"}  # fmt: skip
+            429: "Too Many Requests", 503: "Service Unavailable"}  # fmt: skip
+_ADDRESSES = 4_096
 
 
 class HttpConnection(HttpToolsProtocol):
-    """One connection; `most` is set by `http_protocol`.
+    """One connection; `most` and `most_of_one` are set by `http_protocol`.
 
     The path and headers of a request must come within `HEAD_S`, and beyond 96 KiB the connection
     is closed: the application refuses shorter ones that are too long with a message. Applications
@@ -27,6 +30,7 @@ class HttpConnection(HttpToolsProtocol):
     """
 
     most = 0
+    most_of_one = 0
     _timer: asyncio.TimerHandle | None = None
     _in_head = True
     _head_bytes = 0
@@ -36,8 +40,15 @@ class HttpConnection(HttpToolsProtocol):
         super().connection_made(transport)
         if len(self.connections) > self.most:
             self._refuse(503, "busy", "the server has as many connections as it may; come again")
-            return
-        self._expect()
+        elif self._are_too_many():
+            self._refuse(
+                429,
+                "too_many",
+                f"your address has more than {self.most_of_one:,} connections open; close some, or "
+                "start the server with more --max-per-address",
+            )
+        else:
+            self._expect()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._came()
@@ -75,6 +86,14 @@ class HttpConnection(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         self._refuse(400, "bad_request", "this is not a request in HTTP")
 
+    def _are_too_many(self) -> bool:
+        """Whether there are more from this one's address than one address may have."""
+        most = self.most_of_one
+        if not most or len(self.connections) <= most:
+            return False
+        mine = neighbourhood(self.client)
+        return sum(neighbourhood(one.client) == mine for one in self.connections) > most
+
     def _expect(self) -> None:
         self._timer = self.loop.call_later(HEAD_S, self._too_slow)
 
@@ -111,11 +130,35 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         await super().run_asgi()
 
 
-def http_protocol(most: int) -> type[HttpConnection]:
-    """The protocol of a server that has at most so many connections at a time."""
+def http_protocol(most: int, most_of_one: int = 0) -> type[HttpConnection]:
+    """The protocol of a server that has at most so many connections at a time.
+
+    Of one address there are at most `most_of_one`; 0 for any number.
+    """
 
     class Bounded(HttpConnection):
         pass
 
-    Bounded.most = most
+    Bounded.most, Bounded.most_of_one = most, most_of_one
     return Bounded
+
+
+def neighbourhood(client: tuple[str, int] | None) -> str:
+    """What is counted as one address: of IPv6 the first half, since a network has all of the rest.
+
+    IPv4 within IPv6 is as it is alone; empty where no address is known.
+    """
+    return "" if client is None else _neighbourhood(client[0])
+
+
+@lru_cache(_ADDRESSES)
+def _neighbourhood(host: str) -> str:
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host
+    if isinstance(address, ipaddress.IPv4Address):
+        return host
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.IPv6Network((address.packed, 64), strict=False))

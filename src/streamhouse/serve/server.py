@@ -125,7 +125,7 @@ def serve(
     allow_files(settings.max_connections)
     config = uvicorn.Config(
         app,
-        http=http_protocol(settings.max_connections),
+        http=http_protocol(settings.max_connections, settings.max_per_address),
         ws=WebSocketConnection,
         ws_max_size=_MOST_MESSAGE,
         ws_per_message_deflate=False,

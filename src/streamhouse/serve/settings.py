@@ -41,7 +41,8 @@ class ServerSettings:
 
     `max_rows` bounds an answer of GET. A query over SQL or with a filter runs at most `query_s`
     seconds, `query_memory` bytes, and gives `query_rows` rows; `queries` run at a time.
-    `max_connections` bounds connections. `rate` is how many requests a second one client (its
+    `max_connections` bounds connections, `max_per_address` those of one address (of IPv6, of one
+    network of 64 bits; 0 for any number). `rate` is how many requests a second one client (its
     token or address) may make, ten times as many at once; 0 for any number.
     """
 
@@ -59,6 +60,7 @@ class ServerSettings:
     query_memory: int = 256 << 20
     queries: int = 2
     max_connections: int = 2_000
+    max_per_address: int = 1_500
     rate: float = 200.0
     send_s: float = 30.0
     """How long a reader may take nothing of what is sent to it."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime
 import itertools
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
@@ -12,8 +14,13 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 from tests.integration.serve.browser import PHONE, chromium, flashed, visit
 from tests.integration.serve.server import Server
+from tests.serving import servers
 from tests.unit.conftest import Shop
 
+from streamhouse.runtime.process import own
+from streamhouse.runtime.status import Status, Statuses
+from streamhouse.serve.scope import Scope
+from streamhouse.serve.tokens import Token, digest
 from streamhouse.sql.plan import Column
 
 MANY = 100_000
@@ -364,7 +371,7 @@ def test_the_editor_marks_what_is_wrong(server: Server, browser: Browser) -> Non
         expect(page.locator(".good")).to_contain_text("The script is valid: 2 statements")
         expect(page.locator(".graph .node")).not_to_have_count(0)
         # This server was started without it.
-        expect(page.get_by_text("start it with --allow-run")).to_be_visible()
+        expect(page.get_by_text("started with --allow-run")).to_be_visible()
         expect(page.get_by_role("button", name="Run", exact=True)).to_be_disabled()
 
 
@@ -418,3 +425,64 @@ def test_the_editor_says_what_stars_are(server: Server, browser: Browser) -> Non
         expect(stars).to_be_visible()
         text.fill("/******** a title ********/")
         expect(stars).to_be_hidden()
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    """A warehouse with the pipeline `live`, which this process seems to be, and `old`."""
+    statuses, now = Statuses({"warehouse": str(tmp_path)}), time.time_ns() // 1_000_000
+    status = Status("live", "running", own(), now, now)
+    statuses.write(status)
+    statuses.write(replace(status, name="old", state="failed", error="the table is gone"))
+    statuses.show("old", "SELECT 1")
+    return tmp_path
+
+
+def test_a_pipeline_that_has_ended_is_forgotten(runs: Path, browser: Browser) -> None:
+    with (
+        servers(runs) as serve,
+        visit(browser, f"{serve(allow_run=True).url}/#/pipelines") as page,
+    ):
+        forget = page.get_by_role("button", name="Forget")
+        page.get_by_role("link", name="live").click()
+        expect(page.locator(".state-line .pill")).to_have_text("running")
+        expect(forget).to_have_count(0)
+        page.keyboard.press("Escape")
+        page.get_by_role("link", name="old").click()
+        # Who goes by keyboard stands in the screen that is new.
+        expect(page.get_by_role("main")).to_be_focused()
+        expect(page.locator(".error-line")).to_have_text("the table is gone")
+        asked = page.get_by_role("dialog", name="Forget old?")
+        forget.press("Enter")
+        expect(asked).to_contain_text("Its tables stay")
+        page.keyboard.press("Escape")
+        expect(asked).to_have_count(0)
+        expect(forget).to_be_focused()
+        forget.press("Enter")
+        expect(asked.get_by_role("button", name="Cancel")).to_be_focused()
+        asked.get_by_role("button", name="Forget").click()
+        expect(page.locator("#said")).to_have_text("old is forgotten.")
+        expect(page.get_by_role("heading", level=1)).to_have_text("Pipelines")
+        expect(page.locator(".card")).to_have_count(1)
+        assert Statuses({"warehouse": str(runs)}).names() == ["live"]
+
+
+def test_what_a_server_does_not_run_is_not_offered(runs: Path, browser: Browser) -> None:
+    token = Token(digest(TOKEN), Scope("all", acts=frozenset({"read", "sql"})))
+    with (
+        servers(runs) as serve,
+        visit(
+            browser,
+            f"{serve(allow_run=True, tokens=(token,)).url}/#/pipelines/old",
+            expected="401",
+        ) as page,
+    ):
+        page.locator("#token-text").fill(TOKEN)
+        page.get_by_role("button", name="Open").click()
+        expect(page.get_by_role("button", name="Edit")).to_be_visible()
+        # What the server may do is told to those who have a token, and then by the editor.
+        page.keyboard.press("e")
+        expect(page.get_by_text("started with --allow-run")).to_be_visible()
+        page.go_back()
+        expect(page.get_by_role("button", name="Edit")).to_be_visible()
+        expect(page.get_by_role("button", name="Forget")).to_have_count(0)

@@ -17,6 +17,7 @@ from websockets.exceptions import InvalidStatus
 from streamhouse.errors import OptionError
 from streamhouse.serve import tokens
 from streamhouse.serve.limits import Rate
+from streamhouse.serve.protocol import neighbourhood
 from streamhouse.serve.scope import Scope
 from streamhouse.serve.settings import ServerSettings
 from streamhouse.serve.tokens import Token, digest
@@ -275,6 +276,44 @@ def test_too_many_connections(serve: Any) -> None:
     finally:
         for one in first:
             one.close()
+
+
+def test_too_many_connections_of_one_address(serve: Any, shop: Any) -> None:
+    shop.write(shop.sales(), ("Chad", 1, 1.5))
+    server = serve(max_per_address=2)
+    ask = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+    def answer(host: str) -> bytes:
+        place = ("127.0.0.1", server.port)
+        with socket.create_connection(place, timeout=30, source_address=(host, 0)) as connection:
+            connection.sendall(ask)
+            return connection.recv(65_536)
+
+    with server.socket("/views/shop.sales/changes") as reader:
+        with server.socket("/views/shop.sales/changes"):
+            refused = answer("127.0.0.1")
+            assert refused.startswith(b"HTTP/1.1 429") and b"--max-per-address" in refused
+            assert answer("127.0.0.2").startswith(b"HTTP/1.1 200")
+            assert json.loads(reader.recv(timeout=30))["type"] == "snapshot"
+        deadline = time.monotonic() + 30
+        while not answer("127.0.0.1").startswith(b"HTTP/1.1 200"):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("10.0.0.1", "10.0.0.1", True),
+        ("10.0.0.1", "10.0.0.2", False),
+        ("::ffff:10.0.0.1", "10.0.0.1", True),
+        ("2001:db8:1:2::1", "2001:db8:1:2:ffff::9", True),
+        ("2001:db8:1:2::1", "2001:db8:1:3::1", False),
+        ("::1", "127.0.0.1", False),
+    ],
+)
+def test_what_counts_as_one_address(one: str, other: str, same: bool) -> None:
+    assert (neighbourhood((one, 1)) == neighbourhood((other, 2))) is same
 
 
 @pytest.mark.parametrize("path", ["/sql", "/scripts/check", "/pipelines"])

@@ -44,7 +44,7 @@ INSERT INTO spending
 SELECT customer_id, COUNT(*), SUM(price) FROM order_source GROUP BY customer_id;
 `;
 const RUN_REFUSED =
-  "This server only checks scripts. To run them from here, start it with --allow-run.";
+  "Here scripts are only checked. To run them takes a server that was started with --allow-run, and a token that allows it.";
 const STARS = /(?<![*/])\*{4}(?![*/])/;
 const STARRED =
   "**** stands for a password or key, which is not shown. Leave it, and the pipeline of this name goes on with its own; or write a new one.";
