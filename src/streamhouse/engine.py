@@ -62,9 +62,12 @@ def run_bounded(query: BoundedQuery, tables: Warehouse | Scanner) -> pa.Table:
 
 @contextlib.contextmanager
 def bounded_reader(
-    query: BoundedQuery, tables: Warehouse | Scanner, limits: Limits | None = None
+    query: BoundedQuery,
+    tables: Warehouse | Scanner,
+    limits: Limits | None = None,
+    rows: int = BATCH_ROWS,
 ) -> Iterator[pa.RecordBatchReader]:
-    """As `run_bounded`, but a reader that yields the answer in batches within the `with`."""
+    """As `run_bounded`, but a reader of batches, of at most so many rows, within the `with`."""
     import duckdb
 
     scanner = tables if callable(tables) else warehouse_scanner(tables)
@@ -78,7 +81,7 @@ def bounded_reader(
                 connection.register(scan.relation, opened)
             with clock, _readable_errors(scans, clock):
                 relation = _flink_integers(connection.sql(query.sql))
-                yield _renamed(relation.to_arrow_reader(BATCH_ROWS), query.output)
+                yield _renamed(relation.to_arrow_reader(rows), query.output)
         finally:
             connection.close()
 

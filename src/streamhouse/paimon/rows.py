@@ -36,16 +36,22 @@ def to_table(batch: pa.RecordBatch, table: Table) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=schema.append(pa.field(VALUE_KIND, pa.int8())))
 
 
-def gathered(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
-    """The same rows in the same order, in batches of at least `rows` rows but for the last."""
+def gathered(
+    batches: Iterable[pa.RecordBatch], rows: int, size: int | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The same rows in the same order, in batches of at least `rows` rows but for the last.
+
+    With `size` also fewer, once they are so many bytes.
+    """
     held: list[pa.RecordBatch] = []
-    count = 0
+    count = taken = 0
     for batch in batches:
         held.append(batch)
         count += batch.num_rows
-        if count >= rows:
+        taken += 0 if size is None else batch.nbytes
+        if count >= rows or (size is not None and taken >= size):
             yield held[0] if len(held) == 1 else pa.concat_batches(held)
-            held, count = [], 0
+            held, count, taken = [], 0, 0
     if held:
         yield held[0] if len(held) == 1 else pa.concat_batches(held)
 

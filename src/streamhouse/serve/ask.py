@@ -44,7 +44,7 @@ def answer(warehouse: Warehouse, asked: Ask) -> Told:
     pins = Pins(warehouse)
     plan = planned(warehouse, asked)
     pins.hold(plan.scans)
-    with bounded_reader(plan, pins.scanner, asked.limits) as reader:
+    with bounded_reader(plan, pins.scanner, asked.limits, output.ROWS_AT_ONCE) as reader:
         head = {"columns": _columns(reader.schema)}
         counted = output.write(asked.target, reader.schema, reader, head, {})
     return Told(rows=counted.rows, truncated=counted.truncated)

@@ -11,7 +11,7 @@ from streamhouse.errors import TooLargeError
 from streamhouse.serve.cells import json_values
 from streamhouse.serve.event import Event, Moment
 from streamhouse.serve.follow_settings import FollowSettings
-from streamhouse.serve.formats import compact
+from streamhouse.serve.formats import compact, slices
 from streamhouse.source import ROW_KIND
 
 _RESERVED = ("snapshot", ROW_KIND)
@@ -94,12 +94,7 @@ def _pieces(batch: pa.RecordBatch, settings: FollowSettings) -> Iterator[pa.Reco
     if not batch.num_rows:
         return
     row_bytes = max(1, _TEXT_PER_ARROW * batch.nbytes // batch.num_rows)
-    size = max(1, min(settings.part_rows, settings.part_bytes // row_bytes))
-    nested = any(pa.types.is_nested(kind) for kind in batch.schema.types)
-    for first in range(0, batch.num_rows, size):
-        piece = batch.slice(first, size)
-        # A slice of nested values has those of all rows behind it, to be gone through each time.
-        yield piece.take(pa.array(range(piece.num_rows))) if nested else piece
+    yield from slices(batch, max(1, min(settings.part_rows, settings.part_bytes // row_bytes)))
 
 
 def _chunk(batch: pa.RecordBatch) -> Chunk:

@@ -15,6 +15,8 @@ from streamhouse.serve.cells import csv_values, json_values
 
 _BREAKS = (("\x85", r"\u0085"), ("\u2028", r"\u2028"), ("\u2029", r"\u2029"))
 """What ends a line for some readers of events, and is not escaped in JSON."""
+_TEXT_BYTES = 8 << 20
+"""How much of the rows becomes text at once."""
 
 
 class Format(StrEnum):
@@ -49,6 +51,26 @@ def write_json(reader: Iterable[pa.RecordBatch], out: IO[str]) -> None:
     out.write("[]\n" if separator == "[\n" else "\n]\n")
 
 
+def slices(batch: pa.RecordBatch, rows: int) -> Iterator[pa.RecordBatch]:
+    """The batch in parts of so many rows."""
+    nested = any(pa.types.is_nested(kind) for kind in batch.schema.types)
+    for first in range(0, batch.num_rows, rows):
+        part = batch.slice(first, rows)
+        # A slice of nested values has those of all rows behind it, to be gone through each time.
+        yield part.take(pa.array(range(part.num_rows))) if nested else part
+
+
+def _small(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows, few of them at once where they are large: as text they take several times
+    as much.
+    """
+    for batch in batches:
+        if batch.nbytes <= _TEXT_BYTES:
+            yield batch
+        else:
+            yield from slices(batch, max(1, batch.num_rows * _TEXT_BYTES // batch.nbytes))
+
+
 def write_rows(out: BinaryIO, head: Mapping[str, Any], batches: Iterable[pa.RecordBatch]) -> None:
     """A JSON object up to the end of its last key `rows`; `head` are the keys before it.
 
@@ -57,7 +79,7 @@ def write_rows(out: BinaryIO, head: Mapping[str, Any], batches: Iterable[pa.Reco
     opening = compact(dict(head))[:-1] + ("," if head else "")
     out.write(f'{opening}"rows":['.encode())
     separator, end = "\n", "]"
-    for batch in batches:
+    for batch in _small(batches):
         if batch.num_rows:
             # All rows in one call, which is quicker than one for each.
             out.write((separator + compact(list(json_objects(batch)))[1:-1]).encode())
@@ -80,7 +102,7 @@ def write_csv(schema: pa.Schema, reader: Iterable[pa.RecordBatch], out: IO[str])
     A null is an empty field, an empty string is `""`.
     """
     plain = csv.writer(out, lineterminator="\r\n")
-    batches = iter(reader)
+    batches = _small(reader)
     # Nothing is written before the query has proven itself with its first rows.
     first = next(batches, None)
     plain.writerow(schema.names)

@@ -20,6 +20,9 @@ MEDIA_TYPES = {
     Format.PARQUET: "application/vnd.apache.parquet",
 }
 
+ROWS_AT_ONCE = 256
+"""Of an answer as it comes from the engine: rows may be of any width."""
+
 
 @dataclass(frozen=True)
 class Target:

@@ -59,7 +59,7 @@ def _answer(warehouse: Warehouse, asked: Rows) -> Told:
     told = Told(pins.snapshot, pins.time_ms, etag)
     if etag is not None and etag in asked.known:
         return replace(told, changed=False)
-    with bounded_reader(plan, pins.scanner, asked.limits) as reader:
+    with bounded_reader(plan, pins.scanner, asked.limits, output.ROWS_AT_ONCE) as reader:
         schema = source.schema(reader.schema)
         batches = _cast(reader, schema)
         origin = Origin(asked.view.name, pins.snapshot, pins.time_ms)

@@ -1,0 +1,90 @@
+"""Rows of a megabyte each, of which few are in memory at a time on their way out."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import tracemalloc
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from streamhouse.paimon.rows import gathered
+from streamhouse.serve import columnar, formats
+from streamhouse.serve.formats import slices, write_csv, write_rows
+
+MIB = 1 << 20
+ROWS = 64
+
+
+@pytest.fixture(scope="module")
+def wide() -> pa.RecordBatch:
+    return pa.record_batch({"id": range(ROWS), "text": ["x" * MIB] * ROWS})
+
+
+def peak(work: Any) -> int:
+    """The most memory of Python's own that something takes."""
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_text_is_made_of_a_few_rows_at_a_time(wide: pa.RecordBatch) -> None:
+    with open(os.devnull, "wb") as nowhere, open(os.devnull, "w", encoding="utf-8") as text:
+        assert peak(lambda: write_rows(nowhere, {}, [wide])) < ROWS * MIB
+        assert peak(lambda: write_csv(wide.schema, [wide], text)) < ROWS * MIB
+
+
+def test_the_text_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [{"id": i, "tags": [{"n": i, "words": ["a"] * i}], "text": "ü" * i} for i in range(50)]
+    batch = pa.RecordBatch.from_pylist(rows)
+    monkeypatch.setattr(formats, "_TEXT_BYTES", 400)
+    out, text = io.BytesIO(), io.StringIO()
+    write_rows(out, {"snapshot": 1}, [batch])
+    assert json.loads(out.getvalue() + b"}") == {"snapshot": 1, "rows": rows}
+    write_csv(batch.schema, [batch, batch.slice(0, 0), batch], text)
+    read = list(csv.reader(io.StringIO(text.getvalue())))
+    assert read[0] == ["id", "tags", "text"] and len(read) == 101
+    assert [line[2] for line in read[1:51]] == [row["text"] for row in rows]
+
+
+def test_slices_hold_only_their_own_rows() -> None:
+    batch = pa.RecordBatch.from_pylist([{"ids": list(range(100))}] * 100)
+    parts = list(slices(batch, 30))
+    assert [part.num_rows for part in parts] == [30, 30, 30, 10]
+    assert all(len(part.column(0).values) == 100 * part.num_rows for part in parts)
+    assert pa.Table.from_batches(parts) == pa.Table.from_batches([batch])
+
+
+def test_batches_are_gathered_up_to_a_size(wide: pa.RecordBatch) -> None:
+    ones = [wide.slice(i, 1) for i in range(ROWS)]
+    assert [one.num_rows for one in gathered(ones, 1_000, 10 * MIB)] == [10] * 6 + [4]
+    assert [one.num_rows for one in gathered(ones, 7, 10 * MIB)] == [7] * 9 + [1]
+    assert [one.num_rows for one in gathered(ones, 1_000)] == [ROWS]
+
+
+def test_files_are_written_in_groups_of_bounded_size(
+    wide: pa.RecordBatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(columnar, "ROW_GROUP_BYTES", 10 * MIB)
+
+    def ones() -> Iterator[pa.RecordBatch]:
+        return (wide.slice(i, 1) for i in range(ROWS))
+
+    parquet, stream = io.BytesIO(), io.BytesIO()
+    columnar.write_parquet(parquet, wide.schema, ones(), "zstd")
+    file = pq.ParquetFile(io.BytesIO(parquet.getvalue()))
+    assert [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)] == [10] * 6 + [
+        4
+    ]
+    columnar.write_stream(stream, wide.schema, ones())
+    with pa.ipc.open_stream(stream.getvalue()) as reader:
+        assert [batch.num_rows for batch in reader] == [8] * 8
