@@ -276,7 +276,7 @@ export class Editor {
       // Said where somebody asks for pipelines.
     }
     const running = found?.state === "running";
-    this.stop.hidden = !running;
+    this.stop.hidden = !running || !this.hint.hidden;
     say(this.run, running ? "Running" : "Run");
     this.run.disabled = running || !this.hint.hidden;
     put(this.state, found ? state(found.state) : null);

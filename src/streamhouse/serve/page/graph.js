@@ -9,6 +9,10 @@ const COLUMN_PX = 64;
 const EDGE_PX = 16;
 const SWEEPS = 10;
 const MOST_DETAILS = 3;
+const NAME_PX = 8.3;
+const DETAIL_PX = 6.3;
+const SIDES_PX = 34;
+const MOST_PX = 320;
 
 /** The SVG element of `{nodes, edges}`; `notes` are lines by node id, `link(node)` its address or null. */
 export function draw(graph, { notes = new Map(), link = () => null } = {}) {
@@ -36,17 +40,33 @@ export function draw(graph, { notes = new Map(), link = () => null } = {}) {
 
 function box(node, note) {
   const details = [...(note ?? []), ...(node.details ?? []).slice(0, MOST_DETAILS)];
-  const letters = Math.max(node.name.length * 8.3, ...details.map((line) => line.length * 6.3));
+  const wide = Math.max(
+    letters(node.name) * NAME_PX,
+    ...details.map((line) => letters(line) * DETAIL_PX),
+  );
   return {
     node,
     details,
     notes: note?.length ?? 0,
-    width: Math.min(320, letters + 34),
+    width: Math.min(MOST_PX, wide + SIDES_PX),
     height: HEAD_PX + details.length * LINE_PX + (details.length ? 6 : 0),
     x: 0,
     y: 0,
     rank: 0,
   };
+}
+
+/** How many letters a text is as wide as, about: Chinese ones and their like are broad. */
+function letters(text) {
+  return [...text].reduce((sum, each) => sum + (each > "\u2e7f" ? 1.8 : 1), 0);
+}
+
+/** As much of a text as there is room for. */
+function cut(text, letterPx, room) {
+  if (letters(text) * letterPx <= room) return text;
+  const kept = [...text];
+  while (kept.length > 1 && (letters(kept.join("")) + 1) * letterPx > room) kept.pop();
+  return `${kept.join("")}…`;
 }
 
 /** Each box one column behind the last that leads to it; what goes round in a ring is cut once. */
@@ -201,12 +221,12 @@ function drawn({ node, details, notes, x, y, width, height }, href) {
           width: 4,
           height: height - 12,
         }),
-    s("text", { class: "name", x: x + 24, y: y + 19 }, node.name),
+    s("text", { class: "name", x: x + 24, y: y + 19 }, cut(node.name, NAME_PX, width - SIDES_PX)),
     ...details.map((line, at) =>
       s(
         "text",
         { class: at < notes ? "note" : "detail", x: x + 24, y: y + HEAD_PX + 6 + at * LINE_PX },
-        line.length > 48 ? `${line.slice(0, 47)}…` : line,
+        cut(line, DETAIL_PX, width - SIDES_PX),
       ),
     ),
   ];

@@ -92,7 +92,7 @@ export class Pipelines {
   #list(pipelines) {
     this.#shown = "all";
     if (!pipelines.length) {
-      put(
+      renew(
         this.body,
         empty(
           "No pipeline has run on this warehouse",
