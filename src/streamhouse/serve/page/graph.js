@@ -63,7 +63,7 @@ function letters(text) {
 
 /** As much of a text as there is room for. */
 function cut(text, letterPx, room) {
-  if (letters(text) * letterPx <= room) return text;
+  if (letters(text) * letterPx < room + 1) return text;
   const kept = [...text];
   while (kept.length > 1 && (letters(kept.join("")) + 1) * letterPx > room) kept.pop();
   return `${kept.join("")}…`;
