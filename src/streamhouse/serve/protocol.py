@@ -92,7 +92,8 @@ class HttpConnection(HttpToolsProtocol):
         if not most or len(self.connections) <= most:
             return False
         mine = neighbourhood(self.client)
-        return sum(neighbourhood(one.client) == mine for one in self.connections) > most
+        known = (getattr(one, "client", None) for one in self.connections)
+        return sum(neighbourhood(client) == mine for client in known) > most
 
     def _expect(self) -> None:
         self._timer = self.loop.call_later(HEAD_S, self._too_slow)
