@@ -134,9 +134,11 @@ export class Pipelines {
   }
 
   async #one(pipeline) {
-    this.#graph ??= await json(`pipelines/${encodeURIComponent(this.#name)}/graph`).catch(
-      () => null,
-    );
+    // Without a script there is none, and nothing to ask for.
+    if (pipeline.script)
+      this.#graph ??= await json(`pipelines/${encodeURIComponent(this.#name)}/graph`).catch(
+        () => null,
+      );
     if (!this.#shown) this.#build(pipeline);
     renew(
       this.state,
