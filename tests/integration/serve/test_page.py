@@ -486,3 +486,21 @@ def test_what_a_server_does_not_run_is_not_offered(runs: Path, browser: Browser)
         page.go_back()
         expect(page.get_by_role("button", name="Edit")).to_be_visible()
         expect(page.get_by_role("button", name="Forget")).to_have_count(0)
+
+
+def test_a_chart_above_a_wide_table_keeps_off_what_is_said_below_it(
+    server: Server, browser: Browser, shop: Shop
+) -> None:
+    columns = (Column("id", "INT"), *(Column(f"amount_{i}", "INT") for i in range(8)))
+    name = shop.create(f"wide_{next(_NUMBERS)}", columns, ["id"])
+    shop.write(name, *((number, *[number] * 8) for number in range(1, 31)))
+    with visit(browser, at(server, name)) as page:
+        expect(page.get_by_text("The 20 largest of 30 rows.")).to_be_visible()
+        expect(page.locator(".bars .bar")).to_have_count(20)
+        plot, hint = (
+            page.locator(".plot").bounding_box(),
+            page.locator(".chart .hint").bounding_box(),
+        )
+        assert plot is not None and hint is not None
+        assert plot["y"] + plot["height"] <= hint["y"] + 1
+        assert page.locator(".plot").evaluate("e => getComputedStyle(e).overflowY") == "auto"
