@@ -27,7 +27,8 @@ logging.getLogger("py4j").addHandler(logging.NullHandler())
 logging.getLogger("py4j").propagate = False
 
 _SERVER = ["py4j.GatewayServer", "--die-on-broken-pipe", "--enable-auth", "0"]
-_END_SECONDS = 5.0
+END_SECONDS = 5.0
+"""How long a JVM may take to end before it is killed."""
 _TAIL_BYTES = 2_000
 
 
@@ -134,7 +135,7 @@ def _launched(
     port, token = process.stdout.readline(), process.stdout.readline()
     if not token:
         process.kill()
-        process.wait(_END_SECONDS)
+        process.wait(END_SECONDS)
     threading.Thread(
         target=_drain, args=(process.stdout,), name="streamhouse-jvm-output", daemon=True
     ).start()
@@ -231,8 +232,8 @@ class JavaProcess:
         """End the JVM at once; safe from any thread, and wakes a caller that waits for it."""
         self._process.kill()
 
-    def close(self) -> None:
-        """End the JVM: by closing its pipe, and by force if it has not gone in 5 seconds."""
+    def close(self, timeout_s: float = END_SECONDS) -> None:
+        """End the JVM: by closing its pipe, and by force if it has not gone in so many seconds."""
         self._first.close()
         if self._process.stdin is not None:
             try:
@@ -240,10 +241,10 @@ class JavaProcess:
             except OSError:
                 pass
         try:
-            self._process.wait(_END_SECONDS)
+            self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            self._process.wait(_END_SECONDS)
+            self._process.wait(END_SECONDS)
         self._errors.close()
 
     def _lower_priority(self, nice: int) -> None:

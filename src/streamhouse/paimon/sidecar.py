@@ -17,10 +17,10 @@ from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 
 from streamhouse.errors import CommitConflictError, StreamhouseError, TableError
 from streamhouse.options import is_secret
-from streamhouse.paimon import torn
+from streamhouse.paimon import core_classes, torn
 from streamhouse.paimon.files import files_of, is_local
 from streamhouse.paimon.jars import COORDINATES, JAR_VARIABLE, paimon_jar
-from streamhouse.paimon.jvm import Channel, JavaProcess, spark_jars
+from streamhouse.paimon.jvm import END_SECONDS, Channel, JavaProcess, spark_jars
 from streamhouse.paimon.kept_write import KeptWrite
 from streamhouse.paimon.leftovers import noted
 from streamhouse.paimon.lock import commit_lock
@@ -76,6 +76,11 @@ _MOST_KEPT = 6
 """Tables whose writers stay open; each may hold 64 MB of the JVM's memory."""
 
 Result = TypeVar("Result")
+
+
+def classpath() -> list[Path]:
+    """The jars of the sidecar's JVM: Paimon's, fetched if it is not there, and some of Spark's."""
+    return [paimon_jar(), *spark_jars(_SPARK_JARS)]
 
 
 @dataclass(frozen=True)
@@ -211,9 +216,9 @@ class Sidecar:
         """Start the JVM now, so that the first call need not wait for it."""
         self._running()
 
-    def close(self) -> None:
-        """End the JVM; a later call starts another."""
-        self._end(self._process)
+    def close(self, timeout_s: float = END_SECONDS) -> None:
+        """End the JVM, by force after so many seconds; a later call starts another."""
+        self._end(self._process, timeout_s)
 
     def kill(self) -> None:
         """End the JVM at once, also while another thread waits for it: that call then fails."""
@@ -261,15 +266,16 @@ class Sidecar:
         return _Way(process.open_channel(), process)
 
     def _start(self) -> JavaProcess:
-        classpath = [paimon_jar(), *spark_jars(_SPARK_JARS)]
-        process = JavaProcess(classpath, self._java_options, self._nice)
+        jars = classpath()
+        java_options = (*self._java_options, *core_classes.java_options(jars))
+        process = JavaProcess(jars, java_options, self._nice)
         try:
             process.jvm.org.apache.paimon.options.Options()
         except TypeError:
             # What py4j makes of a class that is not there.
             process.close()
             raise StreamhouseError(
-                f"'{classpath[0]}' does not hold Paimon's Java core; set {JAR_VARIABLE} to "
+                f"'{jars[0]}' does not hold Paimon's Java core; set {JAR_VARIABLE} to "
                 f"the path of {COORDINATES}, or unset it to have it fetched"
             ) from None
         return process
@@ -286,13 +292,13 @@ class Sidecar:
                 return
         way.channel.close()
 
-    def _end(self, process: JavaProcess | None) -> None:
+    def _end(self, process: JavaProcess | None, timeout_s: float = END_SECONDS) -> None:
         """End this JVM, unless another has taken its place."""
         with self._lock:
             if process is self._process:
-                self._drop()
+                self._drop(timeout_s)
 
-    def _drop(self) -> None:
+    def _drop(self, timeout_s: float = END_SECONDS) -> None:
         process, self._process = self._process, None
         ways, self._idle = self._idle, []
         kept, self._kept = self._kept, {}
@@ -301,7 +307,7 @@ class Sidecar:
         for way in ways:
             way.channel.close()
         if process is not None:
-            process.close()
+            process.close(timeout_s)
 
     def _explained(
         self, table: str, error: Py4JError, process: JavaProcess | None

@@ -1,10 +1,10 @@
-"""Spark's Java classes, parsed and verified once and mapped into memory at each later start.
+"""Java classes, parsed and verified once and mapped into memory at each later start.
 
-Half of what a Spark session costs until its first batch is the loading of some 15,000 classes; the
-JVM's class data sharing does that work ahead of time. `python -m streamhouse.runtime.class_archive`
-makes the archive in the cache folder, by running a small script of queries. Without it everything
-works, only later. The JVM itself checks that an archive fits it and its jars, and ignores one that
-does not.
+Half of what a Spark session costs until its first batch is the loading of some 15,000 classes, and
+so it is with Paimon's core in the sidecar; the JVM's class data sharing does that work ahead of
+time. `python -m streamhouse.runtime.class_archive` makes an archive for either in the cache folder,
+by running a small script of queries, and some work of the core. Without them everything works, only
+later. The JVM itself checks that an archive fits it and its jars, and ignores one that does not.
 """
 
 from __future__ import annotations
@@ -15,17 +15,22 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pyspark
 
 from streamhouse.errors import StreamhouseError
+from streamhouse.paimon import core_classes
 from streamhouse.paimon.jars import cache_folder
 from streamhouse.paimon.jvm import java_command
+from streamhouse.paimon.sidecar import Sidecar, classpath
 
 _MAKE_SECONDS = 300
-_SILENT = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
+_SILENT = " ".join(core_classes.SILENT)
 _VARIABLE = "STREAMHOUSE_CLASS_ARCHIVE_OUT"
+_SPARK, _CORE = "spark", "core"
+_OUT = {_SPARK: _VARIABLE, _CORE: core_classes.OUT_VARIABLE}
 
 SCRIPT = """
 CREATE DATABASE shop; USE shop;
@@ -36,6 +41,21 @@ CREATE TABLE sales (price DOUBLE PRIMARY KEY NOT ENFORCED, orders BIGINT) WITH (
 INSERT INTO orders SELECT id, price FROM made;
 INSERT INTO sales SELECT price, 1 FROM orders;
 """
+_TABLES = {
+    "days": "(d STRING, k INT, t TIMESTAMP(3), v DECIMAL(10, 2), PRIMARY KEY (d, k) NOT ENFORCED) "
+    "PARTITIONED BY (d) WITH ('bucket' = '2', 'deletion-vectors.enabled' = 'true', 'file.format' "
+    "= 'orc', 'changelog-producer' = 'lookup', 'sequence.field' = 't')",
+    "sums": "(k INT PRIMARY KEY NOT ENFORCED, v BIGINT) WITH ('bucket' = '1', 'merge-engine' = "
+    "'aggregation', 'changelog-producer' = 'full-compaction', "
+    "'fields.v.aggregate-function' = 'sum')",
+    "rows_": "(k INT, v DOUBLE, s STRING) WITH ('bucket' = '-1', 'compaction.min.file-num' = '2')",
+}
+_FEW = "'snapshot.num-retained.min' = '1', 'snapshot.num-retained.max' = '2'"
+_ROWS = {
+    "days": "('a', 1, TIMESTAMP '2026-01-01 00:00:00', 1.5)",
+    "sums": "(1, 2)",
+    "rows_": "(1, 0.5, 'x')",
+}
 
 
 def java_options() -> str:
@@ -59,14 +79,23 @@ def archive_path() -> Path:
 
 
 def make(path: Path) -> None:
-    """Make the archive at `path`; takes about 20 seconds. Raises `StreamhouseError`."""
+    """Make Spark's archive at `path`; takes about 20 seconds. Raises `StreamhouseError`."""
+    _make(path, _SPARK, "Spark's classes")
+
+
+def make_core(path: Path) -> None:
+    """Make that of Paimon's core at `path`; takes some seconds. Raises `StreamhouseError`."""
+    _make(path, _CORE, "Paimon's classes")
+
+
+def _make(path: Path, what: str, named: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="make-", dir=path.parent) as work:
         partial = Path(work) / "classes.jsa"
-        command = [sys.executable, "-m", "streamhouse.runtime.class_archive", "--train", work]
+        command = [sys.executable, "-m", "streamhouse.runtime.class_archive", "--train", what, work]
         done = subprocess.run(
             command,
-            env={**os.environ, _VARIABLE: str(partial)},
+            env={**os.environ, _OUT[what]: str(partial)},
             capture_output=True,
             text=True,
             timeout=_MAKE_SECONDS,
@@ -74,7 +103,7 @@ def make(path: Path) -> None:
         if done.returncode or not partial.is_file():
             lines = (done.stderr or done.stdout).strip().splitlines()
             raise StreamhouseError(
-                f"the archive of Spark's classes was not made: {lines[-1] if lines else 'no word'}"
+                f"the archive of {named} was not made: {lines[-1] if lines else 'no word'}"
                 "; Streamhouse runs without it, and starts more slowly"
             )
         os.replace(partial, path)
@@ -99,6 +128,28 @@ def _train(work: str) -> None:
     jvm.wait(_MAKE_SECONDS)
 
 
+def _train_core(work: str) -> None:
+    """Have the sidecar do what it does beside queries, and write its archive when it ends."""
+    from streamhouse.paimon.catalog import Warehouse
+    from streamhouse.paimon.expiry import expire
+    from streamhouse.runtime.execute import execute
+
+    warehouse = Warehouse(f"{work}/warehouse")
+    java = Sidecar(warehouse.options)
+    for name, definition in _TABLES.items():
+        execute(warehouse, f"CREATE TABLE {name} {definition}", java)
+        for _ in range(3):
+            execute(warehouse, f"INSERT INTO {name} VALUES {_ROWS[name]}", java)
+            java.compact(f"default.{name}", keep=True)
+        java.compact(f"default.{name}", full=True)
+        java.compact_manifests(f"default.{name}")
+        java.read(f"default.{name}")
+        java.buckets(f"default.{name}")
+        execute(warehouse, f"ALTER TABLE {name} SET ({_FEW})")
+        expire(java, warehouse.table(f"default.{name}"))
+    java.close(_MAKE_SECONDS)
+
+
 class _Nothing:
     """A printer of nothing."""
 
@@ -109,20 +160,30 @@ class _Nothing:
     def changes(self, batch: object) -> None: ...
 
 
-def main() -> int:
-    """Make the archive if it is not there, and print where it is."""
-    if sys.argv[1:2] == ["--train"]:
-        _train(sys.argv[2])
-        return 0
-    path = archive_path()
+def _made(place: Callable[[], Path], make: Callable[[Path], None]) -> bool:
+    """Make an archive if it is not there, and print where it is; False if that failed."""
     try:
+        path = place()
         if not path.is_file():
             make(path)
     except (StreamhouseError, subprocess.TimeoutExpired, OSError) as error:
         print(error, file=sys.stderr)
-        return 1
+        return False
     print(path)
-    return 0
+    return True
+
+
+def main() -> int:
+    """Make the archives that are not there, and print where they are."""
+    if sys.argv[1:2] == ["--train"]:
+        train = {_SPARK: _train, _CORE: _train_core}[sys.argv[2]]
+        train(sys.argv[3])
+        return 0
+    made = [
+        _made(archive_path, make),
+        _made(lambda: core_classes.archive_path(classpath()), make_core),
+    ]
+    return 0 if all(made) else 1
 
 
 if __name__ == "__main__":

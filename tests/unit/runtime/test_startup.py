@@ -57,12 +57,28 @@ def test_a_cache_that_cannot_be_written_costs_only_time(cache: Path) -> None:
     assert worker_python() == sys.executable
 
 
-def test_workers_load_nothing_that_they_do_not_need() -> None:
-    told = "import sys; import streamhouse.runtime.worker_daemon; print(*sys.modules)"
+def _loaded(*arguments: str) -> set[str]:
+    """The modules of a daemon that Spark starts with these arguments, before it forks."""
+    load = "import sys; from streamhouse.runtime.worker_daemon import load; load(sys.argv[1:]); "
     done = subprocess.run(
-        [sys.executable, "-c", told], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", f"{load} print(*sys.modules)", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
     )
-    assert not {"pandas", "pypaimon", "fastapi", "typer"} & set(done.stdout.split())
+    return set(done.stdout.split())
+
+
+def test_workers_load_what_they_need_before_they_are_forked() -> None:
+    found = _loaded("pyspark.worker")
+    assert found >= {"duckdb", "pyarrow", "pyspark.worker", "streamhouse.runtime.task"}
+    assert not {"pandas", "pypaimon", "fastapi", "typer"} & found
+
+
+def test_what_plans_loads_nothing_of_that() -> None:
+    found = _loaded("pyspark.sql.worker.create_data_source")
+    assert not {"duckdb", "pyarrow", "pypaimon_rust", "streamhouse.runtime.task"} & found
 
 
 def test_the_archive_is_used_once_it_is_there() -> None:

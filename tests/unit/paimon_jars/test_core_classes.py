@@ -1,0 +1,34 @@
+"""Which archive of classes the JVM of Paimon's core is to use."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from streamhouse.paimon import core_classes
+
+
+@pytest.fixture
+def jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    made = [tmp_path / "one.jar", tmp_path / "two.jar"]
+    for jar in made:
+        jar.touch()
+    return made
+
+
+def test_the_archive_is_used_once_it_is_there(jars: list[Path]) -> None:
+    assert core_classes.java_options(jars) == ()
+    path = core_classes.archive_path(jars)
+    path.parent.mkdir(parents=True)
+    path.touch()
+    assert core_classes.java_options(jars)[0] == f"-XX:SharedArchiveFile={path}"
+
+
+def test_other_jars_have_another_archive(jars: list[Path]) -> None:
+    before = core_classes.archive_path(jars)
+    assert core_classes.archive_path(jars[::-1]) != before
+    os.utime(jars[0], (1, 1))
+    assert core_classes.archive_path(jars) != before
