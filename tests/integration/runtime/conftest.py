@@ -190,10 +190,13 @@ class Shop:
         assert (ended.code, noise) == (0, [])
         return ended
 
-    def settle_here(self, text: str, name: str = "shop.sql") -> None:
-        """The same without a process and a Spark of its own, which take long to start."""
+    def settle_here(self, text: str, name: str = "shop.sql") -> str:
+        """The same without a process and a Spark of its own, which take long to start; what it
+        told."""
+        told = Told()
         options = ScriptOptions(name, self.warehouse.options, until_caught_up=True)
-        Script(options, Told()).run(parse_script(text))
+        Script(options, told).run(parse_script(text))
+        return "\n".join(told.lines)
 
     @contextlib.contextmanager
     def running_here(self, text: str, name: str = "shop.sql") -> Iterator[Until]:

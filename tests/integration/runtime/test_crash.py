@@ -32,7 +32,7 @@ def test_a_crash_after_each_step_changes_nothing(shop: Shop, steps: Sequence[str
         point = f"{step}:{batch}:default.country_sales"
         ended = shop.run(slow, "--until-caught-up", STREAMHOUSE_FAILPOINT=point)
         assert (step, ended.code) == (step, KILLED), ended.err
-    shop.settle(fast)
+    shop.settle_here(fast)
     revenue.check(shop, orders=16_000)
 
 

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 PROGRAM = """
 import json, sys, tempfile, threading
 from streamhouse.runtime.script import Script, ScriptOptions
@@ -61,6 +63,8 @@ def test_a_session_serves_two_scripts_and_leaves_nothing(tmp_path: Path) -> None
 GUEST = """
 import sys
 from pathlib import Path
+
+import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 from streamhouse.cli.main import build
@@ -74,6 +78,7 @@ print(ended.exit_code, host.range(3).count())
 """
 
 
+@pytest.mark.usefixtures("quick_spark")
 def test_a_session_of_somebody_else_stays(tmp_path: Path) -> None:
     ended = subprocess.run(
         [sys.executable, "-c", GUEST, str(tmp_path)],

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import signal
-import subprocess
-import sys
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.integration.runtime import revenue
 from tests.integration.runtime.conftest import Shop
 
 import streamhouse
-from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.change_files import CHANGE_USER
 from streamhouse.paimon.commit import query_tag
 from streamhouse.paimon.sidecar import Sidecar
+from streamhouse.runtime import query
 from streamhouse.runtime.audit import audit
 
 VIEW = "default.country_sales"
@@ -71,57 +70,33 @@ def test_merge_beside_a_stream(shop: Shop) -> None:
     assert audit(options, VIEW).equal
 
 
-BESIDE = """
-import collections, json, sys
-import streamhouse
-from streamhouse.runtime import query
-from streamhouse.runtime.script import Script, ScriptOptions
-from streamhouse.runtime.spark_session import end_session
-from streamhouse.sql.script import parse_script
-
-class Silent:
-    def notice(self, text): pass
-    def rows(self, reader): pass
-    def changes(self, batch): pass
-
-collected, counts = query._collected, collections.Counter()
-
-def changed_between(frame):
-    messages, reports = collected(frame)
-    if messages:
-        batch = reports[0]['end']['batch']
-        counts[batch] += 1
-        if counts[batch] <= query._TRIES:
-            streamhouse.execute(sys.argv[1], 'UPDATE latest SET seen = seen + 1')
-    return messages, reports
-
-query._collected = changed_between
-options = ScriptOptions('s', {'warehouse': sys.argv[1]}, until_caught_up=True)
-Script(options, Silent()).run(parse_script('''
-    CREATE TABLE latest (k INT PRIMARY KEY NOT ENFORCED, id BIGINT, seen INT)
-      WITH ('bucket' = '1');
-    INSERT INTO latest VALUES (0, 0, 0), (1, 0, 0), (2, 0, 0);
-    CREATE TEMPORARY TABLE made (id BIGINT) WITH ('connector' = 'datagen',
-      'fields.id.kind' = 'sequence', 'fields.id.start' = '1', 'fields.id.end' = '300');
-    INSERT INTO latest SELECT CAST(MOD(id, 3) AS INT), id, 0 FROM made;
-'''))
-end_session()
-print(json.dumps(list(counts.values())))
+LATEST = """
+CREATE TABLE latest (k INT PRIMARY KEY NOT ENFORCED, id BIGINT, seen INT) WITH ('bucket' = '1');
+INSERT INTO latest VALUES (0, 0, 0), (1, 0, 0), (2, 0, 0);
+CREATE TEMPORARY TABLE made (id BIGINT) WITH ('connector' = 'datagen',
+  'fields.id.kind' = 'sequence', 'fields.id.start' = '1', 'fields.id.end' = '300');
+INSERT INTO latest SELECT CAST(MOD(id, 3) AS INT), id, 0 FROM made;
 """
 
 
-def test_a_batch_that_was_written_before_an_update_is_not_hidden_by_it(tmp_path: Path) -> None:
-    warehouse = str(tmp_path / "warehouse")
-    ended = subprocess.run(
-        [sys.executable, "-c", BESIDE, warehouse],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr
-    assert set(json.loads(ended.stdout)) == {4}, "each batch was written four times"
-    table = Warehouse(warehouse).table("default.latest")
+def test_a_batch_that_was_written_before_an_update_is_not_hidden_by_it(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collected, counts = query._collected, Counter[int]()
+
+    def changed_between(frame: Any) -> Any:
+        messages, reports = collected(frame)
+        if messages:
+            batch = reports[0]["end"]["batch"]
+            counts[batch] += 1
+            if counts[batch] <= query._TRIES:
+                streamhouse.execute(shop.warehouse.options, "UPDATE latest SET seen = seen + 1")
+        return messages, reports
+
+    monkeypatch.setattr(query, "_collected", changed_between)
+    shop.settle_here(LATEST)
+    assert set(counts.values()) == {4}, "each batch was written four times"
+    table = shop.warehouse.table("default.latest")
     found = {row["k"]: row["id"] for batch in table.read() for row in batch.to_pylist()}
     assert found == {0: 300, 1: 298, 2: 299}
     commits = list(table.snapshots.newest_first())

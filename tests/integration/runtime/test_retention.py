@@ -79,7 +79,6 @@ def expired(shop: Shop, java: Sidecar) -> Iterator[list[int]]:
 def test_kills_beside_constant_expiry_change_nothing(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lineage_age, "LEAST", 1)
     slow, fast = revenue.whole(12_000, rate=600), revenue.whole(15_000, rate=100_000)
     shop.do(revenue.TABLES + revenue.CUSTOMERS)
     first = shop.run(slow, STREAMHOUSE_FAILPOINT="target-committed:2:default.country_sales")
@@ -98,13 +97,14 @@ def test_kills_beside_constant_expiry_change_nothing(
             _until_more(rounds, 2)
         # From here on all is kept, and more orders come: there is something left to prove.
         keep(shop, (*TABLES, *BESIDE), MANY)
-        shop.settle(fast)
+        shop.settle_here(fast)
         revenue.check(shop, orders=15_000, expired=True)
         for name in (*TABLES, *BESIDE):
             table = shop.warehouse.table(f"default.{name}")
             rust = sorted(map(str, (row for batch in table.read() for row in batch.to_pylist())))
             assert sorted(map(str, java.read(table.identifier).to_pylist())) == rust
         _check_audit(shop)
+        monkeypatch.setattr(lineage_age, "LEAST", 1)
         _age_lineage(shop)
         _check_audit(shop)
     held = Consumers(shop.warehouse.table("default.country_sales")).all()

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from tests.integration.runtime.conftest import Ended, Shop
 
+from streamhouse.errors import StreamhouseError
 from streamhouse.runtime.status import Statuses
 
 GENERATED = """
@@ -65,8 +66,8 @@ def test_a_stop_comes_between_two_batches(shop: Shop) -> None:
     script = script.partition("SET 'execution.runtime-mode'")[0]
     run = shop.start(script)
     run.until(lambda: _grown(shop, "b"))
-    other = shop.run(script)
-    assert f"is already running (process {run.process.pid})" in one_line(other)
+    with pytest.raises(StreamhouseError, match=f"already running .process {run.process.pid}"):
+        shop.settle_here(script)
     run.signal(signal.SIGTERM)
     ended = run.wait()
     assert (ended.code, ended.out, ended.err) == (0, "", "")
@@ -145,6 +146,6 @@ def test_a_full_disk_is_said_and_nothing_lost(small_disk: Path) -> None:
     message = one_line(shop.run(script, "--until-caught-up"))
     assert "is full" in message or "no space left" in message
     ballast.unlink()
-    shop.settle(script)
+    shop.settle_here(script)
     for table in ("a", "b"):
         assert sorted(row["id"] for row in shop.rows(table)) == list(range(1, 60_001))

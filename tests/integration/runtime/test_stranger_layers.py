@@ -228,15 +228,17 @@ def values(rows: list[tuple[Any, ...]]) -> str:
 
 
 @pytest.fixture(scope="module")
-def layers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Shop, Any]]:
+def layers(
+    spark_here: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Shop, Any]]:
     """The warehouse after the script, and DuckDB with what is true of it."""
     shop = Shop(tmp_path_factory.mktemp("layers"))
     rows = log(400)
     text = SCRIPT
     for name, part in (("first", rows[:200]), ("second", rows[200:])):
         text = text.replace(f"{{{name}}}", values(part))
-    ended = shop.settle(text)
-    assert "WATERMARK FOR event_time has no effect here" in ended.err
+    told = shop.settle_here(text)
+    assert "WATERMARK FOR event_time has no effect here" in told
     with duckdb.connect(":memory:") as truth:
         truth.execute(f"CREATE TABLE log ({COLUMNS})")
         truth.executemany(f"INSERT INTO log VALUES ({', '.join('?' * 13)})", rows)
