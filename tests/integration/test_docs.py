@@ -6,20 +6,23 @@ import contextlib
 import os
 import selectors
 import signal
-import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 
 import pytest
 from tests.documents import GUIDES, ROOT, Block, blocks
 
+from streamhouse.demo.mariadb import free_port
+
 SKIPPED = "not run: "
 ENDLESS = "runs until stopped"
 BESIDE = "runs beside what follows"
+PROGRAM = ("python", "")
 PORT = "8080"
 SECONDS = 240.0
 LANGUAGES = {"bash": ["bash", "-euo", "pipefail", "-c"], "python": [sys.executable, "-c"]}
@@ -83,12 +86,6 @@ def beside(block: Block, folder: Path) -> Iterator[None]:
     assert "Traceback" not in output + rest, f"{block}:\n{output}{rest}"
 
 
-def free_port() -> str:
-    """A port for what a reader runs on that of the guide, which may be in use here."""
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return str(found.getsockname()[1])
-
-
 def first_output(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
     with selectors.DefaultSelector() as selector:
@@ -99,13 +96,26 @@ def first_output(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline()
 
 
+def together(found: Iterable[Block]) -> Iterator[Block]:
+    """Python programs that follow each other as one, for which a JVM starts once; as in a notebook,
+    but each with names of its own."""
+    for programs, some in groupby(found, lambda block: (block.language, block.mark) == PROGRAM):
+        cells = list(some)
+        if not programs or len(cells) == 1:
+            yield from cells
+            continue
+        named = "{'__name__': '__main__'}"
+        texts = [f"exec(compile({c.text!r}, {str(c)!r}, 'exec'), {named})" for c in cells]
+        yield replace(cells[0], text="\n".join(texts))
+
+
 @pytest.mark.usefixtures("quick_spark")
 @pytest.mark.parametrize("document", GUIDES, ids=lambda path: path.stem)
 def test_a_document_runs_from_top_to_bottom(document: Path, tmp_path: Path) -> None:
     (tmp_path / "examples").symlink_to(ROOT / "examples")
-    port = free_port()
+    port = str(free_port())
     with contextlib.ExitStack() as servers:
-        for written in blocks(document, *LANGUAGES):
+        for written in together(blocks(document, *LANGUAGES)):
             block = replace(written, text=written.text.replace(PORT, port))
             if block.mark == ENDLESS:
                 watch(block, tmp_path)

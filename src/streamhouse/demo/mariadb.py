@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -27,6 +28,8 @@ PASSWORD = "streamhouse"
 _START_SECONDS = 60.0
 _STOP_SECONDS = 30.0
 _SOCKET_PATH_LIMIT = 100
+_PORTS = range(20_000, 32_000)
+"""Systems give connections ports above these: none has that of a server which starts again."""
 
 _SERVER_OPTIONS = (
     "--bind-address=127.0.0.1",
@@ -271,10 +274,12 @@ class MariaDB:
 
 
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A TCP port of 127.0.0.1 that nobody listens on now, nor gets by chance."""
+    first = secrets.randbelow(len(_PORTS))
+    for port in (*_PORTS[first:], *_PORTS[:first]):
+        if _is_free(port):
+            return port
+    raise ConnectError(f"no port of {_PORTS.start} to {_PORTS.stop - 1} is free; give one")
 
 
 def _answers(path: Path) -> bool:

@@ -8,6 +8,8 @@ import time
 from pathlib import Path
 from types import TracebackType
 
+from streamhouse.demo.mariadb import free_port
+
 START_S = 120.0
 STOP_S = 60.0
 
@@ -20,7 +22,7 @@ class Server:
         self.log = folder / "serve.log"
         self._arguments = ["serve", "--warehouse", str(warehouse), *arguments]
         self._process: subprocess.Popen[bytes] | None = None
-        self._port = "0"
+        self._port = str(free_port())
 
     @property
     def url(self) -> str:
