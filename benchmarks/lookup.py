@@ -227,7 +227,7 @@ def descendants(root: int) -> list[int]:
 
 def _is_worker(pid: int) -> bool:
     try:
-        return "worker_daemon" in Path(f"/proc/{pid}/cmdline").read_text()
+        return "streamhouse.runtime.worker_" in Path(f"/proc/{pid}/cmdline").read_text()
     except OSError:
         return False
 

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from streamhouse.errors import StreamhouseError
 from streamhouse.runtime import class_archive
 from streamhouse.runtime.fused import FusedDataSource
-from streamhouse.runtime.worker_python import worker_python
+from streamhouse.runtime.worker_python import PARENT, WorkerParent, worker_python
 from streamhouse.spark import register
 
 TASK_ATTEMPTS = 4
@@ -61,6 +61,8 @@ _END_SECONDS = 10.0
 _TAIL_BYTES = 8192
 _ours: SparkSession | None = None
 """The session that this module started, not one that it found."""
+_parent: WorkerParent | None = None
+"""What the Python processes of the JVM that this module started are forked from."""
 _output: int | None = None
 """What the JVM writes on its standard error; the file has no name any more."""
 _LONGEST_SOCKET_FOLDER = 60
@@ -131,6 +133,7 @@ def end_session() -> None:
     if session is None or session.sparkContext is not SparkContext._active_spark_context:
         return
     if died(0.0):
+        _end_parent()
         return
     gateway: Any = SparkContext._gateway
     session.stop()
@@ -144,6 +147,7 @@ def end_session() -> None:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait(_END_SECONDS)
+    _end_parent()
 
 
 def with_attempts(master: str) -> str:
@@ -159,20 +163,51 @@ def _gateway(conf: SparkConf, verbose: bool) -> Any:
     if SparkContext._gateway is not None:
         return SparkContext._gateway
     launch: Callable[..., Any] = launch_gateway
-    if verbose:
-        return launch(conf, {"start_new_session": True})
-    global _output
-    _output, said = tempfile.mkstemp(prefix="streamhouse-spark-")
+    with _environment():
+        if verbose:
+            return launch(conf, {"start_new_session": True})
+        global _output
+        _output, said = tempfile.mkstemp(prefix="streamhouse-spark-")
+        try:
+            return launch(conf, {"start_new_session": True, "stderr": _output})
+        except (PySparkRuntimeError, OSError) as error:
+            _end_parent()
+            lines = Path(said).read_text(errors="replace").strip().splitlines()
+            why = lines[0] if lines else str(error)
+            raise StreamhouseError(
+                f"Spark did not start: {why}; it needs Java 17 (set JAVA_HOME, or install it)"
+            ) from error
+        finally:
+            os.unlink(said)
+
+
+@contextlib.contextmanager
+def _environment() -> Iterator[None]:
+    """What a JVM of Spark has in its environment that is started in the `with`, and others not."""
+    global _parent
+    _end_parent()
+    given = {"SPARK_LAUNCHER_OPTS": os.environ.get("SPARK_LAUNCHER_OPTS", _JAVA_OPTIONS)}
+    if os.environ["PYSPARK_PYTHON"] != sys.executable:
+        # Without it all works, later.
+        with contextlib.suppress(OSError):
+            _parent = WorkerParent()
+            given[PARENT] = _parent.address
+    before = {key: os.environ.pop(key, None) for key in (*given, PARENT)}
+    os.environ.update(given)
     try:
-        return launch(conf, {"start_new_session": True, "stderr": _output})
-    except (PySparkRuntimeError, OSError) as error:
-        lines = Path(said).read_text(errors="replace").strip().splitlines()
-        why = lines[0] if lines else str(error)
-        raise StreamhouseError(
-            f"Spark did not start: {why}; it needs Java 17 (set JAVA_HOME, or install it)"
-        ) from error
+        yield
     finally:
-        os.unlink(said)
+        for key, value in before.items():
+            os.environ.pop(key, None)
+            if value is not None:
+                os.environ[key] = value
+
+
+def _end_parent() -> None:
+    global _parent
+    parent, _parent = _parent, None
+    if parent is not None:
+        parent.close()
 
 
 def died(wait_s: float = 2.0) -> bool:

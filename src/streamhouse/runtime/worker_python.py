@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import os
 import shlex
+import shutil
+import socket
+import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 from streamhouse.paimon.jars import cache_folder
+
+PARENT = "STREAMHOUSE_PYTHON_PARENT"
+"""The variable that says at which socket a `WorkerParent` is asked for processes."""
+_REQUEST = Path(__file__).with_name("worker_request.py")
+_WAITING = 128
+_END_S = 10.0
 
 
 def worker_python() -> str:
@@ -15,11 +27,17 @@ def worker_python() -> str:
 
     Spark puts its zipped Python sources first on `PYTHONPATH`, from which each of its many Python
     processes compiles them anew, at half a second each. The program takes them off again. Where
-    it cannot be written, Python itself is named.
+    its environment names a `WorkerParent`, what it runs is forked from that. Where the program
+    cannot be written, Python itself is named.
     """
     own = os.environ.get("PYTHONPATH")
     path = "unset PYTHONPATH" if own is None else f"export PYTHONPATH={shlex.quote(own)}"
-    text = f'#!/bin/sh\n{path}\nexec {shlex.quote(sys.executable)} "$@"\n'
+    python, request = shlex.quote(sys.executable), shlex.quote(str(_REQUEST))
+    text = (
+        f"#!/bin/sh\n{path}\n"
+        f'[ -z "${PARENT}" ] || exec {python} -I -S {request} "${PARENT}" {python} "$@"\n'
+        f'exec {python} "$@"\n'
+    )
     program = cache_folder().parent / "python" / hashlib.sha256(text.encode()).hexdigest()[:16]
     try:
         if not program.is_file() or program.read_text() != text:
@@ -31,3 +49,43 @@ def worker_python() -> str:
     except OSError:
         return sys.executable
     return str(program)
+
+
+class WorkerParent:
+    """A process of `worker_parent` until `close`, or until this process ends, however it ends.
+
+    It takes about a second to load what it needs; who asks earlier waits. Where it has died, the
+    processes start by themselves. Raises `OSError` if it cannot be started.
+    """
+
+    def __init__(self) -> None:
+        self._folder = tempfile.mkdtemp(prefix="streamhouse-python-")
+        atexit.register(shutil.rmtree, self._folder, ignore_errors=True)
+        self.address = os.path.join(self._folder, "parent")
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(self.address)
+            listener.listen(_WAITING)
+            file = listener.fileno()
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "streamhouse.runtime.worker_parent", str(file)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=(file,),
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def close(self) -> None:
+        """End it; its forks go on until whoever asked for them ends them."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait(_END_S)
+        shutil.rmtree(self._folder, ignore_errors=True)
