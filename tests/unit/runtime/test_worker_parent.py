@@ -32,7 +32,8 @@ KILLED = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
 ORPHAN = """
 import os, signal
 from streamhouse.runtime.worker_python import WorkerParent
-print(WorkerParent().pid, flush=True)
+parent = WorkerParent()
+print(parent.pid, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -81,7 +82,10 @@ def told(process: subprocess.Popen[str]) -> dict[str, Any]:
 def gone(pid: int) -> bool:
     deadline = time.monotonic() + DEADLINE_S
     while time.monotonic() < deadline:
-        if not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+        try:
+            if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+                return True
+        except psutil.NoSuchProcess:
             return True
         time.sleep(0.02)
     return False
