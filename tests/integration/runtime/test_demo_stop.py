@@ -17,6 +17,7 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.integration.conftest import Installed
 from tests.integration.runtime.conftest import GONE_S, MARK, Run, marked
 
 LIVE = "Ctrl-C ends"
@@ -91,8 +92,9 @@ def _at_its_terminal() -> None:
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
-def test_ctrl_c_ends_the_live_view_and_proves_it(tmp_path: Path) -> None:
+def test_ctrl_c_ends_the_live_view_and_proves_it(installed: Installed, tmp_path: Path) -> None:
     """MariaDB and the driver do not get the terminal's signal: they are needed to the end."""
+    installed(tmp_path / "demo" / "mariadb")
     folder = str(tmp_path / "demo")
     terminal = Terminal("demo", "--dir", folder, "--orders-per-second", "200")
     try:
@@ -107,7 +109,8 @@ def test_ctrl_c_ends_the_live_view_and_proves_it(tmp_path: Path) -> None:
         terminal.close()
 
 
-def test_a_signal_ends_what_has_just_begun(tmp_path: Path) -> None:
+def test_a_signal_ends_what_has_just_begun(installed: Installed, tmp_path: Path) -> None:
+    installed(tmp_path / "demo" / "mariadb")
     command = ["demo", "membership", "--json", "--seconds", "600", "--dir", str(tmp_path / "demo")]
     run = Run(tmp_path, command, {})
     run.until(lambda: "starting the pipeline" in run.err)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.integration.conftest import Installed
 
 KEYS = {
     "orders",
@@ -45,7 +46,8 @@ def demo(folder: Path, *arguments: str, timeout: float) -> dict[str, Any]:
     return result
 
 
-def test_every_figure_is_equal_over_a_kill(tmp_path: Path) -> None:
+def test_every_figure_is_equal_over_a_kill(installed: Installed, tmp_path: Path) -> None:
+    installed(tmp_path / "mariadb")
     rate = ("--changes-per-second", "50", "--seed", "7")
     result = demo(tmp_path, "--seconds", "2", "--kill-every", "1", *rate, timeout=840)
     assert result["queries"] >= 6
