@@ -68,6 +68,8 @@ class WorkerParent:
             file = listener.fileno()
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "streamhouse.runtime.worker_parent", str(file)],
+                # As PySpark has it for all workers, which a fork cannot be told any more.
+                env={"PYTHONHASHSEED": "0", **os.environ},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
