@@ -51,6 +51,13 @@ class Command:
             time.sleep(0.02)
         return int(self._port.read_text())
 
+    def announces(self, text: str) -> None:
+        """Wait until it has said that, which it does once the port is in its file."""
+        deadline = time.monotonic() + DEADLINE_S
+        while text not in self.said:
+            assert self.process.poll() is None and time.monotonic() < deadline, self.said
+            time.sleep(0.02)
+
     def end(self, number: signal.Signals) -> tuple[int, float]:
         """The exit code after a signal, and how long that took."""
         started = time.monotonic()
@@ -77,7 +84,7 @@ def test_it_listens_and_ends_with_readers(
     commands.append(Command(tmp_path, "--warehouse", str(shop.path)))
     port = commands[0].port()
     base = f"http://127.0.0.1:{port}"
-    assert f"Streamhouse serves {shop.path} at {base} (Ctrl-C ends)" in commands[0].said
+    commands[0].announces(f"Streamhouse serves {shop.path} at {base} (Ctrl-C ends)")
     rows = httpx.get(f"{base}/views/{table}", timeout=DEADLINE_S, trust_env=False).json()["rows"]
     assert rows == [{"country": "Chad", "orders": 1, "revenue": 1.5}]
     with connect(
@@ -156,7 +163,7 @@ def test_it_speaks_tls(shop: Any, tmp_path: Path, commands: list[Command]) -> No
     warehouse = ("--warehouse", str(shop.path))
     commands.append(Command(tmp_path, *warehouse, "--tls-cert", cert, "--tls-key", key))
     base = f"https://127.0.0.1:{commands[0].port()}"
-    assert f"Streamhouse serves {shop.path} at {base} (Ctrl-C ends)" in commands[0].said
+    commands[0].announces(f"Streamhouse serves {shop.path} at {base} (Ctrl-C ends)")
     trust = ssl.create_default_context(cafile=cert)
     with httpx.Client(base_url=base, timeout=DEADLINE_S, trust_env=False, verify=trust) as client:
         assert client.get("/views").json() == {"views": []}
