@@ -40,6 +40,14 @@ class Ended:
     err: str
 
 
+def rest(looked: float) -> None:
+    """Wait for the next look; the longer, the longer the last one took, which began at `looked`.
+
+    What is waited for needs the processors, too.
+    """
+    time.sleep(min(max(0.05, 4 * (time.monotonic() - looked)), 1.0))
+
+
 class Run:
     """One running `streamhouse` command, with its output in files, so that no pipe fills up."""
 
@@ -80,12 +88,13 @@ class Run:
         """Wait until `what` gives something, while the command runs."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
+            looked = time.monotonic()
             found = what()
             if found:
                 return found
             if self.process.poll() is not None:
                 raise AssertionError(f"ended with {self.process.returncode}: {self.err}")
-            time.sleep(0.05)
+            rest(looked)
         self.kill()
         raise AssertionError(f"not seen within {seconds} s: {self.err}")
 
@@ -212,11 +221,13 @@ class Shop:
 
         def until(what: Callable[[], Any]) -> None:
             deadline = time.monotonic() + DEADLINE_S
-            while not failed and not what():
-                assert time.monotonic() < deadline, f"not seen within {DEADLINE_S} s"
-                time.sleep(0.05)
-            if failed:
-                raise failed.pop()
+            while not failed:
+                looked = time.monotonic()
+                if what():
+                    return
+                assert looked < deadline, f"not seen within {DEADLINE_S} s"
+                rest(looked)
+            raise failed.pop()
 
         thread = threading.Thread(target=run)
         thread.start()

@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.integration.runtime.conftest import Run
+from tests.integration.runtime.conftest import Run, rest
 
 from streamhouse.paimon.catalog import Warehouse
 
@@ -66,12 +66,13 @@ class Server:
         """The pipeline `numbers` once `what` is true of it."""
         deadline = time.monotonic() + DEADLINE_S
         while True:
+            looked = time.monotonic()
             found: dict[str, Any] = self.ask("GET", "/pipelines/numbers")
             if what(found):
                 return found
             log = self.client.get("/pipelines/numbers/log").text
             assert time.monotonic() < deadline, (found, log)
-            time.sleep(0.1)
+            rest(looked)
 
     def rows(self, table: str) -> list[int]:
         opened = Warehouse(str(self.warehouse)).table(f"default.{table}")
