@@ -52,7 +52,7 @@ def expired(shop: Shop, java: Sidecar) -> Iterator[list[int]]:
     stopped, rounds, failures = threading.Event(), list[int](), list[BaseException]()
 
     def run() -> None:
-        while not stopped.wait(0.1):
+        while not stopped.wait(0.3):
             gone = 0
             for name in (*TABLES, *BESIDE):
                 try:
