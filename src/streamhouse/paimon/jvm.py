@@ -9,12 +9,12 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Iterable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
 import psutil
-import pyspark
 from py4j import java_gateway, protocol
 from py4j.java_gateway import GatewayParameters, JavaGateway
 from py4j.protocol import Py4JError
@@ -34,9 +34,12 @@ _TAIL_BYTES = 2_000
 
 def spark_jars(patterns: Iterable[str] = ("*.jar",)) -> list[Path]:
     """The jars that ship with PySpark and match one of the patterns, sorted by name."""
-    # In a Python worker PySpark is a zip under Spark's home, beside the folder of the jars.
-    homes = [Path(pyspark.__path__[0]), *Path(pyspark.__path__[0]).parents]
-    folder = next((home / "jars" for home in homes if (home / "jars").is_dir()), homes[0] / "jars")
+    # Found without being loaded, which takes half a second. In a Python worker PySpark is a zip
+    # under Spark's home, beside the folder of the jars.
+    found = find_spec("pyspark")
+    places = [] if found is None else [Path(at) for at in found.submodule_search_locations or ()]
+    homes = [home for place in places for home in (place, *place.parents)]
+    folder = next((home / "jars" for home in homes if (home / "jars").is_dir()), Path("jars"))
     return sorted({jar for pattern in patterns for jar in folder.glob(pattern)})
 
 

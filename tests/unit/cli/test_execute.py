@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 from tests.unit.conftest import Shop
@@ -30,3 +32,20 @@ def test_counts_and_what_is_not_executed(shop: Shop) -> None:
     with pytest.raises(SqlError, match="line 2, column 1: .* prints a SELECT"):
         streamhouse.execute(str(shop.path), "DELETE FROM shop.sales;\nSELECT 1")
     assert not list(shop.warehouse.table(table).read()), "what stood before had run"
+
+
+def test_spark_is_not_loaded(shop: Shop) -> None:
+    code = (
+        "import sys\n"
+        "from streamhouse.cli.main import main\n"
+        "try: main()\n"
+        "finally: assert 'pyspark' not in sys.modules\n"
+    )
+    sql = "CREATE TABLE shop.t (i INT) WITH ('bucket' = '-1'); INSERT INTO shop.t VALUES (1)"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "execute", sql, "--warehouse", str(shop.path)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "1 inserted\n", "")
