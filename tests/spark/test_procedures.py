@@ -138,11 +138,23 @@ def sort(context: Context, name: str, **given: Any) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize("strategy", ["order", "zorder", "hilbert"])
+@pytest.mark.parametrize(
+    ("strategy", "here"),
+    [("order", False), ("zorder", True), ("hilbert", False)],
+    ids=["order", "zorder in this process", "hilbert"],
+)
 def test_sorting_lets_filters_read_fewer_files_and_changes_no_row(
-    warehouse: Warehouse, context: Context, strategy: str
+    warehouse: Warehouse,
+    context: Context,
+    monkeypatch: pytest.MonkeyPatch,
+    strategy: str,
+    here: bool,
 ) -> None:
     name = points(warehouse)
+    if here:
+        # As where no session runs, and none is worth to be started.
+        monkeypatch.setattr(Context, "has_spark", False)
+        monkeypatch.setattr(Context, "spark", None)
     before, latest = everything(context.sidecar, name), warehouse.table(name).latest_snapshot_id()
     done = sort(context, name, order_strategy=strategy, order_by="a,b")
     assert [one["filter"].partition(" = ")[0] for one in done] == ["a", "b"]

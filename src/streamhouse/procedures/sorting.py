@@ -1,8 +1,9 @@
 """Sorting an append table by a curve through columns, so that filters read fewer files.
 
 The rows go through one shuffle as Arrow bytes: each reading task cuts its rows into ranges of the
-curve, each writing task puts one range in order and writes it. The result is committed as a
-compaction, so nothing changes for those who read the table's changes (decision 015).
+curve, each writing task puts one range in order and writes it; small tables need no job for that
+(`sort_work`). The result is committed as a compaction, so nothing changes for those who read the
+table's changes (decision 015).
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from streamhouse.paimon.table import Table
 from streamhouse.procedures.context import Context
 from streamhouse.procedures.curves import MOST_COLUMNS, Curve, is_sortable
 from streamhouse.procedures.groups import Group, groups_of, partition_table, selected
-from streamhouse.procedures.job import collected, slots
 from streamhouse.procedures.messages import commit, deserialised
 from streamhouse.procedures.rows import rows
-from streamhouse.procedures.shuffle import RANGES, SAMPLE, WRITTEN, Cut, Sample, Write
+from streamhouse.procedures.shuffle import Cut, Sample, Write
+from streamhouse.procedures.sort_work import Here, Job, SortWork
 
 STRATEGIES = ("order", "zorder", "hilbert")
 _SORTED = {
@@ -41,6 +42,8 @@ _SORTED = {
 }
 _SAMPLE_ROWS = 200_000
 _TARGET_BYTES = 128 << 20
+_HERE_BYTES = 32 << 20
+"""Of files: what is more becomes a Spark job."""
 _NO_NULL = "\0"
 """The text that would stand for a null."""
 
@@ -110,23 +113,18 @@ class _Sort:
     def run(self, parallelism: int | None) -> pa.Table:
         name = self.table.identifier
         splits = self._splits()
-        spark = self.context.spark()
-        sample, all_rows = self._sample(spark, splits)
+        work = self._work(parallelism)
+        sample, all_rows = self._sample(work, splits)
         if not all_rows:
             return rows(_SORTED, [])
         curve = Curve.of(self.strategy, self.columns, sample)
         filters = self._filters(sample)
         before = self._reads(filters, self.snapshot)
         cut = self._cut(curve, sample)
-        tasks = parallelism or max(1, min(len(splits), 4 * slots(spark)))
-        frame = _frame(spark, splits, tasks).mapInArrow(cut, RANGES)
-        ranges = cut.count
-        writers = ranges if parallelism is None else min(ranges, parallelism)
         user = f"sort{uuid.uuid4().hex}"
         write = Write(self.table.catalog_options, name, curve, user, dict(self._write_options()))
-        result = frame.repartitionById(writers, "range").mapInArrow(write, WRITTEN)
         try:
-            written = collected(result, f"sort {name}", tasks + writers)
+            written = work.written(splits, cut, write)
             messages = [bytes(one["message"]) for one in written if one["message"] is not None]
             moved = sum(int(one["rows"]) for one in written)
             if moved != all_rows:
@@ -141,6 +139,12 @@ class _Sort:
         after = self._reads(filters, new)
         return self._rows(filters, before, after, new)
 
+    def _work(self, parallelism: int | None) -> SortWork:
+        size = sum(one.size for one in self.groups)
+        if parallelism is None and not self.context.has_spark and size <= _HERE_BYTES:
+            return Here()
+        return Job(self.context.spark(), self.table.identifier, parallelism)
+
     def _splits(self) -> list[bytes]:
         """The Rust core's splits of the partitions that are meant, in the fixed snapshot."""
         splits = self.table.splits(self.snapshot)
@@ -150,7 +154,7 @@ class _Sort:
         wanted = set(_tuples(partition_table(specs, self.table), self.table.partition_keys))
         return [one for one in splits if _partition(self.table, one, self.snapshot) in wanted]
 
-    def _sample(self, spark: Any, splits: Sequence[bytes]) -> tuple[pa.Table, int]:
+    def _sample(self, work: SortWork, splits: Sequence[bytes]) -> tuple[pa.Table, int]:
         """Some rows with all that decides their place, and how many rows there are."""
         from pypaimon_rust.datafusion import Split
 
@@ -158,12 +162,7 @@ class _Sort:
         step = max(1, count // _SAMPLE_ROWS)
         columns = (*self.table.partition_keys, *self.columns)
         job = Sample(self.table.catalog_options, self.table.identifier, columns, step)
-        tasks = max(1, min(len(splits), 4 * slots(spark)))
-        found = collected(
-            _frame(spark, splits, tasks).mapInArrow(job, SAMPLE),
-            f"sample {self.table.identifier}",
-            tasks,
-        )
+        found = work.sampled(splits, job)
         parts = [pa.ipc.open_stream(bytes(one["sample"])).read_all() for one in found]
         schema = self.table.read_schema(columns)
         return pa.concat_tables([schema.empty_table(), *parts]), sum(one["rows"] for one in found)
@@ -260,11 +259,6 @@ class _Sort:
                 for place, (column, text) in enumerate(filters)
             ],
         )  # fmt: skip
-
-
-def _frame(spark: Any, splits: Sequence[bytes], tasks: int) -> Any:
-    data = [(place % tasks, split) for place, split in enumerate(splits)]
-    return spark.createDataFrame(data, "task INT, split BINARY").repartitionById(tasks, "task")
 
 
 def _tuples(table: pa.Table, keys: Sequence[str]) -> list[tuple[Any, ...]]:

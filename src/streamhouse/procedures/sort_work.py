@@ -1,0 +1,72 @@
+"""Who does the work of a sort: this process, or the tasks of a Spark job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+
+from streamhouse.procedures.job import collected, slots
+from streamhouse.procedures.shuffle import RANGES, SAMPLE, WRITTEN, Cut, Sample, Write
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class SortWork(Protocol):
+    """Runs the steps of a sort over the splits of a table; gives the rows of their results."""
+
+    def sampled(self, splits: Sequence[bytes], sample: Sample) -> Sequence[Any]: ...
+
+    def written(self, splits: Sequence[bytes], cut: Cut, write: Write) -> Sequence[Any]: ...
+
+
+class Here:
+    """This process, which has all rows in memory at once: for what is not worth a Spark."""
+
+    def sampled(self, splits: Sequence[bytes], sample: Sample) -> Sequence[Mapping[str, Any]]:
+        return _rows(sample(_given(splits)))
+
+    def written(
+        self, splits: Sequence[bytes], cut: Cut, write: Write
+    ) -> Sequence[Mapping[str, Any]]:
+        return _rows(write(cut(_given(splits))))
+
+
+@dataclass(frozen=True)
+class Job:
+    """A Spark job over the table `name`; `parallelism`: of how many tasks, by default some."""
+
+    spark: SparkSession
+    name: str
+    parallelism: int | None
+
+    def sampled(self, splits: Sequence[bytes], sample: Sample) -> Sequence[Any]:
+        tasks = self._tasks(splits)
+        result = self._frame(splits, tasks).mapInArrow(sample, SAMPLE)
+        return collected(result, f"sample {self.name}", tasks)
+
+    def written(self, splits: Sequence[bytes], cut: Cut, write: Write) -> Sequence[Any]:
+        tasks = self.parallelism or self._tasks(splits)
+        writers = cut.count if self.parallelism is None else min(cut.count, self.parallelism)
+        frame = self._frame(splits, tasks).mapInArrow(cut, RANGES)
+        result = frame.repartitionById(writers, "range").mapInArrow(write, WRITTEN)
+        return collected(result, f"sort {self.name}", tasks + writers)
+
+    def _tasks(self, splits: Sequence[bytes]) -> int:
+        return max(1, min(len(splits), 4 * slots(self.spark)))
+
+    def _frame(self, splits: Sequence[bytes], tasks: int) -> Any:
+        data = [(place % tasks, split) for place, split in enumerate(splits)]
+        frame = self.spark.createDataFrame(data, "task INT, split BINARY")
+        return frame.repartitionById(tasks, "task")
+
+
+def _given(splits: Sequence[bytes]) -> Iterator[pa.RecordBatch]:
+    yield pa.record_batch({"split": pa.array(splits, pa.binary())})
+
+
+def _rows(batches: Iterable[pa.RecordBatch]) -> list[Mapping[str, Any]]:
+    return [row for batch in batches for row in batch.to_pylist()]
