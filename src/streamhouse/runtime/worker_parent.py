@@ -82,9 +82,8 @@ class Request:
         os.environb.update(self.environment)
         time.tzset()
         os.chdir(self.folder)
-        for stream in (sys.stdout, sys.stderr):
-            if isinstance(stream, io.TextIOWrapper):
-                stream.reconfigure(write_through=True)
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(line_buffering=True)
         sys.argv = list(self.arguments)
         runpy.run_module(self.arguments[0], run_name="__main__", alter_sys=True)
 

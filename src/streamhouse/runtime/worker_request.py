@@ -13,19 +13,18 @@ import _socket
 import marshal
 import posix
 import sys
-from collections.abc import Sequence
 
 STARTED = b"S"
 LENGTH, CODE = 8, 4
 """Bytes of a request's length and of an exit code, the high ones first."""
 
 
-def asked(path: str, arguments: Sequence[str]) -> int | None:
+def asked(path: str, arguments: list[str]) -> int | None:
     """The exit code of a fork with these arguments, which has had our files; None: none was had."""
     parent = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     try:
         parent.connect(path)
-        request = marshal.dumps((list(arguments), dict(posix.environ), posix.getcwd()))
+        request = marshal.dumps((arguments, dict(posix.environ), posix.getcwd()))
         files = b"".join(number.to_bytes(4, sys.byteorder) for number in range(3))
         parent.sendmsg(
             [len(request).to_bytes(LENGTH, "big")],
