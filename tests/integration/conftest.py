@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,9 +19,17 @@ Installed = Callable[[Path], Path]
 
 @pytest.fixture(scope="session")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    """The first data of a private MariaDB, made once and copied: making them takes seconds."""
-    first = tmp_path_factory.mktemp("installed")
-    MariaDB(first)._install()
+    """The first data of a private MariaDB, made once and copied: making them takes seconds.
+
+    All processes of pytest share them.
+    """
+    own = tmp_path_factory.getbasetemp()
+    shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+    first = shared / "installed"
+    first.mkdir(exist_ok=True)
+    with (shared / "installed.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        MariaDB(first)._install()
 
     def copied(folder: Path) -> Path:
         shutil.copytree(first, folder, dirs_exist_ok=True)
