@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
 import pty
@@ -30,6 +31,8 @@ class Watching:
     def __init__(self, arguments: list[str], terminal: bool, folder: Path) -> None:
         reader, writer = pty.openpty() if terminal else os.pipe()
         self._reader = reader
+        # A character may come in two parts.
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
         self.text = ""
         self.errors = folder / "stderr"
         with self.errors.open("w") as errors:
@@ -48,7 +51,7 @@ class Watching:
             left = deadline - time.monotonic()
             assert left > 0, f"not seen in time; so far:\n{self.text}\n{self.errors.read_text()}"
             if select.select([self._reader], [], [], min(left, 0.5))[0]:
-                self.text += os.read(self._reader, 1 << 16).decode()
+                self.text += self._decoder.decode(os.read(self._reader, 1 << 16))
         return self.text
 
     def lines(self, count: int) -> list[dict[str, Any]]:
