@@ -1,0 +1,26 @@
+"""The archive of the core's classes: set-up makes it, and the JVM takes it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psutil
+import pytest
+
+from streamhouse.paimon import core_classes
+from streamhouse.paimon.jars import JAR_VARIABLE, paimon_jar
+from streamhouse.paimon.sidecar import Sidecar, classpath
+from streamhouse.runtime.class_archive import make_core
+
+
+@pytest.mark.soak
+def test_it_is_made_and_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(JAR_VARIABLE, str(paimon_jar()))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    path = core_classes.archive_path(classpath())
+    make_core(path)
+    with Sidecar({"warehouse": str(tmp_path / "warehouse")}) as java:
+        java.start()
+        assert java.pid is not None
+        mapped = {one.path for one in psutil.Process(java.pid).memory_maps()}
+    assert str(path) in mapped
