@@ -5,22 +5,25 @@ from __future__ import annotations
 import datetime
 import math
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql import datasource as spark
 
 from streamhouse.paimon.table import Filter
 
-_COMPARISONS: dict[type[spark.Filter], str] = {
-    spark.EqualTo: "equal",
-    spark.GreaterThan: "greaterThan",
-    spark.GreaterThanOrEqual: "greaterOrEqual",
-    spark.LessThan: "lessThan",
-    spark.LessThanOrEqual: "lessOrEqual",
-    spark.StringStartsWith: "startsWith",
-    spark.StringEndsWith: "endsWith",
-    spark.StringContains: "contains",
+if TYPE_CHECKING:
+    from pyspark.sql import datasource as spark
+
+# By name: statements compare too, and need no Spark.
+_COMPARISONS = {
+    "EqualTo": "equal",
+    "GreaterThan": "greaterThan",
+    "GreaterThanOrEqual": "greaterOrEqual",
+    "LessThan": "lessThan",
+    "LessThanOrEqual": "lessOrEqual",
+    "StringStartsWith": "startsWith",
+    "StringEndsWith": "endsWith",
+    "StringContains": "contains",
 }
 _FLOAT_SAFE = ("equal", "lessThan", "lessOrEqual", "in")
 """Spark holds NaN to be the largest number; the files' statistics leave it out."""
@@ -47,14 +50,15 @@ def _condition(one: spark.Filter, schema: pa.Schema) -> dict[str, Any] | None:
     if len(path) != 1 or schema.get_field_index(path[0]) < 0:
         return None
     field = schema.field(path[0])
-    if isinstance(one, (spark.IsNull, spark.IsNotNull)):
+    name = type(one).__name__
+    if name in ("IsNull", "IsNotNull"):
         return {
-            "method": "isNull" if isinstance(one, spark.IsNull) else "isNotNull",
+            "method": "isNull" if name == "IsNull" else "isNotNull",
             "field": field.name,
         }
-    if isinstance(one, spark.In):
-        return compared("in", field, list(one.value))
-    method = _COMPARISONS.get(type(one))
+    if name == "In":
+        return compared("in", field, list(getattr(one, "value", ())))
+    method = _COMPARISONS.get(name)
     return None if method is None else compared(method, field, [getattr(one, "value", None)])
 
 

@@ -10,7 +10,6 @@ ends.
 from __future__ import annotations
 
 import contextlib
-import gc
 import io
 import marshal
 import os
@@ -181,8 +180,6 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for name in _LIBRARIES:
         import_module(name)
-    gc.collect()
-    gc.freeze()
     request = Parent(listener).serve()
     if request is not None:
         request.run()

@@ -102,12 +102,14 @@ def test_a_fork_is_as_python_itself(place: Path, parent: WorkerParent) -> None:
 
 def test_forks_run_beside_each_other(place: Path, parent: WorkerParent) -> None:
     with start(place, parent.address, "-m", "waiting") as waiting:
-        assert waiting.stdout is not None
-        pid = int(waiting.stdout.readline())
-        assert psutil.Process(pid).ppid() == parent.pid
-        assert told(start(place, parent.address, "-m", "told"))["loaded"]
-        # Spark ends a process by a signal to the one that it has started.
-        waiting.terminate()
+        try:
+            assert waiting.stdout is not None
+            pid = int(waiting.stdout.readline())
+            assert psutil.Process(pid).ppid() == parent.pid
+            assert told(start(place, parent.address, "-m", "told"))["loaded"]
+        finally:
+            # Spark ends a process by a signal to the one that it has started.
+            waiting.terminate()
         assert gone(pid)
     assert psutil.pid_exists(parent.pid)
 
