@@ -276,7 +276,8 @@ class MariaDB:
 def free_port() -> int:
     """A TCP port of 127.0.0.1 that nobody listens on now, nor gets by chance."""
     first = secrets.randbelow(len(_PORTS))
-    for port in (*_PORTS[first:], *_PORTS[:first]):
+    for number in range(len(_PORTS)):
+        port = _PORTS[(first + number) % len(_PORTS)]
         if _is_free(port):
             return port
     raise ConnectError(f"no port of {_PORTS.start} to {_PORTS.stop - 1} is free; give one")
