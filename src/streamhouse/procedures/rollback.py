@@ -15,6 +15,7 @@ from streamhouse.procedures.holds import refuse_if_held
 from streamhouse.procedures.registry import procedure
 from streamhouse.procedures.rows import row
 
+_NO_WATERMARK = -(1 << 63)
 Goal = Callable[[Any], str | int]
 """Finds a tag's name or a snapshot's id on Java's table."""
 
@@ -68,10 +69,12 @@ def rollback_to_watermark(
     """`rollback_to` the last snapshot whose watermark is not later than this one (ms)."""
 
     def goal(found: Any) -> int:
-        snapshot = found.snapshotManager().earlierOrEqualWatermark(watermark)
-        if snapshot is None:
+        # Not by the core's own search, which breaks down at snapshots without a watermark.
+        known = [(one.watermark(), int(one.id())) for one in found.snapshotManager().snapshots()]
+        early = [id for at, id in known if at is not None and _NO_WATERMARK < at <= watermark]
+        if not early:
             raise DataLossError(f"table {table}: no snapshot of watermark {watermark} is left")
-        return int(snapshot.id())
+        return max(early)
 
     return _rollback(context, table, goal, force)
 

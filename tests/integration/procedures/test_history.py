@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from pathlib import Path
@@ -125,6 +126,20 @@ def test_rollback(lake: Lake) -> None:
         procedures.rollback_to_timestamp(lake.context, name, "1999-01-01")
     with pytest.raises(OptionError, match="either a tag or a snapshot_id"):
         procedures.rollback_to(lake.context, name)
+
+
+def test_a_rollback_to_a_watermark_passes_over_snapshots_without_one(lake: Lake) -> None:
+    name = table(lake, 4)
+    with pytest.raises(DataLossError, match="no snapshot of watermark 20 is left"):
+        procedures.rollback_to_watermark(lake.context, name, 20)
+    folder = Path(lake.warehouse.table(name).location) / "snapshot"
+    for snapshot, watermark in ((1, 10), (2, 20)):
+        file = folder / f"snapshot-{snapshot}"
+        told = {**json.loads(file.read_text()), "watermark": watermark}
+        file.write_text(json.dumps(told))
+    done = procedures.rollback_to_watermark(lake.context, name, 25).to_pylist()
+    assert done == [{"previous_snapshot_id": 4, "current_snapshot_id": 2}]
+    assert lake.rows(name) == [{"id": 1, "n": 2}]
 
 
 def test_a_rollback_below_live_queries_is_refused(lake: Lake) -> None:
