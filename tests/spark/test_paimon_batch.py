@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
@@ -270,12 +271,19 @@ def test_a_missing_warehouse_or_column_is_named(spark: SparkSession, people: War
         write(spark.sql("SELECT 1L AS id, 'x' AS nam"), people, "db.people")
 
 
+@pytest.fixture
+def another(spark: SparkSession) -> Iterator[SparkSession]:
+    """Another session of the same Spark, which takes the first for active again after the test."""
+    yield spark.newSession()
+    sessions = SparkSession._get_j_spark_session_class(spark._jvm)
+    sessions.setActiveSession(spark._jsparkSession)
+
+
 @pytest.mark.parametrize("given", [None, "123456"])
 def test_batches_to_python_are_bounded_by_rows_unless_the_session_says_otherwise(
-    spark: SparkSession, given: str | None
+    another: SparkSession, given: str | None
 ) -> None:
-    key = "spark.sql.execution.arrow.maxBytesPerBatch"
-    session = spark.newSession()
+    key, session = "spark.sql.execution.arrow.maxBytesPerBatch", another
     session.conf.unset(key)
     if given is not None:
         session.conf.set(key, given)
