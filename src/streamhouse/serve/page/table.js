@@ -334,7 +334,9 @@ export class Table {
         this.formats[at] = formatter(column.type, largest);
       }
     });
-    this.#pen.font = getComputedStyle(this.element).font || "13px sans-serif";
+    // As keys and heads are written, which are wider than the rest.
+    const { fontSize, fontFamily } = getComputedStyle(this.element);
+    this.#pen.font = `700 ${fontSize || "13px"} ${fontFamily || "sans-serif"}`;
     this.columns.forEach((column, at) => {
       this.#longest[at] = 0;
       this.#measure(at, `${column.name}  ↓`);
