@@ -26,6 +26,16 @@ class Piece:
 
     groups: tuple[tuple[bytes, ...] | Difference, ...]
 
+    @property
+    def rows(self) -> int | None:
+        """How many rows its splits have; None if it has computed changes, which nobody counted."""
+        splits: list[bytes] = []
+        for group in self.groups:
+            if not isinstance(group, tuple):
+                return None
+            splits += group
+        return sum(int(Split.deserialize(split).row_count()) for split in splits)
+
 
 @dataclass(frozen=True)
 class Bound:

@@ -22,7 +22,7 @@ from streamhouse.runtime.pending import PendingRows
 from streamhouse.runtime.pins import Pins
 from streamhouse.runtime.spec import QuerySpec
 from streamhouse.runtime.unspread import SmallBatches
-from streamhouse.source import Counted, Lag, Lagging, Offset, Settling, Source
+from streamhouse.source import Lag, Lagging, Offset, Settling, Source
 
 SHARED_ROWS = 500_000
 """From so many rows on, pieces that are fewer than the tasks could be are shared by several."""
@@ -107,7 +107,7 @@ class Planner:
         if before != end["source"]:
             pieces = self._source.partitions(before, end["source"], parallelism)
         count = max(1, min(parallelism, len(pieces)))
-        shares = self._shares(before, end["source"], parallelism // count) if pieces else 1
+        shares = self._shares(pieces, parallelism // count)
         bounds = [len(pieces) * i // count for i in range(count + 1)]
         groups = [tuple(pieces[a:b]) for a, b in zip(bounds, bounds[1:], strict=False)]
         return [
@@ -115,11 +115,16 @@ class Planner:
             for i, (group, share) in enumerate(product(groups, range(shares)))
         ]
 
-    def _shares(self, before: Offset, until: Offset, most: int) -> int:
-        """How many tasks share a piece: one large file is one piece, and may be all there is."""
-        if most < 2 or self._spec.shuffle is not None or not isinstance(self._source, Counted):
+    def _shares(self, pieces: Sequence[Any], most: int) -> int:
+        """How many tasks share a piece: one large file is one piece, and may be all there is.
+
+        Only pieces that know how many rows they have give them in one order whoever reads them.
+        """
+        if most < 2 or self._spec.shuffle is not None:
             return 1
-        return most if (self._source.rows(before, until) or 0) >= SHARED_ROWS else 1
+        rows = [getattr(piece, "rows", None) for piece in pieces]
+        known = [count for count in rows if count is not None]
+        return most if len(known) == len(rows) and sum(known) >= SHARED_ROWS else 1
 
     def committed(self, end: Offset) -> None:
         if end:

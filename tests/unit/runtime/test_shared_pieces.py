@@ -102,3 +102,13 @@ def test_what_has_an_order_is_one_task(tables: Tables) -> None:
     Warehouse(tables.options).create_table("d", "keyed", ID, ["id"], options={"bucket": "1"})
     spec = replace(tables.spec, target=tables.address("keyed"))
     assert len(planned(tables, spec, 95)) == 1
+
+
+def test_what_was_there_before_the_query_is_shared_too(tables: Tables) -> None:
+    spec = replace(tables.spec, pending=None, unmatched=None)
+    tables.write("large", numbers(*range(95)))
+    planner = Planner(spec)
+    tasks = planner.tasks({}, planner.latest_offset({}))
+    assert [(task.share, task.shares) for task in tasks] == [(0, 2), (1, 2)]
+    assert sum(done(tables, spec, tasks)) == 95
+    assert ids(tables, "out") == list(range(95))
