@@ -71,13 +71,15 @@ class Lag:
     """How far reading is behind what is there; None where nobody can tell.
 
     `seconds` since the oldest unread rows came, or since they were first seen to be there; how many
-    rows, snapshots or bytes of a binlog they are.
+    rows, snapshots or bytes of a binlog they are. `waiting_rows` are committed, and no reader sees
+    them before a compaction; None where all are visible.
     """
 
     seconds: float | None = None
     rows: int | None = None
     snapshots: int | None = None
     bytes: int | None = None
+    waiting_rows: int | None = None
 
 
 @runtime_checkable
@@ -94,6 +96,14 @@ class Settling(Protocol):
 
     def settled(self, offset: Offset) -> bool:
         """Whether nothing is there to be read after `offset`; driver only."""
+
+
+@runtime_checkable
+class Checked(Protocol):
+    """A source whose offsets say what they are offsets of."""
+
+    def check(self, offset: Offset) -> None:
+        """Raise `DataLossError` if the source cannot go on from `offset`; driver only."""
 
 
 @runtime_checkable

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from streamhouse.options import boolean, duration_ms, integer
+from streamhouse.paimon.visibility import (
+    changes_visible_at,
+    later,
+    producer,
+    rows_visible_at,
+    waiting_option,
+)
 
 _STOP_AFTER = 3
 """By how many files Paimon's writers let level 0 exceed the trigger of compaction, by default."""
-LOOKUP_WAIT = ("lookup-wait", "changelog-producer.lookup-wait")
 
 
 @dataclass(frozen=True)
@@ -52,8 +58,9 @@ class Care:
 
     `commits` None asks for no compaction. `full_commits` and `full_seconds` ask for full
     compactions; None asks for none. `expires` says whether old snapshots are ours to remove,
-    `prompt` whether rows or their changes show only once the table has been compacted.
-    Writers wait before a bucket has more than `most_files` in level 0; None: they never do.
+    `merges` whether manifests are ours to merge, `prompt` whether readers wait for each compaction
+    of level 0. Writers wait before a bucket has more than `most_files` in level 0; None: they
+    never do.
     """
 
     commits: int | None
@@ -63,6 +70,7 @@ class Care:
     expires: bool = True
     most_files: int | None = None
     prompt: bool = False
+    merges: bool = True
 
     @classmethod
     def of(cls, keyed: bool, options: Mapping[str, str], pace: Pace) -> Care:
@@ -81,28 +89,35 @@ class Care:
         full_commits = integer("full-compaction.delta-commits", full, 1) if full else None
         every = options.get("compaction.optimization-interval")
         interval = duration_ms("compaction.optimization-interval", every) / 1000 if every else None
-        if options.get("changelog-producer") == "full-compaction":
+        if producer(options) == "full-compaction":
             full_commits = full_commits or 1
         commits, prompt = _commits(options)
         seconds = pace.prompt_seconds if prompt or full_commits == 1 else pace.compact_seconds
         most = max(_stop(options), commits + 1)
         return cls(commits, seconds, full_commits, interval, most_files=most, prompt=prompt)
 
+    @classmethod
+    def of_read(cls, keyed: bool, options: Mapping[str, str], pace: Pace) -> Care:
+        """The same for a table that queries read and do not write.
 
-def shows_compacted(keyed: bool, options: Mapping[str, str]) -> bool:
-    """Whether rows of a table, or their changes, show only once maintenance has compacted it."""
-    return Care.of(keyed, options, Pace()).prompt
+        Nothing but the compactions that its readers wait for.
+        """
+        moment = later(rows_visible_at(keyed, options), changes_visible_at(keyed, options))
+        care = cls.of(keyed, options, pace)
+        if moment == "commit":
+            return cls(None, care.seconds, expires=False, merges=False)
+        return replace(care, expires=False, merges=False, most_files=None)
 
 
 def _commits(options: Mapping[str, str]) -> tuple[int, bool]:
     """After how many commits a compaction is due, and whether readers wait for it."""
     trigger = _trigger(options)
-    if not _unreadable(options):
+    if not _by_lookup(options):
         return trigger, False
     if options.get("lookup-compact", "radical").lower() == "gentle":
         key = "lookup-compact.max-interval"
         return max(trigger, integer(key, options.get(key, str(2 * trigger)), 1)), False
-    if not all(boolean(key, options.get(key, "true")) for key in LOOKUP_WAIT):
+    if waiting_option(options, "compaction") is not None:
         return trigger, False
     return 1, True
 
@@ -117,11 +132,10 @@ def _stop(options: Mapping[str, str]) -> int:
     return integer(key, options.get(key, str(_trigger(options) + _STOP_AFTER)), 1)
 
 
-def _unreadable(options: Mapping[str, str]) -> bool:
-    """Whether rows, or their changelog, show only once level 0 has been compacted."""
+def _by_lookup(options: Mapping[str, str]) -> bool:
+    """Whether each compaction of the table takes all files of level 0, as Paimon's lookup does."""
     return (
-        options.get("changelog-producer") == "lookup"
-        or options.get("merge-engine") == "first-row"
-        or boolean("deletion-vectors.enabled", options.get("deletion-vectors.enabled", "false"))
+        producer(options) == "lookup"
+        or rows_visible_at(True, options) != "commit"
         or boolean("force-lookup", options.get("force-lookup", "false"))
     )

@@ -17,6 +17,7 @@ from streamhouse.paimon.compacted import compacted_only
 from streamhouse.paimon.difference import Differ
 from streamhouse.paimon.pushdown import one_of
 from streamhouse.paimon.table import Filter, Table
+from streamhouse.paimon.visibility import changes_visible_at, producer
 from streamhouse.source import ROW_KIND
 
 MOST_KEYS = 10_000
@@ -45,13 +46,6 @@ class Difference:
         return self.written or (*self.old, *self.new)
 
 
-def hides_new_rows(table: Table) -> bool:
-    """Whether rows are seen only once they are compacted, without a changelog to tell of them."""
-    return table.options.get("merge-engine") == "first-row" or (
-        bool(table.primary_key) and table.options.get("deletion-vectors.enabled") == "true"
-    )
-
-
 class States:
     """The splits of a table's snapshots that a stream over it tells of; keeps the last two."""
 
@@ -66,9 +60,9 @@ class States:
         found = self._splits.get(key)
         if found is None:
             found = table.splits(snapshot)
-            producer = table.options.get("changelog-producer", "none").lower()
-            if table.primary_key and producer in ("lookup", "full-compaction"):
-                found = compacted_only(table, found, producer)
+            compacting = producer(table.options) in ("lookup", "full-compaction")
+            if table.primary_key and compacting:
+                found = compacted_only(table, found, changes_visible_at(True, table.options))
             self._splits = {**dict(list(self._splits.items())[-1:]), key: found}
         return found
 

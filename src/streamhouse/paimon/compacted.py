@@ -1,26 +1,24 @@
-"""The compacted part of a table, where the changelog of a compacting producer goes on from."""
+"""The compacted part of a table: the state that a changelog made by compaction continues."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from streamhouse.paimon.table import Table
-
-_DEFAULT_TRIGGER = 5
-"""`num-sorted-run.compaction-trigger`, to which Paimon ties the number of levels."""
+from streamhouse.paimon.visibility import Moment, least_level
 
 
-def compacted_only(table: Table, splits: Sequence[bytes], producer: str) -> list[bytes]:
-    """The splits with only the files whose rows the changelog has already told of.
+def compacted_only(table: Table, splits: Sequence[bytes], moment: Moment) -> list[bytes]:
+    """The splits without files that wait for `moment`.
 
-    A `lookup` changelog has told of all above level 0, a `full-compaction` one of the top level:
-    rows that wait below are not read, since the changelog brings them when they are compacted.
+    A `lookup` changelog holds all rows above level 0, a `full-compaction` one those of the top
+    level. Rows below are left out: the changelog will bring them once they are compacted.
     """
     # pypaimon takes half a second to import, so only those who need it do.
     from pypaimon.read.split_serializer import deserialize_split_v1, serialize_split_v1
     from pypaimon.schema.data_types import DataTypeParser
 
-    least = 1 if producer == "lookup" else _top_level(table)
+    least = least_level(table.options, moment)
     fields = {one["name"]: one for one in table.schema["fields"]}
     partition = [DataTypeParser.parse_data_field(fields[name]) for name in table.partition_keys]
     key = [
@@ -36,10 +34,3 @@ def compacted_only(table: Table, splits: Sequence[bytes], producer: str) -> list
             whole = len(part.files) == len(split.files)
             kept.append(serialised if whole else bytes(serialize_split_v1(part)))
     return kept
-
-
-def _top_level(table: Table) -> int:
-    levels = table.options.get("num-levels")
-    if levels is not None:
-        return int(levels) - 1
-    return int(table.options.get("num-sorted-run.compaction-trigger", _DEFAULT_TRIGGER))

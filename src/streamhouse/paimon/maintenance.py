@@ -14,11 +14,14 @@ from typing import Literal
 from streamhouse.errors import CommitConflictError, StreamhouseError
 from streamhouse.paimon.care import Care, Pace
 from streamhouse.paimon.catalog import Warehouse
+from streamhouse.paimon.compactors import compacted_by_others
 from streamhouse.paimon.expiry import expire
 from streamhouse.paimon.leftovers import remove_leftovers
 from streamhouse.paimon.pressure import Pressure
 from streamhouse.paimon.sidecar import Sidecar
 from streamhouse.paimon.table import Table
+from streamhouse.paimon.visibility import Moment, changes_visible_at, later, rows_visible_at
+from streamhouse.paimon.waiting import Waiting, Watched
 
 _LOG = logging.getLogger("streamhouse.maintenance")
 _STOP_SECONDS = 10.0
@@ -29,6 +32,7 @@ _CONFLICT_PAUSE_S = 0.1
 _FAILURES = 2
 """After so many failures in a row writers no longer wait for the compaction of a table."""
 _HOPELESS_FAILURES = 5
+_OTHERS_EVERY_S = 1.0
 
 Kind = Literal["compact", "full", "merge", "expire", "leftovers"]
 
@@ -49,7 +53,8 @@ class _State:
     """What maintenance remembers of one table: snapshot ids and times.
 
     `busy` is set while the table is compacted or its manifests are merged, `cleaning` while
-    something of it is removed: the two may go on at once.
+    something of it is removed: the two may go on at once. `idle_at` is the newest snapshot at which
+    a compaction found nothing to do, `others_at` when another process was last seen to compact.
     """
 
     table: Table | None = None
@@ -66,6 +71,9 @@ class _State:
     expired_at: float = 0.0
     cleaned_at: float = float("-inf")
     took: dict[Kind, float] = field(default_factory=dict)
+    idle_at: int = 0
+    watched: Watched = field(default_factory=Watched)
+    others_at: float = float("-inf")
     busy: bool = False
     cleaning: bool = False
     failures: int = 0
@@ -85,7 +93,9 @@ class Maintenance:
     """Compacts, merges manifests and expires, for the tables that queries write; on the driver.
 
     `warehouse_options` are the catalog's options; `tables` names, at each look, the tables to
-    care for (`database.table`); nothing is expired before `may_expire` says so. One sidecar JVM,
+    care for (`database.table`), `reads` those that queries read: they are compacted where their
+    readers wait for it and no other process does it, and nothing else is done to them. Nothing is
+    expired before `may_expire` says so. One sidecar JVM,
     started when there is first something to do (with `warm`, at once), does up to five jobs at
     once: a long one, two that keep tables quick, and two compactions of tables whose readers wait
     for them. A job that fails is logged under `streamhouse.maintenance` and tried again later,
@@ -102,9 +112,11 @@ class Maintenance:
         may_expire: Callable[[], bool] = lambda: True,
         warm: bool = False,
         nice: int = 5,
+        reads: Callable[[], Iterable[str]] = tuple,
     ) -> None:
         self._options = dict(warehouse_options)
         self._tables = tables
+        self._reads = reads
         self._pace = pace or Pace()
         self._sidecar = sidecar or Sidecar(warehouse_options, nice=nice)
         self._may_expire = may_expire
@@ -147,20 +159,31 @@ class Maintenance:
         """The sidecar's process id, None while none runs."""
         return self._sidecar.pid
 
-    def behind(self) -> bool:
-        """Whether a table holds rows that show only once it is compacted, and soon will be.
+    def waiting(self) -> list[Waiting]:
+        """Rows of the tables, written and read, that are committed and not visible yet.
 
-        A table whose compaction keeps failing does not count: its rows may never show.
+        Those without an `option` are about to be compacted. `StreamhouseError` where that keeps
+        failing.
         """
-        for name in self._named():
+        found = []
+        for name, state, _ in self._named():
             table = Warehouse(self._options).table(name)
-            if not Care.of(bool(table.primary_key), table.options, self._pace).prompt:
+            moment = _moment(table)
+            if moment == "commit":
                 continue
-            state = self._states.get(name) or _State()
-            latest = table.latest_snapshot_id() or 0
-            if latest > state.compacted and state.failures < _HOPELESS_FAILURES:
-                return True
-        return False
+            waiting = state.watched.waiting(table, moment)
+            if not waiting.rows:
+                continue
+            if waiting.option is None and state.failures >= _HOPELESS_FAILURES:
+                raise StreamhouseError(f"{waiting}, which keeps failing: {self._last_error_text()}")
+            if waiting.option is None and state.idle_at == table.latest_snapshot_id():
+                waiting = replace(waiting, option="compaction leaves them where they are")
+            found.append(waiting)
+        return found
+
+    def behind(self) -> bool:
+        """Whether a table holds rows that are not visible yet, and soon will be."""
+        return any(one.option is None for one in self.waiting())
 
     def start(self) -> None:
         """Begin to look after the tables; returns at once."""
@@ -196,8 +219,8 @@ class Maintenance:
         ):
             while not self._stopped.wait(pause):
                 pause = self._pace.poll_seconds
-                for name in self._named():
-                    self._look(name, _Workers(quick, prompt, long))
+                for name, state, read in self._named():
+                    self._look(name, state, read, _Workers(quick, prompt, long))
 
     def _start_sidecar(self) -> None:
         try:
@@ -205,15 +228,25 @@ class Maintenance:
         except Exception as error:  # noqa: BLE001  # the first job says it again
             _LOG.info("the Java core was not started ahead of time: %s", error)
 
-    def _named(self) -> tuple[str, ...]:
+    def _named(self) -> list[tuple[str, _State, bool]]:
+        """The tables with their states, and whether they are only read."""
         try:
-            return tuple(self._tables())
+            written = dict.fromkeys(self._tables())
+            read = [name for name in dict.fromkeys(self._reads()) if name not in written]
         except Exception as error:  # noqa: BLE001  # the queries must go on
             _LOG.warning("the tables to maintain are not known: %s", error)
-            return ()
+            return []
+        with self._lock:
+            states = self._states
+            return [
+                *((name, states.setdefault(name, _State()), False) for name in written),
+                *((name, states.setdefault(name, _State()), True) for name in read),
+            ]
 
-    def _look(self, name: str, workers: _Workers) -> None:
-        state = self._states.setdefault(name, _State())
+    def _last_error_text(self) -> str:
+        return "" if self._last_error is None else self._last_error[1]
+
+    def _look(self, name: str, state: _State, read: bool, workers: _Workers) -> None:
         now, calm = time.monotonic(), state.care is not None and not state.care.prompt
         if now < state.retry_at or (state.busy and state.cleaning):
             return
@@ -221,7 +254,9 @@ class Maintenance:
             return
         state.looked_at = now
         try:
-            latest = self._latest(name, state)
+            latest = self._latest(name, state, read)
+            if read and not self._is_ours(name, state):
+                return
             kind = self._due(name, state, latest)
             if kind is not None and not state.busy:
                 state.busy = True
@@ -233,11 +268,25 @@ class Maintenance:
         except Exception as error:  # noqa: BLE001  # the queries must go on
             self._failed(name, state, error)
 
-    def _latest(self, name: str, state: _State) -> int:
+    def _is_ours(self, name: str, state: _State) -> bool:
+        """Whether rows of a table that is only read wait, and nobody else compacts it."""
+        table, now = state.table, time.monotonic()
+        moment = "commit" if table is None else _moment(table)
+        if table is None or moment == "commit" or not state.watched.waiting(table, moment).rows:
+            return False
+        if now - state.others_at < _OTHERS_EVERY_S:
+            return False
+        if compacted_by_others(table):
+            state.others_at = now
+            return False
+        return True
+
+    def _latest(self, name: str, state: _State, read: bool) -> int:
         table = state.table
         if table is None or state.care is None:
             table = state.table = Warehouse(self._options).table(name)
-            state.care = Care.of(bool(table.primary_key), table.options, self._pace)
+            care = Care.of_read if read else Care.of
+            state.care = care(bool(table.primary_key), table.options, self._pace)
             tired = state.failures >= _FAILURES
             self._pressure.limit(name, None if tired else state.care.most_files)
             if not state.counted and state.care.most_files is not None:
@@ -275,7 +324,8 @@ class Maintenance:
                 return "full"
             if full_soon or _over(latest - state.compacted, care.commits):
                 return "compact"
-        return "merge" if latest - state.merged >= self._pace.manifest_commits else None
+        merges = care.merges and latest - state.merged >= self._pace.manifest_commits
+        return "merge" if merges else None
 
     def _pause(self, state: _State, care: Care) -> float:
         """How long to leave the table alone after a compaction."""
@@ -354,6 +404,8 @@ class Maintenance:
         )
         if full:
             state.compacted_full, state.full_at = done, now
+        if not made:
+            state.idle_at = latest
         state.compacted_at = time.monotonic()
         # The options may have changed meanwhile.
         state.table = None
@@ -393,6 +445,12 @@ class Maintenance:
             self._counts = replace(
                 counts, **{key: getattr(counts, key) + value for key, value in more.items()}
             )
+
+
+def _moment(table: Table) -> Moment:
+    """When both the rows of a table and its changes are visible."""
+    keyed, options = bool(table.primary_key), table.options
+    return later(rows_visible_at(keyed, options), changes_visible_at(keyed, options))
 
 
 def _over(commits: int, every: int | None) -> bool:

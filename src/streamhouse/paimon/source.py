@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
@@ -16,20 +17,29 @@ from streamhouse.paimon.changes import (
     States,
     changed_rows,
     check_only_added,
-    hides_new_rows,
 )
 from streamhouse.paimon.difference import Differ
 from streamhouse.paimon.evolution import columns_now
+from streamhouse.paimon.origin import ANEW, Origin, bare
 from streamhouse.paimon.pieces import Bound, Piece, pieces
 from streamhouse.paimon.progress import Progress
 from streamhouse.paimon.scan import ScanOptions
 from streamhouse.paimon.snapshots import EXPIRY_USER, Snapshot
 from streamhouse.paimon.successive import stretches, successive_changes
 from streamhouse.paimon.table import Table
+from streamhouse.paimon.visibility import (
+    Moment,
+    changes_visible_at,
+    hides_new_rows,
+    producer,
+    rows_visible_at,
+)
+from streamhouse.paimon.waiting import Watched, waiting
 from streamhouse.source import ROW_KIND, Lag, Offset
 
 _TARGET_SIZE = ("source.split.target-size", "16 mb")
 """Paimon's own default of 128 MB leaves all but one core idle on a backlog of 30 MB."""
+_LOOK_BACK = 100
 _IDLE_SNAPSHOTS = 5
 """Snapshots without changes that an offset may stand still for, before it must follow them lest
 they expire under it (Paimon keeps ten at least, unless told otherwise)."""
@@ -40,7 +50,9 @@ class PaimonSource:
 
     Offsets: `{}` is before everything, `{"snapshot": 7}` after all of snapshot 7, and
     `{"snapshot": 7, "split": 3, "splits": 10}` after the first 3 of 10 pieces of the first full
-    read at snapshot 7 (of the changes of snapshot 7, with `"changes": true`).
+    read at snapshot 7 (of the changes of snapshot 7, with `"changes": true`). Under `of` they say
+    what they are offsets of (`paimon.origin`): `latest_offset` and `check` raise `DataLossError`
+    for those of another table, of a history that was rolled back, or of another way of reading.
 
     Tables with a primary key are changelogs, read snapshot by snapshot, in commit order. With a
     `changelog-producer` their changelog is read; else the changes are computed from the states
@@ -81,10 +93,13 @@ class PaimonSource:
         self._schema = then.read_schema(self._columns)
         self._keyed = bool(table.primary_key)
         self._kinds = self._keyed or row_kinds
-        producer = table.options.get("changelog-producer", "none").lower()
-        self._mode = "delta" if producer == "none" or not self._keyed else "changelog"
+        made = producer(table.options) != "none" and self._keyed
+        self._mode = "changelog" if made else "delta"
         self._computed = self._keyed and self._mode == "delta" and not self._scan.raw
         self._hidden = self._computed and hides_new_rows(table)
+        self._origin = Origin(self._moment(table))
+        self._watched = Watched()
+        self._waiting_since: float | None = None
         self._plans: dict[int, list[bytes | Difference]] = {}
         self._states = States()
         self._differ: Differ | None = None
@@ -101,6 +116,7 @@ class PaimonSource:
             "_states": States(),
             "_differ": None,
             "_progress": None,
+            "_watched": Watched(),
         }
         return {**self.__dict__, **fresh}
 
@@ -161,10 +177,16 @@ class PaimonSource:
     ) -> Offset:
         table = self.table
         self._now(table)
+        self._origin.check(table, start, self._moment(table), sure=False)
+        position = bare(start)
+        end = self._following(table, position, Bound.of(max_rows, max_files, max_bytes))
+        return start if end == position else self._origin.stamped(table, end)
+
+    def _following(self, table: Table, start: Offset, bound: Bound | None) -> Offset:
+        """The position after `start`."""
         latest = table.latest_snapshot_id()
         if self._until is not None and latest is not None:
             latest = max(min(latest, self._until), start.get("snapshot", 0)) or None
-        bound = Bound.of(max_rows, max_files, max_bytes)
         if self._progress is not None:
             self._progress.keep_alive(table)
             following = None if start else self._progress.start(table)
@@ -177,10 +199,25 @@ class PaimonSource:
         if (latest or 0) < start["snapshot"]:
             raise DataLossError(
                 f"table {table.identifier}: snapshot {start['snapshot']} was read, and the newest "
-                f"is now {latest}: the table was rolled back or made anew; start from a fresh "
-                "checkpoint"
+                f"is now {latest}: the table was rolled back or made anew; {ANEW}"
             )
         return self._next_snapshots(table, start, latest or 0, bound)
+
+    def check(self, offset: Offset) -> None:
+        """Raise `DataLossError` if the table is not the one that `offset` is of."""
+        table = self.table
+        self._origin.check(table, offset, self._moment(table))
+
+    def settled(self, offset: Offset) -> bool:
+        """Whether no change is visible after `offset`."""
+        self.check(offset)
+        return self.latest_offset(offset) == offset
+
+    def _moment(self, table: Table) -> Moment:
+        """When the changes that this source reads become visible."""
+        if self._scan.raw and producer(table.options) == "none":
+            return "commit"
+        return changes_visible_at(bool(table.primary_key), table.options)
 
     def partitions(self, start: Offset, end: Offset, parallelism: int = 1) -> Sequence[Piece]:
         if start == end or (not start and end.get("resumed")):
@@ -253,13 +290,25 @@ class PaimonSource:
             self._progress.reached(self.table, end, self._computed)
 
     def lag(self, offset: Offset) -> Lag | None:
-        """The snapshots with rows after `offset`; None while the table is read for the first time.
+        """The snapshots with rows after `offset`, and the rows that no reader sees yet.
 
-        Where many wait, those without rows are counted too: each would be a file to read.
+        None while the table is read for the first time. Where many snapshots wait, those without
+        rows are counted too: each would be a file to read.
         """
+        table = self.table
+        hidden = self._watched.waiting(table, self._moment(table)).rows
+        self._waiting_since = (self._waiting_since or time.time()) if hidden else None
         if not offset or ("split" in offset and not offset.get("changes")):
-            return None
-        table, position = self.table, int(offset["snapshot"])
+            return Lag(waiting_rows=hidden) if hidden else None
+        lag = self._unread(table, offset)
+        if lag is None or self._waiting_since is None:
+            return lag
+        seconds = max(lag.seconds or 0.0, time.time() - self._waiting_since)
+        return replace(lag, seconds=seconds, waiting_rows=hidden)
+
+    def _unread(self, table: Table, offset: Offset) -> Lag | None:
+        """How far `offset` is behind the changes that are visible."""
+        position = int(offset["snapshot"])
         latest = table.latest_snapshot_id() or 0
         first = position if "split" in offset else position + 1
         for number in range(first, min(latest, first + _IDLE_SNAPSHOTS) + 1):
@@ -297,6 +346,12 @@ class PaimonSource:
         snapshot = latest if scan.start == "full" else scan.snapshot_id
         if snapshot is None or latest is None:
             return {}
+        if self._moment(table) == "commit" and hides_new_rows(table):
+            # The changelog goes on after all commits, so none may be missing from the full read.
+            complete = _complete(table, snapshot)
+            if not complete:
+                return {} if complete is None else {"snapshot": 0}
+            snapshot = complete
         if bound is None:
             return {"snapshot": snapshot}
         return _bounded(snapshot, self._full(table, snapshot), 0, bound, False)
@@ -451,9 +506,22 @@ class PaimonSource:
             raise DataLossError(
                 f"table {self._identifier}: snapshot {offset['snapshot']} was read in "
                 f"{offset['splits']} pieces and is now in {len(units)}; set "
-                "source.split.target-size back to what it was, or start from a fresh checkpoint"
+                f"source.split.target-size back to what it was, or {ANEW}"
             )
         return int(offset["split"])
+
+
+def _complete(table: Table, snapshot: int) -> int | None:
+    """The newest snapshot up to `snapshot` whose rows are all visible; 0: before the first.
+
+    None if there is none among the last ones.
+    """
+    for number in range(snapshot, max(0, snapshot - _LOOK_BACK), -1):
+        if table.snapshots.find(number) is None:
+            return None
+        if not waiting(table, number, rows_visible_at(True, table.options)).rows:
+            return number
+    return 0 if snapshot <= _LOOK_BACK else None
 
 
 def _pieces(units: Sequence[bytes | Difference], parallelism: int) -> list[Piece]:

@@ -23,12 +23,12 @@ from streamhouse.paimon.changes import (
     Difference,
     bucket_folder,
     gathered,
-    hides_new_rows,
     keys_of,
 )
 from streamhouse.paimon.difference import Differ
 from streamhouse.paimon.pieces import file_ids
 from streamhouse.paimon.table import Table
+from streamhouse.paimon.visibility import hides_new_rows
 from streamhouse.source import ROW_KIND
 
 Group = tuple[bytes, ...] | Difference

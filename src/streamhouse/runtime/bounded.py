@@ -115,7 +115,7 @@ def _write_all(
 @contextmanager
 def _core(address: TableAddress, sidecar: Sidecar | None) -> Iterator[Sidecar | None]:
     """The Java core where rows show only once compacted: an overwritten table would be empty."""
-    from streamhouse.paimon.changes import hides_new_rows
+    from streamhouse.paimon.visibility import hides_new_rows
 
     if not hides_new_rows(address.open()):
         yield None
@@ -128,9 +128,9 @@ def _core(address: TableAddress, sidecar: Sidecar | None) -> Iterator[Sidecar | 
 
 def _warn_if_fed(table: Table) -> None:
     """Tell that a query adds to what an overwrite of a view of sums puts there."""
-    from streamhouse.runtime.shown import is_fed
+    from streamhouse.paimon.compactors import written_by_live_query
 
-    if table.options.get("merge-engine") == "aggregation" and is_fed(table):
+    if table.options.get("merge-engine") == "aggregation" and written_by_live_query(table):
         _LOG.warning(
             "table %s: a query that runs writes this table; what it is still to bring comes on "
             "top of what INSERT OVERWRITE puts there, and may count twice; `streamhouse repair "

@@ -21,6 +21,7 @@ from typing import Any
 from urllib.parse import quote
 
 from streamhouse.errors import OptionError, StreamhouseError
+from streamhouse.paimon.compactors import LOCK
 from streamhouse.paimon.files import is_local, local_path
 from streamhouse.source import Offset
 from streamhouse.sql.plan import StreamQuery
@@ -88,7 +89,7 @@ class Checkpoint:
         The lock goes when this process ends, however it ends.
         """
         self.path.mkdir(parents=True, exist_ok=True)
-        handle = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        handle = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
         deadline = time.monotonic() + wait_s
         while True:
             try:
@@ -110,6 +111,7 @@ class Checkpoint:
     def release(self) -> None:
         """Let another process run the query."""
         if self._lock is not None:
+            os.ftruncate(self._lock, 0)
             os.close(self._lock)
             self._lock = None
 
@@ -150,6 +152,11 @@ class Checkpoint:
     def logged(self) -> dict[int, Offset]:
         """End offsets by batch, of those that Spark still keeps."""
         return {number: self._offset(number) for number in sorted(self._numbers("offsets"))}
+
+    def unfinished(self) -> list[Offset]:
+        """End offsets of batches that were planned and not committed."""
+        last = self.last_committed()
+        return [offset for number, offset in self.logged().items() if number > last]
 
     def last_offset(self) -> Offset:
         """The end of the last committed batch; `{}` before the first."""

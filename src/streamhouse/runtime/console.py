@@ -13,6 +13,7 @@ from streamhouse.runtime.kernel import Kernel, numbered
 from streamhouse.runtime.pins import Pins
 from streamhouse.runtime.printer import Printer
 from streamhouse.runtime.session import Session
+from streamhouse.runtime.spec import TableAddress
 from streamhouse.runtime.task import chunks
 from streamhouse.source import ROW_KIND, Offset
 from streamhouse.sql.plan import StreamQuery
@@ -34,10 +35,17 @@ class ConsoleSelect:
         choices = choose_all(specs)
         self._pins = Pins(query.lookups, addresses, choices)
         self._dimensions = Dimensions(specs, choices)
-        self._source = session.source(query).open(query.source_columns)
+        source = session.source(query)
+        self._reads = [] if source.address is None else [source.address]
+        self._source = source.open(query.source_columns)
         self._offset = self._source.initial_offset()
         schema = pa.schema([pa.field(c.name, arrow_type(c.type)) for c in query.output])
         self._kernel = Kernel(query, schema, None)
+
+    @property
+    def reads(self) -> list[TableAddress]:
+        """The Paimon table that it follows, if it is one."""
+        return self._reads
 
     def step(self) -> None:
         """Print what is new."""

@@ -8,15 +8,19 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from streamhouse.paimon.care import shows_compacted
 from streamhouse.paimon.maintenance import Maintenance
+from streamhouse.paimon.visibility import changes_visible_at, hides_new_rows
+from streamhouse.paimon.waiting import Waiting
 from streamhouse.runtime.query import ContinuousQuery
 from streamhouse.runtime.relays import Relays
 from streamhouse.runtime.reporter import Reporter
+from streamhouse.runtime.spec import TableAddress
 from streamhouse.source import Offset
 
 _TICK_S = 0.05
 _CALM_LOOKS = 3
+_TOLD_AFTER_S = 5.0
+"""After so long a run until caught up says what it waits for."""
 _NICE = 5
 """By how much compaction stands back behind queries that do not wait for it."""
 
@@ -42,6 +46,10 @@ class Side(Protocol):
     def step(self) -> None:
         """Do what there is to do now."""
 
+    @property
+    def reads(self) -> Sequence[TableAddress]:
+        """The Paimon tables that it follows."""
+
     def settled(self) -> Offset | None:
         """Where it stands if nothing is left to do, else None."""
 
@@ -57,14 +65,17 @@ class Pipeline:
         verbose: bool,
         stopped: Callable[[], bool],
         reporter: Reporter | None = None,
+        notice: Callable[[str], None] = lambda text: None,
     ) -> None:
         self._master = master
+        self._notice = notice
         self._verbose = verbose
         self._stopped = stopped
         self._reporter = reporter
         self._new: list[ContinuousQuery] = []
         self._running: list[ContinuousQuery] = []
         self._maintenance: dict[str, Maintenance] = {}
+        self._reads: list[TableAddress] = []
         self._relays = Relays()
 
     @property
@@ -77,21 +88,33 @@ class Pipeline:
         self._new.append(query)
 
     def run(self, until_caught_up: bool, sides: Sequence[Side]) -> None:
-        """Run all queries until stopped, or until nothing moves in any of them."""
+        """Run all queries until stopped, or until nothing moves in any of them.
+
+        Rows that wait for a compaction of a table that a query reads or writes still move, unless
+        an option of the table lets them wait: then a notice names them.
+        """
         try:
             if self._new:
                 self._start(warm=not until_caught_up)
-            calm = 0
+            for side in sides:
+                self._follow(side.reads)
+            calm, told = 0, time.monotonic() + _TOLD_AFTER_S
             before: list[Offset | None] = []
             while not self._stopped():
                 self._step(sides)
                 if until_caught_up:
                     now = [*(q.settled() for q in self._running), *(s.settled() for s in sides)]
                     still = now == before and None not in now
-                    calm = calm + 1 if still and not self._compacts() else 0
+                    waiting = self._waiting() if still else []
+                    due = [one for one in waiting if one.option is None]
+                    calm = calm + 1 if still and not due else 0
                     before = now
                     if calm >= _CALM_LOOKS:
+                        self._tell("caught up, but for ", waiting)
                         return
+                    if due and time.monotonic() >= told:
+                        told = float("inf")
+                        self._tell("not caught up yet: ", due)
                 time.sleep(_TICK_S)
         finally:
             for side in sides:
@@ -110,11 +133,15 @@ class Pipeline:
                 stack.callback(query.stop)
             for query in self._running:
                 query.hold()
-            self._running, self._new, self._maintenance = [], [], {}
+            self._running, self._new, self._maintenance, self._reads = [], [], {}, []
 
-    def _compacts(self) -> bool:
-        """Whether queries may still get rows that wait for a compaction."""
-        return any(maintenance.behind() for maintenance in self._maintenance.values())
+    def _waiting(self) -> list[Waiting]:
+        """Rows of all tables that are committed and wait for a compaction."""
+        return [one for each in self._maintenance.values() for one in each.waiting()]
+
+    def _tell(self, what: str, waiting: Sequence[Waiting]) -> None:
+        for one in waiting:
+            self._notice(f"{what}{one}")
 
     def _step(self, sides: Sequence[Side]) -> None:
         self._relays.step()
@@ -138,7 +165,8 @@ class Pipeline:
             query.prepare()
         spark = start_session("streamhouse", self._master, self._verbose)
         for query in self._new:
-            query.relieve(self._maintenance_of(query, warm).pressure)
+            query.relieve(self._maintenance_of(query.address, warm).pressure)
+            self._follow(query.follows)
             query.pace(least_pause(len(self._new), self._only_looked_up(query)) if warm else 0.0)
             query.start(spark)
             self._running.append(query)
@@ -153,15 +181,26 @@ class Pipeline:
         followed = any(one.source.address and target.same(one.source.address) for one in others)
         return not followed and any(target.same(at) for one in others for at in one.lookups)
 
+    def _follow(self, tables: Sequence[TableAddress]) -> None:
+        """Have tables that are read compacted, where their readers wait for that."""
+        for table in tables:
+            if not any(table.same(one) for one in self._reads):
+                self._reads.append(table)
+            self._maintenance_of(table, warm=False)
+
     def _waits(self, warehouse: Mapping[str, str]) -> bool:
         """Whether rows pass through a table of the warehouse only when it is compacted."""
         targets = [one.address for one in self.queries if one.address.warehouse == warehouse]
         tables = [target.open() for target in targets]
-        return any(shows_compacted(bool(table.primary_key), table.options) for table in tables)
+        return any(
+            hides_new_rows(table)
+            or changes_visible_at(bool(table.primary_key), table.options) == "compaction"
+            for table in tables
+        )
 
-    def _maintenance_of(self, query: ContinuousQuery, warm: bool) -> Maintenance:
-        """What looks after the tables of the query's warehouse; `warm` has its JVM start now."""
-        warehouse = query.address.warehouse
+    def _maintenance_of(self, table: TableAddress, warm: bool) -> Maintenance:
+        """What looks after the tables of a table's warehouse; `warm` has its JVM start now."""
+        warehouse = table.warehouse
         key = repr(sorted(warehouse.items()))
         if key not in self._maintenance:
             self._maintenance[key] = Maintenance(
@@ -175,6 +214,7 @@ class Pipeline:
                 may_expire=lambda: all(one.replayed for one in self._running),
                 warm=warm,
                 nice=0 if self._waits(warehouse) else _NICE,
+                reads=lambda: [one.identifier for one in self._reads if one.warehouse == warehouse],
             )
             self._maintenance[key].start()
         return self._maintenance[key]

@@ -1,11 +1,17 @@
 """Where a continuous query stands: offsets that hold all that a batch reads, and its tasks.
 
-An offset is `{"batch", "now", "source", "dims", "pending"}`: the number of the batch that ends
-there (from 0; Spark's own numbers also count an empty first batch), the time it takes for its own
-(epoch ms), the source's offset, the snapshot of each lookup's table (0: before the first; with
-what `runtime.pins` adds) and of the pending table (0: no row of it is due). Where distinct values
-are counted, `distinct` is the snapshot of their table (0: before the first). Spark writes it to its
-log before the batch runs, so a batch that runs again reads the same, to the row.
+An offset is `{"batch", "now", "of", "source", "dims", "pending"}`:
+
+- `batch`: the number of the batch that ends there (from 0; Spark's own numbers also count an empty
+  first batch);
+- `now`: the time that the batch takes for its own (epoch ms);
+- `of`: what it reads (`SourceSpec.origin`), and `source`: the source's own offset;
+- `dims`: the snapshot of each lookup's table (0: before the first; with what `runtime.pins` adds);
+- `pending`: the snapshot of the pending table (0: no row of it is due);
+- `distinct`, where distinct values are counted: the snapshot of their table (0: before the first).
+
+Spark writes it to its log before the batch runs, so a batch that runs again reads the same, to the
+row.
 """
 
 from __future__ import annotations
@@ -17,12 +23,13 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from streamhouse.errors import DataLossError
 from streamhouse.runtime import coming
 from streamhouse.runtime.pending import PendingRows
 from streamhouse.runtime.pins import Pins
 from streamhouse.runtime.spec import QuerySpec
 from streamhouse.runtime.unspread import SmallBatches
-from streamhouse.source import Lag, Lagging, Offset, Settling, Source
+from streamhouse.source import Checked, Lag, Lagging, Offset, Settling, Source
 
 SHARED_ROWS = 500_000
 """From so many rows on, pieces that are fewer than the tasks could be are shared by several."""
@@ -62,6 +69,7 @@ class Planner:
         self._folder = folder
         self._spec = spec
         self._source: Source = spec.source.open(spec.query.source_columns)
+        self._origin = spec.source.origin(spec.query.source.name)
         self._one_task = spec.one_task(self._source)
         self._pins = Pins(spec.query.lookups, spec.lookups, spec.choices)
         self._pending = None if spec.pending is None else PendingRows(spec.pending, spec.query_id)
@@ -70,6 +78,20 @@ class Planner:
     @property
     def source(self) -> Source:
         return self._source
+
+    def check(self, offset: Offset) -> None:
+        """Raise `DataLossError` if the query cannot go on from an offset: it reads another table,
+        or one whose history is another."""
+        of = offset.get("of")
+        if of is not None and of != self._origin:
+            raise DataLossError(
+                f"the query that writes {self._spec.target.identifier} has read {of} so far, and "
+                f"its SELECT now reads {self._origin}: its offsets are not those of this source. "
+                "Go on with the old FROM, run the script with --from-scratch to start anew, or "
+                "SET another 'pipeline.name'"
+            )
+        if offset and isinstance(self._source, Checked):
+            self._source.check(offset["source"])
 
     def latest_offset(self, start: Offset, max_rows: int | None = None) -> Offset:
         """The end of the next batch; `start` itself when nothing came and no row is due."""
@@ -83,6 +105,7 @@ class Planner:
         end = {
             "batch": int(start.get("batch", -1)) + 1,
             "now": now,
+            "of": self._origin,
             "source": source,
             **self._pins.chosen(start, now, coming.loaded(self._folder, start)),
             "pending": (waiting.snapshot or 0) if due and waiting is not None else 0,

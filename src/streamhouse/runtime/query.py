@@ -24,6 +24,7 @@ from streamhouse.paimon.commit import TableCommitter, query_tag
 from streamhouse.paimon.lock import commit_lock
 from streamhouse.paimon.pressure import Pressure
 from streamhouse.paimon.table import Table
+from streamhouse.paimon.visibility import hides_new_rows
 from streamhouse.runtime import coming, distinct, looked_up, pending
 from streamhouse.runtime.checkpoint import Checkpoint
 from streamhouse.runtime.commit_times import timed
@@ -135,6 +136,13 @@ class ContinuousQuery:
         return self._spec.lookups
 
     @property
+    def follows(self) -> list[TableAddress]:
+        """The Paimon tables whose rows must become visible for this query to see them."""
+        source = self._spec.source.address
+        looked_up = [at for _, at in self._spec.pinned if hides_new_rows(at.open())]
+        return [*([] if source is None else [source]), *looked_up]
+
+    @property
     def reads(self) -> Name:
         """The full name of the table that it reads."""
         return self._spec.query.source.name
@@ -184,6 +192,9 @@ class ContinuousQuery:
             looked_up.create_table(spec.looked_up)
             self._look_at_servers()
         self._planner = Planner(spec)
+        self._planner.check(self._last)
+        for offset in self._checkpoint.unfinished():
+            self._planner.check(offset)
         if spec.shuffle is not None:
             ordered = spec.query.ordered and not spec.query.grouped
             gathered = ordered or spec.one_task(self._planner.source)

@@ -19,7 +19,6 @@ import pyarrow.compute as pc
 from streamhouse.errors import CommitConflictError
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.change_files import CHANGE_USER, attempt, remove_dead
-from streamhouse.paimon.changes import hides_new_rows
 from streamhouse.paimon.commit import TableCommitter, TableWriter
 from streamhouse.paimon.difference import Differ
 from streamhouse.paimon.lock import commit_lock
@@ -27,6 +26,7 @@ from streamhouse.paimon.parts import parts
 from streamhouse.paimon.pushdown import one_of
 from streamhouse.paimon.scratch import Scratch
 from streamhouse.paimon.table import Table
+from streamhouse.paimon.visibility import hides_new_rows
 from streamhouse.paimon.written import hidden, rows_of, written_since
 from streamhouse.runtime.progress import Progress
 from streamhouse.source import ROW_KIND

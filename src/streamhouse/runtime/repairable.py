@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from streamhouse.errors import TableError
-from streamhouse.paimon.changes import hides_new_rows
 from streamhouse.paimon.table import Table
+from streamhouse.paimon.visibility import hides_new_rows
 from streamhouse.runtime.definition import spec_of
 from streamhouse.runtime.recompute import Batch
 from streamhouse.runtime.spec import TableAddress

@@ -66,7 +66,7 @@ class Script:
         self._session = Session(options.warehouse)
         self._session.notice = printer.notice
         self._pipeline = Pipeline(
-            options.master, options.verbose, options.stopped, options.reporter
+            options.master, options.verbose, options.stopped, options.reporter, printer.notice
         )
         self._selects: list[StreamQuery] = []
         self._calls = Calls(self._session, options.master, options.verbose)

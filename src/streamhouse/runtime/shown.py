@@ -1,4 +1,4 @@
-"""Rows that are seen only once they are compacted are compacted by whoever wrote them."""
+"""Compacts a table after an INSERT if its new rows are invisible until compaction."""
 
 from __future__ import annotations
 
@@ -11,20 +11,18 @@ from typing import Any
 from streamhouse.errors import CommitConflictError
 from streamhouse.options import boolean
 from streamhouse.paimon.catalog import Warehouse
-from streamhouse.paimon.changes import hides_new_rows
-from streamhouse.paimon.consumers import Consumers, query_consumer
+from streamhouse.paimon.compactors import written_by_live_query
 from streamhouse.paimon.files import files_of
 from streamhouse.paimon.leftovers import noted
 from streamhouse.paimon.sidecar import JAVA_OPTIONS, Sidecar
 from streamhouse.paimon.table import Table
+from streamhouse.paimon.visibility import hides_new_rows
 from streamhouse.paimon.written import hidden
 from streamhouse.procedures.messages import commit, deserialised
 from streamhouse.procedures.worker import Work
 
-_LIVES_S = 60.0
 _WAIT_S = 120.0
 _LOOK_S = 0.2
-_RECENT = 100
 _TRIES = 5
 _THREADS = 2
 # Millions of rows are worth a better compiler than the maintenance beside the streams has.
@@ -47,7 +45,7 @@ def show(warehouse: Mapping[str, str], table: Table, sidecar: Sidecar | None = N
     if write_only or not hides_new_rows(table):
         return
     committed = table.latest_snapshot_id() or 0
-    if is_fed(table) and _waited(warehouse, table, committed):
+    if written_by_live_query(table) and _waited(warehouse, table, committed):
         return
     with core(warehouse, sidecar) as java:
         for _ in range(_TRIES):
@@ -92,22 +90,10 @@ def _new_groups(jvm: Any, table: Any) -> list[tuple[bytes, int]]:
     return [(bytes(serialize(one.partition())), int(one.bucket())) for one in entries]
 
 
-def is_fed(table: Table) -> bool:
-    """Whether a query that has written the table of late is alive; it has the table compacted."""
-    known = Consumers(table)
-    users = set()
-    for number, snapshot in enumerate(table.snapshots.newest_first()):
-        if number >= _RECENT:
-            break
-        users.add(snapshot.commit_user)
-    ages = (known.refreshed_s(query_consumer(user)) for user in users)
-    return any(age is not None and time.time() - age < _LIVES_S for age in ages)
-
-
 def _waited(warehouse: Mapping[str, str], table: Table, committed: int) -> bool:
     """Whether what had been committed was compacted by others before long."""
     deadline, seen = time.monotonic() + _WAIT_S, 0
-    while time.monotonic() < deadline and is_fed(table):
+    while time.monotonic() < deadline and written_by_live_query(table):
         now = Warehouse(warehouse).table(table.identifier)
         latest = now.latest_snapshot_id() or 0
         if latest != seen:

@@ -64,6 +64,19 @@ class SourceSpec:
     address: TableAddress | None = None
     relay: Path | None = None
 
+    def origin(self, name: Sequence[str]) -> str:
+        """What offsets of the source are offsets of; `name` is what FROM calls it.
+
+        Offsets of a Paimon table say themselves which table they are of, whatever it is called. A
+        MySQL server may have moved to another host.
+        """
+        if self.connector == "paimon":
+            return "paimon"
+        if self.connector == "mysql-cdc":
+            table = (self.options.get(key, "") for key in ("database-name", "table-name"))
+            return f"{self.connector} {'.'.join(table)}"
+        return f"{self.connector} {'.'.join(name)}"
+
     def open(self, names: Sequence[str] | None = None) -> Source:
         """The source; `names` are the columns needed, where the connector can leave out others.
 

@@ -18,8 +18,8 @@ from streamhouse.options import nearest
 from streamhouse.paimon.difference import Differ
 from streamhouse.paimon.evolution import column_ids
 from streamhouse.paimon.files import is_local
+from streamhouse.paimon.identity import Identity
 from streamhouse.paimon.progress import ConsumerOptions, Progress
-from streamhouse.serve.identity import Identity
 from streamhouse.source import ROW_KIND
 
 if TYPE_CHECKING:

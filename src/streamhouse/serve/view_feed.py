@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from streamhouse.engine import bounded_reader, run_bounded, warehouse_scanner
 from streamhouse.errors import TableError
+from streamhouse.paimon.identity import Identity
 from streamhouse.serve.feed import Change, Feed, with_kind
-from streamhouse.serve.identity import Identity
 from streamhouse.sql.analysis import analyze_bounded
 from streamhouse.sql.plan import BoundedQuery, Position, Query
 

@@ -6,6 +6,7 @@ from tests.integration.runtime.conftest import Shop
 
 import streamhouse
 from streamhouse import procedures
+from streamhouse.paimon.origin import bare
 from streamhouse.paimon.source import PaimonSource
 from streamhouse.runtime.audit import audit
 
@@ -35,7 +36,7 @@ def test_another_query_goes_on_where_the_first_stopped(shop: Shop) -> None:
         reset = procedures.reset_consumer(context, "default.orders", "board", 2).to_pylist()
         assert reset == [{"consumer_id": "board", "next_snapshot_id": 2, "result": "set"}]
         source = PaimonSource(options, "default.orders", options={"consumer-id": "board"})
-        assert source.latest_offset({}) == {"snapshot": 1, "resumed": True}
+        assert bare(source.latest_offset({})) == {"snapshot": 1, "resumed": True}
         source.taken({"snapshot": 3})
         gone = procedures.clear_consumers(context, "default.orders", "board").to_pylist()
     # As Java reads it: snapshots 1 to 3 have been taken in.

@@ -71,6 +71,9 @@ class Lab:
     def branch(self, identifier: str, name: str, tag: str) -> None:
         self._official(identifier).branch_manager().create_branch(name, tag)
 
+    def roll_back(self, identifier: str, snapshot: int) -> None:
+        self._official(identifier).rollback_to(snapshot)
+
     def _official(self, identifier: str) -> Any:
         return CatalogFactory.create(dict(self.warehouse.options)).get_table(identifier)
 

@@ -18,10 +18,12 @@ from streamhouse.errors import DataLossError, StreamhouseError
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.commit import TableCommitter, TableWriter
 from streamhouse.paimon.lock import commit_lock
+from streamhouse.paimon.origin import bare
 from streamhouse.paimon.rows import to_table
 from streamhouse.paimon.source import PaimonSource
 from streamhouse.paimon.successive import stretches
 from streamhouse.paimon.table import Table
+from streamhouse.source import Offset
 from streamhouse.sql.plan import Column
 
 if TYPE_CHECKING:
@@ -271,10 +273,11 @@ def test_a_large_snapshot_is_cut_by_its_parts(store: Store) -> None:
     table = store.make({"bucket": "3"})
     store.write(table, [("a", k, 1, "x", 0, "+I") for k in range(30)])
     store.write(table, [("a", k, 2, "x", 0, "+I") for k in range(30)])
-    source, offset = store.source(table), {"snapshot": 1}
+    source = store.source(table)
+    offset: Offset = {"snapshot": 1}
     found: list[Row] = []
     ends = []
-    while offset != {"snapshot": 2}:
+    while bare(offset) != {"snapshot": 2}:
         end = source.latest_offset(offset, 5)
         for piece in source.partitions(offset, end):
             for batch in source.read(piece):

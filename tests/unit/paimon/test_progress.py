@@ -12,6 +12,7 @@ import pytest
 
 from streamhouse.errors import DataLossError, OptionError
 from streamhouse.paimon.consumers import Consumers
+from streamhouse.paimon.origin import bare
 from streamhouse.paimon.source import PaimonSource
 from streamhouse.paimon.table import Table
 from streamhouse.source import Offset
@@ -91,7 +92,7 @@ def test_a_batch_is_read_again_as_it_was_whatever_the_consumer_says_now(lab: Lab
     assert [row for p in again.partitions({}, first) for row in lab.rows(again.read(p))] == rows
     # The same for a reader that went on from a consumer, once that one is gone.
     resumed, rows = step(lab, reader(lab, table), {})
-    assert resumed == {"snapshot": 1, "resumed": True} and rows == []
+    assert bare(resumed) == {"snapshot": 1, "resumed": True} and rows == []
     Consumers(table).drop("c1")
     assert list(reader(lab, table).partitions({}, resumed)) == []
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from streamhouse.paimon.files import LocalFiles
-from streamhouse.serve.identity import Identity
+from streamhouse.paimon.identity import Identity
 
 
 class NoStamps(LocalFiles):
