@@ -55,6 +55,11 @@ def _record(result: Audit) -> dict[str, Any]:
         "batches": result.batches,
         "rows": result.rows,
         "equal": result.equal,
+        "complete": result.complete,
+        "unread": [
+            {"table": one.table, "snapshots": one.snapshots, "waiting_rows": one.waiting_rows}
+            for one in result.unread
+        ],
         "differences": [
             {"key": list(d.key), "actual": d.actual, "expected": d.expected}
             for d in result.differences
@@ -79,8 +84,10 @@ def _print(result: Audit) -> None:
             f"proved from snapshot {result.from_snapshot} on; what it was computed from has "
             "expired or was overwritten, and it is taken as it is"
         )
+    for one in result.unread:
+        print(f"not in it: {one}")
     if result.equal:
-        print("equal")
+        print("equal" if result.complete else "equal to what was read")
         return
     print(f"{len(result.differences):,} keys differ")
     for difference in result.differences[:_SHOWN]:

@@ -92,12 +92,12 @@ def lag_words(lag: dict[str, Any] | None) -> str:
     """How far behind a query is, in a word or two; empty where nobody knows."""
     if lag is None:
         return ""
+    units = [unit for unit in ("rows", "snapshots", "bytes") if lag[unit] is not None]
+    words = f"{lag[units[0]]:,} {units[0]}" if units else ""
     if lag["seconds"] is not None:
-        return f"{lag['seconds']:,.1f} s"
-    for unit in ("rows", "snapshots", "bytes"):
-        if lag[unit] is not None:
-            return f"{lag[unit]:,} {unit}"
-    return ""
+        words = f"{lag['seconds']:,.1f} s"
+    waiting = lag.get("waiting_rows")
+    return f"{words} ({waiting:,} rows wait for compaction)".strip() if waiting else words
 
 
 def _error(pipeline: dict[str, Any]) -> str:

@@ -155,6 +155,7 @@ def _as_written(table: Table) -> bool:
     return (
         options.get("merge-engine", "deduplicate") == "deduplicate"
         and not hides_new_rows(table)
+        and not table.crosses_partitions
         and not any(key.endswith(changed) for key in options)
     )
 

@@ -17,7 +17,7 @@ from streamhouse.paimon.compacted import compacted_only
 from streamhouse.paimon.difference import Differ
 from streamhouse.paimon.pushdown import one_of
 from streamhouse.paimon.table import Filter, Table
-from streamhouse.paimon.visibility import changes_visible_at, producer
+from streamhouse.paimon.visibility import PRODUCED, changes_visible_at, producer
 from streamhouse.source import ROW_KIND
 
 MOST_KEYS = 10_000
@@ -60,7 +60,7 @@ class States:
         found = self._splits.get(key)
         if found is None:
             found = table.splits(snapshot)
-            compacting = producer(table.options) in ("lookup", "full-compaction")
+            compacting = producer(table.options) in PRODUCED
             if table.primary_key and compacting:
                 found = compacted_only(table, found, changes_visible_at(True, table.options))
             self._splits = {**dict(list(self._splits.items())[-1:]), key: found}
@@ -147,7 +147,7 @@ def _depth(table: Table, written: bool) -> int:
 
     Those who overwrite may change the number of buckets.
     """
-    if set(table.partition_keys) - set(table.primary_key) and table.primary_key:
+    if table.crosses_partitions:
         return 0
     return 2 if written else 1
 

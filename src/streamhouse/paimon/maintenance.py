@@ -54,7 +54,8 @@ class _State:
 
     `busy` is set while the table is compacted or its manifests are merged, `cleaning` while
     something of it is removed: the two may go on at once. `idle_at` is the newest snapshot at which
-    a compaction found nothing to do, `others_at` when another process was last seen to compact.
+    a compaction that makes rows visible found nothing to do, `others_at` when another process was
+    last seen to compact.
     """
 
     table: Table | None = None
@@ -271,10 +272,10 @@ class Maintenance:
     def _is_ours(self, name: str, state: _State) -> bool:
         """Whether rows of a table that is only read wait, and nobody else compacts it."""
         table, now = state.table, time.monotonic()
-        moment = "commit" if table is None else _moment(table)
-        if table is None or moment == "commit" or not state.watched.waiting(table, moment).rows:
+        if table is None or now - state.others_at < _OTHERS_EVERY_S:
             return False
-        if now - state.others_at < _OTHERS_EVERY_S:
+        moment = _moment(table)
+        if moment == "commit" or not state.watched.waiting(table, moment).rows:
             return False
         if compacted_by_others(table):
             state.others_at = now
@@ -398,13 +399,14 @@ class Maintenance:
         # Commits that came in meanwhile are counted again by the next look; where nothing was
         # worth compacting yet, the next commit may make it so.
         commits = state.care.commits if state.care is not None else None
-        done = latest + 1 if made or full else latest
+        done = latest + 1 if made else latest
         state.compacted = (
             done if made or full else max(state.compacted, latest + 1 - (commits or 1))
         )
         if full:
             state.compacted_full, state.full_at = done, now
-        if not made:
+        table = Warehouse(self._options).table(name)
+        if not made and (full or _moment(table) != "full-compaction"):
             state.idle_at = latest
         state.compacted_at = time.monotonic()
         # The options may have changed meanwhile.

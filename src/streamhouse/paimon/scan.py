@@ -29,9 +29,9 @@ class ScanOptions:
     `start` is `full` (the newest snapshot, then changes), `latest` (changes from now on),
     `snapshot` (changes from `snapshot_id` on) or `snapshot-full` (all of `snapshot_id`, then
     changes). `overwrite` says what an OVERWRITE snapshot brings: its `difference` from the one
-    before, an `error`, or nothing (`skip`). `raw` gives the rows of a primary-key table without a
-    changelog as they were written, instead of the changes that they made. With a `consumer`, a
-    stream goes on where the last one of that id stopped; `start` is for the first.
+    before, an `error`, or nothing (`skip`). `raw` gives the rows of a primary-key table whose
+    compaction writes no changelog as they were written, instead of the changes that they made. With
+    a `consumer`, a stream goes on where the last one of that id stopped; `start` is for the first.
     """
 
     start: str = "full"

@@ -9,6 +9,7 @@ from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from streamhouse.errors import DataLossError, StreamhouseError
 from streamhouse.paimon.catalog import Warehouse
@@ -28,6 +29,7 @@ from streamhouse.paimon.snapshots import EXPIRY_USER, Snapshot
 from streamhouse.paimon.successive import stretches, successive_changes
 from streamhouse.paimon.table import Table
 from streamhouse.paimon.visibility import (
+    PRODUCED,
     Moment,
     changes_visible_at,
     hides_new_rows,
@@ -54,15 +56,17 @@ class PaimonSource:
     what they are offsets of (`paimon.origin`): `latest_offset` and `check` raise `DataLossError`
     for those of another table, of a history that was rolled back, or of another way of reading.
 
-    Tables with a primary key are changelogs, read snapshot by snapshot, in commit order. With a
-    `changelog-producer` their changelog is read; else the changes are computed from the states
-    before and after each snapshot (`scan.remove-normalize` gives the rows as written instead:
-    inserts and updates alike `+I`, deletes `-D`). COMPACT snapshots bring changes only where the
-    rows of a table are not seen before. Append tables have only inserts, and many snapshots are
-    read at once. What an OVERWRITE brings says `scan.overwrite`: by default the difference that
-    it made. `options` are those of `ScanOptions`. With a `consumer-id`, the first offset is
-    `{"snapshot": 6, "resumed": true}` where a reader of that id is to go on with snapshot 7, and
-    `committed` keeps how far this one has come.
+    Tables with a primary key are changelogs, read snapshot by snapshot, in commit order. The
+    changelog that a compaction writes (`changelog-producer` = `lookup`, `full-compaction`) is read;
+    else the changes are computed from the states before and after each snapshot. That of `input`
+    is what a writer said: an INSERT says `+I` of a row that was there before, so it is read only
+    with `scan.remove-normalize`, by which the rows of a table without a changelog are given as
+    written, too: inserts and updates alike `+I`, deletes `-D`. COMPACT snapshots bring changes only
+    where the rows of a table are not seen before. Append tables have only inserts, and many
+    snapshots are read at once. What an OVERWRITE brings says `scan.overwrite`: by default the
+    difference that it made. `options` are those of `ScanOptions`. With a `consumer-id`, the first
+    offset is `{"snapshot": 6, "resumed": true}` where a reader of that id is to go on with snapshot
+    7, and `committed` keeps how far this one has come.
 
     `row_kinds`: an append table too gives a `rowkind` column, for rows that an overwrite took
     away (`-D`); without it such an overwrite raises `StreamhouseError` as it is read.
@@ -93,7 +97,8 @@ class PaimonSource:
         self._schema = then.read_schema(self._columns)
         self._keyed = bool(table.primary_key)
         self._kinds = self._keyed or row_kinds
-        made = producer(table.options) != "none" and self._keyed
+        files = ("lookup", "full-compaction", "input") if self._scan.raw else PRODUCED
+        made = self._keyed and producer(table.options) in files
         self._mode = "changelog" if made else "delta"
         self._computed = self._keyed and self._mode == "delta" and not self._scan.raw
         self._hidden = self._computed and hides_new_rows(table)
@@ -215,7 +220,7 @@ class PaimonSource:
 
     def _moment(self, table: Table) -> Moment:
         """When the changes that this source reads become visible."""
-        if self._scan.raw and producer(table.options) == "none":
+        if self._scan.raw and producer(table.options) not in PRODUCED:
             return "commit"
         return changes_visible_at(bool(table.primary_key), table.options)
 
@@ -257,7 +262,7 @@ class PaimonSource:
                 found = [one for one in stretch.groups if isinstance(one, Difference)]
                 batches = self._changed_rows(table, found, now, stretch.simple)
             else:
-                batches = table.read(now, splits=group, row_kind=self._keyed)
+                batches = self._changelog(table, group, now)
             for batch in batches:
                 if self._kinds and ROW_KIND not in batch.schema.names:
                     kinds = pa.repeat(pa.scalar("+I"), batch.num_rows)
@@ -265,6 +270,18 @@ class PaimonSource:
                         [*batch.columns, kinds], schema=table.read_schema(now, row_kind=True)
                     )
                 yield batch.rename_columns(names)
+
+    def _changelog(
+        self, table: Table, splits: Sequence[bytes], columns: list[str]
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of splits; of a key that moves to another partition, its removal first."""
+        if not (table.crosses_partitions and self._mode == "changelog"):
+            yield from table.read(columns, splits=splits, row_kind=self._keyed)
+            return
+        for removals in (True, False):
+            for batch in table.read(columns, splits=splits, row_kind=True):
+                gone = pc.is_in(batch.column(ROW_KIND), pa.array(["-U", "-D"]))
+                yield batch.filter(gone if removals else pc.invert(gone))
 
     def _changed_rows(
         self, table: Table, differences: Sequence[Difference], columns: list[str], simple: bool
@@ -388,7 +405,7 @@ class PaimonSource:
                 taken += self._weight(table, snapshot, count, bound)
                 if taken > bound.most and end:
                     return {"snapshot": end}
-                if taken > bound.most:
+                if taken > bound.most and not table.crosses_partitions:
                     splits = self._changed(table, snapshot.id)
                     return _bounded(snapshot.id, splits, 0, bound, True)
             end = snapshot.id

@@ -80,6 +80,11 @@ class Table:
         """The option `bucket`: -1 for an append table's single stream or dynamic buckets."""
         return int(self.options.get("bucket", "-1"))
 
+    @property
+    def crosses_partitions(self) -> bool:
+        """Whether a key may move from one partition to another."""
+        return bool(self.primary_key) and not set(self.partition_keys) <= set(self.primary_key)
+
     def copy(self, dynamic_options: Mapping[str, str]) -> Table:
         """The same table with options over its own, for this object only."""
         return self._with_schema(self.schema, dynamic_options)

@@ -22,6 +22,8 @@ from streamhouse.paimon.table import Table
 
 Moment = Literal["commit", "compaction", "full-compaction"]
 
+PRODUCED = ("lookup", "full-compaction")
+"""The values of `changelog-producer` by which compaction writes the changes."""
 LOOKUP_WAIT = ("lookup-wait", "changelog-producer.lookup-wait")
 _DEFAULT_TRIGGER = 5
 """`num-sorted-run.compaction-trigger`, to which Paimon ties the number of levels."""
@@ -44,7 +46,10 @@ def rows_visible_at(keyed: bool, options: Mapping[str, str]) -> Moment:
 
 
 def changes_visible_at(keyed: bool, options: Mapping[str, str]) -> Moment:
-    """When a stream over the table sees its changes."""
+    """When a stream over the table sees its changes.
+
+    Those of `changelog-producer` = `none` and `input` are computed from the rows.
+    """
     if not keyed:
         return "commit"
     match producer(options):
@@ -52,8 +57,6 @@ def changes_visible_at(keyed: bool, options: Mapping[str, str]) -> Moment:
             return "compaction"
         case "full-compaction":
             return "full-compaction"
-        case "input":
-            return "commit"
     return rows_visible_at(keyed, options)
 
 

@@ -25,6 +25,7 @@ from streamhouse.runtime.kernel import Combine
 from streamhouse.runtime.lineage import SUFFIX, read_lineage
 from streamhouse.runtime.recompute import Batch, Recomputation
 from streamhouse.runtime.spec import TableAddress
+from streamhouse.runtime.unread import Unread, unread
 from streamhouse.source import ROW_KIND
 
 _KEPT = ("merge-engine", "fields.", "aggregation.", "partial-update.", "sequence.field", "ignore-")
@@ -45,6 +46,7 @@ class Difference:
 class Audit:
     """The outcome: what was compared, at which snapshot, and what differs.
 
+    `unread` is what is not in the view since its queries have not read it.
     `from_snapshot` is the view's snapshot that was taken as it was, since what it was computed
     from has expired or was overwritten; 0 if all was computed again.
     """
@@ -58,10 +60,17 @@ class Audit:
     rows: int
     from_snapshot: int
     differences: tuple[Difference, ...] = field(repr=False)
+    unread: tuple[Unread, ...] = ()
 
     @property
     def equal(self) -> bool:
+        """Whether the view is what its queries have read."""
         return not self.differences
+
+    @property
+    def complete(self) -> bool:
+        """Whether the queries have read all that their tables hold."""
+        return not self.unread
 
 
 @dataclass
@@ -102,7 +111,7 @@ def audit(warehouse: Mapping[str, str], identifier: str) -> Audit:
         differences = tuple(_compare(table, actual, expected))
     return Audit(
         identifier, cut, counts.batches, counts.joined, counts.waiting, counts.foreign,
-        actual.num_rows, counts.base, differences,
+        actual.num_rows, counts.base, differences, unread(address, batches, definitions),
     )  # fmt: skip
 
 

@@ -16,6 +16,9 @@ class Lag(BaseModel):
     rows: int | None
     snapshots: int | None
     bytes: int | None
+    waiting_rows: int | None = Field(
+        description="Committed rows that no stream sees before a compaction; null if none."
+    )
 
 
 class QueryModel(BaseModel):

@@ -10,8 +10,9 @@ A pipeline is a JSON object:
 - `last_error`, `last_error_time`
 - `queries`: of each its `name`, `target`, `sources`, `lookups`, `rows_per_second` (over the last
   ten seconds), `rows` and `batches` of this run, `last_batch` (when it ended), `last_batch_ms` (how
-  long it took), `last_error`, and `lag`: `seconds`, `rows`, `snapshots`, `bytes`, each null where
-  the source cannot tell it; null as a whole where it can tell nothing, and while nothing runs
+  long it took), `last_error`, and `lag`: `seconds`, `rows`, `snapshots`, `bytes`,
+  `waiting_rows` (committed, and visible only after a compaction), each null where the source cannot
+  tell it; null as a whole where it can tell nothing, and while nothing runs
 - `maintenance`: `busy` (how many tables are worked on), `failures`, `last_error`,
   `last_error_time`; null where nothing is maintained
 

@@ -81,7 +81,9 @@ def test_they_are_listed(client: httpx.Client) -> None:
     assert (found["name"], found["state"], found["pid"]) == ("revenue", "running", own().pid)
     (query,) = found["queries"]
     assert (query["rows_per_second"], query["last_batch_ms"]) == (12.5, 250.5)
-    assert query["lag"] == {"seconds": 0.5, "rows": None, "snapshots": 1, "bytes": None}
+    assert query["lag"] == {"seconds": 0.5, "rows": None, "snapshots": 1, "bytes": None} | {
+        "waiting_rows": None
+    }
     assert client.get("/pipelines/revenue").json() == found
     gone = error(client.get("/pipelines/revenu"), 404)
     assert gone["code"] == "not_found" and "did you mean 'revenue'" in gone["message"]

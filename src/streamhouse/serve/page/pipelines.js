@@ -386,6 +386,8 @@ function lagOf(queries) {
   const lags = queries.map((query) => query.lag).filter((lag) => lag !== null && lag !== undefined);
   const most = (name) =>
     Math.max(-1, ...lags.map((lag) => (typeof lag === "object" ? (lag[name] ?? -1) : -1)));
+  const hidden = most("waiting_rows");
+  const waiting = hidden > 0 ? ` (${count(hidden, "row")} to compact)` : "";
   for (const [name, text] of [
     ["seconds", (lag) => `${lag < 10 ? lag.toFixed(1) : whole(Math.round(lag))} s`],
     ["rows", (lag) => count(lag, "row")],
@@ -393,9 +395,9 @@ function lagOf(queries) {
     ["bytes", (lag) => `${whole(Math.ceil(lag / 1024))} KB`],
   ]) {
     const found = most(name);
-    if (found >= 0) return text(found);
+    if (found >= 0) return text(found) + waiting;
   }
-  return "–";
+  return waiting ? waiting.trim() : "–";
 }
 
 function since(time) {
