@@ -1,14 +1,17 @@
 #!/usr/bin/env bash
-# Prepares .venv in the project's root, and what it needs of the system. Starts nothing.
+# Prepares .venv in the project's root, and the system packages it needs. Leaves nothing running.
 #
 #   scripts/setup.sh
 #
 # PYTHON   the interpreter to make .venv from (default: the first 3.11 or newer found)
 # pip, apt and Spark's resolver keep their own settings (PIP_*, pip.conf, http_proxy, ivysettings).
 #
-# Whatever runs longer than two seconds shows progress; its full output is in build/setup.log. All
-# steps look before they act, and the stamp that makes the next run short is written last: an
-# interrupted run is simply run again.
+# Missing system packages are installed as root, or through sudo. Every program that the project
+# starts is run once; one that does not run ends the set-up with that program's own error line.
+#
+# A step that takes longer than two seconds shows progress; its full output is in build/setup.log.
+# Each step first checks whether it is needed, and the stamp that makes the next run short is
+# written last: after an interruption, run it again.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -34,9 +37,10 @@ trap 'stop_child; printf "\nset-up interrupted; run it again to go on\n" >&2; ex
 
 # step TITLE COMMAND…: runs it with its output in the log, and time passing on the screen.
 step() {
-  local title=$1 start=$SECONDS code=0 ticks=0
+  local title=$1 start=$SECONDS code=0 ticks=0 from
   shift
   printf '\n== %s\n' "$title" >>"$log"
+  from=$(($(wc -c <"$log") + 1))
   printf '%s ' "$title"
   "$@" >>"$log" 2>&1 </dev/null &
   child=$!
@@ -55,7 +59,8 @@ step() {
   if [ "$code" -ne 0 ]; then
     printf 'failed\n\n'
     tail -n 15 "$log" >&2
-    fail "'${title#* }' ended with code $code; all of its output is in build/setup.log"
+    fail "'${title#* }' ended with code $code: $(tail -c "+$from" "$log" | first_error)
+All of its output is in build/setup.log."
   fi
   printf 'done, %d s\n' $((SECONDS - start))
 }
@@ -70,29 +75,49 @@ progress() {
   fi
 }
 
-# install PURPOSE PACKAGE…: installs Debian packages, after one apt-get update a run.
-updated=
+# first_error: of a program's output on stdin, the first line that reports an error.
+first_error() {
+  local text word="(error|errno|fatal|failed|cannot|can't|could not|unable|not found|no such|denied)"
+  text=$(grep -v '^[[:space:]]*$') || text='it printed nothing'
+  # Names of packages, such as libgpg-error0, are no errors.
+  grep -m 1 -iE "^E: |(^|[^[:alnum:]-])$word([^[:alnum:]-]|\$)" <<<"$text" || head -n 1 <<<"$text"
+}
+
+# runs COMMAND…: whether the program runs; if not, `why` holds its own error line.
+runs() {
+  local code=0
+  command -v "$1" >/dev/null || { why="$1 is not on PATH"; return 1; }
+  output=$("$@" 2>&1 </dev/null) || code=$?
+  [ "$code" -ne 0 ] || return 0
+  why="$1 ended with code $code: $(first_error <<<"$output")"
+  return 1
+}
+
+# install PACKAGE…: installs Debian packages as root or through sudo; `missing` says what for.
 install() {
-  local purpose=$1 sudo=()
-  shift
+  local as_root=() each get=(apt-get -o DPkg::Lock::Timeout=300)
   command -v apt-get >/dev/null ||
-    fail "$purpose is missing, and there is no apt-get; install it yourself, then run again"
+    fail "missing: $missing; there is no apt-get, so install them yourself, then run again"
   if [ "$(id -u)" -ne 0 ]; then
     command -v sudo >/dev/null ||
-      fail "$purpose is missing; run as root: apt-get install $*"
-    # Asked here, since a question would be lost in the log.
+      fail "missing: $missing; you are not root and there is no sudo, so have root run
+  apt-get install --no-install-recommends $*
+then run again"
+    # sudo asks for its password here: in a step the question would go to the log.
     sudo -n true 2>/dev/null || { [ -t 0 ] && sudo -v; } ||
-      fail "$purpose is missing and sudo wants a password; run: sudo apt-get install $*"
-    sudo=(sudo -n DEBIAN_FRONTEND=noninteractive)
+      fail "missing: $missing; sudo does not run without a password here, so run
+  sudo apt-get install --no-install-recommends $*
+(or have root run it, without sudo), then run again"
+    as_root=(sudo -n "DEBIAN_FRONTEND=$DEBIAN_FRONTEND")
+    # sudo drops them, and they may be the only way to the package mirror.
+    for each in http_proxy https_proxy no_proxy; do
+      [ -z "${!each:-}" ] || as_root+=("$each=${!each}")
+    done
   fi
-  local get=("${sudo[@]}" apt-get -o DPkg::Lock::Timeout=300)
-  if [ -z "$updated" ]; then
-    step "$position Debian's package lists …" "${get[@]}" update
-    updated=yes
-  fi
-  # What an interrupted installation left half done would refuse every later one.
-  step "$position $purpose …" "${sudo[@]}" sh -c 'dpkg --configure -a && exec "$@"' - \
-    "${get[@]:${#sudo[@]}}" install -y --no-install-recommends "$@"
+  step "[1/5] Debian's package lists …" "${as_root[@]}" "${get[@]}" update
+  # apt-get refuses to install anything while an interrupted installation is unfinished.
+  step "[1/5] $* …" "${as_root[@]}" sh -c 'dpkg --configure -a && exec "$@"' - \
+    "${get[@]}" install -y --no-install-recommends "$@"
 }
 
 python_fits() {
@@ -101,6 +126,7 @@ python_fits() {
 
 find_python() {
   local name
+  why='no Python 3.11 or newer with venv and ensurepip'
   for name in ${PYTHON:-python3.11 python3 python3.12 python3.13 /usr/bin/python3}; do
     if python_fits "$name"; then
       python=$name
@@ -112,38 +138,64 @@ find_python() {
 
 java_fits() {
   local java=${JAVA_HOME:+$JAVA_HOME/bin/}java version
-  version=$("$java" -version 2>&1) || return 1
-  version=$(sed -n 's/.*version "\([0-9]*\).*/\1/p' <<<"$version" | head -n 1)
+  runs "$java" -version || return 1
+  version=$(sed -n 's/.*version "\([0-9]*\).*/\1/p' <<<"$output" | head -n 1)
+  why="$java has version ${version:-unknown}"
   [ "${version:-0}" -ge 17 ]
 }
 
+# mariadb-install-db runs my_print_defaults, which Debian has in another package.
 mariadb_fits() {
-  [ -x "$(command -v mariadbd)" ] && [ -x "$(command -v mariadb-install-db)" ]
+  runs mariadbd --version && runs my_print_defaults --version || return 1
+  why='mariadb-install-db is not on PATH'
+  [ -x "$(command -v mariadb-install-db)" ]
+}
+
+# Makes a database and throws it away: mariadb-install-db runs all other programs of MariaDB.
+mariadb_makes_a_database() {
+  local folder code=0 as_user=()
+  [ "$(id -u)" -ne 0 ] || as_user=(--user=root)
+  folder=$(mktemp -d)
+  runs mariadb-install-db --no-defaults "${as_user[@]}" --datadir="$folder/data" \
+    --auth-root-authentication-method=normal --skip-test-db || code=$?
+  rm -rf "$folder"
+  return "$code"
 }
 
 chromium_fits() {
-  [ -x "$(command -v chromium)" ]
+  runs chromium --version
+}
+
+# need NAME PACKAGE…: notes what is missing and why.
+need() {
+  missing="${missing:+$missing, }$1 ($why)"
+  shift
+  packages+=("$@")
 }
 
 system_packages() {
-  position='[1/5]'
-  if ! find_python; then
+  local packages=() missing='' why
+  find_python || {
     [ -z "${PYTHON:-}" ] || fail "PYTHON=$PYTHON is not Python 3.11 or newer with venv and ensurepip"
-    install "Python" python3 python3-venv
-    find_python || fail "Debian's python3 is older than 3.11; set PYTHON to a newer one"
-  fi
-  if ! java_fits; then
-    [ -z "${JAVA_HOME:-}" ] || fail "JAVA_HOME=$JAVA_HOME has no Java 17 or newer; correct or unset it"
-    install "Java 17" openjdk-17-jre-headless
-    java_fits || fail "'java' is older than 17; put a newer one first on PATH, or set JAVA_HOME"
-  fi
-  # The package without the service: nothing of ours listens on port 3306.
-  mariadb_fits || install "MariaDB's server" mariadb-server-core
-  mariadb_fits || fail "mariadb-server-core is installed, and mariadbd is not on PATH"
-  # The tests open the web page in it, without a screen.
-  chromium_fits || install "Chromium (the tests open the page in it)" chromium
-  chromium_fits || fail "the package chromium is installed, and chromium is not on PATH"
-  printf '[1/5] Python, Java, MariaDB and Chromium are there\n'
+    need Python python3 python3-venv
+  }
+  java_fits || {
+    [ -z "${JAVA_HOME:-}" ] ||
+      fail "JAVA_HOME=$JAVA_HOME has no Java 17 or newer ($why); correct or unset it"
+    need 'Java 17' openjdk-17-jre-headless
+  }
+  # The packages without the service: the project starts its own servers, and none on port 3306.
+  mariadb_fits || need MariaDB mariadb-server-core mariadb-client-core
+  # Tests open the web page in it, without a screen.
+  chromium_fits || need Chromium chromium
+  [ -z "$missing" ] || install "${packages[@]}"
+
+  find_python || fail "Debian's python3 is older than 3.11; set PYTHON to a newer one"
+  java_fits || fail "no Java 17: $why; put a newer java first on PATH, or set JAVA_HOME"
+  mariadb_fits || fail "MariaDB does not run: $why"
+  mariadb_makes_a_database || fail "MariaDB does not run: $why"
+  chromium_fits || fail "Chromium does not run: $why"
+  printf '[1/5] Python, Java, MariaDB and Chromium run\n'
 }
 
 python_environment() {
@@ -156,7 +208,7 @@ python_environment() {
   fi
   step '[3/5] Python packages (about 600 MB the first time) …' \
     "$venv/bin/python" -m pip install --disable-pip-version-check --no-input --progress-bar off \
-    --editable "$root[dev]"
+    --editable "${root}[dev]"
 }
 
 # What the packages depend on.
@@ -206,6 +258,7 @@ else
   step "[4/5] Paimon's Java core …" "$venv/bin/python" -m streamhouse.paimon.jars
 fi
 # Halves the time that Spark takes to start; all works without it.
+# shellcheck disable=SC2016  # $0 is the inner shell's: the path needs no quoting.
 step "[5/5] Spark's Java classes, for quicker starts …" sh -c \
   '"$0" -m streamhouse.runtime.class_archive || echo "left out: starts will be slower"' \
   "$venv/bin/python"

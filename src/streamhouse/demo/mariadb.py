@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -45,6 +46,8 @@ _SERVER_OPTIONS = (
     "--binlog-row-metadata=FULL",
     "--server-id=1",
 )
+
+_ERROR = re.compile(r"\b(error|cannot|can't|could not|not found|no such|denied)\b", re.IGNORECASE)
 
 _GRANTS = "SELECT, REPLICATION SLAVE, BINLOG MONITOR, REPLICATION SLAVE ADMIN"
 
@@ -223,9 +226,8 @@ class MariaDB:
             start_new_session=True,
         )
         if result.returncode != 0:
-            text = (result.stderr or result.stdout).strip()
-            last = text.splitlines()[-1] if text else f"exit code {result.returncode}"
-            raise ConnectError(f"mariadb-install-db failed in {self.data_dir}: {last}")
+            reason = _first_error(result.stderr + result.stdout) or f"code {result.returncode}"
+            raise ConnectError(f"mariadb-install-db failed in {self.data_dir}: {reason}")
         done.touch()
 
     def _choose_port(self) -> int:
@@ -308,9 +310,16 @@ def _program(name: str) -> str:
     found = shutil.which(name, path=path)
     if found is None:
         raise ConnectError(
-            f"{name} is not installed; run `make setup`, or `apt-get install mariadb-server`"
+            f"{name} is not installed; run `make setup`, or "
+            "`apt-get install mariadb-server-core mariadb-client-core`"
         )
     return found
+
+
+def _first_error(output: str) -> str:
+    """The first line that reports an error; what follows it is advice and links."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    return next((line for line in lines if _ERROR.search(line)), lines[0] if lines else "")
 
 
 def _as_user() -> list[str]:

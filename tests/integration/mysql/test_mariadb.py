@@ -57,8 +57,17 @@ def test_a_missing_server_says_how_to_get_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shutil.which", lambda name, path=None: None)
-    with pytest.raises(ConnectError, match=r"make setup.*apt-get install mariadb-server"):
+    with pytest.raises(
+        ConnectError, match=r"make setup.*apt-get install mariadb-server-core mariadb"
+    ):
         MariaDB(tmp_path).start()
+
+
+def test_a_failed_installation_shows_its_first_error(tmp_path: Path) -> None:
+    (tmp_path / "data").symlink_to(tmp_path / "nowhere" / "data")
+    with pytest.raises(ConnectError, match="mariadb-install-db failed in .*annot create") as caught:
+        MariaDB(tmp_path).start()
+    assert "https://" not in str(caught.value)
 
 
 def test_a_bad_server_option_is_told_in_one_line(home: Path) -> None:
