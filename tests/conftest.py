@@ -24,6 +24,16 @@ def collected() -> Iterator[None]:
     gc.collect()
 
 
+def pytest_collection_finish() -> None:
+    """Modules stay until the end: the collector need not look at them again after each file."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    gc.unfreeze()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     places = {name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get("/".join(item.path.parts[-2:]), len(places)))

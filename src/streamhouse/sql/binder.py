@@ -13,6 +13,7 @@ from sqlglot import exp
 from sqlglot.errors import ErrorLevel, UnsupportedError
 
 from streamhouse.errors import SqlError, UnsupportedSqlError
+from streamhouse.sql.sealed import sealed
 
 Relations = Mapping[str, Mapping[str, str]]
 Shapes: TypeAlias = tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
@@ -61,12 +62,12 @@ def describe(sql: str, relations: Relations) -> list[tuple[str, DuckDBPyType]]:
 
 @lru_cache(maxsize=256)
 def _described(sql: str, relations: Shapes) -> list[tuple[str, DuckDBPyType]]:
-    # Kept, since a connection takes longer than all other planning, and servers ask the same again.
+    # Kept, since servers ask the same again.
     with sealed() as connection:
         for name, columns in relations:
             _check_case([column for column, _ in columns])
             body = ", ".join(f"{quote(column)} {kind}" for column, kind in columns)
-            connection.execute(f"CREATE TABLE {quote(name)} ({body})")
+            connection.execute(f"CREATE TEMP TABLE {quote(name)} ({body})")
         try:
             relation = connection.sql(sql)
         except _LIMITS as error:
@@ -87,19 +88,6 @@ def _check_case(columns: list[str]) -> None:
                 f"columns '{other}' and '{column}' differ by their case alone, which SQL here does "
                 "not tell apart; rename one of them"
             )
-
-
-def sealed() -> duckdb.DuckDBPyConnection:
-    """A connection for texts of users: in UTC, without files, network or Python's variables.
-
-    A name of no relation would else be looked for there, already when a query is bound.
-    """
-    connection = duckdb.connect(
-        ":memory:", config={"threads": 1, "python_enable_replacements": "false"}
-    )
-    connection.execute("SET enable_external_access = false")
-    connection.execute("SET TimeZone = 'UTC'")
-    return connection
 
 
 def computes(sql: str) -> bool:

@@ -8,10 +8,11 @@ from sqlglot import exp
 from streamhouse.errors import OptionError
 from streamhouse.sql import columns as names
 from streamhouse.sql import functions, lowering
-from streamhouse.sql.binder import generate, sealed
+from streamhouse.sql.binder import generate
 from streamhouse.sql.columns import Parsed
 from streamhouse.sql.moment import epoch_ms, split_options
 from streamhouse.sql.plan import AsOf, Name, Resolver, TableInfo, TravellingResolver
+from streamhouse.sql.sealed import sealed
 
 
 def moment(

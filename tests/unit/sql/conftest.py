@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import duckdb
@@ -162,8 +163,14 @@ def _relations(plan: StreamQuery, source: Rows, dimensions: Sequence[Rows]) -> d
     return found
 
 
+@lru_cache
+def _database() -> duckdb.DuckDBPyConnection:
+    """One for all tests: opening it takes longer than most of them."""
+    return duckdb.connect(":memory:")
+
+
 def _run(sql: str, relations: Mapping[str, pa.Table]) -> list[tuple[Any, ...]]:
-    with duckdb.connect(":memory:") as connection:
+    with _database().cursor() as connection:
         connection.execute("SET TimeZone = 'UTC'")
         connection.execute(f"SET VARIABLE now = TIMESTAMP '{NOW}'")
         for name, table in relations.items():
