@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from streamhouse.errors import SchemaChangeError
+from streamhouse.paimon.split_frame import SplitFrame
 from streamhouse.source import ROW_KIND
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def read_changes(
     names = table.arrow_schema.names if columns is None else list(columns)
     wanted = table.read_schema(names, row_kind=True)
     ids = column_ids(table)
-    for schema_id, group in _by_version(table, splits):
+    for schema_id, group in _by_version(splits):
         if schema_id == table.schema_id:
             yield from table.read_kinds(names, group)
             continue
@@ -131,30 +132,16 @@ def _lifted(batch: pa.RecordBatch, there: Mapping[str, str], wanted: pa.Schema) 
     return pa.RecordBatch.from_arrays(arrays, schema=wanted)
 
 
-def _by_version(table: Table, splits: Sequence[bytes]) -> list[tuple[int, list[bytes]]]:
+def _by_version(splits: Sequence[bytes]) -> list[tuple[int, list[bytes]]]:
     """Neighbouring files of one version, in order; splits of several versions are cut."""
-    # pypaimon takes half a second to import; tables that were never altered do without.
-    from pypaimon.read.split_serializer import deserialize_split_v1, serialize_split_v1
-    from pypaimon.schema.data_types import DataTypeParser
-
-    fields = {one["name"]: one for one in table.schema["fields"]}
-    partition = [DataTypeParser.parse_data_field(fields[name]) for name in table.partition_keys]
-    key = [
-        DataTypeParser.parse_data_field(fields[name])
-        for name in table.primary_key
-        if name not in table.partition_keys
-    ]
     found: list[tuple[int, list[bytes]]] = []
-    for serialised in splits:
-        split = deserialize_split_v1(serialised, partition, key)
-        versions = list(dict.fromkeys(int(file.schema_id) for file in split.files))
-        for version in versions:
-            part = serialised
-            if len(versions) > 1:
-                kept = split.filter_file(lambda file, only=version: file.schema_id == only)
-                part = bytes(serialize_split_v1(kept))
+    for split in splits:
+        whole = SplitFrame.parse(split)
+        for version in dict.fromkeys(file.schema_id for file in whole.files):
+            part = whole.of_schema(version)
+            one = split if len(part.files) == len(whole.files) else part.serialize()
             if found and found[-1][0] == version:
-                found[-1][1].append(part)
+                found[-1][1].append(one)
             else:
-                found.append((version, [part]))
+                found.append((version, [one]))
     return found

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from pypaimon_rust.datafusion import Split
 
+from streamhouse.paimon.split_frame import SplitFrame
+
 if TYPE_CHECKING:
     from streamhouse.paimon.changes import Difference
 
@@ -62,9 +64,7 @@ class Bound:
             return int(Split.deserialize(split).row_count())
         if self.what == "files":
             return len(file_ids(split))
-        from pypaimon.read.split_serializer import deserialize_split_v1
-
-        return sum(file.file_size for file in deserialize_split_v1(split, []).files)
+        return sum(file.size for file in SplitFrame.parse(split).files)
 
 
 def pieces(splits: Sequence[bytes], parallelism: int) -> list[Piece]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -15,9 +15,11 @@ from pypaimon_rust.datafusion import SQLContext
 
 from streamhouse.errors import DataLossError, StreamhouseError, TableError
 from streamhouse.options import nearest
-from streamhouse.paimon import batch_rows, types
+from streamhouse.paimon import types
 from streamhouse.paimon.catalog import Warehouse, split_identifier
+from streamhouse.paimon.changes import hides_new_rows
 from streamhouse.paimon.compacted import compacted_only
+from streamhouse.paimon.key_set import KeySet
 from streamhouse.paimon.table import Table, conformed
 from streamhouse.paimon.table_name import TableName
 from streamhouse.paimon.travel import pinned, settled
@@ -69,6 +71,7 @@ _RUST_TABLES = {"file_key_ranges": "files", "binlog": "audit_log"}
 _RUST_COLUMNS = {"deleteRowCount": "delete_row_count"}
 _RUST_ERRORS = (ValueError, RuntimeError, OSError)
 _CATALOG = "paimon"
+_DEDUPLICATE = "deduplicate"
 _contexts: dict[tuple[int, tuple[tuple[str, str], ...]], SQLContext] = {}
 
 
@@ -123,38 +126,69 @@ class SystemTable:
             splits = compacted_only(self._data, splits, "full-compaction")
         return self._data.read(columns=schema.names, splits=splits)
 
-    def _query(self, columns: Sequence[str]) -> list[pa.RecordBatch]:
+    def _query(self, columns: Sequence[str]) -> Iterable[pa.RecordBatch]:
+        if self._kind in ("audit_log", "binlog"):
+            return self._audited(columns)
+        return self._sql(_context(self._warehouse), columns, self._moment)
+
+    def _audited(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """The rows of one snapshot as the Java core tells of them, those of deleted keys too.
+
+        The Rust core leaves deleted keys out unless it deduplicates, which gives of each key the
+        last row; and it shows rows that wait for their compaction.
+        """
+        moment = settled(self._data, self._moment)
+        data = pinned(self._data, moment)
+        shows_all = not data.primary_key or hides_new_rows(data)
+        if not shows_all and data.options.get("merge-engine", _DEDUPLICATE) == _DEDUPLICATE:
+            yield from self._sql(_context(self._warehouse), columns, moment)
+            return
+        names = [name for name in columns if name != ROW_KIND] or [data.columns[0].name]
+        for batch in data.read(names, row_kind=True):
+            yield batch.select(list(columns))
+        if not shows_all:
+            yield from self._deleted(data, columns, moment)
+
+    def _deleted(
+        self, data: Table, columns: Sequence[str], moment: AsOf
+    ) -> Iterator[pa.RecordBatch]:
+        key = list(data.primary_key)
+        context = _opened(self._warehouse)
+        context.sql(f"SET 'paimon.merge-engine' = '{_DEDUPLICATE}'")
+        wanted = [*columns, *(name for name in key if name not in columns)]
+        gone = f" WHERE {_quoted(ROW_KIND)} IN ('-U', '-D')"
+        batches = self._sql(context, wanted, moment, gone)
+        if not sum(batch.num_rows for batch in batches):
+            return
+        rows = pa.Table.from_batches(batches).rename_columns(wanted)
+        there = KeySet(pa.Table.from_batches(data.read(key), data.read_schema(key)))
+        keys = rows.select(key).cast(data.read_schema(key))
+        yield from rows.filter(pa.array(~there.mask(keys))).select(list(columns)).to_batches()
+
+    def _sql(
+        self, context: Any, columns: Sequence[str], moment: AsOf, condition: str = ""
+    ) -> list[pa.RecordBatch]:
         system = _RUST_TABLES.get(self._kind, self._kind)
         table = f"{TableName.parse(self.name).data}${system}"
         items = ", ".join(_quoted(_RUST_COLUMNS.get(name, name)) for name in columns)
         path = ".".join(_quoted(part) for part in (_CATALOG, self.database, table))
         try:
-            found: list[pa.RecordBatch] = self._context().sql(
-                f"SELECT {items} FROM {path}{self._version()}"
+            found: list[pa.RecordBatch] = context.sql(
+                f"SELECT {items} FROM {path}{self._version(moment)}{condition}"
             )
         except _RUST_ERRORS as error:
             raise self._explained(error) from error
         return found
 
-    def _context(self) -> Any:
-        """What the SQL runs in: one of its own where the table's files ask for larger batches."""
-        if self._kind in ("audit_log", "binlog"):
-            rows = max((one.rows for one in batch_rows.groups(self._data.splits(), 0)), default=0)
-            if rows:
-                context = _opened(self._warehouse)
-                context.sql(f"SET 'paimon.read.batch-size' = '{rows}'")
-                return context
-        return _context(self._warehouse)
-
-    def _version(self) -> str:
-        if self._moment.tag is not None:
-            tag = self._moment.tag.replace("'", "''")
+    def _version(self, moment: AsOf) -> str:
+        if moment.tag is not None:
+            tag = moment.tag.replace("'", "''")
             return f" VERSION AS OF '{tag}'"
-        if self._moment.snapshot is None:
+        if moment.snapshot is None:
             return ""
-        number = str(self._moment.snapshot)
+        number = str(moment.snapshot)
         if number in self._data.tags():
-            if self._data.latest_snapshot_id() == self._moment.snapshot:
+            if self._data.latest_snapshot_id() == moment.snapshot:
                 return ""
             raise TableError(
                 f"table {self.identifier}: a tag is called '{number}' too, so snapshot {number} "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ from pypaimon_rust.datafusion import Split
 
 from streamhouse.errors import DataLossError, StreamhouseError, TableError
 from streamhouse.options import integer, nearest
-from streamhouse.paimon import batch_rows, evolution, types
+from streamhouse.paimon import batch_rows, evolution, newest_level, types
 from streamhouse.paimon.files import Files, files_of
 from streamhouse.paimon.snapshots import Snapshot, Snapshots, from_json
 from streamhouse.source import ROW_KIND
@@ -66,6 +67,7 @@ class Table:
         self.root = branch_root(self.location, self.branch)
         self.snapshots = Snapshots(self.files, self.root, self.identifier)
         self._versions: dict[int, Table] = {}
+        self._newest_level_counts = newest_level.newest_level_counts(self.options, self.primary_key)
 
     def __repr__(self) -> str:
         return f"Table({self.identifier!r})"
@@ -233,6 +235,25 @@ class Table:
         pieces: Sequence[bytes],
         row_kind: bool,
     ) -> Iterator[pa.RecordBatch]:
+        if not self._newest_level_counts:
+            yield from self.read_merged(columns, filter, pieces, row_kind)
+            return
+        for layered, run in groupby(pieces, newest_level.has_levels):
+            if layered:
+                for split in run:
+                    yield from newest_level.read(self, columns, filter, split, row_kind)
+            else:
+                yield from self.read_merged(columns, filter, list(run), row_kind)
+
+    def read_merged(
+        self,
+        columns: Sequence[str] | None,
+        filter: Filter | None,
+        pieces: Sequence[bytes],
+        row_kind: bool = False,
+    ) -> Iterator[pa.RecordBatch]:
+        """Rows of splits as the Rust core merges them, which is not right for every table: use
+        `read`."""
         schema = self.read_schema(columns, row_kind)
         rows = self._batch_rows
         for group in batch_rows.groups(pieces, rows):
