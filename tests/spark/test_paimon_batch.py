@@ -39,7 +39,7 @@ def test_every_type_goes_in_and_comes_out(spark: SparkSession, warehouse: Wareho
         Column("s", "SMALLINT"), Column("i", "INT"), Column("f", "FLOAT"), Column("d", "DOUBLE"),
         Column("n", "DECIMAL(12, 3)"), Column("c", "VARCHAR(9)"), Column("y", "BYTES"),
         Column("day", "DATE"), Column("p0", "TIMESTAMP(0)"), Column("p3", "TIMESTAMP(3)"),
-        Column("p6", "TIMESTAMP(6)"), Column("p9", "TIMESTAMP(9)"),
+        Column("p6", "TIMESTAMP(6)"), Column("p5", "TIMESTAMP(5)"),
         Column("z3", "TIMESTAMP_LTZ(3)"), Column("a", "ARRAY<STRING>"),
         Column("m", "MAP<STRING, INT>"), Column("r", "ROW<x INT, y TIMESTAMP(3)>"),
     ]  # fmt: skip
@@ -54,7 +54,7 @@ def test_every_type_goes_in_and_comes_out(spark: SparkSession, warehouse: Wareho
     schema = (
         "id long, b boolean, t byte, s short, i int, f float, d double, n decimal(12,3), "
         "c string, y binary, day date, p0 timestamp_ntz, p3 timestamp_ntz, p6 timestamp_ntz, "
-        "p9 timestamp_ntz, z3 timestamp, a array<string>, m map<string,int>, "
+        "p5 timestamp_ntz, z3 timestamp, a array<string>, m map<string,int>, "
         "r struct<x:int,y:timestamp_ntz>"
     )
     write(spark.createDataFrame([full, empty], schema), warehouse, "db.t")
@@ -64,7 +64,8 @@ def test_every_type_goes_in_and_comes_out(spark: SparkSession, warehouse: Wareho
     first, second = sorted(frame.collect())
     millis, second_only = moment.replace(microsecond=123000), moment.replace(microsecond=0)
     expected = [*full]
-    expected[11:16] = [second_only, millis, moment, moment, millis]
+    tens = moment.replace(microsecond=123450)
+    expected[11:16] = [second_only, millis, moment, tens, millis]
     expected[18] = Row(x=7, y=millis)
     stored = [*first]
     stored[15] = stored[15].astimezone(datetime.UTC).replace(tzinfo=None)

@@ -104,7 +104,7 @@ def points(warehouse: Warehouse, rows: int = 6000) -> str:
     """An append table of two partitions whose rows are in no order, in several commits."""
     columns = [
         Column("a", "BIGINT"), Column("b", "DOUBLE"), Column("name", "STRING"),
-        Column("at", "TIMESTAMP(9)"), Column("price", "DECIMAL(10, 2)"), Column("p", "INT"),
+        Column("at", "TIMESTAMP(6)"), Column("price", "DECIMAL(10, 2)"), Column("p", "INT"),
     ]  # fmt: skip
     name = f"points_{next(_numbers)}"
     warehouse.create_table("db", name, columns, (), ("p",), {"bucket": "-1"})
@@ -120,7 +120,7 @@ def points(warehouse: Warehouse, rows: int = 6000) -> str:
                     "a": a,
                     "b": pa.array(rng.random(rows), mask=rng.random(rows) < 0.01),
                     "name": pa.array([f"name {one % 500:03}" for one in a]),
-                    "at": pa.array(a * 1_000_001, pa.timestamp("ns")),
+                    "at": pa.array(a * 1_001, pa.timestamp("us")),
                     "price": pa.array([Decimal(int(one) % 999) / 100 for one in a],
                                       schema.field("price").type),
                     "p": pa.array([int(one) % 2 for one in a], pa.int32()),

@@ -9,9 +9,10 @@ import pyarrow as pa
 from pypaimon_rust.datafusion import Split
 
 from streamhouse.lookup.groups import Group, Groups
+from streamhouse.paimon.conditions import Filter
 from streamhouse.paimon.evolution import columns_now
 from streamhouse.paimon.pushdown import one_of
-from streamhouse.paimon.table import Filter, Table
+from streamhouse.paimon.table import Table
 
 KEYS_A_READ = 5_000
 

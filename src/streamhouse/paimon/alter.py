@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from streamhouse.errors import SchemaChangeError, TableError
 from streamhouse.options import nearest
-from streamhouse.paimon import option_columns, types
+from streamhouse.paimon import option_columns, orc, types
+from streamhouse.paimon.fine_times import check_type
 from streamhouse.paimon.fixed_options import check_option
 from streamhouse.paimon.lock import commit_lock
 from streamhouse.paimon.table import Table
@@ -117,13 +117,19 @@ class _Draft:
                 "that are there have no value of it; leave out NOT NULL"
             )
         move = None if change.place is None else self._placed(column.name, change.place)
+        kind = self._writable_type(column.name, column.type)
         self.official.append(
-            self._official.add_column(
-                [*change.parent, column.name], _official_type(column.type), column.comment, move
-            )
+            self._official.add_column([*change.parent, column.name], kind, column.comment, move)
         )
+        self._for_orc({column.name: column.type})
         if not change.parent:
             self._columns[column.name] = column
+
+    def _for_orc(self, new: Mapping[str, str]) -> None:
+        """The option under which ORC files hold TIMESTAMP_LTZ, as long as they hold none."""
+        columns = {one.name: one.type for one in self._columns.values()}
+        if not orc.made_with(columns, self._options):
+            self._change_options(orc.made_with({**columns, **new}, self._options))
 
     def _placed(self, name: str, place: Place) -> Any:
         if place.after is None:
@@ -176,17 +182,14 @@ class _Draft:
                 f"{self.where}: column '{name}' is {old} and cannot become {change.type}, which "
                 f"does not hold all of its values; it can become: {wider(old)}"
             )
-        if self._options.get("file.format") == "avro" and re.search(
-            r"TIMESTAMP.*\([789]\)", change.type
-        ):
-            raise SchemaChangeError(
-                f"{self.where}: its files are Avro, which holds no {change.type}; the most is 6 "
-                "digits of a second"
-            )
-        kind = _official_type(change.type)
+        kind = self._writable_type(name, change.type)
         self.official.append(self._official.update_column_type(list(change.path), kind, True))
         if len(change.path) == 1:
             self._columns[name] = Column(name, change.type, column.nullable, column.comment)
+
+    def _writable_type(self, name: str, flink: str) -> Any:
+        check_type(self.where, name, types.arrow_type(types.parse(flink)))
+        return _official_type(flink)
 
     def _nested(self, path: Name) -> str:
         """The type of a field inside a ROW (`element` and `value` step into ARRAY and MAP)."""
@@ -240,7 +243,14 @@ class _Draft:
             return
         check_table_options({change.key: change.value}, self.where)
         check_option(self._table, self._options, change.key, change.value, self._filled)
+        held = orc.may_hold_orc(self._options)
         self._change_options({change.key: change.value})
+        if not held and orc.may_hold_orc(self._options):
+            columns = {one.name: one.type for one in self._columns.values()}
+            orc.check_keys(
+                self.where, columns, [*self._table.primary_key, *self._table.partition_keys]
+            )
+            self._change_options(orc.made_with(columns, self._options))
 
     def _reset(self, change: ResetTableOption) -> None:
         if change.key not in self._options:

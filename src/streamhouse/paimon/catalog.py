@@ -10,9 +10,10 @@ from pypaimon_rust.datafusion import PaimonCatalog
 
 from streamhouse.errors import OptionError, StreamhouseError, TableError
 from streamhouse.options import nearest
-from streamhouse.paimon import types
+from streamhouse.paimon import orc, types
 from streamhouse.paimon.alter import alter_table
 from streamhouse.paimon.files import Files, files_of, is_local, local_path
+from streamhouse.paimon.fine_times import check_type
 from streamhouse.paimon.table import Table, resolve
 from streamhouse.paimon.table_name import MAIN, TableName
 from streamhouse.paimon.table_options import check_table_options
@@ -134,6 +135,13 @@ class Warehouse:
         partitioned_by = _declared(full, "partition", "PARTITIONED BY", partitioned_by, given)
         names = [column.name for column in columns]
         _check_columns(full, names, primary_key, partitioned_by)
+        for column in columns:
+            kind = types.arrow_type(types.parse(column.type))
+            check_type(f"table {full}", column.name, kind)
+        kinds = {column.name: column.type for column in columns}
+        given |= orc.made_with(kinds, given)
+        if orc.may_hold_orc(given):
+            orc.check_keys(f"table {full}", kinds, [*primary_key, *partitioned_by])
         _check_across(full, primary_key, partitioned_by, given.get("bucket", "-1"))
         self._create(full, columns, primary_key, partitioned_by, given, comment)
         self._forget(full)

@@ -14,9 +14,10 @@ import pyarrow as pa
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.compacted import compacted_only
+from streamhouse.paimon.conditions import Filter
 from streamhouse.paimon.difference import Differ
 from streamhouse.paimon.pushdown import one_of
-from streamhouse.paimon.table import Filter, Table
+from streamhouse.paimon.table import Table
 from streamhouse.paimon.visibility import PRODUCED, changes_visible_at, producer
 from streamhouse.source import ROW_KIND
 

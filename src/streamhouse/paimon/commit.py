@@ -14,7 +14,9 @@ from pypaimon_rust.datafusion import CommitMessage
 from streamhouse.errors import CommitConflictError, StreamhouseError, TableError
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.evolution import for_now
+from streamhouse.paimon.fine_times import check_type
 from streamhouse.paimon.lock import commit_lock
+from streamhouse.paimon.orc import OrcValues, may_hold_orc
 from streamhouse.paimon.pieces import file_ids as _ids
 from streamhouse.paimon.replaced import Replaced, hides_by_sequence
 from streamhouse.paimon.rows import to_table
@@ -87,9 +89,13 @@ class TableWriter:
         planned: int | None = None,
     ) -> None:
         table = Warehouse(warehouse_options).table(identifier)
+        for name in table.fine_columns:
+            check_type(f"table {identifier}", name, table.arrow_schema.field(name).type)
         self._planned = planned
         self._table = writable(table, prefix, table_options)
         self._overwrite = overwrite
+        made = {**table.options, **(table_options or {})}
+        self._orc = OrcValues(table) if may_hold_orc(made) else None
         upserts = takes_upserts(table)
         self._replaced = Replaced(self._table) if upserts or hides_by_sequence(table) else None
         self._removals = Removals(self._table) if upserts else None
@@ -118,9 +124,11 @@ class TableWriter:
             batch = self._removals.take(batch)
         if batch.num_rows == 0:
             return
-        batch = self._alike(batch)
+        rows = to_table(self._alike(batch), self._table)
+        if self._orc is not None:
+            rows = self._orc.fitted(rows)
         try:
-            self._writer.write_arrow(to_table(batch, self._table))
+            self._writer.write_arrow(rows)
         except _RUST_ERRORS as error:
             raise write_error(self._table, error) from error
 

@@ -29,6 +29,7 @@ from pyspark.sql.types import StructType
 from streamhouse.errors import OptionError
 from streamhouse.options import integer
 from streamhouse.paimon.catalog import Warehouse
+from streamhouse.paimon.conditions import Filter
 from streamhouse.paimon.pieces import Piece, pieces
 from streamhouse.paimon.pushdown import push
 from streamhouse.paimon.rows import gathered
@@ -36,7 +37,7 @@ from streamhouse.paimon.sink import PaimonStreamWriter, PaimonWriter
 from streamhouse.paimon.source import PaimonSource
 from streamhouse.paimon.spark_options import SparkOptions
 from streamhouse.paimon.system_tables import SystemTable, open_table
-from streamhouse.paimon.table import Filter, Table
+from streamhouse.paimon.table import Table
 from streamhouse.paimon.travel import pinned, settled
 from streamhouse.spark import SourcePartition, SourceStreamReader, for_spark, spark_schema
 from streamhouse.sql.plan import AsOf

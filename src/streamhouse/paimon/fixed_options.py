@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from streamhouse.errors import OptionError
+from streamhouse.paimon.newest_level import has_levels, newest_level_counts
 
 if TYPE_CHECKING:
     from streamhouse.paimon.table import Table
@@ -65,11 +66,25 @@ def check_option(
                 "come twice; SET ('deletion-vectors.modifiable' = 'true') first, and compact the "
                 "table in full right after the change"
             )
+    if key == "changelog-producer" and filled:
+        _check_levels(table, {**options, key: value or "none"}, options)
     if key in ("ignore-delete", "ignore-update-before") and (old or "").lower() == "true":
         raise OptionError(
             f"{where}: option '{key}' cannot be switched off: what was left out is not there; "
             f"{_AROUND}"
         )
+
+
+def _check_levels(table: Table, new: Mapping[str, str], old: Mapping[str, str]) -> None:
+    """Levels hold parts of a value, or each the whole value where a compaction looks keys up."""
+    key = table.primary_key
+    if newest_level_counts(new, key) != newest_level_counts(old, key):
+        if any(map(has_levels, table.splits())):
+            raise OptionError(
+                f"table {table.identifier}: option 'changelog-producer' decides how files of "
+                "several levels are merged, and the table has such files; compact it in full: "
+                f"CALL sys.compact('{table.identifier}')"
+            )
 
 
 _AROUND = "make a new table and fill it by INSERT INTO … SELECT"

@@ -20,12 +20,14 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from streamhouse.paimon.conditions import Filter, only_on
 from streamhouse.paimon.key_set import KeySet
 from streamhouse.paimon.split_frame import SplitFrame
 from streamhouse.source import ROW_KIND
 
 if TYPE_CHECKING:
-    from streamhouse.paimon.table import Filter, Table
+    from streamhouse.paimon.conditions import Filter
+    from streamhouse.paimon.table import Table
 
 _GATHERED_ROWS = 1_000_000
 """Most rows that are held until their keys are compared at once with those of lower levels."""
@@ -114,17 +116,8 @@ def _keys(
 ) -> pa.Table:
     """The keys on one level, those of deleted rows too; at least those that a filter asks for."""
     part = replace(frame.on_levels(level), streaming=True).serialize()
-    batches = table.read_merged(key, _of_key(filter, key), [part])
+    batches = table.read_merged(key, only_on(filter, key.__contains__), [part])
     return pa.Table.from_batches(batches, table.read_schema(key))
-
-
-def _of_key(filter: Filter | None, key: Sequence[str]) -> Filter | None:
-    """The conditions of a filter on key columns alone."""
-    if filter is None or filter["method"] != "and":
-        return filter if filter is not None and filter.get("field") in key else None
-    children = [_of_key(child, key) for child in filter["children"]]
-    found = [child for child in children if child is not None]
-    return {"method": "and", "children": found} if found else None
 
 
 def _with_kind(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from streamhouse.paimon.table import Filter
+from streamhouse.paimon.conditions import Filter
 
 if TYPE_CHECKING:
     from pyspark.sql import datasource as spark

@@ -28,7 +28,10 @@ def to_table(batch: pa.RecordBatch, table: Table) -> pa.RecordBatch:
     if table.defaults:
         batch = _with_defaults(batch, table)
     kinds = ROW_KIND in batch.schema.names and ROW_KIND not in schema.names
-    arrays = [column(batch, field, table.identifier) for field in schema]
+    arrays = [
+        _cut(column(batch, field, table.identifier), table.precisions.get(field.name))
+        for field in schema
+    ]
     codes = _kinds(batch.column(ROW_KIND), table) if kinds else None
     if codes is None or not table.primary_key:
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
@@ -115,6 +118,15 @@ def _cast_timestamp(array: pa.Array, kind: pa.TimestampType) -> pa.Array:
             array.cast(pa.timestamp(array.type.unit)), unit=_UNIT_NAMES[kind.unit]
         )
     return array.cast(pa.timestamp(array.type.unit)).cast(pa.timestamp(kind.unit)).cast(kind)
+
+
+def _cut(array: pa.Array, precision: int | None) -> pa.Array:
+    """A timestamp cut to its digits, where its Arrow type holds more."""
+    if precision is None or precision % 3 == 0:
+        return array
+    whole, step = array.cast(pa.timestamp(array.type.unit)), 10 ** (-precision % 3)
+    cut = pc.floor_temporal(whole, multiple=step, unit=_UNIT_NAMES[array.type.unit])
+    return cut.cast(array.type)
 
 
 _UNIT_NAMES = {"s": "second", "ms": "millisecond", "us": "microsecond", "ns": "nanosecond"}

@@ -21,7 +21,7 @@ _INT = struct.Struct(">i")
 _SHORT = struct.Struct(">H")
 _FIELDS_AT = 8
 """A file is a BinaryRow: one word of null bits, then a word a field, little-endian."""
-_SIZE, _ROWS, _SCHEMA_ID, _LEVEL = 1, 2, 9, 10
+_NAME, _SIZE, _ROWS, _SCHEMA_ID, _LEVEL, _EXTERNAL_PATH = 0, 1, 2, 9, 10, 17
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,11 @@ class SplitFile:
 
     row: bytes
     deletion: bytes = b"\0"
+
+    @property
+    def name(self) -> str:
+        """The file's name, or its whole path if it lies outside its bucket's folder."""
+        return self._text(_EXTERNAL_PATH) or self._text(_NAME) or ""
 
     @property
     def size(self) -> int:
@@ -50,6 +55,16 @@ class SplitFile:
         (level,) = struct.unpack_from("<i", self.row, _FIELDS_AT + 8 * _LEVEL)
         return int(level)
 
+    def _text(self, field: int) -> str | None:
+        if self.row[1 + field // 8] >> field % 8 & 1:
+            return None
+        at = _FIELDS_AT + 8 * field
+        word = self.row[at : at + 8]
+        if word[7] & 0x80:
+            return word[: word[7] & 0x7F].decode()
+        size, start = struct.unpack("<ii", word)
+        return self.row[start : start + size].decode()
+
     def _long(self, field: int) -> int:
         (value,) = struct.unpack_from("<q", self.row, _FIELDS_AT + 8 * field)
         return int(value)
@@ -64,6 +79,7 @@ class SplitFrame:
     """
 
     head: bytes
+    folder: str
     files: tuple[SplitFile, ...]
     vectors: bool
     streaming: bool
@@ -86,7 +102,9 @@ class SplitFrame:
                 "pypaimon-rust that it was built for"
             )
         at = _HEAD.size + partition + _INT.size
-        at += _SHORT.size + _short(split, at)
+        size = _short(split, at)
+        folder = split[at + _SHORT.size : at + _SHORT.size + size].decode()
+        at += _SHORT.size + size
         at += 1 + (_INT.size if split[at] else 0)
         if _int(split, at) or split[at + _INT.size]:
             raise StreamhouseError("a split with files of an earlier state cannot be read")
@@ -107,7 +125,12 @@ class SplitFrame:
                 end = _deletion_end(split, at)
                 deletions[number], at = split[at:end], end
         files = tuple(SplitFile(*one) for one in zip(rows, deletions, strict=True))
-        return cls(head, files, vectors, bool(split[at]), bool(split[at + 1]))
+        return cls(head, folder, files, vectors, bool(split[at]), bool(split[at + 1]))
+
+    def paths(self) -> list[str]:
+        """Where the files are."""
+        names = [file.name for file in self.files]
+        return [name if "/" in name else f"{self.folder}/{name}" for name in names]
 
     def serialize(self) -> bytes:
         """The bytes that `parse` takes."""

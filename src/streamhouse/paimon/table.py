@@ -12,7 +12,8 @@ from pypaimon_rust.datafusion import Split
 
 from streamhouse.errors import DataLossError, StreamhouseError, TableError
 from streamhouse.options import integer, nearest
-from streamhouse.paimon import batch_rows, evolution, newest_level, types
+from streamhouse.paimon import batch_rows, evolution, fine_times, newest_level, orc, types
+from streamhouse.paimon.conditions import Filter, only_on
 from streamhouse.paimon.files import Files, files_of
 from streamhouse.paimon.snapshots import Snapshot, Snapshots, from_json
 from streamhouse.source import ROW_KIND
@@ -20,9 +21,6 @@ from streamhouse.sql.plan import Column
 
 READ_BATCH_ROWS = 65_536
 """Rows of a batch as read; the core's own default of 1,024 costs more in calls than in work."""
-
-Filter = Mapping[str, Any]
-"""A condition as the Rust core takes it: `{"method": …, "field": …, "literals": […]}`."""
 
 _RUST_ERRORS = (ValueError, RuntimeError, OSError)
 
@@ -67,6 +65,9 @@ class Table:
         self.root = branch_root(self.location, self.branch)
         self.snapshots = Snapshots(self.files, self.root, self.identifier)
         self._versions: dict[int, Table] = {}
+        self.fine_columns = fine_times.fine_columns(self.arrow_schema)
+        self.precisions = types.precisions({one.name: one.type for one in self.columns})
+        self._chars = orc.char_columns({one.name: one.type for one in self.columns})
         self._newest_level_counts = newest_level.newest_level_counts(self.options, self.primary_key)
 
     def __repr__(self) -> str:
@@ -255,8 +256,11 @@ class Table:
         """Rows of splits as the Rust core merges them, which is not right for every table: use
         `read`."""
         schema = self.read_schema(columns, row_kind)
+        if self.fine_columns:
+            fine_times.check_files(self, schema.names, pieces)
         rows = self._batch_rows
         for group in batch_rows.groups(pieces, rows):
+            from_orc = self._orc_reader(schema.names, group.splits)
             pushed = None if group.hidden else filter
             builder = self._builder(columns, None, pushed, group.rows)
             if row_kind:
@@ -267,9 +271,21 @@ class Table:
                     if filter is not None and group.hidden:
                         batch = batch_rows.matching(batch, filter)
                     for part in batch_rows.cut(batch, rows):
-                        yield conformed(part, schema)
+                        found = conformed(part, schema)
+                        yield found if from_orc is None else from_orc.read(found, group.splits)
             except _RUST_ERRORS as error:
                 raise self._read_error(error) from error
+            except BaseException as error:
+                if type(error).__name__ != "PanicException":
+                    raise
+                raise self._read_error(error) from error
+
+    def _orc_reader(self, columns: Sequence[str], splits: Sequence[bytes]) -> orc.OrcReader | None:
+        if not any(orc.SUFFIX in split for split in splits):
+            return None
+        reader = orc.OrcReader(self)
+        reader.check(columns, splits)
+        return reader
 
     @property
     def _batch_rows(self) -> int:
@@ -307,6 +323,8 @@ class Table:
         if columns is not None:
             self.read_schema(columns)
             builder = builder.with_projection(list(columns))
+        if self._chars:
+            filter = only_on(filter, lambda name: name not in self._chars)
         if filter is not None:
             builder = builder.with_filter(dict(filter))
         return builder
@@ -322,13 +340,19 @@ class Table:
             return self.snapshots.lost(snapshot)
         return self._read_error(error)
 
-    def _read_error(self, error: Exception) -> StreamhouseError:
+    def _read_error(self, error: BaseException) -> StreamhouseError:
         text = " ".join(str(error).split())
         if "not found" in text.lower() or "NotFound" in text or "No such file" in text:
             earliest, latest = self.earliest_snapshot_id(), self.latest_snapshot_id()
             return DataLossError(
                 f"table {self.identifier}: a file of the snapshot being read is gone (expired, or "
                 f"dropped with the table); snapshots {earliest} to {latest} are left: {text}"
+            )
+        if "while decoding timestamp" in text:
+            return StreamhouseError(
+                f"table {self.identifier}: an ORC file has a timestamp before 1677-09-22 or after "
+                "2262-04-11, which cannot be read; leave its column out of the query, or have "
+                f"Flink write the table with 'file.format' = 'parquet': {text}"
             )
         return StreamhouseError(f"table {self.identifier} cannot be read: {text}")
 

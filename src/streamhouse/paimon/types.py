@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -30,6 +31,7 @@ _PLAIN = {
     "DATE": pa.date32(),
     "TIME": pa.time32("ms"),
 }
+_MOMENT = re.compile(r"TIMESTAMP(?:_LTZ)?\((\d)\)")
 _DEFAULT_ARGUMENTS = {"DECIMAL": "10, 0", "TIMESTAMP": "6", "TIMESTAMP_LTZ": "6", "TIME": "0"}
 _SIZED = {"CHAR", "VARCHAR", "BINARY", "VARBINARY", *_DEFAULT_ARGUMENTS}
 _NESTED = {"ARRAY": 1, "MULTISET": 1, "MAP": 2}
@@ -64,6 +66,12 @@ def arrow_type(parsed: JsonType) -> pa.DataType:
         value = _arrow_field("value", parsed["value"] if kind == "MAP" else "INT NOT NULL")
         return pa.map_(pa.field("key", key, nullable=False), value)
     return pa.struct([_arrow_field(item["name"], item["type"]) for item in parsed["fields"]])
+
+
+def precisions(columns: Mapping[str, str]) -> dict[str, int]:
+    """The digits of a second that TIMESTAMP columns (name to type, as `spell` has it) hold."""
+    found = ((name, _MOMENT.match(kind)) for name, kind in columns.items())
+    return {name: int(match[1]) for name, match in found if match}
 
 
 def _arrow_field(name: str, parsed: JsonType) -> pa.Field:

@@ -10,8 +10,8 @@ import pyarrow as pa
 import sqlglot
 from sqlglot import exp
 
+from streamhouse.paimon.conditions import Filter
 from streamhouse.paimon.pushdown import compared
-from streamhouse.paimon.table import Filter
 from streamhouse.sql.plan import BoundedQuery
 
 _METHODS: dict[type[exp.Expr], tuple[str, str]] = {

@@ -13,7 +13,8 @@ from streamhouse.mysql import MySqlSource
 from streamhouse.mysql.jdbc import parse as parse_jdbc
 from streamhouse.mysql.keyed import KeyedTable
 from streamhouse.paimon.catalog import Warehouse
-from streamhouse.paimon.table import Filter, Table
+from streamhouse.paimon.conditions import Filter
+from streamhouse.paimon.table import Table
 from streamhouse.runtime.connectors import connector_options
 from streamhouse.runtime.progress import Progress
 from streamhouse.runtime.pruning import Pruning

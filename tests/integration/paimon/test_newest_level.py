@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tests.integration.paimon import java_rows
 
+from streamhouse.errors import OptionError
 from streamhouse.paimon import newest_level
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.commit import TableCommitter, TableWriter
@@ -17,11 +18,12 @@ from streamhouse.paimon.sidecar import Sidecar
 from streamhouse.paimon.source import PaimonSource
 from streamhouse.paimon.system_tables import open_table
 from streamhouse.paimon.table import Table
+from streamhouse.sql.changes import SetTableOption
 from streamhouse.sql.plan import Column
 
 SEED = int(os.environ.get("STREAMHOUSE_LEVELS_SEED", "1"))
 STEPS = 6
-SOAK_STEPS = 150
+SOAK_STEPS = 60
 KEYS = 40
 NAMES = ("k", "p", "v", "w", "g")
 TYPES = ("STRING", "INT", "BIGINT", "INT", "INT")
@@ -215,6 +217,18 @@ def play(warehouse: Warehouse, java: Sidecar, kind: str, steps: int) -> int:
 def test_both_cores_agree_on_what_levels_hold(warehouse: Warehouse, java: Sidecar) -> None:
     layered = {kind: play(warehouse, java, kind, STEPS) for kind in LAYERED}
     assert all(layered.values()), layered
+
+
+def test_a_change_of_the_rule_needs_files_of_one_level(warehouse: Warehouse, java: Sidecar) -> None:
+    game = Game(warehouse, java, "sums", SEED)
+    while not game.layered:
+        game.step()
+    to_input = SetTableOption("changelog-producer", "input")
+    with pytest.raises(OptionError, match="compact it in full: CALL sys.compact"):
+        warehouse.alter_table(game.identifier, to_input)
+    java.compact(game.identifier, full=True)
+    warehouse.alter_table(game.identifier, to_input)
+    game.check()
 
 
 @pytest.mark.soak

@@ -29,12 +29,12 @@ TYPES = (
     Column("id", "INT"), Column("flag", "BOOLEAN"), Column("price", "DECIMAL(20, 2)"),
     Column("ratio", "DOUBLE"), Column("raw", "BYTES"), Column("day", "DATE"),
     Column("clock", "TIME(3)"), Column("at", "TIMESTAMP(3)"), Column("zoned", "TIMESTAMP_LTZ(3)"),
-    Column("fine", "TIMESTAMP(9)"), Column("words", "ARRAY<STRING>"),
+    Column("fine", "TIMESTAMP(6)"), Column("words", "ARRAY<STRING>"),
 )  # fmt: skip
 MOMENT_MS = 1_700_000_000_123
 FULL = (
     1, True, Decimal("123456789012345678.90"), 0.5, b"ab", 19_000, 3_723_000, MOMENT_MS, MOMENT_MS,
-    MOMENT_MS * 1_000_000, ["x", "y"],
+    MOMENT_MS * 1_000, ["x", "y"],
 )  # fmt: skip
 
 

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_meet_in_the_buckets_that_the_table_gives_them(lab: Lab, kind: str) -> None:
     columns = [Column("a", kind), Column("id", "BIGINT"), Column("v", "INT")]
-    lab.warehouse.create_table("db", "t", columns, ["id", "a"], options={"bucket": "5"})
+    # As Flink would: TIMESTAMP(9) cannot be written, and so no such table made.
+    lab.warehouse._create("db.t", columns, ["id", "a"], (), {"bucket": "5"}, None)
     assert written(lab, 200) == [{0}, {1}, {2}, {3}, {4}]
 
 

@@ -23,6 +23,8 @@ def test_files_are_those_that_pypaimon_finds(lab: Lab) -> None:
     (split,) = table.splits()
     whole = deserialize_split_v1(split, [])
     whole.data_deletion_files = [DeletionFile("/i/index-ä-1", 1, 22, None), None, None]
+    whole.files[1].external_path = whole.files[1].file_path = "/elsewhere/ä/data-1.parquet"
+    whole.files[2].file_name = "s.orc"
     for one in (split, *table.changes(0, 3, "delta"), bytes(serialize_split_v1(whole))):
         frame, expected = SplitFrame.parse(one), deserialize_split_v1(one, [])
         assert frame.serialize() == one
@@ -30,6 +32,8 @@ def test_files_are_those_that_pypaimon_finds(lab: Lab) -> None:
         assert [(one.size, one.rows, one.schema_id, one.level) for one in frame.files] == [
             (one.file_size, one.row_count, one.schema_id, one.level) for one in expected.files
         ]
+        assert frame.paths() == [one.file_path for one in expected.files]
+        assert frame.folder == expected.bucket_path
 
 
 def test_a_file_keeps_its_deletion_vector(lab: Lab) -> None:

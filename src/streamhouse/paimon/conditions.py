@@ -1,0 +1,27 @@
+"""Conditions as the Rust core takes them: `{"method": …, "field": …, "literals": […]}`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+Filter = Mapping[str, Any]
+"""A comparison of a column, or one of several `children`."""
+
+
+def only_on(condition: Filter | None, allowed: Callable[[str], bool]) -> Filter | None:
+    """What a condition asks of some columns alone: it lets the same rows pass, or more of them."""
+    if condition is None:
+        return None
+    if condition["method"] == "and":
+        children = [only_on(child, allowed) for child in condition["children"]]
+        found = [child for child in children if child is not None]
+        return {"method": "and", "children": found} if found else None
+    return condition if all(map(allowed, _columns(condition))) else None
+
+
+def _columns(condition: Filter) -> Iterator[str]:
+    if "field" in condition:
+        yield condition["field"]
+    for child in condition.get("children", ()):
+        yield from _columns(child)

@@ -1,0 +1,115 @@
+"""The time zone of the JVM that wrote an ORC file, from the file's own footers.
+
+Neither the Rust core nor pyarrow tells it. An ORC file ends with a postscript, its length in the
+last byte; before it lies the footer, which lists the stripes, each with a footer of its own. All
+three are protobuf messages, and the footers are compressed in chunks.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from streamhouse.errors import StreamhouseError
+
+# Numbers of the fields in the messages of ORC's specification.
+_FOOTER_LENGTH, _COMPRESSION = 1, 2
+_STRIPES = 3
+_OFFSET, _INDEX_LENGTH, _DATA_LENGTH, _STRIPE_FOOTER_LENGTH = 1, 2, 3, 4
+_WRITER_ZONE = 3
+_NONE, _ZLIB, _SNAPPY, _LZ4, _ZSTD = 0, 1, 2, 4, 5
+_TAIL = 16 * 2**10
+
+Message = dict[int, list[int | bytes]]
+
+
+def writer_zone(file: Any) -> str | None:
+    """The zone's name, such as `Asia/Shanghai`; None for a file without rows.
+
+    `file` is open for reading, and can be sought in. Raises `StreamhouseError` if it is no ORC
+    file, or compressed in a way that is not known here.
+    """
+    size = file.seek(0, 2)
+    tail = _read(file, max(0, size - _TAIL), min(size, _TAIL))
+    postscript = _message(tail[-1 - tail[-1] : -1])
+    footer_at = size - 1 - tail[-1] - _number(postscript, _FOOTER_LENGTH)
+    codec = _number(postscript, _COMPRESSION)
+    footer = _message(_plain(_read(file, footer_at, _number(postscript, _FOOTER_LENGTH)), codec))
+    for found in footer.get(_STRIPES, []):
+        assert isinstance(found, bytes)
+        stripe = _message(found)
+        at = sum(_number(stripe, one) for one in (_OFFSET, _INDEX_LENGTH, _DATA_LENGTH))
+        packed = _read(file, at, _number(stripe, _STRIPE_FOOTER_LENGTH))
+        (zone,) = _message(_plain(packed, codec)).get(_WRITER_ZONE, [b""])
+        assert isinstance(zone, bytes)
+        return zone.decode() or None
+    return None
+
+
+def _read(file: Any, at: int, size: int) -> bytes:
+    file.seek(at)
+    return bytes(file.read(size))
+
+
+def _number(message: Message, field: int) -> int:
+    found = message.get(field, [0])[-1]
+    return found if isinstance(found, int) else 0
+
+
+def _message(data: bytes) -> Message:
+    """The fields of a protobuf message: numbers, and what has a length as bytes."""
+    fields: Message = {}
+    at = 0
+    while at < len(data):
+        tag, at = _varint(data, at)
+        match tag & 7:
+            case 0:
+                value, at = _varint(data, at)
+                fields.setdefault(tag >> 3, []).append(value)
+            case 1:
+                at += 8
+            case 2:
+                size, at = _varint(data, at)
+                fields.setdefault(tag >> 3, []).append(data[at : at + size])
+                at += size
+            case 5:
+                at += 4
+            case _:
+                raise StreamhouseError("a file that is read as ORC is not an ORC file")
+    return fields
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while data[at] & 0x80:
+        value |= (data[at] & 0x7F) << shift
+        shift, at = shift + 7, at + 1
+    return value | data[at] << shift, at + 1
+
+
+def _plain(data: bytes, codec: int) -> bytes:
+    return b"".join(_chunks(data, codec)) if codec != _NONE else data
+
+
+def _chunks(data: bytes, codec: int) -> Iterator[bytes]:
+    at = 0
+    while at < len(data):
+        header = int.from_bytes(data[at : at + 3], "little")
+        chunk, at = data[at + 3 : at + 3 + (header >> 1)], at + 3 + (header >> 1)
+        yield chunk if header & 1 else _decompressed(chunk, codec)
+
+
+def _decompressed(chunk: bytes, codec: int) -> bytes:
+    if codec == _ZLIB:
+        return zlib.decompress(chunk, -15)
+    if codec == _ZSTD:
+        return bytes(pa.CompressedInputStream(pa.BufferReader(chunk), "zstd").read())
+    if codec == _SNAPPY:
+        return bytes(pa.decompress(chunk, _varint(chunk, 0)[0], "snappy"))
+    raise StreamhouseError(
+        f"an ORC file is compressed by codec {codec}, in which the time zone of its timestamps "
+        "cannot be found; have it written with 'file.compression' = 'zstd'"
+    )
