@@ -6,11 +6,12 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from pypaimon_rust.datafusion import PaimonCatalog
 
 from streamhouse.errors import OptionError, StreamhouseError, TableError
 from streamhouse.options import nearest
-from streamhouse.paimon import orc, types
+from streamhouse.paimon import avro, orc, types
 from streamhouse.paimon.alter import alter_table
 from streamhouse.paimon.files import Files, files_of, is_local, local_path
 from streamhouse.paimon.fine_times import check_type
@@ -135,9 +136,10 @@ class Warehouse:
         partitioned_by = _declared(full, "partition", "PARTITIONED BY", partitioned_by, given)
         names = [column.name for column in columns]
         _check_columns(full, names, primary_key, partitioned_by)
-        for column in columns:
-            kind = types.arrow_type(types.parse(column.type))
-            check_type(f"table {full}", column.name, kind)
+        arrow = pa.schema((one.name, types.arrow_type(types.parse(one.type))) for one in columns)
+        for field in arrow:
+            check_type(f"table {full}", field.name, field.type)
+        avro.check_columns(f"table {full}", arrow, given)
         kinds = {column.name: column.type for column in columns}
         given |= orc.made_with(kinds, given)
         if orc.may_hold_orc(given):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from streamhouse.errors import OptionError
 from streamhouse.paimon.newest_level import has_levels, newest_level_counts
+from streamhouse.paimon.orc import LTZ_OPTION
 
 if TYPE_CHECKING:
     from streamhouse.paimon.table import Table
@@ -66,6 +67,11 @@ def check_option(
                 "come twice; SET ('deletion-vectors.modifiable' = 'true') first, and compact the "
                 "table in full right after the change"
             )
+    if key == LTZ_OPTION and filled and (value or "true").lower() != (old or "true").lower():
+        raise OptionError(
+            f"{where}: option '{key}' cannot be changed once the table has rows: the ORC files "
+            f"that are there were written with the old one; {_AROUND}"
+        )
     if key == "changelog-producer" and filled:
         _check_levels(table, {**options, key: value or "none"}, options)
     if key in ("ignore-delete", "ignore-update-before") and (old or "").lower() == "true":

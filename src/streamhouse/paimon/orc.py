@@ -6,7 +6,7 @@ Paimon's Java core writes them, Flink's or that of a compaction; the Rust core r
   read wrongly if the JVM that wrote them was not in UTC. The Java core itself loses the sign of
   the last second before 1970, and moves years before 1582 by days each time it rewrites them.
 - TIMESTAMP_LTZ is written as the wall clock of the JVM's time zone unless the table says
-  `orc.timestamp-ltz.legacy.type` = `false`.
+  `orc.timestamp-ltz.legacy.type` = `false`, as those do that are made here.
 - CHAR(n) is padded in the file; the Java core reads it without trailing spaces.
 
 So values that would not come back are refused when they are written, and files that cannot be read
@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 
 from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.paimon import types
-from streamhouse.paimon.fine_times import FIRST_US, LAST_US, bounds, leaves
+from streamhouse.paimon.fine_times import LAST_US, bounds, leaves
 from streamhouse.paimon.orc_zone import writer_zone
 from streamhouse.paimon.split_frame import SplitFrame
 
@@ -36,6 +36,8 @@ LTZ_OPTION = "orc.timestamp-ltz.legacy.type"
 SUFFIX = b".orc"
 _FORMATS = ("file.format", "changelog-file.format", "file.format.per.level")
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_FIRST_S = -9_223_286_400
+"""1677-09-22, the first day that 64 bits of nanoseconds hold as a whole."""
 _ZONE_HISTORY_S = -2_208_902_400
 """1900-01-02: Java's old time zones know no offset of earlier times."""
 _UTC = ("UTC", "GMT", "Etc/UTC", "Etc/GMT", "Etc/UCT", "UCT", "Universal", "Etc/Universal", "Zulu")
@@ -77,7 +79,7 @@ class OrcValues:
         self._where = f"table {table.identifier}"
         check_keys(self._where, columns, [*table.primary_key, *table.partition_keys])
         self._chars = _chars(columns)
-        self._first_s = FIRST_US // 10**6 + 1 if _in_utc() else _ZONE_HISTORY_S
+        self._first_s = _FIRST_S if _in_utc() else _ZONE_HISTORY_S
         # The second before 1970, in UTC and by the wall clock of this machine's zone.
         self._signless = {0, time.localtime(0).tm_gmtoff}
 
@@ -118,26 +120,31 @@ class OrcValues:
 class OrcReader:
     """Rows that come from ORC files of a table."""
 
-    def __init__(self, table: Table) -> None:
-        self._table = table
+    def __init__(self, table: Table, splits: Sequence[bytes]) -> None:
+        self._table, self._splits = table, splits
         columns = {column.name: column.type for column in table.columns}
         self._chars = _chars(columns)
-        legacy = table.options.get(LTZ_OPTION, "true").strip().lower() != "false"
-        self._zoned = {name for name, kind in columns.items() if legacy and _LTZ.search(kind)}
+        self._legacy = table.options.get(LTZ_OPTION, "").strip().lower()
+        zoned = {name for name, kind in columns.items() if _LTZ.search(kind)}
+        self._zoned = set() if self._legacy == "false" else zoned
 
-    def check(self, columns: Sequence[str], splits: Sequence[bytes]) -> None:
+    def check(self, columns: Sequence[str]) -> None:
         """Raise `StreamhouseError` if wall clocks of other zones would be taken for UTC."""
         if not self._zoned.intersection((*columns, *self._table.primary_key)):
             return
-        for path, zone in self._foreign(splits):
+        for path, zone in self._foreign():
+            if not zone and self._legacy == "true":
+                continue
+            known = f"was written in the time zone {zone}" if zone else "may be of any time zone"
             raise StreamhouseError(
-                f"table {self._table.identifier}: {path} was written in the time zone {zone}, and "
-                f"TIMESTAMP_LTZ in ORC files is shifted by it; set '{LTZ_OPTION}' to 'false' on "
-                "a new table and fill it with INSERT INTO … SELECT in Flink, or leave "
-                f"{', '.join(sorted(self._zoned))} out of the query"
+                f"table {self._table.identifier}: {path} {known}, and TIMESTAMP_LTZ in ORC files "
+                f"is shifted by that of their writer unless '{LTZ_OPTION}' is 'false'; fill a new "
+                "table that says so with INSERT INTO … SELECT in Flink, leave "
+                f"{', '.join(sorted(self._zoned))} out of the query, or, if all of its writers "
+                f"run in UTC, SET ('{LTZ_OPTION}' = 'true')"
             )
 
-    def read(self, batch: pa.RecordBatch, splits: Sequence[bytes]) -> pa.RecordBatch:
+    def read(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows as the Java core reads them; `StreamhouseError` for what is not sure."""
         for name, array in zip(batch.schema.names, batch.columns, strict=True):
             for moments in leaves(array):
@@ -145,20 +152,20 @@ class OrcReader:
                 if first is None or moments.type.tz is not None:
                     continue
                 if first < _ZONE_HISTORY_S * _PER_SECOND[moments.type.unit]:
-                    self._check_history(name, splits)
+                    self._check_history(name)
         return trimmed(batch, self._chars)
 
-    def _check_history(self, column: str, splits: Sequence[bytes]) -> None:
-        for path, zone in self._foreign(splits):
+    def _check_history(self, column: str) -> None:
+        for path, zone in self._foreign():
             raise StreamhouseError(
                 f"table {self._table.identifier}: column '{column}' has a timestamp before 1900 in "
-                f"{path}, an ORC file written in the time zone {zone}: by how much it is shifted "
-                "is not known; have Flink write it in UTC, or into Parquet files"
+                f"{path}, an ORC file written in the time zone {zone or '(unknown)'}: by how much "
+                "it is shifted is not known; have Flink write it in UTC, or into Parquet files"
             )
 
-    def _foreign(self, splits: Sequence[bytes]) -> Iterator[tuple[str, str]]:
-        """The ORC files that were not written in UTC, and their zones."""
-        for split in splits:
+    def _foreign(self) -> Iterator[tuple[str, str]]:
+        """The ORC files that are not known to be written in UTC, and their zones."""
+        for split in self._splits:
             for path in SplitFrame.parse(split).paths():
                 if path.endswith(SUFFIX.decode()):
                     zone = self._zone(path)

@@ -27,10 +27,11 @@ Message = dict[int, list[int | bytes]]
 
 
 def writer_zone(file: Any) -> str | None:
-    """The zone's name, such as `Asia/Shanghai`; None for a file without rows.
+    """The zone's name, such as `Asia/Shanghai`; empty if the file does not tell it.
 
-    `file` is open for reading, and can be sought in. Raises `StreamhouseError` if it is no ORC
-    file, or compressed in a way that is not known here.
+    Files with a TIMESTAMP column do. None for a file without rows. `file` is open for reading, and
+    can be sought in. Raises `StreamhouseError` if it is no ORC file, or compressed in a way that
+    is not known here.
     """
     size = file.seek(0, 2)
     tail = _read(file, max(0, size - _TAIL), min(size, _TAIL))
@@ -45,7 +46,7 @@ def writer_zone(file: Any) -> str | None:
         packed = _read(file, at, _number(stripe, _STRIPE_FOOTER_LENGTH))
         (zone,) = _message(_plain(packed, codec)).get(_WRITER_ZONE, [b""])
         assert isinstance(zone, bytes)
-        return zone.decode() or None
+        return zone.decode()
     return None
 
 

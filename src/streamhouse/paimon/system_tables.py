@@ -141,7 +141,7 @@ class SystemTable:
         data = pinned(self._data, moment)
         shows_all = not data.primary_key or hides_new_rows(data)
         if not shows_all and data.options.get("merge-engine", _DEDUPLICATE) == _DEDUPLICATE:
-            yield from self._sql(_context(self._warehouse), columns, moment)
+            yield from self._deduplicated(data, columns, moment)
             return
         names = [name for name in columns if name != ROW_KIND] or [data.columns[0].name]
         for batch in data.read(names, row_kind=True):
@@ -153,17 +153,32 @@ class SystemTable:
         self, data: Table, columns: Sequence[str], moment: AsOf
     ) -> Iterator[pa.RecordBatch]:
         key = list(data.primary_key)
-        context = _opened(self._warehouse)
-        context.sql(f"SET 'paimon.merge-engine' = '{_DEDUPLICATE}'")
         wanted = [*columns, *(name for name in key if name not in columns)]
         gone = f" WHERE {_quoted(ROW_KIND)} IN ('-U', '-D')"
-        batches = self._sql(context, wanted, moment, gone)
+        batches = self._deduplicated(data, wanted, moment, gone)
         if not sum(batch.num_rows for batch in batches):
             return
-        rows = pa.Table.from_batches(batches).rename_columns(wanted)
+        rows = pa.Table.from_batches(batches)
         there = KeySet(pa.Table.from_batches(data.read(key), data.read_schema(key)))
         keys = rows.select(key).cast(data.read_schema(key))
         yield from rows.filter(pa.array(~there.mask(keys))).select(list(columns)).to_batches()
+
+    def _deduplicated(
+        self, data: Table, columns: Sequence[str], moment: AsOf, condition: str = ""
+    ) -> list[pa.RecordBatch]:
+        one_by_one, from_orc = data.checked(columns, data.splits())
+        context = _opened(self._warehouse)
+        context.sql(f"SET 'paimon.merge-engine' = '{_DEDUPLICATE}'")
+        if one_by_one:
+            context.sql("SET 'paimon.read.batch-size' = '1'")
+        schema = pa.schema([*data.arrow_schema, pa.field(ROW_KIND, pa.string())])
+        wanted = pa.schema([schema.field(name) for name in columns])
+        found = []
+        for batch in self._sql(context, columns, moment, condition):
+            named = pa.RecordBatch.from_arrays(batch.columns, names=list(columns))
+            batch = conformed(named, wanted)
+            found.append(batch if from_orc is None else from_orc.read(batch))
+        return found
 
     def _sql(
         self, context: Any, columns: Sequence[str], moment: AsOf, condition: str = ""

@@ -12,7 +12,7 @@ from pypaimon_rust.datafusion import Split
 
 from streamhouse.errors import DataLossError, StreamhouseError, TableError
 from streamhouse.options import integer, nearest
-from streamhouse.paimon import batch_rows, evolution, fine_times, newest_level, orc, types
+from streamhouse.paimon import avro, batch_rows, evolution, fine_times, newest_level, orc, types
 from streamhouse.paimon.conditions import Filter, only_on
 from streamhouse.paimon.files import Files, files_of
 from streamhouse.paimon.snapshots import Snapshot, Snapshots, from_json
@@ -68,6 +68,7 @@ class Table:
         self.fine_columns = fine_times.fine_columns(self.arrow_schema)
         self.precisions = types.precisions({one.name: one.type for one in self.columns})
         self._chars = orc.char_columns({one.name: one.type for one in self.columns})
+        self._rows_within = avro.RowColumns.of(self.arrow_schema)
         self._newest_level_counts = newest_level.newest_level_counts(self.options, self.primary_key)
 
     def __repr__(self) -> str:
@@ -256,36 +257,42 @@ class Table:
         """Rows of splits as the Rust core merges them, which is not right for every table: use
         `read`."""
         schema = self.read_schema(columns, row_kind)
-        if self.fine_columns:
-            fine_times.check_files(self, schema.names, pieces)
-        rows = self._batch_rows
-        for group in batch_rows.groups(pieces, rows):
-            from_orc = self._orc_reader(schema.names, group.splits)
-            pushed = None if group.hidden else filter
-            builder = self._builder(columns, None, pushed, group.rows)
+        one_by_one, from_orc = self.checked(schema.names, pieces)
+        for group in batch_rows.groups(pieces, self._batch_rows, one_by_one):
+            builder = self._builder(columns, None, None if group.hidden else filter, group.rows)
             if row_kind:
                 builder = builder.with_include_row_kind(True)
-            splits = [Split.deserialize(one) for one in group.splits]
-            try:
-                for batch in builder.new_read().read_arrow(splits):
-                    if filter is not None and group.hidden:
-                        batch = batch_rows.matching(batch, filter)
-                    for part in batch_rows.cut(batch, rows):
-                        found = conformed(part, schema)
-                        yield found if from_orc is None else from_orc.read(found, group.splits)
-            except _RUST_ERRORS as error:
-                raise self._read_error(error) from error
-            except BaseException as error:
-                if type(error).__name__ != "PanicException":
-                    raise
-                raise self._read_error(error) from error
+            batches = self._batches(builder, group.splits)
+            for batch in batch_rows.sized(batches, group.rows, self._batch_rows):
+                if filter is not None and group.hidden:
+                    batch = batch_rows.matching(batch, filter)
+                found = conformed(batch, schema)
+                yield found if from_orc is None else from_orc.read(found)
 
-    def _orc_reader(self, columns: Sequence[str], splits: Sequence[bytes]) -> orc.OrcReader | None:
-        if not any(orc.SUFFIX in split for split in splits):
-            return None
-        reader = orc.OrcReader(self)
-        reader.check(columns, splits)
-        return reader
+    def checked(
+        self, columns: Sequence[str], splits: Sequence[bytes]
+    ) -> tuple[bool, orc.OrcReader | None]:
+        """Raise `StreamhouseError` for what the Rust core would read wrongly.
+
+        Returns whether it must read row by row, and what its rows have yet to go through.
+        """
+        if self.fine_columns:
+            fine_times.check_files(self, columns, splits)
+        from_orc = None
+        if any(orc.SUFFIX in split for split in splits):
+            from_orc = orc.OrcReader(self, splits)
+            from_orc.check(columns)
+        return self._rows_within.one_by_one(self.identifier, columns, splits), from_orc
+
+    def _batches(self, builder: Any, splits: Sequence[bytes]) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from builder.new_read().read_arrow([Split.deserialize(one) for one in splits])
+        except _RUST_ERRORS as error:
+            raise self._read_error(error) from error
+        except BaseException as error:
+            if type(error).__name__ != "PanicException":
+                raise
+            raise self._read_error(error) from error
 
     @property
     def _batch_rows(self) -> int:

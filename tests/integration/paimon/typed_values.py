@@ -17,9 +17,11 @@ _UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _EPOCH = datetime.date(1970, 1, 1).toordinal()
 
 
-def _moments(digits: int, first: str, last: str) -> list[str]:
+def moments(digits: int, wide: bool) -> list[str]:
+    """Timestamps of so many digits; those that are not `wide` are what ORC files keep."""
+    first, last = ("0001-01-01", "9999-12-31") if wide else ("1678-01-01", "2261-12-31")
     fraction = f".{'123456789'[:digits]}" if digits else ""
-    half = f".{'5'.ljust(digits, '0')}" if digits else ""
+    half = f".{'5'.ljust(digits, '0')}" if digits and wide else ""
     return [
         f"1970-01-01 00:00:00{fraction}",
         f"1969-12-31 23:59:59{half}",
@@ -28,13 +30,6 @@ def _moments(digits: int, first: str, last: str) -> list[str]:
         f"{first} 00:00:00{fraction}",
         f"{last} 23:59:59{fraction}",
     ]
-
-
-def moments(digits: int, wide: bool) -> list[str]:
-    """Timestamps of so many digits; `wide` ones do not fit 64 bits of nanoseconds."""
-    return _moments(
-        digits, *(("0001-01-01", "9999-12-31") if wide else ("1678-01-01", "2261-12-31"))
-    )
 
 
 def _decimals(precision: int, scale: int) -> list[str]:
@@ -106,6 +101,11 @@ TYPES = [
     *(f"TIMESTAMP_LTZ({digits})" for digits in range(10)),
     *_NESTED,
 ]
+
+
+def is_fine(kind: str) -> bool:
+    """Whether a type has a timestamp of more than 6 digits."""
+    return re.search(r"TIMESTAMP(_LTZ)?\([789]\)", kind) is not None
 
 
 def normal(value: Any) -> Any:
