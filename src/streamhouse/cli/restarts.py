@@ -1,4 +1,7 @@
-"""How often a command has lately become a fresh process of itself; told by its environment."""
+"""What a command that becomes a fresh process of itself tells that one, by its environment.
+
+That is how often it has done so lately, and whether `--from-scratch` is done.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ VARIABLE = "STREAMHOUSE_RESTARTS"
 MOST = 5
 WITHIN_S = 3600.0
 """Restarts that lie longer back are forgotten: what goes well for so long has been mended."""
+_RESET = "STREAMHOUSE_RESET_DONE"
 
 
 def count(environment: MutableMapping[str, str] = os.environ, now: float | None = None) -> int:
@@ -37,3 +41,16 @@ def _noted(environment: MutableMapping[str, str]) -> list[float]:
         with contextlib.suppress(ValueError):
             times.append(float(word))
     return times
+
+
+def note_reset(environment: MutableMapping[str, str] = os.environ) -> None:
+    """Have this process, whatever it becomes, know that its queries have begun anew."""
+    environment[_RESET] = str(os.getpid())
+
+
+def has_reset(environment: MutableMapping[str, str] = os.environ) -> bool:
+    """Whether the command has had its queries begin anew before it became this process.
+
+    Its number stays the same through `exec`, and is another in processes that it starts.
+    """
+    return environment.get(_RESET) == str(os.getpid())

@@ -65,6 +65,20 @@ def run(
     master: Annotated[
         str, typer.Option("--master", help="Spark's master, such as local[2].")
     ] = "local[2]",
+    from_scratch: Annotated[
+        bool,
+        typer.Option(
+            "--from-scratch",
+            help="Have all continuous queries begin anew: without their checkpoints, and with "
+            "their targets emptied. Only for this run.",
+        ),
+    ] = False,
+    keep_targets: Annotated[
+        bool,
+        typer.Option(
+            "--keep-targets", help="With --from-scratch: leave the rows that the targets have."
+        ),
+    ] = False,
     option: OptionsArgument = None,
     verbose: Annotated[
         bool, typer.Option("--verbose", help="Print logs and stack traces.")
@@ -74,7 +88,7 @@ def run(
 
     Continuous queries run until Ctrl-C (exit code 130) or SIGTERM (0), which let the batch at hand
     end, or, with --until-caught-up, until nothing moves in any of them. Running the script again
-    goes on where it stopped.
+    goes on where it stopped, or, with --from-scratch, computes all of its targets anew.
     """
     from streamhouse.runtime.reporter import Reporter
     from streamhouse.sql.secrets import without_secrets
@@ -89,6 +103,7 @@ def run(
         if warehouse is not None and is_local(warehouse):
             Path(_absolute(warehouse)).mkdir(parents=True, exist_ok=True)
         stop = StopSignal(notice="stopping …")
+        anew = from_scratch and not restarts.has_reset()
         options = ScriptOptions(
             name=name or script_name(Path(file[0])),
             warehouse=given,
@@ -98,6 +113,8 @@ def run(
             verbose=verbose,
             stopped=stop.asked,
             reporter=reporter,
+            from_scratch=anew,
+            keep_targets=keep_targets and (anew or not from_scratch),
         )
         _run(options, statements, origins, may_start_again="-" not in file)
     if stop.interrupted:
@@ -131,7 +148,11 @@ def _run(
     from streamhouse.runtime.script import Script
     from streamhouse.runtime.spark_session import died, end_session, last_words
 
+    script = Script(options, ConsolePrinter())
+
     def mend(error: BaseException) -> None:
+        if script.has_reset:
+            restarts.note_reset()
         if not may_start_again or options.stopped():
             return
         if died():
@@ -146,7 +167,7 @@ def _run(
 
     try:
         with on_failure(mend):
-            Script(options, ConsolePrinter()).run(statements, origins)
+            script.run(statements, origins)
     finally:
         end_session()
 

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
 
 from streamhouse.errors import StreamhouseError, UnsupportedSqlError
-from streamhouse.graph.draft import Draft
 from streamhouse.graph.model import (
     Edge,
     EdgeKind,
@@ -20,6 +19,7 @@ from streamhouse.graph.model import (
 )
 from streamhouse.lookup.dimension import is_server
 from streamhouse.runtime.definitions import define, located
+from streamhouse.runtime.draft import Draft
 from streamhouse.runtime.given_columns import given_columns
 from streamhouse.sql import columns as names
 from streamhouse.sql import plan

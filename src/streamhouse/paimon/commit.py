@@ -295,10 +295,13 @@ def overwrite_table(
         raise write_error(table, error) from error
 
 
-def truncate_table(table: Table, commit_user: str) -> None:
-    """Remove all rows of a table, in one snapshot; driver."""
+def truncate_table(table: Table, commit_user: str, lock_held: bool = False) -> None:
+    """Remove all rows of a table, in one snapshot; driver.
+
+    With `lock_held` the caller holds the table's `commit_lock`.
+    """
     try:
-        with commit_lock(table.location):
+        with _locked(table, lock_held):
             _overwriting(writable(table), commit_user).new_commit().truncate_table()
     except _RUST_ERRORS as error:
         raise write_error(table, error) from error

@@ -171,7 +171,10 @@ def _expected(
     users = {batch.query_id for batch in batches}
     snapshots = [s for s in table.snapshots.newest_first() if cut is not None and s.id <= cut]
     start = ground(address, table, snapshots, batches, definitions)
-    base = counts.base = start.snapshot
+    base = start.snapshot
+    # Of a table that had no rows nothing is taken as it was.
+    empty = any(s.id == base and s.total_record_count == 0 for s in snapshots)
+    counts.base = 0 if empty else base
     place = {(s.commit_user, s.commit_identifier): s.id for s in snapshots}
     foreign = [
         s

@@ -2,9 +2,10 @@
 
 A query's identity is the pipeline's name and its target table; of the queries that a UNION ALL
 makes, also the table that it reads, see `part_names`. The folder holds Spark's logs
-(`metadata`, `offsets`, `commits`), `lock` (who runs it), `query.json` (what it computed last) and,
-while it runs, `run` (how its driver and Spark's readers talk; no one else may look in, since it
-holds the options of the source).
+(`metadata`, `offsets`, `commits`), `lock` (who runs it), `query.json` (what it computed last),
+`former.json` (ids of earlier queries whose rows were kept, see `reset`) and, while it runs, `run`
+(how its driver and Spark's readers talk; no one else may look in, since it holds the options of
+the source).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from streamhouse.errors import OptionError, StreamhouseError
 from streamhouse.paimon.compactors import LOCK
@@ -28,6 +29,8 @@ from streamhouse.sql.plan import StreamQuery
 
 FOLDER = ".checkpoints"
 """Where checkpoints are in a local warehouse, beside its databases."""
+
+_FORMER = "former.json"
 
 
 def checkpoints_of(warehouse: str) -> Path:
@@ -69,6 +72,34 @@ def source_before(root: Path, pipeline: str, target: str) -> list[str] | None:
         return None
     name: list[str] = json.loads(before["definition"])["query"]["source"]["name"]
     return name
+
+
+def checkpoints_for(root: Path, pipeline: str, target: str) -> list[Checkpoint]:
+    """All checkpoints that a pipeline has for a target: the target's own, those of parts after it.
+
+    The first is there whether its folder is or not. Parts that the script no longer has count too.
+    """
+    folder = root / _folder(pipeline)
+    names = sorted(os.listdir(folder)) if folder.exists() else []
+    parts = [name for name in names if name.startswith(f"{target}+")]
+    return [Checkpoint(root, pipeline, name) for name in (target, *parts)]
+
+
+def pipeline_folder(root: Path, pipeline: str) -> Path:
+    """Where the checkpoints of a pipeline's queries are."""
+    return (root / _folder(pipeline)).absolute()
+
+
+def pipeline_of(checkpoint: Path) -> str:
+    """The name of the pipeline that a checkpoint's folder belongs to."""
+    return unquote(checkpoint.parent.name)
+
+
+def former_ids(checkpoint: Path) -> list[str]:
+    """As `Checkpoint.former_ids`, of the checkpoint in a folder."""
+    path = checkpoint / _FORMER
+    ids: list[str] = json.loads(path.read_text()) if path.exists() else []
+    return ids
 
 
 def _folder(pipeline: str) -> str:
@@ -115,6 +146,32 @@ class Checkpoint:
             os.close(self._lock)
             self._lock = None
 
+    def known_id(self) -> str | None:
+        """The id of the query that ran here; None before the first run, and where it is damaged."""
+        try:
+            return str(json.loads((self.path / "metadata").read_text())["id"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def former_ids(self) -> list[str]:
+        """Ids of queries that ran here before `clear`, and whose rows were kept."""
+        return former_ids(self.path)
+
+    def clear(self, former: Sequence[str] = ()) -> None:
+        """Let the next run be that of a new query; `former`: what `former_ids` gives from now on.
+
+        The lock stays: another process may be waiting for it.
+        """
+        for entry in self.path.iterdir():
+            if entry.name == "lock":
+                continue
+            if entry.is_dir():
+                shutil.rmtree(entry)
+            else:
+                entry.unlink()
+        if former:
+            _write(self.path / _FORMER, json.dumps(list(former)))
+
     def query_id(self) -> str:
         """The id that Spark keeps in `metadata`, made here if the query is new."""
         path = self.path / "metadata"
@@ -126,8 +183,8 @@ class Checkpoint:
             return str(json.loads(text)["id"])
         except (ValueError, KeyError):
             raise StreamhouseError(
-                f"{path} is damaged; the query cannot go on from it. Delete {self.path} and the "
-                "target's rows to start anew"
+                f"{path} is damaged; the query cannot go on from it. Run the script once with "
+                "--from-scratch to compute its targets anew"
             ) from None
 
     def run_folder(self) -> Path:

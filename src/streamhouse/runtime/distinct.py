@@ -151,8 +151,7 @@ class DistinctValues:
                 f"'{row[COLUMN]}' ({group}) is taken back {-row[COUNT]} time(s) and was counted "
                 f"{row['_before']} time(s): the changes do not fit the rows that were read before. "
                 "Where a lookup gives the value or the group, keep the joined rows in a table "
-                "with a primary key and count those; then start with an empty target and another "
-                "'pipeline.name'"
+                "with a primary key and count those; then run the script once with --from-scratch"
             )
 
 

@@ -28,6 +28,16 @@ LOOKED_UP_STEP = "looked_up-committed"
 TASK_STEP = "task-written"
 """The step of a task, before all of these, after which Spark must repeat the task."""
 
+RESET_STEPS = (
+    "reset-marked",
+    "target-emptied",
+    "side-rows-removed",
+    "consumers-dropped",
+    "checkpoints-cleared",
+    "reset-ended",
+)
+"""The steps of `--from-scratch`, each reached once in a run, as batch 0; see `runtime.reset`."""
+
 _VARIABLE = "STREAMHOUSE_FAILPOINT"
 
 

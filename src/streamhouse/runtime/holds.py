@@ -198,8 +198,8 @@ class Holds:
         raise DataLossError(
             f"table {table.identifier}: batch {number} of the query in {self._checkpoint.path} was "
             "cut off, and what was committed then has expired, so nobody can tell whether it was "
-            f"written; snapshots {earliest} to {latest} are left. Start from a fresh checkpoint, "
-            "with a target that is emptied"
+            f"written; snapshots {earliest} to {latest} are left. Run the script once "
+            "with --from-scratch to compute the table anew"
         )
 
 

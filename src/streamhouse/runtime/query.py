@@ -174,7 +174,7 @@ class ContinuousQuery:
         return (
             f"the SELECT of {self.target} in pipeline '{self.pipeline}' has changed; it goes on "
             "where the old one stopped, and rows written so far stay. To compute all of them "
-            "anew, set another 'pipeline.name' and empty the table"
+            "anew, run the script once with --from-scratch"
         )
 
     def prepare(self) -> None:

@@ -20,8 +20,9 @@ from streamhouse.lookup.refresh import RefreshRule
 from streamhouse.lookup.strategy import Choice, choose_all, refresh_rule
 from streamhouse.runtime import bounded, dml
 from streamhouse.runtime.call import Calls
-from streamhouse.runtime.checkpoint import Checkpoint, checkpoints_of, part_names
+from streamhouse.runtime.checkpoint import Checkpoint, part_names
 from streamhouse.runtime.console import ConsoleSelect
+from streamhouse.runtime.continuous_targets import Place, checkpoint_roots, continuous_targets
 from streamhouse.runtime.definitions import define, located
 from streamhouse.runtime.described import described
 from streamhouse.runtime.given_columns import given_columns
@@ -29,6 +30,8 @@ from streamhouse.runtime.pipeline import Pipeline
 from streamhouse.runtime.printer import Printer
 from streamhouse.runtime.query import ContinuousQuery
 from streamhouse.runtime.reporter import Reporter
+from streamhouse.runtime.reset import finish, reset
+from streamhouse.runtime.reset_marker import any_left
 from streamhouse.runtime.session import Session
 from streamhouse.runtime.shared_target import check_apart, own_name
 from streamhouse.runtime.spec import LOOKED_UP, QuerySpec, TableAddress, unshuffled
@@ -44,7 +47,9 @@ _NO_COLUMN = re.compile(r"no column '([^']+)'")
 class ScriptOptions:
     """How a script runs; `checkpoints` None: beside the warehouse's databases.
 
-    `reporter` tells of it in the warehouse; None: nobody does.
+    `reporter` tells of it in the warehouse; None: nobody does. With `from_scratch` all its
+    continuous queries begin anew, their targets emptied unless `keep_targets`; see `reset`.
+    Raises `OptionError` for `keep_targets` alone.
     """
 
     name: str
@@ -55,6 +60,14 @@ class ScriptOptions:
     verbose: bool = False
     stopped: Callable[[], bool] = field(default=lambda: False)
     reporter: Reporter | None = None
+    from_scratch: bool = False
+    keep_targets: bool = False
+
+    def __post_init__(self) -> None:
+        if self.keep_targets and not self.from_scratch:
+            raise OptionError(
+                "--keep-targets needs --from-scratch: without it no target is emptied"
+            )
 
 
 class Script:
@@ -69,6 +82,8 @@ class Script:
             options.master, options.verbose, options.stopped, options.reporter, printer.notice
         )
         self._selects: list[StreamQuery] = []
+        self.has_reset = False
+        """Whether `from_scratch` is done, or will be finished by any later run."""
         self._calls = Calls(self._session, options.master, options.verbose)
 
     def run(self, statements: Sequence[plan.Statement], files: Sequence[str] = ()) -> None:
@@ -81,6 +96,7 @@ class Script:
         so a mistake at the end of a script starts nothing.
         """
         try:
+            self._reset(statements, files)
             for number, statement in enumerate(statements):
                 if self._looks(statement):
                     self._catch_up()
@@ -94,6 +110,25 @@ class Script:
         finally:
             self._calls.close()
             self._pipeline.close()
+
+    def _reset(self, statements: Sequence[plan.Statement], files: Sequence[str]) -> None:
+        """Begin anew if that was asked for; finish what an earlier run had begun of it."""
+        options, notice = self._options, self._printer.notice
+        roots = checkpoint_roots(statements, options.warehouse, options.checkpoints)
+        if not options.from_scratch and not any_left(roots):
+            return
+        script = continuous_targets(
+            statements, files, options.warehouse, options.name, options.checkpoints
+        )
+        if not options.from_scratch:
+            finish(script, notice)
+        elif script.targets:
+            reset(script, options.keep_targets, notice, self._note_reset)
+        else:
+            notice("--from-scratch has no effect: the script has no INSERT over a stream")
+
+    def _note_reset(self) -> None:
+        self.has_reset = True
 
     def _run_continuous(self) -> None:
         if self._selects:
@@ -280,20 +315,20 @@ class Script:
                 line=statement.position.line,
                 column=statement.position.column,
             )
-        root, pipeline, identifier = self._place(self._session.address(target))
-        place = (root, pipeline, identifier)
-        names = part_names(root, pipeline, identifier, queries)
+        address = self._session.address(target)
+        at = self._place(address)
+        place = (at.root, at.pipeline, address.identifier)
+        names = part_names(*place, queries)
         others = self._pipeline.queries
         return [
             (query, own_name(statement, query, name, place, others))
             for query, name in zip(queries, names, strict=True)
         ]
 
-    def _place(self, target: TableAddress) -> tuple[Path, str, str]:
+    def _place(self, target: TableAddress) -> Place:
         """Where the checkpoint of a target's query is."""
-        pipeline = self._session.settings.get("pipeline.name", self._options.name)
-        root = self._options.checkpoints or checkpoints_of(target.warehouse["warehouse"])
-        return root, pipeline, target.identifier
+        options = self._options
+        return Place.of(self._session.settings, options.name, options.checkpoints, target)
 
     def _bounded(self, query: Query) -> bool:
         """Whether a query ends: all it reads is of one moment, or the runtime mode is batch."""
@@ -322,7 +357,7 @@ class Script:
     ) -> ContinuousQuery:
         session = self._session
         address = session.address(target)
-        root, pipeline, _ = self._place(address)
+        place = self._place(address)
         self._tell_ineffective(query)
         waits = any(lookup.retry is not None for lookup in query.lookups)
         spec = QuerySpec(
@@ -340,9 +375,9 @@ class Script:
             choices=self._strategies(query, target),
             distinct=address.beside("distinct") if query.distinct is not None else None,
         )
-        checkpoint = Checkpoint(root, pipeline, name)
+        checkpoint = Checkpoint(place.root, place.pipeline, name)
         check_apart(statement, spec, checkpoint, self._pipeline.queries)
-        continuous = ContinuousQuery(spec, checkpoint, pipeline)
+        continuous = ContinuousQuery(spec, checkpoint, place.pipeline)
         notice = continuous.change_notice()
         if notice:
             self._printer.notice(notice)

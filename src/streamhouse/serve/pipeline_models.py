@@ -85,7 +85,19 @@ class ScriptBody(BaseModel):
     sql: str = Field(max_length=MOST_CHARACTERS, description="Statements in Flink's dialect.")
 
 
-class PipelineBody(ScriptBody):
+class StartBody(BaseModel):
+    """How a pipeline starts."""
+
+    model_config = ConfigDict(extra="forbid")
+    from_scratch: bool = Field(
+        False, description="All its queries begin anew and their targets are emptied, this once."
+    )
+    keep_targets: bool = Field(
+        False, description="With `from_scratch`: the rows of the targets stay."
+    )
+
+
+class PipelineBody(ScriptBody, StartBody):
     """A pipeline to be started."""
 
     name: str = Field(pattern=r"^[a-z0-9_-]{1,64}$")

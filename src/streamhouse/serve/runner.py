@@ -45,17 +45,21 @@ class Runner:
         self._lock = threading.Lock()
         self._children: dict[str, subprocess.Popen[bytes]] = {}
 
-    def start(self, name: str, sql: str) -> None:
+    def start(
+        self, name: str, sql: str, from_scratch: bool = False, keep_targets: bool = False
+    ) -> None:
         """Start a new pipeline, or one that has ended with another script.
 
         Where the script has stars for secrets, as scripts are shown, those of its last one are
-        taken (`sql.starred`).
+        taken (`sql.starred`). `from_scratch` and `keep_targets` are for this start only, as those
+        of `streamhouse run`.
 
-        Raises `OptionError` for a name or a script that is not allowed, or where the warehouse is
-        no local directory, `SqlError` for stars that stand for nothing that is known, and
-        `PipelineError` if one of that name runs.
+        Raises `OptionError` for a name or a script that is not allowed, for `keep_targets` alone,
+        or where the warehouse is no local directory, `SqlError` for stars that stand for nothing
+        that is known, and `PipelineError` if one of that name runs.
         """
         self._check_local()
+        how = _how(from_scratch, keep_targets)
         if not _NAME.fullmatch(name):
             raise OptionError(
                 "the name of a pipeline is 1 to 64 of a to z, 0 to 9, _ and -, such as 'revenue'"
@@ -69,18 +73,21 @@ class Runner:
             folder.mkdir(parents=True, exist_ok=True)
             _replace(folder / SCRIPT, sql)
             self._statuses.show(name, without_secrets(sql))
-            self._launch(name)
+            self._launch(name, how)
 
-    def start_again(self, name: str) -> None:
-        """Start a pipeline that has ended, with the script that it had.
+    def start_again(
+        self, name: str, from_scratch: bool = False, keep_targets: bool = False
+    ) -> None:
+        """Start a pipeline that has ended, with the script that it had; else as `start`.
 
         Raises `TableError` if there is none of that name that a server has started, `PipelineError`
-        if it runs.
+        if it runs, `OptionError` for `keep_targets` alone.
         """
+        how = _how(from_scratch, keep_targets)
         with self._lock:
             self._status(name)
             self._check_free(name)
-            self._launch(name)
+            self._launch(name, how)
 
     def stop(self, name: str) -> None:
         """Ask a pipeline to end between two batches; returns at once.
@@ -173,14 +180,14 @@ class Runner:
             return None
         return child
 
-    def _launch(self, name: str) -> None:
+    def _launch(self, name: str, how: Sequence[str]) -> None:
         folder, now = self._folder(name), _now_ms()
         # Told before: the process itself tells the rest, and nobody may tell it later than that.
         self._statuses.write(Status(name, "starting", own(), now, now))
         kept = {k: v for k, v in os.environ.items() if k not in _NOT_FOR_PIPELINES}
         with open(folder / LOG, "ab", opener=_private) as log:
             child = subprocess.Popen(
-                [sys.executable, *_PROGRAM, *self._command(name)],
+                [sys.executable, *_PROGRAM, *self._command(name), *how],
                 cwd=folder,
                 env=kept,
                 stdin=subprocess.DEVNULL,
@@ -234,8 +241,16 @@ class Runner:
         return Path(local_path(self._statuses.path(name, SCRIPT))).absolute().parent
 
 
+def _how(from_scratch: bool, keep_targets: bool) -> list[str]:
+    """The arguments of `streamhouse run` that say how its queries begin."""
+    if keep_targets and not from_scratch:
+        raise OptionError("'keep_targets' needs 'from_scratch': without it no target is emptied")
+    given = (("--from-scratch", from_scratch), ("--keep-targets", keep_targets))
+    return [argument for argument, wanted in given if wanted]
+
+
 def _runs(pid: int, command: Sequence[str]) -> bool:
-    """Whether a process was started as `streamhouse` with this command."""
+    """Whether a process was started as `streamhouse` with this command, or one that begins so."""
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:

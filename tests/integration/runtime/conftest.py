@@ -199,11 +199,11 @@ class Shop:
         assert (ended.code, noise) == (0, [])
         return ended
 
-    def settle_here(self, text: str, name: str = "shop.sql") -> str:
+    def settle_here(self, text: str, name: str = "shop.sql", **how: bool) -> str:
         """The same without a process and a Spark of its own, which take long to start; what it
-        told."""
+        told. `how` are further options of the script."""
         told = Told()
-        options = ScriptOptions(name, self.warehouse.options, until_caught_up=True)
+        options = ScriptOptions(name, self.warehouse.options, until_caught_up=True, **how)  # type: ignore[arg-type]
         Script(options, told).run(parse_script(text))
         return "\n".join(told.lines)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
 
 import pytest
@@ -52,3 +55,15 @@ def test_how_many_there_were_lately_is_known_without_one_more() -> None:
     restarts.count(environment, 20.0)
     assert restarts.lately(environment, 30.0) == restarts.lately(environment, 31.0) == 2
     assert restarts.lately(environment, 15.0 + restarts.WITHIN_S) == 1
+
+
+def test_a_process_that_is_started_by_one_that_has_begun_anew_has_not() -> None:
+    environment: dict[str, str] = {}
+    assert not restarts.has_reset(environment)
+    restarts.note_reset(environment)
+    assert restarts.has_reset(environment)
+    ask = "import sys; from streamhouse.cli import restarts; sys.exit(restarts.has_reset())"
+    child = subprocess.run(
+        [sys.executable, "-c", ask], env={**os.environ, **environment}, check=False, timeout=60
+    )
+    assert child.returncode == 0

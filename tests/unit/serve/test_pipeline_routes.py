@@ -163,6 +163,10 @@ def test_a_pipeline_is_started_and_stopped(warehouse: Path) -> None:
         finally:
             assert client.delete("/pipelines/live", headers=JSON).status_code == 202
         assert until(lambda one: one["state"] != "running")["state"] == "stopped"
+        alone = client.post("/pipelines/live/start", json={"keep_targets": True})
+        assert "needs 'from_scratch'" in error(alone, 400)["message"]
+        assert error(client.post("/pipelines", json={**body, "keep_targets": True}), 400)
+        assert error(client.post("/pipelines/live/start", json={"more": True}), 422)
         assert error(client.delete("/pipelines/live", headers=JSON), 409)
         assert error(client.delete("/pipelines/revenue", headers=JSON), 409)
         assert error(client.post("/pipelines/gone/start", headers=JSON), 404)

@@ -111,6 +111,27 @@ def test_it_is_started_stopped_started_again_and_killed(server: Server) -> None:
     assert [path.stat().st_mode & 0o777 for path in _private(server, "live")] == [0o600, 0o600]
 
 
+def test_it_starts_from_scratch_only_when_it_is_asked_to(server: Server) -> None:
+    execute(server.folder.as_posix(), "CREATE TABLE people (name STRING);"
+            "INSERT INTO people VALUES ('Ann')")  # fmt: skip
+
+    def lines(word: str) -> int:
+        return sum(word in line for line in server.runner.log("live", 50).splitlines())
+
+    starts: list[Callable[[], None]] = [
+        lambda: server.runner.start("live", LIVE, from_scratch=True, keep_targets=True),
+        lambda: server.runner.start_again("live"),
+    ]
+    for number, start in enumerate(starts, 1):
+        start()
+        server.until("live", lambda _, n=number: lines("name=Ann") == n)  # type: ignore[misc]
+        assert lines("--from-scratch has no effect") == 1
+        server.runner.stop("live")
+        assert server.until("live", lambda one: one["state"] != "running")["state"] == "stopped"
+    with pytest.raises(OptionError, match="needs 'from_scratch'"):
+        server.runner.start_again("live", keep_targets=True)
+
+
 def _private(server: Server, name: str) -> list[Path]:
     return [server.folder / ".pipelines" / name / file for file in (SCRIPT, "log")]
 

@@ -278,6 +278,9 @@ export class Pipelines {
       this.actions,
       pipeline.script ? this.#button("Edit", () => this.#edit(pipeline)) : null,
       this.#may && !running ? this.#button("Forget", () => this.#forget()) : null,
+      this.#may && !running && pipeline.startable !== false
+        ? this.#button("Start from scratch", () => this.#startFromScratch())
+        : null,
       // What was started in a terminal is stopped there.
       this.#may && pipeline.startable !== false ? this.#change(running) : null,
     );
@@ -314,14 +317,24 @@ export class Pipelines {
       location.hash = "#/pipelines";
   }
 
+  async #startFromScratch() {
+    const agreed = await sure(
+      `Start ${this.#name} from scratch?`,
+      "All rows of the tables that its queries write are removed, and computed anew from what their sources have now.",
+      "Remove and start",
+    );
+    if (agreed) await this.#ask("POST", "/start", "starts from scratch", { from_scratch: true });
+  }
+
   /** Asks the server for something, and says what came of it; whether it is done. */
-  async #ask(method, below, done) {
+  async #ask(method, below, done, body) {
     // A button that is disabled for a moment would lose the reader's focus.
     if (this.#acting) return false;
     this.#acting = true;
     try {
       await json(`pipelines/${encodeURIComponent(this.#name)}${below}`, {
         method,
+        body,
         headers: { "Content-Type": "application/json" },
       });
       this.#tools.say(`${this.#name} ${done}.`);

@@ -22,6 +22,7 @@ from streamhouse.serve.pipeline_models import (
     PipelineModel,
     Right,
     ScriptBody,
+    StartBody,
     Wrong,
 )
 from streamhouse.serve.pipelines import Pipelines
@@ -216,13 +217,18 @@ async def start(body: PipelineBody, services: Asked) -> Any:
         mistake = found["error"]
         message, line, column = mistake["message"], mistake["line"], mistake["column"]
         raise Problem("invalid", message, line=line, column=column)
-    return await _after(services, body.name, lambda runner: runner.start(body.name, body.sql))
+    how = (body.from_scratch, body.keep_targets)
+    return await _after(services, body.name, lambda runner: runner.start(body.name, body.sql, *how))
 
 
 @router.post("/pipelines/{name}/start", summary="Start a pipeline again", **_CHANGED)
-async def start_again(name: Name, services: Asked) -> Any:
-    """Run one that has ended, with the script that it had; it goes on where it was."""
-    return await _after(services, name, lambda runner: runner.start_again(name))
+async def start_again(name: Name, services: Asked, body: StartBody | None = None) -> Any:
+    """Run one that has ended, with the script that it had; it goes on where it was.
+
+    The body may be left out. With `from_scratch` the queries begin anew instead.
+    """
+    how = (body.from_scratch, body.keep_targets) if body is not None else ()
+    return await _after(services, name, lambda runner: runner.start_again(name, *how))
 
 
 @router.delete("/pipelines/{name}", summary="Stop a pipeline", status_code=202, **_CHANGED)

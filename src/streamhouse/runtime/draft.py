@@ -221,14 +221,22 @@ class DraftViews(SessionViews):
 
 
 class Draft(Session):
-    """A session over `DraftWarehouse`s; without a `warehouse` every catalog begins empty."""
+    """A session over `DraftWarehouse`s.
 
-    def __init__(self, warehouse: Mapping[str, str] | None) -> None:
+    Without a `warehouse` the default catalog is an empty one, unless `placed`: then naming it is
+    an error, as in a run.
+    """
+
+    def __init__(self, warehouse: Mapping[str, str] | None, placed: bool = False) -> None:
         self._warehouses: dict[str, DraftWarehouse] = {}
         super().__init__(warehouse)
-        if warehouse is None:
+        if warehouse is None and not placed:
             self._catalogs[DEFAULT_CATALOG] = {"warehouse": _NOWHERE}
         self.views = DraftViews(self, self._warehouse)
+
+    def all_catalogs(self) -> list[dict[str, str]]:
+        """The options of each catalog."""
+        return [dict(options) for options in self._catalogs.values()]
 
     def strategies(self, query: StreamQuery, target: TableInfo | None) -> list[str]:
         """How each lookup of a query keeps its table: as `run` would choose."""

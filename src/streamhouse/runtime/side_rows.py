@@ -1,0 +1,99 @@
+"""Removes the rows of queries from the tables beside their target: `__pending`, `__lineage`, …"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamhouse.errors import TableError
+from streamhouse.paimon.change_files import CHANGE_USER
+from streamhouse.paimon.commit import TableWriter, file_prefix, overwrite_table, truncate_table
+from streamhouse.paimon.lock import commit_lock
+from streamhouse.paimon.table import Table
+from streamhouse.runtime.spec import LOOKED_UP, TableAddress
+
+BY_QUERY = {
+    "pending": "_query",
+    "distinct": "_query",
+    LOOKED_UP: "_query",
+    "lineage": "query_id",
+}
+"""The tables of which each row belongs to a query, and the column that has its id."""
+
+UNMATCHED = "unmatched"
+_OF_UNMATCHED = {"_attempts", "_missed_at"}
+
+
+def remove_rows(target: TableAddress, queries: Collection[str]) -> None:
+    """Remove all rows of these queries beside `target`; running it again changes nothing."""
+    for suffix, column in BY_QUERY.items():
+        table = _found(target.beside(suffix), {column})
+        if table is not None:
+            with commit_lock(table.location):
+                _remove(target.beside(suffix), column, queries)
+
+
+def unmatched_table(target: TableAddress) -> Table | None:
+    """The table of rows that found no partner, which belong to no query; None if there is none."""
+    return _found(target.beside(UNMATCHED), _OF_UNMATCHED)
+
+
+def empty_table(table: Table) -> None:
+    """Remove all rows, if there ever were any."""
+    if table.latest_snapshot_id() is not None:
+        truncate_table(table, _user())
+
+
+def _found(address: TableAddress, columns: set[str]) -> Table | None:
+    """A side table, told from a table of the user's that happens to be named like one."""
+    try:
+        table = address.open()
+    except TableError:
+        return None
+    return table if columns <= set(table.arrow_schema.names) else None
+
+
+def _remove(address: TableAddress, column: str, queries: Collection[str]) -> None:
+    """Rewrite the table without the rows of some queries; the caller holds its commit lock.
+
+    A `-D` of a sum would leave a row of zeros, so no kind of side table is changed by row kinds.
+    """
+    table = address.open()
+    ids = pa.array(sorted(queries), pa.string())
+    own = others = False
+    for batch in _ids(table, column):
+        found = pc.is_in(batch, value_set=ids)
+        own = own or bool(pc.any(found).as_py())
+        others = others or not pc.all(found).as_py()
+    if own and not others:
+        truncate_table(table, _user(), lock_held=True)
+    elif own:
+        _rewrite(address, table, column, ids)
+
+
+def _ids(table: Table, column: str) -> Iterator[pa.Array]:
+    if table.latest_snapshot_id() is not None:
+        for batch in table.read([column]):
+            if batch.num_rows:
+                yield batch.column(0)
+
+
+def _rewrite(address: TableAddress, table: Table, column: str, gone: pa.Array) -> None:
+    user = _user()
+    writer = TableWriter(
+        address.warehouse, address.identifier, user, file_prefix(user, 0), overwrite=True
+    )
+    try:
+        for batch in table.read():
+            writer.write(batch.filter(pc.invert(pc.is_in(batch.column(column), value_set=gone))))
+        messages = writer.prepare(0)
+    finally:
+        writer.close()
+    overwrite_table(table, user, messages, lock_held=True)
+
+
+def _user() -> str:
+    return f"{CHANGE_USER}-{uuid.uuid4()}"
