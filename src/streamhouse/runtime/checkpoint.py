@@ -163,7 +163,7 @@ class Checkpoint:
         The lock stays: another process may be waiting for it.
         """
         for entry in self.path.iterdir():
-            if entry.name == "lock":
+            if entry.name == LOCK:
                 continue
             if entry.is_dir():
                 shutil.rmtree(entry)

@@ -56,6 +56,14 @@ def test_a_move_in_mysql_shows_within_two_seconds(installed: Installed, tmp_path
         page.get_by_role("button", name="Stop", exact=True).click()
         expect(page.locator(".state-line .pill")).to_have_text("stopped")
         expect(page.get_by_role("button", name="Start again")).to_be_visible()
+        page.get_by_role("button", name="Start from scratch").click()
+        page.get_by_role("button", name="Remove and start").click()
+        expect(page.locator(".state-line .pill")).to_have_text("running")
+        log = scenario.warehouse / ".pipelines/revenue/log"
+        deadline = time.monotonic() + TRIES_S
+        while "shop.country_sales: starts from scratch" not in log.read_text():
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.2)
 
 
 def start(page: Page, script: str) -> None:
