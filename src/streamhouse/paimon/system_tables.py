@@ -17,12 +17,12 @@ from streamhouse.errors import DataLossError, StreamhouseError, TableError
 from streamhouse.options import nearest
 from streamhouse.paimon import types
 from streamhouse.paimon.catalog import Warehouse, split_identifier
-from streamhouse.paimon.changes import hides_new_rows
 from streamhouse.paimon.compacted import compacted_only
 from streamhouse.paimon.key_set import KeySet
 from streamhouse.paimon.table import Table, conformed
 from streamhouse.paimon.table_name import TableName
 from streamhouse.paimon.travel import pinned, settled
+from streamhouse.paimon.visibility import hides_new_rows
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.plan import AsOf, Column
 
