@@ -27,12 +27,16 @@ MARK = "ranked"
 
 @dataclass(frozen=True)
 class Ranked:
-    """PARTITION BY and ORDER BY of a level whose first rows are wanted, names resolved."""
+    """PARTITION BY and ORDER BY of a level whose first rows are wanted, names resolved.
+
+    `nulls_first` says of each column of `order` whether a row without a value there comes first.
+    """
 
     node: exp.Expr
     partition: tuple[exp.Expr, ...]
     order: tuple[exp.Expr, ...]
     newest: bool
+    nulls_first: tuple[bool, ...]
 
 
 def mark(script: Script, outer: exp.Select) -> None:
@@ -162,6 +166,8 @@ def read(script: Script, select: exp.Select, visible: Visible) -> Ranked | None:
         tuple(columns.resolve(script, one.copy(), visible) for one in partition),
         tuple(columns.resolve(script, one.this.copy(), visible) for one in ordered),
         newest.pop(),
+        # By default NULL is the smallest value: the parser has set it.
+        tuple(bool(one.args.get("nulls_first")) for one in ordered),
     )
 
 
@@ -206,6 +212,7 @@ def check(
         _check_changes(script, level, source)
     else:
         _check_order(script, ranked, target, name, made)
+        _check_nulls(script, level, source, target)
     word = "newest" if ranked.newest else "oldest"
     return f"upsert: {word} by {', '.join(_words(ranked.order))} of each " + ", ".join(
         target.primary_key
@@ -232,13 +239,7 @@ def _check_around(script: Script, top: Level, level: Level) -> None:
 def _check_changes(script: Script, level: Level, source: TableInfo) -> None:
     """Each key must be of one row: when the newest of several goes, the next is not known."""
     assert level.ranked is not None
-    names: set[str] = set()
-    for one in level.ranked.partition:
-        found, below = one.unnest(), level
-        while isinstance(found, exp.Column) and below.below is not None:
-            found, below = below.below.definition(found.name).unnest(), below.below
-        if isinstance(found, exp.Column) and found.table == below.alias:
-            names.add(found.name)
+    names = {_source_column(one, level) for one in level.ranked.partition}
     if not set(source.primary_key) <= names:
         raise lowering.unsupported(
             script,
@@ -247,6 +248,37 @@ def _check_changes(script: Script, level: Level, source: TableInfo) -> None:
             "key goes, the one before it is not known; PARTITION BY its primary key, or read a "
             "table without one",
         )
+
+
+def _check_nulls(script: Script, level: Level, source: TableInfo, target: TableInfo) -> None:
+    """Refuse an order by which a row without a value comes first: in `sequence.field` any value
+    goes before NULL, in either direction."""
+    ranked = level.ranked
+    if ranked is None or "sequence.field" not in target.options:
+        return
+    sequence = {name.strip() for name in target.options["sequence.field"].split(",")}
+    required = {one.name for one in source.columns if not one.nullable}
+    if not any(one.nullable for one in target.columns if one.name in sequence):
+        return
+    for order, nulls_first in zip(ranked.order, ranked.nulls_first, strict=True):
+        if nulls_first and _source_column(order, level) not in required:
+            by = _words((order,))[0] + (" DESC" if ranked.newest else "")
+            raise lowering.unsupported(
+                script,
+                ranked.node,
+                f"ORDER BY {by} puts NULL first, and a 'sequence.field' never keeps a row without "
+                f"a value; write ORDER BY {by} NULLS LAST, or declare the column NOT NULL",
+            )
+
+
+def _source_column(item: exp.Expr, level: Level) -> str | None:
+    """The column of the source that an expression of a level is; None if it is another."""
+    found, below = item.unnest(), level
+    while isinstance(found, exp.Column) and below.below is not None:
+        found, below = below.below.definition(found.name).unnest(), below.below
+    if isinstance(found, exp.Column) and found.table == below.alias:
+        return found.name
+    return None
 
 
 def _check_order(

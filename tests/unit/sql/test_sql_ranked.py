@@ -17,6 +17,10 @@ CREATE TABLE newest (v_date STRING, id BIGINT, n INT, at_ TIMESTAMP(3),
 CREATE TABLE oldest (v_date STRING, id BIGINT, n INT, at_ TIMESTAMP(3),
   PRIMARY KEY (v_date, id) NOT ENFORCED)
   WITH ('sequence.field' = 'at_', 'sequence.field.sort-order' = 'descending');
+CREATE TABLE timed (id BIGINT, v_date STRING, n INT, at_ TIMESTAMP(3) NOT NULL);
+CREATE TABLE timed_oldest (v_date STRING, id BIGINT, n INT, at_ TIMESTAMP(3) NOT NULL,
+  PRIMARY KEY (v_date, id) NOT ENFORCED)
+  WITH ('sequence.field' = 'at_', 'sequence.field.sort-order' = 'descending');
 CREATE TABLE two (id BIGINT PRIMARY KEY NOT ENFORCED, n INT, at_ TIMESTAMP(3))
   WITH ('sequence.field' = 'at_,n');
 CREATE TABLE arrives (id BIGINT PRIMARY KEY NOT ENFORCED, n INT);
@@ -56,7 +60,9 @@ def test_the_target_keeps_the_newest_row(tables: Catalog, where: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        numbered("oldest", NEWEST[1], "PARTITION BY v_date, id ORDER BY at_"),
+        numbered("oldest", NEWEST[1], "PARTITION BY v_date, id ORDER BY at_ NULLS LAST"),
+        numbered("oldest", NEWEST[1], "PARTITION BY v_date, id ORDER BY at_", source="timed"),
+        numbered("timed_oldest", NEWEST[1], "PARTITION BY v_date, id ORDER BY at_"),
         numbered("two", "id, n, at_", "PARTITION BY id ORDER BY at_ DESC, n DESC"),
         numbered("arrives", "id, n", "PARTITION BY id ORDER BY p DESC"),
         numbered("first_", "id, n", "PARTITION BY id ORDER BY PROCTIME()"),
@@ -102,6 +108,18 @@ def test_the_number_itself_is_one(tables: Catalog) -> None:
         (
             numbered("oldest", NEWEST[1], "PARTITION BY v_date, id ORDER BY at_ DESC"),
             "keep the last row of a key by that order: declare it with 'sequence.field' = 'at_' ",
+        ),
+        (
+            numbered("oldest", NEWEST[1], "PARTITION BY v_date, id ORDER BY at_"),
+            "write ORDER BY at_ NULLS LAST, or declare the column NOT NULL",
+        ),
+        (
+            numbered(*NEWEST[:2], "PARTITION BY v_date, id ORDER BY at_ DESC NULLS FIRST"),
+            "ORDER BY at_ DESC puts NULL first, and a 'sequence.field' never keeps",
+        ),
+        (
+            numbered("two", "id, n, at_", "PARTITION BY id ORDER BY at_ DESC, n DESC NULLS FIRST"),
+            "ORDER BY n DESC puts NULL first",
         ),
         (
             numbered("arrives", "id, n", "PARTITION BY id ORDER BY n DESC"),
