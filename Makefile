@@ -5,12 +5,13 @@ PACKAGES := src tests $(wildcard benchmarks)
 BENCHMARKS := $(filter-out benchmarks/endurance.py,$(wildcard benchmarks/*.py))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-membership test lint soak bench endurance
+.PHONY: help setup demo demo-membership test fresh lint soak bench endurance
 
 help:
 	@echo 'make demo    set up what is missing, then run the revenue view in the terminal'
 	@echo 'make demo-membership   the same for the membership warehouse: four layers, two boards'
 	@echo 'make test    set up what is missing, then run all tests (ARGS="tests/unit -x": some)'
+	@echo 'make fresh   the demo and the unit tests on minimal Debians, as root and as a user (needs root)'
 	@echo 'make setup   set up what is missing: system packages, .venv, the Paimon jar, Java classes'
 	@echo 'make lint    ruff, mypy, and the direction of imports'
 	@echo 'make soak    the long tests'
@@ -21,13 +22,17 @@ setup:
 	@scripts/setup.sh
 
 demo-membership: setup
-	@$(BIN)/streamhouse demo membership
+	@$(BIN)/streamhouse demo membership $(ARGS)
 
 demo: setup
-	@$(BIN)/streamhouse demo
+	@$(BIN)/streamhouse demo $(ARGS)
 
 test: setup
 	$(PYTEST) -m 'not soak' -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
+
+# Without setup: a fresh machine shows whether that works.
+fresh:
+	@scripts/fresh.sh
 
 lint: setup
 	$(BIN)/ruff check $(PACKAGES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -22,6 +23,13 @@ def collected() -> Iterator[None]:
     and the next file may have others."""
     yield
     gc.collect()
+
+
+def pytest_configure() -> None:
+    """Take Ctrl-C even in the background of a shell, which starts commands with it ignored: what
+    tests start inherits that, and many tests end a process by it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_finish() -> None:
