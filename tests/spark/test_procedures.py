@@ -120,7 +120,7 @@ def points(warehouse: Warehouse, rows: int = 6000) -> str:
                     "a": a,
                     "b": pa.array(rng.random(rows), mask=rng.random(rows) < 0.01),
                     "name": pa.array([f"name {one % 500:03}" for one in a]),
-                    "at": pa.array(a * 1_001, pa.timestamp("us")),
+                    "at": pa.array(a * 1_000_001, pa.timestamp("us")),
                     "price": pa.array([Decimal(int(one) % 999) / 100 for one in a],
                                       schema.field("price").type),
                     "p": pa.array([int(one) % 2 for one in a], pa.int32()),
