@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from streamhouse.errors import LimitError, QueryError
 from streamhouse.sql.moment import split_options
-from streamhouse.sql.plan import BoundedQuery, BoundedScan
+from streamhouse.sql.plan import ROWS, BoundedQuery, BoundedScan
 
 if TYPE_CHECKING:
     import duckdb
@@ -79,6 +79,8 @@ def bounded_reader(
             scans = [_Scan(*scanner(scan)) for scan in query.scans]
             for scan, opened in zip(query.scans, scans, strict=True):
                 connection.register(scan.relation, opened)
+            if query.rows is not None:
+                connection.register(ROWS, query.rows.table())
             with clock, _readable_errors(scans, clock):
                 relation = _flink_integers(connection.sql(query.sql))
                 yield _renamed(relation.to_arrow_reader(rows), query.output)

@@ -60,11 +60,24 @@ class SqlError(StreamhouseError):
         if line:
             text = f"line {line}, column {column}: {message}"
             if source_line:
-                caret = " " * (column - 1) + "^" * max(
-                    1, len(snippet.splitlines()[0]) if snippet else 1
-                )
-                text += f"\n  {source_line}\n  {caret}"
+                length = len(snippet.splitlines()[0]) if snippet else 1
+                text += _pointed(source_line, column - 1, max(1, length))
         super().__init__(text)
+
+
+def _pointed(line: str, start: int, length: int) -> str:
+    """A line with carets under a part of it; of a very long line what is around its start."""
+    if len(line) <= _LONGEST_LINE:
+        return f"\n  {line}\n  {' ' * start}{'^' * length}"
+    first = max(0, start - _BEFORE)
+    shown = line[first : first + _LONGEST_LINE]
+    before, after = "…" * (first > 0), "…" * (first + len(shown) < len(line))
+    carets = "^" * min(length, len(shown) - (start - first))
+    return f"\n  {before}{shown}{after}\n  {' ' * (len(before) + start - first)}{carets}"
+
+
+_LONGEST_LINE, _BEFORE = 200, 60
+"""Characters of a line that an error shows, and how many of them stand before the place."""
 
 
 class UnsupportedSqlError(SqlError):

@@ -50,6 +50,14 @@ def test_lookups_print_a_line_a_figure(only: dict[str, float]) -> None:
     assert all(one["ratio"] > 0 and one["pipeline_s"] for one in found)
 
 
+def test_inserts_print_a_line_a_way() -> None:
+    found = figures(
+        "insert_values.py", "--rows", "300", "--runs", "1", "--only", "parse", "execute"
+    )
+    assert [(one["name"], one["goal"]) for one in found] == [("parse", 1.0), ("execute", 1.0)]
+    assert all(one["ratio"] > 0 and one["unit"] for one in found)
+
+
 @pytest.mark.soak
 def test_promptness_prints_a_line_a_kind_of_table() -> None:
     few = ("--seconds", "2", "--aside", "0", "--rows", "20", "--only", "lookup", "first-row")

@@ -31,9 +31,11 @@ class Pruning:
     """
 
     def __init__(self, plan: BoundedQuery) -> None:
+        self._terms: dict[str, list[exp.Expr]] = {}
+        if not plan.scans:
+            return
         tree = sqlglot.parse_one(plan.sql, dialect="duckdb")
         relations = {scan.relation for scan in plan.scans}
-        self._terms: dict[str, list[exp.Expr]] = {}
         for select in tree.find_all(exp.Select):
             aliases = dict(_tables(select, relations))
             for term in _terms(select):

@@ -25,6 +25,7 @@ from streamhouse.sql import (
 from streamhouse.sql import target as targets
 from streamhouse.sql.binder import generate
 from streamhouse.sql.bounded import analyze_bounded
+from streamhouse.sql.depth import limited_depth
 from streamhouse.sql.levels import Level, Lookup, Reader
 from streamhouse.sql.lookup_keys import LookupKeys, lookup_keys
 from streamhouse.sql.plan import (
@@ -48,13 +49,18 @@ _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 def tables_of(query: Query) -> list[Name]:
     """The catalog's tables that a query reads, each once, in the order of the text."""
+    if query.rows is not None:
+        return []
     tree = names.parse_query(query).tree
     return list(dict.fromkeys(names.table_name(table) for table in names.leaves(tree)))
 
 
 def ends(query: Query, resolver: Resolver) -> bool:
     """Whether a query ends in any mode: each table it reads is a system table or of one moment."""
-    tree = inlined(names.parse_query(query), resolver).tree
+    if query.rows is not None:
+        return True
+    with limited_depth(query):
+        tree = inlined(names.parse_query(query), resolver).tree
     return all(_is_fixed(table) for table in names.leaves(tree))
 
 
@@ -104,6 +110,17 @@ def analyze_streams(
 
     `fixed` has the texts of the columns that PARTITION (…) of an INSERT gives.
     """
+    with limited_depth(query):
+        return _analyzed(query, resolver, target, columns, fixed)
+
+
+def _analyzed(
+    query: Query,
+    resolver: Resolver,
+    target: TableInfo | None,
+    columns: tuple[str, ...],
+    fixed: Mapping[str, str],
+) -> list[StreamQuery]:
     parsed = inlined(names.parse_query(query), resolver)
     parts = Reader(parsed.script, resolver).parts(parsed.tree)
     groups: dict[tuple[object, ...], list[_Analysis]] = {}

@@ -13,6 +13,7 @@ from sqlglot import exp
 from sqlglot.errors import ErrorLevel, UnsupportedError
 
 from streamhouse.errors import SqlError, UnsupportedSqlError
+from streamhouse.sql.depth import TOO_DEEP
 from streamhouse.sql.sealed import sealed
 
 Relations = Mapping[str, Mapping[str, str]]
@@ -28,6 +29,7 @@ _LIMITS = (
     duckdb.ParserException,
 )
 """What DuckDB says of a text that it should never have been given."""
+_DEPTH = "Max expression depth limit"
 _NO_FUNCTION = re.compile(
     r"No function matches the given name and argument types '([^(]+)\((.*)\)'"
 )
@@ -52,6 +54,8 @@ def generate(tree: exp.Expr) -> str:
         )
     except UnsupportedError as error:
         raise BindError(_BEYOND, unsupported=True) from error
+    except RecursionError:
+        raise BindError(TOO_DEEP, unsupported=True) from None
 
 
 def describe(sql: str, relations: Relations) -> list[tuple[str, DuckDBPyType]]:
@@ -70,9 +74,11 @@ def _described(sql: str, relations: Shapes) -> list[tuple[str, DuckDBPyType]]:
             connection.execute(f"CREATE TEMP TABLE {quote(name)} ({body})")
         try:
             relation = connection.sql(sql)
-        except _LIMITS as error:
-            raise BindError(_BEYOND, unsupported=True) from error
         except duckdb.Error as error:
+            if _DEPTH in str(error):
+                raise BindError(TOO_DEEP, unsupported=True) from error
+            if isinstance(error, _LIMITS):
+                raise BindError(_BEYOND, unsupported=True) from error
             raise BindError(_reason(str(error))) from None
         if relation is None:
             raise BindError("the query gives no rows")

@@ -13,13 +13,15 @@ from sqlglot.schema import MappingSchema
 
 from streamhouse.options import nearest
 from streamhouse.sql import columns as names
-from streamhouse.sql import fractions, hints, lowering, travel
+from streamhouse.sql import fractions, hints, literal_plan, lowering, travel
 from streamhouse.sql import target as targets
 from streamhouse.sql.binder import BindError, describe, generate, refusal
 from streamhouse.sql.columns import Parsed, physical
+from streamhouse.sql.depth import limited_depth
 from streamhouse.sql.dialect import Flink
-from streamhouse.sql.plan import AsOf, BoundedQuery, BoundedScan, Query, Resolver, TableInfo
-from streamhouse.sql.stream import used_columns
+from streamhouse.sql.literal_rows import LiteralRows
+from streamhouse.sql.plan import ROWS, AsOf, BoundedQuery, BoundedScan, Query, Resolver, TableInfo
+from streamhouse.sql.stream import columns_read
 from streamhouse.sql.types import NULL, flink_type
 from streamhouse.sql.views import inlined
 from streamhouse.sql.visible import check_columns, leftmost
@@ -30,10 +32,12 @@ class _Scans:
     """The tables of a query, in the order in which their relations are numbered."""
 
     tables: list[tuple[TableInfo, dict[str, str], AsOf]] = field(default_factory=list)
+    rows: LiteralRows | None = None
 
     @property
     def relations(self) -> dict[str, dict[str, str]]:
-        return {f"scan_{i}": physical(info) for i, (info, _, _) in enumerate(self.tables)}
+        found = {f"scan_{i}": physical(info) for i, (info, _, _) in enumerate(self.tables)}
+        return found if self.rows is None else found | {ROWS: self.rows.types}
 
     @property
     def digits(self) -> dict[str, dict[str, int]]:
@@ -43,9 +47,12 @@ class _Scans:
 
     def plan(self, tree: exp.Expr) -> tuple[BoundedScan, ...]:
         found = []
+        read = columns_read([tree])
         for place, (info, options, moment) in enumerate(self.tables):
             relation = f"scan_{place}"
-            used = used_columns([tree], relation, info) or (info.columns[0].name,)
+            columns = (column.name for column in info.columns)
+            used = tuple(name for name in columns if name in read.get(relation, ()))
+            used = used or (info.columns[0].name,)
             found.append(BoundedScan(info, relation, used, options, **dataclasses.asdict(moment)))
         return tuple(found)
 
@@ -62,17 +69,38 @@ def analyze_bounded(
     Raises `SqlError` and `UnsupportedSqlError` with line and column. The time of the query is
     `getvariable('now')` if that is set, else the clock's; the engine's time zone must be UTC.
     """
+    with limited_depth(query):
+        made = None if query.rows is None else _of_rows(query, resolver)
+        return _finished(made or _parsed(query, resolver), target, columns)
+
+
+def _parsed(query: Query, resolver: Resolver) -> Analyzed:
     parsed = names.parse_query(query)
     tree = parsed.tree
     tree = _values(tree) if isinstance(tree, exp.Values) else tree
     if not isinstance(tree, exp.Query):
         raise lowering.unsupported(parsed.script, tree, "a query is SELECT, WITH or VALUES")
-    made = analyze_tree(parsed, tree, resolver)
-    final, output = made.tree, made.output
-    if target is not None:
-        final = _into(parsed, final, target, columns, output, made.types)
-        output = [column.name for column in target.columns]
-    return made.plan(final, output)
+    return analyze_tree(parsed, tree, resolver)
+
+
+def _finished(made: Analyzed, target: TableInfo | None, columns: tuple[str, ...]) -> BoundedQuery:
+    """The plan of an analyzed query, its columns as those of the target if there is one."""
+    if target is None:
+        return made.plan(made.tree, made.output)
+    final = _into(made.parsed, made.tree, target, columns, made.output, made.types)
+    return made.plan(final, [column.name for column in target.columns])
+
+
+def _of_rows(query: Query, resolver: Resolver) -> Analyzed | None:
+    """A long list of VALUES, analyzed by a few of its rows; None if each has to be."""
+    assert query.rows is not None
+    parsed = literal_plan.parse_rows(query)
+    assert isinstance(parsed.tree, exp.Values)
+    made = analyze_tree(parsed, _values(parsed.tree), resolver)
+    if not literal_plan.replace_values(made.tree, query.rows):
+        return None
+    made.scans.rows = query.rows
+    return made
 
 
 @dataclass
@@ -89,7 +117,8 @@ class Analyzed:
         """The plan of `tree`, made from this one; `SqlError` if DuckDB does not take it."""
         if tree is not self.tree:
             _bound(self.parsed, tree, self.scans)
-        return BoundedQuery(self.scans.plan(tree), generate(tree), tuple(output))
+        scans = self.scans.plan(tree)
+        return BoundedQuery(scans, generate(tree), tuple(output), self.scans.rows)
 
 
 def analyze_tree(

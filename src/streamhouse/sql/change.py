@@ -61,8 +61,8 @@ def parse_truncate(cursor: Cursor, position: Position, text: str) -> Truncate:
 def parts_of(query: Query) -> tuple[Script, Parts]:
     """The parts of a statement, with the script that tells the places of its nodes."""
     script = of_query(query)
-    blank = "".join("\n" if char == "\n" else " " for char in script.text[: -len(query.text)])
-    return script, _parts(Cursor(script, dialect.lex(Script(blank + query.text))))
+    tokens = dialect.lex(script, len(script.text) - len(query.text))
+    return script, _parts(Cursor(script, tokens))
 
 
 def _parts(cursor: Cursor) -> Parts:

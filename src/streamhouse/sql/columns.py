@@ -34,8 +34,7 @@ class Parsed:
 def parse_query(query: Query) -> Parsed:
     """The tree of a query; raises `SqlError`."""
     script = of_query(query)
-    blank = "".join("\n" if char == "\n" else " " for char in script.text[: -len(query.text)])
-    tokens = dialect.lex(Script(blank + query.text))
+    tokens = dialect.lex(script, len(script.text) - len(query.text))
     tree = dialect.parse_tokens(script, tokens)
     words = [f"{t.token_type.name} {' '.join(t.text.split())}" for t in tokens]
     canonical = "\n".join(
@@ -50,31 +49,52 @@ def table_name(table: exp.Table) -> Name:
     return tuple(part.name for part in table.parts)
 
 
-def is_leaf(table: exp.Table) -> bool:
-    """Whether a table is one of the catalog's, not the name of a WITH query."""
-    if table.args.get("db"):
-        return False if not isinstance(table.this, exp.Identifier) else True
-    current: exp.Expr | None = table
-    around: list[exp.Expr] = []
-    while current is not None:
-        if isinstance(current, exp.CTE):
-            around.append(current)
-        clause = current.args.get("with_")
-        if clause is not None:
-            for cte in clause.expressions:
-                # A WITH query sees those before it only, also from within a WITH query of its own.
-                if any(cte is one for one in around) and not clause.args.get("recursive"):
-                    break
-                if cte.alias == table.name:
-                    return False
-        current = current.parent
-    return True
-
-
 def leaves(tree: exp.Expr) -> list[exp.Table]:
-    """The catalog's tables of a query, in the order of the text."""
-    found = [table for table in tree.find_all(exp.Table) if is_leaf(table)]
+    """The catalog's tables of a query, not the names of WITH queries, in the order of the text."""
+    ctes = _Ctes(tree.root())
+    found = [table for table in tree.find_all(exp.Table) if not ctes.names(table)]
     return sorted(found, key=lambda table: table.this.meta.get("start", 0))
+
+
+class _Ctes:
+    """The WITH queries of a tree, and which tables are names of one."""
+
+    def __init__(self, root: exp.Expr) -> None:
+        self._places: dict[int, dict[str, int]] = {}
+        self._aliases: set[str] = set()
+        for clause in root.find_all(exp.With):
+            places = self._places[id(clause)] = {}
+            for place, cte in enumerate(clause.expressions):
+                places.setdefault(cte.alias, place)
+            self._aliases |= places.keys()
+
+    def names(self, table: exp.Table) -> bool:
+        """Whether a table is the name of a WITH query around it."""
+        if table.args.get("db"):
+            return not isinstance(table.this, exp.Identifier)
+        if table.name not in self._aliases:
+            return False
+        inside: exp.Expr | None = None
+        current: exp.Expr | None = table
+        while current is not None:
+            clause = current.args.get("with_")
+            if clause is not None:
+                place = self._places[id(clause)].get(table.name)
+                if place is not None and self._sees(clause, place, inside):
+                    return True
+            inside = current if isinstance(current, exp.CTE) else inside
+            current = current.parent
+        return False
+
+    def _sees(self, clause: exp.With, place: int, inside: exp.Expr | None) -> bool:
+        """Whether what stands inside a WITH query sees the one at a place of the clause.
+
+        It sees those before its own only, unless they may be recursive.
+        """
+        if inside is None or inside.parent is not clause or clause.args.get("recursive"):
+            return True
+        own = inside.index
+        return own is None or place < own
 
 
 def resolve_table(script: Script, table: exp.Table, resolver: Resolver) -> TableInfo:

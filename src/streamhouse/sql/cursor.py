@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from typing import NoReturn
 
@@ -37,8 +38,9 @@ class Cursor:
 
     def rest(self) -> list[Token]:
         """What is left, as the lexer gave it."""
-        end = self.tokens[-1].end
-        return [t for t in self.original if self.offset <= t.start and t.end <= end]
+        first = bisect_left(self.original, self.offset, key=lambda token: token.start)
+        last = bisect_right(self.original, self.tokens[-1].end, key=lambda token: token.end)
+        return self.original[first:last]
 
     @property
     def done(self) -> bool:

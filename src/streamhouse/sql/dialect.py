@@ -18,8 +18,9 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from streamhouse.errors import SqlError, UnsupportedSqlError
 from streamhouse.sql import constructs, functions
+from streamhouse.sql.depth import TOO_DEEP, allow_depth, balanced
 from streamhouse.sql.refusing import FlinkParseError, Refusing, unread
-from streamhouse.sql.text import Hint, Script, span, suggestion
+from streamhouse.sql.text import Script, span, suggestion
 
 _CLAUSES = "FROM WHERE GROUP HAVING ORDER LIMIT JOIN LEFT INNER UNION SELECT VALUES".split()
 
@@ -73,7 +74,11 @@ class Flink(Dialect):
 
         def tokenize(self, sql: str) -> list[Token]:
             """Tokens with each hint block as a HINT token of its own; raises `SqlError`."""
-            return _with_hints(sql, super().tokenize)
+            return _with_hints(Script(sql), 0, len(sql), super().tokenize)
+
+        def tokenize_part(self, script: Script, start: int, end: int) -> list[Token]:
+            """As `tokenize`, of a part of a script; the tokens have their offsets in the whole."""
+            return _with_hints(script, start, end, super().tokenize)
 
     class Parser(Refusing):
         FUNCTIONS = functions.BUILDERS
@@ -229,31 +234,39 @@ def _bare(node: exp.Expr | None) -> str:
     return "" if node.this.quoted else node.name.upper()
 
 
-def _with_hints(sql: str, tokenize: Callable[[str], list[Token]]) -> list[Token]:
-    """Tokens of `sql`; a hint block becomes a HINT token whose text is what stands inside."""
-    hints = list(Script(sql).hints())
-    blanked = sql
-    for hint in hints:
-        blank = "".join("\n" if char == "\n" else " " for char in sql[hint.start : hint.end])
-        blanked = blanked[: hint.start] + blank + blanked[hint.end :]
+def _with_hints(
+    script: Script, start: int, end: int, tokenize: Callable[[str], list[Token]]
+) -> list[Token]:
+    """Tokens of a part; a hint block becomes a HINT token whose text is what stands inside."""
+    found: list[Token] = []
+    at = start
+    for hint in script.hints(start, end):
+        found += _plain(script, at, hint.start, tokenize)
+        found.append(Token(TokenType.HINT, hint.body, start=hint.start, end=hint.end - 1))
+        at = hint.end
+    return found + _plain(script, at, end, tokenize)
+
+
+def _plain(
+    script: Script, start: int, end: int, tokenize: Callable[[str], list[Token]]
+) -> list[Token]:
+    """Tokens of a part that has no hints."""
     try:
-        found = tokenize(blanked)
+        found = tokenize(script.text[start:end])
     except TokenError:
         raise SqlError("the text cannot be read; a number or a quote in it is not whole") from None
     for token in found:
+        token.start += start
+        token.end += start
         token.comments = []
-    found += [_hint_token(hint) for hint in hints]
-    return sorted(found, key=lambda token: token.start)
+    return found
 
 
-def _hint_token(hint: Hint) -> Token:
-    return Token(TokenType.HINT, hint.body, start=hint.start, end=hint.end - 1)
-
-
-def lex(script: Script) -> list[Token]:
-    """All tokens of a script."""
+def lex(script: Script, start: int = 0, end: int | None = None) -> list[Token]:
+    """All tokens of a script, or of a part of it."""
     tokenizer: Any = Flink.Tokenizer(dialect=Flink())
-    found: list[Token] = tokenizer.tokenize(script.text)
+    last = len(script.text) if end is None else end
+    found: list[Token] = tokenizer.tokenize_part(script, start, last)
     return found
 
 
@@ -265,6 +278,7 @@ def parse_tokens(
     `method` is the parser's, where only one kind of text may stand there.
     """
     _check_commas(script, found)
+    allow_depth()
     flink = Flink.Parser(dialect=Flink(), error_level=ErrorLevel.IMMEDIATE)
     try:
         if method is None:
@@ -274,9 +288,7 @@ def parse_tokens(
     except FlinkParseError as error:
         raise _located(script, found, error) from None
     except RecursionError:
-        raise script.error(
-            "the expression is nested too deeply", found[0].start, found[-1].end + 1
-        ) from None
+        raise script.error(TOO_DEEP, found[0].start, found[-1].end + 1) from None
     except _BROKEN:
         # The library breaks down on some texts that are no SQL.
         raise script.error(
@@ -286,13 +298,14 @@ def parse_tokens(
         ) from None
     if len(tree) != 1 or tree[0] is None:
         raise script.error("a query is expected here", found[0].start, found[-1].end + 1)
-    _check_reads(script, found, tree[0])
-    constructs.check(script, tree[0], found[0].start, found[-1].end + 1)
-    if any(not select.expressions for select in tree[0].find_all(exp.Select)):
+    query = balanced(tree[0])
+    _check_reads(script, found, query)
+    constructs.check(script, query, found[0].start, found[-1].end + 1)
+    if any(not select.expressions for select in query.find_all(exp.Select)):
         raise script.error("SELECT needs at least one column", found[0].start, found[0].end + 1)
-    if any(one.is_star and not one.args.get("from_") for one in tree[0].find_all(exp.Select)):
+    if any(one.is_star and not one.args.get("from_") for one in query.find_all(exp.Select)):
         raise script.error("SELECT * needs a FROM", found[0].start, found[0].end + 1)
-    return tree[0]
+    return query
 
 
 def _check_commas(script: Script, found: list[Token]) -> None:

@@ -15,6 +15,7 @@ from streamhouse.sql import target as targets
 from streamhouse.sql.bounded import Analyzed, analyze_tree
 from streamhouse.sql.change import MATCHED, MISSING, ORPHAN, Clause, Parts, parts_of
 from streamhouse.sql.columns import Parsed, resolve_table
+from streamhouse.sql.depth import limited_depth
 from streamhouse.sql.plan import ROW, Change, ChangeQuery, Column, Resolver, TableInfo
 
 ACTION, THERE = "__action", "__there"
@@ -27,7 +28,8 @@ def analyze_change(statement: Change, resolver: Resolver, everything: bool = Fal
     Raises `SqlError` with line and column for names that are not there, values that do not fit
     their column, a changed primary key, and for what a clause may not use.
     """
-    return _Analysis(statement, resolver, everything).plan()
+    with limited_depth(statement.query):
+        return _Analysis(statement, resolver, everything).plan()
 
 
 @dataclass

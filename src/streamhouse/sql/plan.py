@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias, runtime_checkable
 
+from streamhouse.sql.literal_rows import LiteralRows
+
 Name: TypeAlias = tuple[str, ...]
 """A dotted name as written: (table,), (database, table) or (catalog, database, table)."""
 
@@ -198,11 +200,13 @@ class Query:
     """A SELECT or VALUES as written; `streamhouse.sql.analysis` gives it meaning.
 
     `prefix` is what stands before it on its first line, so that errors can show the whole line.
+    `rows` are those of a long VALUES list that is the whole query, where they have been read.
     """
 
     text: str
     position: Position
     prefix: str = field(default="", compare=False, repr=False)
+    rows: LiteralRows | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -407,11 +411,15 @@ class BoundedScan:
 
 @dataclass(frozen=True)
 class BoundedQuery:
-    """A SELECT or VALUES that ends: DuckDB SQL over the scans' relations; ORDER BY is kept."""
+    """A SELECT or VALUES that ends: DuckDB SQL over the scans' relations; ORDER BY is kept.
+
+    `rows` are rows of literals that the SQL reads from the relation `ROWS`.
+    """
 
     scans: tuple[BoundedScan, ...]
     sql: str
     output: tuple[str, ...]
+    rows: LiteralRows | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -434,3 +442,6 @@ class ChangeQuery:
 
 ROW = "__row"
 """The column of a changed table that numbers its rows."""
+
+ROWS = "given_rows"
+"""The relation of a `BoundedQuery` that has rows of literals."""

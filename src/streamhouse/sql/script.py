@@ -7,7 +7,7 @@ from collections.abc import Callable
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
-from streamhouse.sql import dialect, hints
+from streamhouse.sql import dialect, hints, literal_reader
 from streamhouse.sql.alter import parse_alter
 from streamhouse.sql.call import parse_call
 from streamhouse.sql.change import parse_change, parse_truncate
@@ -21,6 +21,7 @@ from streamhouse.sql.foreign_statements import (
     refuse_shown,
     refuse_thing,
 )
+from streamhouse.sql.literal_plan import parse_first_cells
 from streamhouse.sql.plan import (
     CreateCatalog,
     CreateDatabase,
@@ -46,7 +47,18 @@ from streamhouse.sql.view_ddl import parse_create_view
 def parse_script(text: str) -> list[Statement]:
     """The statements of a script; `SqlError` and `UnsupportedSqlError` tell line and column."""
     script = Script(text)
-    return [_statement(Cursor(script, tokens)) for tokens in _split(script, dialect.lex(script))]
+    return [_statement(Cursor(script, tokens)) for tokens in _split(script, _lexed(script))]
+
+
+def _lexed(script: Script) -> list[Token]:
+    """The tokens of a script; a long list of VALUES is one token of type `_LIST`."""
+    found: list[Token] = []
+    at = 0
+    for start, end in literal_reader.spans(script.text):
+        found += dialect.lex(script, at, start)
+        found.append(Token(_LIST, "(", start=start, end=end - 1))
+        at = end
+    return found + dialect.lex(script, at)
 
 
 def _split(script: Script, tokens: list[Token]) -> list[list[Token]]:
@@ -55,16 +67,11 @@ def _split(script: Script, tokens: list[Token]) -> list[list[Token]]:
     inside = False
     for token in tokens:
         current = found[-1]
-        if token.token_type != TokenType.SEMICOLON or inside:
-            current.append(token)
-            words = [t.text.upper() for t in current]
-            begins = words[-3:] == ["BEGIN", "STATEMENT", "SET"] and len(words) == 3
-            begins = begins or (
-                words[-3:] == ["STATEMENT", "SET", "BEGIN"] and words[0] in ("EXECUTE", "EXPLAIN")
-            )
-            inside = begins or (inside and not _ends(current))
-        else:
+        if token.token_type == TokenType.SEMICOLON and not inside:
             found.append([])
+            continue
+        current.append(token)
+        inside = not _ends(current) if inside else _begins(current)
     if inside:
         first = found[-1][0]
         raise script.error(
@@ -73,6 +80,15 @@ def _split(script: Script, tokens: list[Token]) -> list[list[Token]]:
             found[-1][min(2, len(found[-1]) - 1)].end + 1,
         )
     return [tokens for tokens in found if tokens]
+
+
+def _begins(tokens: list[Token]) -> bool:
+    """Whether the last tokens of a statement begin a statement set."""
+    words = [token.text.upper() for token in tokens[-3:]]
+    if words == ["BEGIN", "STATEMENT", "SET"]:
+        return len(tokens) == 3
+    around = tokens[0].text.upper()
+    return words == ["STATEMENT", "SET", "BEGIN"] and around in ("EXECUTE", "EXPLAIN")
 
 
 def _ends(tokens: list[Token]) -> bool:
@@ -201,6 +217,8 @@ def _reset(cursor: Cursor, position: Position, text: str) -> Statement:
     return ResetOption(position, text, key)
 
 
+_LIST = TokenType.HEREDOC_STRING
+"""A token for a list of rows that the lexer of queries has not seen; it makes none of this type."""
 _NO_NAME = ("SELECT", "VALUES", "WITH", "PARTITION", "(", ".")
 _SHOW = ("CATALOGS", "DATABASES", "TABLES", "VIEWS", "FUNCTIONS", "JOBS", "CURRENT CATALOG",
          "CURRENT DATABASE", "CREATE TABLE", "CREATE VIEW", "COLUMNS")  # fmt: skip
@@ -284,8 +302,26 @@ def _insert(cursor: Cursor, position: Position, text: str) -> Insert:
     if cursor.peek() not in ("SELECT", "WITH", "VALUES", "("):
         guesses = ("SELECT", "VALUES", "WITH")
         cursor.keyword(guesses)
-    query = _query(cursor)
+    query = _rows(cursor) or _query(cursor)
     return Insert(position, text, target, columns, query, overwrite, options, partition)
+
+
+def _rows(cursor: Cursor) -> Query | None:
+    """A long list of VALUES as a query; None if it is something else, or the parser's work."""
+    end = cursor.tokens[-1]
+    if end.token_type != _LIST:
+        return None
+    script, place, first = cursor.script, cursor.position(), cursor.offset
+    text = script.text[first : end.end + 1]
+    rows = literal_reader.read(text, end.start - first, len(text))
+    if rows is None:
+        whole = dialect.lex(script, end.start, end.end + 1)
+        cursor.original = [*(token for token in cursor.original if token is not end), *whole]
+        cursor.tokens = [*cursor.tokens[:-1], *whole]
+        return None
+    parse_first_cells(script, first, rows)
+    prefix = script.text[first - place.column + 1 : first]
+    return Query(text, place, prefix, rows)
 
 
 def _partition(cursor: Cursor) -> dict[str, str]:

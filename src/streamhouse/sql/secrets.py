@@ -84,6 +84,9 @@ def without_secrets(text: str) -> str:
 
 def quoted_options(text: str) -> Iterator[Value]:
     """All that is written as `'key' = 'value'`; a secret one may be without its end."""
+    if "=" not in text:
+        # Long lists of values have none.
+        return
     key, between, at = "", "", 0
     for match in LEXEME.finditer(text):
         between += text[at : match.start()]

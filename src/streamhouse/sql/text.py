@@ -14,7 +14,7 @@ from sqlglot import exp
 
 from streamhouse.errors import SqlError
 from streamhouse.sql.plan import Position, Query
-from streamhouse.sql.secrets import LEXEME, secrets
+from streamhouse.sql.secrets import LEXEME, apart
 
 E = TypeVar("E", bound=SqlError)
 
@@ -37,9 +37,13 @@ class Hint:
 
 @dataclass(frozen=True)
 class Script:
-    """A text whose offsets can be told as line and column, both counted from 1."""
+    """A text whose offsets are reported as line and column, both counted from 1.
+
+    `line` is the number of the text's first line, for a text that is a part of a longer script.
+    """
 
     text: str
+    line: int = 1
 
     @cached_property
     def _starts(self) -> list[int]:
@@ -48,15 +52,17 @@ class Script:
     @cached_property
     def _masked(self) -> str:
         """The text with the values of secret options starred out, of the same length."""
-        found = self.text
-        for value in secrets(self.text):
-            start, end = value.start, value.end
-            found = found[:start] + re.sub(r"[^\n]", "*", found[start:end]) + found[end:]
-        return found
+        shown: list[str] = []
+        at = 0
+        for value in apart(self.text):
+            stars = re.sub(r"[^\n]", "*", self.text[value.start : value.end])
+            shown += [self.text[at : value.start], stars]
+            at = value.end
+        return "".join([*shown, self.text[at:]])
 
     def position(self, offset: int) -> Position:
         line = bisect_right(self._starts, offset)
-        return Position(line, offset - self._starts[line - 1] + 1)
+        return Position(line + self.line - 1, offset - self._starts[line - 1] + 1)
 
     def error(
         self, message: str, start: int, end: int | None = None, kind: type[E] | None = None
@@ -64,7 +70,7 @@ class Script:
         """An error of class `kind` about the text from `start` up to (not including) `end`."""
         start = min(start, len(self.text))
         place = self.position(start)
-        first = self._starts[place.line - 1]
+        first = self._starts[place.line - self.line]
         return (kind or SqlError)(
             message,
             line=place.line,
@@ -73,9 +79,9 @@ class Script:
             snippet=self._masked[start : end if end is not None else start + 1],
         )
 
-    def hints(self) -> Iterator[Hint]:
-        """The hint blocks; raises `SqlError` for a quote or comment that is never closed."""
-        for match in LEXEME.finditer(self.text):
+    def hints(self, start: int, end: int) -> Iterator[Hint]:
+        """The hint blocks of a part; `SqlError` for a quote or comment that is never closed."""
+        for match in LEXEME.finditer(self.text, start, end):
             if match.lastgroup == "bad":
                 raise self.error(_UNCLOSED[match.group()], match.start(), match.end())
             if match.lastgroup == "hint":
@@ -83,9 +89,12 @@ class Script:
 
 
 def of_query(query: Query) -> Script:
-    """The query as a script in which every offset tells its place in the whole script."""
+    """The query and what stands before it on its first line; positions are the whole script's.
+
+    The query's own text starts at offset `query.position.column - 1`.
+    """
     margin = query.prefix.rjust(query.position.column - 1)
-    return Script("\n" * (query.position.line - 1) + margin + query.text)
+    return Script(margin + query.text, query.position.line)
 
 
 def span(node: exp.Expr) -> tuple[int, int] | None:

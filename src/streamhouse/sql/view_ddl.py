@@ -15,6 +15,7 @@ from streamhouse.sql import columns as names
 from streamhouse.sql import lowering
 from streamhouse.sql.bounded import analyze_tree
 from streamhouse.sql.cursor import Cursor
+from streamhouse.sql.depth import limited_depth
 from streamhouse.sql.plan import Column, Name, Position, Query, Resolver, Statement, ViewInfo
 from streamhouse.sql.text import of_query
 from streamhouse.sql.types import NULL
@@ -86,7 +87,8 @@ def described(statement: CreateView, full: Name, resolver: Resolver, written: st
     if not isinstance(tree, exp.Query):
         raise lowering.unsupported(parsed.script, tree, "a view is a SELECT")
     star = not isinstance(tree, exp.Select) or any(map(_is_star, tree.expressions))
-    made = analyze_tree(names.parse_query(statement.query), tree.copy(), resolver)
+    with limited_depth(statement.query):
+        made = analyze_tree(names.parse_query(statement.query), tree.copy(), resolver)
     wanted = list(statement.columns) or made.output
     if len(wanted) != len(made.output):
         raise lowering.error(

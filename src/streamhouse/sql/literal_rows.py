@@ -1,0 +1,83 @@
+"""Rows of literals as a table: for each cell its form, and the literals in it as texts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ROW = "row"
+"""The column of `LiteralRows.table` that numbers the rows."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """Cells of one column that differ in their literals only.
+
+    `start` and `end` are the offsets of the first such cell in the query's text, `literals` the
+    offsets of its literals. `rows` are the numbers of the rows that have this form, `texts` has for
+    each literal its value in each of these rows, as text.
+    """
+
+    start: int
+    end: int
+    literals: tuple[int, ...]
+    rows: list[int] = field(default_factory=list)
+    texts: tuple[list[str], ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class LiteralRows:
+    """So many rows, as the forms of each column."""
+
+    count: int
+    columns: tuple[tuple[Form, ...], ...]
+
+    @property
+    def types(self) -> dict[str, str]:
+        """The columns of `table` with their DuckDB types."""
+        found = {ROW: "BIGINT"}
+        for number, forms in enumerate(self.columns):
+            if len(forms) > 1:
+                found[form_column(number)] = "INTEGER"
+            for place in range(max(len(form.literals) for form in forms)):
+                found[text_column(number, place)] = "VARCHAR"
+        return found
+
+    def table(self) -> pa.Table:
+        """A row for each row: its number, the form of each cell, and the literals as texts."""
+        import pyarrow as pa
+
+        made: dict[str, pa.Array] = {ROW: pa.array(range(self.count), pa.int64())}
+        for number, forms in enumerate(self.columns):
+            if len(forms) > 1:
+                kinds = [0] * self.count
+                for kind, form in enumerate(forms):
+                    for row in form.rows:
+                        kinds[row] = kind
+                made[form_column(number)] = pa.array(kinds, pa.int32())
+            for place in range(max(len(form.literals) for form in forms)):
+                made[text_column(number, place)] = self._texts(forms, place)
+        return pa.table(made)
+
+    def _texts(self, forms: tuple[Form, ...], place: int) -> pa.Array:
+        import pyarrow as pa
+
+        texts: list[str | None] = [None] * self.count
+        for form in forms:
+            if place < len(form.texts):
+                for row, text in zip(form.rows, form.texts[place], strict=True):
+                    texts[row] = text
+        return pa.array(texts, pa.string())
+
+
+def form_column(number: int) -> str:
+    """The column of `LiteralRows.table` that has the forms of a column's cells."""
+    return f"form_{number}"
+
+
+def text_column(number: int, place: int) -> str:
+    """The column of `LiteralRows.table` that has a literal of each of a column's cells."""
+    return f"text_{number}_{place}"
