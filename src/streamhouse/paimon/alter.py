@@ -14,6 +14,7 @@ from streamhouse.paimon.lock import commit_lock
 from streamhouse.paimon.table import Table
 from streamhouse.paimon.table_options import check_table_options
 from streamhouse.paimon.widening import widens, wider
+from streamhouse.sql import option_history
 from streamhouse.sql.changes import (
     AddColumn,
     Change,
@@ -48,6 +49,7 @@ def alter_table(
     with commit_lock(warehouse.table(identifier).location):
         draft = _Draft(warehouse.table(identifier))
         for change in changes:
+            change = _today(change)
             if isinstance(change, SetDefault):
                 draft.column(change.path)
                 defaults.append(change)
@@ -62,6 +64,20 @@ def alter_table(
             from streamhouse.paimon.defaults import set_defaults
 
             set_defaults(warehouse.options, identifier, defaults)
+
+
+def _today(change: Change) -> Change:
+    """A change of an option by the name that it has today."""
+    if not isinstance(change, SetTableOption | ResetTableOption):
+        return change
+    default = option_history.DEFAULT_VALUE.fullmatch(change.key)
+    value = change.value if isinstance(change, SetTableOption) else None
+    if default is not None:
+        return SetDefault((default["column"],), value)
+    if value is None:
+        return ResetTableOption(option_history.renamed(change.key))
+    ((key, value),) = option_history.current({change.key: value})[0].items()
+    return SetTableOption(key, value)
 
 
 class _Draft:
@@ -242,6 +258,8 @@ class _Draft:
             self.official.append(self._official.update_comment(change.value))
             return
         check_table_options({change.key: change.value}, self.where)
+        keyed = bool(self._table.primary_key)
+        option_history.check_write_mode({change.key: change.value}, keyed, self.where)
         check_option(self._table, self._options, change.key, change.value, self._filled)
         held = orc.may_hold_orc(self._options)
         self._change_options({change.key: change.value})
@@ -261,12 +279,18 @@ class _Draft:
 
     def _change_options(self, changes: Mapping[str, str | None]) -> None:
         for key, value in changes.items():
+            for old in self._written(key) if value is None else self._written(key) - {key}:
+                self.official.append(self._official.remove_option(old))
             if value is None:
-                self.official.append(self._official.remove_option(key))
                 self._options.pop(key, None)
             else:
                 self.official.append(self._official.set_option(key, value))
                 self._options[key] = value
+
+    def _written(self, key: str) -> set[str]:
+        """The names by which the table itself has an option."""
+        given: Mapping[str, str] = self._table.schema.get("options") or {}
+        return {name for name in given if option_history.renamed(name) == key}
 
     def _not_a_key(self, name: str, what: str) -> None:
         for kind, keys in (

@@ -18,7 +18,8 @@ from streamhouse.paimon.fine_times import check_type
 from streamhouse.paimon.table import Table, resolve
 from streamhouse.paimon.table_name import MAIN, TableName
 from streamhouse.paimon.table_options import check_table_options
-from streamhouse.sql.changes import Change
+from streamhouse.sql import option_history
+from streamhouse.sql.changes import Change, SetDefault
 from streamhouse.sql.plan import AsOf, Column
 
 if TYPE_CHECKING:
@@ -115,7 +116,8 @@ class Warehouse:
         """Make a table.
 
         Columns of the primary key become NOT NULL. Keys may be given as the options `primary-key`
-        and `partition`, as in Paimon. Raises `TableError` if the table exists or a
+        and `partition`, as in Paimon; options of earlier releases as `sql.option_history` has them.
+        Raises `TableError` if the table exists or a
         key names no column, `OptionError` for an option that Paimon does not know.
         """
         full = f"{database}.{name}"
@@ -130,7 +132,7 @@ class Warehouse:
             )
         if database not in self.databases():
             raise self._no_database(database)
-        given = dict(options or {})
+        given, defaults = option_history.defaults(option_history.current(options or {})[0])
         check_table_options(given, f"table {full}")
         primary_key = _declared(full, "primary-key", "PRIMARY KEY", primary_key, given)
         partitioned_by = _declared(full, "partition", "PARTITIONED BY", partitioned_by, given)
@@ -145,8 +147,24 @@ class Warehouse:
         if orc.may_hold_orc(given):
             orc.check_keys(f"table {full}", kinds, [*primary_key, *partitioned_by])
         _check_across(full, primary_key, partitioned_by, given.get("bucket", "-1"))
+        option_history.check_write_mode(given, bool(primary_key), f"table {full}")
+        changes = [SetDefault((column,), value) for column, value in defaults.items()]
+        for change in changes:
+            if change.path[0] not in names:
+                hint = nearest(change.path[0], names)
+                raise TableError(f"table {full} has no column '{change.path[0]}'; {hint}")
         self._create(full, columns, primary_key, partitioned_by, given, comment)
         self._forget(full)
+        if changes:
+            self._set_defaults(full, changes)
+
+    def _set_defaults(self, full: str, changes: Sequence[SetDefault]) -> None:
+        """Give columns of a new table their defaults; there is no table if one of them is wrong."""
+        try:
+            self.alter_table(full, *changes)
+        except BaseException:
+            self.drop_table(*split_identifier(full))
+            raise
 
     def alter_table(self, identifier: str, *changes: Change, if_exists: bool = False) -> None:
         """Change a table's columns and options (`streamhouse.sql.changes`), all or nothing.

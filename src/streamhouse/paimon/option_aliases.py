@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-LOOKUP_WAIT = "lookup-wait"
+from streamhouse.sql.option_history import current
 
 KEY_ALIASES = {
-    LOOKUP_WAIT: "changelog-producer.lookup-wait",
-    "lookup.wait": "changelog-producer.lookup-wait",
+    "lookup.wait": "lookup-wait",
     "buckets": "bucket",
     "bucket-num": "bucket",
     "changelog.producer": "changelog-producer",
@@ -32,6 +31,7 @@ FUNCTION_ALIASES = {
     "last_non_null": "last_non_null_value",
     "last_not_null": "last_non_null_value",
     "last_not_null_value": "last_non_null_value",
+    "first_not_null_value": "first_non_null_value",
     "first_non_null": "first_non_null_value",
     "first_not_null": "first_non_null_value",
     "last": "last_value",
@@ -51,9 +51,10 @@ VALUE_ALIASES = {
 
 
 def resolved(options: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """The options as Paimon spells them, and a notice for each that was written otherwise.
+    """The options as Paimon spells them today, and a notice for each that was written otherwise.
 
-    A spelling stays as it is where the right one is given beside it.
+    A misspelling stays as it is where the right one is given beside it; of options that earlier
+    releases had, `option_history.current` tells.
     """
     found: dict[str, str] = {}
     notices = []
@@ -67,7 +68,8 @@ def resolved(options: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
         if meant != value:
             notices.append(f"option '{right}': '{value}' is taken for '{meant}'")
         found[right] = meant
-    return found, notices
+    today, told = current(found)
+    return today, [*notices, *told]
 
 
 def _key(key: str) -> str:

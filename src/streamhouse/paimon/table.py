@@ -17,6 +17,7 @@ from streamhouse.paimon.conditions import Filter, only_on
 from streamhouse.paimon.files import Files, files_of
 from streamhouse.paimon.snapshots import Snapshot, Snapshots, from_json
 from streamhouse.source import ROW_KIND
+from streamhouse.sql.option_history import stored
 from streamhouse.sql.plan import Column
 
 READ_BATCH_ROWS = 65_536
@@ -42,7 +43,7 @@ class Table:
         self.location: str = rust.location()
         self.catalog_options = catalog_options
         self.schema_id: int = schema["id"]
-        self.options: Mapping[str, str] = dict(schema.get("options") or {})
+        self.options: Mapping[str, str] = stored(schema.get("options") or {})
         self.primary_key: tuple[str, ...] = tuple(schema.get("primaryKeys") or ())
         self.partition_keys: tuple[str, ...] = tuple(schema.get("partitionKeys") or ())
         self.columns: tuple[Column, ...] = _columns(rust)

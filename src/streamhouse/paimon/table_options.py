@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from streamhouse.errors import OptionError
 from streamhouse.options import nearest
+from streamhouse.sql.option_history import is_dropped
 
 CORE_KEYS = frozenset(
     """
@@ -22,7 +23,6 @@ blob-external-storage-field
 blob-external-storage-path
 blob-field
 blob.split-by-file-size
-blob.stored-descriptor-fields
 blob.target-file-size
 branch
 bucket
@@ -37,7 +37,6 @@ changelog-file.format
 changelog-file.prefix
 changelog-file.stats-mode
 changelog-producer
-changelog-producer.lookup-wait
 changelog-producer.row-deduplicate
 changelog-producer.row-deduplicate-ignore-fields
 changelog.num-retained.max
@@ -89,8 +88,6 @@ data-file.external-paths.weights
 data-file.path-directory
 data-file.prefix
 data-file.thin-mode
-deduplicate.ignore-delete
-delete-file.thread-num
 delete.force-produce-changelog
 deletion-vector.index-file.target-size
 deletion-vectors.bitmap64
@@ -115,7 +112,6 @@ file.compression.zstd-level
 file.format
 file.format.per.level
 file.suffix.include.compression
-first-row.ignore-delete
 force-lookup
 format-table.commit-hive-sync-url
 format-table.file.compression
@@ -140,8 +136,6 @@ index-file-in-data-file-dir
 key-value.sequence_number.enabled
 local-merge-buffer-size
 local-sort.max-num-file-handles
-log.scan
-log.scan.timestamp-millis
 lookup-compact
 lookup-compact.max-interval
 lookup-wait
@@ -202,12 +196,9 @@ num-sorted-run.stop-trigger
 orc.column.encoding.direct
 orc.dictionary.key.threshold
 orc.timestamp-ltz.legacy.type
-orc.write.batch-size
 overwrite-upgrade
 page-size
 parquet.enable.dictionary
-parquet.variant.shreddingSchema
-partial-update.ignore-delete
 partial-update.remove-record-on-delete
 partial-update.remove-record-on-sequence-group
 partition
@@ -261,12 +252,9 @@ scan.version
 scan.watermark
 sequence.field
 sequence.field.sort-order
-sink.clustering.by-columns
-sink.clustering.strategy
 sink.process-time-zone
 sink.watermark-time-zone
 snapshot.clean-empty-directories
-snapshot.expire.clean-empty-directories
 snapshot.expire.execution-mode
 snapshot.expire.limit
 snapshot.ignore-empty-commit
@@ -322,13 +310,13 @@ write-max-writers-to-spill
 write-only
 write.batch-memory
 write.batch-size
-write.compaction-skip
 zorder.var-length-contribution
     """.split()
 )
 
 FLINK_KEYS = frozenset(
     """
+changelog.precommit-compact.buffer-size
 changelog.precommit-compact.thread-num
 commit.custom-listeners
 end-input.watermark
@@ -339,7 +327,6 @@ lookup.bootstrap-parallelism
 lookup.cache
 lookup.cache-rows
 lookup.continuous.discovery-interval
-lookup.dynamic-partition
 lookup.dynamic-partition.refresh-interval
 lookup.dynamic-partition.refresh.async
 lookup.refresh.async
@@ -403,6 +390,7 @@ sink.writer-refresh-detectors
 source.checkpoint-align.enabled
 source.checkpoint-align.timeout
 source.operator-uid.suffix
+source.split.target-size-with-column-pruning
 unaware-bucket.compaction.parallelism
     """.split()
 )
@@ -430,6 +418,7 @@ _PATTERNS = tuple(
         r"blob-descriptor\..+",
         r"(commit|tag)\.callback\..+\.param",
         r"rocksdb\..+",
+        r"(btree-index|lumina)\..+",
         r"metadata\.iceberg\..+",
         r"properties\..+",
         r"schema\.\d+\.(name|expr|data-type)",
@@ -448,8 +437,13 @@ def check_table_options(options: Mapping[str, str], where: str) -> None:
                     f"{where}: unknown option '{key}'; what can be said of a column: "
                     f"{nearest(what, _FIELD_SUFFIXES)}"
                 )
-        elif key not in CORE_KEYS and key not in FLINK_KEYS and not _matches(key):
+        elif not is_known(key):
             raise OptionError(f"{where}: unknown table option '{key}'; {_hint(key)}")
+
+
+def is_known(key: str) -> bool:
+    """Whether a table may have an option; some of earlier releases have no effect today."""
+    return key in CORE_KEYS or key in FLINK_KEYS or _matches(key) or bool(is_dropped(key))
 
 
 def _matches(key: str) -> bool:

@@ -15,12 +15,7 @@ from streamhouse.errors import TableError
 from streamhouse.paimon.table import Table
 from streamhouse.source import ROW_KIND
 
-_IGNORE = (
-    "ignore-delete",
-    "first-row.ignore-delete",
-    "partial-update.ignore-delete",
-    "deduplicate.ignore-delete",
-)
+_IGNORE = "ignore-delete"
 _REMOVE = "partial-update.remove-record-on-delete"
 _ROW, _LATER = "__row", "__row_max"
 
@@ -41,7 +36,7 @@ class Removals:
 
     def __init__(self, table: Table) -> None:
         self._table = table
-        self._ignores = any(table.options.get(key, "").lower() == "true" for key in _IGNORE)
+        self._ignores = table.options.get(_IGNORE, "").lower() == "true"
         self._removes = table.options.get(_REMOVE, "").lower() == "true"
         self._passes = _engine(table) == "partial-update" and _grouped(table)
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from streamhouse.errors import OptionError
 from streamhouse.options import duration_ms
 from streamhouse.paimon.table_options import check_table_options
+from streamhouse.sql.option_history import current
 
 _RUN_OPTIONS = ("sink.parallelism", "scan.parallelism")
 """Options of the job, not of the table."""
@@ -18,7 +19,7 @@ def parse_options(given: Mapping[str, str] | str | None, where: str) -> dict[str
     """`key=value,key=value` as a mapping, checked; `OptionError` for what no table knows."""
     if given is None:
         return {}
-    found = dict(given) if isinstance(given, Mapping) else _pairs(given, where)
+    found = current(dict(given) if isinstance(given, Mapping) else _pairs(given, where))[0]
     check_table_options(
         {key: value for key, value in found.items() if key not in _RUN_OPTIONS}, where
     )

@@ -9,6 +9,7 @@ from streamhouse.errors import SqlError, StreamhouseError
 from streamhouse.runtime.session import Session
 from streamhouse.sql import plan
 from streamhouse.sql.alter import AlterTable
+from streamhouse.sql.hints import outdated
 from streamhouse.sql.view_ddl import CreateView
 
 
@@ -34,6 +35,12 @@ def define(session: Session, statement: plan.Statement) -> bool:
         case _:
             return False
     return True
+
+
+def tell_outdated(session: Session, statement: plan.Statement) -> None:
+    """Tell of options of earlier Paimon releases in the hints of a statement."""
+    for text in outdated(statement.text):
+        session.notice(text)
 
 
 @contextmanager

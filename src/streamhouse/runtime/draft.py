@@ -257,8 +257,8 @@ class Draft(Session):
             self._warehouses[catalog] = DraftWarehouse(self._options(catalog))
         return self._warehouses[catalog]
 
-    def _make_default(self, options: Mapping[str, str]) -> None:
-        """The default database is there without being made."""
+    def _make_default(self, catalog: str, database: str) -> None:
+        self._warehouse(catalog).create_database(database, if_not_exists=True)
 
 
 def _changed(identifier: str, table: DraftTable, change: changes.Change) -> DraftTable:

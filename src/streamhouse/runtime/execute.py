@@ -8,7 +8,7 @@ from streamhouse.errors import UnsupportedSqlError
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.sidecar import Sidecar
 from streamhouse.runtime import bounded, dml
-from streamhouse.runtime.definitions import define, located
+from streamhouse.runtime.definitions import define, located, tell_outdated
 from streamhouse.runtime.dml import Changed
 from streamhouse.runtime.session import Session
 from streamhouse.sql import plan
@@ -43,6 +43,7 @@ def execute(
 
 
 def _run(session: Session, statement: plan.Statement, sidecar: Sidecar | None) -> Changed:
+    tell_outdated(session, statement)
     if define(session, statement):
         return Changed()
     match statement:

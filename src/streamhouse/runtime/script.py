@@ -23,7 +23,7 @@ from streamhouse.runtime.call import Calls
 from streamhouse.runtime.checkpoint import Checkpoint, part_names
 from streamhouse.runtime.console import ConsoleSelect
 from streamhouse.runtime.continuous_targets import Place, checkpoint_roots, continuous_targets
-from streamhouse.runtime.definitions import define, located
+from streamhouse.runtime.definitions import define, located, tell_outdated
 from streamhouse.runtime.described import described
 from streamhouse.runtime.given_columns import given_columns
 from streamhouse.runtime.pipeline import Pipeline
@@ -140,6 +140,7 @@ class Script:
 
     def _statement(self, statement: plan.Statement) -> None:
         with located(statement):
+            tell_outdated(self._session, statement)
             try:
                 if not define(self._session, statement):
                     self._do(statement)

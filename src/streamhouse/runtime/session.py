@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from streamhouse.errors import OptionError, TableError
 from streamhouse.lookup.dimension import is_server
-from streamhouse.options import check_known, choice, nearest
+from streamhouse.options import nearest
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.evolution import renamed_to
 from streamhouse.paimon.files import is_local, local_path
@@ -19,8 +21,15 @@ from streamhouse.runtime.connectors import check_connector, connector_options
 from streamhouse.runtime.spec import SourceSpec, TableAddress
 from streamhouse.runtime.views import SessionViews
 from streamhouse.sql.alter import AlterTable
-from streamhouse.sql.changes import Change, SetTableOption
+from streamhouse.sql.catalog_options import (
+    check_catalog,
+    default_database,
+    of_warehouse,
+    table_defaults,
+)
+from streamhouse.sql.changes import Change, ResetTableOption, SetTableOption
 from streamhouse.sql.flink_settings import SAME_AS
+from streamhouse.sql.option_history import renamed
 from streamhouse.sql.options import check_set
 from streamhouse.sql.plan import (
     AsOf,
@@ -38,7 +47,14 @@ from streamhouse.sql.plan import (
 DEFAULT_CATALOG = "default_catalog"
 DEFAULT_DATABASE = "default"
 _FLINKS_DATABASE = "default_database"
-_STORE_OPTIONS = ("s3.", "fs.", "oss.")
+
+
+@dataclass(frozen=True)
+class _Defaults:
+    """What names and tables of a catalog have where they do not say otherwise."""
+
+    database: str = DEFAULT_DATABASE
+    table_options: Mapping[str, str] = field(default_factory=dict)
 
 
 class Session:
@@ -51,6 +67,7 @@ class Session:
     def __init__(self, warehouse: Mapping[str, str] | None) -> None:
         self._given = dict(warehouse) if warehouse is not None else None
         self._catalogs: dict[str, dict[str, str]] = {}
+        self._defaults: defaultdict[str, _Defaults] = defaultdict(_Defaults)
         self._temporary: dict[Name, TableInfo] = {}
         self.views = SessionViews(self, self._warehouse)
         self._opened: dict[str, Table] = {}
@@ -61,7 +78,7 @@ class Session:
         """Takes what a user should know of a statement that was run all the same."""
         if self._given is not None:
             self._catalogs[DEFAULT_CATALOG] = self._given
-            self._make_default(self._given)
+            self._make_default(DEFAULT_CATALOG, DEFAULT_DATABASE)
 
     @property
     def streaming(self) -> bool:
@@ -91,8 +108,14 @@ class Session:
             raise OptionError(
                 f"catalog '{statement.name}': 'type' is {kind!r}; it must be 'paimon'"
             )
-        _check_catalog(options, f"catalog '{statement.name}'")
-        options.pop("metastore", None)
+        where = f"catalog '{statement.name}'"
+        for text in check_catalog(options, where):
+            self.notice(f"{where}: {text}")
+        table_options, database = (
+            table_defaults(options),
+            default_database(options, DEFAULT_DATABASE),
+        )
+        options = of_warehouse(options)
         if self._given is not None:
             options.update(self._given)
         if "warehouse" not in options:
@@ -103,13 +126,14 @@ class Session:
         if is_local(options["warehouse"]):
             options["warehouse"] = local_path(options["warehouse"])
         self._catalogs[statement.name] = options
-        self._make_default(options)
+        self._defaults[statement.name] = _Defaults(database, table_options)
+        self._make_default(statement.name, database)
 
     def use_catalog(self, name: str) -> None:
         # Flink's own catalog is always there; without a warehouse it takes temporary tables.
         if name != DEFAULT_CATALOG:
             self._options(name)
-        self._catalog, self._database = name, DEFAULT_DATABASE
+        self._catalog, self._database = name, self._defaults[name].database
 
     def create_database(self, statement: CreateDatabase) -> None:
         catalog, database = self._database_name(statement.name)
@@ -129,7 +153,8 @@ class Session:
         options = dict(statement.options)
         connector = options.get("connector", "paimon")
         if connector == "paimon":
-            options = self._spelt(options, where)
+            given = self._defaults[full[0]].table_options
+            options = {**self._spelt(given, where), **self._spelt(options, where)}
         if self.view(full) is not None:
             raise TableError(f"{where}: there is a view of that name; DROP it first")
         if statement.watermark is not None:
@@ -166,6 +191,7 @@ class Session:
             self.views.check_none(catalog, database)
             self._warehouse(catalog).drop_database(database, statement.if_exists)
         elif statement.kind == "CATALOG":
+            self._defaults.pop(statement.name[0], None)
             if self._catalogs.pop(statement.name[0], None) is None and not statement.if_exists:
                 raise OptionError(f"there is no catalog '{statement.name[0]}'")
         elif statement.kind == "VIEW":
@@ -204,6 +230,8 @@ class Session:
         return found
 
     def _respelt(self, change: Change, where: str) -> Change:
+        if isinstance(change, ResetTableOption):
+            return ResetTableOption(renamed(change.key))
         if not isinstance(change, SetTableOption):
             return change
         ((key, value),) = self._spelt({change.key: change.value}, where).items()
@@ -368,14 +396,8 @@ class Session:
     def _warehouse(self, catalog: str) -> Warehouse:
         return Warehouse(self._options(catalog))
 
-    def _make_default(self, options: Mapping[str, str]) -> None:
-        Warehouse(options).create_database(DEFAULT_DATABASE, if_not_exists=True)
-
-
-def _check_catalog(options: Mapping[str, str], where: str) -> None:
-    own = [key for key in options if not key.startswith(_STORE_OPTIONS)]
-    check_known(own, ("type", "warehouse", "metastore"), where)
-    choice("metastore", options.get("metastore", "filesystem"), ["filesystem"])
+    def _make_default(self, catalog: str, database: str) -> None:
+        self._warehouse(catalog).create_database(database, if_not_exists=True)
 
 
 def _to_stderr(text: str) -> None:

@@ -9,9 +9,10 @@ from sqlglot.tokenizer_core import Token
 
 from streamhouse.errors import OptionError, UnsupportedSqlError
 from streamhouse.options import boolean, choice, duration_ms, integer, nearest
-from streamhouse.sql import dialect
+from streamhouse.sql import dialect, option_history
 from streamhouse.sql.cursor import Cursor
 from streamhouse.sql.plan import LookupRetry
+from streamhouse.sql.secrets import quoted_options
 from streamhouse.sql.text import Script, suggestion
 
 _OTHER_HINTS = (
@@ -57,7 +58,10 @@ class LookupHint:
 
 
 def table_options(script: Script, token: Token) -> dict[str, str]:
-    """The options of a table's hint block, whose text stands in the token."""
+    """The options of a table's hint block, whose text stands in the token, by today's names.
+
+    Those of earlier releases that have no effect today are not among them (see `outdated`).
+    """
     found: dict[str, str] = {}
     for name, start, cursor in _each(script, token.text, token.start + 3):
         if name != "OPTIONS":
@@ -68,7 +72,22 @@ def table_options(script: Script, token: Token) -> dict[str, str]:
             if key in found:
                 raise script.error(f"option '{key}' is given twice", places[key])
         found |= options
-    return found
+    try:
+        today = option_history.current(found)[0]
+    except OptionError as error:
+        raise script.error(f"hint OPTIONS: {error}", token.start, token.end + 1) from None
+    return {key: value for key, value in today.items() if not option_history.is_dropped(key)}
+
+
+def outdated(text: str) -> list[str]:
+    """What to tell of the options of earlier Paimon releases in the hints of a statement."""
+    if "/*+" not in text:
+        return []
+    found: dict[str, str] = {}
+    for hint in Script(text).hints(0, len(text)):
+        for option in quoted_options(hint.body):
+            found[option.key] = hint.body[option.start : option.end]
+    return option_history.current(found)[1]
 
 
 def lookup_hints(script: Script, body: str, offset: int) -> list[LookupHint]:
@@ -133,7 +152,10 @@ def _strategy(options: dict[str, str]) -> str | None:
 
 def _each(script: Script, body: str, offset: int) -> Iterator[tuple[str, int, Cursor]]:
     """(name, offset, walk standing at its parenthesis) of every hint in a block."""
-    cursor = Cursor(script, dialect.lex(Script(" " * offset + body)))
+    if not script.text.startswith(body, offset):
+        # The body stands in a view's text, and the offset is where the view is read.
+        script = Script(" " * offset + body)
+    cursor = Cursor(script, dialect.lex(script, offset, offset + len(body)))
     if not cursor.tokens:
         raise script.error("the hint is empty; leave it out", offset - 3, offset + len(body) + 2)
     while True:

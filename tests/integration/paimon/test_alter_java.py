@@ -123,6 +123,34 @@ def test_defaults_stand_for_what_is_missing(warehouse: Warehouse, java: Sidecar)
         execute(warehouse, "ALTER TABLE d ALTER COLUMN v SET DEFAULT 'x'")
 
 
+def test_default_values_of_earlier_releases_are_defaults_of_columns(
+    warehouse: Warehouse, java: Sidecar
+) -> None:
+    execute(
+        warehouse,
+        "CREATE TABLE e (id INT PRIMARY KEY NOT ENFORCED, v INT, s STRING) WITH ('bucket' = '1', "
+        "'fields.v.default-value' = '7');"
+        "ALTER TABLE e SET ('fields.s.default-value' = 'x');"
+        "INSERT INTO e VALUES (1, NULL, NULL), (2, 3, 'y');"
+        "ALTER TABLE e RESET ('fields.v.default-value');"
+        "INSERT INTO e (id) VALUES (3);",
+    )
+    table = warehouse.table("default.e")
+    assert table.options == {"bucket": "1"}
+    assert [tuple(row.values()) for row in ours(table)] == [
+        (1, 7, "x"),
+        (2, 3, "y"),
+        (3, None, "x"),
+    ]
+    assert ours(table) == theirs(java, table)
+    with pytest.raises(StreamhouseError, match="default value `x` for type INT"):
+        execute(
+            warehouse,
+            "CREATE TABLE f (id INT, v INT) WITH ('fields.v.default-value' = 'x')",
+        )
+    assert "f" not in warehouse.tables("default")
+
+
 @pytest.mark.parametrize("locked", [False, True], ids=["free", "locked by the caller"])
 def test_the_java_core_is_not_stopped_by_a_cut_off_commit(
     warehouse: Warehouse, java: Sidecar, locked: bool

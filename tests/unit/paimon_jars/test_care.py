@@ -61,7 +61,6 @@ def test_who_does_not_wait_for_lookups_is_compacted_by_the_trigger() -> None:
     lookup = {"changelog-producer": "lookup"}
     assert Care.of(True, lookup, PACE).commits == 1
     assert Care.of(True, {**lookup, "lookup-wait": "false"}, PACE).commits == 5
-    assert Care.of(True, {**lookup, "changelog-producer.lookup-wait": "false"}, PACE).commits == 5
     gentle = {**lookup, "lookup-compact": "gentle"}
     assert Care.of(True, gentle, PACE).commits == 10
     assert Care.of(True, {**gentle, "lookup-compact.max-interval": "7"}, PACE).commits == 7

@@ -292,8 +292,8 @@ def test_spellings_often_met_are_taken_for_the_right_ones(run: Run, tmp_path: Pa
         "CREATE TABLE t (k INT PRIMARY KEY NOT ENFORCED, s INT, u INT, w INT) WITH ("
         "'bucket' = '1', 'merge-engine' = 'aggregate', 'changelog-producer' = 'lookup', "
         "'fields.s.aggregation-function' = 'SUM', 'fields.u.aggregate-function' = 'last_non_null', "
-        "'fields.w.aggregate-function' = 'last_value', 'lookup-wait' = 'true');"
-        "ALTER TABLE t SET ('lookup-wait' = 'false');"
+        "'fields.w.aggregate-function' = 'last_value', 'lookup.wait' = 'true');"
+        "ALTER TABLE t SET ('changelog-producer.lookup-wait' = 'false');"
     )
     assert kept.notices == [
         "table default.t: option 'merge-engine': 'aggregate' is taken for 'aggregation'",
@@ -302,14 +302,16 @@ def test_spellings_often_met_are_taken_for_the_right_ones(run: Run, tmp_path: Pa
         "table default.t: option 'fields.s.aggregate-function': 'SUM' is taken for 'sum'",
         "table default.t: option 'fields.u.aggregate-function': 'last_non_null' is taken for "
         "'last_non_null_value'",
-        "table default.t: option 'lookup-wait' is taken for 'changelog-producer.lookup-wait'",
-        "table default.t: option 'lookup-wait' is taken for 'changelog-producer.lookup-wait'",
+        "table default.t: option 'lookup.wait' is taken for 'lookup-wait'",
+        "table default.t: option 'changelog-producer.lookup-wait' (Paimon 0.8 and before) is "
+        "'lookup-wait' today",
     ]
     options = Warehouse(str(tmp_path)).table("default.t").options
     assert options["merge-engine"] == "aggregation"
     assert options["fields.s.aggregate-function"] == "sum"
     assert options["fields.u.aggregate-function"] == "last_non_null_value"
-    assert options["changelog-producer.lookup-wait"] == "false" and "lookup-wait" not in options
+    assert options["lookup-wait"] == "false"
+    assert not {"lookup.wait", "changelog-producer.lookup-wait"} & options.keys()
     rows = "INSERT INTO t VALUES (1, 2, 3, 4); INSERT INTO t VALUES (1, 2, NULL, NULL);"
     (found,) = run(rows + BATCH + "SELECT * FROM t;").tables
     assert found == [{"k": 1, "s": 4, "u": 3, "w": None}]

@@ -1,0 +1,82 @@
+"""Options of CREATE CATALOG: those of Paimon's file system catalog in any of its releases."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from streamhouse.errors import OptionError
+from streamhouse.options import boolean, check_known, choice
+
+TABLE_DEFAULT = "table-default."
+"""`table-default.<option>`: an option of all tables made in the catalog that do not give it."""
+DEFAULT_DATABASE = "default-database"
+_STORES = ("s3.", "fs.", "oss.")
+_TAKEN = ("type", "warehouse", "metastore", DEFAULT_DATABASE, "table.type")
+
+_CACHE = "schemas and manifests are cached as needed"
+_LOCK = "commits are locked without it"
+_CASE = "names keep the case in which they are written"
+
+WITHOUT_EFFECT: Mapping[str, str] = {
+    "allow-upper-case": _CASE,
+    "cache-enabled": _CACHE,
+    "cache.deletion-vectors.max-num": _CACHE,
+    "cache.expiration-interval": _CACHE,
+    "cache.expire-after-access": _CACHE,
+    "cache.expire-after-write": _CACHE,
+    "cache.manifest.max-memory": _CACHE,
+    "cache.manifest.small-file-memory": _CACHE,
+    "cache.manifest.small-file-threshold": _CACHE,
+    "cache.partition.max-num": _CACHE,
+    "cache.snapshot.max-num-per-table": _CACHE,
+    "case-sensitive": _CASE,
+    "client-pool-size": "there is no server to connect to",
+    "disable-create-table-in-default-db": "tables can be made in every database",
+    "file-io.allow-cache": _CACHE,
+    "file-io.populate-meta": _CACHE,
+    "format-table.enabled": "there are no format tables",
+    "lineage-meta": "lineage is kept in a table beside each target",
+    "lock-acquire-timeout": _LOCK,
+    "lock-check-max-sleep": _LOCK,
+    "lock.enabled": _LOCK,
+    "lock.type": _LOCK,
+    "log.system.auto-register": "the log system was removed in Paimon 1.4",
+    "log.system.auto-register-timeout": "the log system was removed in Paimon 1.4",
+    "resolving-file-io.enabled": "tables are in the warehouse",
+    "sync-all-properties": "there is no metastore to copy options to",
+}
+"""Options that change nothing here, and why."""
+
+
+def check_catalog(options: Mapping[str, str], where: str) -> list[str]:
+    """What to tell of the options of CREATE CATALOG; `OptionError` for unknown and wrong ones."""
+    own = [key for key in options if not key.startswith((*_STORES, TABLE_DEFAULT))]
+    check_known(own, (*_TAKEN, *WITHOUT_EFFECT), where)
+    choice("metastore", options.get("metastore", "filesystem"), ["filesystem"])
+    choice("table.type", options.get("table.type", "managed"), ["managed"])
+    if key := next((key for key in ("case-sensitive", "allow-upper-case") if key in options), None):
+        boolean(key, options[key])
+    told = (key for key in own if key in WITHOUT_EFFECT)
+    return [f"option '{key}' has no effect here: {WITHOUT_EFFECT[key]}" for key in told]
+
+
+def of_warehouse(options: Mapping[str, str]) -> dict[str, str]:
+    """The options that the warehouse itself takes: its place, and those of its file system."""
+    return {k: v for k, v in options.items() if k == "warehouse" or k.startswith(_STORES)}
+
+
+def table_defaults(options: Mapping[str, str]) -> dict[str, str]:
+    """The options of tables that CREATE CATALOG gives."""
+    return {
+        key.removeprefix(TABLE_DEFAULT): value
+        for key, value in options.items()
+        if key.startswith(TABLE_DEFAULT)
+    }
+
+
+def default_database(options: Mapping[str, str], otherwise: str) -> str:
+    """The database of names without one; `OptionError` for an empty name."""
+    name = options.get(DEFAULT_DATABASE, otherwise).strip()
+    if not name:
+        raise OptionError(f"option '{DEFAULT_DATABASE}' is empty; name a database")
+    return name

@@ -1,0 +1,244 @@
+"""Table options of earlier Paimon releases that a later one renamed or dropped.
+
+Releases are those whose sources define the key (0.2 to 2.0 were looked at): `until` is the last one
+in which it was the option's own name. Paimon itself still accepts some of the renamed ones.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from streamhouse.errors import OptionError
+from streamhouse.options import boolean, choice
+
+_SAME: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class Renamed:
+    """An option that has another name today.
+
+    `values` are today's values for those of then, where they changed, too.
+    """
+
+    since: str
+    until: str
+    now: str
+    values: Mapping[str, str] = field(default_factory=lambda: _SAME)
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """An option without effect today; `why` says what is done instead.
+
+    `check` raises `OptionError` for a value that asked for other rows than a table gives today.
+    """
+
+    since: str
+    until: str
+    why: str
+    check: Callable[[str, str], None] | None = None
+
+
+def _ordinary(key: str, value: str) -> None:
+    choice(key, value, ("table",))
+
+
+_LOG = "the log system was removed in 1.4: what is written is read from the table's own files"
+_APPEND = "small files of append tables are merged by 'compaction.min.file-num'"
+_PARSED = "rows with the same 'sequence.field' keep the order in which they are written"
+
+RENAMED: Mapping[str, Renamed] = {
+    "blob.stored-descriptor-fields": Renamed("1.4", "1.4", "blob-descriptor-field"),
+    "changelog-producer.lookup-wait": Renamed("0.4", "0.8", "lookup-wait"),
+    "changelog.precommit-compact": Renamed("1.0", "1.0", "precommit-compact"),
+    "deduplicate.ignore-delete": Renamed("0.7", "0.7", "ignore-delete"),
+    "delete-file.thread-num": Renamed("0.9", "1.2", "file-operation.thread-num"),
+    "field-delimiter": Renamed("1.0", "1.2", "csv.field-delimiter"),
+    "first-row.ignore-delete": Renamed("0.6", "0.7", "ignore-delete"),
+    "log.scan": Renamed("0.2", "0.2", "scan.mode"),
+    "log.scan.remove-normalize": Renamed("0.2", "0.5", "scan.remove-normalize"),
+    "log.scan.timestamp-millis": Renamed("0.2", "0.2", "scan.timestamp-millis"),
+    "lookup.dynamic-partition": Renamed("0.8", "1.0", "scan.partitions"),
+    "metadata.iceberg-compatible": Renamed(
+        "0.9", "0.9", "metadata.iceberg.storage",
+        {"true": "table-location", "false": "disabled"},
+    ),
+    "orc.write.batch-size": Renamed("0.5", "0.9", "write.batch-size"),
+    "parquet.variant.shreddingSchema": Renamed("1.3", "1.3", "variant.shreddingSchema"),
+    "partial-update.ignore-delete": Renamed("0.3", "0.7", "ignore-delete"),
+    "sink.clustering.by-columns": Renamed("0.9", "1.2", "clustering.columns"),
+    "sink.clustering.strategy": Renamed("0.9", "1.2", "clustering.strategy"),
+    "snapshot.expire.clean-empty-directories": Renamed(
+        "0.6", "0.8", "snapshot.clean-empty-directories"
+    ),
+    "streaming-read.shuffle-bucket-with-partition": Renamed(
+        "0.9", "1.1", "read.shuffle-bucket-with-partition"
+    ),
+    "write.compaction-skip": Renamed("0.2", "0.2", "write-only"),
+}  # fmt: skip
+"""What is written, and the option that it is today."""
+
+DROPPED: Mapping[str, Dropped] = {
+    "append-only.assert-disorder": Dropped("0.4", "0.4", "it checked Paimon's own reader"),
+    "changelog-producer.compaction-interval": Dropped(
+        "0.3", "0.3",
+        "a table with 'changelog-producer' = 'full-compaction' is compacted in full after each "
+        "commit, or as 'full-compaction.delta-commits' says",
+    ),
+    "compaction.early-max.file-num": Dropped("0.2", "0.3", _APPEND),
+    "compaction.max-sorted-run-num": Dropped(
+        "0.2", "0.4", "a compaction takes as many sorted runs as it needs"
+    ),
+    "compaction.max.file-num": Dropped("0.4", "1.0", _APPEND),
+    "kafka.bootstrap.servers": Dropped("0.2", "1.3", _LOG),
+    "kafka.topic": Dropped("0.2", "1.3", _LOG),
+    "log.changelog-mode": Dropped("0.2", "1.3", _LOG),
+    "log.consistency": Dropped("0.2", "1.3", _LOG),
+    "log.format": Dropped("0.2", "1.3", _LOG),
+    "log.ignore-delete": Dropped("1.1", "1.3", _LOG),
+    "log.key.format": Dropped("0.2", "1.3", _LOG),
+    "log.retention": Dropped("0.2", "0.3", _LOG),
+    "log.system": Dropped("0.2", "1.3", _LOG),
+    "log.system.auto-register": Dropped("0.5", "1.3", _LOG),
+    "log.system.auto-register-timeout": Dropped("0.5", "1.3", _LOG),
+    "log.system.partitions": Dropped("0.5", "1.3", _LOG),
+    "log.system.replication": Dropped("0.5", "1.3", _LOG),
+    "lookup.local-file-type": Dropped(
+        "0.9", "1.3", "dimensions are kept as Arrow data, sorted by their keys"
+    ),
+    "object-location": Dropped("1.0", "1.2", "there are no object tables"),
+    "partition.mark-done-action.http.timeout": Dropped(
+        "1.1", "1.1", "the timeout of the HTTP client is fixed"
+    ),
+    "record-level.time-field-type": Dropped(
+        "0.9", "0.9", "the type of the column 'record-level.time-field' says what its values are"
+    ),
+    "scan.push-down": Dropped(
+        "0.5", "0.9", "projections and filters are always pushed down into scans"
+    ),
+    "sequence.auto-padding": Dropped("0.5", "0.7", _PARSED),
+    "streaming-compact": Dropped("0.4", "0.5", "tables are compacted beside the queries"),
+    "streaming-read-atomic": Dropped("0.4", "0.4", "a micro-batch ends with a snapshot"),
+    "streaming-read-mode": Dropped("0.4", "1.3", _LOG),
+    "type": Dropped("1.0", "1.4", "it is the ordinary kind of table", _ordinary),
+    "write-manifest-cache": Dropped("0.4", "1.2", "manifests are cached without it"),
+    "write-mode": Dropped(
+        "0.2", "0.5", "a table with a PRIMARY KEY keeps changes, one without it only grows"
+    ),
+}  # fmt: skip
+"""Options without effect, and why."""
+
+_FAMILIES = {"kafka.": Dropped("0.2", "1.3", _LOG)}
+"""The same for all keys that start so."""
+
+DEFAULT_VALUE = re.compile(r"fields\.(?P<column>.+)\.default-value")
+"""`fields.<column>.default-value` (0.5 to 1.1) is the column's own default today."""
+
+
+def renamed(key: str) -> str:
+    """The name that an option has today."""
+    found = RENAMED.get(key)
+    return key if found is None else found.now
+
+
+def current(options: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """The options by the names of today, and a notice for each that is not one of today's.
+
+    Those without effect stay as they are. Raises `OptionError` if an option is given by its old
+    and its new name with different values, or asks for what no table is any more.
+    """
+    found: dict[str, str] = {}
+    written: dict[str, str] = {}
+    notices = []
+    for key, value in options.items():
+        name, meant = _current(key, value)
+        if found.get(name, meant) != meant:
+            raise OptionError(
+                f"option '{written[name]}' is '{found[name]}' and '{key}' is '{meant}', which are "
+                f"one option today, '{name}'; give one of them"
+            )
+        found[name], written[name] = meant, key
+        notice = _notice(key, name, value, meant)
+        if notice is not None:
+            notices.append(notice)
+    return found, notices
+
+
+def _current(key: str, value: str) -> tuple[str, str]:
+    old = RENAMED.get(key)
+    if old is None:
+        dropped = DROPPED.get(key)
+        if dropped is not None and dropped.check is not None:
+            dropped.check(key, value)
+        return key, value
+    if not old.values:
+        return old.now, value
+    plain = str(boolean(key, value)).lower()
+    return old.now, old.values[plain]
+
+
+def _notice(key: str, name: str, value: str, meant: str) -> str | None:
+    """What a user is told of an option of an earlier release."""
+    if name != key:
+        last = RENAMED[key].until
+        said = f"option '{key}' (Paimon {last} and before) is '{name}' today"
+        return said if meant == value else f"{said}: '{value}' is taken for '{meant}'"
+    default = DEFAULT_VALUE.fullmatch(key)
+    if default is not None:
+        return (
+            f"option '{key}' (Paimon 1.1 and before) is the default of column "
+            f"'{default['column']}' today: it stands for nulls in rows written from now on"
+        )
+    dropped = is_dropped(key)
+    if dropped is None or key == "type":
+        return None
+    return f"option '{key}' (Paimon {dropped.until} and before) has no effect today: {dropped.why}"
+
+
+def is_dropped(key: str) -> Dropped | None:
+    """What became of an option that has no effect any more; None for any other."""
+    found = DROPPED.get(key)
+    return found or next((one for start, one in _FAMILIES.items() if key.startswith(start)), None)
+
+
+def stored(options: Mapping[str, str]) -> dict[str, str]:
+    """The options of a table that exists, by the names of today; as in Paimon, these go first."""
+    found = {key: value for key, value in options.items() if key not in RENAMED}
+    for key, value in options.items():
+        if key in RENAMED:
+            name, meant = _current(key, value)
+            found.setdefault(name, meant)
+    return found
+
+
+def check_write_mode(options: Mapping[str, str], keyed: bool, where: str) -> None:
+    """Raise `OptionError` if 'write-mode' asks for another kind of table than its keys make."""
+    mode = options.get("write-mode", "auto")
+    if choice("write-mode", mode, ("auto", "append-only", "change-log")) == "auto":
+        return
+    if keyed and mode == "append-only":
+        raise OptionError(
+            f"{where}: 'write-mode' = 'append-only' (Paimon 0.5 and before) kept every row, and a "
+            "table with a PRIMARY KEY keeps one of each key; leave out PRIMARY KEY"
+        )
+    if not keyed and mode == "change-log":
+        raise OptionError(
+            f"{where}: 'write-mode' = 'change-log' (Paimon 0.5 and before) took changes, and a "
+            "table without a PRIMARY KEY takes none; declare PRIMARY KEY (…) NOT ENFORCED"
+        )
+
+
+def defaults(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """The options without `fields.<column>.default-value`, and each column's default."""
+    rest, found = {}, {}
+    for key, value in options.items():
+        match = DEFAULT_VALUE.fullmatch(key)
+        if match is None:
+            rest[key] = value
+        else:
+            found[match["column"]] = value
+    return rest, found

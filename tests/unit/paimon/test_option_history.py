@@ -1,0 +1,235 @@
+"""Options of earlier Paimon releases: what they are today, wherever they are written."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from streamhouse.errors import OptionError, SqlError, StreamhouseError
+from streamhouse.paimon.care import Care, Pace
+from streamhouse.paimon.catalog import Warehouse
+from streamhouse.paimon.table import Table
+from streamhouse.runtime.definitions import define, tell_outdated
+from streamhouse.runtime.session import Session
+from streamhouse.sql.hints import outdated
+from streamhouse.sql.option_history import DROPPED, RENAMED, current, stored
+from streamhouse.sql.plan import Select
+from streamhouse.sql.script import parse_script
+
+GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "tables.md"
+VALUES = {
+    "blob.stored-descriptor-fields": "",
+    "changelog-producer.lookup-wait": "false",
+    "changelog-producer.compaction-interval": "30 s",
+    "delete-file.thread-num": "4",
+    "log.scan": "latest",
+    "log.scan.timestamp-millis": "1700000000000",
+    "log.system": "kafka",
+    "log.consistency": "eventual",
+    "lookup.dynamic-partition": "max_pt()",
+    "lookup.local-file-type": "hash",
+    "orc.write.batch-size": "2048",
+    "record-level.time-field-type": "seconds-int",
+    "sequence.auto-padding": "millis-to-micro",
+    "sink.clustering.by-columns": "id",
+    "sink.clustering.strategy": "order",
+    "streaming-read-mode": "log",
+    "type": "table",
+    "write-mode": "change-log",
+}
+"""Values as scripts of then have them; `true` for all others."""
+
+
+class Scripts:
+    """Runs definitions over a warehouse, and keeps what is told of them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.session = Session({"warehouse": str(folder)})
+        self.notices: list[str] = []
+        self.session.notice = self.notices.append
+
+    def run(self, text: str) -> None:
+        for statement in parse_script(text):
+            tell_outdated(self.session, statement)
+            assert define(self.session, statement)
+
+    def table(self, name: str = "t") -> Table:
+        return Warehouse(self.session.catalog_options("default_catalog")).table(f"default.{name}")
+
+    def written(self) -> dict[str, str]:
+        """The options in the table's schema file."""
+        options: dict[str, str] = self.table().schema["options"]
+        return options
+
+
+@pytest.fixture
+def scripts(tmp_path: Path) -> Scripts:
+    return Scripts(tmp_path)
+
+
+def create(key: str, value: str, *more: str) -> str:
+    given = ", ".join([f"'{key}' = '{value}'", *more])
+    return f"CREATE TABLE t (id INT PRIMARY KEY NOT ENFORCED, v STRING) WITH ({given});"
+
+
+@pytest.mark.parametrize("key", RENAMED)
+def test_a_renamed_option_is_the_one_of_today(scripts: Scripts, key: str) -> None:
+    old = RENAMED[key]
+    value = VALUES.get(key, "true")
+    scripts.run(create(key, value))
+    assert scripts.written() == {old.now: old.values.get(value, value)}
+    (notice,) = scripts.notices
+    assert notice.startswith(
+        f"table default.t: option '{key}' (Paimon {old.until} and before) is '{old.now}' today"
+    )
+
+
+@pytest.mark.parametrize("key", [*DROPPED, "kafka.group.id"])
+def test_a_dropped_option_is_kept_and_its_notice_tells_why(scripts: Scripts, key: str) -> None:
+    value = VALUES.get(key, "true")
+    scripts.run(create(key, value))
+    assert scripts.written() == {key: value}
+    if key == "type":
+        assert not scripts.notices
+        return
+    why = DROPPED.get(key, DROPPED["log.system"]).why
+    (notice,) = scripts.notices
+    assert f"option '{key}' (Paimon " in notice and notice.endswith(f"no effect today: {why}")
+    scripts.run(f"ALTER TABLE t RESET ('{key}');")
+    assert scripts.written() == {}
+
+
+def test_every_option_is_told_of_in_the_guide() -> None:
+    section = GUIDE.read_text().split("## Options of earlier releases")[1].split("\n## ")[0]
+    rows = dict(re.findall(r"^\| `([^`]+)` \| ([^|]+) \|", section, re.MULTILINE))
+    rows.pop("fields.<column>.default-value")
+    rows.pop("kafka.…")
+    releases = {key: f"{one.since} to {one.until}" for key, one in RENAMED.items()}
+    releases |= {key: f"{one.since} to {one.until}" for key, one in DROPPED.items()}
+    assert rows == releases
+    for key, one in RENAMED.items():
+        assert re.search(rf"^\| `{re.escape(key)}` .*`{re.escape(one.now)}`", section, re.MULTILINE)
+
+
+def test_one_option_by_two_names_with_two_values_is_an_error(scripts: Scripts) -> None:
+    with pytest.raises(OptionError, match="'write.compaction-skip' is 'true' and 'write-only' is"):
+        scripts.run(create("write.compaction-skip", "true", "'write-only' = 'false'"))
+    scripts.run(create("write.compaction-skip", "true", "'write-only' = 'true'"))
+    assert scripts.written() == {"write-only": "true"}
+
+
+def test_three_old_names_of_one_option_agree_or_are_an_error() -> None:
+    names = [key for key, one in RENAMED.items() if one.now == "ignore-delete"]
+    assert len(names) == 3
+    assert current(dict.fromkeys(names, "true"))[0] == {"ignore-delete": "true"}
+    with pytest.raises(OptionError, match="give one of them"):
+        current({**dict.fromkeys(names, "true"), "ignore-delete": "false"})
+
+
+def test_alter_table_sets_and_resets_by_either_name(scripts: Scripts) -> None:
+    scripts.run(create("bucket", "1"))
+    scripts.run("ALTER TABLE t SET ('write.compaction-skip' = 'true');")
+    assert scripts.written() == {"bucket": "1", "write-only": "true"}
+    scripts.run("ALTER TABLE t RESET ('write.compaction-skip');")
+    assert scripts.written() == {"bucket": "1"}
+    with pytest.raises(StreamhouseError, match="unknown table option 'write.compaction-skipp'"):
+        scripts.run("ALTER TABLE t SET ('write.compaction-skipp' = 'true');")
+
+
+def test_options_of_a_table_that_an_earlier_release_made(scripts: Scripts) -> None:
+    scripts.run(create("bucket", "1"))
+    file = Path(scripts.table().location) / "schema" / "schema-0"
+    schema = json.loads(file.read_text())
+    old = {"write.compaction-skip": "true", "deduplicate.ignore-delete": "true",
+           "delete-file.thread-num": "2"}  # fmt: skip
+    file.write_text(json.dumps({**schema, "options": {"bucket": "1", **old}}))
+    table = Scripts(Path(scripts.table().location).parents[1]).table()
+    today = {"bucket": "1", "ignore-delete": "true", "file-operation.thread-num": "2"}
+    assert table.options == {**today, "write-only": "true"}
+    assert Care.of(True, table.options, Pace()).commits is None
+    scripts.run("ALTER TABLE t SET ('write-only' = 'false');")
+    assert scripts.written()["write-only"] == "false"
+    assert "write.compaction-skip" not in scripts.written()
+    scripts.run("ALTER TABLE t RESET ('file-operation.thread-num');")
+    assert "file-operation.thread-num" not in scripts.table().options
+
+
+def test_todays_name_goes_first_in_a_table_that_has_both() -> None:
+    assert stored({"write.compaction-skip": "true", "write-only": "false"}) == {
+        "write-only": "false"
+    }
+
+
+def test_an_unknown_option_is_an_error_that_names_the_nearest(scripts: Scripts) -> None:
+    with pytest.raises(OptionError, match=r"'compaction.min.file-numm'.*'compaction.min.file-num'"):
+        scripts.run(create("compaction.min.file-numm", "3"))
+    with pytest.raises(OptionError, match="unknown table option 'log.sytem'"):
+        scripts.run(create("log.sytem", "kafka"))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "error"),
+    [
+        ("write-mode", "append-only", "leave out PRIMARY KEY"),
+        ("write-mode", "upsert", "append-only"),
+        ("type", "format-table", "table"),
+        ("type", "object-table", "table"),
+        ("metadata.iceberg-compatible", "maybe", "maybe"),
+    ],
+)
+def test_values_that_ask_for_other_tables_are_errors(
+    scripts: Scripts, key: str, value: str, error: str
+) -> None:
+    with pytest.raises(OptionError, match=error):
+        scripts.run(create(key, value))
+
+
+def test_a_table_without_key_takes_no_changes(scripts: Scripts) -> None:
+    with pytest.raises(OptionError, match="declare PRIMARY KEY"):
+        scripts.run("CREATE TABLE a (id INT) WITH ('write-mode' = 'change-log');")
+    scripts.run("CREATE TABLE a (id INT) WITH ('write-mode' = 'append-only');")
+
+
+def test_hints_take_the_options_of_today(scripts: Scripts) -> None:
+    from streamhouse.sql.analysis import analyze_stream
+
+    scripts.run(create("bucket", "1"))
+    (statement,) = parse_script(
+        "SELECT id FROM t /*+ OPTIONS('log.scan' = 'latest', 'streaming-read-mode' = 'file') */;"
+    )
+    assert isinstance(statement, Select)
+    assert analyze_stream(statement.query, scripts.session).source_options == {
+        "scan.mode": "latest"
+    }
+    first, second = outdated(statement.text)
+    assert "'log.scan' (Paimon 0.2 and before) is 'scan.mode' today" in first
+    assert "'streaming-read-mode' (Paimon 1.3 and before) has no effect today" in second
+    (wrong,) = parse_script(
+        "SELECT id\nFROM t /*+ OPTIONS('log.scan' = 'latest', 'scan.mode' = 'full') */;"
+    )
+    assert isinstance(wrong, Select)
+    with pytest.raises(SqlError, match="one option today, 'scan.mode'") as raised:
+        analyze_stream(wrong.query, scripts.session)
+    assert raised.value.line == 2
+
+
+def test_catalogs_take_the_options_of_paimons_own(scripts: Scripts) -> None:
+    scripts.run(
+        "CREATE CATALOG c WITH ('type' = 'paimon', 'warehouse' = 'x', 'lock.enabled' = 'true', "
+        "'cache-enabled' = 'false', 'default-database' = 'shop', "
+        "'table-default.bucket' = '2', 'table-default.write.compaction-skip' = 'true');"
+        "USE CATALOG c; CREATE TABLE t (id INT PRIMARY KEY NOT ENFORCED);"
+        "CREATE TABLE u (id INT PRIMARY KEY NOT ENFORCED) WITH ('bucket' = '3');"
+    )
+    assert scripts.notices[0].startswith("catalog 'c': option 'lock.enabled' has no effect here")
+    warehouse = Warehouse(scripts.session.catalog_options("c"))
+    assert warehouse.options.keys() == {"warehouse"}
+    assert warehouse.table("shop.t").options == {"bucket": "2", "write-only": "true"}
+    assert warehouse.table("shop.u").options["bucket"] == "3"
+    with pytest.raises(OptionError, match="unknown option 'lock.enable'"):
+        scripts.run("CREATE CATALOG d WITH ('type' = 'paimon', 'lock.enable' = 'true');")
+    with pytest.raises(OptionError, match="table.type"):
+        scripts.run("CREATE CATALOG d WITH ('type' = 'paimon', 'table.type' = 'external');")
