@@ -52,8 +52,8 @@ def wider(old: str) -> str:
         "BINARY": f"VARBINARY({_length(name, given)}) and longer, BYTES",
         "VARBINARY": f"VARBINARY({_length(name, given)}) and longer, BYTES",
     }
-    if name in ("TIMESTAMP", "TIMESTAMP_LTZ") and given[0] < 9:
-        return f"{name}({given[0] + 1}) to {name}(9)"
+    if name in ("TIMESTAMP", "TIMESTAMP_LTZ") and given[0] < 6:
+        return f"{name}({given[0] + 1}) to {name}(6)"
     return known.get(name, "no other type; add a column and fill it by a query")
 
 

@@ -28,9 +28,9 @@ _PLAIN = {
 # Sized types: (least, most, size that Flink takes when none is given).
 _SIZED = {
     "CHAR": (1, 2147483647, 1),
-    "VARCHAR": (1, 2147483647, 1),
+    "VARCHAR": (1, 2147483647, 2147483647),
     "BINARY": (1, 2147483647, 1),
-    "VARBINARY": (1, 2147483647, 1),
+    "VARBINARY": (1, 2147483647, 2147483647),
     "TIME": (0, 9, 0),
     "TIMESTAMP": (0, 9, 6),
     "TIMESTAMP_LTZ": (0, 9, 6),

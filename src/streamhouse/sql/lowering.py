@@ -9,7 +9,7 @@ from sqlglot.optimizer.annotate_types import annotate_types
 from sqlglot.schema import MappingSchema
 
 from streamhouse.errors import SqlError, UnsupportedSqlError
-from streamhouse.sql import decimals, fractions, functions, time_functions
+from streamhouse.sql import casts, decimals, fractions, functions, time_functions
 from streamhouse.sql.fractions import Digits
 from streamhouse.sql.functions import call, cast
 from streamhouse.sql.text import Script, span
@@ -223,35 +223,46 @@ def _duck(kind: exp.DataType) -> exp.DataType:
 
 
 def _convert(node: exp.Cast, digits: Digits) -> exp.Expr:
-    source, kind = node.this, node.args["to"]
+    kind = node.args["to"]
     to = _duck(kind)
-    value = source
-    if to.is_type(*_INTS) and source.is_type(*_REALS, exp.DType.DECIMAL):
-        value = call("TRUNC", source)
-    elif to.is_type(*exp.DataType.TEXT_TYPES) and source.is_type(exp.DType.BOOLEAN):
-        value = exp.Upper(this=cast(source, "VARCHAR"))
-    elif to.is_type(*exp.DataType.TEXT_TYPES) and source.type is not None:
-        value = _time_text(source, digits)
-    elif to.is_type(exp.DType.TIMESTAMP_MS) and source.is_type(
-        exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ
-    ):
-        value = call("DATE_TRUNC", exp.Literal.string("milliseconds"), source)
-    if isinstance(node, exp.TryCast):
-        new: exp.Expr = exp.TryCast(this=value, to=to)
+    tried = isinstance(node, exp.TryCast)
+    if kind.is_type(exp.DType.BINARY, exp.DType.VARBINARY):
+        new = casts.as_bytes(node.this, kind, tried)
+    elif to.is_type(*exp.DataType.TEXT_TYPES):
+        value = casts.readable(node.this, tried) or _text_of(node.this, digits)
+        new = casts.sized(_cast(value, to, tried), kind)
     else:
-        new = exp.Cast(this=value, to=to)
-    if to.is_type(*exp.DataType.TEXT_TYPES) and kind.expressions:
-        new = cast(call("LEFT", new, kind.expressions[0].this.copy()), "VARCHAR")
-    elif kind.is_type(exp.DType.BINARY, exp.DType.VARBINARY) and kind.expressions:
-        size = kind.expressions[0].this.copy()
-        new = cast(call("ARRAY_SLICE", new, exp.Literal.number(1), size), "BLOB")
-    elif kind.is_type(exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ):
+        new = _cast(_value_of(node.this, to), to, tried)
+    if kind.is_type(exp.DType.TIMESTAMPLTZ) and fractions.precision(kind) <= 3:
+        unit = "milliseconds" if fractions.precision(kind) else "second"
+        new = cast(call("DATE_TRUNC", exp.Literal.string(unit), new), "TIMESTAMPTZ")
+    if kind.is_type(exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ):
         if fractions.precision(kind) == 0:
             new = cast(call("DATE_TRUNC", exp.Literal.string("second"), new), "TIMESTAMP_MS")
         fractions.mark(new, fractions.precision(kind))
     new.meta["plain"] = True
     new.type = to
     return new
+
+
+def _cast(value: exp.Expr, to: exp.DataType, tried: bool) -> exp.Cast:
+    return exp.TryCast(this=value, to=to) if tried else exp.Cast(this=value, to=to)
+
+
+def _value_of(source: exp.Expr, to: exp.DataType) -> exp.Expr:
+    """What is to be cast: DuckDB rounds where Flink cuts off."""
+    if to.is_type(*_INTS) and source.is_type(*_REALS, exp.DType.DECIMAL):
+        return call("TRUNC", source)
+    moment = source.is_type(exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ)
+    if to.is_type(exp.DType.TIMESTAMP_MS) and moment:
+        return call("DATE_TRUNC", exp.Literal.string("milliseconds"), source)
+    return source
+
+
+def _text_of(source: exp.Expr, digits: Digits) -> exp.Expr:
+    if source.is_type(exp.DType.BOOLEAN):
+        return exp.Upper(this=cast(source, "VARCHAR"))
+    return source if source.type is None else _time_text(source, digits)
 
 
 def _time_text(source: exp.Expr, digits: Digits) -> exp.Expr:

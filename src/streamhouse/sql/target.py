@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from streamhouse.options import nearest
-from streamhouse.sql import binder, lowering
+from streamhouse.sql import binder, casts, lowering
+from streamhouse.sql.duck_calls import call
 from streamhouse.sql.plan import Column, Name, TableInfo
 from streamhouse.sql.text import Script
 from streamhouse.sql.types import base, digits, duck_type, fits
@@ -86,14 +87,18 @@ def constant(script: Script, node: exp.Expr, text: str, column: Column) -> exp.E
 
 
 def cast_to(item: exp.Expr, source: str, flink: str) -> exp.Expr:
-    """A cast to a column's type; fractions of a second are cut off, not rounded."""
+    """A cast to a column's type, and its length; fractions of a second are cut off."""
     kind = duck_type(flink)
     value = item
-    if kind == "TIMESTAMP_MS" and base(source) in ("TIMESTAMP", "TIMESTAMP_LTZ"):
+    coarse = kind == "TIMESTAMP_MS" or (kind == "TIMESTAMPTZ" and digits(flink) <= 3)
+    if coarse and base(source) in ("TIMESTAMP", "TIMESTAMP_LTZ"):
         finer = "(0)" not in source
         unit = "second" if digits(flink) == 0 else "milliseconds"
         if finer and (unit == "second" or "(3)" not in source):
             value = exp.Anonymous(this="DATE_TRUNC", expressions=[exp.Literal.string(unit), item])
+    elif kind == "BLOB" and base(source) in ("STRING", "VARCHAR", "CHAR"):
+        value = call("ENCODE", item)
+    value = casts.fitted(value, flink)
     tree = exp.Cast(this=value, to=exp.DataType.build(kind, dialect="duckdb"))
     tree.meta["plain"] = True
     return tree

@@ -1,0 +1,124 @@
+"""Where the Rust core reads or writes otherwise than Paimon's Java core, and what is done about it.
+
+`tests/integration/paimon/test_core_limits.py` has a test for each, which fails once the installed
+core does it right: then the workaround goes, and its line here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+CORE_VERSION = "0.4.0"
+"""The version of pypaimon-rust of which the limits below were found."""
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What the core does, where the workaround is, and the decision that tells more."""
+
+    name: str
+    found: str
+    workaround: str
+    decision: int | None = None
+
+
+LIMITS = (
+    Limit(
+        "obsolete levels",
+        "adds up rows of all levels where a compaction looks keys up",
+        "paimon.newest_level",
+        105,
+    ),
+    Limit(
+        "audit log",
+        "leaves deleted keys out of $audit_log unless the table deduplicates, and shows rows of "
+        "level 0 that deletion vectors and first-row hide",
+        "paimon.system_tables: SystemTable._audited",
+        105,
+    ),
+    Limit(
+        "fine times written",
+        "writes TIMESTAMP(7) to (9) as 64 bits of nanoseconds into Parquet, where the Java core "
+        "reads INT96",
+        "paimon.fine_times: check_type refuses such columns",
+        106,
+    ),
+    Limit(
+        "fine times read",
+        "wraps INT96 values outside the years 1677 to 2262 around",
+        "paimon.fine_times: check_files refuses such files",
+        106,
+    ),
+    Limit(
+        "orc range",
+        "cannot read timestamps of ORC files outside the years 1677 to 2262",
+        "paimon.orc: OrcValues refuses to write them",
+        107,
+    ),
+    Limit(
+        "orc history",
+        "shifts timestamps before 1900 of ORC files that were not written in UTC",
+        "paimon.orc: OrcReader refuses to read them",
+        107,
+    ),
+    Limit(
+        "orc instants",
+        "reads TIMESTAMP_LTZ of ORC files of the legacy kind as if they were written in UTC",
+        "paimon.orc: OrcReader refuses other files; new tables are not of that kind",
+        107,
+    ),
+    Limit(
+        "orc padding",
+        "gives CHAR of ORC files with the spaces that the Java core takes off",
+        "paimon.orc: OrcReader, and OrcValues on the way in",
+        107,
+    ),
+    Limit(
+        "orc writer",
+        "writes no timestamps into ORC files",
+        "paimon.commit: writable, which writes Parquet for the compaction to turn into ORC",
+    ),
+    Limit(
+        "orc vectors",
+        "gives deleted rows of ORC files where those between them are more than a batch",
+        "paimon.batch_rows",
+        86,
+    ),
+    Limit(
+        "orc vectors and conditions",
+        "breaks down over a condition on an ORC file with a deletion vector",
+        "paimon.batch_rows",
+        86,
+    ),
+    Limit(
+        "avro rows",
+        "gives nulls for the fields of a ROW in batches of Avro files that begin with a null",
+        "paimon.avro, paimon.batch_rows",
+        108,
+    ),
+    Limit(
+        "kinds of other versions",
+        "finds no kinds of rows in files of another version of the schema",
+        "paimon.evolution: read_changes",
+    ),
+    Limit(
+        "columns of a snapshot",
+        "looks for the columns and conditions of a read in the schema that its snapshot had",
+        "paimon.table: Table.splits",
+    ),
+    Limit(
+        "partitions of a snapshot",
+        "lists the partitions of the newest snapshot, whatever it is asked for",
+        "lookup.partitions: newest_snapshot",
+    ),
+    Limit(
+        "options of a branch",
+        "shows an option in a branch's $options that the table does not have",
+        "paimon.system_tables: _options",
+    ),
+    Limit(
+        "manifests",
+        "never merges manifests when it commits",
+        "paimon.maintenance, which has the Java core do it",
+    ),
+)

@@ -1,0 +1,92 @@
+"""CAST between texts and bytes, and to types with a length.
+
+Flink takes a text's bytes in UTF-8, and the reverse; DuckDB reads and writes escapes such as
+`\\x41`. A text or bytes longer than the type are cut; CHAR(n) is filled with spaces, BINARY(n) with
+zero bytes.
+"""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from streamhouse.sql.duck_calls import call, cast
+from streamhouse.sql.types import base, digits
+
+_BLOBS = (exp.DType.BINARY, exp.DType.VARBINARY, exp.DType.BLOB)
+_FIXED = (exp.DType.CHAR, exp.DType.NCHAR)
+
+
+def readable(source: exp.Expr, tried: bool) -> exp.Expr | None:
+    """The text that bytes are; None for what is no bytes.
+
+    Bytes that are not UTF-8 fail, as in Flink 2 (1.20 puts U+FFFD for them); TRY_CAST gives null.
+    """
+    if not source.is_type(*_BLOBS):
+        return None
+    return call("TRY", call("DECODE", source)) if tried else call("DECODE", source)
+
+
+def sized(text: exp.Expr, kind: exp.DataType) -> exp.Expr:
+    """A text cut, or filled, to the length of a type that has one."""
+    size = _size(kind, exp.DType.CHAR)
+    if size is None:
+        return text
+    return cast(_text(text, size, kind.is_type(*_FIXED)), "VARCHAR")
+
+
+def as_bytes(source: exp.Expr, kind: exp.DataType, tried: bool) -> exp.Expr:
+    """The bytes of a text, or bytes, of the length that the type says."""
+    if source.is_type(*exp.DataType.TEXT_TYPES):
+        found: exp.Expr = call("ENCODE", source)
+    elif source.is_type(*_BLOBS, exp.DType.NULL):
+        found = cast(source, "BLOB")
+    else:
+        found = _of_unknown(source)
+    size = _size(kind, exp.DType.BINARY)
+    if size is not None:
+        found = _bytes(found, size, kind.is_type(exp.DType.BINARY))
+    return cast(found, "BLOB")
+
+
+def fitted(value: exp.Expr, flink: str) -> exp.Expr:
+    """A value on its way into a column: cut, or filled, to the length of its type, if it has one.
+
+    Flink's planner casts it so, whatever `table.exec.sink.type-length-enforcer` says.
+    """
+    word = base(flink)
+    if word in ("CHAR", "VARCHAR") and "(" in flink:
+        return _text(value, digits(flink), word == "CHAR")
+    if word in ("BINARY", "VARBINARY") and "(" in flink:
+        return _bytes(cast(value, "BLOB"), digits(flink), word == "BINARY")
+    return value
+
+
+def _text(value: exp.Expr, size: int, filled: bool) -> exp.Expr:
+    if filled:
+        return call("RPAD", value, _number(size), exp.Literal.string(" "))
+    return call("LEFT", value, _number(size))
+
+
+def _bytes(value: exp.Expr, size: int, filled: bool) -> exp.Expr:
+    if filled:
+        zeros = cast(exp.Literal.string("\\x00" * size), "BLOB")
+        value = exp.Paren(this=exp.DPipe(this=value, expression=zeros))
+    return call("ARRAY_SLICE", value, _number(1), _number(size))
+
+
+def _of_unknown(source: exp.Expr) -> exp.Expr:
+    """Bytes of what the planner has no type of: DuckDB knows it when it binds the query."""
+    is_blob = exp.EQ(this=call("TYPEOF", source.copy()), expression=exp.Literal.string("BLOB"))
+    text = call("ENCODE", cast(source.copy(), "VARCHAR"))
+    return exp.Case(ifs=[exp.If(this=is_blob, true=cast(source.copy(), "BLOB"))], default=text)
+
+
+def _size(kind: exp.DataType, fixed: exp.DType) -> int | None:
+    """The length in parentheses; CHAR and BINARY have 1 without, the others none."""
+    if kind.expressions:
+        return int(kind.expressions[0].name)
+    return 1 if kind.is_type(fixed) else None
+
+
+def _number(value: int) -> exp.Expr:
+    return exp.Literal.number(value)
