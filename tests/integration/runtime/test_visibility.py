@@ -77,7 +77,7 @@ def test_a_table_whose_pipeline_was_stopped(shop: Shop) -> None:
     ("options", "named"),
     [
         (f"{LOOKUP}, 'write-only' = 'true'", "'write-only' = 'true'"),
-        (f"{LOOKUP}, 'lookup-wait' = 'false'", "'changelog-producer.lookup-wait' = 'false'"),
+        (f"{LOOKUP}, 'lookup-wait' = 'false'", "'lookup-wait' = 'false'"),
         (f"{LOOKUP}, 'lookup-compact' = 'gentle'", "'lookup-compact' = 'gentle'"),
         (
             f"{FULL}, 'full-compaction.delta-commits' = '9'",
