@@ -12,6 +12,7 @@ import pytest
 
 from streamhouse.demo.mariadb import MariaDB
 from streamhouse.runtime import class_archive
+from streamhouse.runtime.spark_session import end_session
 
 Installed = Callable[[Path], Path]
 """Makes a folder, which a server that is started on it need not fill first; gives it back."""
@@ -59,3 +60,10 @@ def spark_conf(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def quick_spark(spark_conf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Programs that the test starts have these settings: half the time, and the same outcome."""
     monkeypatch.setenv("SPARK_CONF_DIR", str(spark_conf))
+
+
+@pytest.fixture(scope="session")
+def spark_here() -> Iterator[None]:
+    """Ends the Spark that scripts in this process have started."""
+    yield
+    end_session()

@@ -153,6 +153,7 @@ class Warehouse:
             if change.path[0] not in names:
                 hint = nearest(change.path[0], names)
                 raise TableError(f"table {full} has no column '{change.path[0]}'; {hint}")
+        _check_removing(full, given)
         self._create(full, columns, primary_key, partitioned_by, given, comment)
         self._forget(full)
         if changes:
@@ -352,6 +353,21 @@ def _check_columns(
         raise TableError(
             f"table {full}: partition key '{missing[0]}' is not part of the primary key; add it"
         )
+
+
+def _check_removing(full: str, options: Mapping[str, str]) -> None:
+    """A `-D` that removes a record cannot leave parts of it: no core writes such a table."""
+    removes = ("aggregation.remove-record-on-delete", "partial-update.remove-record-on-delete")
+    for remove, ends in zip(removes, (".ignore-retract", "ignore-delete"), strict=True):
+        if options.get(remove, "").lower() != "true":
+            continue
+        for key, value in options.items():
+            grouped = key.endswith(".sequence-group") and remove == removes[1]
+            if grouped or (key.endswith(ends) and value.lower() == "true"):
+                raise OptionError(
+                    f"table {full}: options '{remove}' and '{key}' exclude each other: the first "
+                    "removes a row with all its columns; leave one of them out"
+                )
 
 
 def _check_across(

@@ -66,6 +66,10 @@ def writable(
     for key in ("file.format", "changelog-file.format"):
         if options.get(key, table.options.get(key, "")).lower() == "orc":
             options[key] = "parquet"
+    if table.options.get("merge-engine") in ("aggregation", "partial-update"):
+        # With deletion vectors the core refuses to write such a table. What it writes, files of
+        # level 0, has none: they come with the compaction, by the table's own options.
+        options["deletion-vectors.enabled"] = "false"
     return table.copy(options)
 
 

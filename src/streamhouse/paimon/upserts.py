@@ -1,8 +1,10 @@
-"""What becomes of removals in tables whose merge engine takes none: `first-row`, `partial-update`.
+"""Removals (`-U`, `-D`) in tables that take none.
 
-Paimon's core refuses to write any row that takes one back, so the first update of a source would
-end the query. A row that is only replaced is not taken back at all, as in Paimon's connector for
-Flink; a removal that the table has no rule for is an error that says which rules there are.
+These are tables with `merge-engine` = `first-row` or `partial-update`, and tables whose keys move
+from partition to partition. Paimon's core refuses to write any row that takes one back, so the
+first update of a source would end the query. A row that is only replaced is not taken back at all,
+as in Paimon's connector for Flink; a removal that the table has no rule for is an error that says
+which rules there are.
 """
 
 from __future__ import annotations
@@ -23,12 +25,22 @@ _ROW, _LATER = "__row", "__row_max"
 def takes_upserts(table: Table) -> bool:
     """Whether a `-U` must not reach the table when a `+U` of its key follows."""
     options = table.options
+    if crosses_partitions(table):
+        return True
     if not table.primary_key or _engine(table) not in ("first-row", "partial-update"):
         return False
     if any(key.endswith("aggregate-function") for key in options):
         return False
     # There the changelog is what was written, and groups can be taken back.
     return not (options.get("changelog-producer") == "input" and _grouped(table))
+
+
+def crosses_partitions(table: Table) -> bool:
+    """Whether a key may move to another partition: the core itself removes its row there.
+
+    It takes no row kinds for such a table.
+    """
+    return bool(table.primary_key) and not set(table.partition_keys) <= set(table.primary_key)
 
 
 class Removals:
@@ -39,11 +51,14 @@ class Removals:
         self._ignores = table.options.get(_IGNORE, "").lower() == "true"
         self._removes = table.options.get(_REMOVE, "").lower() == "true"
         self._passes = _engine(table) == "partial-update" and _grouped(table)
+        self._crosses = crosses_partitions(table)
 
     def take(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows that the table is given; `TableError` for a removal that it cannot take."""
         if ROW_KIND not in batch.schema.names:
             return batch
+        if self._crosses:
+            return self._upserts(batch).drop_columns([ROW_KIND])
         back = pc.is_in(batch.column(ROW_KIND), value_set=pa.array(["-U", "-D"]))
         if not pc.any(back).as_py():
             return batch
@@ -58,6 +73,17 @@ class Removals:
             raise self._error(batch.filter(back))
         removed = pc.if_else(back, pa.scalar("-D", kinds.type), kinds)
         return batch.set_column(batch.schema.get_field_index(ROW_KIND), ROW_KIND, removed)
+
+    def _upserts(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The new rows of a batch, where no row can be taken back."""
+        if not self._ignores:
+            batch = self._without_replaced(batch)
+        back = pc.is_in(batch.column(ROW_KIND), value_set=pa.array(["-U", "-D"]))
+        if self._ignores:
+            return batch.filter(pc.invert(back))
+        if pc.any(back).as_py():
+            raise self._crossing_error(batch.filter(back))
+        return batch
 
     def _without_replaced(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch without each `-U` whose key has a row again further on."""
@@ -83,6 +109,17 @@ class Removals:
             f"table {self._table.identifier} has 'merge-engine' = '{engine}', which takes no row "
             f"back, and {rows.num_rows} row(s) are removed, the first with the key {key}; ALTER "
             f"TABLE: {ways}"
+        )
+
+    def _crossing_error(self, rows: pa.RecordBatch) -> TableError:
+        table = self._table
+        key = {name: rows.column(name)[0].as_py() for name in table.primary_key}
+        return TableError(
+            f"table {table.identifier} has the primary key ({', '.join(table.primary_key)}) "
+            f"without its partition ({', '.join(table.partition_keys)}), so Paimon's core can only "
+            f"upsert its rows, and {rows.num_rows} row(s) are taken back, the first with the key "
+            f"{key}; make the table with the partition in its primary key, or SET "
+            "('ignore-delete' = 'true') to keep such rows"
         )
 
 

@@ -21,7 +21,6 @@ import pytest
 import streamhouse
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.runtime.script import Script, ScriptOptions
-from streamhouse.runtime.spark_session import end_session
 from streamhouse.sql.script import parse_script
 
 MARK = "STREAMHOUSE_TEST_RUN"
@@ -258,13 +257,6 @@ class Shop:
             return []
         rows = [row for batch in opened.read() for row in batch.to_pylist()]
         return sorted(rows, key=lambda row: [str(value) for value in row.values()])
-
-
-@pytest.fixture(scope="session")
-def spark_here() -> Iterator[None]:
-    """Ends the Spark that scripts in this process have started."""
-    yield
-    end_session()
 
 
 @pytest.fixture

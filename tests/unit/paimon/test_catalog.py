@@ -66,6 +66,35 @@ def test_a_key_of_many_partitions_needs_buckets_that_are_looked_up(warehouse: Wa
         warehouse.create_table("db", name, columns, ["id"], ["dt"], options)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {
+            "merge-engine": "aggregation",
+            "aggregation.remove-record-on-delete": "true",
+            "fields.v.aggregate-function": "max",
+            "fields.v.ignore-retract": "true",
+        },
+        {
+            "merge-engine": "partial-update",
+            "partial-update.remove-record-on-delete": "true",
+            "fields.v.sequence-group": "w",
+        },
+        {
+            "merge-engine": "partial-update",
+            "partial-update.remove-record-on-delete": "true",
+            "ignore-delete": "true",
+        },
+    ],
+    ids=lambda options: list(options)[-1],
+)
+def test_a_record_is_not_removed_in_part(warehouse: Warehouse, options: dict[str, str]) -> None:
+    columns = [Column("id", "INT"), Column("v", "INT"), Column("w", "INT")]
+    with pytest.raises(OptionError, match=f"'{list(options)[-1]}' exclude each other"):
+        warehouse.create_table("db", "t", columns, ["id"], options=options)
+    assert warehouse.tables("db") == []
+
+
 def test_what_exists_or_is_missing_is_said(lab: Lab) -> None:
     warehouse = lab.warehouse
     lab.make("orders")

@@ -54,3 +54,28 @@ def test_removals_are_taken_where_the_table_says_so(lab: Lab) -> None:
     lab.write(table, 1, [*FIRST, (3, 1, "+I")])
     lab.write(table, 2, [(1, 10, "-D"), (2, 10, "-U"), (9, 9, "+U"), (3, 1, "-U"), (3, 2, "+U")])
     assert lab.content(table) == [(3, 2), (9, 9)]
+
+
+ACROSS = {"bucket": "-1", "partition": "v"}
+
+
+def test_a_key_that_moves_to_another_partition_is_the_new_row(lab: Lab) -> None:
+    table = lab.make("t", ACROSS)
+    lab.write(table, 1, FIRST)
+    lab.write(table, 2, UPDATE)
+    lab.write(table, 3, [(3, 1, "+I")], [(1, 5, "-U"), (1, 6, "+U")])
+    assert lab.content(table) == [(1, 6), (2, 20), (3, 1)]
+
+
+def test_no_row_is_removed_where_keys_move(lab: Lab) -> None:
+    table = lab.make("t", ACROSS)
+    with pytest.raises(TableError, match=r"primary key \(id\) without its partition \(v\)"):
+        lab.write(table, 1, [*FIRST, (2, 10, "-D")])
+    assert table.latest_snapshot_id() is None
+
+
+def test_removals_are_left_out_where_keys_move(lab: Lab) -> None:
+    table = lab.make("t", {**ACROSS, "ignore-delete": "true"})
+    lab.write(table, 1, FIRST)
+    lab.write(table, 2, [(1, 10, "-D"), (2, 10, "-U"), (2, 20, "+U")])
+    assert lab.content(table) == [(1, 10), (2, 20)]

@@ -1,0 +1,171 @@
+"""Plays many cases at once: each in its own database, their queries in one script and one Spark."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+
+from tests.integration.differential.case import Case
+from tests.integration.differential.core import JavaCore
+from tests.integration.differential.history import Round
+from tests.integration.differential.play import FILLING, SCRIPT, Play
+from tests.integration.runtime.conftest import Shop, Told
+
+from streamhouse.cli.errors import explain
+from streamhouse.procedures.context import Context
+from streamhouse.runtime.failpoint import DISTINCT_STEP, STEPS
+from streamhouse.runtime.script import Script, ScriptOptions
+from streamhouse.sql.script import parse_script
+
+DEADLINE_S = 90.0
+A_QUERY_S = 4.0
+_STEPS = (STEPS[0], STEPS[1], STEPS[-1], DISTINCT_STEP)
+Queries = Sequence[tuple[Play, list[str]]]
+
+
+class Pack:
+    """Cases of one mode in one warehouse; `history` stands for the ones that they draw."""
+
+    def __init__(
+        self,
+        folder: Path,
+        context: Context,
+        cases: Sequence[Case],
+        history: tuple[Round, ...] | None = None,
+    ) -> None:
+        self.context = context
+        self._shop = Shop(folder, place=Path(context.warehouse.path))
+        core = JavaCore(context.warehouse, context.sidecar)
+        self.plays = [Play(case, core, history) for case in cases]
+        self.mode = cases[0].mode
+        self._random = Random(f"pack {cases[0].seed}")
+        self._running: list[Play] = []
+
+    def run(self) -> None:
+        """Play all rounds of all cases; what was found is in `plays`."""
+        self._running = [play for play in self.plays if play.make()]
+        number = 0
+        while self._running:
+            self._round(number)
+            self._each("between rounds", lambda play: play.between(self.context))
+            number += 1
+
+    def _round(self, number: int) -> None:
+        notices: list[str] | None
+        for play in self._running:
+            play.round = number
+        if number and self.mode == "live":
+            self._live()
+            notices = None
+        else:
+            self._each("filling", lambda play: play.fill())
+            self._running = [play for play in self._running if not play.refused]
+            notices = self._read(number)
+        self._each("checking", lambda play: play.check(notices))
+        self._running = [play for play in self._running if number < len(play.case.betweens)]
+
+    def _read(self, number: int) -> list[str]:
+        """Run the readers after the sources were filled, and what fills them from elsewhere."""
+        ended = [(play, play.filling()) for play in self._running if play.case.feed == "stopped"]
+        self._settle(FILLING, ended)
+        self._each("following", lambda play: play.follow())
+        living = [(play, play.filling()) for play in self._running if play.case.feed == "lives"]
+        with self._beside(FILLING, living):
+            readers = [(play, play.queries()) for play in self._running]
+            if self.mode == "killed":
+                self._kill(number, readers)
+            return self._settle(SCRIPT, readers)
+
+    def _live(self) -> None:
+        """Run everything while the sources are filled, until the targets are as they must be."""
+        outside = [(play, play.filling()) for play in self._running]
+        readers = [(play, play.queries()) for play in self._running]
+        deadline = DEADLINE_S + A_QUERY_S * sum(len(queries) for _, queries in readers)
+        with self._beside(FILLING, outside), self._beside(SCRIPT, readers):
+            self._each("filling", lambda play: play.fill())
+            self._wait(lambda play: play.reached(), deadline)
+
+    def _wait(self, done: Callable[[Play], bool], seconds: float) -> None:
+        """Wait until it is so for all cases that run; `check` says what is not."""
+        waiting, deadline = list(self._running), time.monotonic() + seconds
+        while waiting and time.monotonic() < deadline:
+            waiting = [play for play in waiting if not done(play)]
+            time.sleep(0.2)
+
+    @contextmanager
+    def _beside(self, name: str, scripts: Queries) -> Iterator[None]:
+        """Run scripts in a thread while the `with` lasts."""
+        queries = [query for _, each in scripts for query in each]
+        if not queries:
+            yield
+            return
+        with self._shop.running_here(_text(queries), name):
+            if name == FILLING:
+                self._wait(lambda play: play.filled(), 20.0)
+            yield
+
+    def _settle(self, name: str, scripts: Queries) -> list[str]:
+        """Run the scripts together until they have caught up; one by one if that fails."""
+        scripts = [one for one in scripts if one[1]]
+        if not scripts:
+            return []
+        try:
+            return self._run(name, [query for _, queries in scripts for query in queries])
+        except Exception as error:  # noqa: BLE001  # whatever it is, it is a finding
+            lost = [one for one in scripts if _is_of(error, one[0])]
+            if len(scripts) == 1 or len(lost) == 1:
+                (one,) = lost or scripts
+                self._failed(one[0], name, error)
+                return self._settle(name, [other for other in scripts if other is not one])
+        return [line for one in scripts for line in self._settle(name, [one])]
+
+    def _run(self, name: str, queries: Sequence[str]) -> list[str]:
+        told, seconds = Told(), DEADLINE_S + A_QUERY_S * len(queries)
+        deadline = time.monotonic() + seconds
+        options = ScriptOptions(
+            name,
+            self.context.warehouse.options,
+            until_caught_up=True,
+            stopped=lambda: time.monotonic() > deadline,
+        )
+        Script(options, told).run(parse_script(_text(queries)))
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not caught up after {seconds:.0f} s")
+        return told.lines
+
+    def _kill(self, number: int, scripts: Queries) -> None:
+        """Run the readers as a process that a SIGKILL ends, at a step of a batch or anywhere."""
+        text = _text([query for _, queries in scripts for query in queries])
+        if not text:
+            return
+        if number % 2:
+            run = self._shop.start(text, "--until-caught-up", name=SCRIPT)
+            time.sleep(self._random.uniform(4.0, 12.0))
+            run.kill()
+            return
+        step = self._random.choice(_STEPS)
+        point = f"{step}:{self._random.randrange(2)}"
+        self._shop.run(text, "--until-caught-up", name=SCRIPT, STREAMHOUSE_FAILPOINT=point)
+
+    def _each(self, what: str, work: Callable[[Play], None]) -> None:
+        for play in list(self._running):
+            try:
+                work(play)
+            except Exception as error:  # noqa: BLE001  # a finding of this case only
+                self._failed(play, what, error)
+
+    def _failed(self, play: Play, what: str, error: Exception) -> None:
+        play.problem(what, f"{type(error).__name__}: {explain(error)[0][:800]}")
+        self._running = [one for one in self._running if one is not play]
+
+
+def _is_of(error: Exception, play: Play) -> bool:
+    """Whether the query that failed is one of a case."""
+    return str(getattr(error, "query", "")).startswith(f"{play.case.database}.")
+
+
+def _text(queries: Sequence[str]) -> str:
+    return ";\n".join(queries)

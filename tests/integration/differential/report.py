@@ -1,0 +1,52 @@
+"""What a run of the differential test has played, refused and found, by each dimension's values."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+
+from tests.integration.differential.play import Play, Problem
+
+RERUN = "STREAMHOUSE_DIFFERENTIAL_SEEDS={} pytest -m soak tests/integration/differential"
+
+
+class Report:
+    """Counts plays; a case counts as played once its readers were compared with the model."""
+
+    def __init__(self) -> None:
+        self.played: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self.cases = 0
+        self.refused: Counter[str] = Counter()
+        self.problems: dict[int, list[Problem]] = {}
+
+    def add(self, plays: Iterable[Play]) -> None:
+        """Count cases that have been played."""
+        for play in plays:
+            self.cases += 1
+            for one in play.refusals:
+                self.refused[f"{one.what}: {one.text.splitlines()[0]}"] += 1
+            if play.problems:
+                self.problems[play.case.seed] = play.problems
+            for name, value in play.compared():
+                self.played[name][value] += 1
+
+    def missing(self, wanted: Iterable[tuple[str, str]], least: int) -> list[str]:
+        """Values of dimensions that were compared less often than wanted."""
+        return [
+            f"{name}={value}: {self.played[name][value]} of {least}"
+            for name, value in wanted
+            if self.played[name][value] < least
+        ]
+
+    def lines(self) -> list[str]:
+        """The counts, the refusals, and the first problems of each case."""
+        wrong = f"{len(self.problems)} with problems" if self.problems else "none with problems"
+        found = [f"{self.cases} cases, {wrong}"]
+        for name, counts in self.played.items():
+            found.append(f"  {name}: " + ", ".join(f"{v} {n}" for v, n in sorted(counts.items())))
+        found += [f"  refused {count} x {text[:200]}" for text, count in self.refused.most_common()]
+        for seed, problems in self.problems.items():
+            found.append(f"{problems[0]}")
+            found += [f"  {one.what}: {one.text}" for one in problems[1:6]]
+            found.append(f"  again: {RERUN.format(seed)}")
+        return found

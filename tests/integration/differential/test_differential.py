@@ -1,0 +1,143 @@
+"""Generated cases: what readers have made of a table's changes, against plain Python.
+
+A case is a source table of some layout, how it is filled, and what reads it, all drawn from a
+seed. After each run until caught up, and after each change of a live one, the source and each
+target are compared with a plain model, with the Java core's reading, and with the audit.
+
+`make soak` plays the few `SEEDS`, and as many more as these variables say:
+
+- `STREAMHOUSE_DIFFERENTIAL_CASES` (300) and `STREAMHOUSE_DIFFERENTIAL_SEED` (1000, the first one),
+  or `STREAMHOUSE_DIFFERENTIAL_SEEDS`, such as `17,1203`;
+- `STREAMHOUSE_DIFFERENTIAL_SECONDS`: no further cases are begun after so long;
+- `STREAMHOUSE_DIFFERENTIAL_SHRINK`: so many seconds go into making each failing case smaller.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from itertools import groupby, islice
+from pathlib import Path
+
+import pytest
+from tests.integration.differential.case import (
+    BETWEENS,
+    FEEDS,
+    MODES,
+    READERS,
+    Case,
+    case_of,
+)
+from tests.integration.differential.history import history_of
+from tests.integration.differential.layout import (
+    BUCKETS,
+    ENGINES,
+    FORMATS,
+    NUMBERS,
+    PARTITIONS,
+    PRODUCERS,
+    WAITS,
+)
+from tests.integration.differential.pack import Pack
+from tests.integration.differential.report import Report
+from tests.integration.differential.shrink import History, shrunk
+
+from streamhouse.procedures.context import Context
+
+# py4j leaves the socket open with which it has tried to reach a JVM that was killed.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.usefixtures("spark_here"),
+]
+SEEDS = (1, 2, 3, 4, 5, 6, 7, 8)
+A_PACK = 12
+"""Cases that share a script: more of them take more memory, fewer more starts."""
+DIMENSIONS: dict[str, Sequence[str]] = {
+    "engine": ENGINES,
+    "producer": PRODUCERS,
+    "buckets": BUCKETS,
+    "partition": PARTITIONS,
+    "vectors": ("true", "false"),
+    "format": FORMATS,
+    "number": NUMBERS,
+    "waits": [name or "no" for name in WAITS],
+    "feed": FEEDS,
+    "mode": MODES,
+    "reader": READERS,
+    "between": BETWEENS,
+}
+
+
+@pytest.mark.soak
+def test_a_few_cases(tmp_path: Path) -> None:
+    report = play(tmp_path, [case_of(seed) for seed in SEEDS])
+    assert not report.problems, "\n".join(report.lines())
+    wanted = [("reader", name) for name in READERS] + [("engine", name) for name in ENGINES]
+    assert report.missing(wanted, 1) == []
+
+
+@pytest.mark.soak
+def test_many_cases(tmp_path: Path) -> None:
+    given = os.environ.get("STREAMHOUSE_DIFFERENTIAL_SEEDS")
+    first, count = _number("SEED", 1000), _number("CASES", 300)
+    seeds = [int(one) for one in given.split(",")] if given else range(first, first + count)
+    deadline = time.monotonic() + _number("SECONDS", 10**9)
+    report = Report()
+    for cases in packs([case_of(seed) for seed in seeds]):
+        if time.monotonic() > deadline:
+            break
+        one = play(tmp_path / f"pack-{cases[0].seed}", cases, report)
+        print(f"{one.cases} cases of {len(seeds)}, {len(one.problems)} wrong", flush=True)
+    print("\n".join(report.lines()), flush=True)
+    for seed in report.problems:
+        _shrink(tmp_path, case_of(seed))
+    assert not report.problems
+    wanted = [(name, value) for name, values in DIMENSIONS.items() for value in values]
+    assert given or report.missing(wanted, report.cases // 100) == []
+
+
+def packs(cases: Sequence[Case]) -> Iterator[list[Case]]:
+    """Cases of one mode, some at a time."""
+    for _, run in groupby(sorted(cases, key=lambda one: one.mode), key=lambda one: one.mode):
+        while some := list(islice(run, A_PACK)):
+            yield some
+
+
+def play(
+    folder: Path,
+    cases: Sequence[Case],
+    report: Report | None = None,
+    history: History | None = None,
+) -> Report:
+    """Play cases; what was found."""
+    report = report or Report()
+    for some in packs(cases):
+        place = folder / f"{some[0].mode}-{some[0].seed}"
+        (place / "warehouse").mkdir(parents=True)
+        with Context(str(place / "warehouse")) as context:
+            pack = Pack(place, context, some, history)
+            pack.run()
+        report.add(pack.plays)
+    return report
+
+
+def _shrink(folder: Path, case: Case) -> None:
+    """Print the smallest form of a failing case that is found in the time given for it."""
+    seconds = _number("SHRINK", 0)
+    if not seconds:
+        return
+    tries = iter(range(10**6))
+
+    def fails(one: Case, history: History) -> bool:
+        place = folder / f"shrink-{case.seed}-{next(tries)}"
+        return bool(play(place, [one], history=history).problems)
+
+    smallest, history = shrunk(case, history_of(case), fails, seconds)
+    print(f"smallest form of seed {case.seed}:\n{smallest}", flush=True)
+    for number, one in enumerate(history):
+        print(f"  round {number}: {one}", flush=True)
+
+
+def _number(name: str, default: int) -> int:
+    return int(os.environ.get(f"STREAMHOUSE_DIFFERENTIAL_{name}", default))
