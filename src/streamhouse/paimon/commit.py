@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -13,6 +13,7 @@ from pypaimon_rust.datafusion import CommitMessage
 
 from streamhouse.errors import CommitConflictError, StreamhouseError, TableError
 from streamhouse.paimon.catalog import Warehouse
+from streamhouse.paimon.data_files import data_files
 from streamhouse.paimon.evolution import for_now
 from streamhouse.paimon.fine_times import check_type
 from streamhouse.paimon.lock import commit_lock
@@ -20,6 +21,7 @@ from streamhouse.paimon.orc import OrcValues, may_hold_orc
 from streamhouse.paimon.pieces import file_ids as _ids
 from streamhouse.paimon.replaced import Replaced, hides_by_sequence
 from streamhouse.paimon.rows import to_table
+from streamhouse.paimon.sum_limits import AddedRows, SumLimits, check_overwrite
 from streamhouse.paimon.table import Table
 from streamhouse.paimon.table_name import MAIN, TableName
 from streamhouse.paimon.travel import pinned
@@ -109,6 +111,7 @@ class TableWriter:
             builder = self._table.rust.new_stream_write_builder().with_commit_user(commit_user)
         self._writer: Any = builder.new_write()
         self._kinds: bool | None = None
+        self._added = AddedRows(self._table)
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Take the rows of a batch: columns by name, with an optional `rowkind` column.
@@ -131,6 +134,7 @@ class TableWriter:
         rows = to_table(self._alike(batch), self._table)
         if self._orc is not None:
             rows = self._orc.fitted(rows)
+        self._added.take(rows)
         try:
             self._writer.write_arrow(rows)
         except _RUST_ERRORS as error:
@@ -151,10 +155,14 @@ class TableWriter:
         return batch.append_column(ROW_KIND, pa.repeat("+I", batch.num_rows))
 
     def prepare(self, identifier: int) -> list[bytes]:
-        """Close the files and return the serialised commit messages."""
+        """Close the files and return the serialised commit messages.
+
+        Raises `TableError` for a sum of the rows that its column cannot hold.
+        """
         rest = None if self._replaced is None else self._replaced.rest()
         if rest is not None:
             self._put(rest)
+        self._added.check()
         try:
             given = () if self._overwrite else (True, identifier)
             messages = self._writer.prepare_commit(*given)
@@ -199,6 +207,7 @@ class TableCommitter:
             self._opened, self._table = table, writable(table)
             builder = self._table.rust.new_stream_write_builder().with_commit_user(self._user)
             self._commit: Any = builder.new_commit()
+            self._sums = SumLimits(table, self._table)
 
     def commit(self, identifier: int, messages: Sequence[bytes], lock_held: bool = False) -> bool:
         """Make the rows of `messages` visible under `identifier`, which must grow.
@@ -206,7 +215,8 @@ class TableCommitter:
         Returns False if that identifier was committed before: nothing changes then, and the
         files of these messages are removed (unless they are the ones that were committed).
         Without messages no snapshot is made. With `lock_held` the caller holds the table's
-        `commit_lock`. Raises `CommitConflictError` when other writers won too often.
+        `commit_lock`. Raises `CommitConflictError` when other writers won too often, and
+        `TableError` for a sum that its column cannot hold.
         """
         if not messages:
             return not self.committed(identifier)
@@ -214,12 +224,23 @@ class TableCommitter:
         try:
             with _locked(self._table, lock_held):
                 self._refresh()
+                self._check_sums(identifier, messages)
                 done = self._commit.filter_and_commit({identifier: parts})
+                self._sums.committed()
         except _RUST_ERRORS as error:
             raise write_error(self._table, error) from error
         if not done:
             self.discard(identifier, messages)
         return bool(done)
+
+    def _check_sums(self, identifier: int, messages: Sequence[bytes]) -> None:
+        try:
+            self._sums.check(messages)
+        except TableError:
+            # In a replay the sums have the rows already.
+            if not self.committed(identifier):
+                self.abort(messages)
+                raise
 
     def committed(self, identifier: int) -> bool:
         """Whether this user has committed `identifier` or a later one."""
@@ -249,7 +270,7 @@ class TableCommitter:
         """
         pattern = re.compile(rf"{re.escape(query_tag)}-(?:b(?P<batch>\d+)-)?(?P<attempt>[^-]+)-")
         found: dict[str, str] = {}
-        for folder, name in _data_files(self._table, self._table.location):
+        for folder, name in data_files(self._table, self._table.location):
             match = pattern.match(name)
             if match is None or match["attempt"] in keep:
                 continue
@@ -289,9 +310,10 @@ def overwrite_table(
     Of a partitioned table only the partitions written to are replaced, unless its option
     `dynamic-partition-overwrite` is false, or a `partition` is given (column to value): then
     that one is, or those that it leaves open. With `lock_held` the caller holds the table's
-    `commit_lock`.
+    `commit_lock`. Raises `TableError` for a sum that its column cannot hold.
     """
     builder = _overwriting(writable(table, None, table_options), commit_user, partition)
+    check_overwrite(table, messages)
     try:
         with _locked(table, lock_held):
             builder.new_commit().commit([CommitMessage.deserialize(one) for one in messages])
@@ -339,15 +361,6 @@ def write_error(table: Table, error: Exception) -> StreamhouseError:
             f"again, or let fewer queries and compactions write this table at once: {text}"
         )
     return StreamhouseError(f"table {table.identifier} cannot be written: {text}")
-
-
-def _data_files(table: Table, folder: str) -> Iterator[tuple[str, str]]:
-    for name, is_folder in table.files.names(folder):
-        if not is_folder:
-            if "/bucket-" in folder:
-                yield folder, name
-        elif name.startswith("bucket-") or "=" in name:
-            yield from _data_files(table, f"{folder}/{name}")
 
 
 def _known_files(table: Table) -> set[bytes]:

@@ -17,11 +17,13 @@ _HEAD = struct.Struct(">qii qiq i")
 """Frame magic, version and type; split magic, version and snapshot; size of the partition."""
 _FRAME_MAGIC, _FRAME_VERSION, _DATA_SPLIT = 0x53504C49545F5631, 1, 1
 _SPLIT_MAGIC, _SPLIT_VERSIONS = -2394839472490812314, (8, 9)
+_ANY_SNAPSHOT = 1
 _INT = struct.Struct(">i")
 _SHORT = struct.Struct(">H")
 _FIELDS_AT = 8
 """A file is a BinaryRow: one word of null bits, then a word a field, little-endian."""
-_NAME, _SIZE, _ROWS, _SCHEMA_ID, _LEVEL, _EXTERNAL_PATH = 0, 1, 2, 9, 10, 17
+_NAME, _SIZE, _ROWS, _VALUE_STATS, _MIN_SEQUENCE = 0, 1, 2, 6, 7
+_SCHEMA_ID, _LEVEL, _VALUE_STATS_COLUMNS, _EXTERNAL_PATH = 9, 10, 16, 17
 
 
 @dataclass(frozen=True)
@@ -55,15 +57,29 @@ class SplitFile:
         (level,) = struct.unpack_from("<i", self.row, _FIELDS_AT + 8 * _LEVEL)
         return int(level)
 
+    @property
+    def min_sequence(self) -> int:
+        """The least sequence number of its rows."""
+        return self._long(_MIN_SEQUENCE)
+
+    @property
+    def value_stats(self) -> bytes:
+        """The serialised row of its columns' least values, greatest values and null counts."""
+        return self._bytes(_VALUE_STATS) or b""
+
+    @property
+    def value_stats_columns(self) -> bytes | None:
+        """The serialised array of the columns that `value_stats` has; None stands for all."""
+        return self._bytes(_VALUE_STATS_COLUMNS)
+
     def _text(self, field: int) -> str | None:
+        found = self._bytes(field)
+        return None if found is None else found.decode()
+
+    def _bytes(self, field: int) -> bytes | None:
         if self.row[1 + field // 8] >> field % 8 & 1:
             return None
-        at = _FIELDS_AT + 8 * field
-        word = self.row[at : at + 8]
-        if word[7] & 0x80:
-            return word[: word[7] & 0x7F].decode()
-        size, start = struct.unpack("<ii", word)
-        return self.row[start : start + size].decode()
+        return variable(self.row, _FIELDS_AT + 8 * field)
 
     def _long(self, field: int) -> int:
         (value,) = struct.unpack_from("<q", self.row, _FIELDS_AT + 8 * field)
@@ -127,6 +143,42 @@ class SplitFrame:
         files = tuple(SplitFile(*one) for one in zip(rows, deletions, strict=True))
         return cls(head, folder, files, vectors, bool(split[at]), bool(split[at + 1]))
 
+    @classmethod
+    def written(
+        cls,
+        partition: bytes,
+        bucket: int,
+        total_buckets: int | None,
+        folder: str,
+        files: tuple[SplitFile, ...],
+    ) -> SplitFrame:
+        """A split for the rows of files as they were written, which lie in a bucket's `folder`."""
+        path = folder.encode()
+        head = [
+            _HEAD.pack(
+                _FRAME_MAGIC,
+                _FRAME_VERSION,
+                _DATA_SPLIT,
+                _SPLIT_MAGIC,
+                _SPLIT_VERSIONS[-1],
+                _ANY_SNAPSHOT,
+                len(partition),
+            ),
+            partition,
+            _INT.pack(bucket),
+            _SHORT.pack(len(path)) + path,
+            b"\0" if total_buckets is None else b"\1" + _INT.pack(total_buckets),
+            _INT.pack(0) + b"\0",
+        ]
+        return cls(b"".join(head), folder, files, vectors=False, streaming=True, raw=False)
+
+    @property
+    def place(self) -> tuple[bytes, int]:
+        """The serialised partition, and the bucket."""
+        *_, size = _HEAD.unpack_from(self.head)
+        end = _HEAD.size + size
+        return self.head[_HEAD.size : end], _int(self.head, end)
+
     def paths(self) -> list[str]:
         """Where the files are."""
         names = [file.name for file in self.files]
@@ -147,6 +199,19 @@ class SplitFrame:
         """The same split with fewer files."""
         return replace(self, files=tuple(file for file in self.files if wanted(file)))
 
+    def each_written(self) -> list[SplitFrame]:
+        """A split for each file, of its rows as they were written; the oldest file first."""
+        return [
+            replace(
+                self,
+                files=(replace(file, deletion=b"\0"),),
+                vectors=False,
+                streaming=True,
+                raw=False,
+            )
+            for file in sorted(self.files, key=lambda file: file.min_sequence)
+        ]
+
     def of_schema(self, schema_id: int) -> SplitFrame:
         """The same split with the files of one version of the schema."""
         return self.only(lambda file: file.schema_id == schema_id)
@@ -154,6 +219,15 @@ class SplitFrame:
     def on_levels(self, *levels: int) -> SplitFrame:
         """The same split with the files of some levels."""
         return self.only(lambda file: file.level in levels)
+
+
+def variable(row: bytes, at: int) -> bytes:
+    """A text or bytes of a BinaryRow or BinaryArray, whose word is at `at`."""
+    word = row[at : at + 8]
+    if word[7] & 0x80:
+        return word[: word[7] & 0x7F]
+    size, start = struct.unpack("<ii", word)
+    return row[start : start + size]
 
 
 def _deletion_end(split: bytes, at: int) -> int:

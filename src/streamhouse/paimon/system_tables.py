@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -70,6 +71,8 @@ TRAVELLING = ("audit_log", "binlog", "file_key_ranges", "files", "manifests", "r
 _RUST_TABLES = {"file_key_ranges": "files", "binlog": "audit_log"}
 _RUST_COLUMNS = {"deleteRowCount": "delete_row_count"}
 _RUST_ERRORS = (ValueError, RuntimeError, OSError)
+_GONE = re.compile(r"not found|No such file|Snapshot \d+ does not exist", re.IGNORECASE)
+_TRIES = 10
 _CATALOG = "paimon"
 _DEDUPLICATE = "deduplicate"
 _contexts: dict[tuple[int, tuple[tuple[str, str], ...]], SQLContext] = {}
@@ -187,12 +190,15 @@ class SystemTable:
         table = f"{TableName.parse(self.name).data}${system}"
         items = ", ".join(_quoted(_RUST_COLUMNS.get(name, name)) for name in columns)
         path = ".".join(_quoted(part) for part in (_CATALOG, self.database, table))
-        try:
-            found: list[pa.RecordBatch] = context.sql(
-                f"SELECT {items} FROM {path}{self._version(moment)}{condition}"
-            )
-        except _RUST_ERRORS as error:
-            raise self._explained(error) from error
+        query = f"SELECT {items} FROM {path}{self._version(moment)}{condition}"
+        for left in reversed(range(_TRIES)):
+            try:
+                found: list[pa.RecordBatch] = context.sql(query)
+                break
+            except _RUST_ERRORS as error:
+                # Snapshot expiry removes files between their listing and their reading.
+                if moment or not left or not _GONE.search(str(error)):
+                    raise self._explained(error) from error
         return found
 
     def _version(self, moment: AsOf) -> str:
@@ -228,7 +234,7 @@ class SystemTable:
 
     def _explained(self, error: Exception) -> StreamhouseError:
         text = " ".join(str(error).split())
-        if "not found" in text.lower() or "No such file" in text:
+        if _GONE.search(text):
             return DataLossError(
                 f"table {self.identifier}: a file that it tells of expired meanwhile; ask again: "
                 f"{text}"

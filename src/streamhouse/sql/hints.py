@@ -83,11 +83,14 @@ def outdated(text: str) -> list[str]:
     """What to tell of the options of earlier Paimon releases in the hints of a statement."""
     if "/*+" not in text:
         return []
-    found: dict[str, str] = {}
+    notices: dict[str, None] = {}
     for hint in Script(text).hints(0, len(text)):
-        for option in quoted_options(hint.body):
-            found[option.key] = hint.body[option.start : option.end]
-    return option_history.current(found)[1]
+        # Each hint is about a table of its own.
+        found = {
+            option.key: hint.body[option.start : option.end] for option in quoted_options(hint.body)
+        }
+        notices |= dict.fromkeys(option_history.current(found)[1])
+    return list(notices)
 
 
 def lookup_hints(script: Script, body: str, offset: int) -> list[LookupHint]:

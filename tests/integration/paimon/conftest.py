@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,17 @@ class Lake:
     def snapshots(self, name: str) -> list[tuple[int, str]]:
         listed = self.table(name).list_snapshots()
         return sorted((snapshot.id(), snapshot.commit_kind()) for snapshot in listed)
+
+    def snapshot_ids(self, name: str) -> list[int]:
+        """The snapshots that are there, also while others expire."""
+        data, _, branch = name.partition("$branch_")
+        folder = Path(self.table(data).location())
+        folder = folder / f"branch/branch-{branch}" if branch else folder
+        return sorted(
+            int(file.name.removeprefix("snapshot-"))
+            for file in (folder / "snapshot").iterdir()
+            if re.fullmatch(r"snapshot-\d+", file.name)
+        )
 
     def latest(self, name: str) -> int:
         snapshot = self.table(name).latest_snapshot()

@@ -174,7 +174,7 @@ def test_old_snapshots_go_once_that_is_allowed(lake: Any, make_sale: Any) -> Non
         until(lambda: maintenance.counts.compactions >= 1)
         assert len(lake.snapshots(name)) >= 9 and maintenance.counts.expired == 0
         allowed.set()
-        until(lambda: len(lake.snapshots(name)) == 3)
+        until(lambda: len(lake.snapshot_ids(name)) == 3)
     finally:
         maintenance.stop()
     assert lake.rows(name) == [{"country": "China", "orders": 9, "revenue": 9.0}]
@@ -267,7 +267,7 @@ def test_a_branch_that_is_written_is_looked_after_beside_its_table(
             write(lake.options, branch, "b", batch, [("+I", row)])
         until(lambda: maintenance.counts.compactions >= 1)
         until(lambda: max(bucket.level0 for bucket in java.buckets(branch)) <= 5)
-        until(lambda: len(java.read(f"{branch}$snapshots")) == 2)
+        until(lambda: len(lake.snapshot_ids(branch)) == 2)
     finally:
         maintenance.stop()
     assert maintenance.counts.failures == 0

@@ -44,7 +44,7 @@ def paid(shop: Shop) -> list[tuple[int | None, ...]]:
 def test_a_batch_joins_the_versions_that_it_recorded(shop: Shop) -> None:
     shop.do(TABLES)
     killed = shop.run(QUERY, STREAMHOUSE_FAILPOINT="batch-written:0:default.paid")
-    assert (killed.code, paid(shop)) == (-signal.SIGKILL, [])
+    assert (killed.code, paid(shop)) == (-signal.SIGKILL, []), killed
     shop.do(LATER + "INSERT INTO orders VALUES (3, 7), (4, 8);")
     # The batch that was cut off joins what was the newest day when it was planned.
     shop.settle_here(QUERY)

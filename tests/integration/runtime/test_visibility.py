@@ -41,7 +41,7 @@ def test_tables_that_statements_fill(shop: Shop) -> None:
     copies = "".join(copy(name, f"c_{name}") for name in TABLES)
     for rows in ("(1, 1), (2, 2)", "(1, 5), (3, 3)"):
         shop.do("".join(f"INSERT INTO {name} VALUES {rows};" for name in TABLES))
-        assert "wait" not in shop.settle_here(copies)
+        assert "but for" not in shop.settle_here(copies)
         assert {name: values(shop, f"c_{name}") for name in TABLES} == {
             name: values(shop, name) for name in TABLES
         }
@@ -99,7 +99,7 @@ def test_rows_that_may_wait_are_counted(shop: Shop, options: str, named: str) ->
     assert done.equal and not done.complete
     assert [(one.table, one.waiting_rows) for one in done.unread] == [("default.src", 3)]
     shop.told("CALL sys.compact(`table` => 'default.src', compact_strategy => 'full')")
-    assert "wait" not in shop.settle_here(copy("src", "dst"))
+    assert "but for" not in shop.settle_here(copy("src", "dst"))
     assert values(shop, "dst") == {1: 1, 2: 2, 3: 3}
 
 

@@ -1,0 +1,70 @@
+"""Sums that exceed their type are errors, whichever way the rows come to them."""
+
+from __future__ import annotations
+
+import pytest
+from tests.integration.runtime.conftest import Shop
+
+from streamhouse.errors import StreamhouseError
+from streamhouse.paimon.sidecar import Sidecar
+
+TABLES = """
+CREATE TABLE src (k INT, v INT);
+CREATE TABLE sums (k INT PRIMARY KEY NOT ENFORCED, v INT, d DECIMAL(5, 2)) WITH (
+  'merge-engine' = 'aggregation', 'fields.v.aggregate-function' = 'sum',
+  'fields.d.aggregate-function' = 'sum', 'bucket' = '2');
+INSERT INTO src VALUES (1, 2147483647), (2, 999);
+"""
+SCRIPT = """
+INSERT INTO sums SELECT k, SUM(v), SUM(CAST(v % 1000 AS DECIMAL(5, 2))) FROM src GROUP BY k;
+"""
+
+
+def kept(shop: Shop) -> dict[int, tuple[int, str]]:
+    return {row["k"]: (row["v"], str(row["d"])) for row in shop.rows("sums")}
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("(1, 1)", "column 'v' would be 2,147,483,648 where k = 1, which exceeds INT"),
+        ("(2, 1)", "column 'd' would be 1,000.00 where k = 2, which exceeds DECIMAL(5, 2)"),
+    ],
+)
+def test_a_sum_grows_from_batch_to_batch(shop: Shop, row: str, message: str) -> None:
+    shop.do(TABLES)
+    shop.settle_here(SCRIPT)
+    before = kept(shop)
+    shop.do(f"INSERT INTO src VALUES {row}")
+    ended = shop.run(SCRIPT)
+    assert (ended.code, kept(shop)) == (1, before)
+    assert message in ended.err
+    assert "MODIFY" in ended.err and "Traceback" not in ended.err
+    # The same once the files that held the sum have been compacted.
+    with Sidecar(shop.warehouse.options) as java:
+        java.compact("default.sums", full=True)
+    assert message in shop.run(SCRIPT).err
+    assert kept(shop) == before
+    shop.do("ALTER TABLE sums MODIFY (v BIGINT, d DECIMAL(6, 2))")
+    shop.settle_here(SCRIPT)
+    assert kept(shop) != before
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "INSERT INTO sums VALUES (1, 1, 0)",
+        "INSERT INTO sums VALUES (3, 2147483647, 0), (3, 1, 0)",
+        "INSERT INTO sums SELECT k, v, 0 FROM src",
+        "INSERT INTO sums VALUES (2, 0, 0.99), (2, 0, 0.01)",
+        "INSERT OVERWRITE sums VALUES (3, 2147483647, 0), (3, 1, 0)",
+        "MERGE INTO sums AS t USING src AS s ON t.k = s.k WHEN MATCHED THEN UPDATE SET d = d + 1",
+    ],
+)
+def test_a_statement_changes_all_or_nothing(shop: Shop, statement: str) -> None:
+    shop.do(TABLES)
+    shop.settle_here(SCRIPT)
+    before = kept(shop)
+    with pytest.raises(StreamhouseError, match="exceeds|out of range|Out of Range"):
+        shop.do(statement)
+    assert kept(shop) == before
