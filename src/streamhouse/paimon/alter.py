@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from streamhouse.errors import SchemaChangeError, TableError
 from streamhouse.options import nearest
-from streamhouse.paimon import option_columns, orc, types
+from streamhouse.paimon import bucket_rules, option_columns, orc, types
+from streamhouse.paimon.exclusive_options import check_exclusive
 from streamhouse.paimon.fine_times import check_type
 from streamhouse.paimon.fixed_options import check_option
 from streamhouse.paimon.lock import commit_lock
@@ -55,6 +56,7 @@ def alter_table(
                 defaults.append(change)
             else:
                 draft.take(change)
+        draft.check()
         if draft.official:
             try:
                 catalog.alter_table(identifier, draft.official, False)
@@ -89,6 +91,8 @@ class _Draft:
         self._table = table
         self._columns = {column.name: column for column in table.columns}
         self._options = dict(table.options)
+        self._primary_key = list(table.primary_key)
+        self._set_options: set[str] = set()
         self._official, self._move = SchemaChange, Move
         self._filled = table.latest_snapshot_id() is not None
         self.where = f"table {table.identifier}"
@@ -107,6 +111,19 @@ class _Draft:
             ResetTableOption: self._reset,
         }
         takers[type(change)](change)
+
+    def check(self) -> None:
+        """Raise what is wrong with options that do not fit together, if the changes set one."""
+        if not self._set_options:
+            return
+        check_exclusive(self.where, self._options, self._set_options)
+        if self._set_options & bucket_rules.RELEVANT:
+            columns = {one.name: one.type for one in self._columns.values()}
+            partition = self._table.partition_keys
+            found = bucket_rules.checked(
+                self.where, columns, self._primary_key, partition, self._options
+            )
+            self._change_options({k: v for k, v in found.items() if self._options[k] != v})
 
     def column(self, path: Name) -> Column:
         """The top column of a path; `TableError` naming the nearest."""
@@ -178,6 +195,7 @@ class _Draft:
                 self._not_a_key(name, "renamed")
             self._free(new)
             self._change_options(option_columns.renamed(self._options, name, new, self.where))
+            self._primary_key = [new if key == name else key for key in self._primary_key]
             renamed = Column(new, column.type, column.nullable, column.comment)
             self._columns = {
                 (new if key == name else key): (renamed if key == name else value)
@@ -262,6 +280,7 @@ class _Draft:
         option_history.check_write_mode({change.key: change.value}, keyed, self.where)
         check_option(self._table, self._options, change.key, change.value, self._filled)
         held = orc.may_hold_orc(self._options)
+        self._set_options.add(change.key)
         self._change_options({change.key: change.value})
         if not held and orc.may_hold_orc(self._options):
             columns = {one.name: one.type for one in self._columns.values()}
@@ -275,6 +294,7 @@ class _Draft:
             check_table_options({change.key: ""}, self.where)
             return
         check_option(self._table, self._options, change.key, None, self._filled)
+        self._set_options.add(change.key)
         self._change_options({change.key: None})
 
     def _change_options(self, changes: Mapping[str, str | None]) -> None:

@@ -11,8 +11,9 @@ from pypaimon_rust.datafusion import PaimonCatalog
 
 from streamhouse.errors import OptionError, StreamhouseError, TableError
 from streamhouse.options import nearest
-from streamhouse.paimon import avro, orc, types
+from streamhouse.paimon import avro, bucket_rules, orc, types
 from streamhouse.paimon.alter import alter_table
+from streamhouse.paimon.exclusive_options import check_exclusive
 from streamhouse.paimon.files import Files, files_of, is_local, local_path
 from streamhouse.paimon.fine_times import check_type
 from streamhouse.paimon.table import Table, resolve
@@ -146,14 +147,14 @@ class Warehouse:
         given |= orc.made_with(kinds, given)
         if orc.may_hold_orc(given):
             orc.check_keys(f"table {full}", kinds, [*primary_key, *partitioned_by])
-        _check_across(full, primary_key, partitioned_by, given.get("bucket", "-1"))
+        given |= bucket_rules.checked(f"table {full}", kinds, primary_key, partitioned_by, given)
         option_history.check_write_mode(given, bool(primary_key), f"table {full}")
         changes = [SetDefault((column,), value) for column, value in defaults.items()]
         for change in changes:
             if change.path[0] not in names:
                 hint = nearest(change.path[0], names)
                 raise TableError(f"table {full} has no column '{change.path[0]}'; {hint}")
-        _check_removing(full, given)
+        check_exclusive(f"table {full}", given, given)
         self._create(full, columns, primary_key, partitioned_by, given, comment)
         self._forget(full)
         if changes:
@@ -353,31 +354,3 @@ def _check_columns(
         raise TableError(
             f"table {full}: partition key '{missing[0]}' is not part of the primary key; add it"
         )
-
-
-def _check_removing(full: str, options: Mapping[str, str]) -> None:
-    """A `-D` that removes a record cannot leave parts of it: no core writes such a table."""
-    removes = ("aggregation.remove-record-on-delete", "partial-update.remove-record-on-delete")
-    for remove, ends in zip(removes, (".ignore-retract", "ignore-delete"), strict=True):
-        if options.get(remove, "").lower() != "true":
-            continue
-        for key, value in options.items():
-            grouped = key.endswith(".sequence-group") and remove == removes[1]
-            if grouped or (key.endswith(ends) and value.lower() == "true"):
-                raise OptionError(
-                    f"table {full}: options '{remove}' and '{key}' exclude each other: the first "
-                    "removes a row with all its columns; leave one of them out"
-                )
-
-
-def _check_across(
-    full: str, primary_key: Sequence[str], partitioned_by: Sequence[str], bucket: str
-) -> None:
-    """A key moves from partition to partition only where its bucket is looked up."""
-    if not primary_key or set(partitioned_by) <= set(primary_key) or bucket.strip() == "-1":
-        return
-    raise TableError(
-        f"table {full}: the primary key ({', '.join(primary_key)}) is without the partition key "
-        f"({', '.join(partitioned_by)}), so with 'bucket' = '{bucket}' a key would be there once "
-        "in each partition; add the partition key to the primary key, or declare 'bucket' = '-1'"
-    )

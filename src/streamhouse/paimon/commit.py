@@ -19,6 +19,7 @@ from streamhouse.paimon.fine_times import check_type
 from streamhouse.paimon.lock import commit_lock
 from streamhouse.paimon.orc import OrcValues, may_hold_orc
 from streamhouse.paimon.pieces import file_ids as _ids
+from streamhouse.paimon.postponed import check_written
 from streamhouse.paimon.replaced import Replaced, hides_by_sequence
 from streamhouse.paimon.rows import to_table
 from streamhouse.paimon.sum_limits import AddedRows, SumLimits, check_overwrite
@@ -95,6 +96,7 @@ class TableWriter:
         planned: int | None = None,
     ) -> None:
         table = Warehouse(warehouse_options).table(identifier)
+        check_written(table)
         for name in table.fine_columns:
             check_type(f"table {identifier}", name, table.arrow_schema.field(name).type)
         self._planned = planned
@@ -354,6 +356,12 @@ def write_error(table: Table, error: Exception) -> StreamhouseError:
         reason = text.partition("invalid config:")[2].strip() or text
         return StreamhouseError(
             f"table {table.identifier} cannot be written, its options do not go together: {reason}"
+        )
+    if "different total bucket counts" in text:
+        return TableError(
+            f"table {table.identifier}: its option 'bucket' was changed to {table.bucket}, and "
+            "rows that are there are in another number of buckets; rewrite the table by INSERT "
+            f"OVERWRITE {table.identifier} SELECT … FROM {table.identifier}, then start again"
         )
     if "conflict" in text.lower() or "retries" in text.lower():
         return CommitConflictError(

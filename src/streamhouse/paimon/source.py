@@ -23,6 +23,7 @@ from streamhouse.paimon.difference import Differ
 from streamhouse.paimon.evolution import columns_now
 from streamhouse.paimon.origin import ANEW, Origin, bare
 from streamhouse.paimon.pieces import Bound, Piece, pieces
+from streamhouse.paimon.postponed import check_followed
 from streamhouse.paimon.progress import Progress
 from streamhouse.paimon.scan import ScanOptions
 from streamhouse.paimon.snapshots import EXPIRY_USER, Snapshot
@@ -91,6 +92,7 @@ class PaimonSource:
         self._scan = ScanOptions.parse(options or {}, f"table {identifier}")
         self._cut: tuple[Table, Table] | None = None
         table = self.table
+        check_followed(table)
         self._planned = table.schema_id if planned is None else planned
         then = table.find_schema(self._planned) or table
         self._columns = tuple(then.arrow_schema.names if columns is None else columns)

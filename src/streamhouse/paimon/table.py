@@ -12,7 +12,17 @@ from pypaimon_rust.datafusion import Split
 
 from streamhouse.errors import DataLossError, StreamhouseError, TableError
 from streamhouse.options import integer, nearest
-from streamhouse.paimon import avro, batch_rows, evolution, fine_times, newest_level, orc, types
+from streamhouse.paimon import (
+    avro,
+    batch_rows,
+    evolution,
+    fine_times,
+    newest_level,
+    orc,
+    postponed,
+    types,
+)
+from streamhouse.paimon.bucket_rules import crosses_partitions
 from streamhouse.paimon.conditions import Filter, only_on
 from streamhouse.paimon.files import Files, files_of
 from streamhouse.paimon.snapshots import Snapshot, Snapshots, from_json
@@ -88,7 +98,7 @@ class Table:
     @property
     def crosses_partitions(self) -> bool:
         """Whether a key may move from one partition to another."""
-        return bool(self.primary_key) and not set(self.partition_keys) <= set(self.primary_key)
+        return crosses_partitions(self.primary_key, self.partition_keys)
 
     def copy(self, dynamic_options: Mapping[str, str]) -> Table:
         """The same table with options over its own, for this object only."""
@@ -168,7 +178,11 @@ class Table:
         columns: Sequence[str] | None = None,
         filter: Filter | None = None,
     ) -> list[bytes]:
-        """The pieces of one snapshot (by default the newest), in a stable order, serialised."""
+        """The splits of one snapshot (by default the newest), in a stable order, serialised.
+
+        Raises `TableError` if rows of it have no bucket yet (`postponed`).
+        """
+        postponed.check_read(self, snapshot)
         if snapshot is not None and (self.schema_id > 0 or filter is not None):
             # The core plans a snapshot with the columns of then; files are read with those of now.
             columns = None
@@ -185,6 +199,7 @@ class Table:
         columns: Sequence[str] | None = None,
     ) -> list[bytes]:
         """The pieces of the snapshots (`after`, `until`]; `mode` is `delta` or `changelog`."""
+        postponed.check_followed(self)
         self.snapshots.await_named()
         scan = self._builder(columns, None, None).new_incremental_scan(after, until, mode)
         return self._plan(scan, after + 1)

@@ -25,7 +25,8 @@ _ROW, _LATER = "__row", "__row_max"
 def takes_upserts(table: Table) -> bool:
     """Whether a `-U` must not reach the table when a `+U` of its key follows."""
     options = table.options
-    if crosses_partitions(table):
+    if table.crosses_partitions:
+        # The core itself removes the row in the other partition, and takes no row kinds.
         return True
     if not table.primary_key or _engine(table) not in ("first-row", "partial-update"):
         return False
@@ -33,14 +34,6 @@ def takes_upserts(table: Table) -> bool:
         return False
     # There the changelog is what was written, and groups can be taken back.
     return not (options.get("changelog-producer") == "input" and _grouped(table))
-
-
-def crosses_partitions(table: Table) -> bool:
-    """Whether a key may move to another partition: the core itself removes its row there.
-
-    It takes no row kinds for such a table.
-    """
-    return bool(table.primary_key) and not set(table.partition_keys) <= set(table.primary_key)
 
 
 class Removals:
@@ -51,7 +44,7 @@ class Removals:
         self._ignores = table.options.get(_IGNORE, "").lower() == "true"
         self._removes = table.options.get(_REMOVE, "").lower() == "true"
         self._passes = _engine(table) == "partial-update" and _grouped(table)
-        self._crosses = crosses_partitions(table)
+        self._crosses = table.crosses_partitions
 
     def take(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows that the table is given; `TableError` for a removal that it cannot take."""

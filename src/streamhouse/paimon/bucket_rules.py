@@ -1,0 +1,177 @@
+"""Rules for a table's buckets, checked by CREATE TABLE and ALTER TABLE.
+
+The Rust core and pypaimon accept tables that the Java core refuses to open, and tables in which a
+key can be in several buckets. The rules here are those of the Java core, and that every key has
+one row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from streamhouse.errors import OptionError, TableError
+from streamhouse.options import nearest
+
+BUCKET, BUCKET_KEY, FUNCTION = "bucket", "bucket-key", "bucket-function.type"
+POSTPONED = -2
+"""Postponed buckets: rows get a bucket, and become visible, only when Flink compacts them."""
+_FULL = "full-compaction.delta-commits"
+RELEVANT = frozenset((BUCKET, BUCKET_KEY, FUNCTION, _FULL, "sequence.field"))
+"""The options that the rules depend on."""
+_FUNCTIONS = ("default", "mod", "hive")
+_NESTED = ("ARRAY", "MAP", "ROW", "MULTISET")
+
+
+def checked(
+    where: str,
+    columns: Mapping[str, str],
+    primary_key: Sequence[str],
+    partition_keys: Sequence[str],
+    options: Mapping[str, str],
+) -> dict[str, str]:
+    """The table's bucket options in the form in which Paimon reads them.
+
+    `columns` maps names to types. Raises `OptionError` or `TableError` for a table that the Java
+    core would not open, or that could have several rows of a key.
+    """
+    found = {}
+    if BUCKET in options:
+        found[BUCKET] = str(_number(where, options[BUCKET]))
+    if BUCKET_KEY in options:
+        # The Java core does not strip blanks from the names.
+        found[BUCKET_KEY] = ",".join(_names(options[BUCKET_KEY]))
+    bucket, keys = int(found.get(BUCKET, "-1")), _names(options.get(BUCKET_KEY, ""))
+    _check_keys(where, columns, primary_key, partition_keys, keys)
+    if bucket == -1:
+        _check_unfixed(where, primary_key, keys, options)
+    elif not (primary_key or keys):
+        raise OptionError(
+            f"{where}: 'bucket' = '{bucket}' without a primary key needs a 'bucket-key', the "
+            "columns whose values decide the bucket of a row; or leave out 'bucket'"
+        )
+    _check_across(where, primary_key, partition_keys, bucket, options)
+    if bucket > 0:
+        own = keys or [key for key in primary_key if key not in partition_keys]
+        _check_function(where, columns, own, options.get(FUNCTION, "default").lower())
+    return found
+
+
+def crosses_partitions(primary_key: Sequence[str], partition_keys: Sequence[str]) -> bool:
+    """Whether a key may move from one partition to another."""
+    return bool(primary_key) and not set(partition_keys) <= set(primary_key)
+
+
+def _number(where: str, text: str) -> int:
+    try:
+        bucket = int(text)
+    except ValueError:
+        bucket = 0
+    if bucket == POSTPONED:
+        raise OptionError(
+            f"{where}: 'bucket' = '-2' (postponed buckets) is not supported: its rows would be "
+            "invisible until a Flink job compacts them; write 'bucket' = '-1' (dynamic buckets) "
+            "or a fixed number, such as 'bucket' = '4'"
+        )
+    if bucket < 1 and bucket != -1:
+        raise OptionError(
+            f"{where}: 'bucket' = '{text}'; write a number of buckets, 1 or more, or -1 for "
+            "dynamic buckets"
+        )
+    return bucket
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _check_keys(
+    where: str,
+    columns: Mapping[str, str],
+    primary_key: Sequence[str],
+    partition_keys: Sequence[str],
+    keys: Sequence[str],
+) -> None:
+    for key in keys:
+        if key not in columns:
+            raise OptionError(
+                f"{where}: 'bucket-key' names '{key}', which is no column; {nearest(key, columns)}"
+            )
+        if key in partition_keys:
+            raise OptionError(
+                f"{where}: 'bucket-key' names the partition key '{key}', which is the same for all "
+                "rows of a partition; leave it out"
+            )
+        if primary_key and key not in primary_key:
+            raise OptionError(
+                f"{where}: 'bucket-key' names '{key}', which is no column of the primary key "
+                f"({', '.join(primary_key)}); a key could have rows in several buckets"
+            )
+        if columns[key].upper().startswith(_NESTED):
+            raise OptionError(
+                f"{where}: 'bucket-key' names '{key}', which is {columns[key]}; name columns that "
+                "are no ARRAY, MAP, MULTISET or ROW"
+            )
+    if primary_key and set(primary_key) == set(partition_keys):
+        raise TableError(
+            f"{where}: the primary key ({', '.join(primary_key)}) is also the partition key, so "
+            "each partition would have one row; leave out PARTITIONED BY"
+        )
+
+
+def _check_unfixed(
+    where: str, primary_key: Sequence[str], keys: Sequence[str], options: Mapping[str, str]
+) -> None:
+    if keys:
+        raise OptionError(
+            f"{where}: 'bucket-key' needs a fixed number of buckets: add, say, 'bucket' = '4', or "
+            "leave out 'bucket-key'"
+        )
+    if not primary_key and _FULL in options:
+        raise OptionError(
+            f"{where}: '{_FULL}' is for tables with a primary key, or with a fixed number of "
+            "buckets; leave it out"
+        )
+
+
+def _check_across(
+    where: str,
+    primary_key: Sequence[str],
+    partition_keys: Sequence[str],
+    bucket: int,
+    options: Mapping[str, str],
+) -> None:
+    """Only dynamic buckets have the index that finds a key in another partition."""
+    if not crosses_partitions(primary_key, partition_keys):
+        return
+    about = (
+        f"{where}: the primary key ({', '.join(primary_key)}) is without the partition key "
+        f"({', '.join(partition_keys)})"
+    )
+    if bucket != -1:
+        raise TableError(
+            f"{about}, so with 'bucket' = '{bucket}' a key could have a row in each partition; "
+            "add the partition key to the primary key, or declare 'bucket' = '-1'"
+        )
+    if "sequence.field" in options:
+        raise TableError(
+            f"{about}, and Paimon allows no 'sequence.field' there; add the partition key to the "
+            "primary key, or leave out 'sequence.field'"
+        )
+
+
+def _check_function(
+    where: str, columns: Mapping[str, str], keys: Sequence[str], function: str
+) -> None:
+    if function not in _FUNCTIONS:
+        raise OptionError(
+            f"{where}: '{FUNCTION}' = '{function}'; write one of {', '.join(_FUNCTIONS)}"
+        )
+    if function != "mod":
+        return
+    plain = len(keys) == 1 and columns[keys[0]].upper().split()[0] in ("INT", "INTEGER", "BIGINT")
+    if not plain:
+        names = ", ".join(f"{key} {columns[key]}" for key in keys)
+        raise OptionError(
+            f"{where}: '{FUNCTION}' = 'mod' needs one bucket key that is INT or BIGINT, and the "
+            f"bucket key is ({names})"
+        )

@@ -1,0 +1,29 @@
+"""Table options that exclude each other, though Paimon reports it only at the first write."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from streamhouse.errors import OptionError
+
+_REMOVES = {
+    "aggregation.remove-record-on-delete": (".ignore-retract",),
+    "partial-update.remove-record-on-delete": ("ignore-delete", ".sequence-group"),
+}
+
+
+def check_exclusive(where: str, options: Mapping[str, str], changed: Collection[str]) -> None:
+    """Raise `OptionError` for two options that exclude each other, one of them in `changed`.
+
+    A `-D` that removes a record cannot leave parts of it: no core writes such a table.
+    """
+    for remove, ends in _REMOVES.items():
+        if options.get(remove, "").lower() != "true":
+            continue
+        for key, value in options.items():
+            on = key.endswith(".sequence-group") or value.lower() == "true"
+            if key.endswith(ends) and on and (key in changed or remove in changed):
+                raise OptionError(
+                    f"{where}: options '{remove}' and '{key}' exclude each other: the first "
+                    "removes a row with all its columns; leave one of them out"
+                )
