@@ -26,7 +26,7 @@ from streamhouse.paimon.sum_limits import AddedRows, SumLimits, check_overwrite
 from streamhouse.paimon.table import Table
 from streamhouse.paimon.table_name import MAIN, TableName
 from streamhouse.paimon.travel import pinned
-from streamhouse.paimon.upserts import Removals, takes_upserts
+from streamhouse.paimon.upserts import Removals, restricts_removals, takes_upserts
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.plan import AsOf
 
@@ -104,9 +104,9 @@ class TableWriter:
         self._overwrite = overwrite
         made = {**table.options, **(table_options or {})}
         self._orc = OrcValues(table) if may_hold_orc(made) else None
-        upserts = takes_upserts(table)
-        self._replaced = Replaced(self._table) if upserts or hides_by_sequence(table) else None
-        self._removals = Removals(self._table) if upserts else None
+        replaces = takes_upserts(table) or hides_by_sequence(table)
+        self._replaced = Replaced(self._table) if replaces else None
+        self._removals = Removals(self._table) if restricts_removals(table) else None
         if overwrite:
             builder = _overwriting(self._table, commit_user, partition)
         else:

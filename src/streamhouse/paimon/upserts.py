@@ -26,14 +26,23 @@ def takes_upserts(table: Table) -> bool:
     """Whether a `-U` must not reach the table when a `+U` of its key follows."""
     options = table.options
     if table.crosses_partitions:
-        # The core itself removes the row in the other partition, and takes no row kinds.
-        return True
+        # A merge function needs the old value, so there a `+U` does not replace the `-U`.
+        return not (_engine(table) == "aggregation" or _aggregates(table))
     if not table.primary_key or _engine(table) not in ("first-row", "partial-update"):
         return False
-    if any(key.endswith("aggregate-function") for key in options):
+    if _aggregates(table):
         return False
     # There the changelog is what was written, and groups can be taken back.
     return not (options.get("changelog-producer") == "input" and _grouped(table))
+
+
+def restricts_removals(table: Table) -> bool:
+    """Whether rows go through `Removals` before they are written.
+
+    Where keys cross partitions the core takes no row kinds: it removes a key's row in the other
+    partition by itself.
+    """
+    return table.crosses_partitions or takes_upserts(table)
 
 
 class Removals:
@@ -45,6 +54,7 @@ class Removals:
         self._removes = table.options.get(_REMOVE, "").lower() == "true"
         self._passes = _engine(table) == "partial-update" and _grouped(table)
         self._crosses = table.crosses_partitions
+        self._upserting = takes_upserts(table)
 
     def take(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows that the table is given; `TableError` for a removal that it cannot take."""
@@ -69,7 +79,7 @@ class Removals:
 
     def _upserts(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The new rows of a batch, where no row can be taken back."""
-        if not self._ignores:
+        if self._upserting and not self._ignores:
             batch = self._without_replaced(batch)
         back = pc.is_in(batch.column(ROW_KIND), value_set=pa.array(["-U", "-D"]))
         if self._ignores:
@@ -118,6 +128,10 @@ class Removals:
 
 def _engine(table: Table) -> str:
     return table.options.get("merge-engine", "deduplicate").lower()
+
+
+def _aggregates(table: Table) -> bool:
+    return any(key.endswith("aggregate-function") for key in table.options)
 
 
 def _grouped(table: Table) -> bool:

@@ -259,7 +259,7 @@ class _Scratch:
         like = self._like
         options = {k: v for k, v in like.options.items() if k.startswith(_KEPT)}
         if like.primary_key:
-            options["bucket"] = "1"
+            options["bucket"] = "-1" if like.crosses_partitions else "1"
         self._number += 1
         self._name = f"expected_{self._number}"
         self._warehouse.create_table(

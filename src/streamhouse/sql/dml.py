@@ -167,9 +167,10 @@ class _Analysis:
                 end,
             )
         if self._target.primary_key and name in self._target.partitioned_by:
+            moves = set(self._target.partitioned_by).isdisjoint(self._target.primary_key)
+            way = "INSERT the row again" if moves else "DELETE the row and INSERT another"
             raise self._script.error(
-                f"'{name}' says in which partition the row is and cannot change; DELETE the row "
-                "and INSERT another",
+                f"'{name}' is a partition key and cannot be changed by UPDATE; {way}",
                 start,
                 end,
             )

@@ -1,0 +1,85 @@
+"""Statements on tables whose primary key lacks the partition key: each key keeps one row."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamhouse.errors import SqlError, TableError
+from streamhouse.paimon.catalog import Warehouse
+from streamhouse.runtime.audit import _Scratch
+from streamhouse.runtime.execute import execute
+
+Rows = list[tuple[int, ...]]
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> str:
+    execute(str(tmp_path), "CREATE DATABASE d")
+    return str(tmp_path)
+
+
+def make(lake: str, engine: str, more: str = "") -> None:
+    execute(
+        lake,
+        "CREATE TABLE d.t (k INT, p INT, v INT, PRIMARY KEY (k) NOT ENFORCED) PARTITIONED BY (p) "
+        f"WITH ('merge-engine' = '{engine}'{more}); INSERT INTO d.t VALUES (1, 1, 3), (2, 2, 2)",
+    )
+
+
+def rows(lake: str) -> list[tuple[Any, ...]]:
+    batches = Warehouse(lake).table("d.t").read()
+    return sorted(tuple(row.values()) for batch in batches for row in batch.to_pylist())
+
+
+@pytest.mark.parametrize(
+    ("engine", "sql", "left"),
+    [
+        ("deduplicate", "UPDATE d.t SET v = 5 WHERE k = 1", [(1, 1, 5), (2, 2, 2)]),
+        ("deduplicate", "INSERT INTO d.t VALUES (1, 2, 5)", [(1, 2, 5), (2, 2, 2)]),
+        ("partial-update", "INSERT INTO d.t VALUES (1, 2, 5)", [(1, 1, 5), (2, 2, 2)]),
+        ("first-row", "INSERT INTO d.t VALUES (1, 2, 5)", [(1, 1, 3), (2, 2, 2)]),
+        ("aggregation", "INSERT INTO d.t VALUES (1, 2, 5)", [(1, 1, 8), (2, 2, 2)]),
+    ],
+)
+def test_a_written_key_keeps_one_row(lake: str, engine: str, sql: str, left: Rows) -> None:
+    make(lake, engine, ", 'fields.v.aggregate-function' = 'sum'" * (engine == "aggregation"))
+    execute(lake, sql)
+    assert rows(lake) == left
+
+
+@pytest.mark.parametrize(
+    ("engine", "sql"),
+    [
+        ("deduplicate", "DELETE FROM d.t WHERE k = 1"),
+        ("aggregation", "UPDATE d.t SET v = 5 WHERE k = 1"),
+        ("aggregation", "DELETE FROM d.t WHERE k = 1"),
+    ],
+)
+def test_what_would_take_a_row_back_changes_nothing(lake: str, engine: str, sql: str) -> None:
+    """The core writes no `-U` here, so a new value would be added to a sum as a whole."""
+    make(lake, engine, ", 'fields.v.aggregate-function' = 'sum'" * (engine == "aggregation"))
+    with pytest.raises(TableError, match="can only upsert its rows, and 1 row.* the key {'k': 1}"):
+        execute(lake, sql)
+    assert rows(lake) == [(1, 1, 3), (2, 2, 2)]
+
+
+def test_the_partition_is_changed_by_insert(lake: str) -> None:
+    make(lake, "deduplicate")
+    with pytest.raises(SqlError, match="'p' is a partition key .* by UPDATE; INSERT the row again"):
+        execute(lake, "UPDATE d.t SET p = 5 WHERE k = 1")
+
+
+def test_an_audit_merges_them_with_their_partitions(lake: str, tmp_path: Path) -> None:
+    make(lake, "deduplicate")
+    scratch = _Scratch(Warehouse(lake).table("d.t"), str(tmp_path / "scratch"))
+    import pyarrow as pa
+
+    table = Warehouse(lake).table("d.t")
+    for given in ([(1, 1, 3), (2, 2, 2)], [(1, 2, 4)]):
+        made = [dict(zip(("k", "p", "v"), one, strict=True)) for one in given]
+        scratch.write(pa.Table.from_pylist(made, schema=table.arrow_schema))
+    found = scratch.finish().to_pylist()
+    assert sorted(tuple(row.values()) for row in found) == [(1, 2, 4), (2, 2, 2)]
