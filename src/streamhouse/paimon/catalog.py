@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ from streamhouse.paimon.alter import alter_table
 from streamhouse.paimon.exclusive_options import check_exclusive
 from streamhouse.paimon.files import Files, files_of, is_local, local_path
 from streamhouse.paimon.fine_times import check_type
+from streamhouse.paimon.lock import creation_lock
 from streamhouse.paimon.table import Table, resolve
 from streamhouse.paimon.table_name import MAIN, TableName
 from streamhouse.paimon.table_options import check_table_options
@@ -78,29 +80,47 @@ class Warehouse:
             raise self._no_database(database)
         return sorted(self._rust().list_tables(database))
 
+    @contextmanager
+    def creating(self) -> Iterator[None]:
+        """Keep other processes from creating or dropping anything in the warehouse.
+
+        Of a local warehouse that cannot be written nothing is kept: nothing can be created there.
+        """
+        if is_local(self.path) and not os.access(self.path, os.W_OK):
+            yield
+            return
+        with creation_lock(self.path):
+            yield
+
     def create_database(self, name: str, if_not_exists: bool = False) -> None:
-        """Make a database (and a local warehouse's folder)."""
+        """Make a database (and a local warehouse's folder); safe if others make it meanwhile."""
         if is_local(self.path):
             os.makedirs(self.path, exist_ok=True)
-        if name in self.databases():
-            if if_not_exists:
-                return
-            raise TableError(f"database '{name}' exists already; write IF NOT EXISTS to keep it")
-        self._python().create_database(name, True)
+        if if_not_exists and name in self.databases():
+            return
+        with self.creating():
+            if name in self.databases():
+                if if_not_exists:
+                    return
+                raise TableError(
+                    f"database '{name}' exists already; write IF NOT EXISTS to keep it"
+                )
+            self._python().create_database(name, True)
 
     def drop_database(self, name: str, if_exists: bool = False, cascade: bool = False) -> None:
         """Drop a database; with `cascade` its tables too, else it must be empty."""
-        if name not in self.databases():
-            if if_exists:
-                return
-            raise self._no_database(name)
-        tables = self.tables(name)
-        if tables and not cascade:
-            raise TableError(
-                f"database '{name}' still has tables ({', '.join(tables[:5])}); drop them first, "
-                "or write CASCADE"
-            )
-        self._python().drop_database(name, True, cascade)
+        with self.creating():
+            if name not in self.databases():
+                if if_exists:
+                    return
+                raise self._no_database(name)
+            tables = self.tables(name)
+            if tables and not cascade:
+                raise TableError(
+                    f"database '{name}' still has tables ({', '.join(tables[:5])}); drop them "
+                    "first, or write CASCADE"
+                )
+            self._python().drop_database(name, True, cascade)
         self._forget(f"{name}.")
 
     def create_table(
@@ -114,18 +134,34 @@ class Warehouse:
         comment: str | None = None,
         if_not_exists: bool = False,
     ) -> None:
-        """Make a table.
+        """Make a table; of several processes that do so at once one does, and the others find it.
 
         Columns of the primary key become NOT NULL. Keys may be given as the options `primary-key`
         and `partition`, as in Paimon; options of earlier releases as `sql.option_history` has them.
-        Raises `TableError` if the table exists or a
-        key names no column, `OptionError` for an option that Paimon does not know.
+        Raises `TableError` if the table exists (unless `if_not_exists`) or a key names no column,
+        `OptionError` for an option that Paimon does not know or that does not fit the others.
         """
+        with self.creating():
+            made = not self.exists(database, name) and self._make(
+                database, name, columns, primary_key, partitioned_by, dict(options or {}), comment
+            )
+        if not (made or if_not_exists):
+            raise TableError(
+                f"table '{database}.{name}' exists already; write IF NOT EXISTS to keep it"
+            )
+
+    def _make(
+        self,
+        database: str,
+        name: str,
+        columns: Sequence[Column],
+        primary_key: Sequence[str],
+        partitioned_by: Sequence[str],
+        options: dict[str, str],
+        comment: str | None,
+    ) -> bool:
+        """Check a declaration and create its table; False if another machine did so first."""
         full = f"{database}.{name}"
-        if self.exists(database, name):
-            if if_not_exists:
-                return
-            raise TableError(f"table '{full}' exists already; write IF NOT EXISTS to keep it")
         if "$" in name:
             raise TableError(
                 f"table '{full}': a name with $ is a branch or a system table of another table; "
@@ -133,7 +169,7 @@ class Warehouse:
             )
         if database not in self.databases():
             raise self._no_database(database)
-        given, defaults = option_history.defaults(option_history.current(options or {})[0])
+        given, defaults = option_history.defaults(option_history.current(options)[0])
         check_table_options(given, f"table {full}")
         primary_key = _declared(full, "primary-key", "PRIMARY KEY", primary_key, given)
         partitioned_by = _declared(full, "partition", "PARTITIONED BY", partitioned_by, given)
@@ -155,17 +191,18 @@ class Warehouse:
                 hint = nearest(change.path[0], names)
                 raise TableError(f"table {full} has no column '{change.path[0]}'; {hint}")
         check_exclusive(f"table {full}", given, given)
-        self._create(full, columns, primary_key, partitioned_by, given, comment)
+        made = self._create(full, columns, primary_key, partitioned_by, given, comment)
         self._forget(full)
-        if changes:
+        if made and changes:
             self._set_defaults(full, changes)
+        return made
 
     def _set_defaults(self, full: str, changes: Sequence[SetDefault]) -> None:
         """Give columns of a new table their defaults; there is no table if one of them is wrong."""
         try:
             self.alter_table(full, *changes)
         except BaseException:
-            self.drop_table(*split_identifier(full))
+            self._drop(full)
             raise
 
     def alter_table(self, identifier: str, *changes: Change, if_exists: bool = False) -> None:
@@ -184,27 +221,32 @@ class Warehouse:
     def rename_table(self, identifier: str, new_name: str, if_exists: bool = False) -> None:
         """Give a table another name, both as `database.table`; nothing may write it meanwhile."""
         database, name = split_identifier(identifier)
-        if not self.exists(database, name):
-            if if_exists:
-                return
-            raise self._no_table(database, name)
         new_database, new = split_identifier(new_name)
-        if new_database not in self.databases():
-            raise self._no_database(new_database)
-        if self.exists(new_database, new):
-            raise TableError(f"table '{new_name}' exists already; take another name")
-        self._python().rename_table(identifier, new_name)
+        with self.creating():
+            if not self.exists(database, name):
+                if if_exists:
+                    return
+                raise self._no_table(database, name)
+            if new_database not in self.databases():
+                raise self._no_database(new_database)
+            if self.exists(new_database, new):
+                raise TableError(f"table '{new_name}' exists already; take another name")
+            self._python().rename_table(identifier, new_name)
         self._forget(identifier)
         self._forget(new_name)
 
     def drop_table(self, database: str, name: str, if_exists: bool = False) -> None:
         """Drop a table and its files."""
-        if not self.exists(database, name):
-            if if_exists:
-                return
-            raise self._no_table(database, name)
-        self._python().drop_table(f"{database}.{name}", True)
-        self._forget(f"{database}.{name}")
+        with self.creating():
+            if not self.exists(database, name):
+                if if_exists:
+                    return
+                raise self._no_table(database, name)
+            self._drop(f"{database}.{name}")
+
+    def _drop(self, full: str) -> None:
+        self._python().drop_table(full, True)
+        self._forget(full)
 
     def exists(self, database: str, name: str) -> bool:
         """Whether the table is there; a missing database counts as no."""
@@ -272,8 +314,9 @@ class Warehouse:
         partitioned_by: Sequence[str],
         options: dict[str, str],
         comment: str | None,
-    ) -> None:
+    ) -> bool:
         from pypaimon import Schema
+        from pypaimon.catalog.catalog_exception import TableAlreadyExistException
         from pypaimon.schema import data_types
 
         counter = data_types.AtomicInteger(-1)
@@ -287,8 +330,15 @@ class Warehouse:
         try:
             schema = Schema(fields, list(partitioned_by), list(primary_key), options, comment)
             self._python().create_table(full, schema, False)
+        except TableAlreadyExistException:
+            return False
         except ValueError as error:
             raise OptionError(f"table {full}: {error}") from error
+        except RuntimeError as error:
+            if "Schema in filesystem exists" in str(error):
+                return False
+            raise StreamhouseError(f"table {full} cannot be created: {error}") from error
+        return True
 
     def _rust(self) -> Any:
         key = (os.getpid(), self._key)

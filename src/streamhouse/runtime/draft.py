@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
@@ -91,6 +92,11 @@ class DraftWarehouse(Warehouse):
     def exists(self, database: str, name: str) -> bool:
         return database in self.databases() and name in self.tables(database)
 
+    @contextmanager
+    def creating(self) -> Iterator[None]:
+        """Nothing is created for others, so none need wait."""
+        yield
+
     def create_database(self, name: str, if_not_exists: bool = False) -> None:
         if name in self.databases() and not if_not_exists:
             raise TableError(f"database '{name}' exists already; write IF NOT EXISTS to keep it")
@@ -106,8 +112,7 @@ class DraftWarehouse(Warehouse):
             if if_exists:
                 return
             raise self._missing(database, name)
-        self._made.pop(f"{database}.{name}", None)
-        self._dropped.add(f"{database}.{name}")
+        self._drop(f"{database}.{name}")
 
     def rename_table(self, identifier: str, new_name: str, if_exists: bool = False) -> None:
         database, name = split_identifier(identifier)
@@ -157,13 +162,18 @@ class DraftWarehouse(Warehouse):
         partitioned_by: Sequence[str],
         options: dict[str, str],
         comment: str | None,
-    ) -> None:
+    ) -> bool:
         self._made[full] = DraftTable(
             tuple(replace(c, nullable=c.nullable and c.name not in primary_key) for c in columns),
             tuple(primary_key),
             tuple(partitioned_by),
             options,
         )
+        return True
+
+    def _drop(self, full: str) -> None:
+        self._made.pop(full, None)
+        self._dropped.add(full)
 
     def _forget(self, prefix: str) -> None:
         """Nothing has changed for others."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Protocol
 
@@ -56,9 +57,14 @@ class SessionViews:
     def create(self, statement: CreateView) -> None:
         """Run CREATE VIEW; its query must be one that can be run."""
         full = self._names.full(statement.name)
-        name = ".".join(full[1:])
         if "$" in full[2]:
+            name = ".".join(full[1:])
             raise TableError(f"view {name}: a name with $ is a branch or a system table")
+        with nullcontext() if statement.temporary else self._warehouse(full[0]).creating():
+            self._create(statement, full)
+
+    def _create(self, statement: CreateView, full: Name) -> None:
+        name = ".".join(full[1:])
         there = full in self._temporary if statement.temporary else self.find(full) is not None
         if there:
             if statement.if_not_exists:
