@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
+from streamhouse.errors import CommitConflictError
 from streamhouse.paimon.commit import TableCommitter
 from streamhouse.paimon.table import Table
 
@@ -23,18 +24,35 @@ TAG = "streamhousechg"
 """How the names of such a statement's data files begin."""
 
 _FOLDER = ".changes"
+_SAME_ROWS = ("COMPACT", "ANALYZE")
 _HOST = hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
 
 
 def rows_changed(table: Table, since: int | None) -> bool:
-    """Whether a statement has changed rows after the snapshot `since` (None: of an empty table).
+    """Whether files written on top of the snapshot `since` (None: of an empty table) are outdated.
 
-    What was written on top of `since` is then older than rows that were made from older ones, and
-    would be hidden by them: it is to be written again.
+    They must be written again after one of these commits of others:
+
+    - A statement has changed rows. The changed rows would hide the written ones, although they
+      were made from older rows.
+    - Any commit but a compaction, where the table has dynamic buckets. A writer looks up the
+      bucket of a key in the index of `since`. If two writers add the same key, each puts it into a
+      bucket of its own, and the key is there twice; of their two indexes the later one stays.
     """
     latest = table.latest_snapshot_id() or 0
     found = (table.snapshots.find(number) for number in range(latest, since or 0, -1))
+    if table.has_dynamic_buckets:
+        return any(one is None or one.commit_kind not in _SAME_ROWS for one in found)
     return any(one is not None and one.commit_user.startswith(CHANGE_USER) for one in found)
+
+
+def outdated_error(table: Table) -> CommitConflictError:
+    """The error of a writer whose files were outdated even while it held the table's lock."""
+    return CommitConflictError(
+        f"table {table.identifier}: others committed to it during every try, though the last one "
+        "held its lock; writers of other engines, and those on other machines, do not wait for "
+        "it. Write this table from one place at a time, or give it a fixed number of buckets"
+    )
 
 
 @contextmanager

@@ -96,6 +96,11 @@ class Table:
         return int(self.options.get("bucket", "-1"))
 
     @property
+    def has_dynamic_buckets(self) -> bool:
+        """Whether an index holds the bucket of each key, and writers extend it."""
+        return bool(self.primary_key) and self.bucket == -1
+
+    @property
     def crosses_partitions(self) -> bool:
         """Whether a key may move from one partition to another."""
         return crosses_partitions(self.primary_key, self.partition_keys)

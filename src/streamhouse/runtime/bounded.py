@@ -14,7 +14,7 @@ import pyarrow as pa
 from streamhouse.engine import bounded_reader
 from streamhouse.errors import TableError, UnsupportedSqlError
 from streamhouse.options import choice
-from streamhouse.paimon.change_files import rows_changed
+from streamhouse.paimon.change_files import outdated_error, rows_changed
 from streamhouse.paimon.commit import TableCommitter, TableWriter, overwrite_table
 from streamhouse.paimon.lock import commit_lock
 from streamhouse.paimon.sidecar import Sidecar
@@ -30,7 +30,7 @@ from streamhouse.sql.plan import BoundedQuery, Insert, Query
 
 _LOG = logging.getLogger("streamhouse")
 _TRIES = 3
-"""Times that rows are written again because a statement changed others; then that one waits."""
+"""Times that rows are written again because of other commits; then those wait."""
 
 
 @contextmanager
@@ -203,10 +203,10 @@ class _Insert:
                 rows = self._try(lock_held or hold)
                 if rows is not None:
                     return rows
-        raise AssertionError("an INSERT that holds the lock cannot lose")
+        raise outdated_error(self._table)
 
     def _try(self, lock_held: bool) -> int | None:
-        """The number of rows; None if they would be hidden by rows that changed meanwhile."""
+        """The number of rows; None if other commits made what was written outdated."""
         table, seen = self._table, self._table.latest_snapshot_id()
         values = {name: value.as_py() for name, value in self._partition.items()}
         rows, messages = self._prepare(values)

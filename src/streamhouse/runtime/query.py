@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from streamhouse.lookup.dimension import is_server
-from streamhouse.paimon.change_files import rows_changed
+from streamhouse.paimon.change_files import outdated_error, rows_changed
 from streamhouse.paimon.commit import TableCommitter, query_tag
 from streamhouse.paimon.lock import commit_lock
 from streamhouse.paimon.pressure import Pressure
@@ -59,7 +59,7 @@ _BATCHES_A_FLUSH = 4
 """Of so many batches at least is the lineage written at once where many queries run: it is a commit
 as any other."""
 _TRIES = 3
-"""Times that a batch is written again because a statement changed rows; then that one waits."""
+"""Times that a batch is written again because of other commits; then those wait."""
 
 
 def rest_s(took_s: float, least_s: float) -> float:
@@ -277,6 +277,8 @@ class ContinuousQuery:
             for identifier, committer in self._committers.items():
                 if identifier != self._journal:
                     committer.abort(messages.get(identifier, []))
+        else:
+            raise outdated_error(target)
         end = reports[0]["end"]
         batch = int(end["batch"])
         reached("target-committed", batch, self.target)
@@ -329,11 +331,13 @@ class ContinuousQuery:
     ) -> bool | None:
         """Commit the target's part; False if it was there before.
 
-        None if rows that it would hide behind have been changed: it is to be written anew.
+        None if other commits have made what was written outdated: it must be written again.
         """
         committer = self._committers[self.target]
         batch, own = int(reports[0]["end"]["batch"]), messages.get(self.target, [])
-        if not own or not target.primary_key or self._spec.combine(target) is not None:
+        # Sums commute, whatever others have committed; keys must still be in one bucket.
+        commutes = not target.primary_key or self._spec.combine(target) is not None
+        if not own or (commutes and not target.has_dynamic_buckets):
             return committer.commit(batch, own, lock_held)
         with nullcontext() if lock_held else commit_lock(target.location):
             if rows_changed(target, seen) and not committer.committed(batch):

@@ -270,7 +270,7 @@ class _Attempt:
         if now.schema_id != self._table.schema_id:
             return False
         later = written_since(now, self._snapshot, now.latest_snapshot_id() or 0)
-        if later is None:
+        if later is None or (later and now.has_dynamic_buckets):
             return False
         commutes = set(self._functions.values()) <= set(_COMMUTES)
         told = self._table.options.get("changelog-producer") == "input"

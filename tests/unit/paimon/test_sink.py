@@ -14,7 +14,7 @@ from streamhouse.paimon import sink, staging
 from streamhouse.paimon.commit import query_tag
 from streamhouse.paimon.consumers import Consumers, query_consumer
 from streamhouse.paimon.datasource import PaimonDataSource
-from streamhouse.paimon.sink import PaimonStreamWriter, Written
+from streamhouse.paimon.sink import PaimonStreamWriter, PaimonWriter, Written
 from streamhouse.paimon.table import Table
 
 if TYPE_CHECKING:
@@ -159,3 +159,26 @@ def test_a_stream_holds_what_a_replay_is_recognised_by(
     held = consumers.get(name)
     assert held is not None and held.next_snapshot == before
     assert sorted(row[0] for row in lab.content(table) if row[1] == 1) == [0, 1, 2]
+
+
+def test_batch_writes_beside_each_other_give_each_key_one_row(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both look a new key up in the index of dynamic buckets before either has committed."""
+    options = {"bucket": "-1", "dynamic-bucket.target-row-num": "2"}
+    table = lab.make("t", options)
+    source = PaimonDataSource({"warehouse": lab.warehouse.path, "path": table.identifier})
+    writer = source.writer(columns("id", "v", "rowkind"), False)
+    assert isinstance(writer, PaimonWriter)
+    rows = [writer.write(iter([lab.batch([(key, 1) for key in range(10)])]))]
+    collected, waiting = PaimonWriter._collected, [0]
+
+    def beside(self: PaimonWriter, *given: Any) -> list[bytes]:
+        messages = collected(self, *given)
+        if waiting:
+            lab.write(table, waiting.pop(), [(key, 2) for key in reversed(range(10))])
+        return messages
+
+    monkeypatch.setattr(PaimonWriter, "_collected", beside)
+    writer.commit([*rows])
+    assert lab.content(table) == [(key, 1) for key in range(10)]
