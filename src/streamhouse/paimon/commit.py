@@ -26,7 +26,7 @@ from streamhouse.paimon.sum_limits import AddedRows, SumLimits, check_overwrite
 from streamhouse.paimon.table import Table
 from streamhouse.paimon.table_name import MAIN, TableName
 from streamhouse.paimon.travel import pinned
-from streamhouse.paimon.upserts import Removals, restricts_removals, takes_upserts
+from streamhouse.paimon.upserts import Removals, check_overwrite, restricts_removals, takes_upserts
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.plan import AsOf
 
@@ -103,6 +103,8 @@ class TableWriter:
         self._table = writable(table, prefix, table_options)
         self._overwrite = overwrite
         made = {**table.options, **(table_options or {})}
+        if overwrite:
+            check_overwrite(table, made, partition)
         self._orc = OrcValues(table) if may_hold_orc(made) else None
         replaces = takes_upserts(table) or hides_by_sequence(table)
         self._replaced = Replaced(self._table) if replaces else None

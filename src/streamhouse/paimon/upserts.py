@@ -9,6 +9,8 @@ which rules there are.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,6 +21,7 @@ from streamhouse.source import ROW_KIND
 
 _IGNORE = "ignore-delete"
 _REMOVE = "partial-update.remove-record-on-delete"
+_DYNAMIC = "dynamic-partition-overwrite"
 _ROW, _LATER = "__row", "__row_max"
 
 
@@ -43,6 +46,30 @@ def restricts_removals(table: Table) -> bool:
     partition by itself.
     """
     return table.crosses_partitions or takes_upserts(table)
+
+
+def check_overwrite(
+    table: Table, options: Mapping[str, str], partition: Mapping[str, object] | None
+) -> None:
+    """Raise `TableError` for an overwrite that would go wrong where keys cross partitions.
+
+    The core looks its keys up among the rows that it is to replace. A key that is in another
+    partition makes that one a partition that is written to, whose other rows would be replaced;
+    engines that keep an older row would keep one that is replaced.
+    """
+    if not table.crosses_partitions:
+        return
+    whole = not partition and options.get(_DYNAMIC, "true").lower() == "false"
+    if _engine(table) == "deduplicate" and whole:
+        return
+    way = "TRUNCATE the table and INSERT its rows"
+    if _engine(table) == "deduplicate":
+        way += f", or replace all of them in one snapshot: /*+ OPTIONS('{_DYNAMIC}' = 'false') */"
+    raise TableError(
+        f"table {table.identifier} has the primary key ({', '.join(table.primary_key)}) without "
+        f"its partition ({', '.join(table.partition_keys)}), and an overwrite would replace rows "
+        f"of other partitions, too; {way}"
+    )
 
 
 class Removals:

@@ -72,6 +72,37 @@ def test_the_partition_is_changed_by_insert(lake: str) -> None:
         execute(lake, "UPDATE d.t SET p = 5 WHERE k = 1")
 
 
+@pytest.mark.parametrize(
+    ("engine", "target"),
+    [
+        ("deduplicate", "d.t"),
+        ("deduplicate", "d.t PARTITION (p = 2)"),
+        ("partial-update", "d.t /*+ OPTIONS('dynamic-partition-overwrite' = 'false') */"),
+    ],
+)
+def test_an_overwrite_that_would_reach_other_partitions_is_refused(
+    lake: str, engine: str, target: str
+) -> None:
+    """Key 1 is in partition 1, and key 3 would go with it."""
+    make(lake, engine)
+    execute(lake, "INSERT INTO d.t VALUES (3, 1, 3)")
+    values = "SELECT 1, 9" if "PARTITION (" in target else "VALUES (1, 2, 9)"
+    with pytest.raises(TableError, match="an overwrite would replace rows of other .* TRUNCATE"):
+        execute(lake, f"INSERT OVERWRITE {target} {values}")
+    assert rows(lake) == [(1, 1, 3), (2, 2, 2), (3, 1, 3)]
+    execute(lake, "TRUNCATE TABLE d.t; INSERT INTO d.t VALUES (1, 2, 9)")
+    assert rows(lake) == [(1, 2, 9)]
+
+
+def test_an_overwrite_may_replace_the_whole_table(lake: str) -> None:
+    make(lake, "deduplicate")
+    whole = "/*+ OPTIONS('dynamic-partition-overwrite' = 'false') */"
+    execute(lake, f"INSERT OVERWRITE d.t {whole} VALUES (1, 2, 9), (7, 2, 9)")
+    assert rows(lake) == [(1, 2, 9), (7, 2, 9)]
+    execute(lake, "INSERT INTO d.t VALUES (2, 1, 5), (7, 1, 5), (1, 1, 6)")
+    assert rows(lake) == [(1, 1, 6), (2, 1, 5), (7, 1, 5)]
+
+
 def test_an_audit_merges_them_with_their_partitions(lake: str, tmp_path: Path) -> None:
     make(lake, "deduplicate")
     scratch = _Scratch(Warehouse(lake).table("d.t"), str(tmp_path / "scratch"))
