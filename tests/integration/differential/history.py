@@ -115,8 +115,8 @@ class Writer:
             action = random.choice(actions)
             if action in ("update", "delete"):
                 return self._by_key(action)
-            if action == "merge":
-                return self._merge()
+            if action == "merge" and (merge := self._merge()).events:
+                return merge
         size = random.choice((1, 3, 8))
         return Change("insert", tuple(self._event() for _ in range(size)))
 
