@@ -106,8 +106,8 @@ def case_of(seed: int, **given: Any) -> Case:
     """The case of a seed; `given` stands over what is drawn."""
     random = Random(f"case {seed}")
     feed = random.choice(FEEDS)
-    source = _told(_filled(drawn(random, odd=0.05), feed), feed)
-    other = _told(_filled(drawn(random, number=source.number), feed), feed)
+    source = _filled(drawn(random, odd=0.05), feed)
+    other = _filled(drawn(random, number=source.number), feed)
     readers = tuple(random.sample(READERS, 3))
     made = Case(
         seed=seed,
@@ -130,25 +130,8 @@ def _filled(layout: Layout, feed: str) -> Layout:
     return layout
 
 
-def _told(layout: Layout, feed: str) -> Layout:
-    """A layout whose changes can be foretold.
-
-    With `input` they are what was written: while that goes on, it is not known what readers begin
-    with; and what a row was that moves to another partition is not told.
-    """
-    racing = feed in ("stream", "lives") or (
-        feed == "keyed-stream" and layout.engine not in ("deduplicate", "first-row")
-    )
-    if layout.producer == "input" and (racing or layout.partition == "across"):
-        return replace(layout, producer="lookup")
-    return layout
-
-
 def _middle(random: Random, source: Layout) -> Layout:
     fixed: dict[str, Any] = {"engine": "deduplicate", "waits": "", "number": source.number}
     if source.partition == "key":
         fixed["partition"] = "key"
-    middle = drawn(random, **fixed)
-    if middle.producer == "input" and (source.producer == "input" or middle.partition == "across"):
-        return replace(middle, producer="lookup", vectors=False)
-    return middle
+    return drawn(random, **fixed)

@@ -61,12 +61,9 @@ class Lookup(Reader):
 
 
 def _versions(layout: Layout, given: Given, row: Row) -> set[str | None]:
-    """The names that the row may have: of the round when it came to be as it is, or later.
-
-    What was written into a table whose changelog is that (`input`) may be older than its row.
-    """
+    """The names that the row may have: of the round when it came to be as it is, or later."""
     since = 0
-    if layout.keyed and layout.producer != "input":
+    if layout.keyed:
         key = tuple(row[name] for name in layout.key)
         for number, states in enumerate(given.source.states):
             for state in states:

@@ -22,12 +22,11 @@ class CannotTake(Exception):
 
 
 class Model:
-    """The rows of one table, and all that was written into it (`log`), in order."""
+    """The rows of one table."""
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
         self.rows: dict[Key, Row] = {}
-        self.log: list[Event] = []
         self._count = 0
 
     def key(self, row: Row) -> Key:
@@ -39,7 +38,6 @@ class Model:
     def write(self, events: Iterable[Event]) -> None:
         """Rows with their kinds, as a writer of the table gives them."""
         for kind, row in self._taken(list(events)):
-            self.log.append((kind, row))
             self._merge(kind, row)
 
     def put(self, rows: Sequence[Row]) -> None:
@@ -53,16 +51,18 @@ class Model:
             if old != row:
                 self.change(old, row)
 
-    def change(self, old: Row | None, new: Row | None) -> None:
-        """What a statement makes of a row: it is there with these values, or gone."""
+    def change(self, old: Row | None, new: Row | None) -> list[Event]:
+        """Replace, add or remove a row, whatever the merge engine; the changes that it is."""
+        changes = list[Event]()
         if old == new:
-            return
+            return changes
         if old is not None:
-            self.log.append(("-D" if new is None else "-U", old))
+            changes.append(("-D" if new is None else "-U", old))
             del self.rows[self.key(old)]
         if new is not None:
-            self.log.append(("+I" if old is None else "+U", new))
+            changes.append(("+I" if old is None else "+U", new))
             self.rows[self.key(new)] = new
+        return changes
 
     def _taken(self, events: list[Event]) -> list[Event]:
         """The rows without those that the table leaves out."""

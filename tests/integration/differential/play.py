@@ -64,7 +64,6 @@ class Play:
         self.readers: list[Reader] = []
         self.problems: list[Problem] = []
         self.refusals: list[Refusal] = []
-        self._bases: dict[str, list[Event]] = {}
         self._since: dict[str, int] = {}
         self._compared: set[str] = set()
         self.round = 0
@@ -86,12 +85,7 @@ class Play:
             other = Source(self._core, f"{case.database}.o", case.other, case.feed)
             if self._made("other", other.ddl()):
                 self.other = other
-        names = dict.fromkeys(
-            # Values that were written twice would be taken back once.
-            "sums" if name == "distinct" and case.source.producer == "input" else name
-            for name in case.readers
-        )
-        self.readers = [one for name in names if (one := self._reader(name)) is not None]
+        self.readers = [one for name in case.readers if (one := self._reader(name)) is not None]
         filled = not self.source.streams or self._planned("feed", [self.source.query()])
         return filled and bool(self.readers)
 
@@ -187,9 +181,6 @@ class Play:
         for source in self.sources:
             source.follow()
             self._since[source.table] = self._core.latest(source.table)
-            if source.table not in self._bases:
-                self._bases[source.table] = [("+I", row) for row in source.model.rows.values()]
-                source.model.log.clear()
 
     def queries(self) -> list[str]:
         """The continuous queries of the readers, after those that fill their sources."""
@@ -272,8 +263,6 @@ class Play:
             return
         late = self.case.feed == "java-write-only" and layout.hides
         events: list[Event] = [("+I", row) for row in model.rows.values()]
-        if layout.producer == "input":
-            events = [*self._bases.get(source.table, ()), *model.log]
         certain = not (self.case.concurrent or late)
         yield Seen(events, model.current(), source.states, certain)
 

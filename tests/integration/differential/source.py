@@ -101,22 +101,22 @@ class Source:
 
     def _change_upstream(self, events: Sequence[Event]) -> None:
         """Rows and removals of the upstream, whose changes reach the table."""
+        changes = list[Event]()
         for kind, row in events:
             old = self._upstream.rows.get(self._upstream.key(row))
             if kind == "-D":
                 self._run(f"DELETE FROM {self.up} WHERE {self._where([self.model.key(row)])}")
-                self._upstream.change(old, None)
+                changes += self._upstream.change(old, None)
             else:
                 self._run(f"INSERT INTO {self.up} VALUES ({_texts(row)})")
-                self._upstream.change(old, row)
+                changes += self._upstream.change(old, row)
         if self._followed:
-            changes, self._upstream.log = self._upstream.log, []
             self.model.write(changes)
 
     def follow(self) -> None:
         """The query that fills the table runs now: it begins with the rows of its upstream."""
         if self.feed == "keyed-stream" and not self._followed:
-            self._followed, self._upstream.log = True, []
+            self._followed = True
             self.model.write([("+I", row) for row in self._upstream.rows.values()])
             self.states[-1].append({key: dict(row) for key, row in self.model.rows.items()})
 
