@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.maintenance import Maintenance
 from streamhouse.paimon.visibility import changes_visible_at, hides_new_rows
 from streamhouse.paimon.waiting import Waiting
@@ -91,7 +92,7 @@ class Pipeline:
         """Run all queries until stopped, or until nothing moves in any of them.
 
         Rows that wait for a compaction of a table that a query reads or writes still move, unless
-        an option of the table lets them wait: then a notice names them.
+        an option of the table lets them wait: then a notice names them, also after a stop.
         """
         try:
             if self._new:
@@ -116,6 +117,7 @@ class Pipeline:
                         told = float("inf")
                         self._tell("not caught up yet: ", due)
                 time.sleep(_TICK_S)
+            self._tell_stopped()
         finally:
             for side in sides:
                 side.close()
@@ -138,6 +140,15 @@ class Pipeline:
     def _waiting(self) -> list[Waiting]:
         """Rows of all tables that are committed and wait for a compaction."""
         return [one for each in self._maintenance.values() for one in each.waiting()]
+
+    def _tell_stopped(self) -> None:
+        """Name the rows that the next run will not see either, unless somebody compacts them."""
+        try:
+            left = [one for one in self._waiting() if one.option is not None]
+        except StreamhouseError as error:
+            self._notice(f"stopped, but {error}")
+            return
+        self._tell("stopped, but for ", left)
 
     def _tell(self, what: str, waiting: Sequence[Waiting]) -> None:
         for one in waiting:

@@ -54,12 +54,10 @@ class Pack:
             number += 1
 
     def _round(self, number: int) -> None:
-        notices: list[str] | None
         for play in self._running:
             play.round = number
         if number and self.mode == "live":
-            self._live()
-            notices = None
+            notices = self._live()
         else:
             self._each("filling", lambda play: play.fill())
             self._running = [play for play in self._running if not play.refused]
@@ -79,14 +77,18 @@ class Pack:
                 self._kill(number, readers)
             return self._settle(SCRIPT, readers)
 
-    def _live(self) -> None:
-        """Run everything while the sources are filled, until the targets are as they must be."""
+    def _live(self) -> list[str]:
+        """Run everything while the sources are filled, until the targets are as they must be.
+
+        Returns what the readers' script told.
+        """
         outside = [(play, play.filling()) for play in self._running]
         readers = [(play, play.queries()) for play in self._running]
         deadline = DEADLINE_S + A_QUERY_S * sum(len(queries) for _, queries in readers)
-        with self._beside(FILLING, outside), self._beside(SCRIPT, readers):
+        with self._beside(FILLING, outside), self._beside(SCRIPT, readers) as told:
             self._each("filling", lambda play: play.fill())
             self._wait(lambda play: play.reached(), deadline)
+        return told.lines
 
     def _wait(self, done: Callable[[Play], bool], seconds: float) -> None:
         """Wait until it is so for all cases that run; `check` says what is not."""
@@ -96,16 +98,16 @@ class Pack:
             time.sleep(0.2)
 
     @contextmanager
-    def _beside(self, name: str, scripts: Queries) -> Iterator[None]:
-        """Run scripts in a thread while the `with` lasts."""
-        queries = [query for _, each in scripts for query in each]
+    def _beside(self, name: str, scripts: Queries) -> Iterator[Told]:
+        """Run scripts in a thread while the `with` lasts; gives what they tell until its end."""
+        queries, told = [query for _, each in scripts for query in each], Told()
         if not queries:
-            yield
+            yield told
             return
-        with self._shop.running_here(_text(queries), name):
+        with self._shop.running_here(_text(queries), name, told):
             if name == FILLING:
                 self._wait(lambda play: play.filled(), 20.0)
-            yield
+            yield told
 
     def _settle(self, name: str, scripts: Queries) -> list[str]:
         """Run the scripts together until they have caught up; one by one if that fails."""

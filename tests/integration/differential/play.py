@@ -222,12 +222,11 @@ class Play:
             for other in others:
                 yield Given(source, other, self.history[: self.round + 1])
 
-    def check(self, notices: Sequence[str] | None) -> None:
-        """Compare everything; `notices` is what the readers told, None if they did not end."""
+    def check(self, notices: Sequence[str]) -> None:
+        """Compare everything; `notices` is what the readers' script told."""
         for source in self.sources:
             self._check_source(source)
-            if notices is not None:
-                self._check_notice(source, notices)
+            self._check_notice(source, notices)
         given = list(self._given())
         for reader in self.readers:
             self._check_reader(reader, given)

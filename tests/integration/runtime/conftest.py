@@ -207,14 +207,19 @@ class Shop:
         return "\n".join(told.lines)
 
     @contextlib.contextmanager
-    def running_here(self, text: str, name: str = "shop.sql") -> Iterator[Until]:
-        """Run a script in a thread until the `with` ends; gives what waits while it runs."""
+    def running_here(
+        self, text: str, name: str = "shop.sql", told: Told | None = None
+    ) -> Iterator[Until]:
+        """Run a script in a thread until the `with` ends; gives what waits while it runs.
+
+        `told` collects what the script prints.
+        """
         ending, failed = threading.Event(), list[BaseException]()
         options = ScriptOptions(name, self.warehouse.options, stopped=ending.is_set)
 
         def run() -> None:
             try:
-                Script(options, Told()).run(parse_script(text))
+                Script(options, told or Told()).run(parse_script(text))
             except BaseException as error:  # noqa: BLE001  # raised where the test can see it
                 failed.append(error)
 

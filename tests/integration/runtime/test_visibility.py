@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.integration.runtime.conftest import Shop
+from tests.integration.runtime.conftest import Shop, Told
 
 from streamhouse.errors import DataLossError
 from streamhouse.paimon.consumers import Consumers, query_consumer
@@ -101,6 +101,20 @@ def test_rows_that_may_wait_are_counted(shop: Shop, options: str, named: str) ->
     shop.told("CALL sys.compact(`table` => 'default.src', compact_strategy => 'full')")
     assert "but for" not in shop.settle_here(copy("src", "dst"))
     assert values(shop, "dst") == {1: 1, 2: 2, 3: 3}
+
+
+def test_rows_that_may_wait_are_named_when_a_run_is_stopped(shop: Shop) -> None:
+    for name in ("waits", "moves"):
+        options = f"{LOOKUP}, 'write-only' = 'true'" if name == "waits" else LOOKUP
+        shop.do(table(name, options) + f"INSERT INTO {name} VALUES (1, 1), (2, 2)")
+    shop.do(table("two", "'changelog-producer' = 'none'"))
+    told = Told()
+    with shop.running_here(copy("waits", "one") + copy("moves", "two"), told=told) as until:
+        until(lambda: len(values(shop, "two")) == 2)
+        shop.do("INSERT INTO waits VALUES (3, 3)")
+    assert [line for line in told.lines if "wait" in line] == [
+        "notice: stopped, but for default.waits: 3 rows wait for compaction ('write-only' = 'true')"
+    ]
 
 
 def test_a_console_select_has_its_table_compacted(shop: Shop) -> None:
