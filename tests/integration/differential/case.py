@@ -131,7 +131,12 @@ def _filled(layout: Layout, feed: str) -> Layout:
 
 
 def _middle(random: Random, source: Layout) -> Layout:
-    fixed: dict[str, Any] = {"engine": "deduplicate", "waits": "", "number": source.number}
+    fixed: dict[str, Any] = {
+        "engine": "deduplicate",
+        "waits": "",
+        "removals": "",
+        "number": source.number,
+    }
     if source.partition == "key":
         fixed["partition"] = "key"
     return drawn(random, **fixed)

@@ -70,6 +70,11 @@ class Layout:
         return ("p", "k") if self.partition == "key" and self.keyed else ("k",)
 
     @property
+    def stays(self) -> bool:
+        """Whether a row stays in its partition when a later row of its key names another one."""
+        return self.partition == "across" and self.engine not in ("deduplicate", "sequenced")
+
+    @property
     def hides(self) -> bool:
         """Whether a SELECT sees new rows only once they have been compacted."""
         return self.keyed and (self.vectors or self.engine == "first-row")
@@ -162,7 +167,7 @@ class Layout:
                 self.producer == "none" and not self.vectors and self.waits in ("", "write-only")
             )
             return plain and not self.removals and self.partition != "across"
-        if self.partition == "across" and self.buckets != "-1":
+        if self.partition == "across" and (self.buckets != "-1" or self.engine == "sequenced"):
             return False
         if self.engine == "first-row" and (self.vectors or self.producer not in ("none", "lookup")):
             return False

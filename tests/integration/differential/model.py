@@ -88,6 +88,8 @@ class Model:
             self.rows[(self._count,)] = dict(row)
             return
         old = self.rows.get(key)
+        if old is not None and self.layout.stays:
+            row = {**row, "p": old["p"]}
         if engine == "sequenced" and old is not None and _older(row["w"], old["w"]):
             return
         made = self._merged(kind, old, row)

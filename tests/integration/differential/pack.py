@@ -71,11 +71,15 @@ class Pack:
         self._settle(FILLING, ended)
         self._each("following", lambda play: play.follow())
         living = [(play, play.filling()) for play in self._running if play.case.feed == "lives"]
-        with self._beside(FILLING, living):
-            readers = [(play, play.queries()) for play in self._running]
-            if self.mode == "killed":
-                self._kill(number, readers)
-            return self._settle(SCRIPT, readers)
+        try:
+            with self._beside(FILLING, living):
+                readers = [(play, play.queries()) for play in self._running]
+                if self.mode == "killed":
+                    self._kill(number, readers)
+                return self._settle(SCRIPT, readers)
+        except Exception as error:  # noqa: BLE001  # a finding; the other cases go on
+            self._lost(FILLING, error)
+            return self._settle(SCRIPT, [(play, play.queries()) for play in self._running])
 
     def _live(self) -> list[str]:
         """Run everything while the sources are filled, until the targets are as they must be.
@@ -85,9 +89,16 @@ class Pack:
         outside = [(play, play.filling()) for play in self._running]
         readers = [(play, play.queries()) for play in self._running]
         deadline = DEADLINE_S + A_QUERY_S * sum(len(queries) for _, queries in readers)
-        with self._beside(FILLING, outside), self._beside(SCRIPT, readers) as told:
-            self._each("filling", lambda play: play.fill())
-            self._wait(lambda play: play.reached(), deadline)
+        told = Told()
+        try:
+            with self._beside(FILLING, outside), self._beside(SCRIPT, readers) as told:
+                self._each("filling", lambda play: play.fill())
+                self._wait(lambda play: play.reached(), deadline)
+        except Exception as error:  # noqa: BLE001  # a finding; the other cases go on
+            self._lost(SCRIPT, error)
+            running = set(self._running)
+            self._settle(FILLING, [one for one in outside if one[0] in running])
+            return self._settle(SCRIPT, [one for one in readers if one[0] in running])
         return told.lines
 
     def _wait(self, done: Callable[[Play], bool], seconds: float) -> None:
@@ -158,6 +169,12 @@ class Pack:
                 work(play)
             except Exception as error:  # noqa: BLE001  # a finding of this case only
                 self._failed(play, what, error)
+
+    def _lost(self, what: str, error: Exception) -> None:
+        """A script that ran beside has failed: its case leaves, or all if none is named."""
+        lost = [play for play in self._running if _is_of(error, play)] or list(self._running)
+        for play in lost:
+            self._failed(play, what, error)
 
     def _failed(self, play: Play, what: str, error: Exception) -> None:
         play.problem(what, f"{type(error).__name__}: {explain(error)[0][:800]}")

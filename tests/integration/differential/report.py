@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from tests.integration.differential.play import Play, Problem
 
@@ -45,7 +45,13 @@ class Report:
         for name, counts in self.played.items():
             found.append(f"  {name}: " + ", ".join(f"{v} {n}" for v, n in sorted(counts.items())))
         found += [f"  refused {count} x {text[:200]}" for text, count in self.refused.most_common()]
-        for seed, problems in self.problems.items():
+        return found + self.found(self.problems)
+
+    def found(self, seeds: Collection[int]) -> list[str]:
+        """The first problems of each of these cases that has some."""
+        found = list[str]()
+        for seed in sorted(self.problems.keys() & set(seeds)):
+            problems = self.problems[seed]
             found.append(f"{problems[0]}")
             found += [f"  {one.what}: {one.text}" for one in problems[1:6]]
             found.append(f"  again: {RERUN.format(seed)}")
