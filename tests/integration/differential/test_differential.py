@@ -52,13 +52,13 @@ pytestmark = [
 ]
 FEW = {
     8: ("sums", "newest"),
-    24: ("distinct", "copy"),
+    24: ("copy", "dimension-partial"),
     39: ("lookup-full", "dimension-bucket"),
     101: ("union", "dimension-full"),
-    119: ("newest", "union-sums"),
-    143: ("two-hops", "sums"),
-    146: ("copy", "lookup-partial"),
-    258: ("dimension-partial", "lookup-bucket"),
+    119: ("union-sums",),
+    143: ("two-hops",),
+    146: ("distinct", "lookup-partial"),
+    258: ("lookup-bucket",),
 }
 """Seeds and readers that together have each merge engine, producer and reader, in two rounds."""
 A_PACK = 12
