@@ -15,6 +15,9 @@ KEYS = 8
 GROUPS = ("red", "blue", "green")
 PARTITIONS = ("a", "b")
 _JAVA_DELETES = ("deduplicate", "sequenced", "aggregation", "groups")
+_RETRACTING = ("merge", "keyed-stream", "java", "java-write-only")
+"""How tables are filled that may take rows back."""
+_NOT_NULL = {"g": "red", "v": 0, "w": 0, "s": "-"}
 _RETRACTED = ("sum", "last_value", "last_non_null_value")
 
 
@@ -159,6 +162,10 @@ class Writer:
         # A sequence that is null: what Paimon makes of it depends on what has been merged before.
         if layout.engine in ("partial-update", "aggregation"):
             row["w"] = self._maybe(row["w"])
+        if self._case.feed in _RETRACTING:
+            # A value that is taken back and followed by null: within one commit Paimon keeps it.
+            kept = [one for one, how in layout.merged.items() if how == "last_non_null_value"]
+            row.update({name: _NOT_NULL[name] for name in kept if row[name] is None})
         return row
 
     def _maybe(self, value: Any) -> Any:
