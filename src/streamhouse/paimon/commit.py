@@ -22,7 +22,7 @@ from streamhouse.paimon.pieces import file_ids as _ids
 from streamhouse.paimon.postponed import check_written
 from streamhouse.paimon.replaced import Replaced, hides_by_sequence
 from streamhouse.paimon.rows import to_table
-from streamhouse.paimon.sum_limits import AddedRows, SumLimits, check_overwrite
+from streamhouse.paimon.sum_limits import AddedRows, SumLimits, check_replaced
 from streamhouse.paimon.table import Table
 from streamhouse.paimon.table_name import MAIN, TableName
 from streamhouse.paimon.travel import pinned
@@ -317,7 +317,7 @@ def overwrite_table(
     `commit_lock`. Raises `TableError` for a sum that its column cannot hold.
     """
     builder = _overwriting(writable(table, None, table_options), commit_user, partition)
-    check_overwrite(table, messages)
+    check_replaced(table, messages)
     try:
         with _locked(table, lock_held):
             builder.new_commit().commit([CommitMessage.deserialize(one) for one in messages])

@@ -22,6 +22,8 @@ from streamhouse.source import ROW_KIND
 _IGNORE = "ignore-delete"
 _REMOVE = "partial-update.remove-record-on-delete"
 _DYNAMIC = "dynamic-partition-overwrite"
+_REPLACING = ("last_value", "last_non_null_value")
+"""Merge functions after which nothing is left of the value before."""
 _ROW, _LATER = "__row", "__row_max"
 
 
@@ -29,8 +31,7 @@ def takes_upserts(table: Table) -> bool:
     """Whether a `-U` must not reach the table when a `+U` of its key follows."""
     options = table.options
     if table.crosses_partitions:
-        # A merge function needs the old value, so there a `+U` does not replace the `-U`.
-        return not (_engine(table) == "aggregation" or _aggregates(table))
+        return not _keeps_replaced(table)
     if not table.primary_key or _engine(table) not in ("first-row", "partial-update"):
         return False
     if _aggregates(table):
@@ -144,17 +145,36 @@ class Removals:
     def _crossing_error(self, rows: pa.RecordBatch) -> TableError:
         table = self._table
         key = {name: rows.column(name)[0].as_py() for name in table.primary_key}
+        way = ", or SET ('ignore-delete' = 'true') to keep such rows" if self._upserting else ""
         return TableError(
             f"table {table.identifier} has the primary key ({', '.join(table.primary_key)}) "
             f"without its partition ({', '.join(table.partition_keys)}), so Paimon's core can only "
             f"upsert its rows, and {rows.num_rows} row(s) are taken back, the first with the key "
-            f"{key}; make the table with the partition in its primary key, or SET "
-            "('ignore-delete' = 'true') to keep such rows"
+            f"{key}; make the table with the partition in its primary key{way}"
         )
 
 
 def _engine(table: Table) -> str:
     return table.options.get("merge-engine", "deduplicate").lower()
+
+
+def _keeps_replaced(table: Table) -> bool:
+    """Whether a row that is replaced without a `-U` leaves something behind, such as a summand."""
+    options, engine = table.options, _engine(table)
+    default = options.get("fields.default-aggregate-function")
+    if engine == "aggregation":
+        default = default or "last_non_null_value"
+    elif engine != "partial-update":
+        return False
+    for column in table.columns:
+        prefix = f"fields.{column.name}"
+        function = options.get(f"{prefix}.aggregate-function", default)
+        ignores = options.get(f"{prefix}.ignore-retract", "").lower() == "true"
+        if column.name in (*table.primary_key, *table.partition_keys) or ignores:
+            continue
+        if function is not None and function not in _REPLACING:
+            return True
+    return False
 
 
 def _aggregates(table: Table) -> bool:

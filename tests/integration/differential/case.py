@@ -23,6 +23,8 @@ FEEDS = (
 """How a source table is filled: INSERT VALUES, INSERT SELECT, MERGE with UPDATE and DELETE, a query
 of the same pipeline that follows an append table or one with a primary key, a query of another
 pipeline that has stopped or still runs, Paimon's Java core with and without its compaction."""
+RETRACTING = ("merge", "keyed-stream", "java", "java-write-only")
+"""How tables are filled that may take rows back."""
 STREAMED = ("stream", "keyed-stream", "stopped", "lives")
 READERS = (
     "copy",
@@ -124,7 +126,19 @@ def case_of(seed: int, **given: Any) -> Case:
 
 
 def _filled(layout: Layout, feed: str) -> Layout:
-    """A layout that can be filled so: Flink finds the bucket of a new key, not the Java core."""
+    """A layout that can be filled so, and whose rows are then known.
+
+    Flink finds the bucket of a new key, not the Java core. Sums are not taken back where keys move
+    between partitions. Whether `last_non_null_value` keeps a value that is taken back depends on
+    what else is in the commit.
+    """
+    if layout.engine == "aggregation" and feed in RETRACTING and layout.removals != "remove":
+        replaced = {"last_non_null_value": "last_value"}
+        functions = tuple((name, replaced.get(how, how)) for name, how in layout.functions)
+        layout = replace(layout, functions=functions)
+    if feed == "keyed-stream" and layout.engine in ("aggregation", "group-sums"):
+        if layout.partition == "across":
+            layout = replace(layout, partition="none")
     if feed.startswith("java") and layout.keyed and layout.buckets == "-1":
         return replace(layout, buckets="4", partition="none")
     return layout

@@ -15,9 +15,6 @@ KEYS = 8
 GROUPS = ("red", "blue", "green")
 PARTITIONS = ("a", "b")
 _JAVA_DELETES = ("deduplicate", "sequenced", "aggregation", "groups")
-_RETRACTING = ("merge", "keyed-stream", "java", "java-write-only")
-"""How tables are filled that may take rows back."""
-_NOT_NULL = {"g": "red", "v": 0, "w": 0, "s": "-"}
 _RETRACTED = ("sum", "last_value", "last_non_null_value")
 
 
@@ -64,6 +61,8 @@ def history_of(case: Case) -> tuple[Round, ...]:
 
 def updates(layout: Layout) -> bool:
     """Whether UPDATE (of `v` and `s`) has a meaning for the table."""
+    if layout.partition == "across" and "sum" in layout.merged.values():
+        return False
     if layout.engine in ("deduplicate", "sequenced"):
         return True
     if layout.engine == "partial-update":
@@ -76,7 +75,7 @@ def updates(layout: Layout) -> bool:
 
 def deletes(layout: Layout) -> bool:
     """Whether DELETE has a meaning for the table."""
-    if layout.removals == "ignore":
+    if layout.removals == "ignore" or layout.partition == "across":
         return False
     if layout.engine in ("deduplicate", "sequenced"):
         return True
@@ -87,7 +86,7 @@ def deletes(layout: Layout) -> bool:
 
 def takes_removals(layout: Layout) -> bool:
     """Whether a stream that takes rows back can be written into the table."""
-    if layout.engine == "append":
+    if layout.engine == "append" or layout.partition == "across":
         return False
     if layout.engine in ("first-row", "partial-update"):
         return bool(layout.removals)
@@ -162,10 +161,6 @@ class Writer:
         # A sequence that is null: what Paimon makes of it depends on what has been merged before.
         if layout.engine in ("partial-update", "aggregation"):
             row["w"] = self._maybe(row["w"])
-        if self._case.feed in _RETRACTING:
-            # A value that is taken back and followed by null: within one commit Paimon keeps it.
-            kept = [one for one, how in layout.merged.items() if how == "last_non_null_value"]
-            row.update({name: _NOT_NULL[name] for name in kept if row[name] is None})
         return row
 
     def _maybe(self, value: Any) -> Any:

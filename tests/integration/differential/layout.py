@@ -98,7 +98,9 @@ class Layout:
         """The merge function of each column that has one."""
         if self.engine == "group-sums":
             return {"v": "sum"}
-        return dict(self.functions) if self.engine == "aggregation" else {}
+        if self.engine != "aggregation":
+            return {}
+        return dict(self.functions) | ({"p": "last_value"} if self.partition == "none" else {})
 
     def options(self) -> dict[str, str]:
         """The table's options."""
@@ -123,7 +125,7 @@ class Layout:
         if self.engine == "first-row":
             return {"merge-engine": "first-row"}
         made = {"merge-engine": "aggregation"}
-        for column, function in self.functions:
+        for column, function in self.merged.items():
             made[f"fields.{column}.aggregate-function"] = function
             if function in IGNORING:
                 made[f"fields.{column}.ignore-retract"] = "true"

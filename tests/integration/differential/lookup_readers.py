@@ -55,21 +55,31 @@ class Lookup(Reader):
             yield f"rows {sorted(there, key=repr)} instead of {sorted(due, key=repr)}"
             return
         for row in rows:
-            possible = _versions(layout, given, row)
+            possible = _names(layout, given, row)
             if row["name"] not in possible:
                 yield f"{row} is joined with none of {sorted(possible, key=repr)}"
 
 
-def _versions(layout: Layout, given: Given, row: Row) -> set[str | None]:
-    """The names that the row may have: of the round when it came to be as it is, or later."""
-    since = 0
+def _names(layout: Layout, given: Given, row: Row) -> set[str | None]:
+    """The names that the row may have: of the round when it came to be as it is, or later.
+
+    Where readers need not have seen each state, it may be as it was for the first time.
+    """
+    since = before = 0
     if layout.keyed:
         key = tuple(row[name] for name in layout.key)
+        equal, seen = False, False
         for number, states in enumerate(given.source.states):
             for state in states:
                 then = state.get(key)
-                if then is None or any(then[name] != row[name] for name in _NAMES):
-                    since = number
+                was, equal = (
+                    equal,
+                    then is not None and all(then[name] == row[name] for name in _NAMES),
+                )
+                if equal and not was and (given.source.certain or not seen):
+                    since, seen = before, True
+                if not equal:
+                    before = number
     return {dict(one.dimension).get(row["g"]) for one in given.rounds[since:]}
 
 

@@ -72,6 +72,7 @@ class Model:
         upserts = layout.engine in ("first-row", "partial-update")
         if layout.engine == "groups" and layout.producer != "input":
             upserts = True
+        upserts |= layout.partition == "across"
         if not upserts:
             return events
         last = {self.key(row): n for n, (kind, row) in enumerate(events) if kind not in _BACK}

@@ -76,3 +76,28 @@ def test_equal_after_waiting_moving_and_a_crash(shop: Shop) -> None:
     worst = result.differences[0]
     assert worst.actual and worst.expected
     assert worst.actual["orders"] > worst.expected["orders"]
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [
+        ("'merge-engine' = 'deduplicate'", [(1, "b", 9), (2, "a", 1)]),
+        (
+            "'merge-engine' = 'aggregation', 'fields.v.aggregate-function' = 'sum'",
+            [(1, "a", 9), (2, "a", 1)],
+        ),
+    ],
+)
+def test_a_target_whose_keys_move_between_partitions(
+    shop: Shop, options: str, wanted: list[tuple[int, str, int]]
+) -> None:
+    columns = "k INT PRIMARY KEY NOT ENFORCED, p STRING, v INT"
+    shop.do(f"CREATE TABLE src ({columns}) WITH ('bucket' = '1');")
+    shop.do(f"CREATE TABLE dst ({columns}) PARTITIONED BY (p) WITH ('bucket' = '-1', {options});")
+    for rows in ("(1, 'a', 5), (2, 'a', 1)", "(1, 'b', 9)"):
+        shop.do(f"INSERT INTO src VALUES {rows}")
+        shop.settle_here("INSERT INTO dst SELECT k, p, v FROM src;")
+    assert [tuple(row.values()) for row in shop.rows("dst")] == wanted
+    assert audit(shop.warehouse.options, "default.dst").equal
+    write(shop, "default.dst", [{"k": 2, "p": "a", "v": 4}])
+    assert audit(shop.warehouse.options, "default.dst").foreign_snapshots == 1

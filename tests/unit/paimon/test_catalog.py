@@ -67,17 +67,6 @@ def test_a_key_of_many_partitions_needs_buckets_that_are_looked_up(warehouse: Wa
         warehouse.create_table("db", name, columns, ["id"], ["dt"], options)
 
 
-def test_versions_are_not_compared_across_partitions(warehouse: Warehouse) -> None:
-    """Paimon's Java core refuses such a table, the Rust core only when a row is written."""
-    columns = [Column("id", "BIGINT"), Column("dt", "STRING"), Column("v", "INT")]
-    with pytest.raises(OptionError, match="'sequence.field' = 'v' needs a primary key that"):
-        warehouse.create_table("db", "t", columns, ["id"], ["dt"], {"sequence.field": "v"})
-    warehouse.create_table("db", "t", columns, ["id"], ["dt"])
-    with pytest.raises(OptionError, match="table db.t: 'sequence.field' = 'v' needs a primary"):
-        warehouse.alter_table("db.t", SetTableOption("sequence.field", "v"))
-    assert "sequence.field" not in warehouse.table("db.t").options
-
-
 @pytest.mark.parametrize(
     "options",
     [

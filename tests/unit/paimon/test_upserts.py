@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from streamhouse import execute
 from streamhouse.errors import TableError
 
 if TYPE_CHECKING:
@@ -65,6 +66,29 @@ def test_a_key_that_moves_to_another_partition_is_the_new_row(lab: Lab) -> None:
     lab.write(table, 2, UPDATE)
     lab.write(table, 3, [(3, 1, "+I")], [(1, 5, "-U"), (1, 6, "+U")])
     assert lab.content(table) == [(1, 6), (2, 20), (3, 1)]
+
+
+def _across(lab: Lab, function: str) -> None:
+    execute(
+        lab.warehouse,
+        "CREATE TABLE db.t (k INT PRIMARY KEY NOT ENFORCED, p STRING, v INT) PARTITIONED BY (p) "
+        f"WITH ('merge-engine' = 'aggregation', 'fields.v.aggregate-function' = '{function}')",
+    )
+    execute(lab.warehouse, "INSERT INTO db.t VALUES (1, 'a', 5), (1, 'b', 6)")
+
+
+def test_a_sum_is_not_updated_where_keys_move(lab: Lab) -> None:
+    """The core takes no `-U` there: the new value would be added to the old one."""
+    _across(lab, "sum")
+    with pytest.raises(TableError, match=r"1 row\(s\) are taken back.*in its primary key$"):
+        execute(lab.warehouse, "UPDATE db.t SET v = 1 WHERE k = 1")
+    assert lab.content(lab.warehouse.table("db.t")) == [(1, "a", 11)]
+
+
+def test_a_last_value_is_updated_where_keys_move(lab: Lab) -> None:
+    _across(lab, "last_value")
+    execute(lab.warehouse, "UPDATE db.t SET v = 1 WHERE k = 1")
+    assert lab.content(lab.warehouse.table("db.t")) == [(1, "a", 1)]
 
 
 def test_no_row_is_removed_where_keys_move(lab: Lab) -> None:
