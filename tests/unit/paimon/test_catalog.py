@@ -10,7 +10,6 @@ from streamhouse.errors import OptionError, TableError
 from streamhouse.paimon import types
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.table_options import check_table_options
-from streamhouse.sql.changes import SetTableOption
 from streamhouse.sql.plan import Column
 
 if TYPE_CHECKING:
