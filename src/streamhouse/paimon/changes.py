@@ -60,7 +60,7 @@ class States:
         key = (table.schema_stamp(), snapshot)
         found = self._splits.get(key)
         if found is None:
-            found = table.splits(snapshot)
+            found = table.splits(snapshot, in_commit_order=not table.primary_key)
             compacting = producer(table.options) in PRODUCED
             if table.primary_key and compacting:
                 found = compacted_only(table, found, changes_visible_at(True, table.options))

@@ -26,6 +26,7 @@ from streamhouse.paimon.bucket_rules import crosses_partitions
 from streamhouse.paimon.conditions import Filter, only_on
 from streamhouse.paimon.files import Files, files_of
 from streamhouse.paimon.snapshots import Snapshot, Snapshots, from_json
+from streamhouse.paimon.split_frame import SplitFrame
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.option_history import stored
 from streamhouse.sql.plan import Column
@@ -182,10 +183,13 @@ class Table:
         snapshot: int | None = None,
         columns: Sequence[str] | None = None,
         filter: Filter | None = None,
+        in_commit_order: bool = False,
     ) -> list[bytes]:
         """The splits of one snapshot (by default the newest), in a stable order, serialised.
 
-        Raises `TableError` if rows of it have no bucket yet (`postponed`).
+        With `in_commit_order` the splits of a bucket are in the order of its files, which is that
+        of the commits as long as nothing was compacted. Raises `TableError` if rows of the
+        snapshot have no bucket yet (`postponed`).
         """
         postponed.check_read(self, snapshot)
         if snapshot is not None and (self.schema_id > 0 or filter is not None):
@@ -194,7 +198,10 @@ class Table:
             if filter is not None and self.snapshot(snapshot).schema_id != self.schema_id:
                 filter = None
         builder = self._builder(columns, snapshot, filter)
-        return sorted(self._plan(builder.new_scan(), snapshot))
+        found = self._plan(builder.new_scan(), snapshot)
+        if in_commit_order:
+            return sorted(found, key=lambda split: SplitFrame.parse(split).folder)
+        return sorted(found)
 
     def changes(
         self,

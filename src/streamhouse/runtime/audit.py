@@ -258,6 +258,13 @@ class _Scratch:
     def _begin(self) -> None:
         like = self._like
         options = {k: v for k, v in like.options.items() if k.startswith(_KEPT)}
+        if options.get("merge-engine") == "first-row":
+            # Without a compaction a first-row table shows no rows.
+            options |= {
+                "merge-engine": "aggregation",
+                "fields.default-aggregate-function": "first_value",
+                **{f"fields.{one.name}.ignore-retract": "true" for one in like.columns},
+            }
         if like.primary_key:
             options["bucket"] = "-1" if like.crosses_partitions else "1"
         self._number += 1

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from tests.integration.differential.case import STREAMED, Case
+from tests.integration.differential.case import Case
 from tests.integration.differential.layout import IGNORING, Layout
 from tests.integration.differential.model import Event, Key, Row
 
@@ -195,8 +195,3 @@ class Writer:
             return Change("delete", keys=keys)
         row = {**self._row(), "v": 7, "s": "set"}
         return Change("update", (("+U", row),), keys)
-
-
-def streamed(case: Case) -> bool:
-    """Whether the source is filled by a continuous query."""
-    return case.feed in STREAMED

@@ -80,6 +80,9 @@ def _names(layout: Layout, given: Given, row: Row) -> set[str | None]:
                     since, seen = before, True
                 if not equal:
                     before = number
+    if not given.source.certain:
+        # A live reader may see the row before the dimension's rows of that round are written.
+        since = max(since - 1, 0)
     return {dict(one.dimension).get(row["g"]) for one in given.rounds[since:]}
 
 

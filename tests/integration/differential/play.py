@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tests.integration.differential.case import Case
+from tests.integration.differential.case import STREAMED, Case
 from tests.integration.differential.core import ADDED, JavaCore
 from tests.integration.differential.history import Round, history_of
 from tests.integration.differential.lookup_readers import strategies
@@ -230,6 +230,23 @@ class Play:
         given = list(self._given())
         for reader in self.readers:
             self._check_reader(reader, given)
+        if self._last:
+            self._check_between()
+
+    @property
+    def _last(self) -> bool:
+        """Whether this is the last round."""
+        return self.round == len(self.case.betweens)
+
+    def _check_between(self) -> None:
+        """Audit the tables that queries fill and read: streamed sources, and middles."""
+        tables = [table for reader in self.readers for table in reader.middles]
+        for source in self.sources if self.case.feed in STREAMED else ():
+            if not (source.layout.may_wait and source.layout.hides):
+                tables.append(source.table)
+        wrong = {problem.what for problem in self.problems}
+        for table in tables:
+            self._check_audit(table, table in wrong)
 
     def _check_source(self, source: Source) -> None:
         rows = rows_of(self._warehouse, source.table)
@@ -273,15 +290,15 @@ class Play:
             self.problem(reader.target, text)
         for text in differences(self._core.rows(reader.target), rows):
             self.problem(f"{reader.target} as Java reads it", text)
-        if found or self.round == len(self.case.betweens):
-            self._check_audit(reader, bool(found))
+        if found or self._last:
+            self._check_audit(reader.target, bool(found))
 
-    def _check_audit(self, reader: Reader, wrong: bool) -> None:
+    def _check_audit(self, table: str, wrong: bool) -> None:
         try:
-            equal = audit(self._warehouse.options, reader.target).equal
+            equal = audit(self._warehouse.options, table).equal
         except StreamhouseError as error:
             if not wrong:
-                self.problem(f"audit of {reader.target}", str(error))
+                self.problem(f"audit of {table}", str(error))
             return
         if equal == wrong:
-            self.problem(f"audit of {reader.target}", "equal" if equal else "not equal")
+            self.problem(f"audit of {table}", "equal" if equal else "not equal")

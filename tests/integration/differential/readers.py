@@ -55,6 +55,11 @@ class Reader(ABC):
         """The table that is compared."""
         return f"{self.database}.{self.name.replace('-', '_')}"
 
+    @property
+    def middles(self) -> Sequence[str]:
+        """The tables between two hops."""
+        return ()
+
     @abstractmethod
     def ddl(self) -> Iterator[str]:
         """The CREATE TABLEs."""
@@ -254,6 +259,10 @@ class TwoHops(Reader):
     @property
     def _middle(self) -> str:
         return f"{self.database}.middle"
+
+    @property
+    def middles(self) -> Sequence[str]:
+        return (self._middle,)
 
     def ddl(self) -> Iterator[str]:
         yield self.case.middle.ddl(self._middle)

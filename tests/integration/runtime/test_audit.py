@@ -101,3 +101,18 @@ def test_a_target_whose_keys_move_between_partitions(
     assert audit(shop.warehouse.options, "default.dst").equal
     write(shop, "default.dst", [{"k": 2, "p": "a", "v": 4}])
     assert audit(shop.warehouse.options, "default.dst").foreign_snapshots == 1
+
+
+def test_an_append_table_is_read_in_the_order_of_its_commits(shop: Shop) -> None:
+    """More files than one split holds; which row of a key comes first or last decides a target."""
+    shop.do("CREATE TABLE src (k INT, v INT) WITH ('bucket' = '-1');")
+    wanted = {"'merge-engine' = 'deduplicate'": 10, "'merge-engine' = 'first-row'": 0}
+    for number, options in enumerate(wanted):
+        columns = "k INT PRIMARY KEY NOT ENFORCED, v INT"
+        shop.do(f"CREATE TABLE dst{number} ({columns}) WITH ('bucket' = '1', {options});")
+    for value in range(11):
+        shop.do(f"INSERT INTO src VALUES (1, {value})")
+    shop.settle_here("".join(f"INSERT INTO dst{n} SELECT k, v FROM src;" for n in (0, 1)))
+    for number, value in enumerate(wanted.values()):
+        assert shop.rows(f"dst{number}") == [{"k": 1, "v": value}]
+        assert audit(shop.warehouse.options, f"default.dst{number}").equal
