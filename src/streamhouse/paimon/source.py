@@ -43,8 +43,6 @@ from streamhouse.source import ROW_KIND, Lag, Offset
 _TARGET_SIZE = ("source.split.target-size", "16 mb")
 """Paimon's own default of 128 MB leaves all but one core idle on a backlog of 30 MB."""
 _LOOK_BACK = 100
-_ORDERED: Offset = {"order": "commit"}
-"""In an offset amid the first read of an append table: its splits are in the order of commits."""
 _IDLE_SNAPSHOTS = 5
 """Snapshots without changes that an offset may stand still for, before it must follow them lest
 they expire under it (Paimon keeps ten at least, unless told otherwise)."""
@@ -233,7 +231,7 @@ class PaimonSource:
             return []
         table = self.table
         if not start and self._scan.start in ("full", "snapshot-full"):
-            splits = self._full(table, end)
+            splits = self._full(table, end["snapshot"])
             return self._whole(splits[: end.get("split", len(splits))], end, parallelism)
         if "split" in start:
             units = self._range(table, start, end)
@@ -375,10 +373,7 @@ class PaimonSource:
             snapshot = complete
         if bound is None:
             return {"snapshot": snapshot}
-        order: Offset = {} if self._keyed else _ORDERED
-        splits = self._full(table, {"snapshot": snapshot, **order})
-        offset = _bounded(snapshot, splits, 0, bound, False)
-        return {**offset, **order} if "split" in offset else offset
+        return _bounded(snapshot, self._full(table, snapshot), 0, bound, False)
 
     def _now(self, table: Table) -> list[str]:
         """What the columns are called now."""
@@ -396,8 +391,7 @@ class PaimonSource:
         if bound is None:
             return {"snapshot": snapshot}
         units = self._units(table, start)
-        offset = _bounded(snapshot, units, self._checked(table, start), bound, changes)
-        return {**offset, **_ORDERED} if "order" in start and "split" in offset else offset
+        return _bounded(snapshot, units, self._checked(table, start), bound, changes)
 
     def _next_snapshots(
         self, table: Table, start: Offset, latest: int, bound: Bound | None
@@ -492,10 +486,8 @@ class PaimonSource:
             for one in found
         ]
 
-    def _full(self, table: Table, offset: Offset) -> list[bytes]:
-        """The splits of the first full read; earlier versions counted them in another order."""
-        splits = self._states.splits(table, int(offset["snapshot"]))
-        return sorted(splits) if "split" in offset and "order" not in offset else splits
+    def _full(self, table: Table, snapshot: int) -> list[bytes]:
+        return self._states.splits(table, snapshot)
 
     def _changed(self, table: Table, snapshot: int) -> list[bytes | Difference]:
         """What is to be read of one snapshot, in order; each unit must be read as a whole."""
@@ -514,9 +506,8 @@ class PaimonSource:
 
     def _units(self, table: Table, offset: Offset) -> Sequence[bytes | Difference]:
         """What an offset in the midst of a snapshot counts."""
-        if offset.get("changes"):
-            return self._changed(table, int(offset["snapshot"]))
-        return self._full(table, offset)
+        read = self._changed if offset.get("changes") else self._full
+        return read(table, int(offset["snapshot"]))
 
     def _range(self, table: Table, start: Offset, end: Offset) -> Sequence[bytes | Difference]:
         first = self._checked(table, start)
