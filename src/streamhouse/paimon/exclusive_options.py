@@ -6,6 +6,15 @@ from collections.abc import Collection, Mapping
 
 from streamhouse.errors import OptionError
 
+_VECTORS = ("deletion-vectors.enabled", "true")
+_FIRST_ROW = ("merge-engine", "first-row")
+_PAIRS = (
+    (_VECTORS, ("changelog-producer", "full-compaction")),
+    (_VECTORS, _FIRST_ROW),
+    (_FIRST_ROW, ("changelog-producer", "input")),
+    (_FIRST_ROW, ("changelog-producer", "full-compaction")),
+)
+"""Values that the Java core does not take together."""
 _REMOVES = {
     "aggregation.remove-record-on-delete": (".ignore-retract",),
     "partial-update.remove-record-on-delete": ("ignore-delete", ".sequence-group"),
@@ -27,3 +36,12 @@ def check_exclusive(where: str, options: Mapping[str, str], changed: Collection[
                     f"{where}: options '{remove}' and '{key}' exclude each other: the first "
                     "removes a row with all its columns; leave one of them out"
                 )
+    for pair in _PAIRS:
+        if all(options.get(key, "").lower() == value for key, value in pair) and any(
+            key in changed for key, _ in pair
+        ):
+            one, other = (f"'{key}' = '{value}'" for key, value in pair)
+            raise OptionError(
+                f"{where}: options {one} and {other} exclude each other: Paimon's Java core does "
+                "not open such a table; leave one of them out"
+            )

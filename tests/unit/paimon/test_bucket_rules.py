@@ -168,3 +168,18 @@ def test_removed_records_and_kept_parts_exclude_each_other(
         with pytest.raises(OptionError, match="remove-record-on-delete' and .* exclude each other"):
             execute(lake, f"ALTER TABLE d.t SET ({second})")
         execute(lake, "DROP TABLE d.t")
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("'deletion-vectors.enabled' = 'true'", "'changelog-producer' = 'full-compaction'"),
+        ("'deletion-vectors.enabled' = 'true'", "'merge-engine' = 'first-row'"),
+        ("'merge-engine' = 'first-row'", "'changelog-producer' = 'input'"),
+        ("'merge-engine' = 'first-row'", "'changelog-producer' = 'full-compaction'"),
+    ],
+)
+def test_what_java_does_not_open_is_not_made(lake: str, one: str, other: str) -> None:
+    with pytest.raises(OptionError, match=f"options {one} and {other} exclude each other"):
+        execute(lake, TABLE.format("k", "", f"{other}, {one}"))
+    execute(lake, TABLE.format("k", "", one))
