@@ -10,12 +10,16 @@ import hashlib
 import os
 import socket
 import uuid
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import TypeVar
 
 from streamhouse.errors import CommitConflictError
 from streamhouse.paimon.commit import TableCommitter
+from streamhouse.paimon.lock import commit_lock
 from streamhouse.paimon.table import Table
+
+_T = TypeVar("_T")
 
 CHANGE_USER = "streamhouse-change"
 """How the commit users of such statements begin."""
@@ -23,9 +27,30 @@ CHANGE_USER = "streamhouse-change"
 TAG = "streamhousechg"
 """How the names of such a statement's data files begin."""
 
+TRIES = 3
+"""Times that rows are written again because of other commits; then those wait."""
+
 _FOLDER = ".changes"
-_SAME_ROWS = ("COMPACT", "ANALYZE")
 _HOST = hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
+
+
+def written_again(table: Table, write: Callable[[bool], _T | None]) -> _T:
+    """What `write` returns; called again as long as it returns None, its rows being outdated.
+
+    The last of `TRIES` + 1 calls holds the table's commit lock, as its argument says. If that one
+    returns None, too, raises `CommitConflictError`.
+    """
+    for number in range(TRIES + 1):
+        held = number == TRIES
+        with commit_lock(table.location) if held else nullcontext():
+            found = write(held)
+        if found is not None:
+            return found
+    raise CommitConflictError(
+        f"table {table.identifier}: others committed to it during every try, though the last one "
+        "held its lock; writers of other engines, and those on other machines, do not wait for "
+        "it. Write this table from one place at a time, or give it a fixed number of buckets"
+    )
 
 
 def rows_changed(table: Table, since: int | None) -> bool:
@@ -40,19 +65,10 @@ def rows_changed(table: Table, since: int | None) -> bool:
       bucket of its own, and the key is there twice; of their two indexes the later one stays.
     """
     latest = table.latest_snapshot_id() or 0
-    found = (table.snapshots.find(number) for number in range(latest, since or 0, -1))
     if table.has_dynamic_buckets:
-        return any(one is None or one.commit_kind not in _SAME_ROWS for one in found)
+        return table.snapshots.changed_rows(since or 0, latest)
+    found = (table.snapshots.find(number) for number in range(latest, since or 0, -1))
     return any(one is not None and one.commit_user.startswith(CHANGE_USER) for one in found)
-
-
-def outdated_error(table: Table) -> CommitConflictError:
-    """The error of a writer whose files were outdated even while it held the table's lock."""
-    return CommitConflictError(
-        f"table {table.identifier}: others committed to it during every try, though the last one "
-        "held its lock; writers of other engines, and those on other machines, do not wait for "
-        "it. Write this table from one place at a time, or give it a fixed number of buckets"
-    )
 
 
 @contextmanager

@@ -317,10 +317,15 @@ def overwrite_table(
     `commit_lock`. Raises `TableError` for a sum that its column cannot hold.
     """
     builder = _overwriting(writable(table, None, table_options), commit_user, partition)
-    check_replaced(table, messages)
+    commit, parts = builder.new_commit(), [CommitMessage.deserialize(one) for one in messages]
+    try:
+        check_replaced(table, messages)
+    except TableError:
+        commit.abort(parts)
+        raise
     try:
         with _locked(table, lock_held):
-            builder.new_commit().commit([CommitMessage.deserialize(one) for one in messages])
+            commit.commit(parts)
     except _RUST_ERRORS as error:
         raise write_error(table, error) from error
 

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from streamhouse.paimon.split_frame import SplitFile, SplitFrame, variable
+from streamhouse.paimon.split_frame import SplitFile, SplitFrame, file_rows, integer, variable
 
 if TYPE_CHECKING:
     from streamhouse.paimon.table import Table
 
-_INT = struct.Struct(">i")
+_INT_SIZE = 4
 _WORDS = {pa.int8(): "<b", pa.int16(): "<h", pa.int32(): "<i", pa.int64(): "<q"}
 _COMPACT_DIGITS = 18
 """DECIMAL values of more digits do not stand in their word but behind the words."""
@@ -36,20 +36,14 @@ class NewFiles:
     @classmethod
     def parse(cls, message: bytes) -> NewFiles:
         """Of `CommitMessage.serialize()`."""
-        size = _int(message, 0)
-        at = _INT.size + size
-        partition, bucket = message[_INT.size : at], _int(message, at)
-        at += _INT.size
-        total = _int(message, at + 1) if message[at] else None
-        at += 1 + (_INT.size if message[at] else 0)
-        count = _int(message, at)
-        at += _INT.size
-        files = []
-        for _ in range(count):
-            size = _int(message, at)
-            files.append(SplitFile(message[at + _INT.size : at + _INT.size + size]))
-            at += _INT.size + size
-        return cls(partition, bucket, total, tuple(files))
+        size = integer(message, 0)
+        at = _INT_SIZE + size
+        partition, bucket = message[_INT_SIZE:at], integer(message, at)
+        at += _INT_SIZE
+        total = integer(message, at + 1) if message[at] else None
+        at += 1 + (_INT_SIZE if message[at] else 0)
+        rows, _ = file_rows(message, at)
+        return cls(partition, bucket, total, tuple(SplitFile(row) for row in rows))
 
     @property
     def place(self) -> tuple[bytes, int]:
@@ -58,7 +52,7 @@ class NewFiles:
 
     def split(self, file: SplitFile, folder: str) -> SplitFrame:
         """A split for the rows of one file as they were written, which lies in `folder`."""
-        return SplitFrame.written(self.partition, self.bucket, self.total_buckets, folder, (file,))
+        return SplitFrame.written(self.partition, self.bucket, self.total_buckets, folder, file)
 
 
 def data_files(table: Table, folder: str) -> Iterator[tuple[str, str]]:
@@ -98,7 +92,7 @@ def magnitudes(file: SplitFile, schema: pa.Schema, wanted: Sequence[str]) -> dic
 
 def _value(row: bytes, place: int, kind: pa.DataType) -> int | None:
     """A number of a serialised row: its arity, a header with a bit for each null, then words."""
-    arity, row = _int(row, 0), row[_INT.size :]
+    arity, row = integer(row, 0), row[_INT_SIZE:]
     # The first byte of the header is the row kind.
     if row[1 + place // 8] >> place % 8 & 1:
         return None
@@ -127,7 +121,3 @@ def _long(array: bytes, place: int) -> int | None:
 def _texts(array: bytes) -> list[str]:
     count, at = _elements_at(array)
     return [variable(array, at + 8 * place).decode() for place in range(count)]
-
-
-def _int(text: bytes, at: int) -> int:
-    return int(_INT.unpack_from(text, at)[0])

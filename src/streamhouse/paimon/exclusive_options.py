@@ -22,10 +22,21 @@ _REMOVES = {
 
 
 def check_exclusive(where: str, options: Mapping[str, str], changed: Collection[str]) -> None:
-    """Raise `OptionError` for two options that exclude each other, one of them in `changed`.
+    """Raise `OptionError` for two options that exclude each other, one of them in `changed`."""
+    _check_removals(where, options, changed)
+    for pair in _PAIRS:
+        if all(options.get(key, "").lower() == value for key, value in pair) and any(
+            key in changed for key, _ in pair
+        ):
+            one, other = (f"'{key}' = '{value}'" for key, value in pair)
+            raise OptionError(
+                f"{where}: options {one} and {other} exclude each other: Paimon's Java core does "
+                "not open such a table; leave one of them out"
+            )
 
-    A `-D` that removes a record cannot leave parts of it: no core writes such a table.
-    """
+
+def _check_removals(where: str, options: Mapping[str, str], changed: Collection[str]) -> None:
+    """A `-D` that removes a record cannot leave parts of it: no core writes such a table."""
     for remove, ends in _REMOVES.items():
         if options.get(remove, "").lower() != "true":
             continue
@@ -36,12 +47,3 @@ def check_exclusive(where: str, options: Mapping[str, str], changed: Collection[
                     f"{where}: options '{remove}' and '{key}' exclude each other: the first "
                     "removes a row with all its columns; leave one of them out"
                 )
-    for pair in _PAIRS:
-        if all(options.get(key, "").lower() == value for key, value in pair) and any(
-            key in changed for key, _ in pair
-        ):
-            one, other = (f"'{key}' = '{value}'" for key, value in pair)
-            raise OptionError(
-                f"{where}: options {one} and {other} exclude each other: Paimon's Java core does "
-                "not open such a table; leave one of them out"
-            )

@@ -25,21 +25,17 @@ class Scratch:
     """Rows for `like` in a temporary folder of this machine, gone with the `with`.
 
     It has the same partitions and buckets, so a bucket's rows can be compared with those of the
-    same bucket of the table. With `buckets`, it has so many instead.
+    same bucket of the table.
     """
 
-    def __init__(self, like: Table, buckets: int | None = None) -> None:
+    def __init__(self, like: Table) -> None:
         self._like = like
-        self._buckets = buckets
         self._folder: tempfile.TemporaryDirectory[str] | None = None
 
     def __enter__(self) -> Scratch:
         self._folder = tempfile.TemporaryDirectory(prefix="streamhouse-scratch-")
         like, self._warehouse = self._like, Warehouse({"warehouse": self._folder.name})
         options = {k: v for k, v in like.options.items() if k.startswith(_KEPT)} | _OPTIONS
-        if self._buckets is not None:
-            options["bucket"] = str(self._buckets)
-            options.pop("bucket-key", None)
         self._warehouse.create_database(_DATABASE)
         self._warehouse.create_table(
             _DATABASE, _NAME, like.columns, like.primary_key, like.partition_keys, options

@@ -24,7 +24,7 @@ from pyspark.sql.types import StructType
 from streamhouse.errors import OptionError, StreamhouseError, TableError
 from streamhouse.paimon.buckets import Grouping
 from streamhouse.paimon.catalog import Warehouse
-from streamhouse.paimon.change_files import outdated_error, rows_changed
+from streamhouse.paimon.change_files import rows_changed, written_again
 from streamhouse.paimon.commit import (
     TableCommitter,
     TableWriter,
@@ -51,9 +51,6 @@ _ABORT_S = 10.0
 none has written for `_QUIET_S`."""
 _QUIET_S = 1.5
 _ABORT_STEP_S = 0.25
-
-_TRIES = 3
-"""Times that a batch write is written again because of other commits; then those wait."""
 
 _HOLD_S = 5.0
 """How often a stream's consumer goes forward."""
@@ -193,18 +190,18 @@ class PaimonWriter(_Sink, DataSourceArrowWriter):
     def _append(self, found: Sequence[Written]) -> None:
         """Commit the rows; staged ones are written again if other commits made them outdated."""
         committer = self._committer(self._user)
-        for number in range(_TRIES + 1):
-            hold = number == _TRIES
-            with commit_lock(self._location) if hold else nullcontext():
-                table = self._table()
-                seen = table.latest_snapshot_id()
-                collected = self._collected(found, self._user, None)
-                with nullcontext() if hold else commit_lock(self._location):
-                    if not (self._staged and rows_changed(table, seen)):
-                        committer.commit(_BATCH_WRITE, collected, lock_held=True)
-                        return
+
+        def write(held: bool) -> bool | None:
+            table = self._table()
+            seen = table.latest_snapshot_id()
+            collected = self._collected(found, self._user, None)
+            with nullcontext() if held else commit_lock(self._location):
+                if not (self._staged and rows_changed(table, seen)):
+                    return committer.commit(_BATCH_WRITE, collected, lock_held=True)
             committer.abort(collected)
-        raise outdated_error(table)
+            return None
+
+        written_again(self._table(), write)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         # Spark aborts as soon as one task has failed, while others may still write.

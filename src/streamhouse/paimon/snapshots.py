@@ -13,6 +13,9 @@ from streamhouse.paimon.files import Files
 EXPIRY_USER = "streamhouse-expiry"
 """Who drops expired partitions: in such an OVERWRITE snapshot no row has changed."""
 
+_SAME_ROWS = ("COMPACT", "ANALYZE")
+"""Snapshots of these kinds change no row."""
+
 _NAMED_WITHIN_S = 0.05
 _NAMED_STEP_S = 0.001
 _TORN_FILE_WAIT_S = 0.002
@@ -116,6 +119,11 @@ class Snapshots:
             if one.commit_user == user:
                 return one
         return None
+
+    def changed_rows(self, after: int, until: int) -> bool:
+        """Whether a snapshot above `after`, up to `until`, has changed rows, or has expired."""
+        found = (self.find(number) for number in range(until, after, -1))
+        return any(one is None or one.commit_kind not in _SAME_ROWS for one in found)
 
     def newest_first(self) -> Iterator[Snapshot]:
         snapshot_id = self.latest_id()

@@ -122,22 +122,17 @@ class SplitFrame:
         folder = split[at + _SHORT.size : at + _SHORT.size + size].decode()
         at += _SHORT.size + size
         at += 1 + (_INT.size if split[at] else 0)
-        if _int(split, at) or split[at + _INT.size]:
+        if integer(split, at) or split[at + _INT.size]:
             raise StreamhouseError("a split with files of an earlier state cannot be read")
         at += _INT.size + 1
-        head, count = split[:at], _int(split, at)
-        at += _INT.size
-        rows = []
-        for _ in range(count):
-            size = _int(split, at)
-            rows.append(split[at + _INT.size : at + _INT.size + size])
-            at += _INT.size + size
+        head = split[:at]
+        rows, at = file_rows(split, at)
         vectors = bool(split[at])
         at += 1
-        deletions = [b"\0"] * count
+        deletions = [b"\0"] * len(rows)
         if vectors:
             at += _INT.size
-            for number in range(count):
+            for number in range(len(rows)):
                 end = _deletion_end(split, at)
                 deletions[number], at = split[at:end], end
         files = tuple(SplitFile(*one) for one in zip(rows, deletions, strict=True))
@@ -150,9 +145,9 @@ class SplitFrame:
         bucket: int,
         total_buckets: int | None,
         folder: str,
-        files: tuple[SplitFile, ...],
+        file: SplitFile,
     ) -> SplitFrame:
-        """A split for the rows of files as they were written, which lie in a bucket's `folder`."""
+        """A split for the rows of a file as they were written, which lies in `folder`."""
         path = folder.encode()
         head = [
             _HEAD.pack(
@@ -170,14 +165,14 @@ class SplitFrame:
             b"\0" if total_buckets is None else b"\1" + _INT.pack(total_buckets),
             _INT.pack(0) + b"\0",
         ]
-        return cls(b"".join(head), folder, files, vectors=False, streaming=True, raw=False)
+        return cls(b"".join(head), folder, (file,), vectors=False, streaming=True, raw=False)
 
     @property
     def place(self) -> tuple[bytes, int]:
         """The serialised partition, and the bucket."""
         *_, size = _HEAD.unpack_from(self.head)
         end = _HEAD.size + size
-        return self.head[_HEAD.size : end], _int(self.head, end)
+        return self.head[_HEAD.size : end], integer(self.head, end)
 
     def paths(self) -> list[str]:
         """Where the files are."""
@@ -230,15 +225,28 @@ def variable(row: bytes, at: int) -> bytes:
     return row[start : start + size]
 
 
+def integer(text: bytes, at: int) -> int:
+    """An INT of Java's `DataOutput`."""
+    return int(_INT.unpack_from(text, at)[0])
+
+
+def file_rows(text: bytes, at: int) -> tuple[list[bytes], int]:
+    """The serialised metadata of a list of data files that begins at `at`, and where it ends."""
+    count = integer(text, at)
+    at += _INT.size
+    rows = []
+    for _ in range(count):
+        size = integer(text, at)
+        rows.append(text[at + _INT.size : at + _INT.size + size])
+        at += _INT.size + size
+    return rows, at
+
+
 def _deletion_end(split: bytes, at: int) -> int:
     if not split[at]:
         return at + 1
     at += 1
     return at + _SHORT.size + _short(split, at) + 3 * 8
-
-
-def _int(split: bytes, at: int) -> int:
-    return int(_INT.unpack_from(split, at)[0])
 
 
 def _short(split: bytes, at: int) -> int:

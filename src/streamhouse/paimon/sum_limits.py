@@ -20,18 +20,15 @@ from streamhouse.paimon.evolution import names_now
 from streamhouse.paimon.key_set import KeySet
 from streamhouse.paimon.rows import VALUE_KIND
 from streamhouse.paimon.split_frame import SplitFile, SplitFrame
-from streamhouse.paimon.sums import check_sum, sizes, summed_columns, values_by_key
+from streamhouse.paimon.sums import check_sum, scale, sizes, summed_columns, values_by_key
 from streamhouse.paimon.table import Table
 from streamhouse.paimon.visibility import hides_new_rows
 from streamhouse.source import ROW_KIND, ROW_KINDS
 
-_SAME_SUMS = ("COMPACT", "ANALYZE")
-"""Snapshots of these kinds change no sum."""
-
 _NEAR = 0.001
 """Share of a limit below which the rows of a writer count for all keys."""
 _SURE = 1 - 1e-6
-"""What sums of floating-point numbers may be off by."""
+"""Share of a limit below which a floating-point sum is surely within it, rounding included."""
 
 Place = tuple[bytes, int]
 """A serialised partition and a bucket."""
@@ -111,15 +108,19 @@ class SumLimits:
         if not self._limits:
             return
         new = [NewFiles.parse(message) for message in messages]
+        added = [(one.place, self._bound(one.files)) for one in new]
         self._follow()
-        if self._exceeding(new):
+        bounds = self._with(added)
+        if self._exceeding(bounds):
+            # Compactions may have lowered the bounds since.
             self._known = None
             self._follow()
-        columns = self._exceeding(new)
+            bounds = self._with(added)
+        columns = self._exceeding(bounds)
         if columns:
             limits = {name: self._limits[name] for name in columns}
             _Rows(self._table, [] if self._alone else self._files(), limits).check(new)
-        self._bounds.update(self._with(new))
+        self._bounds.update(bounds)
 
     def committed(self) -> None:
         """Take what was checked last for a part of the newest snapshot; the lock is still held."""
@@ -129,17 +130,14 @@ class SumLimits:
     def _follow(self) -> None:
         """Bring the bounds to the newest snapshot."""
         latest = self._table.latest_snapshot_id() or 0
-        if self._known is None or not self._sums_are_those_of(self._known, latest):
+        known = self._known
+        if known is None or known > latest or self._table.snapshots.changed_rows(known, latest):
             files = [] if self._alone or not latest else self._files()
             self._bounds = {place: self._bound(one) for place, one in _by_place(files).items()}
         self._known = latest
 
     def _files(self) -> list[SplitFrame]:
         return [SplitFrame.parse(split) for split in self._written.splits()]
-
-    def _sums_are_those_of(self, known: int, latest: int) -> bool:
-        found = (self._table.snapshots.find(number) for number in range(known + 1, latest + 1))
-        return known <= latest and all(one and one.commit_kind in _SAME_SUMS for one in found)
 
     def _bound(self, files: Iterable[SplitFile]) -> Bounds:
         """Of the files of a bucket, those above level 0 do not overlap on their level."""
@@ -172,23 +170,25 @@ class SumLimits:
         found = magnitudes(file, schema, list(self._limits))
         for name in self._limits:
             place = schema.get_field_index(name)
-            if place >= 0 and _scale(schema.field(place)) != _scale(table.arrow_schema.field(name)):
+            if place >= 0 and scale(schema.field(place).type) != scale(
+                table.arrow_schema.field(name).type
+            ):
                 found[name] = None
         return found
 
-    def _with(self, new: Sequence[NewFiles]) -> dict[Place, Bounds]:
+    def _with(self, added: Iterable[tuple[Place, Bounds]]) -> dict[Place, Bounds]:
         """The bounds of the buckets that get new files."""
         found: dict[Place, Bounds] = {}
         nothing: Bounds = dict.fromkeys(self._limits, 0)
-        for one in new:
-            before = found.get(one.place, self._bounds.get(one.place, nothing))
-            found[one.place] = _joined(before, self._bound(one.files), int.__add__)
+        for place, bound in added:
+            before = found.get(place, self._bounds.get(place, nothing))
+            found[place] = _joined(before, bound, int.__add__)
         return found
 
-    def _exceeding(self, new: Sequence[NewFiles]) -> set[str]:
+    def _exceeding(self, places: Mapping[Place, Bounds]) -> set[str]:
         return {
             name
-            for bounds in self._with(new).values()
+            for bounds in places.values()
             for name, limit in self._limits.items()
             if (bound := bounds[name]) is None or bound > limit
         }
@@ -264,7 +264,3 @@ def _joined(left: Bounds, right: Bounds, how: Any) -> Bounds:
         other = left.get(name, 0)
         found[name] = None if value is None or other is None else how(other, value)
     return found
-
-
-def _scale(field: pa.Field) -> int:
-    return int(field.type.scale) if pa.types.is_decimal(field.type) else 0

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.errors import TableError
+from streamhouse.merge_functions import merge_function
 from streamhouse.paimon.table import Table
 from streamhouse.source import ROW_KIND
 
@@ -27,11 +28,9 @@ def summed_columns(table: Table) -> dict[str, int]:
     options = table.options
     if not table.primary_key or options.get("merge-engine") not in _MERGED:
         return {}
-    default = options.get("fields.default-aggregate-function", "")
     found = {}
     for field in table.arrow_schema:
-        function = options.get(f"fields.{field.name}.aggregate-function", default)
-        if function != "sum" or field.name in table.primary_key:
+        if merge_function(options, field.name) != "sum" or field.name in table.primary_key:
             continue
         if pa.types.is_decimal(field.type):
             found[field.name] = 10**field.type.precision - 1
@@ -88,8 +87,13 @@ def values_by_key(
 
 def sizes(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:
     """Absolute values, those of a DECIMAL unscaled, as floating-point numbers."""
-    scale = column.type.scale if pa.types.is_decimal(column.type) else 0
-    return pc.multiply(pc.abs(pc.cast(column, pa.float64(), safe=False)), 10.0**scale)
+    numbers = pc.abs(pc.cast(column, pa.float64(), safe=False))
+    return pc.multiply(numbers, 10.0 ** scale(column.type))
+
+
+def scale(kind: pa.DataType) -> int:
+    """Decimal places of a numeric type."""
+    return int(kind.scale) if pa.types.is_decimal(kind) else 0
 
 
 def _whole(value: Any) -> int:
@@ -102,5 +106,4 @@ def _whole(value: Any) -> int:
 
 
 def _shown(number: int, kind: pa.DataType) -> str:
-    scale = kind.scale if pa.types.is_decimal(kind) else 0
-    return f"{Decimal(number).scaleb(-scale, Context(prec=MAX_PREC)):,f}"
+    return f"{Decimal(number).scaleb(-scale(kind), Context(prec=MAX_PREC)):,f}"

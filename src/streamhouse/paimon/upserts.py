@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.errors import TableError
+from streamhouse.merge_functions import merge_function
 from streamhouse.paimon.table import Table
 from streamhouse.source import ROW_KIND
 
@@ -160,21 +161,15 @@ def _engine(table: Table) -> str:
 
 def _keeps_replaced(table: Table) -> bool:
     """Whether a row that is replaced without a `-U` leaves something behind, such as a summand."""
-    options, engine = table.options, _engine(table)
-    default = options.get("fields.default-aggregate-function")
-    if engine == "aggregation":
-        default = default or "last_non_null_value"
-    elif engine != "partial-update":
+    if _engine(table) not in ("aggregation", "partial-update"):
         return False
-    for column in table.columns:
-        prefix = f"fields.{column.name}"
-        function = options.get(f"{prefix}.aggregate-function", default)
-        ignores = options.get(f"{prefix}.ignore-retract", "").lower() == "true"
-        if column.name in (*table.primary_key, *table.partition_keys) or ignores:
-            continue
-        if function is not None and function not in _REPLACING:
-            return True
-    return False
+    options, keys = table.options, (*table.primary_key, *table.partition_keys)
+    return any(
+        merge_function(options, column.name) not in _REPLACING
+        for column in table.columns
+        if column.name not in keys
+        and options.get(f"fields.{column.name}.ignore-retract", "").lower() != "true"
+    )
 
 
 def _aggregates(table: Table) -> bool:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from streamhouse.engine import bounded_reader
 from streamhouse.errors import TableError, UnsupportedSqlError
 from streamhouse.options import choice
-from streamhouse.paimon.change_files import outdated_error, rows_changed
+from streamhouse.paimon.change_files import rows_changed, written_again
 from streamhouse.paimon.commit import TableCommitter, TableWriter, overwrite_table
 from streamhouse.paimon.lock import commit_lock
 from streamhouse.paimon.sidecar import Sidecar
@@ -29,8 +29,6 @@ from streamhouse.sql.analysis import analyze_bounded
 from streamhouse.sql.plan import BoundedQuery, Insert, Query
 
 _LOG = logging.getLogger("streamhouse")
-_TRIES = 3
-"""Times that rows are written again because of other commits; then those wait."""
 
 
 @contextmanager
@@ -197,22 +195,16 @@ class _Insert:
 
     def run(self, lock_held: bool) -> int:
         """Write and commit; how many rows there were."""
-        for number in range(_TRIES + 1):
-            hold = number == _TRIES and not lock_held
-            with commit_lock(self._table.location) if hold else nullcontext():
-                rows = self._try(lock_held or hold)
-                if rows is not None:
-                    return rows
-        raise outdated_error(self._table)
+        if self._statement.overwrite:
+            rows, messages = self._prepare()
+            self._overwrite(messages, lock_held)
+            return rows
+        return written_again(self._table, self._append)
 
-    def _try(self, lock_held: bool) -> int | None:
+    def _append(self, lock_held: bool) -> int | None:
         """The number of rows; None if other commits made what was written outdated."""
         table, seen = self._table, self._table.latest_snapshot_id()
-        values = {name: value.as_py() for name, value in self._partition.items()}
-        rows, messages = self._prepare(values)
-        if self._statement.overwrite:
-            self._overwrite(messages, values, lock_held)
-            return rows
+        rows, messages = self._prepare()
         committer = TableCommitter(table.catalog_options, table.identifier, self._user)
         with nullcontext() if lock_held else commit_lock(table.location):
             if not table.primary_key or not rows_changed(table, seen):
@@ -221,7 +213,7 @@ class _Insert:
         committer.abort(messages)
         return None
 
-    def _overwrite(self, messages: list[bytes], partition: dict[str, Any], lock_held: bool) -> None:
+    def _overwrite(self, messages: list[bytes], lock_held: bool) -> None:
         table, options = self._table, self._options
         if self._java is not None and messages:
             from streamhouse.runtime.overwritten import overwrite, shows_at_once
@@ -230,13 +222,17 @@ class _Insert:
                 texts = self._statement.partition
                 overwrite(self._java, table, self._user, messages, options, texts, lock_held)
                 return
-        overwrite_table(table, self._user, messages, options, partition, lock_held)
+        overwrite_table(table, self._user, messages, options, self._partition_values, lock_held)
 
-    def _prepare(self, partition: dict[str, Any]) -> tuple[int, list[bytes]]:
+    @property
+    def _partition_values(self) -> dict[str, Any]:
+        return {name: value.as_py() for name, value in self._partition.items()}
+
+    def _prepare(self) -> tuple[int, list[bytes]]:
         table = self._table
         writer = TableWriter(
             table.catalog_options, table.identifier, self._user, table_options=self._options,
-            overwrite=self._statement.overwrite, partition=partition,
+            overwrite=self._statement.overwrite, partition=self._partition_values,
         )  # fmt: skip
         rows = 0
         self._progress.part("writing", self.total)

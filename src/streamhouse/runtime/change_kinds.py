@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.errors import TableError
+from streamhouse.merge_functions import merge_function
 from streamhouse.paimon.table import Table
 from streamhouse.runtime.kernel import conformed
 from streamhouse.source import ROW_KIND
@@ -112,12 +113,11 @@ def _check_retract(
 
 def functions_of(table: Table) -> dict[str, str]:
     """The merge function of each column that is not of the key."""
-    default = table.options.get("fields.default-aggregate-function", "last_non_null_value")
     sequence = table.options.get("sequence.field", "").split(",")
     return {
         column.name: "last_value"
         if column.name in sequence
-        else table.options.get(f"fields.{column.name}.aggregate-function", default)
+        else merge_function(table.options, column.name)
         for column in table.columns
         if column.name not in table.primary_key
     }

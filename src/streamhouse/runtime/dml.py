@@ -217,9 +217,7 @@ class _Attempt:
     def _overtaken(self) -> bool:
         """Whether the table has changed since it was read."""
         latest = self._table.latest_snapshot_id() or 0
-        numbers = range((self._snapshot or 0) + 1, latest + 1)
-        since = [self._table.snapshots.find(number) for number in numbers]
-        if any(one is None or one.commit_kind not in ("COMPACT", "ANALYZE") for one in since):
+        if self._table.snapshots.changed_rows(self._snapshot or 0, latest):
             return True
         return self._address.open().schema_id != self._table.schema_id
 

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from streamhouse.embedded import LastingConnection
 from streamhouse.errors import StreamhouseError, TableError
+from streamhouse.merge_functions import merge_function
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.plan import Column, StreamQuery
 
@@ -40,8 +41,7 @@ class Combine:
         for column in columns:
             if column.name in primary_key:
                 continue
-            default = options.get("fields.default-aggregate-function", "last_non_null_value")
-            name = options.get(f"fields.{column.name}.aggregate-function", default)
+            name = merge_function(options, column.name)
             if name not in _COMBINERS:
                 return None
             functions.append((column.name, _COMBINERS[name]))

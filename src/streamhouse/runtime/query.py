@@ -12,14 +12,15 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from streamhouse.lookup.dimension import is_server
-from streamhouse.paimon.change_files import outdated_error, rows_changed
+from streamhouse.paimon.change_files import rows_changed, written_again
 from streamhouse.paimon.commit import TableCommitter, query_tag
 from streamhouse.paimon.lock import commit_lock
 from streamhouse.paimon.pressure import Pressure
@@ -43,6 +44,9 @@ from streamhouse.sql.plan import Name
 
 log = logging.getLogger("streamhouse.query")
 
+_Written: TypeAlias = tuple[dict[str, list[bytes]], list[dict[str, Any]], bool]
+"""Of a batch, what its tasks returned (see `_collected`), and whether a commit was made of it."""
+
 
 class QueryFailed(Exception):
     """A continuous query has ended by itself; the text is Spark's, with our own message in it."""
@@ -58,8 +62,6 @@ _ASK_S = 0.25
 _BATCHES_A_FLUSH = 4
 """Of so many batches at least is the lineage written at once where many queries run: it is a commit
 as any other."""
-_TRIES = 3
-"""Times that a batch is written again because of other commits; then those wait."""
 
 
 def rest_s(took_s: float, least_s: float) -> float:
@@ -261,24 +263,9 @@ class ContinuousQuery:
             whole = unspread(self._folder, int(self._last.get("batch", -1)) + 1)
             frame = frame.select(*RESULT.names) if whole else shuffled(frame, self._spec)
         target = next(iter(self._committers.values())).table
-        for number in range(_TRIES + 1):
-            hold = number == _TRIES
-            with commit_lock(target.location) if hold else nullcontext():
-                seen = target.latest_snapshot_id()
-                messages, reports = _collected(frame)
-                if not reports:
-                    return
-                reached("batch-written", int(reports[0]["end"]["batch"]), self.target)
-                self._keep_looked_up(messages, int(reports[0]["end"]["batch"]))
-                with timed(self.target):
-                    made = self._commit_target(target, messages, reports, seen, hold)
-                if made is not None:
-                    break
-            for identifier, committer in self._committers.items():
-                if identifier != self._journal:
-                    committer.abort(messages.get(identifier, []))
-        else:
-            raise outdated_error(target)
+        messages, reports, made = written_again(target, partial(self._write, frame, target))
+        if not reports:
+            return
         end = reports[0]["end"]
         batch = int(end["batch"])
         reached("target-committed", batch, self.target)
@@ -301,6 +288,23 @@ class ContinuousQuery:
         self._wait_for_room(messages, len(reports))
         # Now that no batch is planned: what comes meanwhile is in the next.
         self._holding.wait(rest_s(time.monotonic() - began, self._least_s))
+
+    def _write(self, frame: DataFrame, target: Table, lock_held: bool) -> _Written | None:
+        """Run a batch and commit its target's rows; None if other commits made them outdated."""
+        seen = target.latest_snapshot_id()
+        messages, reports = _collected(frame)
+        if not reports:
+            return messages, reports, False
+        reached("batch-written", int(reports[0]["end"]["batch"]), self.target)
+        self._keep_looked_up(messages, int(reports[0]["end"]["batch"]))
+        with timed(self.target):
+            made = self._commit_target(target, messages, reports, seen, lock_held)
+        if made is not None:
+            return messages, reports, made
+        for identifier, committer in self._committers.items():
+            if identifier != self._journal:
+                committer.abort(messages.get(identifier, []))
+        return None
 
     def _keep_looked_up(self, messages: Mapping[str, list[bytes]], batch: int) -> None:
         """Commit what was asked of servers, so that it is the same if the batch runs again."""

@@ -16,9 +16,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamhouse.errors import CommitConflictError
 from streamhouse.paimon.catalog import Warehouse
-from streamhouse.paimon.change_files import CHANGE_USER, attempt, remove_dead
+from streamhouse.paimon.change_files import CHANGE_USER, attempt, remove_dead, written_again
 from streamhouse.paimon.commit import TableCommitter, TableWriter
 from streamhouse.paimon.difference import Differ
 from streamhouse.paimon.lock import commit_lock
@@ -34,7 +33,6 @@ from streamhouse.source import ROW_KIND
 EQUAL_ROWS = "insert.equal-rows"
 """The hint on a target: `skip` rows that are there already (default), or `write` them."""
 
-_TRIES = 3
 _WRITTEN_ROWS = 262_144
 
 
@@ -98,15 +96,7 @@ class Renewal:
             pa.default_memory_pool().release_unused()
 
     def _written(self, merged: Table) -> tuple[int, int]:
-        for number in range(_TRIES + 1):
-            held = number == _TRIES
-            with commit_lock(self._first.location) if held else nullcontext():
-                found = _Try(self, merged, held).run()
-            if found is not None:
-                return found
-        raise CommitConflictError(
-            f"table {self._identifier} was altered while rows were written into it; start again"
-        )
+        return written_again(self._first, lambda held: _Try(self, merged, held).run())
 
     def table(self) -> Table:
         """The target as it is now."""

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from sqlglot import exp
 
 from streamhouse.errors import SqlError, UnsupportedSqlError
+from streamhouse.merge_functions import merge_function
 from streamhouse.sql import columns as names
 from streamhouse.sql import (
     distinct,
@@ -268,7 +269,7 @@ class _Analysis:
         alias = self._top_alias()
         row = exp.column(exp.to_identifier("_row", quoted=True), alias)
         merged = {
-            slot.index: targets.merge_function(table, slot.column.name)
+            slot.index: merge_function(table.options, slot.column.name)
             for slot in filled
             if table is not None
         }

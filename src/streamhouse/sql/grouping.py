@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from streamhouse.errors import SqlError
+from streamhouse.merge_functions import merge_function
 from streamhouse.sql import functions, lowering
 from streamhouse.sql.plan import TableInfo
-from streamhouse.sql.target import Slot, aggregate, merge_function
+from streamhouse.sql.target import Slot, aggregate
 from streamhouse.sql.text import Script
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ def _check_merge(
         return
     item = level.items[slot.index].unnest()
     name, inner = slot.column.name, aggregate(item)
-    key, given = f"fields.{name}.aggregate-function", merge_function(target, name)
+    key, given = f"fields.{name}.aggregate-function", merge_function(target.options, name)
     known = _MERGES.get(type(inner), ())
     if isinstance(inner, exp.AggFunc) and inner.find(exp.Distinct):
         known = ()

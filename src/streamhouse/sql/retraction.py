@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from sqlglot import exp
 
+from streamhouse.merge_functions import merge_function
 from streamhouse.sql import lowering
 from streamhouse.sql.levels import Level
 from streamhouse.sql.plan import TableInfo
-from streamhouse.sql.target import Slot, merge_function
+from streamhouse.sql.target import Slot
 from streamhouse.sql.text import Script
 
 # Merge functions to which a null says nothing; what takes back rows gives them a null.
@@ -62,7 +63,7 @@ def _check(script: Script, node: exp.Expr, target: TableInfo, slot: Slot) -> Non
     if isinstance(node, exp.Sum | exp.Count):
         return
     if isinstance(node, exp.LastValue):
-        if merge_function(target, name) == "last_non_null_value":
+        if merge_function(target.options, name) == "last_non_null_value":
             return
         raise lowering.unsupported(
             script,
@@ -134,7 +135,7 @@ def can_sign(script: Script, level: Level, target: TableInfo | None, filled: lis
         return False
     columns = [slot for slot in filled if slot.column.name not in target.primary_key]
     for slot in columns:
-        function = merge_function(target, slot.column.name)
+        function = merge_function(target.options, slot.column.name)
         if slot.index is not None and function not in _TAKE_BACK and not _ignores(target, slot):
             key = f"fields.{slot.column.name}"
             raise lowering.unsupported(
@@ -147,7 +148,9 @@ def can_sign(script: Script, level: Level, target: TableInfo | None, filled: lis
     if target.options.get(_REMOVE, "").lower() == "true":
         return False
     sums = [
-        s for s in columns if s.index is not None and merge_function(target, s.column.name) == "sum"
+        slot
+        for slot in columns
+        if slot.index is not None and merge_function(target.options, slot.column.name) == "sum"
     ]
     return bool(sums) and all(_is_signable(target, slot) for slot in columns)
 
@@ -157,7 +160,7 @@ def _ignores(target: TableInfo, slot: Slot) -> bool:
 
 
 def _is_signable(target: TableInfo, slot: Slot) -> bool:
-    function = merge_function(target, slot.column.name)
+    function = merge_function(target.options, slot.column.name)
     if function in ("sum", "last_non_null_value"):
         return True
     return _ignores(target, slot) and function in _PASS_NULL
@@ -173,7 +176,7 @@ def sign_columns(
         name = slot.column.name
         if name in target.primary_key or name in order or slot.index is None:
             signed.append(item)
-        elif merge_function(target, name) == "sum" and not _ignores(target, slot):
+        elif merge_function(target.options, name) == "sum" and not _ignores(target, slot):
             signed.append(_minus(item, level.alias))
         else:
             signed.append(exp.Case().when(retracts(level.alias), exp.Null()).else_(item))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
+from streamhouse.merge_functions import merge_function
 from streamhouse.options import nearest
 from streamhouse.sql import binder, casts, lowering
 from streamhouse.sql.duck_calls import call
@@ -23,7 +24,7 @@ def needs_order(target: TableInfo | None) -> bool:
     if target.options.get("merge-engine") != "aggregation":
         return True
     return any(
-        merge_function(target, column.name) not in _ANY_ORDER
+        merge_function(target.options, column.name) not in _ANY_ORDER
         for column in target.columns
         if column.name not in target.primary_key
     )
@@ -145,12 +146,6 @@ def _is_whole(node: exp.Expr) -> bool:
         values = [one.args["true"] for one in value.args["ifs"]]
         values += [value.args["default"]] if value.args.get("default") is not None else []
     return all(isinstance(one.unnest(), exp.Literal) and one.unnest().is_int for one in values)
-
-
-def merge_function(target: TableInfo, name: str) -> str:
-    """The function by which a column of an aggregation table is merged."""
-    default = target.options.get("fields.default-aggregate-function", "last_non_null_value")
-    return target.options.get(f"fields.{name}.aggregate-function", default)
 
 
 def _dotted(target: TableInfo) -> str:

@@ -12,7 +12,9 @@ import pyarrow as pa
 import pytest
 from pypaimon import CatalogFactory, Schema
 from pypaimon_rust.datafusion import PaimonCatalog
+from tests.integration.paimon import java_rows
 
+from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.lock import commit_lock
 from streamhouse.paimon.sidecar import Sidecar
 
@@ -140,6 +142,21 @@ def make_sale() -> Any:
 def java(running: tuple[Path, Sidecar]) -> Sidecar:
     """The Java core, whose JVM may run already; it must go on running."""
     return running[1]
+
+
+@pytest.fixture(scope="module")
+def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
+    """One for a file's tests, with the database `db`."""
+    made = Warehouse(str(tmp_path_factory.mktemp("warehouse")))
+    made.create_database("db")
+    return made
+
+
+@pytest.fixture(scope="module")
+def utc_java(warehouse: Warehouse) -> Iterator[Sidecar]:
+    """The Java core on `warehouse`, for rows that are compared as values."""
+    with java_rows.utc_sidecar(warehouse.options) as sidecar:
+        yield sidecar
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ import pytest
 
 pytest.register_assert_rewrite("tests.integration.paimon.both_cores")
 
-from tests.integration.paimon import java_rows  # noqa: E402
 from tests.integration.paimon.both_cores import Game  # noqa: E402
 
 from streamhouse.paimon.catalog import Warehouse  # noqa: E402
@@ -91,26 +90,13 @@ SAMPLE = (
 )
 
 
-@pytest.fixture(scope="module")
-def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
-    made = Warehouse(str(tmp_path_factory.mktemp("cores")))
-    made.create_database("db")
-    return made
-
-
-@pytest.fixture(scope="module")
-def java(warehouse: Warehouse) -> Iterator[Sidecar]:
-    with java_rows.utc_sidecar(warehouse.options) as sidecar:
-        yield sidecar
-
-
 @pytest.mark.parametrize("kind", [one for one in KINDS if one[0] in SAMPLE], ids=lambda one: one[0])
-def test_some_tables(warehouse: Warehouse, java: Sidecar, kind: Kind) -> None:
+def test_some_tables(warehouse: Warehouse, utc_java: Sidecar, kind: Kind) -> None:
     name, options, rows = kind
-    Game(warehouse, java, f"short_{name}", options, rows, SEED).play(STEPS)
+    Game(warehouse, utc_java, f"short_{name}", options, rows, SEED).play(STEPS)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("kind", KINDS, ids=lambda one: one[0])
-def test_all_tables(warehouse: Warehouse, java: Sidecar, kind: Kind) -> None:
-    Game(warehouse, java, *kind, SEED).play(SOAK_STEPS)
+def test_all_tables(warehouse: Warehouse, utc_java: Sidecar, kind: Kind) -> None:
+    Game(warehouse, utc_java, *kind, SEED).play(SOAK_STEPS)

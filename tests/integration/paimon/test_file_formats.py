@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -29,19 +28,6 @@ NOT_IN_AVRO = (
 )
 _batches = itertools.count(1)
 _tables = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
-    made = Warehouse(str(tmp_path_factory.mktemp("formats")))
-    made.create_database("db")
-    return made
-
-
-@pytest.fixture(scope="module")
-def java(warehouse: Warehouse) -> Iterator[Sidecar]:
-    with java_rows.utc_sidecar(warehouse.options) as sidecar:
-        yield sidecar
 
 
 class Rows:
@@ -133,28 +119,28 @@ def without_padding(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_both_cores_read_the_same(warehouse: Warehouse, java: Sidecar, format: str) -> None:
+def test_both_cores_read_the_same(warehouse: Warehouse, utc_java: Sidecar, format: str) -> None:
     types = [one for one in TYPES if not is_fine(one)]
     if format == "avro":
         types = [one for one in types if one not in NOT_IN_AVRO]
-    rows = Rows(warehouse, java, format, types)
+    rows = Rows(warehouse, utc_java, format, types)
     for shift, by_java in enumerate((False, True, False, True)):
         rows.write(shift, by_java)
         rows.check()
         if shift % 2:
-            java.compact(rows.identifier, full=True)
+            utc_java.compact(rows.identifier, full=True)
             rows.check()
 
 
 @pytest.mark.parametrize("format", ("parquet", "orc"))
 def test_fine_times_of_the_java_core_are_read(
-    warehouse: Warehouse, java: Sidecar, format: str
+    warehouse: Warehouse, utc_java: Sidecar, format: str
 ) -> None:
-    rows = Rows(warehouse, java, format, [one for one in TYPES if is_fine(one)])
+    rows = Rows(warehouse, utc_java, format, [one for one in TYPES if is_fine(one)])
     for shift in range(2):
         rows.write(shift, by_java=True)
         rows.check()
-    java.compact(rows.identifier, full=True)
+    utc_java.compact(rows.identifier, full=True)
     rows.check()
     with pytest.raises(TableError, match="more than 6 digits of a second"):
         rows.write(0, by_java=False)
@@ -194,12 +180,12 @@ def test_fine_times_are_not_written(warehouse: Warehouse, kind: str) -> None:
 
 @pytest.mark.parametrize("moment", ("1677-01-01 00:00:00", "2263-01-01 00:00:00"))
 def test_fine_times_that_would_wrap_around_are_refused(
-    warehouse: Warehouse, java: Sidecar, moment: str
+    warehouse: Warehouse, utc_java: Sidecar, moment: str
 ) -> None:
     table = made(warehouse, "ARRAY<TIMESTAMP(9)>")
-    put(java, table, ["2026-01-01 00:00:00.123456789"], None)
+    put(utc_java, table, ["2026-01-01 00:00:00.123456789"], None)
     assert ours(table) == [["2026-01-01 00:00:00.123456789"], None]
-    put(java, table, [moment, None])
+    put(utc_java, table, [moment, None])
     for _ in range(2):
         with pytest.raises(StreamhouseError, match="column 'v' has a timestamp before 1677-09-22"):
             ours(table)
@@ -233,10 +219,10 @@ def test_times_that_orc_files_do_not_give_back_are_not_written(
 
 
 def test_times_that_orc_files_do_not_give_back_are_not_read(
-    warehouse: Warehouse, java: Sidecar
+    warehouse: Warehouse, utc_java: Sidecar
 ) -> None:
     table = made(warehouse, "TIMESTAMP(3)", file_format="orc")
-    put(java, table, "9999-12-31 23:59:59")
+    put(utc_java, table, "9999-12-31 23:59:59")
     with pytest.raises(StreamhouseError, match="timestamp before 1677-09-22 or after 2262-04-11"):
         ours(table)
 
@@ -284,18 +270,18 @@ def test_keys_that_orc_files_pad_are_refused(warehouse: Warehouse) -> None:
         TableWriter(warehouse.options, "db.padded", "we")
 
 
-def test_conditions_on_padded_columns_lose_no_row(warehouse: Warehouse, java: Sidecar) -> None:
+def test_conditions_on_padded_columns_lose_no_row(warehouse: Warehouse, utc_java: Sidecar) -> None:
     table = made(warehouse, "CHAR(4)", file_format="orc")
-    put(java, table, "ab", "abcd")
+    put(utc_java, table, "ab", "abcd")
     condition = {"method": "equal", "field": "v", "literals": ["ab"]}
     found = [row["v"] for batch in table.read(filter=condition) for row in batch.to_pylist()]
     assert "ab" in found
 
 
-def test_rows_of_avro_files(warehouse: Warehouse, java: Sidecar) -> None:
+def test_rows_of_avro_files(warehouse: Warehouse, utc_java: Sidecar) -> None:
     table = made(warehouse, "ROW<a INT, r ROW<b STRING>>", file_format="avro")
     found = [None, {"a": "1", "r": None}, {"a": "2", "r": {"b": "x"}}, {"a": None, "r": {"b": "y"}}]
-    put(java, table, *found)
+    put(utc_java, table, *found)
     assert ours(table) == found
     kinds = [row["rowkind"] for row in java_rows.ours(
         open_table(warehouse, f"{table.identifier}$audit_log").read(["rowkind", "v"])
@@ -303,14 +289,14 @@ def test_rows_of_avro_files(warehouse: Warehouse, java: Sidecar) -> None:
     assert kinds == ["+I"] * 4
     nested = "MAP<STRING, ROW<a INT>>"
     table = made(warehouse, nested, file_format="avro")
-    put(java, table, {"k": None, "l": {"a": "1"}})
+    put(utc_java, table, {"k": None, "l": {"a": "1"}})
     with pytest.raises(StreamhouseError, match="'v' cannot be read from Avro files"):
         ours(table)
     with pytest.raises(TableError, match="in column 'v', cannot be read from Avro files"):
         warehouse.create_table("db", "n", [Column("v", nested)], options={"file.format": "avro"})
 
 
-def test_a_time_is_cut_to_the_digits_of_its_column(warehouse: Warehouse, java: Sidecar) -> None:
+def test_a_time_is_cut_to_the_digits_of_its_column(warehouse: Warehouse, utc_java: Sidecar) -> None:
     moment = "2026-02-28 12:34:56.987654"
     columns = [Column(f"c{digits}", f"TIMESTAMP({digits})") for digits in range(7)]
     warehouse.create_table("db", "cut", columns)
@@ -320,7 +306,7 @@ def test_a_time_is_cut_to_the_digits_of_its_column(warehouse: Warehouse, java: S
     writer.write(pa.RecordBatch.from_arrays([values] * len(names), names=names))
     TableCommitter(warehouse.options, "db.cut", "we").commit(1, writer.prepare(1))
     writer.close()
-    (row,) = java_rows.read(java, "db.cut")
+    (row,) = java_rows.read(utc_java, "db.cut")
     assert [normal(row[name]) for name in names] == [
         moment[: len("2026-02-28 12:34:56") + bool(digits) + digits] for digits in range(7)
     ]

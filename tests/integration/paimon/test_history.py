@@ -24,13 +24,6 @@ SOAK_STEPS = 500
 
 
 @pytest.fixture(scope="module")
-def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
-    made = Warehouse(str(tmp_path_factory.mktemp("history")))
-    made.create_database("db")
-    return made
-
-
-@pytest.fixture(scope="module")
 def java(warehouse: Warehouse) -> Iterator[Sidecar]:
     with Sidecar(warehouse.options) as sidecar:
         yield sidecar

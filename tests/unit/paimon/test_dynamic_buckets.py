@@ -84,8 +84,8 @@ def test_an_insert_that_loses_every_time_is_an_error(
     execute(lake, f"CREATE DATABASE d; {TABLE.format('k', '')}")
     prepare = bounded._Insert._prepare
 
-    def overtaken(self: bounded._Insert, partition: dict[str, Any]) -> tuple[int, list[bytes]]:
-        prepared = prepare(self, partition)
+    def overtaken(self: bounded._Insert) -> tuple[int, list[bytes]]:
+        prepared = prepare(self)
         table = Warehouse(lake).table("d.t")
         writer = TableWriter(table.catalog_options, "d.t", "other")
         number = (table.latest_snapshot_id() or 0) + 1

@@ -15,6 +15,7 @@ import pytest
 from streamhouse.errors import TableError
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.commit import TableCommitter, TableWriter, overwrite_table
+from streamhouse.paimon.data_files import data_files
 from streamhouse.sql.changes import AddColumn, SetType
 from streamhouse.sql.plan import Column
 
@@ -152,6 +153,23 @@ def test_what_an_overwrite_replaces_does_not_count(warehouse: Warehouse) -> None
     with pytest.raises(TableError, match="exceeds TINYINT"):
         sums.put([{"k": 1, "p": 0, "v": 1}])
     assert sums.read() == {1: 127}
+
+
+def test_a_refused_overwrite_leaves_no_files(warehouse: Warehouse) -> None:
+    sums = Sums(warehouse, "TINYINT")
+    table = warehouse.table("db.sums")
+    messages = []
+    for value in (120, 8):
+        writer = TableWriter(warehouse.options, "db.sums", "o", overwrite=True)
+        row = {"k": 1, "p": 0, "v": value}
+        writer.write(pa.RecordBatch.from_pylist([row], schema=table.arrow_schema))
+        messages += writer.prepare(1)
+        writer.close()
+    assert len(list(data_files(table, table.location))) == 2
+    with pytest.raises(TableError, match="exceeds TINYINT"):
+        overwrite_table(table, "o", messages)
+    assert not list(data_files(table, table.location))
+    assert sums.read() == {}
 
 
 def test_files_of_earlier_schemas_count(warehouse: Warehouse) -> None:

@@ -123,8 +123,8 @@ def test_rows_that_are_inserted_beside_an_update_are_not_hidden(
     prepare: Callable[..., tuple[int, list[bytes]]] = bounded._Insert._prepare
     tries: list[int] = []
 
-    def beside(insert: bounded._Insert, partition: dict[str, object]) -> tuple[int, list[bytes]]:
-        done = prepare(insert, partition)
+    def beside(insert: bounded._Insert) -> tuple[int, list[bytes]]:
+        done = prepare(insert)
         tries.append(done[0])
         if len(tries) <= 2:
             streamhouse.execute(warehouse, "UPDATE latest SET n = n + 1")

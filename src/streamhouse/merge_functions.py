@@ -1,0 +1,11 @@
+"""By which function Paimon merges a column of a table that aggregates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+
+def merge_function(options: Mapping[str, str], column: str) -> str:
+    """The function for a column outside the key of an aggregation or partial-update table."""
+    default = options.get("fields.default-aggregate-function", "last_non_null_value")
+    return options.get(f"fields.{column}.aggregate-function", default)
