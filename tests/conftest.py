@@ -8,6 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from streamhouse.sql.depth import allow_depth
+
 LONGEST = (
     "integration/test_docs.py",
     "runtime/test_membership.py",
@@ -26,6 +28,15 @@ def collected() -> Iterator[None]:
 
 
 def pytest_configure() -> None:
+    """Set what must not change during a test.
+
+    Hypothesis warns if the recursion limit does, which the first statement raises.
+    """
+    allow_depth()
+    _take_interrupts()
+
+
+def _take_interrupts() -> None:
     """Take Ctrl-C even in the background of a shell, which starts commands with it ignored: what
     tests start inherits that, and many tests end a process by it."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

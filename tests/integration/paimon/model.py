@@ -96,6 +96,8 @@ class Model:
         else:
             state.rows, state.waiting = {}, []
         self.write([("+I", row) for row in rows])
+        # The statement has its rows compacted.
+        self.compacted()
 
     def _take(self, kind: str, values: Values) -> None:
         state = self.state
