@@ -93,6 +93,9 @@ class Play:
         made = READERS[name](self.case)
         if name.startswith("union") and self.other is None:
             return None
+        if name == "union" and self.case.source.keyed != self.case.other.keyed:
+            # The rows of both have no key, and a table without one takes no changes.
+            return None
         taken = self._made(name, made.ddl()) and self._planned(name, list(made.queries()))
         return made if taken else None
 

@@ -21,7 +21,7 @@ from streamhouse.runtime.execute import execute
 from streamhouse.runtime.spec import TableAddress
 from streamhouse.sql.plan import Column
 
-PROCESSES, ROUNDS = 3, 25
+PROCESSES, ROUNDS = 3, 10
 DEADLINE_S = 120
 
 

@@ -94,7 +94,9 @@ def reach(kind: str, values: list[int]) -> int:
 
 
 @pytest.mark.parametrize("kind", LIMITS)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(one, marks=pytest.mark.soak) for one in range(1, 10))]
+)
 def test_a_sum_is_right_or_refused(warehouse: Warehouse, kind: str, seed: int) -> None:
     choice, limit = random.Random(f"{kind} {seed}"), LIMITS[kind]
     sums, model = Sums(warehouse, kind), {key: [0] for key in range(4)}
