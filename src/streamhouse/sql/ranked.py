@@ -18,6 +18,7 @@ from streamhouse.sql.grouping import is_constant
 from streamhouse.sql.plan import TableInfo
 from streamhouse.sql.target import Slot
 from streamhouse.sql.text import Script
+from streamhouse.sql.types import keeps_order
 
 if TYPE_CHECKING:
     from streamhouse.sql.levels import Level
@@ -213,6 +214,7 @@ def check(
     else:
         _check_order(script, ranked, target, name, made)
         _check_nulls(script, level, source, target)
+        _check_types(script, level, source, target, made)
     word = "newest" if ranked.newest else "oldest"
     return f"upsert: {word} by {', '.join(_words(ranked.order))} of each " + ", ".join(
         target.primary_key
@@ -269,6 +271,32 @@ def _check_nulls(script: Script, level: Level, source: TableInfo, target: TableI
                 f"ORDER BY {by} puts NULL first, and a 'sequence.field' never keeps a row without "
                 f"a value; write ORDER BY {by} NULLS LAST, or declare the column NOT NULL",
             )
+
+
+def _check_types(
+    script: Script,
+    level: Level,
+    source: TableInfo,
+    target: TableInfo,
+    made: dict[str, str | None],
+) -> None:
+    """Refuse a `sequence.field` in which rows that the order tells apart may be equal."""
+    assert level.ranked is not None
+    given = {one.name: one.type for one in source.columns}
+    for order in level.ranked.order:
+        name = _source_column(order, level)
+        kind = None if name is None else given.get(name)
+        for column in target.columns:
+            if kind is None or made.get(column.name) != _text(order):
+                continue
+            if not keeps_order(kind, column.type):
+                raise lowering.unsupported(
+                    script,
+                    level.ranked.node,
+                    f"ORDER BY {_words((order,))[0]} goes by a {kind}, of which column "
+                    f"'{column.name}' of table {'.'.join(target.name)}, a {column.type}, keeps "
+                    f"fewer digits, so the wrong row could stay; declare '{column.name}' as {kind}",
+                )
 
 
 def _source_column(item: exp.Expr, level: Level) -> str | None:

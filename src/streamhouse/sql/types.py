@@ -54,6 +54,9 @@ UNSUPPORTED_TYPES = {
 }
 """Flink's types that are not here, and what to do."""
 _INTEGERS = ("TINYINT", "SMALLINT", "INT", "INTEGER", "BIGINT")
+_INTEGER_DIGITS = {"TINYINT": 3, "SMALLINT": 5, "INT": 10, "INTEGER": 10, "BIGINT": 19}
+_EXACT_DIGITS = {"FLOAT": 6, "DOUBLE": 15}
+"""Decimal digits that a floating-point number surely keeps."""
 _TEXTS = ("STRING", "VARCHAR", "CHAR")
 _BINARIES = ("BYTES", "BINARY", "VARBINARY")
 _MOMENTS = ("DATE", "TIMESTAMP", "TIMESTAMP_LTZ")
@@ -87,8 +90,8 @@ def _inner(flink: str) -> str:
 
 
 def digits(flink: str, default: int = 6) -> int:
-    """The size in parentheses: 3 of `TIMESTAMP(3)`."""
-    return int(_inner(flink)) if "(" in flink else default
+    """The size in parentheses: 3 of `TIMESTAMP(3)`, 10 of `DECIMAL(10, 2)`."""
+    return int(_inner(flink).split(",")[0]) if "(" in flink else default
 
 
 def scale(flink: str) -> int:
@@ -181,6 +184,25 @@ def fits(source: str, target: str) -> bool:
     if one in ("ARRAY", "MAP", "ROW") and one == two:
         return _nested_fits(one, source, target)
     return one == two
+
+
+def keeps_order(source: str, target: str) -> bool:
+    """Whether values of Flink type `source` that differ do so in a column of `target`, too.
+
+    They then have the same order there. `source` is one that `fits`; a value that is too large
+    for the column is an error, so only fractions and digits can be lost.
+    """
+    one, two = base(source), base(target)
+    if one in _MOMENTS:
+        return one == "DATE" or (two != "DATE" and digits(source) <= digits(target))
+    if two == "DECIMAL":
+        return one in _INTEGERS or (one == "DECIMAL" and scale(source) <= scale(target))
+    if two in _EXACT_DIGITS and one != two:
+        exact = _EXACT_DIGITS[two]
+        if one == "DECIMAL":
+            return digits(source, 10) <= exact
+        return one == "FLOAT" or _INTEGER_DIGITS.get(one, 0) <= exact
+    return True
 
 
 def _nested_fits(kind: str, source: str, target: str) -> bool:

@@ -25,6 +25,15 @@ CREATE TABLE two (id BIGINT PRIMARY KEY NOT ENFORCED, n INT, at_ TIMESTAMP(3))
   WITH ('sequence.field' = 'at_,n');
 CREATE TABLE arrives (id BIGINT PRIMARY KEY NOT ENFORCED, n INT);
 CREATE TABLE by_n (n INT PRIMARY KEY NOT ENFORCED, id BIGINT);
+CREATE TABLE measured (id BIGINT, t TIMESTAMP(6), d DECIMAL(10, 4), b BIGINT, f FLOAT,
+  day_ DATE);
+CREATE TABLE by_ms (id BIGINT PRIMARY KEY NOT ENFORCED, at_ TIMESTAMP(3))
+  WITH ('sequence.field' = 'at_');
+CREATE TABLE by_day (id BIGINT PRIMARY KEY NOT ENFORCED, at_ DATE) WITH ('sequence.field' = 'at_');
+CREATE TABLE by_cents (id BIGINT PRIMARY KEY NOT ENFORCED, at_ DECIMAL(20, 2))
+  WITH ('sequence.field' = 'at_');
+CREATE TABLE by_number (id BIGINT PRIMARY KEY NOT ENFORCED, at_ DOUBLE)
+  WITH ('sequence.field' = 'at_');
 CREATE TABLE first_ (id BIGINT PRIMARY KEY NOT ENFORCED, n INT)
   WITH ('merge-engine' = 'first-row');
 """
@@ -167,3 +176,49 @@ def test_what_is_not_kept(tables: Catalog, text: str, message: str) -> None:
     with pytest.raises(UnsupportedSqlError, match=r"line 1, column \d+: ") as caught:
         tables.stream(text)
     assert message in str(caught.value)
+
+
+def by(column: str, into: str) -> str:
+    over = f"PARTITION BY id ORDER BY {column} DESC"
+    return numbered(into, f"id, {column}", over, source="measured")
+
+
+@pytest.mark.parametrize(
+    ("column", "into"),
+    [
+        ("day_", "by_ms"),
+        ("day_", "by_day"),
+        ("b", "by_cents"),
+        ("d", "by_number"),
+        ("f", "by_number"),
+    ],
+)
+def test_an_order_that_the_target_keeps(tables: Catalog, column: str, into: str) -> None:
+    assert tables.stream(by(column, into)).upsert
+
+
+@pytest.mark.parametrize(
+    ("column", "into", "kind"),
+    [
+        ("t", "by_ms", "TIMESTAMP(6)"),
+        ("t", "by_day", "TIMESTAMP(6)"),
+        ("d", "by_cents", "DECIMAL(10, 4)"),
+        ("f", "by_cents", "FLOAT"),
+        ("b", "by_number", "BIGINT"),
+    ],
+)
+def test_an_order_that_would_lose_digits(
+    tables: Catalog, column: str, into: str, kind: str
+) -> None:
+    with pytest.raises(UnsupportedSqlError) as caught:
+        tables.stream(by(column, into))
+    assert f"the wrong row could stay; declare 'at_' as {kind}" in str(caught.value)
+
+
+def test_an_order_through_a_subquery_that_would_lose_digits(tables: Catalog) -> None:
+    text = (
+        "INSERT INTO by_ms SELECT id, u FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY id ORDER "
+        "BY u DESC) AS rn FROM (SELECT id, t AS u FROM measured) AS w) AS q WHERE rn = 1"
+    )
+    with pytest.raises(UnsupportedSqlError, match="the wrong row could stay"):
+        tables.stream(text)
