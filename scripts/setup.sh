@@ -166,6 +166,10 @@ chromium_fits() {
   runs chromium --version
 }
 
+curl_fits() {
+  runs curl --version
+}
+
 # need NAME PACKAGE…: notes what is missing and why.
 need() {
   missing="${missing:+$missing, }$1 ($why)"
@@ -188,6 +192,8 @@ system_packages() {
   mariadb_fits || need MariaDB mariadb-server-core mariadb-client-core
   # Tests open the web page in it, without a screen.
   chromium_fits || need Chromium chromium
+  # Tests run the guides' commands.
+  curl_fits || need curl curl
   [ -z "$missing" ] || install "${packages[@]}"
 
   find_python || fail "Debian's python3 is older than 3.11; set PYTHON to a newer one"
@@ -195,7 +201,8 @@ system_packages() {
   mariadb_fits || fail "MariaDB does not run: $why"
   mariadb_makes_a_database || fail "MariaDB does not run: $why"
   chromium_fits || fail "Chromium does not run: $why"
-  printf '[1/5] Python, Java, MariaDB and Chromium run\n'
+  curl_fits || fail "curl does not run: $why"
+  printf '[1/5] Python, Java, MariaDB, Chromium and curl run\n'
 }
 
 python_environment() {
@@ -233,7 +240,7 @@ PY
 }
 
 ready() {
-  packages_are_there && java_fits && mariadb_fits && chromium_fits && jar_is_there
+  packages_are_there && java_fits && mariadb_fits && chromium_fits && curl_fits && jar_is_there
 }
 
 ready && exit 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +15,7 @@ _FENCE = re.compile(
     r"^(?:<!-- (?P<mark>[^\n]*) -->\n)?```(?P<language>[a-z]*)\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
+_KEYWORDS = ("do", "done", "else", "fi", "for", "if", "then", "until", "while", "!", "{", "}")
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,24 @@ def blocks(document: Path, *languages: str) -> list[Block]:
         for found in _FENCE.finditer(text)
         if found["language"] in languages
     ]
+
+
+def programs(block: Block) -> set[str]:
+    """The commands that a block of shell calls."""
+    text = re.sub(r"(?ms)(<<-?\s*'?(\w+)'?.*?\n).*?^\2$", r"\1", block.text)
+    text = re.sub(r"(?m)(^|\s)#.*$", r"\1", text.replace("\\\n", " "))
+    lexer = shlex.shlex(text, posix=True, punctuation_chars="();<>|&\n")
+    lexer.whitespace, lexer.commenters = " \t\r", ""
+    found, begins = set[str](), True
+    for token in lexer:
+        if set(token) <= set("();|&\n"):
+            begins = True
+        elif begins and token in _KEYWORDS:
+            continue
+        elif begins and not re.match(r"\w+=|\$", token):
+            found.add(token)
+            begins = False
+    return found
 
 
 def code_words(text: str) -> set[str]:

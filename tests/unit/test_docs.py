@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from tests.documents import DOCUMENTS, GUIDES, ROOT, Block, blocks, code_words
+from tests.documents import DOCUMENTS, GUIDES, ROOT, Block, blocks, code_words, programs
 
 from streamhouse.cli.main import COMMANDS
 from streamhouse.errors import TableError
@@ -161,6 +164,16 @@ def test_the_architecture_names_every_package() -> None:
     for module in re.findall(r"`((?:sql|runtime|paimon|serve|cli|mysql)\.[a-z_]+)", text):
         path = package / module.replace(".", "/")
         assert path.with_suffix(".py").exists() or path.is_dir(), module
+
+
+def test_programs_of_guides_are_there() -> None:
+    """Set-up installs them: a machine that was not prepared has few."""
+    used = {name for one in GUIDES for block in blocks(one, "bash") for name in programs(block)}
+    assert {"curl", "openssl", "streamhouse"} <= used
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    shell = subprocess.run(["bash", "-c", "enable"], capture_output=True, text=True, check=True)
+    builtins = {line.split()[-1] for line in shell.stdout.splitlines()}
+    assert {name for name in used - builtins if shutil.which(name, path=path) is None} == set()
 
 
 def test_commands_in_documents_exist() -> None:

@@ -20,6 +20,7 @@ PROGRAMS = {
     "mariadb-install-db": "exit 0",
     "my_print_defaults": "exit 0",
     "chromium": "exit 0",
+    "curl": "exit 0",
 }
 MISSING = {
     "java": ("Java 17", "openjdk-17-jre-headless"),
@@ -27,6 +28,7 @@ MISSING = {
     "mariadb-install-db": ("MariaDB", "mariadb-server-core mariadb-client-core"),
     "my_print_defaults": ("MariaDB", "mariadb-server-core mariadb-client-core"),
     "chromium": ("Chromium", "chromium"),
+    "curl": ("curl", "curl"),
 }
 NO_LIBRARY = (
     "echo; echo 'starting'; echo 'error while loading shared libraries: libx.so' >&2; "
