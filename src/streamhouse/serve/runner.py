@@ -29,6 +29,7 @@ from streamhouse.sql.starred import with_secrets
 MOST_SQL_BYTES = 1 << 20
 _NAME = re.compile(r"[a-z0-9_-]{1,64}")
 _PROGRAM = ("-P", "-c", "from streamhouse.cli.main import main; main()")
+_STARTING_S, _STARTING_STEP_S = 1.0, 0.005
 _NOT_FOR_PIPELINES = ("STREAMHOUSE_TOKEN", "STREAMHOUSE_RESTARTS", "STREAMHOUSE_WAREHOUSE")
 
 
@@ -251,12 +252,22 @@ def _how(from_scratch: bool, keep_targets: bool) -> list[str]:
 
 def _runs(pid: int, command: Sequence[str]) -> bool:
     """Whether a process was started as `streamhouse` with this command, or one that begins so."""
-    try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    except OSError:
-        return False
+    words = _command_line(pid)
     wanted = [word.encode() for word in (*_PROGRAM, *command)]
     return words[1 : 1 + len(wanted)] == wanted
+
+
+def _command_line(pid: int) -> list[bytes]:
+    """What a process was started as; empty if it is gone."""
+    deadline = time.monotonic() + _STARTING_S
+    text = b""
+    with contextlib.suppress(OSError):
+        # Linux sets it only after it has closed the pipe by which Popen learns of the start.
+        while not (text := Path(f"/proc/{pid}/cmdline").read_bytes()):
+            if time.monotonic() > deadline:
+                break
+            time.sleep(_STARTING_STEP_S)
+    return text.split(b"\0")
 
 
 def _replace(path: Path, text: str) -> None:

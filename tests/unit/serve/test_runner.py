@@ -212,6 +212,23 @@ def test_one_that_has_ended_is_forgotten(server: Server, monkeypatch: pytest.Mon
             act("slow")
 
 
+def test_one_that_is_just_starting_is_stopped(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command line of a process is empty until the kernel has loaded its program."""
+    monkeypatch.setattr(module, "_PROGRAM", ("-c", "import time; time.sleep(99)"))
+    server.runner.start("slow", READER)
+    empty, read = [b"", b""], Path.read_bytes
+
+    def starting(path: Path) -> bytes:
+        return empty.pop() if empty and path.name == "cmdline" else read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", starting)
+    server.runner.stop("slow")
+    assert empty == []
+    server.until("slow", lambda one: one["state"] == "stopped")
+
+
 def test_only_our_own_processes_are_ended(server: Server, other: subprocess.Popen[bytes]) -> None:
     process = Process.of(other.pid)
     assert process is not None
