@@ -170,6 +170,13 @@ curl_fits() {
   runs curl --version
 }
 
+# The node that comes with playwright, which drives Chromium, needs it.
+libatomic_fits() {
+  runs ldconfig -p || return 1
+  why='libatomic.so.1 is not among the libraries'
+  grep -qF libatomic.so.1 <<<"$output"
+}
+
 # need NAME PACKAGE…: notes what is missing and why.
 need() {
   missing="${missing:+$missing, }$1 ($why)"
@@ -192,6 +199,7 @@ system_packages() {
   mariadb_fits || need MariaDB mariadb-server-core mariadb-client-core
   # Tests open the web page in it, without a screen.
   chromium_fits || need Chromium chromium
+  libatomic_fits || need libatomic libatomic1
   # Tests run the guides' commands.
   curl_fits || need curl curl
   [ -z "$missing" ] || install "${packages[@]}"
@@ -201,6 +209,7 @@ system_packages() {
   mariadb_fits || fail "MariaDB does not run: $why"
   mariadb_makes_a_database || fail "MariaDB does not run: $why"
   chromium_fits || fail "Chromium does not run: $why"
+  libatomic_fits || fail "no libatomic: $why"
   curl_fits || fail "curl does not run: $why"
   printf '[1/5] Python, Java, MariaDB, Chromium and curl run\n'
 }
@@ -216,6 +225,7 @@ python_environment() {
   step '[3/5] Python packages (about 600 MB the first time) …' \
     "$venv/bin/python" -m pip install --disable-pip-version-check --no-input --progress-bar off \
     --editable "${root}[dev]"
+  runs "$venv/bin/playwright" --version || fail "playwright does not run: $why"
 }
 
 # What the packages depend on.

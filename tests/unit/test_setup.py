@@ -85,6 +85,13 @@ def _with_id(project: Path, number: int) -> None:
     program(project, "id", f"echo {number}")
 
 
+def test_the_driver_of_the_browser_runs() -> None:
+    """It is no Python, and needs libraries that a machine may not have."""
+    command = [sys.executable, "-m", "playwright", "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_a_python_that_does_not_fit_is_named(project: Path) -> None:
     done = set_up(project, PYTHON="/bin/false")
     assert done.returncode == 1
