@@ -256,9 +256,9 @@ def _check_nulls(script: Script, level: Level, source: TableInfo, target: TableI
     """Refuse an order by which a row without a value comes first: in `sequence.field` any value
     goes before NULL, in either direction."""
     ranked = level.ranked
-    if ranked is None or "sequence.field" not in target.options:
+    if ranked is None:
         return
-    sequence = {name.strip() for name in target.options["sequence.field"].split(",")}
+    sequence = _sequence(target)
     required = {one.name for one in source.columns if not one.nullable}
     if not any(one.nullable for one in target.columns if one.name in sequence):
         return
@@ -283,13 +283,13 @@ def _check_types(
     """Refuse a `sequence.field` in which rows that the order tells apart may be equal."""
     assert level.ranked is not None
     given = {one.name: one.type for one in source.columns}
+    kept = [one for one in target.columns if one.name in _sequence(target)]
     for order in level.ranked.order:
-        name = _source_column(order, level)
-        kind = None if name is None else given.get(name)
-        for column in target.columns:
-            if kind is None or made.get(column.name) != _text(order):
-                continue
-            if not keeps_order(kind, column.type):
+        kind = given.get(_source_column(order, level) or "")
+        if kind is None:
+            continue
+        for column in kept:
+            if made[column.name] == _text(order) and not keeps_order(kind, column.type):
                 raise lowering.unsupported(
                     script,
                     level.ranked.node,
@@ -297,6 +297,12 @@ def _check_types(
                     f"'{column.name}' of table {'.'.join(target.name)}, a {column.type}, keeps "
                     f"fewer digits, so the wrong row could stay; declare '{column.name}' as {kind}",
                 )
+
+
+def _sequence(target: TableInfo) -> list[str]:
+    """The columns of the target's `sequence.field`."""
+    names = target.options.get("sequence.field", "").split(",")
+    return [name.strip() for name in names if name.strip()]
 
 
 def _source_column(item: exp.Expr, level: Level) -> str | None:
@@ -313,7 +319,7 @@ def _check_order(
     script: Script, ranked: Ranked, target: TableInfo, name: str, made: dict[str, str | None]
 ) -> None:
     engine = target.options.get("merge-engine", "deduplicate")
-    sequence = [w.strip() for w in target.options.get("sequence.field", "").split(",") if w.strip()]
+    sequence = _sequence(target)
     if len(ranked.order) == 1 and functions.moment_name(ranked.order[0]) == "PROCTIME":
         wanted = "deduplicate" if ranked.newest else "first-row"
         if engine == wanted and not sequence:

@@ -29,6 +29,8 @@ CREATE TABLE measured (id BIGINT, t TIMESTAMP(6), d DECIMAL(10, 4), b BIGINT, f 
   day_ DATE);
 CREATE TABLE by_ms (id BIGINT PRIMARY KEY NOT ENFORCED, at_ TIMESTAMP(3))
   WITH ('sequence.field' = 'at_');
+CREATE TABLE by_both (id BIGINT PRIMARY KEY NOT ENFORCED, at_ TIMESTAMP(6), ms TIMESTAMP(3))
+  WITH ('sequence.field' = 'at_');
 CREATE TABLE by_day (id BIGINT PRIMARY KEY NOT ENFORCED, at_ DATE) WITH ('sequence.field' = 'at_');
 CREATE TABLE by_cents (id BIGINT PRIMARY KEY NOT ENFORCED, at_ DECIMAL(20, 2))
   WITH ('sequence.field' = 'at_');
@@ -213,6 +215,11 @@ def test_an_order_that_would_lose_digits(
     with pytest.raises(UnsupportedSqlError) as caught:
         tables.stream(by(column, into))
     assert f"the wrong row could stay; declare 'at_' as {kind}" in str(caught.value)
+
+
+def test_a_column_beside_the_order_may_have_fewer_digits(tables: Catalog) -> None:
+    over = "PARTITION BY id ORDER BY t DESC"
+    assert tables.stream(numbered("by_both", "id, t, t", over, source="measured")).upsert
 
 
 def test_an_order_through_a_subquery_that_would_lose_digits(tables: Catalog) -> None:
