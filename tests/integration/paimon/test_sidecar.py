@@ -18,6 +18,7 @@ from typing import Any
 import psutil
 import pyarrow as pa
 import pytest
+from tests.processes import gone
 
 from streamhouse.errors import CommitConflictError, StreamhouseError, TableError
 from streamhouse.paimon.jars import paimon_jar
@@ -451,10 +452,7 @@ def test_the_jvm_dies_with_its_killed_parent(lake: Any, make_sale: Any) -> None:
         assert jvm.is_running()
         parent.send_signal(signal.SIGKILL)
         parent.wait(60)
-    deadline = time.monotonic() + 60
-    while not _ended(jvm):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    assert gone(jvm.pid)
 
 
 def test_a_call_says_nothing_on_the_terminal(
@@ -465,11 +463,3 @@ def test_a_call_says_nothing_on_the_terminal(
     own.compact(name, full=True)
     own.close()
     assert capfd.readouterr() == ("", "")
-
-
-def _ended(process: psutil.Process) -> bool:
-    """Whether a process runs no more; in a container there may be nobody who reaps it."""
-    try:
-        return process.status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True

@@ -7,13 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from tests.processes import gone
 
 from streamhouse.runtime.worker_python import PARENT, WorkerParent, worker_python
 
@@ -77,18 +77,6 @@ def told(process: subprocess.Popen[str]) -> dict[str, Any]:
     assert (process.returncode, err) == (3, "and more\n"), out
     found: dict[str, Any] = json.loads(out)
     return found
-
-
-def gone(pid: int) -> bool:
-    deadline = time.monotonic() + DEADLINE_S
-    while time.monotonic() < deadline:
-        try:
-            if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
-                return True
-        except psutil.NoSuchProcess:
-            return True
-        time.sleep(0.02)
-    return False
 
 
 def test_a_fork_is_as_python_itself(place: Path, parent: WorkerParent) -> None:
