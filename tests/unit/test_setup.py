@@ -108,6 +108,14 @@ def test_an_old_java_is_named(project: Path, version: str) -> None:
     assert f"JAVA_HOME={home} has no Java 17 or newer" in done.stderr
 
 
+def test_a_missing_library_is_named(project: Path) -> None:
+    program(project, "ldconfig", "echo 'libc.so.6 => /lib/libc.so.6'")
+    done = set_up(project)
+    assert done.returncode == 1
+    why = "libatomic.so.1 is not among the libraries"
+    assert f"missing: libatomic ({why}); there is no apt-get" in done.stderr
+
+
 # Not mariadbd: set-up finds it in /usr/sbin where this machine has it.
 @pytest.mark.parametrize("name", sorted(set(PROGRAMS) - {"mariadbd"}))
 def test_a_missing_program_is_named(project: Path, name: str) -> None:

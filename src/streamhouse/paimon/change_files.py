@@ -34,11 +34,11 @@ _FOLDER = ".changes"
 _HOST = hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
 
 
-def written_again(table: Table, write: Callable[[bool], _T | None]) -> _T:
-    """What `write` returns; called again as long as it returns None, its rows being outdated.
+def with_retries(table: Table, write: Callable[[bool], _T | None]) -> _T:
+    """Call `write` until it returns a value; None says that other commits outdated its rows.
 
-    The last of `TRIES` + 1 calls holds the table's commit lock, as its argument says. If that one
-    returns None, too, raises `CommitConflictError`.
+    Its argument says whether the table's commit lock is held, as it is for the last of `TRIES` + 1
+    calls. If that one returns None, too, raises `CommitConflictError`.
     """
     for number in range(TRIES + 1):
         held = number == TRIES
@@ -47,9 +47,10 @@ def written_again(table: Table, write: Callable[[bool], _T | None]) -> _T:
         if found is not None:
             return found
     raise CommitConflictError(
-        f"table {table.identifier}: others committed to it during every try, though the last one "
-        "held its lock; writers of other engines, and those on other machines, do not wait for "
-        "it. Write this table from one place at a time, or give it a fixed number of buckets"
+        f"table {table.identifier}: others committed to it during every try, or altered it, "
+        "though the last try held its lock; writers of other engines, and those on other machines, "
+        "do not wait for it. Write this table from one place at a time, or give it a fixed number "
+        "of buckets"
     )
 
 

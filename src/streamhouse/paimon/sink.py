@@ -24,7 +24,7 @@ from pyspark.sql.types import StructType
 from streamhouse.errors import OptionError, StreamhouseError, TableError
 from streamhouse.paimon.buckets import Grouping
 from streamhouse.paimon.catalog import Warehouse
-from streamhouse.paimon.change_files import rows_changed, written_again
+from streamhouse.paimon.change_files import rows_changed, with_retries
 from streamhouse.paimon.commit import (
     TableCommitter,
     TableWriter,
@@ -201,7 +201,7 @@ class PaimonWriter(_Sink, DataSourceArrowWriter):
             committer.abort(collected)
             return None
 
-        written_again(self._table(), write)
+        with_retries(self._table(), write)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         # Spark aborts as soon as one task has failed, while others may still write.

@@ -14,7 +14,7 @@ import pyarrow as pa
 from streamhouse.engine import bounded_reader
 from streamhouse.errors import TableError, UnsupportedSqlError
 from streamhouse.options import choice
-from streamhouse.paimon.change_files import rows_changed, written_again
+from streamhouse.paimon.change_files import rows_changed, with_retries
 from streamhouse.paimon.commit import TableCommitter, TableWriter, overwrite_table
 from streamhouse.paimon.lock import commit_lock
 from streamhouse.paimon.sidecar import Sidecar
@@ -199,7 +199,7 @@ class _Insert:
             rows, messages = self._prepare()
             self._overwrite(messages, lock_held)
             return rows
-        return written_again(self._table, self._append)
+        return with_retries(self._table, self._append)
 
     def _append(self, lock_held: bool) -> int | None:
         """The number of rows; None if other commits made what was written outdated."""

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from streamhouse.lookup.dimension import is_server
-from streamhouse.paimon.change_files import rows_changed, written_again
+from streamhouse.paimon.change_files import rows_changed, with_retries
 from streamhouse.paimon.commit import TableCommitter, query_tag
 from streamhouse.paimon.lock import commit_lock
 from streamhouse.paimon.pressure import Pressure
@@ -263,7 +263,7 @@ class ContinuousQuery:
             whole = unspread(self._folder, int(self._last.get("batch", -1)) + 1)
             frame = frame.select(*RESULT.names) if whole else shuffled(frame, self._spec)
         target = next(iter(self._committers.values())).table
-        messages, reports, made = written_again(target, partial(self._write, frame, target))
+        messages, reports, made = with_retries(target, partial(self._write, frame, target))
         if not reports:
             return
         end = reports[0]["end"]

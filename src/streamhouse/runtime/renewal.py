@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.paimon.catalog import Warehouse
-from streamhouse.paimon.change_files import CHANGE_USER, attempt, remove_dead, written_again
+from streamhouse.paimon.change_files import CHANGE_USER, attempt, remove_dead, with_retries
 from streamhouse.paimon.commit import TableCommitter, TableWriter
 from streamhouse.paimon.difference import Differ
 from streamhouse.paimon.lock import commit_lock
@@ -96,7 +96,7 @@ class Renewal:
             pa.default_memory_pool().release_unused()
 
     def _written(self, merged: Table) -> tuple[int, int]:
-        return written_again(self._first, lambda held: _Try(self, merged, held).run())
+        return with_retries(self._first, lambda held: _Try(self, merged, held).run())
 
     def table(self) -> Table:
         """The target as it is now."""
