@@ -10,6 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
@@ -55,6 +56,37 @@ def prepare(spark: SparkSession) -> None:
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     if _BYTES_OF_BATCH not in spark.conf.getAll:
         spark.conf.set(_BYTES_OF_BATCH, str(2**31 - 1))
+
+
+def loopback(master: str) -> dict[str, str]:
+    """Spark settings that keep a local session's ports to this machine and to its own user.
+
+    By default Spark's driver and block manager listen on the address of the network, and trust
+    whoever connects. With these they listen on the loopback interface, and a connection needs the
+    secret that Spark makes for each local session. Empty for a cluster, whose own settings hold.
+    """
+    if not master.startswith("local"):
+        return {}
+    return {
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.authenticate": "true",
+    }
+
+
+def active_session() -> SparkSession:
+    """The active session, or else a new one with Spark's own settings and those of `loopback`."""
+    found = SparkSession.getActiveSession()
+    if found is not None:
+        return found
+    # Reads spark-defaults.conf, or what spark-submit was given.
+    SparkContext._ensure_initialized()
+    given = SparkConf()
+    ours = loopback(given.get("spark.master", "local[*]"))
+    for key, value in ours.items():
+        given.setIfMissing(key, value)
+    session: SparkSession = SparkSession.builder.config(conf=given).getOrCreate()
+    return session
 
 
 def spark_schema(schema: pa.Schema) -> StructType:

@@ -86,8 +86,7 @@ class Context:
         """Spark's session, started if there is none."""
         if self._spark is not None:
             return self._spark()
-        from pyspark.sql import SparkSession
+        from streamhouse.spark import active_session
 
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        session: SparkSession = SparkSession.builder.getOrCreate()
-        return session
+        return active_session()

@@ -24,7 +24,7 @@ from streamhouse.errors import StreamhouseError
 from streamhouse.runtime import class_archive
 from streamhouse.runtime.fused import FusedDataSource
 from streamhouse.runtime.worker_python import PARENT, WorkerParent, worker_python
-from streamhouse.spark import register
+from streamhouse.spark import loopback, register
 
 TASK_ATTEMPTS = 4
 """How often a task may run when its Python worker dies."""
@@ -76,14 +76,14 @@ def start_session(
     """A session on `master` (such as `local[2]`); Spark's own words are shown only if `verbose`.
 
     Local tasks are tried `TASK_ATTEMPTS` times, unless `master` says how often. Where a session
-    is active already, that one is used. `settings` stand over ours. Raises `StreamhouseError` if
-    Java does not start.
+    is active already, that one is used. `settings` stand over ours. A local session listens on the
+    loopback interface only (`spark.loopback`). Raises `StreamhouseError` if Java does not start.
     """
     global _ours
     python = worker_python() if master.startswith("local") else sys.executable
     os.environ["PYSPARK_PYTHON"], os.environ["PYSPARK_DRIVER_PYTHON"] = python, sys.executable
     conf = SparkConf().setMaster(with_attempts(master)).setAppName(name)
-    conf.setAll(list({**_SETTINGS, **(settings or {})}.items()))
+    conf.setAll(list({**_SETTINGS, **loopback(master), **(settings or {})}.items()))
     conf.set("spark.driver.extraJavaOptions", f"{_JAVA_OPTIONS} {class_archive.java_options()}")
     ours = SparkContext._active_spark_context is None
     if ours:

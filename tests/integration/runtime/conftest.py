@@ -17,6 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.processes import reachable
 
 import streamhouse
 from streamhouse.paimon.catalog import Warehouse
@@ -90,6 +91,7 @@ class Run:
             looked = time.monotonic()
             found = what()
             if found:
+                self.closed()
                 return found
             if self.process.poll() is not None:
                 raise AssertionError(f"ended with {self.process.returncode}: {self.err}")
@@ -99,6 +101,11 @@ class Run:
 
     def signal(self, number: int) -> None:
         self.process.send_signal(number)
+
+    def closed(self) -> None:
+        """Fail if other machines can reach a port of the command."""
+        open_to_all = reachable((self.process.pid, *self.tree()))
+        assert not open_to_all, f"others can reach {sorted(open_to_all)}"
 
     def kill(self) -> None:
         """SIGKILL for the whole tree."""

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from tests.integration.conftest import Installed
 from tests.integration.runtime.conftest import GONE_S, MARK, Run, marked
+from tests.processes import reachable
 
 LIVE = "Ctrl-C ends"
 PAGE = "Open http://127.0.0.1:"
@@ -99,6 +100,7 @@ def test_ctrl_c_ends_the_live_view_and_proves_it(installed: Installed, tmp_path:
     terminal = Terminal("demo", "--dir", folder, "--orders-per-second", "200")
     try:
         terminal.until(lambda: LIVE in terminal.text and PAGE in terminal.text)
+        assert reachable(marked(terminal.mark)) == set()
         terminal.press(b"\x03")
         terminal.until(lambda: terminal.process.poll() is not None)
         assert terminal.process.returncode == 130, terminal.text

@@ -13,8 +13,10 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from py4j.protocol import Py4JJavaError
+from tests.processes import listening, reachable
 from tests.unit.conftest import Shop
 from tests.unit.serve.test_view_feed import keep
 
@@ -117,6 +119,12 @@ def test_each_query_sees_the_newest_snapshot(served: Served) -> None:
         ("Peru",),
     ]
     assert served.rows("SELECT n FROM twice WHERE country = 'Mali'") == [("20",)]
+
+
+def test_other_machines_cannot_reach_it(served: Served) -> None:
+    server = psutil.Process(served.process.pid)
+    pids = [one.pid for one in (server, *server.children(recursive=True))]
+    assert listening(pids) and reachable(pids) == set()
 
 
 def test_one_table_twice_and_two_tables_in_a_query(served: Served) -> None:
