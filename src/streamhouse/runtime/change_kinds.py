@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -146,17 +147,20 @@ def _partial_update(table: Table, change: ChangeQuery, where: str) -> Way:
 
 
 def kinds(table: Table, way: Way, change: ChangeQuery, batch: pa.Table) -> list[pa.Table]:
-    """The rows to be written for a batch of changes, with their kinds, in order."""
+    """The rows to be written for a batch of changes, with their kinds, in order.
+
+    Each `-U` is followed by its `+U` at once, as writers expect (`paimon.replaced`).
+    """
     schema = table.arrow_schema
     old, new = before(table, batch), after(table, batch)
     action = actions_of(change, batch)
     updates, deletes, inserts = (pc.equal(action, a) for a in ("update", "delete", "insert"))
     updated = conformed(new.filter(updates), schema)
     _check_updates(table, change, old.filter(updates), updated)
-    found = []
+    found = [_of_kind(updated, "+U")]
     if way.retracts:
-        found.append(_of_kind(conformed(old.filter(updates), schema), "-U"))
-    found.append(_of_kind(updated, "+U"))
+        replaced = _of_kind(conformed(old.filter(updates), schema), "-U")
+        found = [_alternating(replaced, found[0])]
     gone = conformed(old.filter(deletes), schema)
     if way.resets:
         # The change log is to say what is gone; what resets the row cannot.
@@ -217,6 +221,12 @@ def _check_updates(table: Table, change: ChangeQuery, old: pa.Table, new: pa.Tab
                     f"table {table.identifier} keeps the row with the greatest '{sequence}' "
                     "('sequence.field'), so an UPDATE cannot make it less"
                 )
+
+
+def _alternating(first: pa.Table, second: pa.Table) -> pa.Table:
+    """The rows of two tables of one length in turn."""
+    places = np.arange(2 * first.num_rows).reshape(2, -1).T.ravel()
+    return pa.concat_tables([first, second]).combine_chunks().take(pa.array(places))
 
 
 def _reset(table: Table, rows: pa.Table) -> pa.Table:

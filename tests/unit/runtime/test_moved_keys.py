@@ -38,6 +38,14 @@ def rows(lake: str) -> list[tuple[Any, ...]]:
     ("engine", "sql", "left"),
     [
         ("deduplicate", "UPDATE d.t SET v = 5 WHERE k = 1", [(1, 1, 5), (2, 2, 2)]),
+        ("deduplicate", "UPDATE d.t SET v = v + 1", [(1, 1, 4), (2, 2, 3)]),
+        (
+            "deduplicate",
+            "MERGE INTO d.t USING (SELECT * FROM (VALUES (1, 7), (2, 8), (3, 9)) AS x (k, v)) AS n "
+            "ON t.k = n.k WHEN MATCHED THEN UPDATE SET v = n.v "
+            "WHEN NOT MATCHED THEN INSERT (k, p, v) VALUES (n.k, 1, n.v)",
+            [(1, 1, 7), (2, 2, 8), (3, 1, 9)],
+        ),
         ("deduplicate", "INSERT INTO d.t VALUES (1, 2, 5)", [(1, 2, 5), (2, 2, 2)]),
         ("partial-update", "INSERT INTO d.t VALUES (1, 2, 5)", [(1, 1, 5), (2, 2, 2)]),
         ("first-row", "INSERT INTO d.t VALUES (1, 2, 5)", [(1, 1, 3), (2, 2, 2)]),
