@@ -159,10 +159,12 @@ def _committed(java: Any, prefix: str, after: int) -> bool:
         snapshot = snapshots.snapshot(number)
         if snapshot.commitKind().toString() != "COMPACT":
             continue
-        for manifest in lists.readDeltaManifests(snapshot):
-            for entry in manifests.read(manifest.fileName()):
-                if entry.file().fileName().startswith(prefix):
-                    return True
+        # A file that only moves to another level keeps its name: then the changelog alone is new.
+        for listed in (lists.readDeltaManifests, lists.readChangelogManifests):
+            for manifest in listed(snapshot):
+                for entry in manifests.read(manifest.fileName()):
+                    if entry.file().fileName().startswith(prefix):
+                        return True
     return False
 
 

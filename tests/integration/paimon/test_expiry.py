@@ -249,11 +249,20 @@ def test_files_of_a_killed_compaction_are_removed(shared: tuple[Lake, Sidecar]) 
     assert not list(Path(table.location).glob(".compaction-*"))
 
 
+@pytest.mark.parametrize(
+    ("name", "commits", "options"),
+    [("alive", 3, {}), ("upgraded", 1, {"changelog-producer": "lookup"})],
+    ids=["rewritten", "moved to another level, with a changelog"],
+)
 def test_files_of_a_compaction_that_runs_or_was_committed_stay(
-    shared: tuple[Lake, Sidecar], monkeypatch: pytest.MonkeyPatch
+    shared: tuple[Lake, Sidecar],
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    commits: int,
+    options: dict[str, str],
 ) -> None:
     lake, java = shared
-    table = made(lake, "alive", 3)
+    table = made(lake, name, commits, **options)
     commit = java._commit
 
     def looked_at(*arguments: Any) -> bool:
@@ -265,6 +274,9 @@ def test_files_of_a_compaction_that_runs_or_was_committed_stay(
     with pytest.raises(RuntimeError, match="killed after"):
         java.compact(table.identifier, full=True)
     assert list(Path(table.location).glob(".compaction-*"))
+    written = set(Path(table.location).rglob("compact-*"))
+    assert written
     assert remove_leftovers(java, table, 3600) == 0
+    assert set(Path(table.location).rglob("compact-*")) == written
     assert not list(Path(table.location).glob(".compaction-*"))
-    assert orders(table) == 3
+    assert orders(table) == commits
