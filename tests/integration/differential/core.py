@@ -25,11 +25,11 @@ class JavaCore:
     def __init__(self, warehouse: Warehouse, sidecar: Sidecar) -> None:
         self.warehouse, self.sidecar = warehouse, sidecar
 
-    def rows(self, table: str) -> list[Row]:
-        """All rows, as the Java core merges them."""
+    def rows(self, table: str, snapshot: int | None = None) -> list[Row]:
+        """All rows that a SELECT sees, now or as of a snapshot, as the Java core merges them."""
         if self.warehouse.table(table).latest_snapshot_id() is None:
             return []
-        found = self.sidecar.read(table)
+        found = self.sidecar.read(table, snapshot)
         if ADDED in found.column_names:
             found = found.drop_columns([ADDED])
         rows: list[Row] = found.to_pylist()
