@@ -20,8 +20,15 @@ from streamhouse.paimon.lock import commit_lock
 from streamhouse.paimon.orc import OrcValues, may_hold_orc
 from streamhouse.paimon.pieces import file_ids as _ids
 from streamhouse.paimon.postponed import check_written
+from streamhouse.paimon.removed_records import removals_without_values, removes_records
 from streamhouse.paimon.replaced import Replaced, hides_by_sequence
 from streamhouse.paimon.rows import to_table
+from streamhouse.paimon.separate_files import (
+    SeparateFiles,
+    check_factors,
+    factor_columns,
+    needs_separate_files,
+)
 from streamhouse.paimon.sum_limits import AddedRows, SumLimits, check_replaced
 from streamhouse.paimon.table import Table
 from streamhouse.paimon.table_name import MAIN, TableName
@@ -109,6 +116,9 @@ class TableWriter:
         replaces = takes_upserts(table) or hides_by_sequence(table)
         self._replaced = Replaced(self._table) if replaces else None
         self._removals = Removals(self._table) if restricts_removals(table) else None
+        self._separate = SeparateFiles(self._table) if needs_separate_files(table) else None
+        self._factors = factor_columns(table)
+        self._removes = removes_records(table)
         if overwrite:
             builder = _overwriting(self._table, commit_user, partition)
         else:
@@ -133,8 +143,15 @@ class TableWriter:
     def _put(self, batch: pa.RecordBatch) -> None:
         if self._removals is not None:
             batch = self._removals.take(batch)
-        if batch.num_rows == 0:
-            return
+        check_factors(self._table, self._factors, batch)
+        if self._removes:
+            batch = removals_without_values(self._table, batch)
+        if self._separate is not None:
+            batch = self._separate.take(batch)
+        if batch.num_rows:
+            self._write(batch)
+
+    def _write(self, batch: pa.RecordBatch) -> None:
         rows = to_table(self._alike(batch), self._table)
         if self._orc is not None:
             rows = self._orc.fitted(rows)
@@ -166,13 +183,21 @@ class TableWriter:
         rest = None if self._replaced is None else self._replaced.rest()
         if rest is not None:
             self._put(rest)
+        found = list[Any]()
+        while self._separate is not None and (later := self._separate.next()):
+            found += self._closed_files(identifier)
+            for batch in later:
+                self._write(batch)
         self._added.check()
+        return [message.serialize() for message in (*found, *self._closed_files(identifier))]
+
+    def _closed_files(self, identifier: int) -> Sequence[Any]:
         try:
             given = () if self._overwrite else (True, identifier)
-            messages = self._writer.prepare_commit(*given)
+            messages: Sequence[Any] = self._writer.prepare_commit(*given)
         except _RUST_ERRORS as error:
             raise write_error(self._table, error) from error
-        return [message.serialize() for message in messages]
+        return messages
 
     def close(self) -> None:
         """Let go of buffers; files that were not prepared are leftovers."""

@@ -117,6 +117,13 @@ LIMITS = (
         "paimon.system_tables: _options",
     ),
     Limit(
+        "removals in memory",
+        "drops what the first row of a key takes back, when it merges rows of a table with "
+        "merge-engine partial-update and aggregates before it writes them",
+        "paimon.separate_files",
+        120,
+    ),
+    Limit(
         "manifests",
         "never merges manifests when it commits",
         "paimon.maintenance, which has the Java core do it",

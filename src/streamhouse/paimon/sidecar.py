@@ -398,15 +398,17 @@ class Sidecar:
         with _closing(table.newWrite(COMMIT_USER).withIOManager(io_manager)) as write:
             reader = self._reader(table, partitions)
             # Nothing moves in a bucket without new files, and a table of many days has many.
+            whole = full or _removes_records(table)
             for entry in (reader if full else reader.withLevel(0)).bucketEntries():
-                write.compact(entry.partition(), entry.bucket(), full)
+                write.compact(entry.partition(), entry.bucket(), whole)
             return self._commit(table, identifier, write.prepareCommit(True, identifier))
 
     def _compact_kept(self, name: str) -> bool:
         found = self._table(name)
         location = _location(found)
         latest = self._next_identifier(found) - 1
-        if not latest or not found.primaryKeys() or not is_local(location):
+        apart = _removes_records(found) or not is_local(location)
+        if not latest or not found.primaryKeys() or apart:
             return self._compact(name, False, None)
         root, shared = branch_root(location, str(found.coreOptions().branch())), self._shared()
         kept, buckets = self._told(name, found.copy(_COMPACT_OPTIONS), root, latest)
@@ -628,6 +630,12 @@ def _message(thrown: Any) -> str:
             return str(text).splitlines()[0][:500]
         thrown = thrown.getCause()
     return "no message"
+
+
+def _removes_records(table: Any) -> bool:
+    """Whether a `-D` removes a key's record: merged without it, its removal would be forgotten."""
+    engine = str(table.coreOptions().mergeEngine().toString())
+    return str(table.options().get(f"{engine}.remove-record-on-delete")).lower() == "true"
 
 
 def _is_conflict(error: Py4JJavaError) -> bool:

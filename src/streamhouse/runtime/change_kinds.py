@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from streamhouse.errors import TableError
 from streamhouse.merge_functions import merge_function
+from streamhouse.paimon.removed_records import without_values
 from streamhouse.paimon.table import Table
 from streamhouse.runtime.kernel import conformed
 from streamhouse.source import ROW_KIND
@@ -167,7 +168,7 @@ def kinds(table: Table, way: Way, change: ChangeQuery, batch: pa.Table) -> list[
         if table.options.get("changelog-producer") == "input" and way.retracts:
             if all(name in _RETRACTS for name in functions_of(table).values()):
                 found.append(_of_kind(gone, "-U"))
-        gone = _reset(table, gone)
+        gone = without_values(table, gone)
     found.append(_of_kind(gone, "-D"))
     found.append(_of_kind(conformed(new.filter(inserts), schema), "+I"))
     return [rows for rows in found if rows.num_rows]
@@ -227,27 +228,6 @@ def _alternating(first: pa.Table, second: pa.Table) -> pa.Table:
     """The rows of two tables of one length in turn."""
     places = np.arange(2 * first.num_rows).reshape(2, -1).T.ravel()
     return pa.concat_tables([first, second]).combine_chunks().take(pa.array(places))
-
-
-def _reset(table: Table, rows: pa.Table) -> pa.Table:
-    """The rows with nulls, or zeros where a column takes no null, beside the key."""
-    for place, field in enumerate(table.arrow_schema):
-        if field.name not in table.primary_key:
-            value = pa.nulls(rows.num_rows, field.type)
-            if not field.nullable:
-                value = pa.repeat(_zero(field.type), rows.num_rows)
-            rows = rows.set_column(place, field.name, value)
-    return rows
-
-
-def _zero(kind: pa.DataType) -> pa.Scalar:
-    values: tuple[object, ...] = (0, "", b"", False, [], {})
-    for value in values:
-        try:
-            return pa.scalar(value, kind)
-        except (pa.ArrowException, TypeError, ValueError):
-            continue
-    raise TableError(f"a row with a NOT NULL column of type {kind} cannot be deleted")
 
 
 def _of_kind(rows: pa.Table, kind: str) -> pa.Table:

@@ -27,6 +27,7 @@ from streamhouse.sql.plan import Column
 BY_NAME = {limit.name: limit for limit in LIMITS}
 _tables, _batches = itertools.count(), itertools.count(1)
 SUMS = {"merge-engine": "aggregation", "fields.v.aggregate-function": "sum"}
+KINDS = ("+I", "-U", "+U", "-D")
 _tested: set[str] = set()
 
 
@@ -288,6 +289,28 @@ def _(lab: Lab) -> bool:
     text = branch.files.read_text(f"{branch.root}/schema/schema-{branch.schema_id}")
     assert text is not None
     return keys != set(json.loads(text)["options"])
+
+
+@fault("removals in memory")
+def _(lab: Lab) -> bool:
+    columns = [Column("id", "INT"), Column("w", "INT"), Column("v", "BIGINT")]
+    options = {"bucket": "1", "merge-engine": "partial-update"}
+    options |= {"fields.w.sequence-group": "v", "fields.v.aggregate-function": "sum"}
+    name = f"db.t{next(_tables)}"
+    lab.warehouse._create(name, columns, ["id"], (), options, None)
+    table = lab.warehouse.table(name)
+    builder = table.rust.new_stream_write_builder().with_commit_user("rust")
+    for changes in ([("+I", 1, 6)], [("-U", 1, 6), ("+U", 2, 14)]):
+        kinds, moments, values = (list(column) for column in zip(*changes, strict=True))
+        rows = pa.table({"id": [1] * len(kinds), "w": moments, "v": values})
+        rows = rows.cast(table.arrow_schema).append_column(
+            "_VALUE_KIND", pa.array([KINDS.index(kind) for kind in kinds], pa.int8())
+        )
+        writer, number = builder.new_write(), next(_batches)
+        writer.write_arrow(rows.to_batches()[0])
+        builder.new_commit().filter_and_commit({number: writer.prepare_commit(True, number)})
+        writer.close()
+    return lab.raw(table) == ["20"]
 
 
 @fault("manifests")
