@@ -5,6 +5,8 @@ from __future__ import annotations
 import duckdb
 import pyarrow as pa
 
+from streamhouse.sql.functions.arrow import register
+
 QUERIES = 3_000
 """After so many a connection is opened anew: each leaves some hundred bytes with it (DuckDB 2.0),
 which would be gigabytes in months."""
@@ -21,6 +23,7 @@ class LastingConnection:
         self._set: dict[str, str] = {}
         self._kept: dict[str, pa.Table] = {}
         self._queries = 0
+        self._functions: set[str] = set()
         self._connection = self._opened()
 
     def set(self, name: str, statement: str) -> None:
@@ -42,6 +45,7 @@ class LastingConnection:
             self._connection = self._opened()
         for name, table in relations.items():
             self._connection.register(name, table)
+        register(self._connection, sql, self._functions)
         try:
             return self._connection.sql(sql).to_arrow_table()
         finally:
@@ -54,6 +58,7 @@ class LastingConnection:
 
     def _opened(self) -> duckdb.DuckDBPyConnection:
         connection = duckdb.connect(":memory:", config=self._config)
+        self._functions = set()
         connection.execute("SET TimeZone = 'UTC'")
         for statement in self._set.values():
             connection.execute(statement)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import re
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -19,8 +18,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 
 from streamhouse.errors import LimitError, QueryError
+from streamhouse.sql.functions.arrow import register
 from streamhouse.sql.moment import split_options
 from streamhouse.sql.plan import ROWS, BoundedQuery, BoundedScan
+from streamhouse.sql.value_errors import told
 
 if TYPE_CHECKING:
     import duckdb
@@ -76,6 +77,7 @@ def bounded_reader(
         clock = _Clock(connection, limits)
         try:
             _prepare(connection)
+            register(connection, query.sql)
             scans = [_Scan(*scanner(scan)) for scan in query.scans]
             for scan, opened in zip(query.scans, scans, strict=True):
                 connection.register(scan.relation, opened)
@@ -202,7 +204,7 @@ def _readable_errors(scans: list[_Scan], clock: _Clock) -> Iterator[None]:
             raise passed from error
         if isinstance(error, OSError) and not isinstance(error, pa.ArrowException):
             raise
-        raise QueryError(f"the query failed: {_first_paragraph(str(error))}") from error
+        raise QueryError(f"the query failed: {told(str(error))}") from error
 
 
 def _passed(clock: _Clock, text: str) -> LimitError | None:
@@ -216,12 +218,6 @@ def _passed(clock: _Clock, text: str) -> LimitError | None:
     if "Out of Memory" in text or "max_temp_directory_size" in text or "bad_alloc" in text:
         return LimitError(f"the query needs more memory than {limits.memory}; {less}")
     return None
-
-
-def _first_paragraph(text: str) -> str:
-    # What follows quotes our own translation of the statement, which the user never wrote, or
-    # advises settings and functions that only DuckDB has.
-    return re.split(r"\n\n|\nLINE | Use TRY\(", text.strip())[0]
 
 
 def warehouse_scanner(warehouse: Warehouse) -> Scanner:

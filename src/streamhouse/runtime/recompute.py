@@ -29,6 +29,7 @@ from streamhouse.runtime.planner import Planner
 from streamhouse.runtime.spec import QuerySpec, TableAddress
 from streamhouse.runtime.tally import Tally
 from streamhouse.source import ROW_KIND, Offset
+from streamhouse.sql.functions.arrow import register
 
 DUE_COLUMN, ATTEMPTS_COLUMN = "_due", "_attempts"
 """What is known of a waiting row besides the columns of its source: epoch ms, retries so far."""
@@ -171,6 +172,7 @@ class _Run:
             None if spec.retry is not None else spec.query.source_columns
         )
         self._values: list[pa.Table] = []
+        self._functions: set[str] = set()
         self._db = duckdb.connect(":memory:", config={"threads": 2})
         self._db.execute("SET TimeZone = 'UTC'")
 
@@ -302,6 +304,7 @@ class _Run:
 
     def _sql(self, sql: str, src: pa.Table) -> pa.Table:
         self._db.register("src", src)
+        register(self._db, sql, self._functions)
         try:
             return self._db.sql(sql).to_arrow_table()
         finally:

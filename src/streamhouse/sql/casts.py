@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from streamhouse.sql.duck_calls import call, cast
+from streamhouse.sql.functions.calls import call, cast
 from streamhouse.sql.types import base, digits
 
 _BLOBS = (exp.DType.BINARY, exp.DType.VARBINARY, exp.DType.BLOB)

@@ -14,7 +14,7 @@ from sqlglot import exp
 
 from streamhouse.errors import SqlError
 from streamhouse.sql.binder import BindError, describe, generate
-from streamhouse.sql.duck_calls import call, cast
+from streamhouse.sql.functions.calls import call, cast
 
 _MOST, _LEAST_SCALE = 38, 6
 _WHOLE = {"tinyint": 3, "smallint": 5, "integer": 10, "bigint": 19, "hugeint": 38}

@@ -17,8 +17,9 @@ from sqlglot.errors import ErrorLevel, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from streamhouse.errors import SqlError, UnsupportedSqlError
-from streamhouse.sql import constructs, functions
+from streamhouse.sql import constructs, functions, intervals
 from streamhouse.sql.depth import TOO_DEEP, allow_depth, balanced
+from streamhouse.sql.functions import json
 from streamhouse.sql.refusing import FlinkParseError, Refusing, unread
 from streamhouse.sql.text import Script, span, suggestion
 
@@ -40,6 +41,10 @@ _NO_ITEM = (
 _BROKEN = (AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError)
 
 
+_INTERVAL_UNITS = ("SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "QUARTER", "YEAR")
+_MOST_DIGITS = 9
+
+
 class TableHints(exp.Expression):
     """`/*+ … */` after a table's name or alias; `this` is the text inside."""
 
@@ -53,11 +58,13 @@ class Flink(Dialect):
     SUPPORTS_USER_DEFINED_TYPES = False
     TYPED_DIVISION = True
     SAFE_DIVISION = False
-    INDEX_OFFSET = 1
+    # The base parser would shift the literals among the places of arrays and keys of maps.
+    INDEX_OFFSET = 0
 
     class Tokenizer(tokens.Tokenizer):
         IDENTIFIERS = ["`"]
         QUOTES = ["'"]
+        HEX_STRINGS: ClassVar[list[str | tuple[str, str]]] = [("x'", "'"), ("X'", "'")]
         IDENTIFIER_ESCAPES = ["`"]
         COMMANDS: ClassVar[set[TokenType]] = set()
         VAR_SINGLE_TOKENS = {"$"}
@@ -86,17 +93,24 @@ class Flink(Dialect):
             name: parser.Parser.FUNCTION_PARSERS[name]
             for name in ("CAST", "CEIL", "EXTRACT", "FLOOR", "POSITION", "SUBSTRING", "TRIM")
         } | {
+            "OVERLAY": lambda self: self._parse_placing(),
             "TRY_CAST": parser.Parser.FUNCTION_PARSERS["TRY_CAST"],
+            "JSON_ARRAY": lambda self: self._parse_json_array(),
             "JSON_EXISTS": lambda self: self._parse_json("JSON_EXISTS"),
+            "JSON_OBJECT": lambda self: self._parse_pairs(),
             "JSON_QUERY": lambda self: self._parse_json("JSON_QUERY"),
             "JSON_VALUE": lambda self: self._parse_json("JSON_VALUE"),
+        }
+        TYPE_LITERAL_PARSERS: ClassVar[dict[Any, Any]] = {
+            kind: lambda self, this, kind: _moment_literal(this, kind)
+            for kind in (exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ)
         }
         VERSION_PHRASES: ClassVar[dict[tuple[str, ...], str]] = {
             **parser.Parser.VERSION_PHRASES,
             ("FOR", "SYSTEM_VERSION"): "VERSION",
         }
         NO_PAREN_FUNCTION_PARSERS = {
-            "CASE": parser.Parser.NO_PAREN_FUNCTION_PARSERS["CASE"],
+            "CASE": lambda self: self._parse_case(),
         }
         NO_PAREN_FUNCTIONS = {
             TokenType.CURRENT_DATE: lambda: functions.moment("CURRENT_DATE"),
@@ -192,23 +206,151 @@ class Flink(Dialect):
             # types are among the tokens: the base would pass them on as functions.
             return token.token_type in self.FUNC_TOKENS and token.token_type not in _SYNTAX
 
+        def _parse_placing(self) -> exp.Expr:
+            """OVERLAY(text PLACING new FROM start [FOR length]), or with commas."""
+            parts = self._parse_csv(self._parse_bitwise)
+            for word in ("PLACING", "FROM", "FOR"):
+                if self._match_text_seq(word):
+                    parts += self._parse_csv(self._parse_bitwise)
+            return functions.BUILDERS["OVERLAY"](parts)
+
+        def _parse_interval(
+            self, require_interval: bool = True, parse_function_unit: bool = True
+        ) -> Any:
+            """INTERVAL 'text' unit [TO unit]; a precision changes nothing."""
+            index = self._index
+            if not self._match(TokenType.INTERVAL):
+                return None
+            value = self._parse_primary() or self._parse_term()
+            if value is None or _unit_word(self._curr) not in _INTERVAL_UNITS:
+                self._retreat(index)
+                return None
+            first = self._parse_interval_unit()
+            if not self._match_text_seq("TO"):
+                made = exp.Interval(this=_quoted(value), unit=exp.Var(this=first))
+                return self.expression(made)
+            second = self._parse_interval_unit()
+            if not (isinstance(value, exp.Literal) and value.is_string):
+                self.refuse("an INTERVAL of two units takes a string, as INTERVAL '1-06' …")
+            try:
+                return intervals.of_two_units(value.name, first, second)
+            except intervals.IntervalError as error:
+                raise FlinkParseError(str(error), self._prev) from None
+
+        def _parse_interval_unit(self) -> str:
+            word = _unit_word(self._curr)
+            if word not in _INTERVAL_UNITS:
+                self.raise_error("Expecting a unit of time")
+            self._advance()
+            if self._match(TokenType.L_PAREN):
+                self._parse_csv(self._parse_number)
+                if not self._match(TokenType.R_PAREN):
+                    self.raise_error("Expecting )")
+            return word
+
+        def _parse_case(self) -> exp.Expr | None:
+            """CASE [value] WHEN a, b THEN …: several values where there is one to compare."""
+            value = self._parse_disjunction()
+            branches, otherwise = [], None
+            while self._match(TokenType.WHEN):
+                these = self._parse_csv(self._parse_disjunction)
+                if not self._match(TokenType.THEN):
+                    self.raise_error("Expecting THEN")
+                then = self._parse_disjunction()
+                if value is None and len(these) > 1:
+                    self.raise_error("Expecting THEN")
+                branches += [exp.If(this=one, true=then.copy() if then else then) for one in these]
+            if not branches:
+                self.raise_error("Expecting WHEN")
+            if self._match(TokenType.ELSE):
+                otherwise = self._parse_disjunction()
+            if not self._match(TokenType.END):
+                self.raise_error("Expecting END")
+            return self.expression(exp.Case(this=value, ifs=branches, default=otherwise))
+
         def _parse_json(self, name: str) -> exp.Expr:
-            """JSON_VALUE(text, path [RETURNING type]) and its like.
+            """JSON_VALUE(text, path [RETURNING type] [… ON EMPTY] [… ON ERROR]) and its like.
 
             A value that is not of the type is null.
             """
-            made = functions.BUILDERS[name](self._parse_csv(self._parse_disjunction))
+            arguments = self._parse_csv(self._parse_disjunction)
+            kind = None
             if name == "JSON_VALUE" and self._match_text_seq("RETURNING"):
-                made = exp.TryCast(this=made, to=self._parse_types())
+                kind = self._parse_types()
+            if name == "JSON_VALUE":
+                made = self._parse_scalar(arguments)
+            else:
+                made = functions.BUILDERS[name](arguments)
+            if kind is not None:
+                made = exp.TryCast(this=made, to=kind)
             word = self._curr.text.upper() if self._curr else ""
             if word in ("NULL", "ERROR", "DEFAULT", "EMPTY", "TRUE", "FALSE", "UNKNOWN"):
-                then = "NULL: write COALESCE around it"
-                then = "FALSE: leave it out" if name == "JSON_EXISTS" else then
+                then = "FALSE: leave it out" if name == "JSON_EXISTS" else "NULL: leave it out"
                 message = f"ON EMPTY and ON ERROR of {name} are not supported; "
                 self.refuse(f"{message}what is not there is {then}")
             if word in ("WITH", "WITHOUT", "RETURNING"):
                 self.refuse(f"{word} in {name} is not supported; leave it out")
             return made
+
+        def _parse_scalar(self, arguments: list[exp.Expr]) -> exp.Expr:
+            """The behaviours of JSON_VALUE: NULL, ERROR or DEFAULT value, ON EMPTY or ON ERROR."""
+            found: dict[str, exp.Expr | None] = {}
+            while self._curr and self._curr.text.upper() in ("NULL", "ERROR", "DEFAULT"):
+                word = self._curr.text.upper()
+                self._advance()
+                value: exp.Expr | None = exp.Null()
+                if word == "DEFAULT":
+                    value = self._parse_disjunction()
+                if not self._match_text_seq("ON"):
+                    self.raise_error("Expecting ON")
+                when = self._curr.text.upper() if self._curr else ""
+                if when not in ("EMPTY", "ERROR") or when in found:
+                    self.raise_error("Expecting EMPTY or ERROR")
+                self._advance()
+                found[when] = None if word == "ERROR" else value
+            made = functions.BUILDERS["JSON_VALUE"](arguments)
+            if not found:
+                return made
+            null = exp.Null()
+            return json.value_or(
+                arguments, made, found.get("EMPTY", null), found.get("ERROR", null)
+            )
+
+        def _parse_pairs(self) -> exp.Expr:
+            """JSON_OBJECT([KEY] key VALUE value, …, or key: value, … [NULL|ABSENT ON NULL])."""
+            pairs: list[tuple[exp.Expr, exp.Expr]] = []
+            while self._curr and self._curr.token_type != TokenType.R_PAREN:
+                if self._absent(peek=True) is not None:
+                    break
+                self._match_text_seq("KEY")
+                key = self._parse_bitwise()
+                if not self._match_text_seq("VALUE") and not self._match(TokenType.COLON):
+                    self.raise_error("Expecting VALUE")
+                value = self._parse_disjunction()
+                if key is None or value is None:
+                    raise FlinkParseError("JSON_OBJECT takes a key and a value", self._prev)
+                pairs.append((key, value))
+                if not self._match(TokenType.COMMA):
+                    break
+            return json.made(json.json_object(pairs, bool(self._absent())))
+
+        def _parse_json_array(self) -> exp.Expr:
+            """JSON_ARRAY(value, … [NULL|ABSENT ON NULL])."""
+            values = []
+            if self._absent(peek=True) is None and self._curr.token_type != TokenType.R_PAREN:
+                values = self._parse_csv(self._parse_disjunction)
+            absent = self._absent()
+            return json.made(json.json_array(values, absent is not False))
+
+        def _absent(self, peek: bool = False) -> bool | None:
+            """Whether nulls are left out, if that is said: ABSENT ON NULL, or NULL ON NULL."""
+            index = self._index
+            for word, absent in (("ABSENT", True), ("NULL", False)):
+                if self._match_text_seq(word, "ON", "NULL"):
+                    if peek:
+                        self._retreat(index)
+                    return absent
+            return None
 
         def _parse_bracket(self, this: exp.Expr | None = None) -> exp.Expr | None:
             word = _bare(this) if self._curr.token_type == TokenType.L_BRACKET else ""
@@ -225,6 +367,27 @@ class Flink(Dialect):
                 raise FlinkParseError("MAP takes pairs: MAP[key, value, …]", token)
             keys, values = (exp.Array(expressions=parts[first::2]) for first in (0, 1))
             return super()._parse_bracket(exp.Map(keys=keys, values=values))
+
+
+def _moment_literal(this: exp.Expr, kind: exp.DataType) -> exp.Expr:
+    """TIMESTAMP '…' has as many digits as are written behind its second."""
+    if isinstance(this, exp.Literal) and not kind.expressions:
+        digits = len(this.name.strip().partition(".")[2])
+        if digits <= _MOST_DIGITS:
+            kind = exp.DataType(
+                this=exp.DType.TIMESTAMP,
+                expressions=[exp.DataTypeParam(this=exp.Literal.number(digits))],
+            )
+    return exp.Cast(this=this, to=kind)
+
+
+def _unit_word(token: Token | None) -> str:
+    return str(token.text).upper().removesuffix("S") if token else ""
+
+
+def _quoted(value: exp.Expr) -> exp.Expr:
+    is_number = isinstance(value, exp.Literal) and not value.is_string
+    return exp.Literal.string(value.name) if is_number else value
 
 
 def _bare(node: exp.Expr | None) -> str:

@@ -11,7 +11,9 @@ from types import MappingProxyType
 
 from sqlglot import exp
 
-from streamhouse.sql.duck_calls import call, cast
+from streamhouse.sql import intervals
+from streamhouse.sql.functions import times
+from streamhouse.sql.functions.calls import call, cast
 from streamhouse.sql.plan import TableInfo
 from streamhouse.sql.types import base, digits
 
@@ -20,6 +22,9 @@ Digits = Mapping[str, Mapping[str, int]]
 
 NONE: Digits = MappingProxyType({})
 _MARK = "digits"
+_DEFAULTS = {"TIMESTAMP": 6, "TIME": 0}
+_CLOCK_DIGITS = 3
+"""A TIME has milliseconds at most."""
 _TO_SECOND = "%Y-%m-%d %H:%M:%S"
 _UNITS = {
     exp.DType.TIMESTAMP_MS: (3, ".%g"),
@@ -31,9 +36,9 @@ _UNITS = {
 
 
 def of_table(info: TableInfo) -> dict[str, int]:
-    """The precisions of a table's TIMESTAMP columns."""
-    moments = [column for column in info.columns if base(column.type) == "TIMESTAMP"]
-    return {column.name: digits(column.type) for column in moments}
+    """The precisions of a table's TIMESTAMP and TIME columns."""
+    moments = [column for column in info.columns if base(column.type) in _DEFAULTS]
+    return {column.name: digits(column.type, _DEFAULTS[base(column.type)]) for column in moments}
 
 
 def mark(node: exp.Expr, precision: int) -> None:
@@ -41,28 +46,90 @@ def mark(node: exp.Expr, precision: int) -> None:
     node.meta[_MARK] = precision
 
 
-def precision(kind: exp.DataType) -> int:
+def precision(kind: exp.DataType, default: int = 6) -> int:
     """The digits of a TIMESTAMP(p) as it is written."""
-    return int(kind.expressions[0].name) if kind.expressions else 6
+    return int(kind.expressions[0].name) if kind.expressions else default
 
 
 def text(source: exp.Expr, known: Digits) -> exp.Expr | None:
     """The text of a moment; None if the node is none of a type with digits."""
     kind = source.type.this if isinstance(source.type, exp.DataType) else None
+    if kind == exp.DType.TIME:
+        written = _written(source, known)
+        shown = _CLOCK_DIGITS if written is None else min(written, _CLOCK_DIGITS)
+        return _text(times.on_epoch_day(source), "%H:%M:%S", ".%g", _CLOCK_DIGITS, shown)
     if kind not in _UNITS:
         return None
     most, pattern = _UNITS[kind]
     written = _written(source, known)
     shown = most if written is None else min(written, most)
-    whole = call(
-        "STRFTIME",
-        source if most == 9 else cast(source, "TIMESTAMP"),
-        exp.Literal.string(_TO_SECOND + (pattern if shown else "")),
-    )
+    moment = source if most == 9 else cast(source, "TIMESTAMP")
+    return _text(moment, _TO_SECOND, pattern, most, shown)
+
+
+def in_micros(fine: exp.Expr) -> exp.Expr:
+    """A TIMESTAMP_NS as a TIMESTAMP, its nanoseconds cut off: DuckDB rounds them."""
+    rest = exp.Paren(this=_rest(fine))
+    whole = exp.Sub(this=call("EPOCH_NS", fine.copy()), expression=rest)
+    micros = exp.IntDiv(this=exp.Paren(this=whole), expression=exp.Literal.number(1_000))
+    new = cast(call("MAKE_TIMESTAMP", micros), "TIMESTAMP")
+    new.type = exp.DataType.build("TIMESTAMP", dialect="duckdb")
+    return new
+
+
+def _rest(fine: exp.Expr) -> exp.Expr:
+    """The nanoseconds behind the microseconds, also before 1970."""
+    thousand = exp.Literal.number(1_000)
+    rest = exp.Mod(this=call("EPOCH_NS", fine.copy()), expression=thousand)
+    return exp.Mod(this=exp.Paren(this=exp.Add(this=rest, expression=thousand.copy())),
+                   expression=thousand.copy())  # fmt: skip
+
+
+def stepped(node: exp.Add | exp.Sub) -> exp.Expr:
+    """A TIMESTAMP_NS and an interval with all nanoseconds: DuckDB drops them."""
+    for name, step in (("this", node.right), ("expression", node.left)):
+        fine = node.args[name]
+        if intervals.units(step) and fine.is_type(exp.DType.TIMESTAMP_NS):
+            moved = node.copy()
+            moved.set(name, in_micros(fine))
+            nanos = exp.Add(
+                this=call("EPOCH_NS", cast(exp.Paren(this=moved), "TIMESTAMP_NS")),
+                expression=exp.Paren(this=_rest(fine)),
+            )
+            new = cast(call("MAKE_TIMESTAMP_NS", nanos), "TIMESTAMP_NS")
+            new.type = exp.DataType.build("TIMESTAMP_NS", dialect="duckdb")
+            mark(new, 9)
+            return new
+    return node
+
+
+def _text(moment: exp.Expr, whole: str, fraction: str, most: int, shown: int) -> exp.Expr:
+    pattern = exp.Literal.string(whole + (fraction if shown else ""))
+    full = call("STRFTIME", moment, pattern)
     if shown in (0, most):
-        return whole
-    length = len("2026-01-01 00:00:00.") + shown
-    return call("LEFT", whole, exp.Literal.number(length))
+        return full
+    return call(
+        "LEFT", full, exp.Sub(this=call("LENGTH", full.copy()),
+                              expression=exp.Literal.number(most - shown)),
+    )  # fmt: skip
+
+
+def _of_call(node: exp.Expr, known: Digits) -> int | None:
+    """The precision of what is made of another moment: that of the other one."""
+    given = times.argument(node)
+    if given is None and isinstance(node, exp.Add | exp.Sub):
+        sides = [(node.left, node.right), (node.right, node.left)]
+        for one, step in sides:
+            if intervals.units(step) and not intervals.units(one):
+                digits_ = _of_moment(one, known)
+                return None if digits_ is None else max(digits_, 3 * intervals.has_fraction(step))
+    return None if given is None else _of_moment(given, known)
+
+
+def _of_moment(node: exp.Expr, known: Digits) -> int | None:
+    found = _written(node, known)
+    kind = node.type.this if isinstance(node.type, exp.DataType) else None
+    return _UNITS[kind][0] if found is None and kind in _UNITS else found
 
 
 def _written(node: exp.Expr, known: Digits) -> int | None:
@@ -72,8 +139,26 @@ def _written(node: exp.Expr, known: Digits) -> int | None:
         found: int = inner.meta[_MARK]
         return found
     if isinstance(inner, exp.Cast) and not inner.meta.get("plain"):
+        if inner.to.is_type(exp.DType.TIME):
+            return precision(inner.to, 0)
         moment = inner.to.is_type(exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ)
         return precision(inner.to) if moment else None
+    if isinstance(inner, exp.Case | exp.Coalesce):
+        values = [one.args["true"] for one in inner.args.get("ifs") or []]
+        values += inner.expressions if isinstance(inner, exp.Coalesce) else []
+        values += [one for one in (inner.args.get("default"),) if one is not None]
+        values += [inner.this] if isinstance(inner, exp.Coalesce) else []
+        found_ = [_of_moment(one, known) for one in values if not one.is_type(exp.DType.NULL)]
+        known_ = [one for one in found_ if one is not None]
+        return max(known_) if known_ and len(known_) == len(found_) else None
+    clock = times.clock_of(inner)
+    if clock is not None:
+        return _written(clock, known)
+    made = _of_call(inner, known)
+    if made is None and isinstance(inner, exp.Cast):
+        made = _of_call(inner.this, known)
+    if made is not None:
+        return made
     select = inner.find_ancestor(exp.Select) if isinstance(inner, exp.Column) else None
     clause = select.args.get("from_") if select is not None else None
     if select is None or clause is None:

@@ -302,13 +302,18 @@ def _value(literal: str) -> str:
     return literal[1:-1].replace("''", "'") if literal[0] == "'" else literal
 
 
+_MOMENT = re.compile(r"'\s*\d+-\d+-\d+[ T][\d:]+(?:\.(\d*))?\s*'")
 _WHOLE = [f"#{digits}" for digits in range(10)]
 
 
 def _kind(literal: str) -> str:
-    """What the type of a literal depends on: a number's digits, its exponent, its size."""
+    """What the type of a literal depends on: a number's digits, its exponent, its size.
+
+    Of a moment's text it is the digits behind its second.
+    """
     if literal[0] == "'":
-        return "''"
+        moment = _MOMENT.fullmatch(literal)
+        return "''" if moment is None else f"''.{len(moment[1] or '')}"
     if literal.isdigit():
         if len(literal) < len(_WHOLE):
             return _WHOLE[len(literal)]

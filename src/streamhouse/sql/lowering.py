@@ -9,15 +9,17 @@ from sqlglot.optimizer.annotate_types import annotate_types
 from sqlglot.schema import MappingSchema
 
 from streamhouse.errors import SqlError, UnsupportedSqlError
-from streamhouse.sql import casts, decimals, fractions, functions, time_functions
+from streamhouse.sql import casts, decimals, fractions, functions, intervals, nested_text
 from streamhouse.sql.fractions import Digits
-from streamhouse.sql.functions import call, cast
+from streamhouse.sql.functions import call, cast, json, texts, times
+from streamhouse.sql.functions.arrow import arrow_call
 from streamhouse.sql.text import Script, span
 
 Relations = Mapping[str, Mapping[str, str]]
 """Relation name to its columns and their DuckDB types."""
 
 _INTS = exp.DataType.INTEGER_TYPES
+_TIME = exp.DType.TIME
 _REALS = (exp.DType.FLOAT, exp.DType.DOUBLE)
 
 
@@ -59,7 +61,7 @@ def _rewrite(tree: exp.Expr, rule: Callable[[exp.Expr], exp.Expr]) -> exp.Expr:
 
 
 def simplify(script: Script, tree: exp.Expr) -> exp.Expr:
-    """EXTRACT and FLOOR … TO as plain calls, FETCH with its number; needs no types."""
+    """Forms of Flink's as plain calls (EXTRACT, FLOOR … TO, SIMILAR TO, …); needs no types."""
 
     def rule(node: exp.Expr) -> exp.Expr:
         try:
@@ -67,6 +69,19 @@ def simplify(script: Script, tree: exp.Expr) -> exp.Expr:
                 return _located(functions.extract(node), node)
             if isinstance(node, exp.Floor | exp.Ceil) and node.args.get("to"):
                 return _located(functions.rounded(node), node)
+            if isinstance(node, exp.Escape) and isinstance(node.this, exp.SimilarTo):
+                return _located(texts.similar(node.this, node.expression.name), node)
+            if isinstance(node, exp.SimilarTo) and not isinstance(node.parent, exp.Escape):
+                return _located(texts.similar(node), node)
+            if isinstance(node, exp.Is) and isinstance(node.expression, exp.JSON):
+                return _located(json.is_json(node.this, str(node.expression.this or "")), node)
+            if isinstance(node, exp.Overlaps):
+                return _located(times.overlaps(node), node)
+            if isinstance(node, exp.Bracket):
+                # Counted as in DuckDB already.
+                node.set("offset", 1)
+            if isinstance(node, exp.HexString):
+                return _located(_bytes(node.name), node)
             if isinstance(node, exp.Fetch) and node.args.get("count") is None:
                 node.set("count", exp.Literal.number(1))
         except functions.ArgumentError as failure:
@@ -75,6 +90,12 @@ def simplify(script: Script, tree: exp.Expr) -> exp.Expr:
         return node
 
     return _rewrite(tree, rule)
+
+
+def _bytes(digits: str) -> exp.Expr:
+    """The bytes of X'…'."""
+    escaped = "".join(f"\\x{digits[place : place + 2]}" for place in range(0, len(digits), 2))
+    return cast(exp.Literal.string(escaped), "BLOB")
 
 
 def _located(new: exp.Expr, old: exp.Expr) -> exp.Expr:
@@ -88,13 +109,15 @@ def fix_moments(tree: exp.Expr, bounded: bool) -> exp.Expr:
     if bounded:
         clock = cast(exp.Anonymous(this="NOW"), "TIMESTAMP")
         now = exp.Coalesce(this=now, expressions=[clock])
-    kinds = {"CURRENT_DATE": "DATE", "LOCALTIME": "TIME"}
+    now = times.in_millis(now)
 
     def rule(node: exp.Expr) -> exp.Expr:
         name = functions.moment_name(node)
         if name is None:
             return node
-        return cast(now.copy(), kinds[name]) if name in kinds else now.copy()
+        if name == "LOCALTIME":
+            return _clock(now.copy(), 0)
+        return cast(now.copy(), "DATE") if name == "CURRENT_DATE" else now.copy()
 
     return _rewrite(tree, rule)
 
@@ -119,7 +142,7 @@ def lower(
         normalize=False,
     )
     tree = annotate_types(tree, schema=schema, dialect="duckdb", overwrite_types=True)
-    if tree.find(exp.Interval) or any(map(time_functions.may_be_date, tree.find_all(exp.Cast))):
+    if tree.find(exp.Interval) or any(map(times.follows_argument, tree.find_all(exp.Cast))):
         tree = _rewrite(tree, _dates)
         tree = annotate_types(tree, schema=schema, dialect="duckdb", overwrite_types=True)
 
@@ -130,9 +153,19 @@ def lower(
             return _divide(node)
         if isinstance(node, exp.Substring):
             return _from_one(node)
+        if isinstance(node, exp.Floor | exp.Ceil) and node.this.is_type(*_INTS):
+            whole: exp.Expr = node.this
+            return whole
         if isinstance(node, exp.Cast):
-            plain = node.meta.get("plain")
-            return time_functions.lenient(node) if plain else _convert(node, digits)
+            if not node.meta.get("plain"):
+                return _convert(node, digits)
+            return times.lenient(_to_moment(node))
+        if isinstance(node, exp.Add | exp.Sub):
+            return fractions.stepped(node)
+        if isinstance(node, _COMPARED) and not isinstance(node.parent, exp.Join):
+            return _compared(node)
+        if isinstance(node, exp.Bracket) and node.this.is_type(exp.DType.ARRAY, exp.DType.LIST):
+            return _from_first(node)
         if isinstance(node, exp.Sum | exp.Avg) and not isinstance(node.parent, exp.Window):
             if isinstance(node.parent, exp.Filter):
                 return node
@@ -169,14 +202,14 @@ def _check_types(script: Script, tree: exp.Expr) -> None:
 def _dates(node: exp.Expr) -> exp.Expr:
     """A DATE and days, months or years make a DATE; DuckDB makes a TIMESTAMP of them."""
     if isinstance(node, exp.Cast):
-        return time_functions.dated(node)
+        return times.typed(node)
     if not isinstance(node, exp.Add | exp.Sub):
         return node
     left, right = node.left.unnest(), node.right.unnest()
-    days = left.is_type(exp.DType.DATE) and time_functions.is_day_step(right)
+    days = left.is_type(exp.DType.DATE) and times.is_day_step(right)
     if isinstance(node, exp.Add):
-        days = days or (right.is_type(exp.DType.DATE) and time_functions.is_day_step(left))
-    return time_functions.as_date(node) if days else node
+        days = days or (right.is_type(exp.DType.DATE) and times.is_day_step(left))
+    return times.as_date(node) if days else node
 
 
 def _from_one(node: exp.Substring) -> exp.Expr:
@@ -189,6 +222,33 @@ def _from_one(node: exp.Substring) -> exp.Expr:
         zero = exp.EQ(this=_wrap(start.copy()), expression=exp.Literal.number(0))
         node.set("start", exp.Case(ifs=[exp.If(this=zero, true=one)], default=start.copy()))
     return node
+
+
+_COMPARED = (exp.GT, exp.GTE, exp.LT, exp.LTE, exp.EQ, exp.NEQ)
+
+
+def _compared(node: exp.Binary) -> exp.Expr:
+    """NaN is not equal to, greater or less than anything; in DuckDB it is the greatest number."""
+    if not (node.left.is_type(*_REALS) or node.right.is_type(*_REALS)):
+        return node
+    side = node.right if isinstance(node, exp.LT | exp.LTE) else node.left
+    if isinstance(side.unnest(), exp.Literal):
+        side = node.left if side is node.right else node.right
+        if not isinstance(node, exp.EQ | exp.NEQ):
+            return node
+    nan = cast(call("ISNAN", cast(side.copy(), "DOUBLE")), "BOOLEAN")
+    if isinstance(node, exp.NEQ):
+        return exp.Paren(this=exp.Or(this=node.copy(), expression=nan))
+    return exp.Paren(this=exp.And(this=node.copy(), expression=exp.Not(this=nan)))
+
+
+def _from_first(node: exp.Bracket) -> exp.Expr:
+    """An array has no places before 1; DuckDB counts negative ones from its end."""
+    (place,) = node.expressions
+    if isinstance(place, exp.Literal):
+        return node
+    there = exp.GT(this=_wrap(place.copy()), expression=exp.Literal.number(0))
+    return exp.Case(ifs=[exp.If(this=there, true=node.copy())])
 
 
 def _divide(node: exp.Div) -> exp.Expr:
@@ -233,6 +293,8 @@ def _convert(node: exp.Cast, digits: Digits) -> exp.Expr:
         new = casts.sized(_cast(value, to, tried), kind)
     else:
         new = _cast(_value_of(node.this, to), to, tried)
+        if kind.is_type(_TIME):
+            new = _clock(times.on_epoch_day(new), fractions.precision(kind, 0))
     if kind.is_type(exp.DType.TIMESTAMPLTZ) and fractions.precision(kind) <= 3:
         unit = "milliseconds" if fractions.precision(kind) else "second"
         new = cast(call("DATE_TRUNC", exp.Literal.string(unit), new), "TIMESTAMPTZ")
@@ -251,6 +313,10 @@ def _cast(value: exp.Expr, to: exp.DataType, tried: bool) -> exp.Cast:
 
 def _value_of(source: exp.Expr, to: exp.DataType) -> exp.Expr:
     """What is to be cast: DuckDB rounds where Flink cuts off."""
+    if source.is_type(_TIME) and to.is_type(*times.TIMESTAMPS):
+        return times.on_epoch_day(source)
+    if source.is_type(exp.DType.TIMESTAMP_NS) and not to.is_type(exp.DType.TIMESTAMP_NS):
+        source = fractions.in_micros(source)
     if to.is_type(*_INTS) and source.is_type(*_REALS, exp.DType.DECIMAL):
         return call("TRUNC", source)
     moment = source.is_type(exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ)
@@ -259,10 +325,56 @@ def _value_of(source: exp.Expr, to: exp.DataType) -> exp.Expr:
     return source
 
 
+def _to_moment(node: exp.Cast) -> exp.Cast:
+    """A typed plain cast to TIMESTAMP of what DuckDB would not cast, or would round."""
+    if not node.to.is_type(exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ):
+        return node
+    if node.this.is_type(_TIME):
+        node.set("this", times.on_epoch_day(node.this))
+    elif node.this.is_type(exp.DType.TIMESTAMP_NS):
+        node.set("this", fractions.in_micros(node.this))
+    elif intervals.units(node.this):
+        node.set("to", exp.DataType.build("INTERVAL"))
+    return node
+
+
+def _clock(moment: exp.Expr, digits: int) -> exp.Expr:
+    """The TIME of a TIMESTAMP, without what is finer than its type says."""
+    unit = exp.Literal.string("milliseconds" if digits else "second")
+    new = cast(call("DATE_TRUNC", unit, moment), "TIME")
+    fractions.mark(new, digits)
+    return new
+
+
 def _text_of(source: exp.Expr, digits: Digits) -> exp.Expr:
     if source.is_type(exp.DType.BOOLEAN):
         return exp.Upper(this=cast(source, "VARCHAR"))
+    if source.is_type(*_REALS):
+        return _real_text(source)
+    interval = intervals.text(source)
+    if interval is not None:
+        return interval
+    if source.is_type(exp.DType.ARRAY, exp.DType.LIST, exp.DType.MAP, exp.DType.STRUCT):
+        return nested_text.of(source, _element_text) or source
     return source if source.type is None else _time_text(source, digits)
+
+
+def _element_text(element: exp.Expr) -> exp.Expr:
+    """The text of what stands in an array, a map or a row."""
+    return cast(_text_of(element, fractions.NONE), "VARCHAR")
+
+
+def _real_text(source: exp.Expr) -> exp.Expr:
+    """Java's text of a number; DuckDB's is the same between 0.001 and 10,000,000."""
+    if source.is_type(exp.DType.FLOAT):
+        return arrow_call("float_text", source)
+    usual = exp.Between(
+        this=exp.Abs(this=source.copy()),
+        low=exp.Literal.number("0.001"),
+        high=exp.Literal.number("9999999"),
+    )
+    short = cast(source.copy(), "VARCHAR")
+    return exp.Case(ifs=[exp.If(this=usual, true=short)], default=arrow_call("double_text", source))
 
 
 def _time_text(source: exp.Expr, digits: Digits) -> exp.Expr:

@@ -6,9 +6,12 @@ The connections of a process share one empty database in memory, since opening a
 
 from __future__ import annotations
 
+import atexit
 import os
 
 import duckdb
+
+from streamhouse.sql.functions.arrow import register
 
 _databases: dict[int, duckdb.DuckDBPyConnection] = {}
 """By process id: a fork must not use, nor close, the database of its parent."""
@@ -30,6 +33,12 @@ def _connection() -> duckdb.DuckDBPyConnection:
     return connection
 
 
+def _close(pid: int) -> None:
+    """Close the database of this process, whose functions DuckDB would tell to be leaked."""
+    if pid == os.getpid() and pid in _databases:
+        _databases.pop(pid).close()
+
+
 def _database() -> duckdb.DuckDBPyConnection:
     found = _databases.get(os.getpid())
     if found is None:
@@ -38,5 +47,7 @@ def _database() -> duckdb.DuckDBPyConnection:
         )
         # A name of no relation would otherwise be looked for in files when a query is bound.
         found.execute("SET enable_external_access = false")
+        register(found)
         _databases[os.getpid()] = found
+        atexit.register(_close, os.getpid())
     return found

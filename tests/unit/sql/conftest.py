@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from streamhouse.errors import TableError
 from streamhouse.options import nearest
 from streamhouse.sql.analysis import analyze_bounded, analyze_stream
+from streamhouse.sql.functions.arrow import register
 from streamhouse.sql.plan import (
     BoundedQuery,
     CreateTable,
@@ -166,7 +168,10 @@ def _relations(plan: StreamQuery, source: Rows, dimensions: Sequence[Rows]) -> d
 @lru_cache
 def _database() -> duckdb.DuckDBPyConnection:
     """One for all tests: opening it takes longer than most of them."""
-    return duckdb.connect(":memory:")
+    connection = duckdb.connect(":memory:")
+    register(connection)
+    atexit.register(connection.close)
+    return connection
 
 
 def _run(sql: str, relations: Mapping[str, pa.Table]) -> list[tuple[Any, ...]]:

@@ -8,6 +8,8 @@ from sqlglot import exp
 
 Args = list[exp.Expr]
 Build = Callable[[Args], exp.Expr]
+Table = dict[str, tuple[int, int | None, Build]]
+"""Names with the least and greatest number of arguments (None: any) and how to build the call."""
 
 MOMENTS = ("PROCTIME", "CURRENT_TIMESTAMP", "LOCALTIMESTAMP", "CURRENT_DATE", "LOCALTIME")
 _MOMENT = "__moment_"
@@ -43,6 +45,43 @@ def cast(node: exp.Expr, kind: str) -> exp.Cast:
 def call(name: str, *args: exp.Expr) -> exp.Anonymous:
     """A call of DuckDB's function."""
     return exp.Anonymous(this=name, expressions=list(args))
+
+
+def plain(kind: type[exp.Expr], *names: str) -> Build:
+    """A function that sqlglot knows under a class, its arguments by position."""
+
+    def build(args: Args) -> exp.Expr:
+        return kind(**dict(zip(names or ("this",), args, strict=False)))
+
+    return build
+
+
+def duck(name: str, result: str) -> Build:
+    """DuckDB's function of the same meaning, with its result type."""
+    return lambda args: cast(call(name, *args), result)
+
+
+def any_null(args: Args, otherwise: exp.Expr) -> exp.Expr:
+    """Null if an argument is null."""
+    nulls = exp.or_(*(exp.Is(this=arg.copy(), expression=exp.Null()) for arg in args))
+    return exp.Case(ifs=[exp.If(this=nulls, true=exp.Null())], default=otherwise)
+
+
+def bytes_of(node: exp.Expr) -> exp.Expr:
+    """Bytes as they are, or those of a text: a CAST as the user's own."""
+    return exp.Cast(this=node, to=exp.DataType(this=exp.DType.VARBINARY))
+
+
+def lambda_of(name: str, body: exp.Expr) -> exp.Expr:
+    """DuckDB's lambda of one parameter, which stands in the body as `parameter(name)`."""
+    tree = exp.Lambda(this=body, expressions=[exp.to_identifier(name)])
+    tree.meta["plain"] = True
+    return tree
+
+
+def parameter(name: str) -> exp.Expr:
+    """The parameter of a lambda."""
+    return exp.Var(this=f'"{name}"')
 
 
 def literal_text(node: exp.Expr, what: str) -> str:

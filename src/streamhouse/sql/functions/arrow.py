@@ -1,0 +1,371 @@
+"""Flink's functions that DuckDB has none for: Python over Arrow arrays, registered in DuckDB.
+
+An expression calls one by `arrow_call`; who runs the SQL calls `register` before. A null argument
+makes a null, unless the function takes nulls. What a function raises ends the query.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import re
+import urllib.parse
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+from duckdb.func import FunctionNullHandling, PythonUDFType
+from sqlglot import exp
+
+from streamhouse.sql.functions import javatime
+from streamhouse.sql.functions.calls import call, cast
+
+PREFIX = "flink_"
+_ARROW: dict[str, pa.DataType] = {
+    "BIGINT": pa.int64(),
+    "BLOB": pa.binary(),
+    "BOOLEAN": pa.bool_(),
+    "DOUBLE": pa.float64(),
+    "FLOAT": pa.float32(),
+    "INTEGER": pa.int32(),
+    "TIMESTAMP": pa.timestamp("us"),
+    "TIMESTAMP_NS": pa.timestamp("ns"),
+    "VARCHAR": pa.string(),
+    "VARCHAR[]": pa.list_(pa.string()),
+    "MAP(VARCHAR, VARCHAR)": pa.map_(pa.string(), pa.string()),
+}
+
+
+@dataclass(frozen=True)
+class ArrowFunction:
+    """A function of one row's values; `parameters` and `result` are DuckDB's types."""
+
+    parameters: tuple[str, ...]
+    result: str
+    compute: Callable[..., Any]
+    takes_nulls: bool = False
+
+    def __call__(self, *columns: pa.ChunkedArray) -> pa.Array:
+        values = (column.to_pylist() for column in columns)
+        kind = _ARROW[self.result]
+        if self.takes_nulls:
+            return pa.array([self.compute(*row) for row in zip(*values, strict=True)], kind)
+        return pa.array(
+            [None if None in row else self.compute(*row) for row in zip(*values, strict=True)],
+            kind,
+        )
+
+
+def arrow_call(name: str, *args: exp.Expr) -> exp.Expr:
+    """A call of one of `FUNCTIONS`, its arguments cast to what it takes."""
+    function = FUNCTIONS[name]
+    given = (cast(arg, kind) for arg, kind in zip(args, function.parameters, strict=True))
+    return cast(call(PREFIX + name, *given), function.result)
+
+
+_CALLED = re.compile(rf"\b{PREFIX}(\w+)", re.IGNORECASE)
+
+
+def register(
+    connection: duckdb.DuckDBPyConnection, sql: str | None = None, known: set[str] | None = None
+) -> None:
+    """Make the functions that a text calls known to a connection; all of them without a text.
+
+    `known` are those that the connection has already; what is added is added to it. The
+    connection is to be closed before the process ends.
+    """
+    if sql is not None and PREFIX not in sql.lower():
+        return
+    known = set() if known is None else known
+    called = FUNCTIONS.keys() if sql is None else {one.lower() for one in _CALLED.findall(sql)}
+    for name in called - known:
+        function = FUNCTIONS.get(name)
+        if function is None:
+            continue
+        connection.create_function(
+            PREFIX + name,
+            _of_arity(function),
+            list(function.parameters),
+            function.result,
+            type=PythonUDFType.ARROW,
+            null_handling=FunctionNullHandling.SPECIAL,
+        )
+        known.add(name)
+
+
+def _of_arity(function: ArrowFunction) -> Callable[..., pa.Array]:
+    """The function with as many parameters as DuckDB is told of: it counts them."""
+    arities: dict[int, Callable[..., pa.Array]] = {
+        1: lambda a: function(a),
+        2: lambda a, b: function(a, b),
+        3: lambda a, b, c: function(a, b, c),
+        4: lambda a, b, c, d: function(a, b, c, d),
+    }
+    return arities[len(function.parameters)]
+
+
+def _is_there(connection: duckdb.DuckDBPyConnection, name: str) -> bool:
+    found = connection.execute(
+        "SELECT 1 FROM duckdb_functions() WHERE function_name = ? LIMIT 1", [PREFIX + name]
+    ).fetchone()
+    return found is not None
+
+
+def _hash(name: str) -> Callable[[bytes], str]:
+    return lambda value: hashlib.new(name, value).hexdigest()
+
+
+def _java_double(value: float, shortest: Callable[[float], str] = repr) -> str:
+    """The text of a DOUBLE as Java writes it: `1.0E7`, `1.0E-4`, `Infinity`, `NaN`."""
+    if value != value:
+        return "NaN"
+    if value in (float("inf"), float("-inf")):
+        return "Infinity" if value > 0 else "-Infinity"
+    sign = "-" if str(value).startswith("-") else ""
+    mantissa, _, exponent = shortest(abs(value)).partition("e")
+    whole, _, fraction = mantissa.partition(".")
+    fraction = fraction if fraction != "0" else ""
+    if not 1e-3 <= abs(value) < 1e7 and value:
+        power = int(exponent or 0) + len(whole) - 1
+        digits = whole + fraction
+        stripped = digits.lstrip("0")
+        power -= len(digits) - len(stripped)
+        digits = stripped.rstrip("0")
+        return f"{sign}{digits[0]}.{digits[1:] or '0'}E{power}"
+    return f"{sign}{whole}.{fraction or '0'}"
+
+
+def _java_float(value: float) -> str:
+    import numpy as np
+
+    def shortest(one: float) -> str:
+        return str(np.format_float_scientific(np.float32(one), trim="0"))
+
+    if value and not 1e-3 <= abs(value) < 1e7:
+        return _java_double(value, shortest)
+    return _java_double(
+        value, lambda one: str(np.format_float_positional(np.float32(one), trim="0"))
+    )
+
+
+def _initcap(text: str) -> str:
+    return re.sub(r"[^\W_]+", lambda word: word[0][0].upper() + word[0][1:].lower(), text)
+
+
+def _hash_code(text: str) -> int:
+    """Java's `String.hashCode`, over UTF-16."""
+    code = 0
+    units = memoryview(text.encode("utf-16-le")).cast("H")
+    for unit in units:
+        code = (31 * code + unit) & 0xFFFFFFFF
+    return code - (1 << 32) if code >= 1 << 31 else code
+
+
+_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+
+
+def _conv(text: str, source: int, target: int) -> str | None:
+    """CONV as of Hive: a number in one base, told in another; a negative base tells the sign."""
+    if not (2 <= abs(source) <= 36 and 2 <= abs(target) <= 36):
+        return None
+    text = text.strip().lower()
+    negative = text.startswith("-")
+    value, least = 0, False
+    for char in text[negative:]:
+        digit = _DIGITS.find(char)
+        if digit < 0 or digit >= abs(source):
+            break
+        value, least = value * abs(source) + digit, True
+    if not least:
+        return None
+    value = min(value, 2**64 - 1)
+    if negative:
+        value = 2**64 - value if target > 0 else value
+    elif target < 0 and value >= 2**63:
+        value, negative = 2**64 - value, True
+    digits = ""
+    while True:
+        value, rest = divmod(value, abs(target))
+        digits = _DIGITS[rest] + digits
+        if not value:
+            break
+    return ("-" if negative and target < 0 else "") + digits.upper()
+
+
+def _parse_url(url: str, part: str, key: str | None) -> str | None:
+    try:
+        parts = urllib.parse.urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return None
+    if not parts.scheme:
+        return None
+    if part == "QUERY" and key is not None:
+        found = re.search(rf"(?:^|&){re.escape(key)}=([^&]*)", parts.query)
+        return None if found is None else found[1]
+    if key is not None:
+        return None
+    user, at, _ = parts.netloc.rpartition("@")
+    host = parts.netloc[len(user) + len(at) :]
+    whole_path = parts.path
+    file = whole_path + (f"?{parts.query}" if parts.query else "")
+    return {
+        "HOST": (host.rsplit(":", 1)[0] if port is not None else host) or None,
+        "PATH": whole_path,
+        "QUERY": parts.query or None,
+        "REF": parts.fragment or None,
+        "PROTOCOL": parts.scheme,
+        "FILE": file,
+        "AUTHORITY": parts.netloc or None,
+        "USERINFO": user or None,
+    }.get(part)
+
+
+def _map_of(text: str, pairs: str, values: str) -> list[tuple[str, str | None]]:
+    found: dict[str, str | None] = {}
+    for pair in re.split(pairs, text) if text else ():
+        key, *value = re.split(values, pair, maxsplit=1)
+        found[key] = value[0] if value else None
+    return list(found.items())
+
+
+_CHARSETS = ("US-ASCII", "ISO-8859-1", "UTF-8", "UTF-16BE", "UTF-16LE", "UTF-16")
+
+
+def _charset(name: str) -> str:
+    if name.upper() not in _CHARSETS:
+        raise ValueError(f"character set {name} is not one of {', '.join(_CHARSETS)}")
+    return name
+
+
+def _encode(text: str, charset: str) -> bytes:
+    name = _charset(charset).upper()
+    if name == "UTF-16":
+        return b"\xfe\xff" + text.encode("utf-16-be")
+    return text.encode(name, "replace")
+
+
+def _decode(value: bytes, charset: str) -> str:
+    name = _charset(charset).upper()
+    if name == "UTF-16" and value[:2] not in (b"\xfe\xff", b"\xff\xfe"):
+        name = "UTF-16BE"
+    return value.decode(name, "replace")
+
+
+def _base64(value: bytes) -> str:
+    return base64.b64encode(value).decode()
+
+
+def _from_base64(value: bytes) -> str | None:
+    try:
+        return base64.b64decode(value, validate=True).decode("utf-8", "replace")
+    except binascii.Error:
+        return None
+
+
+def _unhex(text: str) -> bytes | None:
+    try:
+        return bytes.fromhex(("0" if len(text) % 2 else "") + text) if text.isalnum() else (
+            b"" if not text else None)  # fmt: skip
+    except ValueError:
+        return None
+
+
+def _url_encode(text: str) -> str:
+    return urllib.parse.quote_plus(text, safe="*-._").replace("~", "%7E")
+
+
+def _url_decode(text: str) -> str | None:
+    if re.search(r"%(?![0-9a-fA-F]{2})", text):
+        return None
+    return urllib.parse.unquote_plus(text)
+
+
+def _split_index(text: str, separator: str, index: int) -> str | None:
+    """Commons Lang's `splitByWholeSeparatorPreserveAllTokens`, then the part of that number."""
+    parts = text.split(separator) if separator else text.split()
+    return parts[index] if 0 <= index < len(parts) else None
+
+
+def _split_code(text: str, code: int, index: int) -> str | None:
+    return _split_index(text, chr(code), index) if 0 < code <= 255 else None
+
+
+def _instr(text: str, part: str, start: int, nth: int) -> int | None:
+    """The place, from 1, of the nth occurrence from a place on; backwards from a negative one."""
+    if nth <= 0:
+        return 0
+    if start > 0:
+        place = start - 2
+        for _ in range(nth):
+            place = text.find(part, place + 1)
+            if place < 0:
+                return 0
+        return place + 1
+    if start == 0:
+        return 0
+    place = len(text) + start
+    for _ in range(nth):
+        place = text.rfind(part, 0, place + len(part)) if place >= 0 else -1
+        if place < 0:
+            return 0
+        place -= 1
+    return place + 2
+
+
+def _regexp_replace(text: str, pattern: str, new: str) -> str | None:
+    """Java's `Matcher.appendReplacement` with the new text quoted where it names no group."""
+    try:
+        template = re.sub(r"\\", r"\\\\", new)
+        template = re.sub(r"\$(\d)", r"\\g<\1>", template)
+        return re.sub(pattern, template, text)
+    except (re.error, IndexError):
+        return None
+
+
+def _array_join(values: list[str | None], separator: str, null: str | None) -> str:
+    given = [null if one is None else one for one in values]
+    return separator.join(one for one in given if one is not None)
+
+
+FUNCTIONS: dict[str, ArrowFunction] = {
+    "array_join": ArrowFunction(
+        ("VARCHAR[]", "VARCHAR", "VARCHAR"),
+        "VARCHAR",
+        lambda values, by, null: (
+            None if values is None or by is None else _array_join(values, by, null)
+        ),
+        takes_nulls=True,
+    ),
+    "base64": ArrowFunction(("BLOB",), "VARCHAR", _base64),
+    "conv": ArrowFunction(("VARCHAR", "INTEGER", "INTEGER"), "VARCHAR", _conv),
+    "decode": ArrowFunction(("BLOB", "VARCHAR"), "VARCHAR", _decode),
+    "double_text": ArrowFunction(("DOUBLE",), "VARCHAR", _java_double),
+    "encode": ArrowFunction(("VARCHAR", "VARCHAR"), "BLOB", _encode),
+    "float_text": ArrowFunction(("FLOAT",), "VARCHAR", _java_float),
+    "format_time": ArrowFunction(("BIGINT", "INTEGER", "VARCHAR"), "VARCHAR", javatime.formatted),
+    "from_base64": ArrowFunction(("BLOB",), "VARCHAR", _from_base64),
+    "hash_code": ArrowFunction(("VARCHAR",), "INTEGER", _hash_code),
+    "initcap": ArrowFunction(("VARCHAR",), "VARCHAR", _initcap),
+    "instr": ArrowFunction(("VARCHAR", "VARCHAR", "INTEGER", "INTEGER"), "INTEGER", _instr),
+    "map_of": ArrowFunction(("VARCHAR", "VARCHAR", "VARCHAR"), "MAP(VARCHAR, VARCHAR)", _map_of),
+    "parse_time": ArrowFunction(("VARCHAR", "VARCHAR"), "TIMESTAMP", javatime.parsed),
+    "parse_url": ArrowFunction(
+        ("VARCHAR", "VARCHAR", "VARCHAR"),
+        "VARCHAR",
+        lambda url, part, key: None if url is None or part is None else _parse_url(url, part, key),
+        takes_nulls=True,
+    ),
+    "regexp_replace": ArrowFunction(("VARCHAR", "VARCHAR", "VARCHAR"), "VARCHAR", _regexp_replace),
+    "sha224": ArrowFunction(("BLOB",), "VARCHAR", _hash("sha224")),
+    "sha384": ArrowFunction(("BLOB",), "VARCHAR", _hash("sha384")),
+    "sha512": ArrowFunction(("BLOB",), "VARCHAR", _hash("sha512")),
+    "split_code": ArrowFunction(("VARCHAR", "INTEGER", "INTEGER"), "VARCHAR", _split_code),
+    "split_index": ArrowFunction(("VARCHAR", "VARCHAR", "INTEGER"), "VARCHAR", _split_index),
+    "unhex": ArrowFunction(("VARCHAR",), "BLOB", _unhex),
+    "url_decode": ArrowFunction(("VARCHAR",), "VARCHAR", _url_decode),
+    "url_encode": ArrowFunction(("VARCHAR",), "VARCHAR", _url_encode),
+}

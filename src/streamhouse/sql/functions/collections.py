@@ -1,0 +1,177 @@
+"""Flink's functions of arrays and maps, each as what DuckDB shall compute."""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from streamhouse.sql.functions.arrow import arrow_call
+from streamhouse.sql.functions.calls import (
+    Args,
+    ArgumentError,
+    Build,
+    Table,
+    any_null,
+    call,
+    cast,
+    duck,
+    lambda_of,
+    parameter,
+)
+
+_X = "x"
+
+
+def _list(name: str) -> Build:
+    """DuckDB's function of the same meaning, whose type is that of its argument."""
+    return lambda args: call(name, *args)
+
+
+def _strict(name: str) -> Build:
+    """The same, null if an argument is."""
+    return lambda args: any_null(args, call(name, *args))
+
+
+def _same(one: exp.Expr, other: exp.Expr) -> exp.Expr:
+    return exp.NullSafeEQ(this=one, expression=other)
+
+
+def _if_array(array: exp.Expr, found: exp.Expr) -> exp.Expr:
+    """Null where the array is; what is looked for may be null."""
+    return any_null([array], found)
+
+
+def _contains(args: Args) -> exp.Expr:
+    array, wanted = args
+    same = lambda_of(_X, _same(parameter(_X), wanted))
+    found = exp.GT(this=call("LEN", call("LIST_FILTER", array, same)), expression=_number(0))
+    return cast(_if_array(array.copy(), exp.Paren(this=found)), "BOOLEAN")
+
+
+def _position(args: Args) -> exp.Expr:
+    return cast(
+        any_null(args, exp.Coalesce(this=call("LIST_POSITION", *args), expressions=[_number(0)])),
+        "INT",
+    )
+
+
+def _remove(args: Args) -> exp.Expr:
+    array, unwanted = args
+    others = lambda_of(_X, exp.NullSafeNEQ(this=parameter(_X), expression=unwanted))
+    return call("LIST_FILTER", array, others)
+
+
+def _distinct(array: exp.Expr) -> exp.Expr:
+    """The elements in the order of their first places, a null among them."""
+    place = "i"
+    first = exp.EQ(
+        this=call("LEN", call(
+            "LIST_FILTER",
+            call("ARRAY_SLICE", array.copy(), _number(1), exp.Paren(this=exp.Sub(
+                this=parameter(place), expression=_number(1)))),
+            lambda_of("y", _same(parameter("y"), parameter(_X))),
+        )),
+        expression=_number(0),
+    )  # fmt: skip
+    tree = exp.Lambda(this=first, expressions=[exp.to_identifier(_X), exp.to_identifier(place)])
+    tree.meta["plain"] = True
+    return call("LIST_FILTER", array, tree)
+
+
+def _within(wanted: bool) -> Build:
+    """ARRAY_INTERSECT and ARRAY_EXCEPT: each element once."""
+
+    def build(args: Args) -> exp.Expr:
+        one, other = args
+        there = exp.GT(
+            this=call("LEN", call(
+                "LIST_FILTER", other.copy(), lambda_of("z", _same(parameter("z"), parameter("w"))),
+            )),
+            expression=_number(0),
+        )  # fmt: skip
+        kept = there if wanted else exp.Not(this=exp.Paren(this=there))
+        found = _distinct(call("LIST_FILTER", one.copy(), lambda_of("w", kept)))
+        return any_null(args, found)
+
+    return build
+
+
+def _union(args: Args) -> exp.Expr:
+    return any_null(args, _distinct(call("LIST_CONCAT", *(arg.copy() for arg in args))))
+
+
+def _slice(args: Args) -> exp.Expr:
+    """ARRAY_SLICE(array, start[, end]); places count from 1, or backwards from -1."""
+    array, start = args[:2]
+    end = args[2] if len(args) > 2 else exp.Neg(this=_number(1))
+    zero = exp.EQ(this=exp.Paren(this=start.copy()), expression=_number(0))
+    first = exp.Case(ifs=[exp.If(this=zero, true=_number(1))], default=start.copy())
+    return any_null(args, call("ARRAY_SLICE", array.copy(), first, end.copy()))
+
+
+def _sort(args: Args) -> exp.Expr:
+    """ARRAY_SORT(array[, ascending[, nulls first]])."""
+    ascending = _constant(args[1], "the order") if len(args) > 1 else True
+    first = _constant(args[2], "the place of nulls") if len(args) > 2 else ascending
+    order = exp.Literal.string("ASC" if ascending else "DESC")
+    return call(
+        "LIST_SORT", args[0], order, exp.Literal.string("NULLS FIRST" if first else "NULLS LAST")
+    )
+
+
+def _constant(node: exp.Expr, what: str) -> bool:
+    if not isinstance(node, exp.Boolean):
+        raise ArgumentError(f"{what} of ARRAY_SORT must be TRUE or FALSE", unsupported=True)
+    return bool(node.this)
+
+
+def _element(args: Args) -> exp.Expr:
+    """The only element; null of none, an error of several."""
+    array = args[0]
+    several = exp.GT(this=call("LEN", array.copy()), expression=_number(1))
+    message = exp.Literal.string("ELEMENT takes an array of one element, not of several")
+    only = call("LIST_EXTRACT", array, _number(1))
+    return exp.Case(ifs=[exp.If(this=several, true=call("ERROR", message))], default=only)
+
+
+def _join(args: Args) -> exp.Expr:
+    return arrow_call("array_join", *args, *([exp.Null()] if len(args) == 2 else []))
+
+
+def _map_from_arrays(args: Args) -> exp.Expr:
+    return any_null(args, call("MAP", *(arg.copy() for arg in args)))
+
+
+def _number(value: int) -> exp.Expr:
+    return exp.Literal.number(value)
+
+
+TABLE: Table = {
+    "CARDINALITY": (1, 1, duck("CARDINALITY", "INT")),
+    "ROW": (1, None, lambda args: call("ROW", *args)),
+    "ARRAY_APPEND": (2, 2, lambda args: _if_array(args[0], call("LIST_APPEND", *args))),
+    "ARRAY_CONCAT": (1, None, lambda args: any_null(args, call("LIST_CONCAT", *args))),
+    "ARRAY_CONTAINS": (2, 2, _contains),
+    "ARRAY_DISTINCT": (1, 1, lambda args: _distinct(args[0])),
+    "ARRAY_EXCEPT": (2, 2, _within(False)),
+    "ARRAY_INTERSECT": (2, 2, _within(True)),
+    "ARRAY_JOIN": (2, 3, _join),
+    "ARRAY_MAX": (1, 1, _list("LIST_MAX")),
+    "ARRAY_MIN": (1, 1, _list("LIST_MIN")),
+    "ARRAY_POSITION": (2, 2, _position),
+    "ARRAY_PREPEND": (
+        2,
+        2,
+        lambda args: _if_array(args[0], call("LIST_PREPEND", args[1], args[0])),
+    ),
+    "ARRAY_REMOVE": (2, 2, _remove),
+    "ARRAY_REVERSE": (1, 1, _list("LIST_REVERSE")),
+    "ARRAY_SLICE": (2, 3, _slice),
+    "ARRAY_SORT": (1, 3, _sort),
+    "ARRAY_UNION": (2, 2, _union),
+    "ELEMENT": (1, 1, _element),
+    "MAP_ENTRIES": (1, 1, _list("MAP_ENTRIES")),
+    "MAP_FROM_ARRAYS": (2, 2, _map_from_arrays),
+    "MAP_KEYS": (1, 1, _list("MAP_KEYS")),
+    "MAP_UNION": (1, None, _strict("MAP_CONCAT")),
+    "MAP_VALUES": (1, 1, _list("MAP_VALUES")),
+}

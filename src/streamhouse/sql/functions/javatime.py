@@ -1,0 +1,238 @@
+"""Java's date patterns, letter by letter, for those that DuckDB's `strftime` cannot say.
+
+The letters are those of `java.time.format.DateTimeFormatter`, in English and UTC. Widths are as
+there: `y` as long as it is, `yy` the last two digits, `MMM` a short name, `MMMM` a whole one, and
+`S` repeated so many digits of the second's fraction.
+"""
+
+from __future__ import annotations
+
+import calendar
+import datetime
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from typing import NamedTuple
+
+from streamhouse.sql.functions.patterns import PatternError
+
+_EPOCH = datetime.datetime(1970, 1, 1)
+_PART = re.compile(r"''|'(?:[^']|'')*'|([A-Za-z])\1*|[^A-Za-z']+|'")
+_PADDED = "dDHhKkmsuyQqewWF"
+
+
+class Moment(NamedTuple):
+    """A moment to the microsecond, and the nanoseconds behind it."""
+
+    at: datetime.datetime
+    nanos: int
+
+
+class Part(NamedTuple):
+    """A letter so many times, or a text as it is (`letter` is empty then)."""
+
+    letter: str
+    width: int
+    text: str
+
+
+@lru_cache(maxsize=256)
+def parts(pattern: str) -> tuple[Part, ...]:
+    """What a pattern is made of; `PatternError` for a letter that is not known."""
+    found = []
+    for match in _PART.finditer(pattern):
+        text = match.group()
+        if match[1]:
+            if match[1] not in _FORMATS:
+                raise PatternError(
+                    f"'{text}' in the pattern '{pattern}' is not supported; known letters: "
+                    f"{' '.join(sorted(_FORMATS))}"
+                )
+            found.append(Part(match[1], len(text), text))
+        elif text == "'":
+            raise PatternError(f"the pattern '{pattern}' has a quote that is never closed")
+        elif text == "''":
+            found.append(Part("", 0, "'"))
+        else:
+            plain = text[1:-1].replace("''", "'") if text.startswith("'") else text
+            found.append(Part("", 0, plain))
+    return tuple(found)
+
+
+def formatted(micros: int, nanos: int, pattern: str) -> str | None:
+    """A moment, in microseconds of the epoch and nanoseconds behind, as a pattern says."""
+    try:
+        moment = Moment(_EPOCH + datetime.timedelta(microseconds=micros), nanos)
+    except OverflowError:
+        return None
+    return "".join(
+        _FORMATS[part.letter](moment, part.width) if part.letter else part.text
+        for part in parts(pattern)
+    )
+
+
+def _number(get: Callable[[datetime.datetime], int]) -> Callable[[Moment, int], str]:
+    return lambda moment, width: str(get(moment.at)).zfill(width)
+
+
+def _year(moment: Moment, width: int) -> str:
+    text = str(moment.at.year)
+    return text.zfill(2)[-2:] if width == 2 else text.zfill(width)
+
+
+def _month(moment: Moment, width: int) -> str:
+    if width >= 3:
+        name = calendar.month_name[moment.at.month]
+        return name[:1] if width == 5 else name if width == 4 else name[:3]
+    return str(moment.at.month).zfill(width)
+
+
+def _weekday(moment: Moment, width: int) -> str:
+    name = calendar.day_name[moment.at.weekday()]
+    return name[:1] if width == 5 else name if width == 4 else name[:3]
+
+
+def _fraction(moment: Moment, width: int) -> str:
+    return f"{moment.at.microsecond:06}{moment.nanos:03}".ljust(width, "0")[:width]
+
+
+def _quarter(moment: Moment, width: int) -> str:
+    quarter = (moment.at.month + 2) // 3
+    if width >= 3:
+        names = ("1st quarter", "2nd quarter", "3rd quarter", "4th quarter")
+        return names[quarter - 1] if width == 4 else f"Q{quarter}"
+    return str(quarter).zfill(width)
+
+
+def _sunday_week(at: datetime.datetime) -> int:
+    """The week of the year as in the United States: from Sunday on, and week 1 has 1 January."""
+    first = datetime.datetime(at.year, 1, 1)
+    return ((at - first).days + (first.weekday() + 1) % 7) // 7 + 1
+
+
+_FORMATS: dict[str, Callable[[Moment, int], str]] = {
+    "A": _number(
+        lambda at: int(
+            (at - at.replace(hour=0, minute=0, second=0, microsecond=0))
+            / datetime.timedelta(milliseconds=1)
+        )
+    ),  # fmt: skip
+    "D": _number(lambda at: at.timetuple().tm_yday),
+    "E": _weekday,
+    "G": lambda moment, width: "Anno Domini" if width == 4 else "AD",
+    "H": _number(lambda at: at.hour),
+    "K": _number(lambda at: at.hour % 12),
+    "L": _month,
+    "M": _month,
+    "Q": _quarter,
+    "S": _fraction,
+    "V": lambda moment, width: "UTC",
+    "X": lambda moment, width: "Z",
+    "Z": lambda moment, width: "GMT" if width == 4 else "Z" if width == 5 else "+0000",
+    "a": lambda moment, width: "PM" if moment.at.hour >= 12 else "AM",
+    "d": _number(lambda at: at.day),
+    "e": _number(lambda at: (at.weekday() + 1) % 7 + 1),
+    "h": _number(lambda at: at.hour % 12 or 12),
+    "k": _number(lambda at: at.hour or 24),
+    "m": _number(lambda at: at.minute),
+    "n": lambda moment, width: str(moment.at.microsecond * 1000 + moment.nanos).zfill(width),
+    "q": _quarter,
+    "s": _number(lambda at: at.second),
+    "u": _year,
+    "w": _number(_sunday_week),
+    "x": lambda moment, width: "+00" if width == 1 else "+00:00" if width in (3, 5) else "+0000",
+    "y": _year,
+    "z": lambda moment, width: "UTC",
+}
+
+_MONTHS = {name[:3].lower(): place for place, name in enumerate(calendar.month_name) if name}
+_NAMES = "|".join(name for name in calendar.month_name if name)
+_READ = {
+    "y": "year", "u": "year", "M": "month", "L": "month", "d": "day", "D": "yday", "H": "hour",
+    "k": "hour24", "K": "hour12", "h": "hour12", "m": "minute", "s": "second", "S": "fraction",
+    "a": "half", "E": "weekday",
+}  # fmt: skip
+"""Letters that can be read, and what they are."""
+
+
+def check_readable(pattern: str) -> None:
+    """Raise `PatternError` for letters that cannot be read from a text."""
+    for part in parts(pattern):
+        if part.letter and part.letter not in _READ:
+            raise PatternError(
+                f"'{part.text}' in the pattern '{pattern}' cannot be read from a text; known "
+                f"letters: {' '.join(sorted(_READ))}"
+            )
+
+
+@lru_cache(maxsize=256)
+def _reader(pattern: str) -> tuple[re.Pattern[str], tuple[tuple[str, int], ...]]:
+    """An expression for texts of a pattern, and what its groups are."""
+    written, groups = "", []
+    every = parts(pattern)
+    for place, part in enumerate(every):
+        if not part.letter:
+            written += re.escape(part.text)
+            continue
+        beside = place + 1 < len(every) and bool(every[place + 1].letter)
+        what = _READ[part.letter]
+        if what == "half":
+            written += "([AaPp][Mm])"
+        elif what == "weekday":
+            written += "([A-Za-z]+)"
+        elif what == "month" and part.width >= 3:
+            written += f"({_NAMES})" if part.width == 4 else "([A-Za-z]{3})"
+        elif what == "fraction":
+            written += rf"(\d{{1,{part.width}}})"
+        elif beside or (part.width >= 2 and what != "year"):
+            written += rf"(\d{{{part.width}}})"
+        else:
+            least = 4 if what == "year" and part.width == 4 else 1
+            written += rf"(\d{{{least},{max(part.width, 4 if what == 'year' else 2)}}})"
+        groups.append((what, part.width))
+    return re.compile(written), tuple(groups)
+
+
+def parsed(text: str, pattern: str) -> datetime.datetime | None:
+    """The moment that a text is by a pattern; None if it is none.
+
+    What the pattern does not have is that of 1970-01-01 00:00:00.
+    """
+    expression, groups = _reader(pattern)
+    found = expression.fullmatch(text)
+    if found is None:
+        return None
+    values: dict[str, int] = {}
+    for (what, width), value in zip(groups, found.groups(), strict=True):
+        if what == "half":
+            values[what] = int(value.lower() == "pm")
+        elif what == "weekday":
+            continue
+        elif what == "month" and width >= 3:
+            if value[:3].lower() not in _MONTHS:
+                return None
+            values[what] = _MONTHS[value[:3].lower()]
+        elif what == "fraction":
+            values[what] = int(value.ljust(9, "0")[:9])
+        elif what == "year" and width == 2:
+            values[what] = 2000 + int(value)
+        else:
+            values[what] = int(value)
+    hour = values.get("hour", values.get("hour24", 0) % 24)
+    if "hour12" in values:
+        hour = values["hour12"] % 12 + 12 * values.get("half", 0)
+    try:
+        day = datetime.datetime(
+            values.get("year", 1970),
+            values.get("month", 1),
+            values.get("day", 1),
+            hour,
+            values.get("minute", 0),
+            values.get("second", 0),
+            values.get("fraction", 0) // 1000,
+        )
+    except ValueError:
+        return None
+    if "yday" in values and "month" not in values:
+        day += datetime.timedelta(days=values["yday"] - 1)
+    return day

@@ -1,0 +1,181 @@
+"""Flink's functions of JSON texts, each as what DuckDB shall compute."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from sqlglot import exp
+
+from streamhouse.sql.functions.calls import Args, Table, any_null, call, cast
+
+
+def _nested() -> list[exp.Expr]:
+    return [exp.Literal.string(kind) for kind in ("OBJECT", "ARRAY")]
+
+
+def _path(node: exp.Expr) -> exp.Expr:
+    """A path of JSON without the word that says how strict it is: what is not there is null."""
+    if isinstance(node, exp.Literal) and node.is_string:
+        return exp.Literal.string(re.sub(r"^\s*(lax|strict)\s+", "", node.name))
+    return node
+
+
+def _json_value(args: Args) -> exp.Expr:
+    """A scalar in a JSON text; null where there is none, or no JSON."""
+    text, path = args[0], _path(args[1])
+    kind = call("TRY", call("JSON_TYPE", text, path))
+    found = call("TRY", call("JSON_EXTRACT_STRING", text.copy(), path.copy()))
+    scalar = exp.Not(this=exp.In(this=kind, expressions=_nested()))
+    return exp.Case(ifs=[exp.If(this=scalar, true=cast(found, "VARCHAR"))])
+
+
+def value_or(
+    args: Args, found: exp.Expr, empty: exp.Expr | None, error: exp.Expr | None
+) -> exp.Expr:
+    """JSON_VALUE with what stands for a path that is not there, and for what is no scalar.
+
+    None is an error.
+    """
+    text, path = args[0], _path(args[1])
+    kind = call("TRY", call("JSON_TYPE", text.copy(), path.copy()))
+    no_json = exp.Not(this=call("JSON_VALID", text.copy()))
+    nested = exp.In(this=kind, expressions=_nested())
+    absent = exp.Is(this=kind.copy(), expression=exp.Null())
+    null = exp.Is(this=text.copy(), expression=exp.Null())
+    failed = exp.Literal.string("JSON_VALUE: the text is no JSON, or the path leads to no scalar")
+    missing = exp.Literal.string("JSON_VALUE: the path leads to nothing")
+    return exp.Case(
+        ifs=[
+            exp.If(this=null, true=exp.Null()),
+            exp.If(this=exp.or_(no_json, nested), true=error or call("ERROR", failed)),
+            exp.If(this=absent, true=empty or call("ERROR", missing)),
+        ],
+        default=found,
+    )
+
+
+def _json_query(args: Args) -> exp.Expr:
+    """An object or a list in a JSON text, as JSON."""
+    text, path = args[0], _path(args[1])
+    kind = call("TRY", call("JSON_TYPE", text, path))
+    found = call("TRY", call("JSON_EXTRACT", text.copy(), path.copy()))
+    whole = exp.In(this=kind, expressions=_nested())
+    return exp.Case(ifs=[exp.If(this=whole, true=cast(found, "VARCHAR"))])
+
+
+def _json_exists(args: Args) -> exp.Expr:
+    there = call("TRY", call("JSON_EXISTS", args[0], _path(args[1])))
+    return exp.Coalesce(this=cast(there, "BOOLEAN"), expressions=[exp.false()])
+
+
+def is_json(text: exp.Expr, kind: str) -> exp.Expr:
+    """text IS JSON [VALUE | SCALAR | ARRAY | OBJECT]; false for a null."""
+    known = call("TRY", call("JSON_TYPE", text))
+    if kind in ("ARRAY", "OBJECT"):
+        found: exp.Expr = exp.EQ(this=known, expression=exp.Literal.string(kind))
+    elif kind == "SCALAR":
+        found = exp.Not(this=exp.In(this=known, expressions=_nested()))
+    else:
+        found = exp.Not(this=exp.Is(this=known, expression=exp.Null()))
+    return exp.Coalesce(this=cast(exp.Paren(this=found), "BOOLEAN"), expressions=[exp.false()])
+
+
+def json_object(pairs: Sequence[tuple[exp.Expr, exp.Expr]], absent: bool) -> exp.Expr:
+    """JSON_OBJECT(KEY k VALUE v, …); without what is null if `absent`."""
+    if not pairs:
+        return exp.Literal.string("{}")
+    members = [
+        (exp.DPipe(this=exp.DPipe(this=_json(key), expression=exp.Literal.string(":"), safe=True),
+                   expression=_value(value), safe=True), value)
+        for key, value in pairs
+    ]  # fmt: skip
+    return _between("{", members, "}", absent)
+
+
+def json_array(values: Sequence[exp.Expr], absent: bool) -> exp.Expr:
+    """JSON_ARRAY(v, …); without what is null if `absent`."""
+    if not values:
+        return exp.Literal.string("[]")
+    return _between("[", [(_value(value), value) for value in values], "]", absent)
+
+
+def _between(
+    start: str, members: Sequence[tuple[exp.Expr, exp.Expr]], end: str, absent: bool
+) -> exp.Expr:
+    parts: list[exp.Expr] = []
+    for text, value in members:
+        there = exp.Not(this=exp.Is(this=value.copy(), expression=exp.Null()))
+        parts.append(exp.Case(ifs=[exp.If(this=there, true=text)]) if absent else text)
+    joined = call("CONCAT_WS", exp.Literal.string(","), *parts)
+    whole = exp.DPipe(this=exp.Literal.string(start), expression=joined, safe=True)
+    return cast(
+        exp.Paren(this=exp.DPipe(this=whole, expression=exp.Literal.string(end), safe=True)),
+        "VARCHAR",
+    )
+
+
+def _json(node: exp.Expr) -> exp.Expr:
+    return cast(call("TO_JSON", node.copy()), "VARCHAR")
+
+
+def _value(node: exp.Expr) -> exp.Expr:
+    """A value as JSON; what a JSON function has made stays as it is."""
+    text = node.copy() if node.meta.get(_MADE) else _json(node)
+    return exp.Coalesce(this=text, expressions=[exp.Literal.string("null")])
+
+
+def made(node: exp.Expr) -> exp.Expr:
+    """Note that a text is JSON that a function has made."""
+    node.meta[_MADE] = True
+    return node
+
+
+_MADE = "json"
+
+
+def _json_string(args: Args) -> exp.Expr:
+    text = cast(call("TO_JSON", args[0]), "VARCHAR")
+    return any_null([args[0]], text)
+
+
+def _json_quote(args: Args) -> exp.Expr:
+    return any_null([args[0]], cast(call("TO_JSON", cast(args[0], "VARCHAR")), "VARCHAR"))
+
+
+def _json_unquote(args: Args) -> exp.Expr:
+    """A JSON string's text; any other text as it is."""
+    text = args[0]
+    is_string = exp.EQ(
+        this=call("TRY", call("JSON_TYPE", text.copy())), expression=exp.Literal.string("VARCHAR")
+    )
+    inner = call("JSON_EXTRACT_STRING", text.copy(), exp.Literal.string("$"))
+    return cast(exp.Case(ifs=[exp.If(this=is_string, true=inner)], default=text), "VARCHAR")
+
+
+def _json_length(args: Args) -> exp.Expr:
+    """How many members an object or a list has; 1 for a scalar, null for what is not there."""
+    found = args[0]
+    if len(args) > 1:
+        found = cast(call("TRY", call("JSON_EXTRACT", args[0], _path(args[1]))), "VARCHAR")
+    kind = call("TRY", call("JSON_TYPE", found))
+    keys = call("LEN", call("JSON_KEYS", found.copy()))
+    items = call("JSON_ARRAY_LENGTH", found.copy())
+    there = exp.Not(this=exp.Is(this=kind.copy(), expression=exp.Null()))
+    cases = [
+        exp.If(this=exp.EQ(this=kind, expression=exp.Literal.string("OBJECT")), true=keys),
+        exp.If(this=exp.EQ(this=kind.copy(), expression=exp.Literal.string("ARRAY")), true=items),
+        exp.If(this=there, true=exp.Literal.number(1)),
+    ]
+    return cast(exp.Case(ifs=cases), "INT")
+
+
+TABLE: Table = {
+    "JSON_VALUE": (2, 2, _json_value),
+    "JSON_QUERY": (2, 2, _json_query),
+    "JSON_EXISTS": (2, 2, _json_exists),
+    "JSON_LENGTH": (1, 2, _json_length),
+    "JSON_QUOTE": (1, 1, _json_quote),
+    "JSON_STRING": (1, 1, lambda args: made(_json_string(args))),
+    "JSON_UNQUOTE": (1, 1, _json_unquote),
+}

@@ -1,0 +1,71 @@
+"""Flink's functions of numbers, each as what DuckDB shall compute."""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from streamhouse.sql.functions.arrow import arrow_call
+from streamhouse.sql.functions.calls import Args, Build, Table, any_null, call, cast, duck, plain
+
+
+def _log(args: Args) -> exp.Expr:
+    """LOG(x) is the natural logarithm, LOG(base, x) that to a base."""
+    logs = [cast(call("LN", arg), "DOUBLE") for arg in reversed(args)]
+    return logs[0] if len(logs) == 1 else _ratio(*logs)
+
+
+def _ratio(one: exp.Expr, two: exp.Expr) -> exp.Expr:
+    return exp.Paren(this=exp.Div(this=one, expression=two))
+
+
+def _log2(args: Args) -> exp.Expr:
+    return _ratio(*(cast(call("LN", one), "DOUBLE") for one in (args[0], exp.Literal.number(2))))
+
+
+def _mod(args: Args) -> exp.Expr:
+    return exp.Mod(this=exp.Paren(this=args[0]), expression=exp.Paren(this=args[1]))
+
+
+def _extreme(kind: type[exp.Expr]) -> Build:
+    return lambda args: any_null(args, kind(this=args[0], expressions=args[1:]))
+
+
+def _sign(args: Args) -> exp.Expr:
+    """-1, 0 or 1 in the type of the argument."""
+    return call("CAST_TO_TYPE", call("SIGN", args[0]), args[0].copy())
+
+
+def _bin(args: Args) -> exp.Expr:
+    return cast(call("BIN", cast(args[0], "BIGINT")), "VARCHAR")
+
+
+def _euler(args: Args) -> exp.Expr:
+    return cast(call("EXP", exp.Literal.number(1)), "DOUBLE")
+
+
+def _real(name: str) -> Build:
+    return duck(name, "DOUBLE")
+
+
+TABLE: Table = {
+    "ABS": (1, 1, plain(exp.Abs)),
+    "MOD": (2, 2, _mod),
+    "ROUND": (1, 2, plain(exp.Round, "this", "decimals")),
+    "TRUNCATE": (1, 2, lambda args: call("TRUNC", *args)),
+    "POWER": (2, 2, _real("POW")),
+    **{name: (1, 1, _real(name)) for name in (
+        "SQRT", "EXP", "LN", "LOG10", "SIN", "COS", "TAN", "COT", "SINH", "COSH", "TANH", "ASIN",
+        "ACOS", "ATAN", "DEGREES", "RADIANS",
+    )},
+    "LOG2": (1, 1, _log2),
+    "LOG": (1, 2, _log),
+    "ATAN2": (2, 2, _real("ATAN2")),
+    "PI": (0, 0, _real("PI")),
+    "E": (0, 0, _euler),
+    "SIGN": (1, 1, _sign),
+    "CEILING": (1, 1, plain(exp.Ceil)),
+    "GREATEST": (1, None, _extreme(exp.Greatest)),
+    "LEAST": (1, None, _extreme(exp.Least)),
+    "BIN": (1, 1, _bin),
+    "CONV": (3, 3, lambda args: arrow_call("conv", *args)),
+}  # fmt: skip

@@ -1,0 +1,305 @@
+"""Flink's functions of texts and bytes, each as what DuckDB shall compute."""
+
+from __future__ import annotations
+
+import re
+
+from sqlglot import exp
+
+from streamhouse.sql.functions.arrow import arrow_call
+from streamhouse.sql.functions.calls import (
+    Args,
+    ArgumentError,
+    Build,
+    Table,
+    bytes_of,
+    call,
+    cast,
+    duck,
+    literal_text,
+    plain,
+)
+
+_HASHES = {"224": "sha224", "256": "", "384": "sha384", "512": "sha512"}
+
+
+def _concat(args: Args) -> exp.Expr:
+    parts: list[exp.Expr] = [cast(arg, "VARCHAR") for arg in args]
+    tree = parts[0]
+    for part in parts[1:]:
+        tree = exp.DPipe(this=tree, expression=part, safe=True)
+    return exp.Paren(this=tree)
+
+
+def _number(value: int) -> exp.Expr:
+    return exp.Literal.number(value)
+
+
+def _when(condition: exp.Expr, then: exp.Expr, otherwise: exp.Expr) -> exp.Expr:
+    return exp.Case(ifs=[exp.If(this=condition, true=then)], default=otherwise)
+
+
+def _negative(node: exp.Expr) -> exp.Expr:
+    return exp.LT(this=exp.Paren(this=node.copy()), expression=_number(0))
+
+
+def _end(name: str) -> Build:
+    """LEFT and RIGHT; of a negative length nothing."""
+
+    def build(args: Args) -> exp.Expr:
+        length = _when(_negative(args[1]), _number(0), args[1])
+        return cast(call(name, args[0], length), "VARCHAR")
+
+    return build
+
+
+def _pad(name: str) -> Build:
+    """LPAD and RPAD; null for a negative length, and where there is nothing to fill with."""
+
+    def build(args: Args) -> exp.Expr:
+        nothing = exp.EQ(this=args[2].copy(), expression=exp.Literal.string(""))
+        wrong = exp.or_(_negative(args[1]), nothing)
+        return cast(_when(wrong, exp.Null(), call(name, *args)), "VARCHAR")
+
+    return build
+
+
+def _chr(args: Args) -> exp.Expr:
+    """The character of the lowest byte; nothing for a negative number."""
+    code = exp.BitwiseAnd(this=cast(args[0], "BIGINT"), expression=_number(255))
+    char = call("CHR", cast(exp.Paren(this=code), "INTEGER"))
+    return cast(_when(_negative(args[0]), exp.Literal.string(""), char), "VARCHAR")
+
+
+def _split_index(args: Args) -> exp.Expr:
+    """A part by its number from 0; a separator may be the code of a character."""
+    text, separator, index = args
+    if isinstance(separator, exp.Literal) and not separator.is_string:
+        return arrow_call("split_code", text, separator, index)
+    known = isinstance(separator, exp.Literal) and separator.name
+    if known and isinstance(index, exp.Literal) and index.name.isdigit():
+        split = call("STRING_SPLIT", cast(text, "VARCHAR"), separator)
+        return cast(call("LIST_EXTRACT", split, _number(int(index.name) + 1)), "VARCHAR")
+    return arrow_call("split_index", text, separator, index)
+
+
+def _instr(args: Args) -> exp.Expr:
+    if len(args) == 2:
+        return cast(call("INSTR", *args), "INT")
+    return arrow_call("instr", *args, *([_number(1)] if len(args) == 3 else []))
+
+
+def _locate(args: Args) -> exp.Expr:
+    return _instr([args[1], args[0], *args[2:]])
+
+
+def _overlay(args: Args) -> exp.Expr:
+    """OVERLAY(text PLACING new FROM start FOR length)."""
+    text, new, start = args[:3]
+    length = args[3] if len(args) > 3 else call("LENGTH", new.copy())
+    before = call("LEFT", text.copy(), exp.Sub(this=exp.Paren(this=start.copy()),
+                                               expression=_number(1)))  # fmt: skip
+    behind = exp.Add(this=exp.Paren(this=start.copy()), expression=exp.Paren(this=length))
+    whole = exp.DPipe(
+        this=exp.DPipe(this=before, expression=new, safe=True),
+        expression=exp.Substring(this=text.copy(), start=behind),
+        safe=True,
+    )
+    outside = exp.or_(
+        exp.LT(this=exp.Paren(this=start.copy()), expression=_number(1)),
+        exp.GT(this=exp.Paren(this=start.copy()), expression=call("LENGTH", text.copy())),
+    )
+    return cast(_when(outside, text, whole), "VARCHAR")
+
+
+def _regexp_extract(args: Args) -> exp.Expr:
+    group = args[2] if len(args) > 2 else _number(0)
+    found = cast(call("REGEXP_EXTRACT", args[0], args[1], group), "VARCHAR")
+    matches = call("REGEXP_MATCHES", args[0].copy(), args[1].copy())
+    return exp.Case(ifs=[exp.If(this=matches, true=found)])
+
+
+def _regexp_extract_all(args: Args) -> exp.Expr:
+    group = args[2] if len(args) > 2 else _number(1)
+    return cast(call("TRY", call("REGEXP_EXTRACT_ALL", args[0], args[1], group)), "VARCHAR[]")
+
+
+def _regexp_count(args: Args) -> exp.Expr:
+    return cast(call("LEN", call("TRY", call("REGEXP_EXTRACT_ALL", *args))), "INT")
+
+
+def _regexp_substr(args: Args) -> exp.Expr:
+    return cast(call("TRY", _regexp_extract(args)), "VARCHAR")
+
+
+def _regexp_instr(args: Args) -> exp.Expr:
+    """The place of the first match, from 1; 0 where there is none."""
+    text, pattern = args
+    shortest = exp.DPipe(
+        this=exp.DPipe(this=exp.Literal.string("(?s)^(.*?)(?:"), expression=pattern, safe=True),
+        expression=exp.Literal.string(")"),
+        safe=True,
+    )
+    before = call("REGEXP_EXTRACT", text, shortest, _number(1))
+    place = exp.Add(this=call("LENGTH", before), expression=_number(1))
+    matches = call("REGEXP_MATCHES", text.copy(), pattern.copy())
+    nulls = exp.Case(ifs=[
+        exp.If(this=matches, true=place), exp.If(this=exp.Not(this=matches.copy()), true=_number(0))
+    ])  # fmt: skip
+    return cast(call("TRY", nulls), "INT")
+
+
+def _regexp_replace(args: Args) -> exp.Expr:
+    new = args[2]
+    if not (isinstance(new, exp.Literal) and new.is_string) or "\\" in new.name:
+        return arrow_call("regexp_replace", *args)
+    text = exp.Literal.string(re.sub(r"\$(\d)", r"\\\1", new.name))
+    every = exp.Literal.string("g")
+    return cast(call("REGEXP_REPLACE", args[0], args[1], text, every), "VARCHAR")
+
+
+def _all_of(pattern: str) -> Build:
+    """Whether a text is made of nothing but what the pattern matches; false for a null."""
+
+    def build(args: Args) -> exp.Expr:
+        whole = call("REGEXP_FULL_MATCH", args[0], exp.Literal.string(pattern))
+        return exp.Coalesce(this=cast(whole, "BOOLEAN"), expressions=[exp.false()])
+
+    return build
+
+
+def _sha(name: str) -> Build:
+    return lambda args: arrow_call(name, bytes_of(args[0]))
+
+
+def _sha256(args: Args) -> exp.Expr:
+    return cast(call("SHA256", bytes_of(args[0])), "VARCHAR")
+
+
+def _sha2(args: Args) -> exp.Expr:
+    """SHA2(x, length); another length than 224, 256, 384 and 512 is null, or refused."""
+    ways = {
+        length: _sha(name)([args[0].copy()]) if name else _sha256([args[0].copy()])
+        for length, name in _HASHES.items()
+    }
+    length = args[1]
+    if isinstance(length, exp.Literal):
+        if length.name not in ways:
+            raise ArgumentError(f"SHA2 takes a length of {', '.join(ways)}, not {length.name}")
+        return ways[length.name]
+    cases = [
+        exp.If(this=exp.EQ(this=length.copy(), expression=exp.Literal.number(one)), true=way)
+        for one, way in ways.items()
+    ]
+    return cast(exp.Case(ifs=cases), "VARCHAR")
+
+
+def _elt(args: Args) -> exp.Expr:
+    """ELT(n, a, b, …): the nth of them; null for another number."""
+    cases = [
+        exp.If(this=exp.EQ(this=args[0].copy(), expression=_number(place)), true=one)
+        for place, one in enumerate(args[1:], 1)
+    ]
+    return exp.Case(ifs=cases)
+
+
+def _parse_url(args: Args) -> exp.Expr:
+    return arrow_call("parse_url", *args, *([exp.Null()] if len(args) == 2 else []))
+
+
+def _str_to_map(args: Args) -> exp.Expr:
+    defaults = [exp.Literal.string(one) for one in (",", "=")]
+    return arrow_call("map_of", *args, *defaults[len(args) - 1 :])
+
+
+def _printf(args: Args) -> exp.Expr:
+    return cast(call("PRINTF", *args), "VARCHAR")
+
+
+def similar(node: exp.SimilarTo, escape: str = "") -> exp.Expr:
+    """SIMILAR TO as a regular expression; `_` is any character, `%` any text."""
+    text = literal_text(node.expression, "the pattern of SIMILAR TO")
+    written, quoted = "", False
+    for char in text:
+        if quoted:
+            written, quoted = written + re.escape(char), False
+        elif escape and char == escape:
+            quoted = True
+        else:
+            written += {"_": ".", "%": ".*"}.get(char, char)
+    pattern = exp.Literal.string(f"(?s){written}")
+    return cast(call("REGEXP_FULL_MATCH", node.this, pattern), "BOOLEAN")
+
+
+def _texts(name: str) -> Build:
+    return duck(name, "VARCHAR")
+
+
+def _arrow(name: str) -> Build:
+    return lambda args: arrow_call(name, *args)
+
+
+def _blob(name: str) -> Build:
+    """A function of bytes, or of a text's bytes."""
+    return lambda args: arrow_call(name, bytes_of(args[0]), *args[1:])
+
+
+TABLE: Table = {
+    "UPPER": (1, 1, plain(exp.Upper)),
+    "LOWER": (1, 1, plain(exp.Lower)),
+    "LTRIM": (1, 2, _texts("LTRIM")),
+    "RTRIM": (1, 2, _texts("RTRIM")),
+    "BTRIM": (1, 2, _texts("TRIM")),
+    "SUBSTR": (2, 3, plain(exp.Substring, "this", "start", "length")),
+    "CHAR_LENGTH": (1, 1, duck("LENGTH", "INT")),
+    "CHARACTER_LENGTH": (1, 1, duck("LENGTH", "INT")),
+    "CONCAT": (1, None, _concat),
+    "CONCAT_WS": (2, None, _texts("CONCAT_WS")),
+    "REPLACE": (3, 3, _texts("REPLACE")),
+    "REVERSE": (1, 1, _texts("REVERSE")),
+    "REPEAT": (2, 2, _texts("REPEAT")),
+    "LEFT": (2, 2, _end("LEFT")),
+    "RIGHT": (2, 2, _end("RIGHT")),
+    "LPAD": (3, 3, _pad("LPAD")),
+    "RPAD": (3, 3, _pad("RPAD")),
+    "INSTR": (2, 4, _instr),
+    "LOCATE": (2, 3, _locate),
+    "ASCII": (1, 1, duck("ASCII", "INT")),
+    "CHR": (1, 1, _chr),
+    "INITCAP": (1, 1, _arrow("initcap")),
+    "OVERLAY": (3, 4, _overlay),
+    "ELT": (2, None, _elt),
+    "PRINTF": (1, None, _printf),
+    "HASH_CODE": (1, 1, _arrow("hash_code")),
+    "MD5": (1, 1, _texts("MD5")),
+    "SHA1": (1, 1, _texts("SHA1")),
+    "SHA224": (1, 1, _sha("sha224")),
+    "SHA256": (1, 1, _sha256),
+    "SHA384": (1, 1, _sha("sha384")),
+    "SHA512": (1, 1, _sha("sha512")),
+    "SHA2": (2, 2, _sha2),
+    "HEX": (1, 1, _texts("HEX")),
+    "UNHEX": (1, 1, _arrow("unhex")),
+    "TO_BASE64": (1, 1, _blob("base64")),
+    "FROM_BASE64": (1, 1, _blob("from_base64")),
+    "ENCODE": (2, 2, _arrow("encode")),
+    "DECODE": (2, 2, lambda args: arrow_call("decode", bytes_of(args[0]), args[1])),
+    "URL_ENCODE": (1, 1, _arrow("url_encode")),
+    "URL_DECODE": (1, 1, _arrow("url_decode")),
+    "PARSE_URL": (2, 3, _parse_url),
+    "STR_TO_MAP": (1, 3, _str_to_map),
+    "TRANSLATE": (3, 3, _texts("TRANSLATE")),
+    "IS_ALPHA": (1, 1, _all_of("\\p{L}+")),
+    "IS_DIGIT": (1, 1, _all_of("\\p{Nd}+")),
+    "IS_DECIMAL": (1, 1, _all_of("[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)")),
+    "STARTSWITH": (2, 2, duck("STARTS_WITH", "BOOLEAN")),
+    "ENDSWITH": (2, 2, duck("ENDS_WITH", "BOOLEAN")),
+    "SPLIT_INDEX": (3, 3, _split_index),
+    "REGEXP": (2, 2, duck("REGEXP_MATCHES", "BOOLEAN")),
+    "REGEXP_COUNT": (2, 2, _regexp_count),
+    "REGEXP_EXTRACT": (2, 3, _regexp_extract),
+    "REGEXP_EXTRACT_ALL": (2, 3, _regexp_extract_all),
+    "REGEXP_INSTR": (2, 2, _regexp_instr),
+    "REGEXP_REPLACE": (3, 3, _regexp_replace),
+    "REGEXP_SUBSTR": (2, 2, _regexp_substr),
+}

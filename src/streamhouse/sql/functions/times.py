@@ -1,0 +1,403 @@
+"""Flink's functions of time, each as what DuckDB shall compute.
+
+A function of a DATE may give a DATE, and one of a TIME a TIME, where that of a TIMESTAMP gives a
+TIMESTAMP. Types are not known when a call is built, so it is marked, and `typed` makes it right
+once they are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from sqlglot import exp
+
+from streamhouse.sql.functions import javatime, patterns
+from streamhouse.sql.functions.arrow import arrow_call
+from streamhouse.sql.functions.calls import (
+    Args,
+    ArgumentError,
+    Build,
+    Table,
+    call,
+    cast,
+    literal_text,
+    moment,
+)
+
+_DEFAULT_TIME = "yyyy-MM-dd HH:mm:ss"
+_CLOCK_UNITS = ("MICROSECOND", "MILLISECOND", "SECOND", "MINUTE", "HOUR")
+_DAY_UNITS = ("DAY", "WEEK", "MONTH", "QUARTER", "YEAR")
+_UNITS = (*_CLOCK_UNITS, *_DAY_UNITS)
+_ODBC_UNIT = "SQL_TSI_"
+_FIELDS = {
+    "YEAR": "year", "QUARTER": "quarter", "MONTH": "month", "WEEK": "week", "DAY": "day",
+    "DOY": "doy", "HOUR": "hour", "MINUTE": "minute", "SECOND": "second", "DOW": "dow",
+    "ISODOW": "isodow", "EPOCH": "epoch", "CENTURY": "century", "DECADE": "decade",
+    "ISOYEAR": "isoyear", "MILLENNIUM": "millennium",
+}  # fmt: skip
+_FRACTIONS = {"MILLISECOND": 1_000_000, "MICROSECOND": 1_000, "NANOSECOND": 1}
+"""Parts of a second, in nanoseconds."""
+_ROUNDED = {
+    **{unit: f"TO_{unit}S" for unit in (*_CLOCK_UNITS, "DAY", "WEEK", "MONTH", "YEAR", "DECADE")},
+    "QUARTER": "TO_QUARTERS",
+    "CENTURY": "TO_CENTURIES",
+    "MILLENNIUM": "TO_MILLENNIA",
+}
+"""Units of FLOOR and CEIL, and DuckDB's function for a step of one."""
+_ARGUMENT, _CLOCK, _DATED, _LENIENT = "moment", "clock", "dated", "lenient"
+_EPOCH_DAY = "1970-01-01"
+
+
+def _strftime(node: exp.Expr) -> exp.Expr | None:
+    """DuckDB's pattern of a literal one; None if only Python can follow it."""
+    if not (isinstance(node, exp.Literal) and node.is_string):
+        return None
+    try:
+        return exp.Literal.string(patterns.strftime(node.name))
+    except patterns.PatternError:
+        return None
+
+
+def _checked(node: exp.Expr, check: Callable[[str], object]) -> exp.Expr:
+    """A pattern that Python is to follow; `ArgumentError` for a literal one that it cannot."""
+    if isinstance(node, exp.Literal):
+        try:
+            check(literal_text(node, "the date pattern"))
+        except patterns.PatternError as error:
+            raise ArgumentError(str(error), unsupported=True) from None
+    return node
+
+
+def _text(moment: exp.Expr, nanos: exp.Expr, pattern: exp.Expr) -> exp.Expr:
+    """A TIMESTAMP as a pattern says; `nanos` are what is behind its microseconds."""
+    known = _strftime(pattern)
+    if known is not None:
+        return cast(call("STRFTIME", moment, known), "VARCHAR")
+    pattern = _checked(pattern, javatime.parts)
+    return arrow_call("format_time", call("EPOCH_US", moment), nanos, pattern)
+
+
+def _nanos(source: exp.Expr) -> exp.Expr:
+    """The nanoseconds behind the microseconds of a moment."""
+    fine = exp.TryCast(this=source, to=exp.DataType.build("TIMESTAMP_NS", dialect="duckdb"))
+    fine.meta["plain"] = True
+    rest = exp.Mod(this=call("EPOCH_NS", fine), expression=exp.Literal.number(1000))
+    return exp.Coalesce(this=call("TRY", rest), expressions=[exp.Literal.number(0)])
+
+
+def _unit(node: exp.Expr) -> str:
+    unit = node.name.upper().removesuffix("S") if isinstance(node, exp.Column | exp.Var) else ""
+    unit = unit.removeprefix(_ODBC_UNIT)
+    if unit not in _UNITS:
+        raise ArgumentError(f"'{node.name}' is not a unit of time; known: {', '.join(_UNITS)}")
+    return unit
+
+
+def _argument(node: exp.Expr) -> exp.Cast:
+    """A moment as a TIMESTAMP, which `typed` finds again."""
+    tree = cast(node, "TIMESTAMP")
+    tree.meta[_ARGUMENT] = True
+    return tree
+
+
+def _marked(tree: exp.Cast, unit: str) -> exp.Cast:
+    """A TIMESTAMP that is a TIME if its argument is one, or a DATE if no unit is finer."""
+    tree.meta[_DATED] = unit in (*_DAY_UNITS, "DECADE", "CENTURY", "MILLENNIUM")
+    return tree
+
+
+def lenient(node: exp.Cast) -> exp.Expr:
+    """A typed cast that is to give null for a text that cannot be read."""
+    if not node.meta.get(_LENIENT) or not node.this.is_type(*exp.DataType.TEXT_TYPES):
+        return node
+    tree = exp.TryCast(this=node.this, to=node.to)
+    tree.meta["plain"] = True
+    return tree
+
+
+TIMESTAMPS = (
+    exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ, exp.DType.TIMESTAMP_MS, exp.DType.TIMESTAMP_NS,
+    exp.DType.TIMESTAMPTZ, exp.DType.TIMESTAMPLTZ,
+)  # fmt: skip
+
+
+def on_epoch_day(clock: exp.Expr) -> exp.Expr:
+    """A TIME as a TIMESTAMP of 1970-01-01: DuckDB does not cast it."""
+    day = cast(exp.Literal.string(_EPOCH_DAY), "DATE")
+    tree = cast(exp.Paren(this=exp.Add(this=day, expression=clock)), "TIMESTAMP")
+    tree.meta[_CLOCK] = True
+    return tree
+
+
+def clock_of(node: exp.Expr) -> exp.Expr | None:
+    """The TIME that `on_epoch_day` has made a TIMESTAMP of."""
+    found: exp.Expr | None = node.this.unnest().expression if node.meta.get(_CLOCK) else None
+    return found
+
+
+def follows_argument(node: exp.Cast) -> bool:
+    """Whether the type of a call is that of its argument."""
+    return _DATED in node.meta
+
+
+def argument(node: exp.Expr) -> exp.Expr | None:
+    """The moment that a call of a function of time is about, where its type follows from that."""
+    if not isinstance(node, exp.Cast) or not follows_argument(node):
+        return None
+    given = next((one for one in node.find_all(exp.Cast) if one.meta.get(_ARGUMENT)), None)
+    return None if given is None else given.this
+
+
+def typed(node: exp.Cast) -> exp.Expr:
+    """A call of a typed argument as a DATE or a TIME, if that is what it is in Flink."""
+    given = argument(node)
+    if given is None:
+        return node
+    if given.unnest().is_type(exp.DType.TIME):
+        return _as(node, "TIME")
+    if node.meta[_DATED] and given.unnest().is_type(exp.DType.DATE):
+        return as_date(node)
+    return node
+
+
+def as_date(node: exp.Expr) -> exp.Expr:
+    """A node of typed parts as a DATE, also for what is around it."""
+    return _as(node, "DATE")
+
+
+def _as(node: exp.Expr, kind: str) -> exp.Expr:
+    new = cast(node.copy(), kind)
+    new.type = exp.DataType.build(kind)
+    return new
+
+
+def is_day_step(node: exp.Expr) -> bool:
+    """Whether a node is an INTERVAL of days, months or years."""
+    inner = node.unnest()
+    if isinstance(inner, exp.Neg):
+        return is_day_step(inner.this)
+    if not isinstance(inner, exp.Interval):
+        return False
+    unit = inner.args.get("unit")
+    return isinstance(unit, exp.Var) and unit.name.upper().removesuffix("S") in _DAY_UNITS
+
+
+def date_format(args: Args) -> exp.Expr:
+    """What is no moment gives null, as in Flink."""
+    given = cast(args[0], "TIMESTAMP")
+    given.meta[_LENIENT] = True
+    return _text(given, _nanos(args[0].copy()), args[1])
+
+
+_DAY_LETTERS = (frozenset("yMd"), frozenset("uMd"), frozenset("yD"), frozenset("uD"))
+
+
+def _moment(args: Args) -> exp.Expr:
+    """A text as a TIMESTAMP(6), or null."""
+    if len(args) == 1:
+        tree = exp.TryCast(this=args[0], to=exp.DataType.build("TIMESTAMP"))
+        tree.meta["plain"] = True
+        return tree
+    text, pattern = args
+    known = _strftime(pattern)
+    if known is not None and any(
+        letters <= set(re.sub("'[^']*'", "", pattern.name)) for letters in _DAY_LETTERS
+    ):
+        return cast(call("TRY_STRPTIME", text, known), "TIMESTAMP")
+    # Without a day DuckDB takes one of 1900, Flink that of the epoch.
+    return arrow_call("parse_time", text, _checked(pattern, javatime.check_readable))
+
+
+def to_timestamp(args: Args) -> exp.Expr:
+    """A TIMESTAMP(3): what is finer is cut off, as in Flink."""
+    return in_millis(_moment(args))
+
+
+def in_millis(moment: exp.Expr) -> exp.Expr:
+    """A TIMESTAMP without what is finer than a millisecond."""
+    return cast(call("DATE_TRUNC", exp.Literal.string("milliseconds"), moment), "TIMESTAMP_MS")
+
+
+def to_date(args: Args) -> exp.Expr:
+    return cast(_moment(args), "DATE")
+
+
+def difference(args: Args) -> exp.Expr:
+    unit = exp.Literal.string(_unit(args[0]).lower())
+    moments = [cast(arg, "TIMESTAMP") for arg in args[1:]]
+    return cast(call("DATE_SUB", unit, *moments), "INT")
+
+
+def days_between(args: Args) -> exp.Expr:
+    """DATEDIFF(end, start)."""
+    end, start = (cast(arg, "DATE") for arg in args)
+    for one in (end, start):
+        one.meta[_LENIENT] = True
+    return cast(call("DATE_DIFF", exp.Literal.string("day"), start, end), "INT")
+
+
+def add(args: Args) -> exp.Expr:
+    unit = _unit(args[0])
+    step = call(f"TO_{unit}S", args[1])
+    return _marked(cast(exp.Add(this=_argument(args[2]), expression=step), "TIMESTAMP"), unit)
+
+
+def field(part: str, shift: int = 0) -> Build:
+    def build(args: Args) -> exp.Expr:
+        return _part(part, cast(args[0], "TIMESTAMP"), shift)
+
+    return build
+
+
+def _part(part: str, value: exp.Expr, shift: int = 0) -> exp.Expr:
+    tree: exp.Expr = call("DATE_PART", exp.Literal.string(part), value)
+    if shift:
+        tree = exp.Paren(this=exp.Add(this=tree, expression=exp.Literal.number(shift)))
+    return cast(call("TRUNC", tree) if part == "epoch" else tree, "BIGINT")
+
+
+def _fraction(part: str, source: exp.Expr) -> exp.Expr:
+    """The part of a second; DuckDB's parts count the whole seconds, too."""
+    moment = cast(source, "TIMESTAMP")
+    thousand = exp.Literal.number(1_000)
+    micros = exp.Mul(this=call("EPOCH_US", moment), expression=thousand)
+    whole: exp.Expr = exp.Paren(this=micros)
+    if part == "NANOSECOND":
+        whole = exp.Paren(this=exp.Add(this=whole, expression=_nanos(source.copy())))
+    one = exp.Literal.number(_FRACTIONS[part])
+    second = exp.Literal.number(1_000_000_000)
+    # Of a moment before 1970, too, what is behind its second is not negative.
+    rest = exp.Mod(this=exp.Paren(this=exp.Add(
+        this=exp.Mod(this=whole, expression=second), expression=second.copy()
+    )), expression=second.copy())  # fmt: skip
+    return cast(exp.Paren(this=exp.IntDiv(this=exp.Paren(this=rest), expression=one)), "BIGINT")
+
+
+def extract(node: exp.Extract) -> exp.Expr:
+    """EXTRACT(part FROM moment); raises `ArgumentError` for an unknown part."""
+    name = node.this.name.upper()
+    value = node.expression.copy()
+    if name in _FRACTIONS:
+        return _fraction(name, value)
+    if name not in _FIELDS:
+        known = ", ".join((*_FIELDS, *_FRACTIONS))
+        raise ArgumentError(f"EXTRACT knows no part '{node.this.name}'; use one of {known}")
+    return _part(_FIELDS[name], cast(value, "TIMESTAMP"), shift=1 if name == "DOW" else 0)
+
+
+def rounded(node: exp.Floor | exp.Ceil) -> exp.Expr:
+    """FLOOR|CEIL(moment TO unit); raises `ArgumentError` for an unknown unit."""
+    unit = node.args["to"].name.upper()
+    if unit not in _ROUNDED:
+        message = f"'{unit}' is not a unit of FLOOR and CEIL; use one of "
+        raise ArgumentError(message + ", ".join(_ROUNDED))
+    value = _argument(node.this.copy())
+    down = _floor(unit, value)
+    if isinstance(node, exp.Floor):
+        return _marked(cast(down, "TIMESTAMP"), unit)
+    step = call(_ROUNDED[unit], exp.Literal.number(1))
+    up = exp.Add(this=down.copy(), expression=step)
+    exact = exp.EQ(this=down, expression=value.copy())
+    whole = exp.Case(ifs=[exp.If(this=exact, true=value.copy())], default=up)
+    return _marked(cast(whole, "TIMESTAMP"), unit)
+
+
+def _floor(unit: str, value: exp.Expr) -> exp.Expr:
+    """The start of a unit; a week starts on Sunday, as in Flink, not on Monday, as in DuckDB."""
+    name = exp.Literal.string(unit.lower())
+    if unit != "WEEK":
+        return call("DATE_TRUNC", name, value)
+    day = call("TO_DAYS", exp.Literal.number(1))
+    monday = call("DATE_TRUNC", name, exp.Add(this=value, expression=day))
+    start = exp.Sub(this=cast(monday, "TIMESTAMP"), expression=day.copy())
+    return exp.Paren(this=start)
+
+
+def from_seconds(args: Args) -> exp.Expr:
+    micros = exp.Mul(this=cast(args[0], "BIGINT"), expression=exp.Literal.number(1_000_000))
+    pattern = args[1] if len(args) > 1 else exp.Literal.string(_DEFAULT_TIME)
+    return _text(call("MAKE_TIMESTAMP", micros), exp.Literal.number(0), pattern)
+
+
+def unix_seconds(args: Args) -> exp.Expr:
+    value = _moment(args) if args else moment("LOCALTIMESTAMP")
+    return _part("epoch", value)
+
+
+_LEAST_MS, _MOST_MS = -62167219200000, 253402300799999
+"""Years 0 to 9999: Flink's TO_TIMESTAMP_LTZ is null outside."""
+
+
+def to_zoned(args: Args) -> exp.Expr:
+    digits = args[1].name if len(args) > 1 and isinstance(args[1], exp.Literal) else "3"
+    if digits not in ("0", "3"):
+        raise ArgumentError("the precision of TO_TIMESTAMP_LTZ is 0 (seconds) or 3 (milliseconds)")
+    factor = 1_000 if digits == "0" else 1
+    product = exp.Mul(this=exp.Paren(this=args[0]), expression=exp.Literal.number(factor))
+    millis = call("TRUNC", cast(product, "DOUBLE"))
+    tried = exp.TryCast(this=millis, to=exp.DataType.build("BIGINT"))
+    tried.meta["plain"] = True
+    within = exp.Between(
+        this=tried, low=exp.Literal.number(_LEAST_MS), high=exp.Literal.number(_MOST_MS)
+    )
+    micros = exp.Mul(this=tried.copy(), expression=exp.Literal.number(1_000))
+    return cast(exp.Case(ifs=[exp.If(this=within, true=call("MAKE_TIMESTAMP", micros))]),
+                "TIMESTAMP_MS")  # fmt: skip
+
+
+def overlaps(node: exp.Overlaps) -> exp.Expr:
+    """(start, end or length) OVERLAPS (…): whether two spans have a moment in common."""
+    ends = []
+    for side in (node.this, node.expression):
+        if not isinstance(side, exp.Tuple) or len(side.expressions) != 2:
+            raise ArgumentError("OVERLAPS takes (start, end) or (start, INTERVAL …) on both sides")
+        start, end = (one.copy() for one in side.expressions)
+        first = cast(start, "TIMESTAMP")
+        last: exp.Expr = cast(end, "TIMESTAMP")
+        if end.unnest().find(exp.Interval):
+            last = cast(exp.Paren(this=exp.Add(this=first.copy(), expression=end)), "TIMESTAMP")
+        both = [first, last]
+        ends.append([
+            kind(this=both[0].copy(), expressions=[both[1].copy()])
+            for kind in (exp.Least, exp.Greatest)
+        ])  # fmt: skip
+    (start0, end0), (start1, end1) = ends
+    common = exp.and_(exp.GTE(this=end0, expression=start1), exp.GTE(this=end1, expression=start0))
+    return exp.Paren(this=common)
+
+
+def convert_tz(args: Args) -> exp.Expr:
+    """A moment told in one zone, told in another."""
+    told = exp.TryCast(this=args[0], to=exp.DataType.build("TIMESTAMP"))
+    told.meta["plain"] = True
+    there = call("TIMEZONE", args[2], call("TIMEZONE", args[1], told))
+    zero = exp.Literal.number(0)
+    return _text(cast(there, "TIMESTAMP"), zero, exp.Literal.string(_DEFAULT_TIME))
+
+
+TABLE: Table = {
+    "DATE_FORMAT": (2, 2, date_format),
+    "TO_TIMESTAMP": (1, 2, to_timestamp),
+    "TO_TIMESTAMP_LTZ": (1, 2, to_zoned),
+    "TO_DATE": (1, 2, to_date),
+    "TIMESTAMPDIFF": (3, 3, difference),
+    "TIMESTAMPADD": (3, 3, add),
+    "DATEDIFF": (2, 2, days_between),
+    "FROM_UNIXTIME": (1, 2, from_seconds),
+    "UNIX_TIMESTAMP": (0, 2, unix_seconds),
+    "CONVERT_TZ": (3, 3, convert_tz),
+    "YEAR": (1, 1, field("year")),
+    "QUARTER": (1, 1, field("quarter")),
+    "MONTH": (1, 1, field("month")),
+    "WEEK": (1, 1, field("week")),
+    "DAYOFYEAR": (1, 1, field("doy")),
+    "DAYOFMONTH": (1, 1, field("day")),
+    "DAYOFWEEK": (1, 1, field("dow", shift=1)),
+    "HOUR": (1, 1, field("hour")),
+    "MINUTE": (1, 1, field("minute")),
+    "SECOND": (1, 1, field("second")),
+    "PROCTIME": (0, 0, lambda _: moment("PROCTIME")),
+    "NOW": (0, 0, lambda _: moment("CURRENT_TIMESTAMP")),
+    "CURRENT_ROW_TIMESTAMP": (0, 0, lambda _: moment("CURRENT_TIMESTAMP")),
+}

@@ -1,0 +1,125 @@
+"""INTERVALs of one unit and of two, and their texts as Flink writes them.
+
+Flink has intervals of years and months, and intervals of days and times; DuckDB has one type for
+both. Which one an expression is follows from the units that are written in it.
+"""
+
+from __future__ import annotations
+
+import re
+
+from sqlglot import exp
+
+from streamhouse.sql.functions.calls import call, cast
+
+MONTHS = ("MONTH", "QUARTER", "YEAR")
+"""Units of intervals of years and months; all other units are of days and times."""
+_FIELDS = ("DAY", "HOUR", "MINUTE", "SECOND")
+_FIELD_MS = {"DAY": 86_400_000, "HOUR": 3_600_000, "MINUTE": 60_000, "SECOND": 1_000}
+_PATTERNS = {
+    "DAY": r"(\d+)",
+    "HOUR": r"(\d+)",
+    "MINUTE": r"(\d+)",
+    "SECOND": r"(\d+(?:\.\d{1,9})?)",
+}
+_BETWEEN = {"HOUR": " ", "MINUTE": ":", "SECOND": ":"}
+_YEAR_MONTH = re.compile(r"\s*([+-]?)(\d+)-(\d+)\s*")
+
+
+class IntervalError(ValueError):
+    """An interval that cannot be read; the text is the message."""
+
+
+def of_two_units(text: str, first: str, second: str) -> exp.Expr:
+    """INTERVAL 'text' first TO second; `IntervalError` for a text that is not of these units."""
+    if (first, second) == ("YEAR", "MONTH"):
+        found = _YEAR_MONTH.fullmatch(text)
+        if found is None or int(found[3]) > 11:
+            raise IntervalError(f"'{text}' is not years and months; write INTERVAL '2-10' …")
+        months = int(found[2]) * 12 + int(found[3])
+        return _interval(-months if found[1] == "-" else months, "MONTH")
+    places = [_FIELDS.index(one) for one in (first, second) if one in _FIELDS]
+    if len(places) < 2 or places[0] >= places[1]:
+        raise IntervalError(
+            f"{first} TO {second} are not the units of an INTERVAL; write YEAR TO MONTH, or two of "
+            f"{', '.join(_FIELDS)}, the greater one first"
+        )
+    units = _FIELDS[places[0] : places[1] + 1]
+    pattern = _PATTERNS[first] + "".join(_BETWEEN[one] + _PATTERNS[one] for one in units[1:])
+    found = re.fullmatch(rf"\s*([+-]?){pattern}\s*", text)
+    if found is None:
+        example = "10 12:30:59.123"
+        raise IntervalError(f"'{text}' is not an interval of {first} TO {second}, as '{example}'")
+    sign = -1 if found[1] == "-" else 1
+    days, millis = 0, 0
+    for unit, value in zip(units, found.groups()[1:], strict=True):
+        if unit == "DAY":
+            days = sign * int(value)
+        else:
+            millis += sign * round(float(value) * _FIELD_MS[unit])
+    # In parts, so that EXTRACT finds the days.
+    return exp.Paren(
+        this=exp.Add(this=_interval(days, "DAY"), expression=_interval(millis, "MILLISECOND"))
+    )
+
+
+def _interval(value: int, unit: str) -> exp.Interval:
+    return exp.Interval(this=exp.Literal.string(str(value)), unit=exp.Var(this=unit))
+
+
+def units(node: exp.Expr) -> set[str]:
+    """The units of an expression that is an interval; empty for anything else."""
+    inner = node.unnest()
+    if isinstance(inner, exp.Neg):
+        return units(inner.this)
+    if isinstance(inner, exp.Add | exp.Sub):
+        one, two = units(inner.left), units(inner.right)
+        return one | two if one and two else set()
+    if not isinstance(inner, exp.Interval):
+        return set()
+    unit = inner.args.get("unit")
+    return {unit.name.upper().removesuffix("S")} if isinstance(unit, exp.Var) else set()
+
+
+def has_fraction(node: exp.Expr) -> bool:
+    """Whether an interval has parts of a second."""
+    literals = (one.this for one in node.find_all(exp.Interval))
+    return "MILLISECOND" in units(node) or any("." in one.name for one in literals)
+
+
+def text(node: exp.Expr) -> exp.Expr | None:
+    """The text of an interval, `+2-10` or `+10 00:00:00.004`; None of anything else."""
+    found = units(node)
+    if not found:
+        return None
+    return _of_months(node) if found <= set(MONTHS) else _of_millis(node)
+
+
+def _of_months(node: exp.Expr) -> exp.Expr:
+    years, months = (call("DATE_PART", exp.Literal.string(one), node.copy())
+                     for one in ("year", "month"))  # fmt: skip
+    whole = exp.Add(this=exp.Mul(this=years, expression=_number(12)), expression=months)
+    return _formatted("{}{}-{:02d}", exp.Paren(this=whole), [12])
+
+
+def _of_millis(node: exp.Expr) -> exp.Expr:
+    whole = call("EPOCH_MS", node.copy())
+    return _formatted("{}{} {:02d}:{:02d}:{:02d}.{:03d}", whole, [24, 60, 60, 1000])
+
+
+def _formatted(pattern: str, whole: exp.Expr, sizes: list[int]) -> exp.Expr:
+    """A number in parts, its sign before them."""
+    negative = exp.LT(this=whole, expression=_number(0))
+    sign = exp.Case(
+        ifs=[exp.If(this=negative, true=exp.Literal.string("-"))], default=exp.Literal.string("+")
+    )
+    rest: exp.Expr = cast(exp.Abs(this=whole.copy()), "BIGINT")
+    parts: list[exp.Expr] = []
+    for size in reversed(sizes):
+        parts.insert(0, cast(exp.Mod(this=rest.copy(), expression=_number(size)), "BIGINT"))
+        rest = exp.Paren(this=exp.IntDiv(this=rest, expression=_number(size)))
+    return cast(call("FORMAT", exp.Literal.string(pattern), sign, rest, *parts), "VARCHAR")
+
+
+def _number(value: int) -> exp.Expr:
+    return exp.Literal.number(value)

@@ -1,0 +1,57 @@
+"""What DuckDB says of a value that cannot be computed, in Flink's terms."""
+
+from __future__ import annotations
+
+import re
+
+_TYPES = {
+    "INT8": "TINYINT", "INT16": "SMALLINT", "INT32": "INT", "INT64": "BIGINT", "INT128": "DECIMAL",
+    "VARCHAR": "STRING", "BLOB": "BYTES", "TIMESTAMP_MS": "TIMESTAMP(3)",
+    "TIMESTAMP_NS": "TIMESTAMP(9)", "TIMESTAMP WITH TIME ZONE": "TIMESTAMP_LTZ",
+}  # fmt: skip
+_RULES = (
+    (
+        r"Type (?P<source>[\w() ,]+) with value (?P<value>.+?) can't be cast .*destination type "
+        r"(?P<target>[\w() ,]+)",
+        "{value} does not fit into {target}",
+    ),
+    (
+        r"[Cc]ould not convert string ['\"](?P<value>.*)['\"] to '?(?P<target>[\w() ,]+)",
+        "'{value}' is no {target}",
+    ),
+    (
+        r"Casting value \"(?P<value>.+)\" to type (?P<target>[\w() ,]+) failed",
+        "{value} does not fit into {target}",
+    ),
+    (
+        r"Overflow in (?P<what>\w+) of (?P<target>[\w(), ]+?) \((?P<value>.+)\)",
+        "{value} exceeds {target}",
+    ),
+    (r"Overflow in (?P<what>\w+) of (?P<target>[\w(), ]+)", "{what} exceeds {target}"),
+    (
+        r"Could not cast value (?P<value>.+?) (?:from|to) .*?(?P<target>DECIMAL\([\d, ]+\))",
+        "{value} does not fit into {target}",
+    ),
+    (r"(?:invalid )?(?P<what>date|timestamp|time) field value out of range: (?P<value>[^,]+)",
+     "{value} is no {what}"),
+    (r"[Dd]ivision by zero", "Division by zero"),
+    (r"UDF: \w+: (?P<value>.+)", "{value}"),
+)  # fmt: skip
+_PATTERNS = tuple((re.compile(pattern, re.DOTALL), text) for pattern, text in _RULES)
+_CLASS = re.compile(r"^(?:\w+ )+Error: ")
+# What follows quotes our own translation of the statement, which the user never wrote, or advises
+# settings and functions that only DuckDB has.
+_REST = re.compile(r"\n\n|\nLINE | Use TRY\(|You might want| when casting from source column|!$")
+
+
+def told(text: str) -> str:
+    """The message of a `duckdb.Error` without DuckDB's names of types, functions and classes."""
+    first = _REST.split(text.strip())[0]
+    for pattern, message in _PATTERNS:
+        found = pattern.search(first)
+        if found is not None:
+            parts = {key: (value or "").strip() for key, value in found.groupdict().items()}
+            target = parts.get("target", "")
+            parts["target"] = _TYPES.get(target, target)
+            return message.format(**parts)
+    return _CLASS.sub("", first)
