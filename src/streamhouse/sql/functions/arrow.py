@@ -107,13 +107,6 @@ def _of_arity(function: ArrowFunction) -> Callable[..., pa.Array]:
     return arities[len(function.parameters)]
 
 
-def _is_there(connection: duckdb.DuckDBPyConnection, name: str) -> bool:
-    found = connection.execute(
-        "SELECT 1 FROM duckdb_functions() WHERE function_name = ? LIMIT 1", [PREFIX + name]
-    ).fetchone()
-    return found is not None
-
-
 def _hash(name: str) -> Callable[[bytes], str]:
     return lambda value: hashlib.new(name, value).hexdigest()
 
@@ -173,13 +166,13 @@ def _conv(text: str, source: int, target: int) -> str | None:
         return None
     text = text.strip().lower()
     negative = text.startswith("-")
-    value, least = 0, False
+    value, found = 0, False
     for char in text[negative:]:
         digit = _DIGITS.find(char)
         if digit < 0 or digit >= abs(source):
             break
-        value, least = value * abs(source) + digit, True
-    if not least:
+        value, found = value * abs(source) + digit, True
+    if not found:
         return None
     value = min(value, 2**64 - 1)
     if negative:
@@ -267,11 +260,9 @@ def _from_base64(value: bytes) -> str | None:
 
 
 def _unhex(text: str) -> bytes | None:
-    try:
-        return bytes.fromhex(("0" if len(text) % 2 else "") + text) if text.isalnum() else (
-            b"" if not text else None)  # fmt: skip
-    except ValueError:
+    if re.search(r"[^0-9a-fA-F]", text):
         return None
+    return bytes.fromhex(text.zfill(len(text) + len(text) % 2))
 
 
 def _url_encode(text: str) -> str:
