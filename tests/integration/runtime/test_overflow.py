@@ -71,6 +71,6 @@ def test_a_statement_changes_all_or_nothing(shop: Shop, statement: str) -> None:
     shop.do(TABLES)
     shop.settle_here(SCRIPT)
     before = kept(shop)
-    with pytest.raises(StreamhouseError, match="exceeds|out of range|Out of Range"):
+    with pytest.raises(StreamhouseError, match="exceeds|out of range|Out of Range|does not fit"):
         shop.do(statement)
     assert kept(shop) == before
