@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+MERGING_ENGINES = ("aggregation", "partial-update")
+"""Values of `merge-engine` that merge the rows of a key column by column."""
+
 
 def merge_function(options: Mapping[str, str], column: str) -> str:
     """The function for a column outside the key of an aggregation or partial-update table."""

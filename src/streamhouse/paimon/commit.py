@@ -12,6 +12,7 @@ import pyarrow as pa
 from pypaimon_rust.datafusion import CommitMessage
 
 from streamhouse.errors import CommitConflictError, StreamhouseError, TableError
+from streamhouse.merge_functions import MERGING_ENGINES
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.data_files import data_files
 from streamhouse.paimon.evolution import for_now
@@ -20,15 +21,11 @@ from streamhouse.paimon.lock import commit_lock
 from streamhouse.paimon.orc import OrcValues, may_hold_orc
 from streamhouse.paimon.pieces import file_ids as _ids
 from streamhouse.paimon.postponed import check_written
+from streamhouse.paimon.products import Products
 from streamhouse.paimon.removed_records import removals_without_values, removes_records
 from streamhouse.paimon.replaced import Replaced, hides_by_sequence
 from streamhouse.paimon.rows import to_table
-from streamhouse.paimon.separate_files import (
-    SeparateFiles,
-    check_factors,
-    factor_columns,
-    needs_separate_files,
-)
+from streamhouse.paimon.separate_files import SeparateFiles, needs_separate_files
 from streamhouse.paimon.sum_limits import AddedRows, SumLimits, check_replaced
 from streamhouse.paimon.table import Table
 from streamhouse.paimon.table_name import MAIN, TableName
@@ -76,7 +73,7 @@ def writable(
     for key in ("file.format", "changelog-file.format"):
         if options.get(key, table.options.get(key, "")).lower() == "orc":
             options[key] = "parquet"
-    if table.options.get("merge-engine") in ("aggregation", "partial-update"):
+    if table.options.get("merge-engine") in MERGING_ENGINES:
         # With deletion vectors the core refuses to write such a table. What it writes, files of
         # level 0, has none: they come with the compaction, by the table's own options.
         options["deletion-vectors.enabled"] = "false"
@@ -117,8 +114,8 @@ class TableWriter:
         self._replaced = Replaced(self._table) if replaces else None
         self._removals = Removals(self._table) if restricts_removals(table) else None
         self._separate = SeparateFiles(self._table) if needs_separate_files(table) else None
-        self._factors = factor_columns(table)
-        self._removes = removes_records(table)
+        self._products = Products(table)
+        self._removes = removes_records(table.options)
         if overwrite:
             builder = _overwriting(self._table, commit_user, partition)
         else:
@@ -143,7 +140,7 @@ class TableWriter:
     def _put(self, batch: pa.RecordBatch) -> None:
         if self._removals is not None:
             batch = self._removals.take(batch)
-        check_factors(self._table, self._factors, batch)
+        self._products.check(batch)
         if self._removes:
             batch = removals_without_values(self._table, batch)
         if self._separate is not None:

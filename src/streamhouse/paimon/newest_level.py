@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from streamhouse.merge_functions import MERGING_ENGINES
 from streamhouse.paimon.conditions import Filter, only_on
 from streamhouse.paimon.key_set import KeySet
 from streamhouse.paimon.split_frame import SplitFrame
@@ -41,7 +42,7 @@ def newest_level_counts(options: Mapping[str, str], primary_key: Sequence[str]) 
     """
     return (
         bool(primary_key)
-        and options.get("merge-engine", "").lower() in ("aggregation", "partial-update")
+        and options.get("merge-engine", "").lower() in MERGING_ENGINES
         and options.get("deletion-vectors.enabled", "").lower() != "true"
         and (
             options.get("changelog-producer", "").lower() == "lookup"

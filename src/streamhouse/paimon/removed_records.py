@@ -8,6 +8,7 @@ tables take all files of a bucket.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TypeVar
 
 import numpy as np
@@ -15,31 +16,35 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.errors import TableError
+from streamhouse.merge_functions import MERGING_ENGINES
 from streamhouse.paimon.table import Table
 from streamhouse.source import ROW_KIND
 
-_ENGINES = ("aggregation", "partial-update")
 Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 
 
-def removes_records(table: Table) -> bool:
+def remove_option(options: Mapping[str, str]) -> str | None:
+    """The option by which a `-D` removes a record; None for a merge engine that has none."""
+    engine = options.get("merge-engine", "")
+    return f"{engine}.remove-record-on-delete" if engine in MERGING_ENGINES else None
+
+
+def removes_records(options: Mapping[str, str]) -> bool:
     """Whether a `-D` removes the record of its key, whatever has been merged into it."""
-    engine = table.options.get("merge-engine")
-    option = f"{engine}.remove-record-on-delete"
-    return engine in _ENGINES and table.options.get(option, "").lower() == "true"
+    option = remove_option(options)
+    return option is not None and options.get(option, "").lower() == "true"
 
 
 def without_values(table: Table, rows: Rows) -> Rows:
     """The rows with nulls, or zeros where a column takes no null, beside key and sequence."""
     kept = {*table.primary_key, *table.partition_keys, ROW_KIND}
-    kept |= set(table.options.get("sequence.field", "").split(","))
+    kept |= {name.strip() for name in table.options.get("sequence.field", "").split(",")}
     for place, field in enumerate(rows.schema):
         if field.name not in kept:
-            nullable = table.arrow_schema.field(field.name).nullable
             value = pa.nulls(rows.num_rows, field.type)
-            if not nullable:
+            if not table.arrow_schema.field(field.name).nullable:
                 value = pa.repeat(_zero(field.type), rows.num_rows)
-            rows = rows.set_column(place, field.name, value)
+            rows = rows.set_column(place, field, value)
     return rows
 
 
@@ -50,20 +55,9 @@ def removals_without_values(table: Table, batch: pa.RecordBatch) -> pa.RecordBat
     removed = pc.equal(batch.column(ROW_KIND), "-D")
     if not pc.any(removed).as_py():
         return batch
-    empty = without_values(table, batch)
-    columns = [
-        _chosen(removed, none, value)
-        for none, value in zip(empty.columns, batch.columns, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
-
-
-def _chosen(mask: pa.Array, one: pa.Array, other: pa.Array) -> pa.Array:
-    """`if_else`, which Arrow does not have for every nested type."""
-    if one is other:
-        return other
-    places = np.arange(len(mask)) + np.where(mask.to_numpy(zero_copy_only=False), 0, len(mask))
-    return pa.concat_arrays([one, other]).take(pa.array(places))
+    both = pa.concat_batches([without_values(table, batch), batch])
+    of_second = ~removed.to_numpy(zero_copy_only=False)
+    return both.take(pa.array(np.arange(batch.num_rows) + of_second * batch.num_rows))
 
 
 def _zero(kind: pa.DataType) -> pa.Scalar:

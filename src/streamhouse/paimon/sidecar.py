@@ -24,6 +24,7 @@ from streamhouse.paimon.jvm import END_SECONDS, Channel, JavaProcess, spark_jars
 from streamhouse.paimon.kept_write import KeptWrite
 from streamhouse.paimon.leftovers import noted
 from streamhouse.paimon.lock import commit_lock
+from streamhouse.paimon.removed_records import removes_records
 from streamhouse.paimon.table import branch_root
 from streamhouse.paimon.table_name import TableName
 
@@ -173,7 +174,8 @@ class Sidecar:
         """Compact all buckets, or those of some partitions; whether a snapshot was made.
 
         `full` rewrites each bucket into one level; otherwise the Java core picks what its
-        `num-sorted-run.*` options ask for. Changelogs are produced as the table's
+        `num-sorted-run.*` options ask for, which is all of them where a `-D` removes the record
+        (`paimon.removed_records`). Changelogs are produced as the table's
         `changelog-producer` says. Append tables are compacted where there are enough small files.
         With `keep` the Java writer of a local table that is compacted as a whole, not fully, stays
         open for the next such call (`paimon.kept_write`).
@@ -398,7 +400,7 @@ class Sidecar:
         with _closing(table.newWrite(COMMIT_USER).withIOManager(io_manager)) as write:
             reader = self._reader(table, partitions)
             # Nothing moves in a bucket without new files, and a table of many days has many.
-            whole = full or _removes_records(table)
+            whole = full or removes_records(dict(table.options()))
             for entry in (reader if full else reader.withLevel(0)).bucketEntries():
                 write.compact(entry.partition(), entry.bucket(), whole)
             return self._commit(table, identifier, write.prepareCommit(True, identifier))
@@ -407,8 +409,8 @@ class Sidecar:
         found = self._table(name)
         location = _location(found)
         latest = self._next_identifier(found) - 1
-        apart = _removes_records(found) or not is_local(location)
-        if not latest or not found.primaryKeys() or apart:
+        keeps = is_local(location) and not removes_records(dict(found.options()))
+        if not latest or not found.primaryKeys() or not keeps:
             return self._compact(name, False, None)
         root, shared = branch_root(location, str(found.coreOptions().branch())), self._shared()
         kept, buckets = self._told(name, found.copy(_COMPACT_OPTIONS), root, latest)
@@ -630,12 +632,6 @@ def _message(thrown: Any) -> str:
             return str(text).splitlines()[0][:500]
         thrown = thrown.getCause()
     return "no message"
-
-
-def _removes_records(table: Any) -> bool:
-    """Whether a `-D` removes a key's record: merged without it, its removal would be forgotten."""
-    engine = str(table.coreOptions().mergeEngine().toString())
-    return str(table.options().get(f"{engine}.remove-record-on-delete")).lower() == "true"
 
 
 def _is_conflict(error: Py4JJavaError) -> bool:

@@ -12,12 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.errors import TableError
-from streamhouse.merge_functions import merge_function
+from streamhouse.merge_functions import MERGING_ENGINES, merge_function
 from streamhouse.paimon.table import Table
 from streamhouse.source import ROW_KIND
 
 _BITS = {pa.int8(): 8, pa.int16(): 16, pa.int32(): 32, pa.int64(): 64}
-_MERGED = ("aggregation", "partial-update")
 
 
 def summed_columns(table: Table) -> dict[str, int]:
@@ -26,7 +25,7 @@ def summed_columns(table: Table) -> dict[str, int]:
     That of a DECIMAL is unscaled.
     """
     options = table.options
-    if not table.primary_key or options.get("merge-engine") not in _MERGED:
+    if not table.primary_key or options.get("merge-engine") not in MERGING_ENGINES:
         return {}
     found = {}
     for field in table.arrow_schema:

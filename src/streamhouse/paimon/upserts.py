@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.errors import TableError
-from streamhouse.merge_functions import merge_function
+from streamhouse.merge_functions import MERGING_ENGINES, merge_function
 from streamhouse.paimon.table import Table
 from streamhouse.source import ROW_KIND
 
@@ -161,7 +161,7 @@ def _engine(table: Table) -> str:
 
 def _keeps_replaced(table: Table) -> bool:
     """Whether a row that is replaced without a `-U` leaves something behind, such as a summand."""
-    if _engine(table) not in ("aggregation", "partial-update"):
+    if _engine(table) not in MERGING_ENGINES:
         return False
     options, keys = table.options, (*table.primary_key, *table.partition_keys)
     return any(

@@ -17,9 +17,9 @@ from streamhouse.errors import TableError
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.change_files import CHANGE_USER
 from streamhouse.paimon.commit import TableCommitter, TableWriter
+from streamhouse.paimon.removed_records import remove_option
 from streamhouse.paimon.snapshots import Snapshot
 from streamhouse.paimon.table import Table
-from streamhouse.runtime.change_kinds import REMOVE_OPTIONS
 from streamhouse.runtime.ground import ground, waiting_at
 from streamhouse.runtime.kernel import Combine
 from streamhouse.runtime.lineage import SUFFIX, read_lineage
@@ -223,7 +223,7 @@ def _foreign(table: Table, snapshot: Snapshot) -> tuple[pa.Table, pa.Table | Non
     keyed = bool(table.primary_key)
     read = list(table.read(splits=splits, row_kind=keyed))
     rows = pa.Table.from_batches(read, schema=table.read_schema(row_kind=keyed))
-    option = REMOVE_OPTIONS.get(table.options.get("merge-engine", ""))
+    option = remove_option(table.options)
     changed = snapshot.commit_user.startswith(CHANGE_USER)
     if option is None or not (changed or table.options.get(option, "").lower() == "true"):
         return rows, None

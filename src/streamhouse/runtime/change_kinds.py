@@ -11,16 +11,12 @@ import pyarrow.compute as pc
 
 from streamhouse.errors import TableError
 from streamhouse.merge_functions import merge_function
-from streamhouse.paimon.removed_records import without_values
+from streamhouse.paimon.removed_records import remove_option, removes_records, without_values
 from streamhouse.paimon.table import Table
 from streamhouse.runtime.kernel import conformed
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.plan import ChangeQuery
 
-REMOVE_OPTIONS = {
-    "aggregation": "aggregation.remove-record-on-delete",
-    "partial-update": "partial-update.remove-record-on-delete",
-}
 # What a function makes of a row with its value taken back and put in again is that value.
 _RETRACTS = ("sum", "last_value", "last_non_null_value")
 _PASS_NULLS = ("sum", "last_non_null_value")
@@ -86,8 +82,7 @@ def _aggregation(table: Table, change: ChangeQuery, where: str) -> Way:
             _check_retract(table, change, where, column, name)
     if "delete" not in change.actions:
         return Way()
-    option = REMOVE_OPTIONS["aggregation"]
-    removes = table.options.get(option, "false").lower() == "true"
+    option, removes = _removal(table)
     stuck = {c: f for c, f in functions.items() if f not in _RETRACTS}
     if stuck and not removes:
         column, name = next(iter(stuck.items()))
@@ -96,6 +91,13 @@ def _aggregation(table: Table, change: ChangeQuery, where: str) -> Way:
             f"rows give the table '{option}' = 'true'"
         )
     return Way(purges=True, resets=removes, options={option: "true"})
+
+
+def _removal(table: Table) -> tuple[str, bool]:
+    """The option by which a `-D` removes a record, and whether it is set."""
+    option = remove_option(table.options)
+    assert option is not None
+    return option, removes_records(table.options)
 
 
 def _check_retract(
@@ -136,10 +138,10 @@ def _partial_update(table: Table, change: ChangeQuery, where: str) -> Way:
             f"{where} merges columns by '{grouped[0]}', so what UPDATE and DELETE would leave "
             "depends on the rows before; INSERT the new values"
         )
-    option = REMOVE_OPTIONS["partial-update"]
+    option, removes = _removal(table)
     if "delete" not in change.actions:
         return Way(retracts=False)
-    if table.options.get(option, "false").lower() != "true":
+    if not removes:
         raise TableError(
             f"{where} has 'merge-engine' = 'partial-update', which takes no deletes; give it "
             f"'{option}' = 'true'"

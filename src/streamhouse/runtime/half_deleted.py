@@ -15,8 +15,8 @@ from streamhouse.paimon.change_files import CHANGE_USER, attempt, dead, prefix_o
 from streamhouse.paimon.commit import TableCommitter, TableWriter
 from streamhouse.paimon.lock import commit_lock
 from streamhouse.paimon.purge import Purge
+from streamhouse.paimon.removed_records import remove_option
 from streamhouse.paimon.table import Table
-from streamhouse.runtime.change_kinds import REMOVE_OPTIONS
 from streamhouse.runtime.spec import TableAddress
 from streamhouse.source import ROW_KIND
 
@@ -27,7 +27,7 @@ def finish(address: TableAddress, purge: Purge) -> int:
     Rows that others have written again since are left: they began anew from nothing.
     """
     table = address.open()
-    option = REMOVE_OPTIONS.get(table.options.get("merge-engine", ""))
+    option = remove_option(table.options)
     if option is None or not table.primary_key:
         return 0
     cut_off = [at for word, began in dead(table) if (at := _committed(table, word, began))]
