@@ -128,7 +128,7 @@ def memory(pid: int) -> Counter[str]:
         except psutil.Error:
             continue
         if "java" in name:
-            sizes["spark" if "SparkSubmit" in command else "sidecar"] += size
+            sizes["spark" if "PythonGatewayServer" in command else "sidecar"] += size
         elif " run " in command:
             sizes["driver"] += size
         elif "python" in name:

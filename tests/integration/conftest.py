@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from streamhouse.demo.mariadb import MariaDB
-from streamhouse.runtime import class_archive
 from streamhouse.runtime.spark_session import end_session
 
 Installed = Callable[[Path], Path]
@@ -49,7 +48,7 @@ def mariadb(installed: Installed, tmp_path_factory: pytest.TempPathFactory) -> I
 @pytest.fixture(scope="session")
 def spark_conf(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of settings with which a Spark of one's own starts as a pipeline's does."""
-    java = f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 {class_archive.java_options()}"
+    java = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
     folder = tmp_path_factory.mktemp("spark_conf")
     defaults = f"spark.ui.enabled false\nspark.driver.extraJavaOptions {java}\n"
     (folder / "spark-defaults.conf").write_text(defaults)
@@ -58,7 +57,7 @@ def spark_conf(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def quick_spark(spark_conf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Programs that the test starts have these settings: half the time, and the same outcome."""
+    """Programs that the test starts have these settings: less time, and the same outcome."""
     monkeypatch.setenv("SPARK_CONF_DIR", str(spark_conf))
 
 

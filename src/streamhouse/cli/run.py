@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -96,10 +96,11 @@ def run(
     read = texts(file)
     given = None if warehouse is None else catalog_options(_absolute(warehouse), option)
     reporter = Reporter(without_secrets(joined(file, read)), name, restarts.lately())
-    with _told(reporter, given):
+    with _told(reporter, given), ExitStack() as stack:
+        statements, origins = parsed(file, read)
+        stack.enter_context(_spark(statements, master, verbose))
         from streamhouse.runtime.script import ScriptOptions, script_name
 
-        statements, origins = parsed(file, read)
         if warehouse is not None and is_local(warehouse):
             Path(_absolute(warehouse)).mkdir(parents=True, exist_ok=True)
         stop = StopSignal(notice="stopping …")
@@ -138,6 +139,20 @@ def _told(reporter: Reporter, warehouse: Mapping[str, str] | None) -> Iterator[N
         reporter.close()
 
 
+@contextmanager
+def _spark(statements: Sequence[Statement], master: str, verbose: bool) -> Iterator[None]:
+    """Ends Spark, and starts it early for continuous queries: beside the rest of the start-up."""
+    from streamhouse.runtime.spark_session import begin_session, end_session
+    from streamhouse.sql.streaming import may_stream
+
+    if may_stream(statements):
+        begin_session("streamhouse", master, verbose)
+    try:
+        yield
+    finally:
+        end_session()
+
+
 def _run(
     options: ScriptOptions,
     statements: Sequence[Statement],
@@ -165,11 +180,8 @@ def _run(
             why = explain(error)[0]
             _start_again(options.reporter, "the table core has broken down", why)
 
-    try:
-        with on_failure(mend):
-            script.run(statements, origins)
-    finally:
-        end_session()
+    with on_failure(mend):
+        script.run(statements, origins)
 
 
 def _start_again(reporter: Reporter | None, what: str, why: str) -> None:

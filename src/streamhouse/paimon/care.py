@@ -24,7 +24,8 @@ class Pace:
 
     Few level-0 files and few manifests are what freshness is made of, while each compaction is a
     commit that the queries' commits race with: hence a least time between two of one table.
-    Tables that nobody waits for are looked at every `calm_poll_seconds`.
+    Tables that nobody waits for are looked at every `calm_poll_seconds`. The first look waits for
+    the queries' first batches, at most `longest_wait_seconds`.
     `prompt_seconds` is that time for tables whose rows or changelog show only once compacted, less
     where compactions are quick: as long as the last one took, but `prompt_least_seconds`. Where
     level 0 would be full before that, compaction begins just in time, by how long the last one
@@ -35,6 +36,7 @@ class Pace:
     poll_seconds: float = 0.05
     calm_poll_seconds: float = 0.2
     first_seconds: float = 0.2
+    longest_wait_seconds: float = 5.0
     first_compaction_seconds: float = 1.5
     compact_seconds: float = 1.0
     prompt_seconds: float = 0.5

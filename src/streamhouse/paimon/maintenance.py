@@ -96,8 +96,9 @@ class Maintenance:
     `warehouse_options` are the catalog's options; `tables` names, at each look, the tables to
     care for (`database.table`), `reads` those that queries read: they are compacted where their
     readers wait for it and no other process does it, and nothing else is done to them. Nothing is
-    expired before `may_expire` says so. One sidecar JVM,
-    started when there is first something to do (with `warm`, at once), does up to five jobs at
+    expired before `may_expire` says so, and nothing at all is done before `may_begin` says so, or
+    `Pace.longest_wait_seconds` have passed. One sidecar JVM,
+    started when there is first something to do (with `warm`, ahead of it), does up to five jobs at
     once: a long one, two that keep tables quick, and two compactions of tables whose readers wait
     for them. A job that fails is logged under `streamhouse.maintenance` and tried again later,
     after longer and longer pauses; nothing is raised into the queries. `nice` lowers the priority
@@ -111,6 +112,7 @@ class Maintenance:
         pace: Pace | None = None,
         sidecar: Sidecar | None = None,
         may_expire: Callable[[], bool] = lambda: True,
+        may_begin: Callable[[], bool] = lambda: True,
         warm: bool = False,
         nice: int = 5,
         reads: Callable[[], Iterable[str]] = tuple,
@@ -121,6 +123,7 @@ class Maintenance:
         self._pace = pace or Pace()
         self._sidecar = sidecar or Sidecar(warehouse_options, nice=nice)
         self._may_expire = may_expire
+        self._may_begin = may_begin
         self._warm = warm
         self._pressure = Pressure()
         self._states: dict[str, _State] = {}
@@ -211,7 +214,8 @@ class Maintenance:
 
     def _run(self) -> None:
         pause = self._pace.first_seconds
-        if self._warm:
+        self._wait_for_begin()
+        if self._warm and not self._stopped.is_set():
             self._start_sidecar()
         with (
             ThreadPoolExecutor(_QUICK_WORKERS) as quick,
@@ -222,6 +226,12 @@ class Maintenance:
                 pause = self._pace.poll_seconds
                 for name, state, read in self._named():
                     self._look(name, state, read, _Workers(quick, prompt, long))
+
+    def _wait_for_begin(self) -> None:
+        deadline = time.monotonic() + self._pace.longest_wait_seconds
+        while not self._may_begin() and time.monotonic() < deadline:
+            if self._stopped.wait(self._pace.poll_seconds):
+                return
 
     def _start_sidecar(self) -> None:
         try:

@@ -25,6 +25,7 @@ from streamhouse.paimon import core_classes
 from streamhouse.paimon.jars import cache_folder
 from streamhouse.paimon.jvm import java_command
 from streamhouse.paimon.sidecar import Sidecar, classpath
+from streamhouse.runtime import spark_jvm
 
 _MAKE_SECONDS = 300
 _SILENT = " ".join(core_classes.SILENT)
@@ -69,17 +70,32 @@ def java_options() -> str:
 
 def archive_path() -> Path:
     """Where the archive of this Spark and this Java is, or would be."""
+    return _place(".jsa")
+
+
+def options_path() -> Path:
+    """Where the options are that Java needs for this Spark (`spark_jvm.save_options`), or would be.
+
+    The archive is that of a JVM with these.
+    """
+    return _place(".json")
+
+
+def _place(suffix: str) -> Path:
     java = shutil.which(java_command()) or "java"
-    spark = os.environ.get("SPARK_HOME") or os.path.dirname(pyspark.__file__)
     release = Path(os.path.realpath(java)).parent.parent / "release"
-    parts = [pyspark.__version__, spark, os.path.realpath(java)]
+    parts = [pyspark.__version__, spark_jvm.classpath(), os.path.realpath(java)]
     parts.append(release.read_text() if release.is_file() else "")
     digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
-    return cache_folder().parent / "classes" / f"spark-{pyspark.__version__}-{digest}.jsa"
+    return cache_folder().parent / "classes" / f"spark-{pyspark.__version__}-{digest}{suffix}"
 
 
 def make(path: Path) -> None:
     """Make Spark's archive at `path`; takes about 20 seconds. Raises `StreamhouseError`."""
+    try:
+        spark_jvm.save_options(options_path())
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        raise StreamhouseError(_not_made("Spark's classes", str(error))) from error
     _make(path, _SPARK, "Spark's classes")
 
 
@@ -102,11 +118,15 @@ def _make(path: Path, what: str, named: str) -> None:
         )
         if done.returncode or not partial.is_file():
             lines = (done.stderr or done.stdout).strip().splitlines()
-            raise StreamhouseError(
-                f"the archive of {named} was not made: {lines[-1] if lines else 'no word'}"
-                "; Streamhouse runs without it, and starts more slowly"
-            )
+            raise StreamhouseError(_not_made(named, lines[-1] if lines else "no word"))
         os.replace(partial, path)
+
+
+def _not_made(named: str, why: str) -> str:
+    return (
+        f"the archive of {named} was not made: {why}; Streamhouse runs without it, and starts "
+        "more slowly"
+    )
 
 
 def _train(work: str) -> None:

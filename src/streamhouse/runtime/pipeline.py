@@ -6,6 +6,7 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
 from streamhouse.errors import StreamhouseError
@@ -26,6 +27,7 @@ _NICE = 5
 """By how much compaction stands back behind queries that do not wait for it."""
 
 
+_STARTS_AT_ONCE = 2
 _FEW_QUERIES = 4
 _PAUSE_A_QUERY_S = 0.0625
 
@@ -77,6 +79,8 @@ class Pipeline:
         self._running: list[ContinuousQuery] = []
         self._maintenance: dict[str, Maintenance] = {}
         self._reads: list[TableAddress] = []
+        self._awaited: list[TableAddress] = []
+        """Of `_reads`, those whose changes show only once they are compacted."""
         self._relays = Relays()
 
     @property
@@ -135,7 +139,8 @@ class Pipeline:
                 stack.callback(query.stop)
             for query in self._running:
                 query.hold()
-            self._running, self._new, self._maintenance, self._reads = [], [], {}, []
+            self._running, self._new, self._maintenance = [], [], {}
+            self._reads, self._awaited = [], []
 
     def _waiting(self) -> list[Waiting]:
         """Rows of all tables that are committed and wait for a compaction."""
@@ -179,9 +184,11 @@ class Pipeline:
             query.relieve(self._maintenance_of(query.address, warm).pressure)
             self._follow(query.follows)
             query.pace(least_pause(len(self._new), self._only_looked_up(query)) if warm else 0.0)
-            query.start(spark)
-            self._running.append(query)
-        self._new = []
+        with ThreadPoolExecutor(_STARTS_AT_ONCE) as starts:
+            done = [starts.submit(query.start, spark) for query in self._new]
+        self._running, self._new = [*self._running, *self._new], []
+        for start in done:
+            start.result()
         if sys.stderr.isatty():
             took = time.monotonic() - started
             print(f"{len(self._running)} queries run after {took:.1f} s", file=sys.stderr)
@@ -197,7 +204,19 @@ class Pipeline:
         for table in tables:
             if not any(table.same(one) for one in self._reads):
                 self._reads.append(table)
+                opened = table.open()
+                if changes_visible_at(bool(opened.primary_key), opened.options) != "commit":
+                    self._awaited.append(table)
             self._maintenance_of(table, warm=False)
+
+    def _may_compact(self, warehouse: Mapping[str, str]) -> bool:
+        """Whether maintenance may take processor time, which first batches after a start need.
+
+        It may at once where a query sees rows of a table only when they are compacted.
+        """
+        if any(one.warehouse == warehouse for one in self._awaited):
+            return True
+        return bool(self._running) and all(one.figures.read().batches for one in self._running)
 
     def _waits(self, warehouse: Mapping[str, str]) -> bool:
         """Whether rows pass through a table of the warehouse only when it is compacted."""
@@ -223,6 +242,7 @@ class Pipeline:
                     for table in one.tables
                 ],
                 may_expire=lambda: all(one.replayed for one in self._running),
+                may_begin=lambda: not warm or self._may_compact(warehouse),
                 warm=warm,
                 nice=0 if self._waits(warehouse) else _NICE,
                 reads=lambda: [one.identifier for one in self._reads if one.warehouse == warehouse],

@@ -11,17 +11,17 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 from pyspark import SparkConf, SparkContext
-from pyspark.errors import PySparkRuntimeError
-from pyspark.java_gateway import launch_gateway
+from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
 from streamhouse.errors import StreamhouseError
-from streamhouse.runtime import class_archive
+from streamhouse.runtime import class_archive, spark_jvm
 from streamhouse.runtime.fused import FusedDataSource
 from streamhouse.runtime.worker_python import PARENT, WorkerParent, worker_python
 from streamhouse.spark import loopback, register
@@ -63,6 +63,8 @@ _ours: SparkSession | None = None
 """The session that this module started, not one that it found."""
 _parent: WorkerParent | None = None
 """What the Python processes of the JVM that this module started are forked from."""
+_begun: _Begun | None = None
+"""The session that `begin_session` has begun, until it is asked for."""
 _output: int | None = None
 """What the JVM writes on its standard error; the file has no name any more."""
 _LONGEST_SOCKET_FOLDER = 60
@@ -76,25 +78,81 @@ def start_session(
     """A session on `master` (such as `local[2]`); Spark's own words are shown only if `verbose`.
 
     Local tasks are tried `TASK_ATTEMPTS` times, unless `master` says how often. Where a session
-    is active already, that one is used. `settings` stand over ours. A local session listens on the
-    loopback interface only (`spark.loopback`). Raises `StreamhouseError` if Java does not start.
+    is active already, or `begin_session` has been called, that one is used. `settings` stand over
+    ours. A local session listens on the loopback interface only (`spark.loopback`). Raises
+    `StreamhouseError` if Java does not start.
     """
+    global _begun
+    begun, _begun = _begun, None
+    if begun is not None:
+        return begun.result()
+    return _start(name, master, verbose, settings or {})
+
+
+def begin_session(name: str, master: str, verbose: bool = False) -> None:
+    """Start a session in the background; `start_session` waits for it, `end_session` ends it."""
+    global _begun
+    _begun = _Begun(name, master, verbose)
+
+
+class _Begun:
+    """A session that a thread starts."""
+
+    def __init__(self, name: str, master: str, verbose: bool) -> None:
+        self._unwanted = threading.Event()
+        self._session: Future[SparkSession] = Future()
+        self._thread = threading.Thread(
+            target=self._run, args=(name, master, verbose), daemon=True, name="streamhouse-spark"
+        )
+        self._thread.start()
+
+    def result(self) -> SparkSession:
+        """Wait for it; raises what went wrong."""
+        return self._session.result()
+
+    def cancel(self) -> None:
+        """Start nothing more of it; returns once that is so."""
+        self._unwanted.set()
+        self._thread.join()
+
+    def _run(self, name: str, master: str, verbose: bool) -> None:
+        try:
+            self._session.set_result(_start(name, master, verbose, {}, self._unwanted.is_set))
+        except BaseException as error:  # noqa: BLE001  # raised where the session is asked for
+            self._session.set_exception(error)
+
+
+def _start(
+    name: str,
+    master: str,
+    verbose: bool,
+    settings: Mapping[str, str],
+    unwanted: Callable[[], bool] = lambda: False,
+) -> SparkSession:
     global _ours
     python = worker_python() if master.startswith("local") else sys.executable
-    os.environ["PYSPARK_PYTHON"], os.environ["PYSPARK_DRIVER_PYTHON"] = python, sys.executable
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = python
     conf = SparkConf().setMaster(with_attempts(master)).setAppName(name)
-    conf.setAll(list({**_SETTINGS, **loopback(master), **(settings or {})}.items()))
+    conf.setAll(list({**_SETTINGS, **loopback(master), **settings}.items()))
     conf.set("spark.driver.extraJavaOptions", f"{_JAVA_OPTIONS} {class_archive.java_options()}")
     ours = SparkContext._active_spark_context is None
     if ours:
         conf.setAll(list(_socket_settings().items()))
-        SparkContext(conf=conf, gateway=_gateway(conf, verbose))
+        gateway = _gateway(conf, verbose)
+        if unwanted():
+            _end_jvm(gateway)
+            _end_parent()
+            raise StreamhouseError("Spark is no longer needed")
+        SparkContext(conf=conf, gateway=gateway)
     session: SparkSession = SparkSession.builder.getOrCreate()
     if ours:
         _ours = session
     session.sparkContext.setLogLevel("WARN" if verbose else "ERROR")
     register(session)
     session.dataSource.register(FusedDataSource)
+    # Queries are started by several threads, each of which would start it.
+    callbacks: Callable[..., Any] = ensure_callback_server_started
+    callbacks(SparkContext._gateway)
     threading.Thread(target=_warm, args=(session,), daemon=True, name="streamhouse-warm").start()
     return session
 
@@ -128,7 +186,10 @@ def end_session() -> None:
 
     A session that somebody else started stays.
     """
-    global _ours
+    global _ours, _begun
+    begun, _begun = _begun, None
+    if begun is not None:
+        begun.cancel()
     session, _ours = _ours, None
     if session is None or session.sparkContext is not SparkContext._active_spark_context:
         return
@@ -138,6 +199,10 @@ def end_session() -> None:
     gateway: Any = SparkContext._gateway
     session.stop()
     SparkContext._gateway = SparkContext._jvm = None
+    _end_jvm(gateway)
+
+
+def _end_jvm(gateway: Any) -> None:
     gateway.shutdown()
     process = getattr(gateway, "proc", None)
     if process is not None:
@@ -159,48 +224,41 @@ def with_attempts(master: str) -> str:
 
 
 def _gateway(conf: SparkConf, verbose: bool) -> Any:
-    """Spark's JVM, in a session of its own, so that signals to our group do not reach it."""
     if SparkContext._gateway is not None:
         return SparkContext._gateway
-    launch: Callable[..., Any] = launch_gateway
-    with _environment():
-        if verbose:
-            return launch(conf, {"start_new_session": True})
-        global _output
+    settings, environment = dict(conf.getAll()), _environment()
+    options = class_archive.options_path()
+    global _output
+    said = None
+    if not verbose:
         _output, said = tempfile.mkstemp(prefix="streamhouse-spark-")
-        try:
-            return launch(conf, {"start_new_session": True, "stderr": _output})
-        except (PySparkRuntimeError, OSError) as error:
-            _end_parent()
-            lines = Path(said).read_text(errors="replace").strip().splitlines()
-            why = lines[0] if lines else str(error)
-            raise StreamhouseError(
-                f"Spark did not start: {why}; it needs Java 17 (set JAVA_HOME, or install it)"
-            ) from error
-        finally:
+    try:
+        return spark_jvm.launch(settings, environment, options, None if verbose else _output)
+    except (spark_jvm.JavaExited, OSError) as error:
+        _end_parent()
+        lines = Path(said).read_text(errors="replace").strip().splitlines() if said else []
+        why = lines[0] if lines else str(error) or "Java has ended"
+        raise StreamhouseError(
+            f"Spark did not start: {why}; it needs Java 17 (set JAVA_HOME, or install it)"
+        ) from error
+    finally:
+        if said is not None:
             os.unlink(said)
 
 
-@contextlib.contextmanager
-def _environment() -> Iterator[None]:
-    """What a JVM of Spark has in its environment that is started in the `with`, and others not."""
+def _environment() -> dict[str, str]:
+    """The environment of Spark's JVM; starts the parent of its Python processes."""
     global _parent
     _end_parent()
-    given = {"SPARK_LAUNCHER_OPTS": os.environ.get("SPARK_LAUNCHER_OPTS", _JAVA_OPTIONS)}
-    if os.environ["PYSPARK_PYTHON"] != sys.executable:
+    given = {**os.environ}
+    given.setdefault("SPARK_LAUNCHER_OPTS", _JAVA_OPTIONS)
+    given.pop(PARENT, None)
+    if given["PYSPARK_PYTHON"] != sys.executable:
         # Without it all works, later.
         with contextlib.suppress(OSError):
             _parent = WorkerParent()
             given[PARENT] = _parent.address
-    before = {key: os.environ.pop(key, None) for key in (*given, PARENT)}
-    os.environ.update(given)
-    try:
-        yield
-    finally:
-        for key, value in before.items():
-            os.environ.pop(key, None)
-            if value is not None:
-                os.environ[key] = value
+    return given
 
 
 def _end_parent() -> None:

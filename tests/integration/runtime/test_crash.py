@@ -50,7 +50,7 @@ def test_a_driver_goes_on_when_its_jvm_dies(shop: Shop) -> None:
     run = shop.start(revenue.whole(rows=3_000, rate=500), "--until-caught-up")
     run.until(partial(_moved, shop, -1))
     children = psutil.Process(run.process.pid).children()
-    spark = next(child for child in children if "SparkSubmit" in " ".join(child.cmdline()))
+    spark = next(child for child in children if "PythonGatewayServer" in " ".join(child.cmdline()))
     spark.kill()
     ended = run.wait()
     assert ended.code == 0 and "Spark's JVM has died" in ended.err, ended.err

@@ -1,0 +1,137 @@
+"""How soon the view shows a new figure after a SIGKILL of the driver.
+
+The job of `make demo` runs: generated orders, customers by change data capture from a MariaDB of
+its own, the view of both. Its driver, with its JVMs and Python workers, is killed again and again,
+some seconds after its view was back, and the same command is started at once.
+
+recovery   from the SIGKILL to the first snapshot of the view that a reader can see. `ratio` is 6 s
+           over the median, the goal 1.0.
+minute     the freshness of the orders that came to be seen in the minute that begins with the last
+           SIGKILL. `ratio` is 15 s over the 99th percentile, the goal 1.0.
+
+In the end the view is computed again from its orders: exit code 1 if it is not equal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from streamhouse.demo.measure import first_figures
+from streamhouse.demo.scenario import Scenario
+
+GOAL_S, GOAL_MINUTE_S = 6.0, 15.0
+MINUTE_S = 60.0
+AGAIN_S = 120.0
+
+
+def check() -> None:
+    """Nothing ends it before its time."""
+
+
+def recovered(scenario: Scenario) -> float:
+    """Kill the driver and start it; seconds until the view has a new figure."""
+    killed = time.time()
+    scenario.driver.kill()
+    dead = time.time()
+    scenario.start()
+    while time.time() < dead + AGAIN_S:
+        scenario.driver.check()
+        first = scenario.clock.first_after(dead)
+        if first is not None:
+            return first - killed
+        time.sleep(0.02)
+    raise SystemExit(f"the view has shown nothing for {AGAIN_S:.0f} s after a SIGKILL")
+
+
+def run(scenario: Scenario, seconds: float) -> None:
+    """Let it run."""
+    until = time.time() + seconds
+    while time.time() < until:
+        scenario.driver.check()
+        scenario.freshness.update()
+        time.sleep(0.2)
+
+
+def measure(given: argparse.Namespace) -> list[dict[str, Any]]:
+    """The figures; ends the program if the view is wrong."""
+    with (
+        tempfile.TemporaryDirectory(prefix="streamhouse-recovery-") as folder,
+        Scenario(Path(folder), given.rate) as scenario,
+    ):
+        scenario.start()
+        first_figures(scenario, check)
+        run(scenario, given.pause)
+        took = []
+        for number in range(given.kills):
+            run(scenario, given.pause * random.uniform(0.75, 1.25))
+            scenario.freshness.window()
+            killed = time.time()
+            took.append(recovered(scenario))
+            print(f"{number + 1} of {given.kills}: {took[-1]:.2f} s", file=sys.stderr, flush=True)
+        run(scenario, killed + given.minute - time.time())
+        minute = scenario.freshness.window()
+        scenario.freshness.end()
+        scenario.driver.stop()
+        scenario.drain()
+        if not scenario.audit().equal:
+            raise SystemExit("the view is not what its orders make")
+    load = round(os.getloadavg()[0], 1)
+    if minute is None:
+        raise SystemExit("no order has come to be seen in the minute of the last SIGKILL")
+    return [
+        {
+            "name": "recovery",
+            "ratio": round(GOAL_S / statistics.median(took), 3),
+            "goal": 1.0,
+            "unit": "6 s over the median of the seconds from SIGKILL to a new figure",
+            "median_s": round(statistics.median(took), 2),
+            "min_s": round(min(took), 2),
+            "max_s": round(max(took), 2),
+            "kills": len(took),
+            "load_1min": load,
+        },
+        {
+            "name": "minute",
+            "ratio": round(GOAL_MINUTE_S * 1000 / minute["p99"], 3),
+            "goal": 1.0,
+            "unit": "15 s over the 99th percentile of the seconds from order to view",
+            "p50_s": round(minute["p50"] / 1000, 2),
+            "p99_s": round(minute["p99"] / 1000, 2),
+            "max_s": round(minute["max"] / 1000, 2),
+            "seconds": given.minute,
+            "load_1min": load,
+        },
+    ]
+
+
+def main() -> int:
+    text = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=text)
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument(
+        "--pause", type=float, default=6.0, help="seconds between recovery and kill"
+    )
+    parser.add_argument("--minute", type=float, default=MINUTE_S, help="seconds of the last figure")
+    parser.add_argument("--rate", type=int, default=1000, help="orders a second")
+    parser.add_argument("--json", action="store_true", help="print one JSON object a figure")
+    given = parser.parse_args()
+    for one in measure(given):
+        if given.json:
+            print(json.dumps(one), flush=True)
+        else:
+            rest = ", ".join(f"{key} {one[key]}" for key in one if key.endswith("_s"))
+            print(f"{one['name']:9} {one['ratio']:6} {one['goal']:5}   {rest}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

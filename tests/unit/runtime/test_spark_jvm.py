@@ -1,0 +1,101 @@
+"""How Spark's JVM is started: directly, or by spark-submit where only that does all."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from streamhouse.runtime import spark_jvm
+
+LOCAL = {"spark.master": "local[2]", "spark.driver.memory": "2g"}
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A SPARK_HOME whose spark-submit writes its arguments and what it was started with."""
+    for name in spark_jvm.NEEDS_SUBMIT:
+        monkeypatch.delenv(name, raising=False)
+    home = tmp_path / "spark"
+    for name in ("jars/b.jar", "jars/a.jar", "jars/spark-mllib_2.13-4.3.0.jar", "bin/spark-submit"):
+        path = home / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    monkeypatch.setenv("SPARK_HOME", str(home))
+    java = tmp_path / "java" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    for program in (java, home / "bin" / "spark-submit"):
+        program.write_text(f'#!/bin/sh\nprintf "%s\\n" "$0" "$@" > {tmp_path}/said\n')
+        program.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
+    (tmp_path / "options").write_text('["--add-opens=x"]')
+    return home
+
+
+def said(home: Path, settings: dict[str, str], options: Path | None = None) -> list[str]:
+    """The command that is run."""
+    folder = home.parent
+    with pytest.raises(spark_jvm.JavaExited):
+        spark_jvm.launch(
+            settings,
+            {"PATH": os.environ["PATH"]},
+            options or folder / "options",
+            subprocess.DEVNULL,
+        )
+    return (folder / "said").read_text().splitlines()
+
+
+def test_a_local_session_starts_the_server_itself(home: Path) -> None:
+    settings = LOCAL | {"spark.driver.extraJavaOptions": '-Da=b "-Dc=d e"'}
+    command = said(home, settings)
+    assert command[0].endswith("/java/bin/java")
+    assert command[1:3] == ["-cp", f"{home}/jars/a.jar:{home}/jars/b.jar"]
+    assert command[3:-1] == ["-Xmx2g", "--add-opens=x", "-Da=b", "-Dc=d e"]
+    assert command[-1] == "org.apache.spark.api.python.PythonGatewayServer"
+
+
+@pytest.mark.parametrize("name", spark_jvm.NEEDS_SUBMIT)
+def test_settings_of_the_environment_need_spark_submit(
+    home: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, "pyspark-shell")
+    command = said(home, LOCAL)
+    assert command[0] == f"{home}/bin/spark-submit"
+    assert command[1:5] == ["--conf", "spark.master=local[2]", "--conf", "spark.driver.memory=2g"]
+    assert command[5:] == ["pyspark-shell"]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"spark.master": "spark://host:7077"},
+        LOCAL | {"spark.jars": "more.jar"},
+        LOCAL | {"spark.jars.packages": "org:name:1"},
+        LOCAL | {"spark.driver.extraClassPath": "more.jar"},
+    ],
+    ids=lambda settings: next(reversed(settings)),
+)
+def test_what_only_spark_submit_does(home: Path, settings: dict[str, str]) -> None:
+    assert said(home, settings)[0] == f"{home}/bin/spark-submit"
+
+
+@pytest.mark.parametrize("name", ["spark-defaults.conf", "spark-env.sh"])
+def test_settings_in_files_need_spark_submit(home: Path, name: str) -> None:
+    (home / "conf").mkdir()
+    (home / "conf" / name).touch()
+    assert said(home, LOCAL)[0] == f"{home}/bin/spark-submit"
+
+
+def test_without_saved_options_spark_submit_finds_them(home: Path) -> None:
+    assert said(home, LOCAL, home / "none")[0] == f"{home}/bin/spark-submit"
+
+
+def test_sparks_own_launcher_gives_the_options(tmp_path: Path) -> None:
+    path = tmp_path / "made" / "options"
+    spark_jvm.save_options(path)
+    text = path.read_text()
+    assert "--add-opens=java.base/java.nio=ALL-UNNAMED" in text
+    assert "-Xmx" not in text and "SparkSubmit" not in text
+    assert os.listdir(path.parent) == [path.name]
