@@ -17,6 +17,8 @@ _LIBRARIES = (
     "pypaimon_rust.datafusion",
     "pyspark.worker",
     "streamhouse.runtime.task",
+    # PyArrow imports it in each process that makes an array of Python values.
+    "pandas",
 )
 _PLANNING = "pyspark.sql.worker."
 

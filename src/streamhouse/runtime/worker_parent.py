@@ -36,6 +36,8 @@ _LIBRARIES = (
     "streamhouse.runtime.fused",
     "streamhouse.runtime.planner",
     "streamhouse.runtime.task",
+    # PyArrow imports it in each process that makes an array of Python values.
+    "pandas",
 )
 """Not the modules that are run: Python warns of those that are there already."""
 _STANDARD_FILES = 3
