@@ -2,9 +2,9 @@
 
 PySpark starts `bin/spark-submit`: two shell scripts, a JVM that works out the command of the next,
 and in that one SparkSubmit, which reads settings again and then runs the py4j server. A local
-session needs none of it, so that its server is started directly (`docs/decisions/123`), without
-MLlib, whose functions take 1 s of a processor to register in each session. `spark-submit` is used
-where the environment has settings that only it reads, and for a cluster.
+session needs none of it: its server is started directly, and without MLlib, whose functions take
+1 s of a processor to register in each session. `spark-submit` is used for a cluster, and where the
+environment has settings that only it reads. See docs/decisions/123-a-restart-is-quick.md.
 """
 
 from __future__ import annotations

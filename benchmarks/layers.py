@@ -1,0 +1,92 @@
+"""How old a change is when the last layer shows it, in the jobs of both demos.
+
+layers   `streamhouse demo membership`: eight queries in one driver, 500 changes a second in MySQL.
+         From the commit of an order in MySQL to the board in the APP layer, four tables later.
+hops     `make demo`: 1,000 generated orders a second, from the time that an order is made to the
+         view, two queries later.
+
+`ratio` is the goal over the figure, the goal 1.0: 2 s and 5 s for the median and the 99th
+percentile of `layers`, 0.4 s and 1 s of `hops`. The first 15 seconds do not count. Each job proves
+its figures in the end: exit code 1 if one is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from streamhouse.demo.measure import measure as measure_revenue
+from streamhouse.demo.membership.measure import measure as measure_membership
+from streamhouse.demo.membership.scenario import Membership
+from streamhouse.demo.scenario import Scenario
+
+GOALS_S = {"layers": {"p50": 2.0, "p99": 5.0}, "hops": {"p50": 0.4, "p99": 1.0}}
+
+
+def check() -> None:
+    """Nothing ends it before its time."""
+
+
+def layers(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
+    """What `streamhouse demo membership --json` prints."""
+    with Membership(folder, given.changes) as world:
+        return measure_membership(world, given.seconds, None, check)
+
+
+def hops(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
+    """What `streamhouse demo --json` prints."""
+    with Scenario(folder, given.orders) as scenario:
+        return measure_revenue(scenario, given.seconds, None, check)
+
+
+def figures(name: str, found: dict[str, Any]) -> list[dict[str, Any]]:
+    """A figure a percentile."""
+    ages = found["freshness_ms"]
+    if ages is None:
+        raise SystemExit(f"{name}: no change has come through; run it for longer")
+    return [
+        {
+            "name": f"{name}_{which}",
+            "ratio": round(goal * 1000 / max(ages[which], 1.0), 3),
+            "goal": 1.0,
+            "unit": f"{goal} s over the seconds from change to view",
+            "seconds": round(ages[which] / 1000, 3),
+            "max_s": round(ages["max"] / 1000, 3),
+            "orders": found["orders"],
+            "equal": found["equal"],
+            "load_1min": round(os.getloadavg()[0], 1),
+        }
+        for which, goal in GOALS_S[name].items()
+    ]
+
+
+def main() -> int:
+    text = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=text)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--changes", type=int, default=500, help="a second, in MySQL")
+    parser.add_argument("--orders", type=int, default=1000, help="a second, generated")
+    parser.add_argument("--only", nargs="+", choices=list(GOALS_S), default=list(GOALS_S))
+    parser.add_argument("--json", action="store_true", help="print one JSON object a figure")
+    given = parser.parse_args()
+    equal = True
+    for name in given.only:
+        with tempfile.TemporaryDirectory(prefix="streamhouse-layers-") as folder:
+            found = {"layers": layers, "hops": hops}[name](Path(folder) / "demo", given)
+        equal = equal and found["equal"]
+        for one in figures(name, found):
+            if given.json:
+                print(json.dumps(one), flush=True)
+            else:
+                rest = f"{one['seconds']:8} s   max {one['max_s']} s, equal {one['equal']}"
+                print(f"{one['name']:11} {one['ratio']:6} {one['goal']:5} {rest}", flush=True)
+    return 0 if equal else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
