@@ -13,14 +13,13 @@ from duckdb.sqltypes import DuckDBPyType
 from sqlglot import exp
 
 from streamhouse.errors import SqlError
-from streamhouse.sql.binder import BindError, describe, generate
+from streamhouse.sql import probe
 from streamhouse.sql.functions.calls import call, cast
 
 _MOST, _LEAST_SCALE = 38, 6
 _WHOLE = {"tinyint": 3, "smallint": 5, "integer": 10, "bigint": 19, "hugeint": 38}
 """Whole numbers, and how many digits they have in Flink."""
 _REAL = ("float", "double", "null")
-_CLAUSES = ("from_", "joins", "laterals", "group")
 
 
 def exact(
@@ -32,10 +31,10 @@ def exact(
 
     DuckDB is asked for the types of what is divided; `refused` makes the error if it cannot tell.
     """
-    for node in _inner_first(tree):
+    for node in probe.inner_first(tree, list(tree.find_all(exp.Div))):
         if _is_real(node.left) or _is_real(node.right):
             continue
-        kinds = _kinds(node, relations)
+        kinds = probe.types_of([node.left, node.right], node, relations)
         if kinds is None:
             raise refused(node)
         new = _divided(node, kinds)
@@ -57,61 +56,9 @@ def result_type(one: tuple[int, int], two: tuple[int, int]) -> tuple[int, int]:
     return _MOST, max(_MOST - whole, min(scale, _LEAST_SCALE))
 
 
-def _inner_first(tree: exp.Expr) -> list[exp.Div]:
-    """The divisions, those before others that may be made of them."""
-    ctes = {id(cte): place for place, cte in enumerate(tree.find_all(exp.CTE))}
-
-    def order(node: exp.Div) -> tuple[int, int]:
-        place, current = len(ctes), node.parent
-        while current is not None:
-            place = ctes.get(id(current), place)
-            current = current.parent
-        return place, -node.depth
-
-    return sorted(tree.find_all(exp.Div), key=order)
-
-
 def _is_real(side: exp.Expr) -> bool:
     inner = side.unnest()
     return isinstance(inner, exp.Cast) and inner.to.is_type(exp.DType.DOUBLE, exp.DType.FLOAT)
-
-
-def _kinds(node: exp.Div, relations: Mapping[str, Mapping[str, str]]) -> list[DuckDBPyType] | None:
-    """DuckDB's types of both sides; None if it cannot tell them by themselves."""
-    around = node.find_ancestor(exp.Select)
-    args = around.args if around is not None else {}
-    sides = [node.left, node.right]
-    probe = exp.Select(
-        expressions=[exp.alias_(side.copy(), f"side{place}") for place, side in enumerate(sides)]
-    )
-    for key in _CLAUSES:
-        part = args.get(key)
-        if part:
-            copies = [one.copy() for one in part] if isinstance(part, list) else part.copy()
-            probe.set(key, copies)
-    _with(probe, node)
-    for _ in range(2):
-        try:
-            return [kind for _, kind in describe(generate(probe), relations)]
-        except (BindError, ValueError):
-            # What rows are grouped by may be the division itself.
-            probe.set("group", None)
-    return None
-
-
-def _with(probe: exp.Select, node: exp.Expr) -> None:
-    """Give a query the WITH queries that stand around a node."""
-    found: list[exp.Expr] = []
-    recursive = False
-    current = node.parent
-    while current is not None:
-        clause = current.args.get("with_")
-        if clause is not None:
-            found = [*(cte.copy() for cte in clause.expressions), *found]
-            recursive = recursive or bool(clause.args.get("recursive"))
-        current = current.parent
-    if found:
-        probe.set("with_", exp.With(expressions=found, recursive=recursive))
 
 
 def _decimal(kind: DuckDBPyType) -> tuple[int, int] | None:
