@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import duckdb
 import pyarrow as pa
 
 from streamhouse.sql.functions.arrow import register
+from streamhouse.sql.python.evaluation import Evaluations
+from streamhouse.sql.python.function import PythonFunction
 
 QUERIES = 3_000
 """After so many a connection is opened anew: each leaves some hundred bytes with it (DuckDB 2.0),
@@ -15,10 +19,12 @@ which would be gigabytes in months."""
 class LastingConnection:
     """Runs queries over Arrow tables, in UTC; not for several threads at once.
 
-    `config` is DuckDB's own. What is set or kept stays for all later queries.
+    `functions` are the Python functions that they may call, `config` is DuckDB's own. What is set
+    or kept stays for all later queries.
     """
 
-    def __init__(self, **config: str | int) -> None:
+    def __init__(self, functions: Sequence[PythonFunction] = (), **config: str | int) -> None:
+        self._python = Evaluations(functions)
         self._config: dict[str, str | bool | int | float | list[str]] = {**config}
         self._set: dict[str, str] = {}
         self._kept: dict[str, pa.Table] = {}
@@ -38,7 +44,10 @@ class LastingConnection:
             self._kept[relation] = table
 
     def run(self, sql: str, **relations: pa.Table) -> pa.Table:
-        """The answer of a query; `relations` are there for this one only."""
+        """The answer of a query; `relations` are there for this one only.
+
+        Raises `QueryError` for what a Python function raises, else DuckDB's errors.
+        """
         self._queries += 1
         if self._queries % QUERIES == 0:
             self._connection.close()
@@ -48,6 +57,8 @@ class LastingConnection:
         register(self._connection, sql, self._functions)
         try:
             return self._connection.sql(sql).to_arrow_table()
+        except duckdb.Error as error:
+            raise self._python.failure(error) or error from None
         finally:
             for name in relations:
                 self._connection.unregister(name)
@@ -60,6 +71,7 @@ class LastingConnection:
         connection = duckdb.connect(":memory:", config=self._config)
         self._functions = set()
         connection.execute("SET TimeZone = 'UTC'")
+        self._python.register(connection)
         for statement in self._set.values():
             connection.execute(statement)
         for relation, table in self._kept.items():

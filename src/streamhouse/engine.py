@@ -21,6 +21,7 @@ from streamhouse.errors import LimitError, QueryError
 from streamhouse.sql.functions.arrow import register
 from streamhouse.sql.moment import split_options
 from streamhouse.sql.plan import ROWS, BoundedQuery, BoundedScan
+from streamhouse.sql.python.evaluation import Evaluations
 from streamhouse.sql.value_errors import told
 
 if TYPE_CHECKING:
@@ -78,12 +79,14 @@ def bounded_reader(
         try:
             _prepare(connection)
             register(connection, query.sql)
+            python = Evaluations(query.functions)
+            python.register(connection)
             scans = [_Scan(*scanner(scan)) for scan in query.scans]
             for scan, opened in zip(query.scans, scans, strict=True):
                 connection.register(scan.relation, opened)
             if query.rows is not None:
                 connection.register(ROWS, query.rows.table())
-            with clock, _readable_errors(scans, clock):
+            with clock, _readable_errors(scans, clock, python):
                 relation = _flink_integers(connection.sql(query.sql))
                 yield _renamed(relation.to_arrow_reader(rows), query.output)
         finally:
@@ -190,7 +193,7 @@ def _renamed(reader: pa.RecordBatchReader, names: tuple[str, ...]) -> pa.RecordB
 
 
 @contextlib.contextmanager
-def _readable_errors(scans: list[_Scan], clock: _Clock) -> Iterator[None]:
+def _readable_errors(scans: list[_Scan], clock: _Clock, python: Evaluations) -> Iterator[None]:
     import duckdb
 
     try:
@@ -199,6 +202,9 @@ def _readable_errors(scans: list[_Scan], clock: _Clock) -> Iterator[None]:
         failed = next((scan.error for scan in scans if scan.error is not None), None)
         if failed is not None and not clock.late:
             raise failed from None
+        raised = python.failure(error)
+        if raised is not None and not clock.late:
+            raise raised from None
         passed = _passed(clock, str(error))
         if passed is not None:
             raise passed from error

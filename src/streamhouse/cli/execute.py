@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -35,7 +36,7 @@ def execute(
 
     from streamhouse.runtime.execute import execute as run
 
-    done = run(opened, sys.stdin.read() if sql == "-" else sql)
+    done = run(opened, sys.stdin.read() if sql == "-" else sql, modules=Path())
     if as_json:
         counts = {"inserted": done.inserted, "updated": done.updated, "deleted": done.deleted}
         print(json.dumps(counts | {"rewritten": done.rewritten, "snapshot": done.snapshot}))

@@ -44,19 +44,36 @@ def parsed(
 ) -> tuple[list[Statement], list[str]]:
     """The statements of all files as one script, and the file of each if there are several.
 
-    `read` are their texts, where they have been read already.
+    `read` are their texts, where they have been read already. From here on, Python modules are
+    found in the folders of the files, too, if the script creates functions.
     """
+    from streamhouse.sql.function_ddl import declared_after
+    from streamhouse.sql.python.declaration import NONE
     from streamhouse.sql.script import parse_script
 
     statements: list[Statement] = []
     origins: list[str] = []
+    functions = NONE
     for file, text in zip(files, texts(files) if read is None else read, strict=True):
         try:
-            found = parse_script(text)
+            found = parse_script(text, functions)
         except SqlError as error:
             if len(files) > 1:
                 error.within(file)
             raise
+        for statement in found:
+            functions = declared_after(functions, statement)
         statements += found
         origins += [file] * len(found)
+    _find_modules(statements, files)
     return statements, origins if len(files) > 1 else []
+
+
+def _find_modules(statements: Sequence[Statement], files: Sequence[str]) -> None:
+    """Have the modules of a script's functions found beside its files."""
+    from streamhouse.sql.plan import CreateFunction
+
+    if any(isinstance(statement, CreateFunction) for statement in statements):
+        from streamhouse.sql.python.module import search
+
+        search([Path(file).parent for file in files])

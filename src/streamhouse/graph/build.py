@@ -221,7 +221,8 @@ class _Builder:
             if full not in self._views:
                 self._views.add(full)
                 self._tables.setdefault(full, TableInfo(full, (), connector="view"))
-                self._reads(full, plan.Query(view.query, plan.Position(1, 1)))
+                read = plan.Query(view.query, plan.Position(1, 1), functions=view.functions)
+                self._reads(full, read)
             self._edges.append((full, reader, "reads", ""))
 
 

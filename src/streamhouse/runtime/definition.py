@@ -16,6 +16,7 @@ from streamhouse.sql.plan import (
     StreamQuery,
 )
 from streamhouse.sql.plan import TableInfo as Info
+from streamhouse.sql.python.function import of_record
 
 _KEPT_OPTIONS = ("connector", "scan.", "rows-per-second", "number-of-rows", "fields.", "source.")
 
@@ -26,6 +27,7 @@ def definition_json(spec: QuerySpec) -> str:
     for table in (query["source"], *(lookup["table"] for lookup in query["lookups"])):
         table["options"] = {}
     query["source_options"] = {}
+    query["functions"] = [function.record() for function in spec.query.functions]
     source = {
         "connector": spec.source.connector,
         "options": {
@@ -88,6 +90,7 @@ def _query(record: dict[str, Any]) -> StreamQuery:
             "lookups": tuple(_lookup(lookup) for lookup in record["lookups"]),
             "output": _columns(record["output"]),
             "distinct": _distinct(record.get("distinct")),
+            "functions": tuple(of_record(one) for one in record.get("functions", ())),
         }
     )
 

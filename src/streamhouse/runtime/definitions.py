@@ -28,6 +28,8 @@ def define(session: Session, statement: plan.Statement) -> bool:
             session.create_table(statement)
         case CreateView():
             session.views.create(statement)
+        case plan.CreateFunction():
+            session.functions.create(statement)
         case plan.Drop():
             session.drop(statement)
         case AlterTable():

@@ -22,7 +22,9 @@ def described(session: Session, statement: Show | Describe) -> Shown:
     if kind in ("", "COLUMNS", "CREATE TABLE", "CREATE VIEW"):
         return _of_table(session, statement, kind)
     if kind == "FUNCTIONS":
-        names = functions.known()
+        names = sorted([*functions.known(), *session.functions.names()], key=str.upper)
+    elif kind == "USER FUNCTIONS":
+        names = session.functions.names()
     elif kind == "JOBS":
         raise UnsupportedSqlError(
             "SHOW JOBS has nothing to show, queries start after the last statement; leave it out",

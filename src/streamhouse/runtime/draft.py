@@ -20,7 +20,7 @@ from streamhouse.runtime.spec import unshuffled
 from streamhouse.runtime.views import Names, SessionViews
 from streamhouse.sql import changes
 from streamhouse.sql.plan import AsOf, Column, Drop, Name, StreamQuery, TableInfo, ViewInfo
-from streamhouse.sql.view_ddl import CreateView, written_out
+from streamhouse.sql.view_ddl import CreateView, check_lasts, written_out
 
 _NOWHERE = "/nonexistent-warehouse-of-a-draft"
 
@@ -206,6 +206,7 @@ class DraftViews(SessionViews):
     def create(self, statement: CreateView) -> None:
         full = self._names.full(statement.name)
         if not statement.temporary:
+            check_lasts(statement)
             written_out(statement.query, lambda name: self._lasting(statement, full, name))
             name = ".".join(full[1:])
             if self.find(full) is not None:

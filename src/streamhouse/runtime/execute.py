@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from streamhouse.errors import UnsupportedSqlError
 from streamhouse.paimon.catalog import Warehouse
@@ -12,11 +13,15 @@ from streamhouse.runtime.definitions import define, located, tell_outdated
 from streamhouse.runtime.dml import Changed
 from streamhouse.runtime.session import Session
 from streamhouse.sql import plan
+from streamhouse.sql.python.module import search
 from streamhouse.sql.script import parse_script
 
 
 def execute(
-    warehouse: str | Mapping[str, str] | Warehouse, sql: str, sidecar: Sidecar | None = None
+    warehouse: str | Mapping[str, str] | Warehouse,
+    sql: str,
+    sidecar: Sidecar | None = None,
+    modules: Path | None = None,
 ) -> Changed:
     """Run statements over the tables of a warehouse, in order; needs no Spark.
 
@@ -26,7 +31,8 @@ def execute(
     `default`. Returns the counts of all statements together, and the last snapshot. Each statement
     is one commit: when one fails, those before it stay. Only deleting from aggregation and
     partial-update tables needs a `java`: a JVM is started for it, unless a running `sidecar` of
-    the warehouse is given. Raises `SqlError` (before anything runs, if a statement
+    the warehouse is given. Modules of Python functions are found as by `import`, and in the folder
+    `modules`. Raises `SqlError` (before anything runs, if a statement
     cannot be read), `TableError`, and `CommitConflictError` if others hold the table too long.
 
         >>> execute("warehouse", "DELETE FROM shop.customers WHERE id = 11").deleted
@@ -36,7 +42,10 @@ def execute(
     session = Session(given.options)
     session.set("execution.runtime-mode", "batch")
     total = Changed()
-    for statement in parse_script(sql):
+    statements = parse_script(sql)
+    if modules is not None and any(isinstance(one, plan.CreateFunction) for one in statements):
+        search([modules])
+    for statement in statements:
         with located(statement):
             total = total.plus(_run(session, statement, sidecar))
     return total

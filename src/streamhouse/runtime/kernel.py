@@ -82,7 +82,7 @@ class Kernel:
             schema = schema.append(pa.field(ROW, pa.int64()))
         self._schema = schema.append(pa.field(ROW_KIND, pa.string())) if query.row_kinds else schema
         self._names = self._schema.names
-        self._db = LastingConnection(threads=1, memory_limit="2GB")
+        self._db = LastingConnection(query.functions, threads=1, memory_limit="2GB")
 
     @property
     def schema(self) -> pa.Schema:

@@ -30,6 +30,7 @@ from streamhouse.runtime.spec import QuerySpec, TableAddress
 from streamhouse.runtime.tally import Tally
 from streamhouse.source import ROW_KIND, Offset
 from streamhouse.sql.functions.arrow import register
+from streamhouse.sql.python.evaluation import Evaluations
 
 DUE_COLUMN, ATTEMPTS_COLUMN = "_due", "_attempts"
 """What is known of a waiting row besides the columns of its source: epoch ms, retries so far."""
@@ -175,6 +176,8 @@ class _Run:
         self._functions: set[str] = set()
         self._db = duckdb.connect(":memory:", config={"threads": 2})
         self._db.execute("SET TimeZone = 'UTC'")
+        self._python = Evaluations(spec.query.functions)
+        self._python.register(self._db)
 
     def steps(self, batches: list[Batch], grouped: bool) -> Iterator[Step]:
         self._join(batches[0].end)
@@ -307,5 +310,7 @@ class _Run:
         register(self._db, sql, self._functions)
         try:
             return self._db.sql(sql).to_arrow_table()
+        except duckdb.Error as error:
+            raise self._python.failure(error) or error from None
         finally:
             self._db.unregister("src")

@@ -18,6 +18,7 @@ from streamhouse.paimon.table import Table
 from streamhouse.paimon.table_name import TableName
 from streamhouse.runtime.computed import computed_of, with_computed
 from streamhouse.runtime.connectors import check_connector, connector_options
+from streamhouse.runtime.functions import SessionFunctions
 from streamhouse.runtime.spec import SourceSpec, TableAddress
 from streamhouse.runtime.views import SessionViews
 from streamhouse.sql.alter import AlterTable
@@ -70,6 +71,7 @@ class Session:
         self._defaults: defaultdict[str, _Defaults] = defaultdict(_Defaults)
         self._temporary: dict[Name, TableInfo] = {}
         self.views = SessionViews(self, self._warehouse)
+        self.functions = SessionFunctions(lambda text: self.notice(text))
         self._opened: dict[str, Table] = {}
         self._catalog = DEFAULT_CATALOG
         self._database = DEFAULT_DATABASE
@@ -196,6 +198,8 @@ class Session:
                 raise OptionError(f"there is no catalog '{statement.name[0]}'")
         elif statement.kind == "VIEW":
             self.views.drop(statement)
+        elif statement.kind == "FUNCTION":
+            self.functions.drop(statement)
         else:
             full = self.full(statement.name)
             if self._temporary.pop(full, None) is None:

@@ -56,6 +56,7 @@ def _key(spec: QuerySpec) -> tuple[int, str, str]:
         spec.lookups,
         looked_up,
         spec.target,
+        [function.engine_name for function in spec.query.functions],
     )
     return os.getpid(), spec.query_id, f"{spec.query.fingerprint} {tables}"
 

@@ -12,7 +12,7 @@ from streamhouse.options import nearest
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.views import Views
 from streamhouse.sql.plan import Drop, Name, ViewInfo, ViewResolver
-from streamhouse.sql.view_ddl import CreateView, described, written_out
+from streamhouse.sql.view_ddl import CreateView, check_lasts, described, written_out
 
 
 class Names(ViewResolver, Protocol):
@@ -64,6 +64,7 @@ class SessionViews:
             self._create(statement, full)
 
     def _create(self, statement: CreateView, full: Name) -> None:
+        check_lasts(statement)
         name = ".".join(full[1:])
         there = full in self._temporary if statement.temporary else self.find(full) is not None
         if there:

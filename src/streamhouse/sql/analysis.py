@@ -38,6 +38,8 @@ from streamhouse.sql.plan import (
     StreamQuery,
     TableInfo,
 )
+from streamhouse.sql.python.call import functions_in
+from streamhouse.sql.python.function import PythonFunction
 from streamhouse.sql.stream import ROW, Stream, bound, used_columns
 from streamhouse.sql.target import Slot
 from streamhouse.sql.text import span
@@ -345,7 +347,12 @@ class _Analysis:
             changelog=stream.changelog,
             grouped=grouped,
             fingerprint=self._fingerprint(source_columns, lookups, output),
+            functions=self._functions,
         )
+
+    @property
+    def _functions(self) -> tuple[PythonFunction, ...]:
+        return functions_in(self.parsed.tree)
 
     def _fingerprint(
         self,
@@ -366,6 +373,7 @@ class _Analysis:
             [used(lookup.table, lookup.columns) for lookup in lookups],
             [(column.name, column.type) for column in output],
             *([sorted(self.fixed.items())] if self.fixed else []),
+            *(function.record() for function in self._functions),
         ]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 

@@ -14,6 +14,7 @@ from sqlglot.errors import ErrorLevel, UnsupportedError
 
 from streamhouse.errors import SqlError, UnsupportedSqlError
 from streamhouse.sql.depth import TOO_DEEP
+from streamhouse.sql.python.macros import macros
 from streamhouse.sql.sealed import sealed
 
 Relations = Mapping[str, Mapping[str, str]]
@@ -72,6 +73,8 @@ def _described(sql: str, relations: Shapes) -> list[tuple[str, DuckDBPyType]]:
             _check_case([column for column, _ in columns])
             body = ", ".join(f"{quote(column)} {kind}" for column, kind in columns)
             connection.execute(f"CREATE TEMP TABLE {quote(name)} ({body})")
+        for macro in macros(sql):
+            connection.execute(macro)
         try:
             relation = connection.sql(sql)
         except duckdb.Error as error:

@@ -21,6 +21,7 @@ from streamhouse.sql.depth import limited_depth
 from streamhouse.sql.dialect import Flink
 from streamhouse.sql.literal_rows import LiteralRows
 from streamhouse.sql.plan import ROWS, AsOf, BoundedQuery, BoundedScan, Query, Resolver, TableInfo
+from streamhouse.sql.python.call import functions_in
 from streamhouse.sql.stream import columns_read
 from streamhouse.sql.types import NULL, flink_type
 from streamhouse.sql.views import inlined
@@ -118,7 +119,8 @@ class Analyzed:
         if tree is not self.tree:
             _bound(self.parsed, tree, self.scans)
         scans = self.scans.plan(tree)
-        return BoundedQuery(scans, generate(tree), tuple(output), self.scans.rows)
+        called = functions_in(tree)
+        return BoundedQuery(scans, generate(tree), tuple(output), self.scans.rows, called)
 
 
 def analyze_tree(

@@ -48,7 +48,8 @@ def parse_change(cursor: Cursor, position: Position, text: str) -> Change:
     prefix = cursor.script.text[first - position.column + 1 : first]
     target = _parts(cursor).target
     name = tuple(part.name for part in target.parts)
-    return Change(position, text, name, Query(text, position, prefix))
+    query = Query(text, position, prefix, functions=cursor.script.functions)
+    return Change(position, text, name, query)
 
 
 def parse_truncate(cursor: Cursor, position: Position, text: str) -> Truncate:

@@ -10,6 +10,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from streamhouse.sql import dialect
 from streamhouse.sql.cursor import Cursor
 from streamhouse.sql.plan import Column, ComputedColumn, CreateTable, Position
+from streamhouse.sql.python.call import declarations_in
 from streamhouse.sql.types import UNSUPPORTED_TYPES, base
 
 _PLAIN = {
@@ -330,7 +331,14 @@ def _checked_expression(cursor: Cursor, tokens: list[Token]) -> None:
     """Errors of a computed column's expression are found when it is written."""
     first, last = tokens[0].start, tokens[-1].end
     whole = [t for t in cursor.original if first <= t.start and t.end <= last]
-    dialect.parse_tokens(cursor.script, whole)
+    tree = dialect.parse_tokens(cursor.script, whole)
+    for one in declarations_in(tree):
+        raise cursor.error(
+            f"an expression of a table is kept with the table, and function '{one.name}' is only "
+            "the script's; call it in the SELECT that reads the table, or in a temporary view",
+            first,
+            last + 1,
+        )
 
 
 def _set_key(cursor: Cursor, body: _Body, key: tuple[str, ...], start: int) -> None:

@@ -20,6 +20,8 @@ from streamhouse.errors import SqlError, UnsupportedSqlError
 from streamhouse.sql import constructs, functions, intervals
 from streamhouse.sql.depth import TOO_DEEP, allow_depth, balanced
 from streamhouse.sql.functions import json
+from streamhouse.sql.python.call import declared_call
+from streamhouse.sql.python.declaration import NONE, Declaration, Declarations
 from streamhouse.sql.refusing import FlinkParseError, Refusing, unread
 from streamhouse.sql.text import Script, span, suggestion
 
@@ -88,6 +90,9 @@ class Flink(Dialect):
             return _with_hints(script, start, end, super().tokenize)
 
     class Parser(Refusing):
+        declared: Declarations = NONE
+        """The Python functions of the script."""
+
         FUNCTIONS = functions.BUILDERS
         FUNCTION_PARSERS = {
             name: parser.Parser.FUNCTION_PARSERS[name]
@@ -184,6 +189,9 @@ class Flink(Dialect):
 
         def _parse_function_call(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
             token = self._curr
+            declaration = self._declaration(token)
+            if declaration is not None:
+                return self._parse_declared(declaration)
             if token and self._is_unknown_function(token):
                 raise FlinkParseError(functions.unknown(token.text), token, unsupported=True)
             try:
@@ -194,6 +202,32 @@ class Flink(Dialect):
             except functions.ArgumentError as error:
                 kind = error.unsupported
                 raise FlinkParseError(str(error), token, unsupported=kind) from None
+
+        def _declaration(self, token: Token | None) -> Declaration | None:
+            """The Python function that is called at a token."""
+            if token is None or self._next.token_type != TokenType.L_PAREN:
+                return None
+            if token.token_type not in (TokenType.VAR, TokenType.IDENTIFIER):
+                return None
+            found = self.declared.get(token.text.lower())
+            if found is not None and self._prev.token_type == TokenType.DOT:
+                raise FlinkParseError(
+                    f"a Python function is the script's, not a database's; write {found.name}(…)",
+                    token,
+                )
+            return found
+
+        def _parse_declared(self, declaration: Declaration) -> exp.Expr:
+            token = self._curr
+            self._advance(2)
+            arguments: list[exp.Expr] = []
+            if self._curr.token_type != TokenType.R_PAREN:
+                arguments = self._parse_csv(self._parse_disjunction)
+            if not self._match(TokenType.R_PAREN) or any(
+                isinstance(one, exp.Star) for one in arguments
+            ):
+                self.raise_error("Expecting )")
+            return declared_call(declaration, arguments).update_positions(token)
 
         def _is_unknown_function(self, token: Token) -> bool:
             if self._next.token_type != TokenType.L_PAREN:
@@ -443,6 +477,7 @@ def parse_tokens(
     _check_commas(script, found)
     allow_depth()
     flink = Flink.Parser(dialect=Flink(), error_level=ErrorLevel.IMMEDIATE)
+    flink.declared = script.functions
     try:
         if method is None:
             tree = flink.parse(found, script.text)

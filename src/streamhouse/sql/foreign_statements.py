@@ -34,10 +34,6 @@ UNSUPPORTED = {
 }
 
 
-_FUNCTION = (
-    "functions of your own are not supported yet; write the expression out, once in a view if it "
-    "is needed often"
-)
 _MODEL = "models are not supported; keep what a model says in a table, and look it up"
 _MATERIALIZED = (
     "MATERIALIZED TABLE is not supported; write CREATE TABLE, and an INSERT over a stream that "
@@ -46,7 +42,7 @@ _MATERIALIZED = (
 _PLAN = "EXECUTE PLAN is not supported; write the statement itself, it goes on where it stopped"
 _THINGS = {
     "CONNECTION": "connections are not supported; write the options in WITH (…) of the table",
-    "FUNCTION": _FUNCTION,
+    "FUNCTION": "ALTER FUNCTION is not supported; use DROP FUNCTION and CREATE FUNCTION",
     "INDEX": "indexes are not made by a statement; use the table's options 'file-index.…'",
     "MATERIALIZED": _MATERIALIZED,
     "MODEL": _MODEL,
@@ -66,7 +62,6 @@ _SHOWN = {
     "PARTITIONS": "SHOW PARTITIONS is not supported; write SELECT * FROM `t$partitions`",
     "PROCEDURES": "SHOW PROCEDURES is not supported; use CALL sys.…, the guide lists them",
     "TBLPROPERTIES": "SHOW TBLPROPERTIES is not supported; use SHOW CREATE TABLE t",
-    "USER FUNCTIONS": _FUNCTION,
 }
 _DESCRIBED = {
     "CATALOG": "DESCRIBE CATALOG is not supported; use SHOW CATALOGS",

@@ -13,6 +13,7 @@ from streamhouse.sql import casts, decimals, fractions, functions, intervals, ne
 from streamhouse.sql.fractions import Digits
 from streamhouse.sql.functions import call, cast, json, texts, times
 from streamhouse.sql.functions.arrow import arrow_call
+from streamhouse.sql.python import conversion
 from streamhouse.sql.text import Script, span
 
 Relations = Mapping[str, Mapping[str, str]]
@@ -82,6 +83,8 @@ def simplify(script: Script, tree: exp.Expr) -> exp.Expr:
                 node.set("offset", 1)
             if isinstance(node, exp.HexString):
                 return _located(_bytes(node.name), node)
+            if isinstance(node, exp.Anonymous):
+                return _located(conversion.typed(script, node), node)
             if isinstance(node, exp.Fetch) and node.args.get("count") is None:
                 node.set("count", exp.Literal.number(1))
         except functions.ArgumentError as failure:
@@ -179,7 +182,8 @@ def lower(
             script, node, "the type of this division is not known; CAST what is divided"
         )
 
-    return decimals.exact(_rewrite(tree, rule), relations, refused)
+    tree = decimals.exact(_rewrite(tree, rule), relations, refused)
+    return conversion.converted(script, tree, relations)
 
 
 _ARITHMETIC = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%"}

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias, runtime_checkable
 
 from streamhouse.sql.literal_rows import LiteralRows
+from streamhouse.sql.python.declaration import Declaration, Declarations
+from streamhouse.sql.python.function import PythonFunction
 
 Name: TypeAlias = tuple[str, ...]
 """A dotted name as written: (table,), (database, table) or (catalog, database, table)."""
@@ -87,7 +89,8 @@ class TravellingResolver(Resolver, Protocol):
 class ViewInfo:
     """A view: its columns, and its query with every table named by `database.table`.
 
-    A table of another catalog than the view's own is named with it.
+    A table of another catalog than the view's own is named with it. `functions` are the Python
+    functions that a temporary view may call.
     """
 
     name: Name
@@ -95,6 +98,7 @@ class ViewInfo:
     query: str
     comment: str | None = None
     temporary: bool = False
+    functions: Declarations = field(default_factory=dict, compare=False, repr=False)
 
 
 @runtime_checkable
@@ -161,12 +165,24 @@ class CreateTable(Statement):
 
 @dataclass(frozen=True)
 class Drop(Statement):
-    """DROP TABLE | DATABASE | CATALOG | VIEW; `kind` is the word in upper case."""
+    """DROP TABLE | DATABASE | CATALOG | VIEW | FUNCTION; `kind` is the word in upper case."""
 
     kind: str
     name: Name
     if_exists: bool = False
     temporary: bool = False
+
+
+@dataclass(frozen=True)
+class CreateFunction(Statement):
+    """CREATE FUNCTION … LANGUAGE PYTHON; `lasting`: without TEMPORARY.
+
+    `again`: IF NOT EXISTS, of a function that is there.
+    """
+
+    declaration: Declaration
+    lasting: bool = False
+    again: bool = False
 
 
 @dataclass(frozen=True)
@@ -201,12 +217,14 @@ class Query:
 
     `prefix` is what stands before it on its first line, so that errors can show the whole line.
     `rows` are those of a long VALUES list that is the whole query, where they have been read.
+    `functions` are the Python functions that the script has declared before.
     """
 
     text: str
     position: Position
     prefix: str = field(default="", compare=False, repr=False)
     rows: LiteralRows | None = field(default=None, compare=False, repr=False)
+    functions: Declarations = field(default_factory=dict, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -350,6 +368,7 @@ class StreamQuery:
     - `distinct` says what a COUNT(DISTINCT …) needs, if there is one.
     - `numbered_sql` is `rows_sql` with `_row` after the output columns, in any order; there where
       the order of the output matters and rows are not grouped.
+    - `functions` are the Python functions that the texts call.
     - `fingerprint` is the same for two texts that differ in layout only.
     """
 
@@ -367,6 +386,7 @@ class StreamQuery:
     upsert: str = ""
     distinct: DistinctCounts | None = None
     numbered_sql: str | None = None
+    functions: tuple[PythonFunction, ...] = ()
 
     @property
     def row_kinds(self) -> bool:
@@ -413,13 +433,15 @@ class BoundedScan:
 class BoundedQuery:
     """A SELECT or VALUES that ends: DuckDB SQL over the scans' relations; ORDER BY is kept.
 
-    `rows` are rows of literals that the SQL reads from the relation `ROWS`.
+    `rows` are rows of literals that the SQL reads from the relation `ROWS`, `functions` the Python
+    functions that it calls.
     """
 
     scans: tuple[BoundedScan, ...]
     sql: str
     output: tuple[str, ...]
     rows: LiteralRows | None = field(default=None, compare=False, repr=False)
+    functions: tuple[PythonFunction, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,11 @@ from streamhouse.sql.foreign_statements import (
     refuse_shown,
     refuse_thing,
 )
+from streamhouse.sql.function_ddl import (
+    declared_after,
+    parse_create_function,
+    parse_drop_function,
+)
 from streamhouse.sql.literal_plan import parse_first_cells
 from streamhouse.sql.plan import (
     CreateCatalog,
@@ -40,14 +45,24 @@ from streamhouse.sql.plan import (
     UseCatalog,
     UseDatabase,
 )
+from streamhouse.sql.python.declaration import NONE, Declarations
 from streamhouse.sql.text import Script
 from streamhouse.sql.view_ddl import parse_create_view
 
 
-def parse_script(text: str) -> list[Statement]:
-    """The statements of a script; `SqlError` and `UnsupportedSqlError` tell line and column."""
-    script = Script(text)
-    return [_statement(Cursor(script, tokens)) for tokens in _split(script, _lexed(script))]
+def parse_script(text: str, declared: Declarations = NONE) -> list[Statement]:
+    """The statements of a script; `SqlError` and `UnsupportedSqlError` tell line and column.
+
+    `declared` are the Python functions of texts before this one (`declared_after` all of them).
+    """
+    script = Script(text, functions=declared)
+    found: list[Statement] = []
+    for tokens in _split(script, _lexed(script)):
+        found.append(_statement(Cursor(script, tokens)))
+        after = declared_after(script.functions, found[-1])
+        if after is not script.functions:
+            script = Script(text, functions=after)
+    return found
 
 
 def _lexed(script: Script) -> list[Token]:
@@ -135,23 +150,27 @@ def _create(cursor: Cursor, position: Position, text: str) -> Statement:
     temporary = cursor.accept("TEMPORARY")
     if cursor.accept("TABLE"):
         return parse_create_table(cursor, position, text, temporary)
+    if cursor.at("FUNCTION") or (temporary and cursor.at("SYSTEM", "FUNCTION")):
+        return parse_create_function(cursor, position, text, temporary, start)
     if cursor.accept("VIEW"):
         return parse_create_view(cursor, position, text, temporary, _query)
     if cursor.at("OR"):
         words = f"CREATE OR {cursor.peek(1)}"
         cursor.unsupported(f"{words} is not supported; use DROP and CREATE", start)
     refuse_thing(cursor, start)
-    cursor.keyword(("TABLE", "TEMPORARY", "CATALOG", "DATABASE", "VIEW"))
+    cursor.keyword(("TABLE", "TEMPORARY", "CATALOG", "DATABASE", "VIEW", "FUNCTION"))
 
 
 def _drop(cursor: Cursor, position: Position, text: str) -> Statement:
     start = cursor.offset
     cursor.expect("DROP")
     temporary = cursor.accept("TEMPORARY")
+    if cursor.at("FUNCTION") or (temporary and cursor.at("SYSTEM", "FUNCTION")):
+        return parse_drop_function(cursor, position, text, temporary)
     refuse_thing(cursor, start)
     kind = cursor.peek()
     if kind not in ("TABLE", "DATABASE", "CATALOG", "VIEW"):
-        cursor.keyword(("TABLE", "DATABASE", "CATALOG", "VIEW"))
+        cursor.keyword(("TABLE", "DATABASE", "CATALOG", "VIEW", "FUNCTION"))
     cursor.take()
     if_exists = cursor.accept("IF", "EXISTS")
     name = cursor.name(f"the {kind.lower()}'s name")
@@ -220,8 +239,9 @@ def _reset(cursor: Cursor, position: Position, text: str) -> Statement:
 _LIST = TokenType.HEREDOC_STRING
 """A token for a list of rows that the lexer of queries has not seen; it makes none of this type."""
 _NO_NAME = ("SELECT", "VALUES", "WITH", "PARTITION", "(", ".")
-_SHOW = ("CATALOGS", "DATABASES", "TABLES", "VIEWS", "FUNCTIONS", "JOBS", "CURRENT CATALOG",
-         "CURRENT DATABASE", "CREATE TABLE", "CREATE VIEW", "COLUMNS")  # fmt: skip
+_SHOW = ("CATALOGS", "DATABASES", "TABLES", "VIEWS", "FUNCTIONS", "USER FUNCTIONS", "JOBS",
+         "CURRENT CATALOG", "CURRENT DATABASE", "CREATE TABLE", "CREATE VIEW",
+         "COLUMNS")  # fmt: skip
 
 
 def _show(cursor: Cursor, position: Position, text: str) -> Statement:
@@ -321,7 +341,7 @@ def _rows(cursor: Cursor) -> Query | None:
         return None
     parse_first_cells(script, first, rows)
     prefix = script.text[first - place.column + 1 : first]
-    return Query(text, place, prefix, rows)
+    return Query(text, place, prefix, rows, script.functions)
 
 
 def _partition(cursor: Cursor) -> dict[str, str]:
@@ -357,7 +377,7 @@ def _query(cursor: Cursor) -> Query:
     if not isinstance(dialect.parse_tokens(cursor.script, tokens), exp.Query | exp.Values):
         raise cursor.error("expected SELECT, WITH or VALUES", first, tokens[-1].end + 1)
     prefix = cursor.script.text[first - place.column + 1 : first]
-    return Query(text, place, prefix)
+    return Query(text, place, prefix, functions=cursor.script.functions)
 
 
 def _select(cursor: Cursor, position: Position, text: str) -> Statement:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cached_property
 from typing import TypeVar
@@ -14,6 +14,7 @@ from sqlglot import exp
 
 from streamhouse.errors import SqlError
 from streamhouse.sql.plan import Position, Query
+from streamhouse.sql.python.declaration import Declarations
 from streamhouse.sql.secrets import LEXEME, apart
 
 E = TypeVar("E", bound=SqlError)
@@ -40,10 +41,12 @@ class Script:
     """A text whose offsets are reported as line and column, both counted from 1.
 
     `line` is the number of the text's first line, for a text that is a part of a longer script.
+    `functions` are the Python functions that may be called in it.
     """
 
     text: str
     line: int = 1
+    functions: Declarations = field(default_factory=dict, compare=False, repr=False)
 
     @cached_property
     def _starts(self) -> list[int]:
@@ -94,7 +97,7 @@ def of_query(query: Query) -> Script:
     The query's own text starts at offset `query.position.column - 1`.
     """
     margin = query.prefix.rjust(query.position.column - 1)
-    return Script(margin + query.text, query.position.line)
+    return Script(margin + query.text, query.position.line, query.functions)
 
 
 def span(node: exp.Expr) -> tuple[int, int] | None:

@@ -17,6 +17,7 @@ from streamhouse.sql.bounded import analyze_tree
 from streamhouse.sql.cursor import Cursor
 from streamhouse.sql.depth import limited_depth
 from streamhouse.sql.plan import Column, Name, Position, Query, Resolver, Statement, ViewInfo
+from streamhouse.sql.python.call import declaration_of
 from streamhouse.sql.text import of_query
 from streamhouse.sql.types import NULL
 
@@ -105,7 +106,20 @@ def described(statement: CreateView, full: Name, resolver: Resolver, written: st
         written = f"SELECT {items}\nFROM (\n{written}\n) AS {ticked(full[-1])}"
     types = ["STRING" if kind == NULL else kind for kind in made.types]
     columns = tuple(Column(name, kind) for name, kind in zip(wanted, types, strict=True))
-    return ViewInfo(full, columns, written, statement.comment, statement.temporary)
+    return ViewInfo(
+        full, columns, written, statement.comment, statement.temporary,
+        statement.query.functions if statement.temporary else {},
+    )  # fmt: skip
+
+
+def check_lasts(statement: CreateView) -> None:
+    """Raise `UnsupportedSqlError` for a view that is kept and calls a function that is not."""
+    parsed = names.parse_query(statement.query)
+    for node in parsed.tree.find_all(exp.Anonymous):
+        one = declaration_of(node)
+        if one is not None and not statement.temporary:
+            message = f"a view is kept, and function '{one.name}' is only the script's; "
+            raise lowering.unsupported(parsed.script, node, message + "write CREATE TEMPORARY VIEW")
 
 
 def _is_star(item: exp.Expr) -> bool:

@@ -84,7 +84,8 @@ class _Views:
 
 def _body(view: ViewInfo, place: dict[str, object]) -> exp.Expr:
     """The view's tree; all of it stands at `place`, and its tables are of the view's catalog."""
-    body = names.parse_query(Query(view.query, Position(1, 1))).tree
+    query = Query(view.query, Position(1, 1), functions=view.functions)
+    body = names.parse_query(query).tree
     if not isinstance(body, exp.Query | exp.Values):
         name = ".".join(view.name[-2:])
         raise SqlError(f"view {name} is no query; DROP and CREATE it anew")

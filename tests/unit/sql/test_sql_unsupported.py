@@ -47,7 +47,7 @@ STATEMENTS = (
     "CREATE TABLE t WITH ('bucket' = '1') AS SELECT 1",
     "CREATE FUNCTION f AS 'org.example.F'",
     "CREATE TEMPORARY SYSTEM FUNCTION f AS 'org.example.F' LANGUAGE JAVA",
-    "DROP FUNCTION f",
+    "ALTER TEMPORARY FUNCTION f AS 'org.example.F'",
 )
 QUERIES = (
     "SELECT DISTINCT price FROM orders",

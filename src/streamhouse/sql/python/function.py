@@ -1,0 +1,91 @@
+"""A Python function as a plan holds it: types, and the source text that every process runs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import Any
+
+PREFIX = "python_"
+
+
+@dataclass(frozen=True)
+class Module:
+    """A module's source; `path` is where it was read."""
+
+    name: str
+    path: str
+    text: str
+
+    @property
+    def is_package(self) -> bool:
+        return self.path.endswith("__init__.py")
+
+
+@dataclass(frozen=True)
+class Sources:
+    """A function's module and the modules of the same folder that it imports."""
+
+    folder: str
+    modules: tuple[Module, ...]
+
+    @cached_property
+    def digest(self) -> str:
+        """Of the texts; the same wherever the folder is."""
+        texts = sorted((module.name, module.text) for module in self.modules)
+        return hashlib.sha256(json.dumps(texts).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A parameter, or the result: its Flink type, and whether a Python value may be None."""
+
+    type: str
+    nullable: bool = True
+
+
+@dataclass(frozen=True)
+class Signature:
+    """`arrays`: the function takes and returns Arrow arrays, else one row's Python values."""
+
+    parameters: tuple[Slot, ...]
+    result: Slot
+    arrays: bool
+
+
+@dataclass(frozen=True)
+class PythonFunction:
+    """A declared function whose module has been read.
+
+    `digest` is that of its sources; empty for a module of an installed package, which every machine
+    has to have. Plans carry the `sources`; a lineage keeps the rest only.
+    """
+
+    name: str
+    target: str
+    signature: Signature
+    digest: str
+    sources: Sources | None = field(default=None, compare=False, repr=False)
+
+    @cached_property
+    def engine_name(self) -> str:
+        """What DuckDB calls it: another name for other types or another source."""
+        parts = json.dumps([self.target, asdict(self.signature), self.digest])
+        return f"{PREFIX}{self.name}_{hashlib.sha256(parts.encode()).hexdigest()[:12]}"
+
+    def record(self) -> dict[str, Any]:
+        """For JSON, without the sources; `of_record` reads it."""
+        record = {key: getattr(self, key) for key in ("name", "target", "digest")}
+        return {**record, "signature": asdict(self.signature)}
+
+
+def of_record(record: Mapping[str, Any]) -> PythonFunction:
+    """A function of `PythonFunction.record`."""
+    given = record["signature"]
+    signature = Signature(
+        tuple(Slot(**one) for one in given["parameters"]), Slot(**given["result"]), given["arrays"]
+    )
+    return PythonFunction(record["name"], record["target"], signature, record["digest"])
