@@ -1,8 +1,8 @@
 """Checks and draws scripts for a server, in a process of its own that can be ended at any moment.
 
-It reads a request a line, `{"sql", "warehouse", "applied", "svg"}`, and answers each with a line,
-as `answer` says. `warehouse` are the options of the catalog. The first line that it writes says
-that it is ready. It ends when nobody asks for a while, or when who asked is gone.
+It reads a request a line, `{"sql", "warehouse", "applied", "svg", "functions"}`, and answers each
+with a line, as `answer` says. `warehouse` are the options of the catalog. The first line that it
+writes says that it is ready. It ends when nobody asks for a while, or when who asked is gone.
 
 docs/decisions/073-scripts-are-checked-in-a-process-of-their-own.md says why.
 """
@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, BinaryIO
 
-from streamhouse.errors import SqlError, StreamhouseError
+from streamhouse.errors import SqlError, StreamhouseError, UnsupportedSqlError
 from streamhouse.graph.build import graph_of
 from streamhouse.graph.svg import draw
 from streamhouse.options import hide_secrets
@@ -42,10 +42,13 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
 
     The script is read and planned as `run` would, and nothing is made; no server is asked, no file
     read but those of the warehouse. With `applied` it is one that runs already: the tables that it
-    makes may be there.
+    makes may be there. Only with `functions` it may create Python functions, whose modules are
+    imported.
     """
     try:
         statements = parse_script(request["sql"])
+        if not request.get("functions"):
+            _refuse_functions(statements)
         wanted = [_kept(one) for one in statements]
         if request.get("applied"):
             wanted = [_again(one) for one in wanted if not isinstance(one, AlterTable)]
@@ -101,6 +104,18 @@ def _kept(statement: plan.Statement) -> plan.Statement:
         return statement
     options = {key: value for key, value in statement.options.items() if not _names_store(key)}
     return replace(statement, options=options)
+
+
+def _refuse_functions(statements: Sequence[plan.Statement]) -> None:
+    """Raise at the first CREATE FUNCTION: importing a module runs what is in it."""
+    for statement in statements:
+        if isinstance(statement, plan.CreateFunction):
+            raise UnsupportedSqlError(
+                "a Python function is a program, which this server does not run for you; have it "
+                "started with --allow-run, and use a token that may run pipelines",
+                line=statement.position.line,
+                column=statement.position.column,
+            )
 
 
 def _names_store(key: str) -> bool:

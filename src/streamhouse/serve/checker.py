@@ -45,19 +45,21 @@ class Checker:
         self._drawn: OrderedDict[str, dict[str, Any]] = OrderedDict()
         self._closed = False
 
-    def check(self, sql: str) -> dict[str, Any]:
+    def check(self, sql: str, functions: bool = False) -> dict[str, Any]:
         """`{"ok": true, "statements", "graph"}` or `{"ok": false, "error": {"message", "line",
         "column"}}`; what takes too long, or too much memory, is an error too.
 
-        Raises `BusyError` if others have it busy for too long.
+        `functions`: the modules of its Python functions may be imported, which runs programs.
+        Without, creating one is an error. Raises `BusyError` if others have it busy for too long.
         """
-        return self._ask({"sql": sql})
+        return self._ask({"sql": sql, "functions": functions})
 
-    def draw(self, sql: str) -> dict[str, Any]:
+    def draw(self, sql: str, functions: bool = False) -> dict[str, Any]:
         """As `check` of a script that runs already, with its drawing as `svg`; kept for later."""
         found = self._drawn.get(sql)
         if found is None:
-            found = self._ask({"sql": sql, "applied": True, "svg": True})
+            asked = {"sql": sql, "applied": True, "svg": True, "functions": functions}
+            found = self._ask(asked)
             if found["ok"]:
                 self._drawn[sql] = found
                 if len(self._drawn) > _KEPT:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -239,3 +240,53 @@ def test_a_choice_of_views_has_no_pipelines_beside_it(warehouse: Path) -> None:
                 assert asked.status_code == code
     with served(warehouse, views=views) as client:
         assert client.get("/pipelines").status_code == 200
+
+
+FUNCTION = "CREATE TEMPORARY FUNCTION one AS 'served_functions.one' LANGUAGE PYTHON;"
+
+
+@pytest.fixture
+def imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that a module with a function makes when it is imported."""
+    folder, made = tmp_path / "functions", tmp_path / "imported"
+    folder.mkdir()
+    (folder / "served_functions.py").write_text(
+        f"import os\nos.makedirs({str(made)!r}, exist_ok=True)\n"
+        "def one(a: int) -> str:\n    return f'made of {a}'\n"
+    )
+    path = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
+    monkeypatch.setenv("PYTHONPATH", path)
+    return made
+
+
+def test_python_functions_are_for_those_who_may_run_programs(
+    warehouse: Path, imported: Path
+) -> None:
+    script = f"SET 'execution.runtime-mode' = 'batch';\n{FUNCTION}\nSELECT one(1) AS a;"
+    Statuses({"warehouse": str(warehouse)}).show("revenue", script)
+    reads = Token(digest("reads"), Scope("reads", ("*",), frozenset({"read", "sql"})))
+    runs = Token(digest("runs"), Scope("runs"))
+    body = {"name": "p", "sql": script}
+    for allowed, name in ((False, "runs"), (True, "reads")):
+        with served(warehouse, tokens=(reads, runs), allow_run=allowed) as client:
+            client.headers["Authorization"] = f"Bearer {name}"
+            found = client.post("/scripts/check", json={"sql": script}).json()["error"]
+            assert (found["line"], found["column"]) == (2, 1) and "--allow-run" in found["message"]
+            drawn = error(client.get("/pipelines/revenue/graph"), 422)
+            assert "--allow-run" in drawn["message"]
+            asked = client.post("/sql", json={"sql": script})
+            assert "one SELECT" in error(asked, 422)["message"]
+            assert error(client.post("/pipelines", json=body), 403)["code"] == "forbidden"
+    assert not imported.exists()
+    with served(warehouse, tokens=(runs,), allow_run=True) as client:
+        client.headers["Authorization"] = "Bearer runs"
+        assert client.post("/scripts/check", json={"sql": script}).json()["ok"]
+        assert client.get("/pipelines/revenue/graph").status_code == 200
+        assert imported.exists()
+        assert client.post("/pipelines", json=body).status_code == 201
+        deadline = time.monotonic() + DEADLINE_S
+        while client.get("/pipelines/p").json()["state"] in ("starting", "running"):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        log = client.get("/pipelines/p/log").text
+        assert "made of 1" in log, log

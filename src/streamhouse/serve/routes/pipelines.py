@@ -110,6 +110,12 @@ async def _sees_all(request: Request, scope: Reads) -> Scope:
     return scope
 
 
+async def _may_run(request: Request, scope: Reads) -> bool:
+    """Whether the client may run programs here, which the modules of Python functions are."""
+    settings: ServerSettings = request.app.state.settings
+    return settings.allow_run and scope.may(RUN)
+
+
 async def _runs(scope: Runs, _: Annotated[Scope, Depends(_sees_all)]) -> Scope:
     return scope
 
@@ -121,6 +127,7 @@ async def _no_parameters(request: Request) -> None:
 Seeing = [Depends(_sees_all), Depends(_no_parameters)]
 Running = [Depends(_runs), Depends(_no_parameters)]
 Asked = Annotated[Services, Depends(_services)]
+Programs = Annotated[bool, Depends(_may_run)]
 _CHANGED: dict[str, Any] = {
     "dependencies": Running,
     "response_model": PipelineModel,
@@ -165,9 +172,9 @@ async def pipeline(name: Name, services: Asked) -> Any:
     response_model=GraphModel,
     responses=refusals("bad_request", "not_found"),
 )
-async def graph(name: Name, services: Asked) -> Any:
+async def graph(name: Name, services: Asked, programs: Programs) -> Any:
     """The tables and queries of its script, and what flows between them."""
-    return (await _drawn(services, name))["graph"]
+    return (await _drawn(services, name, programs))["graph"]
 
 
 @router.get(
@@ -180,9 +187,9 @@ async def graph(name: Name, services: Asked) -> Any:
         **refusals("bad_request", "not_found"),
     },
 )
-async def drawing(name: Name, services: Asked) -> Response:
+async def drawing(name: Name, services: Asked, programs: Programs) -> Response:
     """It follows the reader's dark or light mode."""
-    drawn = await _drawn(services, name)
+    drawn = await _drawn(services, name, programs)
     return Response(drawn["svg"], media_type="image/svg+xml", headers=_SVG_HEADERS)
 
 
@@ -193,9 +200,13 @@ async def drawing(name: Name, services: Asked) -> Response:
     response_model=Right | Wrong,
     responses=refusals("bad_request", "too_large"),
 )
-async def check(body: ScriptBody, services: Asked) -> Any:
-    """Whether a script can be run, with its graph; nothing is made, and no server is asked."""
-    return await services.check(lambda: services.checker.check(body.sql))
+async def check(body: ScriptBody, services: Asked, programs: Programs) -> Any:
+    """Whether a script can be run, with its graph; nothing is made, and no server is asked.
+
+    A script with Python functions only with `--allow-run`, for those who may run pipelines: their
+    modules are imported.
+    """
+    return await services.check(lambda: services.checker.check(body.sql, programs))
 
 
 @router.post(
@@ -212,7 +223,7 @@ async def start(body: PipelineBody, services: Asked) -> Any:
     One of the same name that has ended gets this script. `****` in it, as scripts are shown, stands
     for the secret that its last one has there. Only with `--allow-run`.
     """
-    found = await services.check(lambda: services.checker.check(body.sql))
+    found = await services.check(lambda: services.checker.check(body.sql, functions=True))
     if not found["ok"]:
         mistake = found["error"]
         message, line, column = mistake["message"], mistake["line"], mistake["column"]
@@ -289,11 +300,11 @@ async def _after(services: Services, name: str, act: Callable[[Runner], None]) -
     return await services.read(done)
 
 
-async def _drawn(services: Services, name: str) -> dict[str, Any]:
+async def _drawn(services: Services, name: str, programs: bool) -> dict[str, Any]:
     script = (await services.read(lambda: _one(services, name)))["script"]
     if script is None:
         raise Problem("not_found", f"the script of pipeline '{name}' is not known")
-    drawn = await services.check(lambda: services.checker.draw(script))
+    drawn = await services.check(lambda: services.checker.draw(script, programs))
     if not drawn["ok"]:
         raise Problem("invalid", f"the script cannot be drawn: {drawn['error']['message']}")
     return drawn
