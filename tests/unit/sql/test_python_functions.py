@@ -527,6 +527,20 @@ def test_executors_have_the_source_that_the_driver_read(
             with_source.close()
 
 
+def test_functions_share_the_modules_that_both_import(
+    created: Callable[[str], str], tmp_path: Path
+) -> None:
+    (tmp_path / "shared_list.py").write_text("SEEN = []\n")
+    text = "from shared_list import SEEN\ndef {0}(a: int) -> int:\n    return len(SEEN)\n"
+    for name in ("before", "behind"):
+        (statement,) = parse_script(created(text.format(name)))
+        assert isinstance(statement, CreateFunction)
+        module.define(statement.declaration)
+        if name == "before":
+            sys.modules["shared_list"].SEEN.append(1)
+    assert selected(f"{created(text.format('later'))}SELECT later(1)") == [(1,)]
+
+
 def test_a_lineage_keeps_no_source_and_takes_no_other(
     created: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

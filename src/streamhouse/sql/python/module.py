@@ -41,9 +41,10 @@ class _ReadModules(importlib.abc.MetaPathFinder, importlib.abc.ExecutionLoader):
             sys.meta_path.insert(0, self)
         if sources.folder not in sys.path:
             sys.path.append(sources.folder)
-        if all(self._modules.get(one.name) == one for one in sources.modules):
-            return
-        for module in sources.modules:
+        changed = [one for one in sources.modules if self._modules.get(one.name) != one]
+        # What imports a module that has become another must be imported anew, too.
+        replaced = any(one.name in self._modules for one in changed)
+        for module in sources.modules if replaced else changed:
             self._modules[module.name] = module
             sys.modules.pop(module.name, None)
 
