@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import pickle
+import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -525,6 +527,35 @@ def test_executors_have_the_source_that_the_driver_read(
             assert with_source.run(sql).to_pylist() == [{"a": expected}]
         finally:
             with_source.close()
+
+
+ELSEWHERE = """
+import pickle, sys
+from streamhouse.embedded import LastingConnection
+function = pickle.load(sys.stdin.buffer)
+connection = LastingConnection([function], threads=1)
+print(connection.run(f"SELECT {function.engine_name}(1) AS a").to_pylist())
+connection.close()
+"""
+
+
+def test_a_machine_without_the_module_runs_it(
+    created: Callable[[str], str], tmp_path: Path
+) -> None:
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "__init__.py").write_text("")
+    (tmp_path / "parts" / "number.py").write_text("from . import step\nONE = step.STEP\n")
+    (tmp_path / "parts" / "step.py").write_text("STEP = 1\n")
+    (statement,) = parse_script(
+        created("from parts import number\ndef step(a: int) -> int:\n    return a + number.ONE")
+    )
+    assert isinstance(statement, CreateFunction)
+    function = module.define(statement.declaration)
+    tmp_path.rename(tmp_path.with_name(f"{tmp_path.name}-gone"))
+    done = subprocess.run(
+        [sys.executable, "-c", ELSEWHERE], input=pickle.dumps(function), capture_output=True
+    )
+    assert done.stdout.decode().strip() == "[{'a': 2}]", done.stderr.decode()
 
 
 def test_functions_share_the_modules_that_both_import(
