@@ -22,7 +22,7 @@ from streamhouse.sql.functions.arrow import register
 from streamhouse.sql.moment import split_options
 from streamhouse.sql.plan import ROWS, BoundedQuery, BoundedScan
 from streamhouse.sql.python.evaluation import Evaluations
-from streamhouse.sql.value_errors import told
+from streamhouse.sql.value_errors import readable
 
 if TYPE_CHECKING:
     import duckdb
@@ -210,7 +210,7 @@ def _readable_errors(scans: list[_Scan], clock: _Clock, python: Evaluations) -> 
             raise passed from error
         if isinstance(error, OSError) and not isinstance(error, pa.ArrowException):
             raise
-        raise QueryError(f"the query failed: {told(str(error))}") from error
+        raise QueryError(f"the query failed: {readable(str(error))}") from error
 
 
 def _passed(clock: _Clock, text: str) -> LimitError | None:

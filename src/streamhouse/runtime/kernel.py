@@ -16,7 +16,7 @@ from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.merge_functions import merge_function
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.plan import Column, StreamQuery
-from streamhouse.sql.value_errors import told
+from streamhouse.sql.value_errors import readable
 
 ROW = "_row"
 _COMBINERS = {"sum": "sum", "min": "min", "max": "max"}
@@ -141,7 +141,7 @@ class Kernel:
             raise  # our own mistake, not the row's
         except duckdb.Error as error:
             raise StreamhouseError(
-                f"the query cannot compute a row: {told(str(error))}; change the SELECT, "
+                f"the query cannot compute a row: {readable(str(error))}; change the SELECT, "
                 "for instance with TRY_CAST, NULLIF or a WHERE that leaves such rows out"
             ) from error
 

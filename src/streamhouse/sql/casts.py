@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from streamhouse.sql.functions.calls import call, cast
+from streamhouse.sql.functions.calls import call, cast, number, when
 from streamhouse.sql.types import base, digits
 
 _BLOBS = (exp.DType.BINARY, exp.DType.VARBINARY, exp.DType.BLOB)
@@ -63,22 +63,22 @@ def fitted(value: exp.Expr, flink: str) -> exp.Expr:
 
 def _text(value: exp.Expr, size: int, filled: bool) -> exp.Expr:
     if filled:
-        return call("RPAD", value, _number(size), exp.Literal.string(" "))
-    return call("LEFT", value, _number(size))
+        return call("RPAD", value, number(size), exp.Literal.string(" "))
+    return call("LEFT", value, number(size))
 
 
 def _bytes(value: exp.Expr, size: int, filled: bool) -> exp.Expr:
     if filled:
         zeros = cast(exp.Literal.string("\\x00" * size), "BLOB")
         value = exp.Paren(this=exp.DPipe(this=value, expression=zeros))
-    return call("ARRAY_SLICE", value, _number(1), _number(size))
+    return call("ARRAY_SLICE", value, number(1), number(size))
 
 
 def _of_unknown(source: exp.Expr) -> exp.Expr:
     """Bytes of what the planner has no type of: DuckDB knows it when it binds the query."""
     is_blob = exp.EQ(this=call("TYPEOF", source.copy()), expression=exp.Literal.string("BLOB"))
     text = call("ENCODE", cast(source.copy(), "VARCHAR"))
-    return exp.Case(ifs=[exp.If(this=is_blob, true=cast(source.copy(), "BLOB"))], default=text)
+    return when(is_blob, cast(source.copy(), "BLOB"), text)
 
 
 def _size(kind: exp.DataType, fixed: exp.DType) -> int | None:
@@ -86,7 +86,3 @@ def _size(kind: exp.DataType, fixed: exp.DType) -> int | None:
     if kind.expressions:
         return int(kind.expressions[0].name)
     return 1 if kind.is_type(fixed) else None
-
-
-def _number(value: int) -> exp.Expr:
-    return exp.Literal.number(value)

@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from streamhouse.sql import intervals
 from streamhouse.sql.functions import times
-from streamhouse.sql.functions.calls import call, cast
+from streamhouse.sql.functions.calls import call, cast, number, remainder
 from streamhouse.sql.plan import TableInfo
 from streamhouse.sql.types import base, digits
 
@@ -69,20 +69,16 @@ def text(source: exp.Expr, known: Digits) -> exp.Expr | None:
 
 def in_micros(fine: exp.Expr) -> exp.Expr:
     """A TIMESTAMP_NS as a TIMESTAMP, its nanoseconds cut off: DuckDB rounds them."""
-    rest = exp.Paren(this=_rest(fine))
-    whole = exp.Sub(this=call("EPOCH_NS", fine.copy()), expression=rest)
-    micros = exp.IntDiv(this=exp.Paren(this=whole), expression=exp.Literal.number(1_000))
+    whole = exp.Sub(this=call("EPOCH_NS", fine.copy()), expression=_rest(fine))
+    micros = exp.IntDiv(this=exp.Paren(this=whole), expression=number(1_000))
     new = cast(call("MAKE_TIMESTAMP", micros), "TIMESTAMP")
     new.type = exp.DataType.build("TIMESTAMP", dialect="duckdb")
     return new
 
 
 def _rest(fine: exp.Expr) -> exp.Expr:
-    """The nanoseconds behind the microseconds, also before 1970."""
-    thousand = exp.Literal.number(1_000)
-    rest = exp.Mod(this=call("EPOCH_NS", fine.copy()), expression=thousand)
-    return exp.Mod(this=exp.Paren(this=exp.Add(this=rest, expression=thousand.copy())),
-                   expression=thousand.copy())  # fmt: skip
+    """The nanoseconds behind the microseconds."""
+    return remainder(call("EPOCH_NS", fine.copy()), 1_000)
 
 
 def stepped(node: exp.Add | exp.Sub) -> exp.Expr:
@@ -94,7 +90,7 @@ def stepped(node: exp.Add | exp.Sub) -> exp.Expr:
             moved.set(name, in_micros(fine))
             nanos = exp.Add(
                 this=call("EPOCH_NS", cast(exp.Paren(this=moved), "TIMESTAMP_NS")),
-                expression=exp.Paren(this=_rest(fine)),
+                expression=_rest(fine),
             )
             new = cast(call("MAKE_TIMESTAMP_NS", nanos), "TIMESTAMP_NS")
             new.type = exp.DataType.build("TIMESTAMP_NS", dialect="duckdb")
@@ -110,7 +106,7 @@ def _text(moment: exp.Expr, whole: str, fraction: str, most: int, shown: int) ->
         return full
     return call(
         "LEFT", full, exp.Sub(this=call("LENGTH", full.copy()),
-                              expression=exp.Literal.number(most - shown)),
+                              expression=number(most - shown)),
     )  # fmt: skip
 
 
@@ -121,8 +117,8 @@ def _of_call(node: exp.Expr, known: Digits) -> int | None:
         sides = [(node.left, node.right), (node.right, node.left)]
         for one, step in sides:
             if intervals.units(step) and not intervals.units(one):
-                digits_ = _of_moment(one, known)
-                return None if digits_ is None else max(digits_, 3 * intervals.has_fraction(step))
+                found = _of_moment(one, known)
+                return None if found is None else max(found, 3 * intervals.has_fraction(step))
     return None if given is None else _of_moment(given, known)
 
 
@@ -144,13 +140,7 @@ def _written(node: exp.Expr, known: Digits) -> int | None:
         moment = inner.to.is_type(exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ)
         return precision(inner.to) if moment else None
     if isinstance(inner, exp.Case | exp.Coalesce):
-        values = [one.args["true"] for one in inner.args.get("ifs") or []]
-        values += inner.expressions if isinstance(inner, exp.Coalesce) else []
-        values += [one for one in (inner.args.get("default"),) if one is not None]
-        values += [inner.this] if isinstance(inner, exp.Coalesce) else []
-        found_ = [_of_moment(one, known) for one in values if not one.is_type(exp.DType.NULL)]
-        known_ = [one for one in found_ if one is not None]
-        return max(known_) if known_ and len(known_) == len(found_) else None
+        return _finest([_of_moment(one, known) for one in _choices(inner)])
     clock = times.clock_of(inner)
     if clock is not None:
         return _written(clock, known)
@@ -167,6 +157,22 @@ def _written(node: exp.Expr, known: Digits) -> int | None:
         if part.alias_or_name == inner.text("table"):
             return _of_source(part, inner.name, known)
     return None
+
+
+def _choices(node: exp.Case | exp.Coalesce) -> list[exp.Expr]:
+    """The values that a CASE or a COALESCE chooses from, without the nulls among them."""
+    if isinstance(node, exp.Coalesce):
+        values = [node.this, *node.expressions]
+    else:
+        values = [one.args["true"] for one in node.args["ifs"]]
+        values += [one for one in (node.args.get("default"),) if one is not None]
+    return [one for one in values if not one.is_type(exp.DType.NULL)]
+
+
+def _finest(precisions: list[int | None]) -> int | None:
+    """The greatest precision; None if one is not known."""
+    found = [one for one in precisions if one is not None]
+    return max(found) if found and len(found) == len(precisions) else None
 
 
 def _of_source(source: exp.Expr, name: str, known: Digits) -> int | None:

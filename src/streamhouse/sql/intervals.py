@@ -10,10 +10,11 @@ import re
 
 from sqlglot import exp
 
-from streamhouse.sql.functions.calls import call, cast
+from streamhouse.sql.functions.calls import call, cast, number, when
 
 MONTHS = ("MONTH", "QUARTER", "YEAR")
 """Units of intervals of years and months; all other units are of days and times."""
+_WHOLE_DAYS = {"DAY", "WEEK", *MONTHS}
 _FIELDS = ("DAY", "HOUR", "MINUTE", "SECOND")
 _FIELD_MS = {"DAY": 86_400_000, "HOUR": 3_600_000, "MINUTE": 60_000, "SECOND": 1_000}
 _PATTERNS = {
@@ -81,6 +82,12 @@ def units(node: exp.Expr) -> set[str]:
     return {unit.name.upper().removesuffix("S")} if isinstance(unit, exp.Var) else set()
 
 
+def is_whole_days(node: exp.Expr) -> bool:
+    """Whether an expression is an interval of days, months or years."""
+    found = units(node)
+    return bool(found) and found <= _WHOLE_DAYS
+
+
 def has_fraction(node: exp.Expr) -> bool:
     """Whether an interval has parts of a second."""
     literals = (one.this for one in node.find_all(exp.Interval))
@@ -98,7 +105,7 @@ def text(node: exp.Expr) -> exp.Expr | None:
 def _of_months(node: exp.Expr) -> exp.Expr:
     years, months = (call("DATE_PART", exp.Literal.string(one), node.copy())
                      for one in ("year", "month"))  # fmt: skip
-    whole = exp.Add(this=exp.Mul(this=years, expression=_number(12)), expression=months)
+    whole = exp.Add(this=exp.Mul(this=years, expression=number(12)), expression=months)
     return _formatted("{}{}-{:02d}", exp.Paren(this=whole), [12])
 
 
@@ -109,17 +116,11 @@ def _of_millis(node: exp.Expr) -> exp.Expr:
 
 def _formatted(pattern: str, whole: exp.Expr, sizes: list[int]) -> exp.Expr:
     """A number in parts, its sign before them."""
-    negative = exp.LT(this=whole, expression=_number(0))
-    sign = exp.Case(
-        ifs=[exp.If(this=negative, true=exp.Literal.string("-"))], default=exp.Literal.string("+")
-    )
+    negative = exp.LT(this=whole, expression=number(0))
+    sign = when(negative, exp.Literal.string("-"), exp.Literal.string("+"))
     rest: exp.Expr = cast(exp.Abs(this=whole.copy()), "BIGINT")
     parts: list[exp.Expr] = []
     for size in reversed(sizes):
-        parts.insert(0, cast(exp.Mod(this=rest.copy(), expression=_number(size)), "BIGINT"))
-        rest = exp.Paren(this=exp.IntDiv(this=rest, expression=_number(size)))
+        parts.insert(0, cast(exp.Mod(this=rest.copy(), expression=number(size)), "BIGINT"))
+        rest = exp.Paren(this=exp.IntDiv(this=rest, expression=number(size)))
     return cast(call("FORMAT", exp.Literal.string(pattern), sign, rest, *parts), "VARCHAR")
-
-
-def _number(value: int) -> exp.Expr:
-    return exp.Literal.number(value)

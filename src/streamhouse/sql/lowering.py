@@ -11,8 +11,9 @@ from sqlglot.schema import MappingSchema
 from streamhouse.errors import SqlError, UnsupportedSqlError
 from streamhouse.sql import casts, decimals, fractions, functions, intervals, nested_text
 from streamhouse.sql.fractions import Digits
-from streamhouse.sql.functions import call, cast, json, texts, times
+from streamhouse.sql.functions import json, texts, times
 from streamhouse.sql.functions.arrow import arrow_call
+from streamhouse.sql.functions.calls import call, cast, number, try_cast, when
 from streamhouse.sql.python import conversion
 from streamhouse.sql.text import Script, span
 
@@ -86,7 +87,7 @@ def simplify(script: Script, tree: exp.Expr) -> exp.Expr:
             if isinstance(node, exp.Anonymous):
                 return _located(conversion.typed(script, node), node)
             if isinstance(node, exp.Fetch) and node.args.get("count") is None:
-                node.set("count", exp.Literal.number(1))
+                node.set("count", number(1))
         except functions.ArgumentError as failure:
             kind = UnsupportedSqlError if failure.unsupported else SqlError
             raise error(script, node, str(failure), kind) from None
@@ -210,21 +211,21 @@ def _dates(node: exp.Expr) -> exp.Expr:
     if not isinstance(node, exp.Add | exp.Sub):
         return node
     left, right = node.left.unnest(), node.right.unnest()
-    days = left.is_type(exp.DType.DATE) and times.is_day_step(right)
+    days = left.is_type(exp.DType.DATE) and intervals.is_whole_days(right)
     if isinstance(node, exp.Add):
-        days = days or (right.is_type(exp.DType.DATE) and times.is_day_step(left))
+        days = days or (right.is_type(exp.DType.DATE) and intervals.is_whole_days(left))
     return times.as_date(node) if days else node
 
 
 def _from_one(node: exp.Substring) -> exp.Expr:
     """In Flink the text from place 0 on is the same as from place 1."""
-    start, one = node.args.get("start"), exp.Literal.number(1)
+    start, one = node.args.get("start"), number(1)
     if isinstance(start, exp.Literal):
         if start.name == "0":
             node.set("start", one)
     elif start is not None and not isinstance(start, exp.Neg):
-        zero = exp.EQ(this=_wrap(start.copy()), expression=exp.Literal.number(0))
-        node.set("start", exp.Case(ifs=[exp.If(this=zero, true=one)], default=start.copy()))
+        zero = exp.EQ(this=_wrap(start.copy()), expression=number(0))
+        node.set("start", when(zero, one, start.copy()))
     return node
 
 
@@ -251,8 +252,8 @@ def _from_first(node: exp.Bracket) -> exp.Expr:
     (place,) = node.expressions
     if isinstance(place, exp.Literal):
         return node
-    there = exp.GT(this=_wrap(place.copy()), expression=exp.Literal.number(0))
-    return exp.Case(ifs=[exp.If(this=there, true=node.copy())])
+    there = exp.GT(this=_wrap(place.copy()), expression=number(0))
+    return when(there, node.copy())
 
 
 def _divide(node: exp.Div) -> exp.Expr:
@@ -290,13 +291,14 @@ def _convert(node: exp.Cast, digits: Digits) -> exp.Expr:
     kind = node.args["to"]
     to = _duck(kind)
     tried = isinstance(node, exp.TryCast)
+    into = try_cast if tried else cast
     if kind.is_type(exp.DType.BINARY, exp.DType.VARBINARY):
         new = casts.as_bytes(node.this, kind, tried)
     elif to.is_type(*exp.DataType.TEXT_TYPES):
         value = casts.readable(node.this, tried) or _text_of(node.this, digits)
-        new = casts.sized(_cast(value, to, tried), kind)
+        new = casts.sized(into(value, to), kind)
     else:
-        new = _cast(_value_of(node.this, to), to, tried)
+        new = into(_value_of(node.this, to), to)
         if kind.is_type(_TIME):
             new = _clock(times.on_epoch_day(new), fractions.precision(kind, 0))
     if kind.is_type(exp.DType.TIMESTAMPLTZ) and fractions.precision(kind) <= 3:
@@ -309,10 +311,6 @@ def _convert(node: exp.Cast, digits: Digits) -> exp.Expr:
     new.meta["plain"] = True
     new.type = to
     return new
-
-
-def _cast(value: exp.Expr, to: exp.DataType, tried: bool) -> exp.Cast:
-    return exp.TryCast(this=value, to=to) if tried else exp.Cast(this=value, to=to)
 
 
 def _value_of(source: exp.Expr, to: exp.DataType) -> exp.Expr:
@@ -378,7 +376,7 @@ def _real_text(source: exp.Expr) -> exp.Expr:
         high=exp.Literal.number("9999999"),
     )
     short = cast(source.copy(), "VARCHAR")
-    return exp.Case(ifs=[exp.If(this=usual, true=short)], default=arrow_call("double_text", source))
+    return when(usual, short, arrow_call("double_text", source))
 
 
 def _time_text(source: exp.Expr, digits: Digits) -> exp.Expr:
@@ -396,7 +394,7 @@ def _zoned_text(told: exp.Expr) -> exp.Expr:
         for digits in ("%g", "%f")
     )
     exact = exp.EQ(this=whole, expression=told)
-    return exp.Case(ifs=[exp.If(this=exact, true=short)], default=long)
+    return when(exact, short, long)
 
 
 def _aggregate(node: exp.Expr, inner: exp.Expr | None = None) -> exp.Expr:

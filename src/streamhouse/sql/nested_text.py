@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from sqlglot import exp
 
-from streamhouse.sql.functions.calls import call, cast, lambda_of
+from streamhouse.sql.functions.calls import call, cast, concat, lambda_of, when
 
 Text = Callable[[exp.Expr], exp.Expr]
 """The text of an element whose `type` is set."""
@@ -43,8 +43,7 @@ def _each(
         found.append(part)
     body = found[0]
     for part in found[1:]:
-        equals = exp.DPipe(this=body, expression=exp.Literal.string("="), safe=True)
-        body = exp.DPipe(this=equals, expression=part, safe=True)
+        body = concat(body, exp.Literal.string("="), part)
     texts = call("LIST_TRANSFORM", array.copy(), lambda_of(name, body))
     return call("ARRAY_TO_STRING", texts, exp.Literal.string(", "))
 
@@ -75,10 +74,6 @@ def _part(element: exp.Expr, kind: exp.Expr, text: Text, depth: int) -> exp.Expr
 
 
 def _between(source: exp.Expr, start: str, body: exp.Expr, end: str) -> exp.Expr:
-    whole = exp.DPipe(
-        this=exp.DPipe(this=exp.Literal.string(start), expression=body, safe=True),
-        expression=exp.Literal.string(end),
-        safe=True,
-    )
+    whole = concat(exp.Literal.string(start), body, exp.Literal.string(end))
     null = exp.Is(this=source.copy(), expression=exp.Null())
-    return exp.Case(ifs=[exp.If(this=null, true=exp.Null())], default=exp.Paren(this=whole))
+    return when(null, exp.Null(), exp.Paren(this=whole))

@@ -44,7 +44,7 @@ _CLASS = re.compile(r"^(?:\w+ )+Error: ")
 _REST = re.compile(r"\n\n|\nLINE | Use TRY\(|You might want| when casting from source column|!$")
 
 
-def told(text: str) -> str:
+def readable(text: str) -> str:
     """The message of a `duckdb.Error` without DuckDB's names of types, functions and classes."""
     first = _REST.split(text.strip())[0]
     for pattern, message in _PATTERNS:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import duckdb
 import pytest
 
-from streamhouse.sql.value_errors import told
+from streamhouse.sql.value_errors import readable
 
 if TYPE_CHECKING:
     from tests.unit.sql.conftest import Catalog
@@ -39,7 +39,7 @@ def test_duckdb_is_not_heard(catalog: Catalog, expression: str, message: str | N
     try:
         catalog.query(f"SELECT {expression} AS v FROM typed", [row])
     except duckdb.Error as error:
-        text = told(str(error))
+        text = readable(str(error))
         assert not DUCKDB.search(text), text
         assert message is None or re.fullmatch(message.replace("+", r"\+"), text), text
     else:

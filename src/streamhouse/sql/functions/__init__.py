@@ -20,6 +20,7 @@ from streamhouse.sql.functions.calls import (
     moment,
     moment_name,
     plain,
+    when,
 )
 from streamhouse.sql.functions.foreign import instead
 from streamhouse.sql.functions.times import extract, rounded
@@ -69,10 +70,6 @@ def _count(args: Args) -> exp.Expr:
     return exp.Count(this=args[0] if args else exp.Star(), big_int=True)
 
 
-def _if(args: Args) -> exp.Expr:
-    return exp.Case(ifs=[exp.If(this=args[0], true=args[1])], default=args[2])
-
-
 def _coalesce(args: Args) -> exp.Expr:
     return exp.Coalesce(this=args[0], expressions=args[1:])
 
@@ -83,7 +80,7 @@ def _list(args: Args) -> exp.Expr:
 
 
 _CHOICES: Table = {
-    "IF": (3, 3, _if),
+    "IF": (3, 3, lambda args: when(*args)),
     "COALESCE": (1, None, _coalesce),
     "IFNULL": (2, 2, _coalesce),
     "NVL": (2, 2, _coalesce),

@@ -25,16 +25,10 @@ from streamhouse.sql.functions.calls import call, cast
 
 PREFIX = "flink_"
 _ARROW: dict[str, pa.DataType] = {
-    "BIGINT": pa.int64(),
     "BLOB": pa.binary(),
-    "BOOLEAN": pa.bool_(),
-    "DOUBLE": pa.float64(),
-    "FLOAT": pa.float32(),
     "INTEGER": pa.int32(),
     "TIMESTAMP": pa.timestamp("us"),
-    "TIMESTAMP_NS": pa.timestamp("ns"),
     "VARCHAR": pa.string(),
-    "VARCHAR[]": pa.list_(pa.string()),
     "MAP(VARCHAR, VARCHAR)": pa.map_(pa.string(), pa.string()),
 }
 

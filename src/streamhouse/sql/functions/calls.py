@@ -35,11 +35,43 @@ def moment_name(node: exp.Expr | None) -> str | None:
     return None
 
 
-def cast(node: exp.Expr, kind: str) -> exp.Cast:
+def number(value: int) -> exp.Expr:
+    """A whole number as a literal."""
+    return exp.Literal.number(value)
+
+
+def cast(node: exp.Expr, kind: str | exp.DataType) -> exp.Cast:
     """A cast that only tells the type of a DuckDB call or makes it so."""
     tree = exp.Cast(this=node, to=exp.DataType.build(kind, dialect="duckdb"))
     tree.meta["plain"] = True
     return tree
+
+
+def try_cast(node: exp.Expr, kind: str | exp.DataType) -> exp.TryCast:
+    """The same, null for a value that the type cannot hold."""
+    tree = exp.TryCast(this=node, to=exp.DataType.build(kind, dialect="duckdb"))
+    tree.meta["plain"] = True
+    return tree
+
+
+def concat(*parts: exp.Expr) -> exp.Expr:
+    """Texts one after the other; null if one of them is."""
+    whole, *rest = parts
+    for part in rest:
+        whole = exp.DPipe(this=whole, expression=part, safe=True)
+    return whole
+
+
+def when(condition: exp.Expr, then: exp.Expr, otherwise: exp.Expr | None = None) -> exp.Case:
+    """One value or, where the condition is not true, another; null without another."""
+    return exp.Case(ifs=[exp.If(this=condition, true=then)], default=otherwise)
+
+
+def remainder(value: exp.Expr, size: int) -> exp.Expr:
+    """What is left of a division; of a negative number, too, it is not negative."""
+    rest = exp.Mod(this=exp.Paren(this=value), expression=number(size))
+    shifted = exp.Paren(this=exp.Add(this=rest, expression=number(size)))
+    return exp.Paren(this=exp.Mod(this=shifted, expression=number(size)))
 
 
 def call(name: str, *args: exp.Expr) -> exp.Anonymous:
@@ -64,7 +96,7 @@ def duck(name: str, result: str) -> Build:
 def any_null(args: Args, otherwise: exp.Expr) -> exp.Expr:
     """Null if an argument is null."""
     nulls = exp.or_(*(exp.Is(this=arg.copy(), expression=exp.Null()) for arg in args))
-    return exp.Case(ifs=[exp.If(this=nulls, true=exp.Null())], default=otherwise)
+    return when(nulls, exp.Null(), otherwise)
 
 
 def bytes_of(node: exp.Expr) -> exp.Expr:

@@ -15,7 +15,9 @@ from streamhouse.sql.functions.calls import (
     cast,
     duck,
     lambda_of,
+    number,
     parameter,
+    when,
 )
 
 _X = "x"
@@ -43,13 +45,13 @@ def _if_array(array: exp.Expr, found: exp.Expr) -> exp.Expr:
 def _contains(args: Args) -> exp.Expr:
     array, wanted = args
     same = lambda_of(_X, _same(parameter(_X), wanted))
-    found = exp.GT(this=call("LEN", call("LIST_FILTER", array, same)), expression=_number(0))
+    found = exp.GT(this=call("LEN", call("LIST_FILTER", array, same)), expression=number(0))
     return cast(_if_array(array.copy(), exp.Paren(this=found)), "BOOLEAN")
 
 
 def _position(args: Args) -> exp.Expr:
     return cast(
-        any_null(args, exp.Coalesce(this=call("LIST_POSITION", *args), expressions=[_number(0)])),
+        any_null(args, exp.Coalesce(this=call("LIST_POSITION", *args), expressions=[number(0)])),
         "INT",
     )
 
@@ -66,11 +68,11 @@ def _distinct(array: exp.Expr) -> exp.Expr:
     first = exp.EQ(
         this=call("LEN", call(
             "LIST_FILTER",
-            call("ARRAY_SLICE", array.copy(), _number(1), exp.Paren(this=exp.Sub(
-                this=parameter(place), expression=_number(1)))),
+            call("ARRAY_SLICE", array.copy(), number(1), exp.Paren(this=exp.Sub(
+                this=parameter(place), expression=number(1)))),
             lambda_of("y", _same(parameter("y"), parameter(_X))),
         )),
-        expression=_number(0),
+        expression=number(0),
     )  # fmt: skip
     tree = exp.Lambda(this=first, expressions=[exp.to_identifier(_X), exp.to_identifier(place)])
     tree.meta["plain"] = True
@@ -86,7 +88,7 @@ def _within(wanted: bool) -> Build:
             this=call("LEN", call(
                 "LIST_FILTER", other.copy(), lambda_of("z", _same(parameter("z"), parameter("w"))),
             )),
-            expression=_number(0),
+            expression=number(0),
         )  # fmt: skip
         kept = there if wanted else exp.Not(this=exp.Paren(this=there))
         found = _distinct(call("LIST_FILTER", one.copy(), lambda_of("w", kept)))
@@ -102,9 +104,9 @@ def _union(args: Args) -> exp.Expr:
 def _slice(args: Args) -> exp.Expr:
     """ARRAY_SLICE(array, start[, end]); places count from 1, or backwards from -1."""
     array, start = args[:2]
-    end = args[2] if len(args) > 2 else exp.Neg(this=_number(1))
-    zero = exp.EQ(this=exp.Paren(this=start.copy()), expression=_number(0))
-    first = exp.Case(ifs=[exp.If(this=zero, true=_number(1))], default=start.copy())
+    end = args[2] if len(args) > 2 else exp.Neg(this=number(1))
+    zero = exp.EQ(this=exp.Paren(this=start.copy()), expression=number(0))
+    first = when(zero, number(1), start.copy())
     return any_null(args, call("ARRAY_SLICE", array.copy(), first, end.copy()))
 
 
@@ -127,29 +129,21 @@ def _constant(node: exp.Expr, what: str) -> bool:
 def _element(args: Args) -> exp.Expr:
     """The only element; null of none, an error of several."""
     array = args[0]
-    several = exp.GT(this=call("LEN", array.copy()), expression=_number(1))
+    several = exp.GT(this=call("LEN", array.copy()), expression=number(1))
     message = exp.Literal.string("ELEMENT takes an array of one element, not of several")
-    only = call("LIST_EXTRACT", array, _number(1))
-    return exp.Case(ifs=[exp.If(this=several, true=call("ERROR", message))], default=only)
+    only = call("LIST_EXTRACT", array, number(1))
+    return when(several, call("ERROR", message), only)
 
 
 def _join(args: Args) -> exp.Expr:
     return arrow_call("array_join", *args, *([exp.Null()] if len(args) == 2 else []))
 
 
-def _map_from_arrays(args: Args) -> exp.Expr:
-    return any_null(args, call("MAP", *(arg.copy() for arg in args)))
-
-
-def _number(value: int) -> exp.Expr:
-    return exp.Literal.number(value)
-
-
 TABLE: Table = {
     "CARDINALITY": (1, 1, duck("CARDINALITY", "INT")),
     "ROW": (1, None, lambda args: call("ROW", *args)),
     "ARRAY_APPEND": (2, 2, lambda args: _if_array(args[0], call("LIST_APPEND", *args))),
-    "ARRAY_CONCAT": (1, None, lambda args: any_null(args, call("LIST_CONCAT", *args))),
+    "ARRAY_CONCAT": (1, None, _strict("LIST_CONCAT")),
     "ARRAY_CONTAINS": (2, 2, _contains),
     "ARRAY_DISTINCT": (1, 1, lambda args: _distinct(args[0])),
     "ARRAY_EXCEPT": (2, 2, _within(False)),
@@ -170,7 +164,7 @@ TABLE: Table = {
     "ARRAY_UNION": (2, 2, _union),
     "ELEMENT": (1, 1, _element),
     "MAP_ENTRIES": (1, 1, _list("MAP_ENTRIES")),
-    "MAP_FROM_ARRAYS": (2, 2, _map_from_arrays),
+    "MAP_FROM_ARRAYS": (2, 2, _strict("MAP")),
     "MAP_KEYS": (1, 1, _list("MAP_KEYS")),
     "MAP_UNION": (1, None, _strict("MAP_CONCAT")),
     "MAP_VALUES": (1, 1, _list("MAP_VALUES")),

@@ -18,7 +18,6 @@ from streamhouse.sql.functions.patterns import PatternError
 
 _EPOCH = datetime.datetime(1970, 1, 1)
 _PART = re.compile(r"''|'(?:[^']|'')*'|([A-Za-z])\1*|[^A-Za-z']+|'")
-_PADDED = "dDHhKkmsuyQqewWF"
 
 
 class Moment(NamedTuple):

@@ -7,7 +7,17 @@ from collections.abc import Sequence
 
 from sqlglot import exp
 
-from streamhouse.sql.functions.calls import Args, Table, any_null, call, cast
+from streamhouse.sql.functions.calls import (
+    Args,
+    Table,
+    any_null,
+    call,
+    cast,
+    concat,
+    when,
+)
+
+_MADE = "json"
 
 
 def _nested() -> list[exp.Expr]:
@@ -21,13 +31,18 @@ def _path(node: exp.Expr) -> exp.Expr:
     return node
 
 
+def _kind(text: exp.Expr, *path: exp.Expr) -> exp.Expr:
+    """Which JSON a text is, or has at a path: OBJECT, ARRAY, …; null for what is no JSON."""
+    return call("TRY", call("JSON_TYPE", text.copy(), *(one.copy() for one in path)))
+
+
 def _json_value(args: Args) -> exp.Expr:
     """A scalar in a JSON text; null where there is none, or no JSON."""
     text, path = args[0], _path(args[1])
-    kind = call("TRY", call("JSON_TYPE", text, path))
+    kind = _kind(text, path)
     found = call("TRY", call("JSON_EXTRACT_STRING", text.copy(), path.copy()))
     scalar = exp.Not(this=exp.In(this=kind, expressions=_nested()))
-    return exp.Case(ifs=[exp.If(this=scalar, true=cast(found, "VARCHAR"))])
+    return when(scalar, cast(found, "VARCHAR"))
 
 
 def value_or(
@@ -38,7 +53,7 @@ def value_or(
     None is an error.
     """
     text, path = args[0], _path(args[1])
-    kind = call("TRY", call("JSON_TYPE", text.copy(), path.copy()))
+    kind = _kind(text, path)
     no_json = exp.Not(this=call("JSON_VALID", text.copy()))
     nested = exp.In(this=kind, expressions=_nested())
     absent = exp.Is(this=kind.copy(), expression=exp.Null())
@@ -58,10 +73,10 @@ def value_or(
 def _json_query(args: Args) -> exp.Expr:
     """An object or a list in a JSON text, as JSON."""
     text, path = args[0], _path(args[1])
-    kind = call("TRY", call("JSON_TYPE", text, path))
+    kind = _kind(text, path)
     found = call("TRY", call("JSON_EXTRACT", text.copy(), path.copy()))
     whole = exp.In(this=kind, expressions=_nested())
-    return exp.Case(ifs=[exp.If(this=whole, true=cast(found, "VARCHAR"))])
+    return when(whole, cast(found, "VARCHAR"))
 
 
 def _json_exists(args: Args) -> exp.Expr:
@@ -71,7 +86,7 @@ def _json_exists(args: Args) -> exp.Expr:
 
 def is_json(text: exp.Expr, kind: str) -> exp.Expr:
     """text IS JSON [VALUE | SCALAR | ARRAY | OBJECT]; false for a null."""
-    known = call("TRY", call("JSON_TYPE", text))
+    known = _kind(text)
     if kind in ("ARRAY", "OBJECT"):
         found: exp.Expr = exp.EQ(this=known, expression=exp.Literal.string(kind))
     elif kind == "SCALAR":
@@ -86,10 +101,8 @@ def json_object(pairs: Sequence[tuple[exp.Expr, exp.Expr]], absent: bool) -> exp
     if not pairs:
         return exp.Literal.string("{}")
     members = [
-        (exp.DPipe(this=exp.DPipe(this=_json(key), expression=exp.Literal.string(":"), safe=True),
-                   expression=_value(value), safe=True), value)
-        for key, value in pairs
-    ]  # fmt: skip
+        (concat(_json(key), exp.Literal.string(":"), _value(value)), value) for key, value in pairs
+    ]
     return _between("{", members, "}", absent)
 
 
@@ -106,13 +119,10 @@ def _between(
     parts: list[exp.Expr] = []
     for text, value in members:
         there = exp.Not(this=exp.Is(this=value.copy(), expression=exp.Null()))
-        parts.append(exp.Case(ifs=[exp.If(this=there, true=text)]) if absent else text)
+        parts.append(when(there, text) if absent else text)
     joined = call("CONCAT_WS", exp.Literal.string(","), *parts)
-    whole = exp.DPipe(this=exp.Literal.string(start), expression=joined, safe=True)
-    return cast(
-        exp.Paren(this=exp.DPipe(this=whole, expression=exp.Literal.string(end), safe=True)),
-        "VARCHAR",
-    )
+    whole = concat(exp.Literal.string(start), joined, exp.Literal.string(end))
+    return cast(exp.Paren(this=whole), "VARCHAR")
 
 
 def _json(node: exp.Expr) -> exp.Expr:
@@ -131,9 +141,6 @@ def made(node: exp.Expr) -> exp.Expr:
     return node
 
 
-_MADE = "json"
-
-
 def _json_string(args: Args) -> exp.Expr:
     text = cast(call("TO_JSON", args[0]), "VARCHAR")
     return any_null([args[0]], text)
@@ -146,11 +153,9 @@ def _json_quote(args: Args) -> exp.Expr:
 def _json_unquote(args: Args) -> exp.Expr:
     """A JSON string's text; any other text as it is."""
     text = args[0]
-    is_string = exp.EQ(
-        this=call("TRY", call("JSON_TYPE", text.copy())), expression=exp.Literal.string("VARCHAR")
-    )
+    is_string = exp.EQ(this=_kind(text), expression=exp.Literal.string("VARCHAR"))
     inner = call("JSON_EXTRACT_STRING", text.copy(), exp.Literal.string("$"))
-    return cast(exp.Case(ifs=[exp.If(this=is_string, true=inner)], default=text), "VARCHAR")
+    return cast(when(is_string, inner, text), "VARCHAR")
 
 
 def _json_length(args: Args) -> exp.Expr:
@@ -158,7 +163,7 @@ def _json_length(args: Args) -> exp.Expr:
     found = args[0]
     if len(args) > 1:
         found = cast(call("TRY", call("JSON_EXTRACT", args[0], _path(args[1]))), "VARCHAR")
-    kind = call("TRY", call("JSON_TYPE", found))
+    kind = _kind(found)
     keys = call("LEN", call("JSON_KEYS", found.copy()))
     items = call("JSON_ARRAY_LENGTH", found.copy())
     there = exp.Not(this=exp.Is(this=kind.copy(), expression=exp.Null()))

@@ -15,39 +15,28 @@ from streamhouse.sql.functions.calls import (
     bytes_of,
     call,
     cast,
+    concat,
     duck,
     literal_text,
+    number,
     plain,
+    when,
 )
-
-_HASHES = {"224": "sha224", "256": "", "384": "sha384", "512": "sha512"}
 
 
 def _concat(args: Args) -> exp.Expr:
-    parts: list[exp.Expr] = [cast(arg, "VARCHAR") for arg in args]
-    tree = parts[0]
-    for part in parts[1:]:
-        tree = exp.DPipe(this=tree, expression=part, safe=True)
-    return exp.Paren(this=tree)
-
-
-def _number(value: int) -> exp.Expr:
-    return exp.Literal.number(value)
-
-
-def _when(condition: exp.Expr, then: exp.Expr, otherwise: exp.Expr) -> exp.Expr:
-    return exp.Case(ifs=[exp.If(this=condition, true=then)], default=otherwise)
+    return exp.Paren(this=concat(*(cast(arg, "VARCHAR") for arg in args)))
 
 
 def _negative(node: exp.Expr) -> exp.Expr:
-    return exp.LT(this=exp.Paren(this=node.copy()), expression=_number(0))
+    return exp.LT(this=exp.Paren(this=node.copy()), expression=number(0))
 
 
 def _end(name: str) -> Build:
     """LEFT and RIGHT; of a negative length nothing."""
 
     def build(args: Args) -> exp.Expr:
-        length = _when(_negative(args[1]), _number(0), args[1])
+        length = when(_negative(args[1]), number(0), args[1])
         return cast(call(name, args[0], length), "VARCHAR")
 
     return build
@@ -59,16 +48,16 @@ def _pad(name: str) -> Build:
     def build(args: Args) -> exp.Expr:
         nothing = exp.EQ(this=args[2].copy(), expression=exp.Literal.string(""))
         wrong = exp.or_(_negative(args[1]), nothing)
-        return cast(_when(wrong, exp.Null(), call(name, *args)), "VARCHAR")
+        return cast(when(wrong, exp.Null(), call(name, *args)), "VARCHAR")
 
     return build
 
 
 def _chr(args: Args) -> exp.Expr:
     """The character of the lowest byte; nothing for a negative number."""
-    code = exp.BitwiseAnd(this=cast(args[0], "BIGINT"), expression=_number(255))
+    code = exp.BitwiseAnd(this=cast(args[0], "BIGINT"), expression=number(255))
     char = call("CHR", cast(exp.Paren(this=code), "INTEGER"))
-    return cast(_when(_negative(args[0]), exp.Literal.string(""), char), "VARCHAR")
+    return cast(when(_negative(args[0]), exp.Literal.string(""), char), "VARCHAR")
 
 
 def _split_index(args: Args) -> exp.Expr:
@@ -79,14 +68,14 @@ def _split_index(args: Args) -> exp.Expr:
     known = isinstance(separator, exp.Literal) and separator.name
     if known and isinstance(index, exp.Literal) and index.name.isdigit():
         split = call("STRING_SPLIT", cast(text, "VARCHAR"), separator)
-        return cast(call("LIST_EXTRACT", split, _number(int(index.name) + 1)), "VARCHAR")
+        return cast(call("LIST_EXTRACT", split, number(int(index.name) + 1)), "VARCHAR")
     return arrow_call("split_index", text, separator, index)
 
 
 def _instr(args: Args) -> exp.Expr:
     if len(args) == 2:
         return cast(call("INSTR", *args), "INT")
-    return arrow_call("instr", *args, *([_number(1)] if len(args) == 3 else []))
+    return arrow_call("instr", *args, *([number(1)] if len(args) == 3 else []))
 
 
 def _locate(args: Args) -> exp.Expr:
@@ -98,29 +87,25 @@ def _overlay(args: Args) -> exp.Expr:
     text, new, start = args[:3]
     length = args[3] if len(args) > 3 else call("LENGTH", new.copy())
     before = call("LEFT", text.copy(), exp.Sub(this=exp.Paren(this=start.copy()),
-                                               expression=_number(1)))  # fmt: skip
+                                               expression=number(1)))  # fmt: skip
     behind = exp.Add(this=exp.Paren(this=start.copy()), expression=exp.Paren(this=length))
-    whole = exp.DPipe(
-        this=exp.DPipe(this=before, expression=new, safe=True),
-        expression=exp.Substring(this=text.copy(), start=behind),
-        safe=True,
-    )
+    whole = concat(before, new, exp.Substring(this=text.copy(), start=behind))
     outside = exp.or_(
-        exp.LT(this=exp.Paren(this=start.copy()), expression=_number(1)),
+        exp.LT(this=exp.Paren(this=start.copy()), expression=number(1)),
         exp.GT(this=exp.Paren(this=start.copy()), expression=call("LENGTH", text.copy())),
     )
-    return cast(_when(outside, text, whole), "VARCHAR")
+    return cast(when(outside, text, whole), "VARCHAR")
 
 
 def _regexp_extract(args: Args) -> exp.Expr:
-    group = args[2] if len(args) > 2 else _number(0)
+    group = args[2] if len(args) > 2 else number(0)
     found = cast(call("REGEXP_EXTRACT", args[0], args[1], group), "VARCHAR")
     matches = call("REGEXP_MATCHES", args[0].copy(), args[1].copy())
-    return exp.Case(ifs=[exp.If(this=matches, true=found)])
+    return when(matches, found)
 
 
 def _regexp_extract_all(args: Args) -> exp.Expr:
-    group = args[2] if len(args) > 2 else _number(1)
+    group = args[2] if len(args) > 2 else number(1)
     return cast(call("TRY", call("REGEXP_EXTRACT_ALL", args[0], args[1], group)), "VARCHAR[]")
 
 
@@ -135,16 +120,12 @@ def _regexp_substr(args: Args) -> exp.Expr:
 def _regexp_instr(args: Args) -> exp.Expr:
     """The place of the first match, from 1; 0 where there is none."""
     text, pattern = args
-    shortest = exp.DPipe(
-        this=exp.DPipe(this=exp.Literal.string("(?s)^(.*?)(?:"), expression=pattern, safe=True),
-        expression=exp.Literal.string(")"),
-        safe=True,
-    )
-    before = call("REGEXP_EXTRACT", text, shortest, _number(1))
-    place = exp.Add(this=call("LENGTH", before), expression=_number(1))
+    shortest = concat(exp.Literal.string("(?s)^(.*?)(?:"), pattern, exp.Literal.string(")"))
+    before = call("REGEXP_EXTRACT", text, shortest, number(1))
+    place = exp.Add(this=call("LENGTH", before), expression=number(1))
     matches = call("REGEXP_MATCHES", text.copy(), pattern.copy())
     nulls = exp.Case(ifs=[
-        exp.If(this=matches, true=place), exp.If(this=exp.Not(this=matches.copy()), true=_number(0))
+        exp.If(this=matches, true=place), exp.If(this=exp.Not(this=matches.copy()), true=number(0))
     ])  # fmt: skip
     return cast(call("TRY", nulls), "INT")
 
@@ -176,28 +157,30 @@ def _sha256(args: Args) -> exp.Expr:
     return cast(call("SHA256", bytes_of(args[0])), "VARCHAR")
 
 
+_SHA2: dict[str, Build] = {
+    "224": _sha("sha224"), "256": _sha256, "384": _sha("sha384"), "512": _sha("sha512"),
+}  # fmt: skip
+
+
 def _sha2(args: Args) -> exp.Expr:
-    """SHA2(x, length); another length than 224, 256, 384 and 512 is null, or refused."""
-    ways = {
-        length: _sha(name)([args[0].copy()]) if name else _sha256([args[0].copy()])
-        for length, name in _HASHES.items()
-    }
-    length = args[1]
+    """SHA2(x, length); another length than those of `_SHA2` is null, or refused."""
+    value, length = args
     if isinstance(length, exp.Literal):
-        if length.name not in ways:
-            raise ArgumentError(f"SHA2 takes a length of {', '.join(ways)}, not {length.name}")
-        return ways[length.name]
+        if length.name not in _SHA2:
+            raise ArgumentError(f"SHA2 takes a length of {', '.join(_SHA2)}, not {length.name}")
+        return _SHA2[length.name]([value])
     cases = [
-        exp.If(this=exp.EQ(this=length.copy(), expression=exp.Literal.number(one)), true=way)
-        for one, way in ways.items()
-    ]
+        exp.If(this=exp.EQ(this=length.copy(), expression=number(int(one))),
+               true=build([value.copy()]))
+        for one, build in _SHA2.items()
+    ]  # fmt: skip
     return cast(exp.Case(ifs=cases), "VARCHAR")
 
 
 def _elt(args: Args) -> exp.Expr:
     """ELT(n, a, b, …): the nth of them; null for another number."""
     cases = [
-        exp.If(this=exp.EQ(this=args[0].copy(), expression=_number(place)), true=one)
+        exp.If(this=exp.EQ(this=args[0].copy(), expression=number(place)), true=one)
         for place, one in enumerate(args[1:], 1)
     ]
     return exp.Case(ifs=cases)

@@ -23,6 +23,10 @@ from streamhouse.sql.functions.calls import (
     cast,
     literal_text,
     moment,
+    number,
+    remainder,
+    try_cast,
+    when,
 )
 
 _DEFAULT_TIME = "yyyy-MM-dd HH:mm:ss"
@@ -80,10 +84,8 @@ def _text(moment: exp.Expr, nanos: exp.Expr, pattern: exp.Expr) -> exp.Expr:
 
 def _nanos(source: exp.Expr) -> exp.Expr:
     """The nanoseconds behind the microseconds of a moment."""
-    fine = exp.TryCast(this=source, to=exp.DataType.build("TIMESTAMP_NS", dialect="duckdb"))
-    fine.meta["plain"] = True
-    rest = exp.Mod(this=call("EPOCH_NS", fine), expression=exp.Literal.number(1000))
-    return exp.Coalesce(this=call("TRY", rest), expressions=[exp.Literal.number(0)])
+    rest = remainder(call("EPOCH_NS", try_cast(source, "TIMESTAMP_NS")), 1_000)
+    return exp.Coalesce(this=call("TRY", rest), expressions=[number(0)])
 
 
 def _unit(node: exp.Expr) -> str:
@@ -111,9 +113,7 @@ def lenient(node: exp.Cast) -> exp.Expr:
     """A typed cast that is to give null for a text that cannot be read."""
     if not node.meta.get(_LENIENT) or not node.this.is_type(*exp.DataType.TEXT_TYPES):
         return node
-    tree = exp.TryCast(this=node.this, to=node.to)
-    tree.meta["plain"] = True
-    return tree
+    return try_cast(node.this, node.to)
 
 
 TIMESTAMPS = (
@@ -172,17 +172,6 @@ def _as(node: exp.Expr, kind: str) -> exp.Expr:
     return new
 
 
-def is_day_step(node: exp.Expr) -> bool:
-    """Whether a node is an INTERVAL of days, months or years."""
-    inner = node.unnest()
-    if isinstance(inner, exp.Neg):
-        return is_day_step(inner.this)
-    if not isinstance(inner, exp.Interval):
-        return False
-    unit = inner.args.get("unit")
-    return isinstance(unit, exp.Var) and unit.name.upper().removesuffix("S") in _DAY_UNITS
-
-
 def date_format(args: Args) -> exp.Expr:
     """What is no moment gives null, as in Flink."""
     given = cast(args[0], "TIMESTAMP")
@@ -196,9 +185,7 @@ _DAY_LETTERS = (frozenset("yMd"), frozenset("uMd"), frozenset("yD"), frozenset("
 def _moment(args: Args) -> exp.Expr:
     """A text as a TIMESTAMP(6), or null."""
     if len(args) == 1:
-        tree = exp.TryCast(this=args[0], to=exp.DataType.build("TIMESTAMP"))
-        tree.meta["plain"] = True
-        return tree
+        return try_cast(args[0], "TIMESTAMP")
     text, pattern = args
     known = _strftime(pattern)
     if known is not None and any(
@@ -253,25 +240,18 @@ def field(part: str, shift: int = 0) -> Build:
 def _part(part: str, value: exp.Expr, shift: int = 0) -> exp.Expr:
     tree: exp.Expr = call("DATE_PART", exp.Literal.string(part), value)
     if shift:
-        tree = exp.Paren(this=exp.Add(this=tree, expression=exp.Literal.number(shift)))
+        tree = exp.Paren(this=exp.Add(this=tree, expression=number(shift)))
     return cast(call("TRUNC", tree) if part == "epoch" else tree, "BIGINT")
 
 
 def _fraction(part: str, source: exp.Expr) -> exp.Expr:
     """The part of a second; DuckDB's parts count the whole seconds, too."""
     moment = cast(source, "TIMESTAMP")
-    thousand = exp.Literal.number(1_000)
-    micros = exp.Mul(this=call("EPOCH_US", moment), expression=thousand)
-    whole: exp.Expr = exp.Paren(this=micros)
+    whole: exp.Expr = exp.Mul(this=call("EPOCH_US", moment), expression=number(1_000))
     if part == "NANOSECOND":
-        whole = exp.Paren(this=exp.Add(this=whole, expression=_nanos(source.copy())))
-    one = exp.Literal.number(_FRACTIONS[part])
-    second = exp.Literal.number(1_000_000_000)
-    # Of a moment before 1970, too, what is behind its second is not negative.
-    rest = exp.Mod(this=exp.Paren(this=exp.Add(
-        this=exp.Mod(this=whole, expression=second), expression=second.copy()
-    )), expression=second.copy())  # fmt: skip
-    return cast(exp.Paren(this=exp.IntDiv(this=exp.Paren(this=rest), expression=one)), "BIGINT")
+        whole = exp.Add(this=whole, expression=_nanos(source.copy()))
+    fraction = exp.IntDiv(this=remainder(whole, 1_000_000_000), expression=number(_FRACTIONS[part]))
+    return cast(exp.Paren(this=fraction), "BIGINT")
 
 
 def extract(node: exp.Extract) -> exp.Expr:
@@ -296,11 +276,10 @@ def rounded(node: exp.Floor | exp.Ceil) -> exp.Expr:
     down = _floor(unit, value)
     if isinstance(node, exp.Floor):
         return _marked(cast(down, "TIMESTAMP"), unit)
-    step = call(_ROUNDED[unit], exp.Literal.number(1))
+    step = call(_ROUNDED[unit], number(1))
     up = exp.Add(this=down.copy(), expression=step)
     exact = exp.EQ(this=down, expression=value.copy())
-    whole = exp.Case(ifs=[exp.If(this=exact, true=value.copy())], default=up)
-    return _marked(cast(whole, "TIMESTAMP"), unit)
+    return _marked(cast(when(exact, value.copy(), up), "TIMESTAMP"), unit)
 
 
 def _floor(unit: str, value: exp.Expr) -> exp.Expr:
@@ -308,16 +287,16 @@ def _floor(unit: str, value: exp.Expr) -> exp.Expr:
     name = exp.Literal.string(unit.lower())
     if unit != "WEEK":
         return call("DATE_TRUNC", name, value)
-    day = call("TO_DAYS", exp.Literal.number(1))
+    day = call("TO_DAYS", number(1))
     monday = call("DATE_TRUNC", name, exp.Add(this=value, expression=day))
     start = exp.Sub(this=cast(monday, "TIMESTAMP"), expression=day.copy())
     return exp.Paren(this=start)
 
 
 def from_seconds(args: Args) -> exp.Expr:
-    micros = exp.Mul(this=cast(args[0], "BIGINT"), expression=exp.Literal.number(1_000_000))
+    micros = exp.Mul(this=cast(args[0], "BIGINT"), expression=number(1_000_000))
     pattern = args[1] if len(args) > 1 else exp.Literal.string(_DEFAULT_TIME)
-    return _text(call("MAKE_TIMESTAMP", micros), exp.Literal.number(0), pattern)
+    return _text(call("MAKE_TIMESTAMP", micros), number(0), pattern)
 
 
 def unix_seconds(args: Args) -> exp.Expr:
@@ -334,16 +313,12 @@ def to_zoned(args: Args) -> exp.Expr:
     if digits not in ("0", "3"):
         raise ArgumentError("the precision of TO_TIMESTAMP_LTZ is 0 (seconds) or 3 (milliseconds)")
     factor = 1_000 if digits == "0" else 1
-    product = exp.Mul(this=exp.Paren(this=args[0]), expression=exp.Literal.number(factor))
+    product = exp.Mul(this=exp.Paren(this=args[0]), expression=number(factor))
     millis = call("TRUNC", cast(product, "DOUBLE"))
-    tried = exp.TryCast(this=millis, to=exp.DataType.build("BIGINT"))
-    tried.meta["plain"] = True
-    within = exp.Between(
-        this=tried, low=exp.Literal.number(_LEAST_MS), high=exp.Literal.number(_MOST_MS)
-    )
-    micros = exp.Mul(this=tried.copy(), expression=exp.Literal.number(1_000))
-    return cast(exp.Case(ifs=[exp.If(this=within, true=call("MAKE_TIMESTAMP", micros))]),
-                "TIMESTAMP_MS")  # fmt: skip
+    tried = try_cast(millis, "BIGINT")
+    within = exp.Between(this=tried, low=number(_LEAST_MS), high=number(_MOST_MS))
+    micros = exp.Mul(this=tried.copy(), expression=number(1_000))
+    return cast(when(within, call("MAKE_TIMESTAMP", micros)), "TIMESTAMP_MS")
 
 
 def overlaps(node: exp.Overlaps) -> exp.Expr:
@@ -369,11 +344,9 @@ def overlaps(node: exp.Overlaps) -> exp.Expr:
 
 def convert_tz(args: Args) -> exp.Expr:
     """A moment told in one zone, told in another."""
-    told = exp.TryCast(this=args[0], to=exp.DataType.build("TIMESTAMP"))
-    told.meta["plain"] = True
+    told = try_cast(args[0], "TIMESTAMP")
     there = call("TIMEZONE", args[2], call("TIMEZONE", args[1], told))
-    zero = exp.Literal.number(0)
-    return _text(cast(there, "TIMESTAMP"), zero, exp.Literal.string(_DEFAULT_TIME))
+    return _text(cast(there, "TIMESTAMP"), number(0), exp.Literal.string(_DEFAULT_TIME))
 
 
 TABLE: Table = {
