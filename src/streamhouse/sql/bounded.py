@@ -12,8 +12,8 @@ from sqlglot.optimizer.qualify import qualify
 from sqlglot.schema import MappingSchema
 
 from streamhouse.options import nearest
+from streamhouse.sql import aggregates, fractions, hints, literal_plan, lowering, travel
 from streamhouse.sql import columns as names
-from streamhouse.sql import fractions, hints, literal_plan, lowering, travel
 from streamhouse.sql import target as targets
 from streamhouse.sql.binder import BindError, describe, generate, refusal
 from streamhouse.sql.columns import Parsed, physical
@@ -317,6 +317,7 @@ def _into(
 ) -> exp.Query:
     """The query's columns as the target's: its order, its types, NULL for what is missing."""
     node = parsed.tree
+    _widen(tree)
     items: list[exp.Expr] = []
     for slot in targets.slots(parsed.script, node, target, given, len(output)):
         if slot.index is None:
@@ -330,3 +331,9 @@ def _into(
     alias = exp.TableAlias(this=_quoted("made"))
     select.set("from_", exp.From(this=exp.Subquery(this=tree, alias=alias)))
     return select
+
+
+def _widen(tree: exp.Query) -> None:
+    """Sums that go into a column as they are do not exceed their argument's type, but its own."""
+    for item in tree.expressions if isinstance(tree, exp.Select) else ():
+        item.unalias().replace(aggregates.widened(item.unalias()))

@@ -7,14 +7,13 @@ DuckDB's error; no digit is ever lost.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
 from duckdb.sqltypes import DuckDBPyType
 from sqlglot import exp
 
-from streamhouse.errors import SqlError
 from streamhouse.sql import probe
+from streamhouse.sql.functions.arrow import arrow_call
 from streamhouse.sql.functions.calls import call, cast
+from streamhouse.sql.probe import Relations
 
 _MOST, _LEAST_SCALE = 38, 6
 _WHOLE = {"tinyint": 3, "smallint": 5, "integer": 10, "bigint": 19, "hugeint": 38}
@@ -22,29 +21,22 @@ _WHOLE = {"tinyint": 3, "smallint": 5, "integer": 10, "bigint": 19, "hugeint": 3
 _REAL = ("float", "double", "null")
 
 
-def exact(
-    tree: exp.Expr,
-    relations: Mapping[str, Mapping[str, str]],
-    refused: Callable[[exp.Expr], SqlError],
-) -> exp.Expr:
-    """A tree in DuckDB's terms, in which divisions of decimals are exact.
+def divided(node: exp.Div, relations: Relations) -> exp.Expr | None:
+    """A division with Flink's value, its sides in DuckDB's terms; None for what is not divided."""
+    if _is_real(node.left) or _is_real(node.right):
+        return node
+    kinds = probe.types(node, [node.left, node.right], relations)
+    return None if kinds is None else _divided(node, kinds)
 
-    DuckDB is asked for the types of what is divided; `refused` makes the error if it cannot tell.
+
+def average(total: exp.Expr, count: exp.Expr, scale: int) -> exp.Expr:
+    """The quotient of a sum of decimals and their number, of 38 digits; nulls of no rows.
+
+    In Python: as an expression it would repeat the sum a dozen times.
     """
-    for node in probe.inner_first(tree, list(tree.find_all(exp.Div))):
-        if _is_real(node.left) or _is_real(node.right):
-            continue
-        kinds = probe.types_of([node.left, node.right], node, relations)
-        if kinds is None:
-            raise refused(node)
-        new = _divided(node, kinds)
-        if new is None:
-            raise refused(node)
-        if node is tree:
-            tree = new
-        elif new is not node:
-            node.replace(new)
-    return tree
+    scale = max(_LEAST_SCALE, scale)
+    mean = arrow_call("average", total, count, exp.Literal.number(scale))
+    return _decimal_cast(mean, _MOST, scale)
 
 
 def result_type(one: tuple[int, int], two: tuple[int, int]) -> tuple[int, int]:
@@ -61,7 +53,7 @@ def _is_real(side: exp.Expr) -> bool:
     return isinstance(inner, exp.Cast) and inner.to.is_type(exp.DType.DOUBLE, exp.DType.FLOAT)
 
 
-def _decimal(kind: DuckDBPyType) -> tuple[int, int] | None:
+def digits(kind: DuckDBPyType) -> tuple[int, int] | None:
     """Precision and scale of a number that is no floating one."""
     if kind.id in _WHOLE:
         return _WHOLE[kind.id], 0
@@ -76,9 +68,9 @@ def _divided(node: exp.Div, kinds: list[DuckDBPyType]) -> exp.Expr | None:
     if all(kind.id in _WHOLE for kind in kinds):
         whole = exp.IntDiv(this=_wrapped(node.left), expression=_wrapped(node.right))
         return exp.Paren(this=whole)
-    one, two = (_decimal(kind) for kind in kinds)
+    one, two = (digits(kind) for kind in kinds)
     if one is None or two is None:
-        known = all(kind.id in _REAL or _decimal(kind) is not None for kind in kinds)
+        known = all(kind.id in _REAL or digits(kind) is not None for kind in kinds)
         return node if known else None
     if max(one[1], two[1]) >= _MOST:
         return None
@@ -98,10 +90,10 @@ def _quotient(
         whole = _times(_over(above, below), ten)
         above = _mod(above, below)
     above = _times(above, ten)
-    digits, rest = _over(above, below), _mod(above, below)
+    most, rest = _over(above, below), _mod(above, below)
     up = exp.GTE(this=rest, expression=exp.Paren(this=exp.Sub(this=below.copy(), expression=rest)))
     last = exp.Case(ifs=[exp.If(this=up, true=exp.Literal.number(1))], default=_number("0"))
-    made = exp.Add(this=digits, expression=last)
+    made = exp.Add(this=most, expression=last)
     made = made if whole is None else exp.Add(this=whole, expression=made)
     sign = _times(call("SIGN", left.copy()), call("SIGN", right.copy()))
     signed = _times(sign, exp.Paren(this=made))

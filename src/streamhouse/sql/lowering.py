@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from sqlglot import exp
 from sqlglot.optimizer.annotate_types import annotate_types
 from sqlglot.schema import MappingSchema
 
 from streamhouse.errors import SqlError, UnsupportedSqlError
-from streamhouse.sql import casts, decimals, fractions, functions, intervals, nested_text
+from streamhouse.sql import (
+    aggregates,
+    bound_types,
+    casts,
+    fractions,
+    functions,
+    intervals,
+    nested_text,
+)
 from streamhouse.sql.fractions import Digits
 from streamhouse.sql.functions import json, texts, times
 from streamhouse.sql.functions.arrow import arrow_call
 from streamhouse.sql.functions.calls import call, cast, number, try_cast, when
+from streamhouse.sql.probe import Relations
 from streamhouse.sql.python import conversion
 from streamhouse.sql.text import Script, span
-
-Relations = Mapping[str, Mapping[str, str]]
-"""Relation name to its columns and their DuckDB types."""
 
 _INTS = exp.DataType.INTEGER_TYPES
 _TIME = exp.DType.TIME
@@ -170,20 +176,12 @@ def lower(
             return _compared(node)
         if isinstance(node, exp.Bracket) and node.this.is_type(exp.DType.ARRAY, exp.DType.LIST):
             return _from_first(node)
-        if isinstance(node, exp.Sum | exp.Avg) and not isinstance(node.parent, exp.Window):
-            if isinstance(node.parent, exp.Filter):
-                return node
-            return _aggregate(node)
-        if isinstance(node, exp.Filter | exp.Window) and isinstance(node.this, exp.Sum | exp.Avg):
-            return _aggregate(node, node.this)
-        return node
+        return aggregates.ordered(node) if aggregates.is_whole(node) else node
 
-    def refused(node: exp.Expr) -> SqlError:
-        return unsupported(
-            script, node, "the type of this division is not known; CAST what is divided"
-        )
+    def refused(node: exp.Expr, message: str) -> SqlError:
+        return unsupported(script, node, message)
 
-    tree = decimals.exact(_rewrite(tree, rule), relations, refused)
+    tree = bound_types.resolved(_rewrite(tree, rule), relations, refused)
     return conversion.converted(script, tree, relations)
 
 
@@ -395,16 +393,3 @@ def _zoned_text(told: exp.Expr) -> exp.Expr:
     )
     exact = exp.EQ(this=whole, expression=told)
     return when(exact, short, long)
-
-
-def _aggregate(node: exp.Expr, inner: exp.Expr | None = None) -> exp.Expr:
-    """SUM of whole numbers is a BIGINT, AVG of them a whole number, as in Flink."""
-    aggregate = inner if inner is not None else node
-    argument = aggregate.this
-    if isinstance(argument, exp.Distinct) and argument.expressions:
-        argument = argument.expressions[0]
-    if not argument.is_type(*_INTS):
-        return node
-    if isinstance(aggregate, exp.Sum):
-        return cast(node.copy(), "BIGINT")
-    return cast(call("TRUNC", node.copy()), "BIGINT")

@@ -1,28 +1,42 @@
-"""DuckDB's types of expressions within a query, which it is asked for by a query of their own."""
+"""The types of parts of a query, as DuckDB binds them; sqlglot does not know all of them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
 
 from duckdb.sqltypes import DuckDBPyType
 from sqlglot import exp
 
 from streamhouse.sql.binder import BindError, describe, generate
 
-N = TypeVar("N", bound=exp.Expr)
-
+Relations = Mapping[str, Mapping[str, str]]
+"""Relation name to its columns and their DuckDB types."""
 _CLAUSES = ("from_", "joins", "laterals", "group")
 
 
-def types_of(
-    parts: Sequence[exp.Expr], within: exp.Expr, relations: Mapping[str, Mapping[str, str]]
-) -> list[DuckDBPyType] | None:
-    """The types of expressions that stand where `within` does.
+def inner_first(tree: exp.Expr, *kinds: type[exp.Expr]) -> list[exp.Expr]:
+    """The nodes of these classes, those before others that may be made of them."""
+    ctes = {id(cte): place for place, cte in enumerate(tree.find_all(exp.CTE))}
 
-    None if DuckDB cannot tell them without the rest of the query.
-    """
-    around = within.find_ancestor(exp.Select)
+    def order(node: exp.Expr) -> tuple[int, int, int]:
+        place, queries, current = len(ctes), 0, node.parent
+        while current is not None:
+            place = ctes.get(id(current), place)
+            queries += isinstance(current, exp.Select)
+            current = current.parent
+        return place, -queries, -node.depth
+
+    return sorted(tree.find_all(*kinds), key=order)
+
+
+def types(
+    node: exp.Expr, parts: Sequence[exp.Expr], relations: Relations
+) -> list[DuckDBPyType] | None:
+    """DuckDB's types of `parts`, which stand where `node` does; None if it cannot tell them."""
+    known = [_of_column(part, node, relations) for part in parts]
+    if all(known):
+        return [DuckDBPyType(kind) for kind in known if kind]
+    around = node.find_ancestor(exp.Select)
     args = around.args if around is not None else {}
     probe = exp.Select(
         expressions=[exp.alias_(part.copy(), f"part{place}") for place, part in enumerate(parts)]
@@ -32,28 +46,26 @@ def types_of(
         if part:
             copies = [one.copy() for one in part] if isinstance(part, list) else part.copy()
             probe.set(key, copies)
-    _with(probe, within)
+    _with(probe, node)
     for _ in range(2):
         try:
             return [kind for _, kind in describe(generate(probe), relations)]
         except (BindError, ValueError):
-            # What rows are grouped by may be the expression itself.
+            # What rows are grouped by may be made of the part itself.
             probe.set("group", None)
     return None
 
 
-def inner_first(tree: exp.Expr, nodes: Sequence[N]) -> list[N]:
-    """Nodes of a tree, those before others that may be made of them."""
-    ctes = {id(cte): place for place, cte in enumerate(tree.find_all(exp.CTE))}
-
-    def order(node: N) -> tuple[int, int]:
-        place, current = len(ctes), node.parent
-        while current is not None:
-            place = ctes.get(id(current), place)
-            current = current.parent
-        return place, -node.depth
-
-    return sorted(nodes, key=order)
+def _of_column(part: exp.Expr, node: exp.Expr, relations: Relations) -> str | None:
+    """The type of a column of a relation, which takes no query."""
+    inner, select = part.unnest(), node.find_ancestor(exp.Select)
+    if not isinstance(inner, exp.Column) or select is None or select.args.get("from_") is None:
+        return None
+    for source in (select.args["from_"], *(select.args.get("joins") or [])):
+        table = source.this
+        if isinstance(table, exp.Table) and table.alias_or_name == inner.table:
+            return relations.get(table.name, {}).get(inner.name)
+    return None
 
 
 def _with(probe: exp.Select, node: exp.Expr) -> None:

@@ -8,7 +8,7 @@ from sqlglot import exp
 
 from streamhouse.merge_functions import merge_function
 from streamhouse.options import nearest
-from streamhouse.sql import binder, casts, lowering
+from streamhouse.sql import aggregates, binder, casts, lowering
 from streamhouse.sql.functions.calls import call
 from streamhouse.sql.plan import Column, Name, TableInfo
 from streamhouse.sql.text import Script
@@ -69,6 +69,8 @@ def converted(
 ) -> exp.Expr:
     """A projection of Flink type `source` cast to the column's type; `SqlError` if it cannot be."""
     if isinstance(item.unnest(), exp.Null) or fits(source, column.type):
+        item = item.copy()
+        aggregates.widen(aggregate(item))
         return cast_to(item, source, column.type)
     raise lowering.error(
         script,

@@ -14,6 +14,7 @@ import pytest
 from streamhouse.errors import TableError
 from streamhouse.options import nearest
 from streamhouse.sql.analysis import analyze_bounded, analyze_stream
+from streamhouse.sql.binder import describe
 from streamhouse.sql.functions.arrow import register
 from streamhouse.sql.plan import (
     BoundedQuery,
@@ -26,6 +27,7 @@ from streamhouse.sql.plan import (
     TableInfo,
 )
 from streamhouse.sql.script import parse_script
+from streamhouse.sql.types import flink_type
 
 NOW = "2024-05-06 07:08:09.123456"
 Rows = Sequence[Mapping[str, Any]]
@@ -136,6 +138,10 @@ class Catalog:
             for scan, rows in zip(plan.scans, tables, strict=True)
         }
         return _run(plan.sql, relations)
+
+    def types(self, text: str) -> list[str]:
+        """Flink's types of the columns of a query that reads no table."""
+        return [flink_type(kind) for _, kind in describe(self.bounded(text).sql, {})]
 
     def value(self, expression: str, **row: Any) -> Any:
         """An expression over one row of the table `typed`, by both planners."""

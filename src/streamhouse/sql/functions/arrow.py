@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import base64
 import binascii
+import decimal
 import hashlib
 import re
 import urllib.parse
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import duckdb
@@ -24,6 +26,7 @@ from streamhouse.sql.functions import javatime
 from streamhouse.sql.functions.calls import call, cast
 
 PREFIX = "flink_"
+_DECIMAL_DIGITS = 2 * 38
 _ARROW: dict[str, pa.DataType] = {
     "BLOB": pa.binary(),
     "INTEGER": pa.int32(),
@@ -99,6 +102,15 @@ def _of_arity(function: ArrowFunction) -> Callable[..., pa.Array]:
         4: lambda a, b, c, d: function(a, b, c, d),
     }
     return arities[len(function.parameters)]
+
+
+def _average(total: str, count: int, scale: int) -> str:
+    """A sum divided by a number of rows, rounded half up to digits behind the point."""
+    with decimal.localcontext(prec=_DECIMAL_DIGITS):
+        whole = int(Decimal(total).scaleb(scale))
+        mean, rest = divmod(abs(whole), count)
+        mean += 2 * rest >= count
+        return f"{Decimal(mean if whole >= 0 else -mean).scaleb(-scale):f}"
 
 
 def _hash(name: str) -> Callable[[bytes], str]:
@@ -325,6 +337,7 @@ FUNCTIONS: dict[str, ArrowFunction] = {
         ),
         takes_nulls=True,
     ),
+    "average": ArrowFunction(("VARCHAR", "BIGINT", "INTEGER"), "VARCHAR", _average),
     "base64": ArrowFunction(("BLOB",), "VARCHAR", _base64),
     "conv": ArrowFunction(("VARCHAR", "INTEGER", "INTEGER"), "VARCHAR", _conv),
     "decode": ArrowFunction(("BLOB", "VARCHAR"), "VARCHAR", _decode),

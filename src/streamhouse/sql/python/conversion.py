@@ -87,14 +87,14 @@ def _types(
         if isinstance(inner, exp.Cast):
             # Known also where the value is one of a query around this one.
             null = exp.Cast(this=exp.Null(), to=inner.to.copy())
-            found[id(argument)] = _flink(probe.types_of([null], exp.Null(), {}))
+            found[id(argument)] = _flink(probe.types(exp.Null(), [null], {}))
         else:
             left.append(argument)
     if left:
-        together = probe.types_of(left, calls[0], relations)
+        together = probe.types(calls[0], left, relations)
         for number, argument in enumerate(left):
             alone = None if together is None else together[number : number + 1]
-            found[id(argument)] = _flink(alone or probe.types_of([argument], calls[0], relations))
+            found[id(argument)] = _flink(alone or probe.types(calls[0], [argument], relations))
     return found
 
 

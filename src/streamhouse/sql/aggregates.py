@@ -1,0 +1,130 @@
+"""Aggregates with Flink's types and values.
+
+SUM and AVG have the type of what they add up; of decimals they have 38 digits, and AVG is exact.
+FIRST_VALUE and LAST_VALUE pass over nulls. An aggregate is taken together with the FILTER and the
+OVER around it: what is put in its place must not come between them.
+"""
+
+from __future__ import annotations
+
+from duckdb.sqltypes import DuckDBPyType
+from sqlglot import exp
+
+from streamhouse.sql import decimals, probe
+from streamhouse.sql.functions.calls import call, cast
+from streamhouse.sql.probe import Relations
+
+_AROUND = (exp.Filter, exp.Window, exp.IgnoreNulls, exp.RespectNulls)
+_WIDE, _NARROWED = "wide", "narrowed"
+_WHOLE = ("tinyint", "smallint", "integer", "bigint")
+_WIDER = {"float": "DOUBLE"}
+_KNOWN = {
+    exp.DType.TINYINT: "TINYINT",
+    exp.DType.SMALLINT: "SMALLINT",
+    exp.DType.INT: "INTEGER",
+    exp.DType.BIGINT: "BIGINT",
+    exp.DType.FLOAT: "FLOAT",
+    exp.DType.DOUBLE: "DOUBLE",
+}
+_ORDERED: dict[type[exp.Expr], str] = {exp.FirstValue: "FIRST", exp.LastValue: "LAST"}
+
+
+def is_whole(node: exp.Expr) -> bool:
+    """Whether a node is an aggregate with all that belongs to it."""
+    part = isinstance(node.parent, _AROUND) and node.arg_key == "this"
+    return not part and isinstance(_core(node), exp.AggFunc)
+
+
+def _core(node: exp.Expr) -> exp.Expr:
+    while isinstance(node, _AROUND):
+        node = node.this
+    return node
+
+
+def _replaced(whole: exp.Expr, made: exp.Expr) -> exp.Expr:
+    """The same FILTER and OVER around another aggregate."""
+    if not isinstance(whole, _AROUND):
+        return made
+    new = whole.copy()
+    _core(new).replace(made)
+    return new
+
+
+def ordered(whole: exp.Expr) -> exp.Expr:
+    """FIRST_VALUE and LAST_VALUE without nulls; any other aggregate as it is."""
+    core = _core(whole)
+    name = _ORDERED.get(type(core))
+    if name is None:
+        return whole
+    if isinstance(whole, exp.Window):
+        return _replaced(_without_nulls_words(whole), exp.IgnoreNulls(this=core.copy()))
+    there: exp.Expr = exp.Not(
+        this=exp.Is(this=exp.Paren(this=core.this.copy()), expression=exp.Null())
+    )
+    if isinstance(whole, exp.Filter):
+        there = exp.and_(whole.expression.this.copy(), there)
+    return exp.Filter(this=call(name, core.this.copy()), expression=exp.Where(this=there))
+
+
+def _without_nulls_words(whole: exp.Expr) -> exp.Expr:
+    new = whole.copy()
+    inner = new.find(exp.IgnoreNulls, exp.RespectNulls)
+    if inner is not None:
+        inner.replace(inner.this)
+    return new
+
+
+def typed(whole: exp.Expr, relations: Relations) -> exp.Expr | None:
+    """SUM or AVG with Flink's type; None where that of its argument decides and is not known."""
+    core = _core(whole)
+    if not isinstance(core, exp.Sum | exp.Avg):
+        return whole
+    argument = _argument(core)
+    kinds = probe.types(whole, [argument], relations)
+    if kinds is None and isinstance(argument.type, exp.DataType):
+        # In a subquery that reads columns of the query around it.
+        kinds = [DuckDBPyType(_KNOWN[argument.type.this])] if argument.is_type(*_KNOWN) else None
+    if kinds is None:
+        return whole if isinstance(core, exp.Sum) else None
+    kind = kinds[0]
+    return _sum(whole, core, kind) if isinstance(core, exp.Sum) else _average(whole, core, kind)
+
+
+def _argument(core: exp.Expr) -> exp.Expr:
+    value: exp.Expr = core.this
+    return value.expressions[0] if isinstance(value, exp.Distinct) else value
+
+
+def _sum(whole: exp.Expr, core: exp.Expr, kind: DuckDBPyType) -> exp.Expr:
+    if kind.id not in (*_WHOLE, *_WIDER):
+        return whole
+    wider = _WIDER.get(kind.id, "BIGINT")
+    if core.meta.get(_WIDE):
+        return cast(whole.copy(), wider)
+    made = cast(whole.copy(), str(kind))
+    made.meta[_NARROWED] = wider
+    return made
+
+
+def _average(whole: exp.Expr, core: exp.Expr, kind: DuckDBPyType) -> exp.Expr:
+    if kind.id in _WIDER:
+        return cast(whole.copy(), str(kind))
+    total = _replaced(whole, exp.Sum(this=core.this.copy()))
+    count = _replaced(whole, exp.Count(this=core.this.copy(), big_int=True))
+    if kind.id in _WHOLE:
+        # Not of a DOUBLE, as DuckDB's AVG, which has 16 digits.
+        return cast(exp.Paren(this=exp.IntDiv(this=total, expression=count)), str(kind))
+    digits = decimals.digits(kind)
+    return whole if digits is None else decimals.average(total, count, digits[1])
+
+
+def widen(node: exp.Expr) -> None:
+    """Have a sum that goes into a column be as wide as the column, not as its argument."""
+    if isinstance(node, exp.Sum):
+        node.meta[_WIDE] = True
+
+
+def widened(item: exp.Expr) -> exp.Expr:
+    """A typed projection that is a sum, without the cast to its argument's type."""
+    wider = item.meta.get(_NARROWED)
+    return item if wider is None else cast(item.this, wider)

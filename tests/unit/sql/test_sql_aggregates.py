@@ -1,0 +1,105 @@
+"""Aggregates of queries that end and of continuous ones: Flink 1.20's types and values."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+import duckdb
+import pytest
+
+from streamhouse.sql.value_errors import readable
+
+if TYPE_CHECKING:
+    from tests.unit.sql.conftest import Catalog
+
+ROWS = (
+    "(VALUES (1, CAST(NULL AS INT), 0.01, CAST(1.5 AS FLOAT)), (2, 5, 0.02, CAST(2 AS FLOAT)), "
+    "(2, CAST(NULL AS INT), 0.02, CAST(2 AS FLOAT)), (4, 6, CAST(NULL AS DECIMAL(3, 2)), "
+    "CAST(NULL AS FLOAT))) AS t (x, y, m, f)"
+)
+HUGE = 9007199254740993
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "kind", "value"),
+    [
+        ("SUM(x)", "INT", 9),
+        ("SUM(CAST(x AS TINYINT))", "TINYINT", 9),
+        ("SUM(CAST(x AS BIGINT))", "BIGINT", 9),
+        ("SUM(m)", "DECIMAL(38, 2)", Decimal("0.05")),
+        ("SUM(f)", "FLOAT", 5.5),
+        ("AVG(x)", "INT", 2),
+        ("AVG(-x)", "INT", -2),
+        ("AVG(CAST(x AS SMALLINT))", "SMALLINT", 2),
+        ("AVG(DISTINCT x)", "INT", 2),
+        ("AVG(m)", "DECIMAL(38, 6)", Decimal("0.016667")),
+        ("AVG(-m)", "DECIMAL(38, 6)", Decimal("-0.016667")),
+        ("AVG(m * x)", "DECIMAL(38, 6)", Decimal("0.030000")),
+        ("AVG(m) + 1", "DECIMAL(38, 6)", Decimal("1.016667")),
+        ("AVG(CAST(m AS DECIMAL(20, 10)))", "DECIMAL(38, 10)", Decimal("0.0166666667")),
+        ("AVG(m) FILTER (WHERE x = 2)", "DECIMAL(38, 6)", Decimal("0.020000")),
+        ("AVG(m) FILTER (WHERE x = 9)", "DECIMAL(38, 6)", None),
+        ("AVG(x) FILTER (WHERE x = 9)", "INT", None),
+        ("AVG(CAST(x AS DOUBLE))", "DOUBLE", 2.25),
+        ("AVG(f)", "FLOAT", pytest.approx(1.8333333)),
+        (f"AVG(x - x + CAST({HUGE} AS BIGINT))", "BIGINT", HUGE),
+        ("FIRST_VALUE(y)", "INT", 5),
+        ("LAST_VALUE(y)", "INT", 6),
+        ("FIRST_VALUE(y) FILTER (WHERE x > 2)", "INT", 6),
+        ("ARRAY_AGG(y)", "ARRAY<INT>", [None, 5, None, 6]),
+        ("ARRAY_AGG(y IGNORE NULLS)", "ARRAY<INT>", [5, 6]),
+        ("ARRAY_AGG(y) FILTER (WHERE x > 9)", "ARRAY<INT>", None),
+        ("CARDINALITY(ARRAY_AGG(DISTINCT y))", "INT", 3),
+        ("APPROX_COUNT_DISTINCT(x)", "BIGINT", 3),
+        ("COUNT(DISTINCT x)", "BIGINT", 3),
+    ],
+)
+def test_types_and_values(catalog: Catalog, aggregate: str, kind: str, value: object) -> None:
+    plan = catalog.query(f"SELECT {aggregate} AS v FROM {ROWS}")
+    assert plan == [(value,)]
+    assert catalog.types(f"SELECT {aggregate} AS v FROM {ROWS}") == [kind]
+
+
+@pytest.mark.parametrize(
+    ("function", "values"),
+    [
+        ("FIRST_VALUE(y)", [None, 5, 5, 5]),
+        ("LAST_VALUE(y)", [None, 5, 5, 6]),
+        ("SUM(y) FILTER (WHERE y > 5)", [None, None, None, 6]),
+        ("AVG(m)", [Decimal(one) for one in ("0.010000", "0.015000", "0.016667", "0.016667")]),
+        ("RANK()", [1, 2, 2, 4]),
+        ("NTILE(2)", [1, 1, 2, 2]),
+        ("CUME_DIST()", [0.25, 0.75, 0.75, 1.0]),
+        ("PERCENT_RANK()", [0.0, 1 / 3, 1 / 3, 1.0]),
+    ],
+)
+def test_windows(catalog: Catalog, function: str, values: list[object]) -> None:
+    rows = "" if function.endswith("()") or "NTILE" in function else " ROWS UNBOUNDED PRECEDING"
+    over = f"OVER (ORDER BY x, y NULLS LAST{rows})"
+    over = over if rows else "OVER (ORDER BY x)"
+    found = catalog.query(f"SELECT {function} {over} AS v FROM {ROWS} ORDER BY x, y NULLS LAST")
+    assert [row[0] for row in found] == values
+
+
+def test_a_sum_beyond_its_type_is_an_error(catalog: Catalog) -> None:
+    with pytest.raises(duckdb.Error) as caught:
+        catalog.query("SELECT SUM(i) AS v FROM typed", [{"i": 2**31 - 1}, {"i": 1}])
+    assert readable(str(caught.value)) == "2147483648 does not fit into INT"
+
+
+def test_a_sum_is_as_wide_as_the_column_it_goes_into(catalog: Catalog) -> None:
+    catalog.add(
+        "CREATE TABLE wide (s STRING PRIMARY KEY NOT ENFORCED, total BIGINT) WITH "
+        "('merge-engine' = 'aggregation', 'fields.total.aggregate-function' = 'sum')"
+    )
+    rows = [{"s": "a", "i": 2**31 - 1}, {"s": "a", "i": 1}]
+    text = "INSERT INTO wide SELECT s, SUM(i) FROM typed GROUP BY s"
+    assert catalog.query(text, rows) == [("a", 2**31)]
+    assert catalog.rows(text, rows) == [("a", 2**31)]
+
+
+def test_a_sum_in_a_subquery_that_reads_the_query_around_it(catalog: Catalog) -> None:
+    text = "SELECT (SELECT SUM(a.n * 2) FROM typed a WHERE a.i = b.i) AS v FROM typed b"
+    rows = [{"i": 1, "n": 2}, {"i": 1, "n": 3}]
+    assert catalog.query(text, rows, rows) == [(10,), (10,)]
