@@ -11,8 +11,9 @@ from duckdb.sqltypes import DuckDBPyType
 from sqlglot import exp
 
 from streamhouse.sql import decimals, probe
-from streamhouse.sql.functions.calls import call, cast
+from streamhouse.sql.functions.calls import call, cast, concat, when
 from streamhouse.sql.probe import Relations
+from streamhouse.sql.types import duck_type, flink_type
 
 _AROUND = (exp.Filter, exp.Window, exp.IgnoreNulls, exp.RespectNulls)
 _WIDE, _NARROWED = "wide", "narrowed"
@@ -26,6 +27,7 @@ _KNOWN = {
     exp.DType.FLOAT: "FLOAT",
     exp.DType.DOUBLE: "DOUBLE",
 }
+_BRACKETS = {"JSON_ARRAYAGG": "[]", "JSON_OBJECTAGG": "{}"}
 _ORDERED: dict[type[exp.Expr], str] = {exp.FirstValue: "FIRST", exp.LastValue: "LAST"}
 
 
@@ -50,12 +52,40 @@ def _replaced(whole: exp.Expr, made: exp.Expr) -> exp.Expr:
     return new
 
 
-def ordered(whole: exp.Expr) -> exp.Expr:
-    """FIRST_VALUE and LAST_VALUE without nulls; any other aggregate as it is."""
+def expressed(whole: exp.Expr) -> exp.Expr:
+    """An aggregate in DuckDB's terms, as far as types do not decide them."""
     core = _core(whole)
+    if isinstance(core, exp.AnonymousAggFunc) and core.name in _BRACKETS:
+        return _json(whole, core)
     name = _ORDERED.get(type(core))
-    if name is None:
-        return whole
+    return whole if name is None else _ordered(whole, core, name)
+
+
+def _json(whole: exp.Expr, core: exp.AnonymousAggFunc) -> exp.Expr:
+    """JSON_ARRAYAGG and JSON_OBJECTAGG: members as texts, and commas between them."""
+    member, *keys = core.expressions
+    start, end = (exp.Literal.string(mark) for mark in _BRACKETS[core.name])
+    listed = _replaced(whole, call("STRING_AGG", member.copy(), exp.Literal.string(",")))
+    members = exp.Coalesce(this=listed, expressions=[exp.Literal.string("")])
+    text: exp.Expr = cast(exp.Paren(this=concat(start, members, end)), "VARCHAR")
+    for key in keys:
+        rows, named, distinct = (
+            _replaced(whole, exp.Count(this=counted, big_int=True))
+            for counted in (exp.Star(), key.copy(), exp.Distinct(expressions=[key.copy()]))
+        )
+        text = _unless(rows, named, "JSON_OBJECTAGG: a key must not be NULL", text)
+        text = _unless(named.copy(), distinct, "JSON_OBJECTAGG: a key occurs more than once", text)
+    return text
+
+
+def _unless(one: exp.Expr, other: exp.Expr, message: str, text: exp.Expr) -> exp.Expr:
+    """A text, or an error where two counts differ."""
+    failed = call("ERROR", exp.Literal.string(message))
+    return when(exp.NEQ(this=one, expression=other), failed, text)
+
+
+def _ordered(whole: exp.Expr, core: exp.Expr, name: str) -> exp.Expr:
+    """FIRST_VALUE or LAST_VALUE, which pass over nulls."""
     if isinstance(whole, exp.Window):
         return _replaced(_without_nulls_words(whole), exp.IgnoreNulls(this=core.copy()))
     there: exp.Expr = exp.Not(
@@ -75,9 +105,10 @@ def _without_nulls_words(whole: exp.Expr) -> exp.Expr:
 
 
 def typed(whole: exp.Expr, relations: Relations) -> exp.Expr | None:
-    """SUM or AVG with Flink's type; None where that of its argument decides and is not known."""
+    """SUM, AVG or COLLECT of Flink's type; None where its argument has none that is known."""
     core = _core(whole)
-    if not isinstance(core, exp.Sum | exp.Avg):
+    collects = isinstance(core, exp.AnonymousAggFunc) and core.name == "COLLECT"
+    if not isinstance(core, exp.Sum | exp.Avg) and not collects:
         return whole
     argument = _argument(core)
     kinds = probe.types(whole, [argument], relations)
@@ -87,11 +118,13 @@ def typed(whole: exp.Expr, relations: Relations) -> exp.Expr | None:
     if kinds is None:
         return whole if isinstance(core, exp.Sum) else None
     kind = kinds[0]
+    if collects:
+        return _multiset(whole, core, kind)
     return _sum(whole, core, kind) if isinstance(core, exp.Sum) else _average(whole, core, kind)
 
 
 def _argument(core: exp.Expr) -> exp.Expr:
-    value: exp.Expr = core.this
+    value: exp.Expr = core.expressions[0] if core.expressions else core.this
     return value.expressions[0] if isinstance(value, exp.Distinct) else value
 
 
@@ -116,6 +149,13 @@ def _average(whole: exp.Expr, core: exp.Expr, kind: DuckDBPyType) -> exp.Expr:
         return cast(exp.Paren(this=exp.IntDiv(this=total, expression=count)), str(kind))
     digits = decimals.digits(kind)
     return whole if digits is None else decimals.average(total, count, digits[1])
+
+
+def _multiset(whole: exp.Expr, core: exp.Expr, kind: DuckDBPyType) -> exp.Expr:
+    """A multiset as a map of its values, without nulls, to how often they occur."""
+    counts = _replaced(whole, call("HISTOGRAM", *(one.copy() for one in core.expressions)))
+    found = exp.Coalesce(this=counts, expressions=[call("MAP")])
+    return cast(found, f"MAP({duck_type(flink_type(kind))}, INTEGER)")
 
 
 def widen(node: exp.Expr) -> None:

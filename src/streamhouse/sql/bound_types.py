@@ -1,4 +1,4 @@
-"""What the types that DuckDB binds decide: divisions, sums and averages."""
+"""What the types that DuckDB binds decide: divisions, aggregates and TYPEOF."""
 
 from __future__ import annotations
 
@@ -8,9 +8,14 @@ from sqlglot import exp
 
 from streamhouse.errors import SqlError
 from streamhouse.sql import aggregates, decimals, probe
+from streamhouse.sql.functions.calls import call, cast
 from streamhouse.sql.probe import Relations
+from streamhouse.sql.types import NULL, base, flink_type
 
+_DIGITS = "digits"
+_MOMENTS = ("TIMESTAMP", "TIME")
 _DIVISION = "the type of this division is not known; CAST what is divided"
+_TYPE = "the type of this is not known here; take TYPEOF of a column or a CAST"
 _AGGREGATE = "the type of what is added up here is not known; CAST it"
 
 
@@ -23,8 +28,11 @@ def resolved(
 
     `refused` makes the error where DuckDB cannot tell a type.
     """
-    for node in probe.inner_first(tree, exp.Div, exp.AggFunc, exp.Filter, exp.Window):
-        if isinstance(node, exp.Div):
+    kinds = (exp.Div, exp.Typeof, exp.AggFunc, exp.Filter, exp.Window)
+    for node in probe.inner_first(tree, *kinds):
+        if isinstance(node, exp.Typeof):
+            new, message = _name(node, relations), _TYPE
+        elif isinstance(node, exp.Div):
             new, message = decimals.divided(node, relations), _DIVISION
         elif aggregates.is_whole(node):
             new, message = aggregates.typed(node, relations), _AGGREGATE
@@ -37,3 +45,28 @@ def resolved(
         elif new is not node:
             node.replace(new)
     return tree
+
+
+def note_digits(node: exp.Typeof, precision: int | None) -> None:
+    """Note the precision of the moment that TYPEOF is about, which DuckDB's type has no more."""
+    node.meta[_DIGITS] = precision
+
+
+def _name(node: exp.Typeof, relations: Relations) -> exp.Expr | None:
+    """TYPEOF: Flink's name of a type, without NOT NULL."""
+    kinds = probe.types(node, [node.this], relations)
+    if kinds is None:
+        return None
+    try:
+        found = NULL if kinds[0].id == "null" else flink_type(kinds[0])
+    except ValueError:
+        return None
+    precision = node.meta.get(_DIGITS)
+    if precision is not None and base(found) in _MOMENTS:
+        found = f"{base(found)}({precision})"
+    text = exp.Literal.string(found)
+    if node.this.find(exp.AggFunc) is None:
+        return cast(text, "VARCHAR")
+    # Still an aggregate, so that its query has one row of each group.
+    kept = exp.Coalesce(this=call("ANY_VALUE", text), expressions=[text.copy()])
+    return cast(kept, "VARCHAR")

@@ -101,8 +101,10 @@ class Flink(Dialect):
             "OVERLAY": lambda self: self._parse_placing(),
             "TRY_CAST": parser.Parser.FUNCTION_PARSERS["TRY_CAST"],
             "JSON_ARRAY": lambda self: self._parse_json_array(),
+            "JSON_ARRAYAGG": lambda self: self._parse_array_of_rows(),
             "JSON_EXISTS": lambda self: self._parse_json("JSON_EXISTS"),
             "JSON_OBJECT": lambda self: self._parse_pairs(),
+            "JSON_OBJECTAGG": lambda self: self._parse_object_of_rows(),
             "JSON_QUERY": lambda self: self._parse_json("JSON_QUERY"),
             "JSON_VALUE": lambda self: self._parse_json("JSON_VALUE"),
         }
@@ -367,6 +369,24 @@ class Flink(Dialect):
                 if not self._match(TokenType.COMMA):
                     break
             return json.made(json.json_object(pairs, bool(self._absent())))
+
+        def _parse_object_of_rows(self) -> exp.Expr:
+            """JSON_OBJECTAGG([KEY] key VALUE value [NULL|ABSENT ON NULL])."""
+            self._match_text_seq("KEY")
+            key = self._parse_bitwise()
+            if not self._match_text_seq("VALUE") and not self._match(TokenType.COLON):
+                self.raise_error("Expecting VALUE")
+            value = self._parse_disjunction()
+            if key is None or value is None:
+                raise FlinkParseError("JSON_OBJECTAGG takes a key and a value", self._prev)
+            return json.object_of_rows(key, value, bool(self._absent()))
+
+        def _parse_array_of_rows(self) -> exp.Expr:
+            """JSON_ARRAYAGG(value [NULL|ABSENT ON NULL])."""
+            value = self._parse_disjunction()
+            if value is None:
+                raise FlinkParseError("JSON_ARRAYAGG takes a value", self._prev)
+            return json.array_of_rows(value, self._absent() is not False)
 
         def _parse_json_array(self) -> exp.Expr:
             """JSON_ARRAY(value, … [NULL|ABSENT ON NULL])."""

@@ -67,6 +67,11 @@ def text(source: exp.Expr, known: Digits) -> exp.Expr | None:
     return _text(moment, _TO_SECOND, pattern, most, shown)
 
 
+def shown(node: exp.Expr, known: Digits) -> int | None:
+    """The precision of a moment as it is written; None if its type tells it."""
+    return _written(node, known)
+
+
 def in_micros(fine: exp.Expr) -> exp.Expr:
     """A TIMESTAMP_NS as a TIMESTAMP, its nanoseconds cut off: DuckDB rounds them."""
     whole = exp.Sub(this=call("EPOCH_NS", fine.copy()), expression=_rest(fine))

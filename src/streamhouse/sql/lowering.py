@@ -161,6 +161,9 @@ def lower(
     def rule(node: exp.Expr) -> exp.Expr:
         if isinstance(node, exp.Div):
             return _divide(node)
+        if isinstance(node, exp.Typeof):
+            bound_types.note_digits(node, fractions.shown(node.this, digits))
+            return node
         if isinstance(node, exp.Substring):
             return _from_one(node)
         if isinstance(node, exp.Floor | exp.Ceil) and node.this.is_type(*_INTS):
@@ -176,7 +179,7 @@ def lower(
             return _compared(node)
         if isinstance(node, exp.Bracket) and node.this.is_type(exp.DType.ARRAY, exp.DType.LIST):
             return _from_first(node)
-        return aggregates.ordered(node) if aggregates.is_whole(node) else node
+        return aggregates.expressed(node) if aggregates.is_whole(node) else node
 
     def refused(node: exp.Expr, message: str) -> SqlError:
         return unsupported(script, node, message)

@@ -99,6 +99,10 @@ class Refusing(parser.Parser):
         """Raise that something is understood and not supported, at the next token if not given."""
         raise FlinkParseError(message, token or self._curr, unsupported=True)
 
+    def validate_expression(self, expression: Any, args: Any = None) -> Any:
+        """As the base, which would count the arguments again; `functions` has counted them."""
+        return super().validate_expression(expression)
+
     def _try_parse(self, parse_method: Callable[[], T], retreat: bool = False) -> T | None:
         """As the base, but what is not supported stays so where the base would try on."""
         refused: list[FlinkParseError] = []

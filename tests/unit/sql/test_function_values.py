@@ -45,6 +45,17 @@ CASES: list[tuple[str, object]] = [
     (f"ARRAY_SORT({NULLS}, FALSE)", [2, 1, None]),
     ("ARRAY_UNION(ARRAY[1, 2], ARRAY[2, 3])", [1, 2, 3]),
     ("ELEMENT(ARRAY[7])", 7),
+    ("SPLIT('a,b,,', ',')", ["a", "b", "", ""]),
+    ("SPLIT('ab', '')", ["a", "b"]),
+    # types
+    ("TYPEOF(t)", "TIMESTAMP(3)"),
+    ("TYPEOF(i + n)", "BIGINT"),
+    ("TYPEOF(m)", "DECIMAL(10, 2)"),
+    ("TYPEOF(m / 3)", "DECIMAL(21, 13)"),
+    ("TYPEOF(NULL)", "NULL"),
+    ("TYPEOF(CAST(s AS TIMESTAMP(9)), TRUE)", "TIMESTAMP(9)"),
+    ("TYPEOF(TIME '10:00:00')", "TIME(0)"),
+    ("TYPEOF(MAP['a', ARRAY[i]])", "MAP<STRING, ARRAY<INT>>"),
     # maps
     ("MAP_ENTRIES(MAP['a', 1])", [{"key": "a", "value": 1}]),
     ("MAP_FROM_ARRAYS(ARRAY['a'], ARRAY[1])", {"a": 1}),
@@ -92,6 +103,7 @@ CASES: list[tuple[str, object]] = [
     ("SPLIT_INDEX(s, '-', i - 1)", "b"),
     ("SPLIT_INDEX(s, '-', -1)", None),
     ("SPLIT_INDEX(s, CAST(NULL AS STRING), 0)", None),
+    ("CONCAT_WS('-', s, 'b', 'c', 'd', 'e', 'f', 'g')", "a-b-b-c-d-e-f-g"),
     # numbers
     ("d > 0", False),
     ("d = d", False),

@@ -51,6 +51,27 @@ HUGE = 9007199254740993
         ("ARRAY_AGG(y IGNORE NULLS)", "ARRAY<INT>", [5, 6]),
         ("ARRAY_AGG(y) FILTER (WHERE x > 9)", "ARRAY<INT>", None),
         ("CARDINALITY(ARRAY_AGG(DISTINCT y))", "INT", 3),
+        ("COLLECT(x)", "MAP<INT, INT>", {1: 1, 2: 2, 4: 1}),
+        ("COLLECT(DISTINCT y)", "MAP<INT, INT>", {5: 1, 6: 1}),
+        ("COLLECT(x) FILTER (WHERE x > 9)", "MAP<INT, INT>", {}),
+        ("CAST(COLLECT(x) AS STRING)", "STRING", "{1=1, 2=2, 4=1}"),
+        ("PERCENTILE(m, 0.5)", "DOUBLE", 0.02),
+        ("PERCENTILE(x, ARRAY[0.5, 1.0])", "ARRAY<DOUBLE>", [2.0, 4.0]),
+        ("JSON_ARRAYAGG(y)", "STRING", "[5,6]"),
+        ("JSON_ARRAYAGG(y NULL ON NULL)", "STRING", "[null,5,null,6]"),
+        ("JSON_ARRAYAGG(y) FILTER (WHERE x > 9)", "STRING", "[]"),
+        (
+            "JSON_OBJECTAGG(KEY CONCAT('k', CAST(y AS STRING)) VALUE x) FILTER (WHERE y > 0)",
+            "STRING",
+            '{"k5":2,"k6":4}',
+        ),
+        (
+            "JSON_OBJECT('r' VALUE JSON_ARRAYAGG(JSON_OBJECT('y' VALUE y) ))",
+            "STRING",
+            '{"r":[{"y":null},{"y":5},{"y":null},{"y":6}]}',
+        ),
+        ("TYPEOF(SUM(x))", "STRING", "INT"),
+        ("TYPEOF(MAX(CAST('2020-01-01 00:00:00' AS TIMESTAMP(3))))", "STRING", "TIMESTAMP(3)"),
         ("APPROX_COUNT_DISTINCT(x)", "BIGINT", 3),
         ("COUNT(DISTINCT x)", "BIGINT", 3),
     ],
@@ -80,6 +101,31 @@ def test_windows(catalog: Catalog, function: str, values: list[object]) -> None:
     over = over if rows else "OVER (ORDER BY x)"
     found = catalog.query(f"SELECT {function} {over} AS v FROM {ROWS} ORDER BY x, y NULLS LAST")
     assert [row[0] for row in found] == values
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "message"),
+    [
+        ("JSON_OBJECTAGG(KEY 'k' VALUE i)", "JSON_OBJECTAGG: a key occurs more than once"),
+        ("JSON_OBJECTAGG(KEY s VALUE i)", "JSON_OBJECTAGG: a key must not be NULL"),
+    ],
+)
+def test_keys_of_a_json_object(catalog: Catalog, aggregate: str, message: str) -> None:
+    with pytest.raises(duckdb.Error) as caught:
+        catalog.query(f"SELECT {aggregate} AS v FROM typed", [{"i": 1}, {"i": 2}])
+    assert readable(str(caught.value)) == message
+
+
+def test_grouping_sets_are_told_apart(catalog: Catalog) -> None:
+    text = (
+        "SELECT GROUPING(s), GROUPING_ID(s, i), s, i, SUM(n) FROM typed "
+        "GROUP BY GROUPING SETS ((s, i), (s), ()) ORDER BY 2"
+    )
+    assert catalog.query(text, [{"s": "a", "i": 1, "n": 3}]) == [
+        (0, 0, "a", 1, 3),
+        (0, 1, "a", None, 3),
+        (1, 3, None, None, 3),
+    ]
 
 
 def test_a_sum_beyond_its_type_is_an_error(catalog: Catalog) -> None:

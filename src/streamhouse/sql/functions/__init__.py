@@ -15,6 +15,7 @@ from streamhouse.sql.functions.calls import (
     ArgumentError,
     Build,
     Table,
+    aggregate,
     call,
     cast,
     moment,
@@ -52,7 +53,8 @@ def known() -> list[str]:
     """The names of all functions, sorted."""
     return sorted({*BUILDERS, "CAST", "TRY_CAST", "EXTRACT", "TRIM", "SUBSTRING", "POSITION",
                    "CEIL", "FLOOR", "CURRENT_DATE", "CURRENT_TIME", "CURRENT_TIMESTAMP",
-                   "JSON_ARRAY", "JSON_OBJECT", "LOCALTIME", "LOCALTIMESTAMP"})  # fmt: skip
+                   "JSON_ARRAY", "JSON_ARRAYAGG", "JSON_OBJECT", "JSON_OBJECTAGG",
+                   "LOCALTIME", "LOCALTIMESTAMP"})  # fmt: skip
 
 
 def _checked(name: str, least: int, most: int | None, build: Build) -> Build:
@@ -72,6 +74,14 @@ def _count(args: Args) -> exp.Expr:
 
 def _coalesce(args: Args) -> exp.Expr:
     return exp.Coalesce(this=args[0], expressions=args[1:])
+
+
+def _percentile(args: Args) -> exp.Expr:
+    return exp.PercentileCont(this=cast(args[0], "DOUBLE"), expression=args[1])
+
+
+def _grouping(args: Args) -> exp.Expr:
+    return cast(exp.Grouping(expressions=args), "BIGINT")
 
 
 def _list(args: Args) -> exp.Expr:
@@ -107,12 +117,16 @@ _AGGREGATES: Table = {
     "CUME_DIST": (0, 0, lambda _: exp.CumeDist()),
     "NTILE": (1, 1, plain(exp.Ntile)),
     "ARRAY_AGG": (1, 1, plain(exp.ArrayAgg)),
-    "PERCENTILE": (2, 2, lambda args: exp.PercentileCont(this=args[0], expression=args[1])),
+    "PERCENTILE": (2, 2, _percentile),
+    "COLLECT": (1, 1, lambda args: aggregate("COLLECT", *args)),
+    "GROUPING": (1, None, _grouping),
+    "GROUPING_ID": (1, None, _grouping),
     "APPROX_COUNT_DISTINCT": (1, 1, plain(exp.ApproxDistinct)),
     "LAG": (1, 3, plain(exp.Lag, "this", "offset", "default")),
     "LEAD": (1, 3, plain(exp.Lead, "this", "offset", "default")),
 }
 _TABLE: Table = {
+    "TYPEOF": (1, 2, lambda args: exp.Typeof(this=args[0])),
     **numbers.TABLE,
     **texts.TABLE,
     **json.TABLE,

@@ -79,6 +79,11 @@ def call(name: str, *args: exp.Expr) -> exp.Anonymous:
     return exp.Anonymous(this=name, expressions=list(args))
 
 
+def aggregate(name: str, *args: exp.Expr) -> exp.AnonymousAggFunc:
+    """An aggregate of Flink's, which `streamhouse.sql.aggregates` says in DuckDB's terms."""
+    return exp.AnonymousAggFunc(this=name, expressions=list(args))
+
+
 def plain(kind: type[exp.Expr], *names: str) -> Build:
     """A function that sqlglot knows under a class, its arguments by position."""
 

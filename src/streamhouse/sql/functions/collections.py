@@ -141,6 +141,7 @@ def _join(args: Args) -> exp.Expr:
 
 TABLE: Table = {
     "CARDINALITY": (1, 1, duck("CARDINALITY", "INT")),
+    "SPLIT": (2, 2, duck("STRING_SPLIT", "VARCHAR[]")),
     "ROW": (1, None, lambda args: call("ROW", *args)),
     "ARRAY_APPEND": (2, 2, lambda args: _if_array(args[0], call("LIST_APPEND", *args))),
     "ARRAY_CONCAT": (1, None, _strict("LIST_CONCAT")),

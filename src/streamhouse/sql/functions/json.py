@@ -10,6 +10,7 @@ from sqlglot import exp
 from streamhouse.sql.functions.calls import (
     Args,
     Table,
+    aggregate,
     any_null,
     call,
     cast,
@@ -113,13 +114,27 @@ def json_array(values: Sequence[exp.Expr], absent: bool) -> exp.Expr:
     return _between("[", [(_value(value), value) for value in values], "]", absent)
 
 
+def array_of_rows(value: exp.Expr, absent: bool) -> exp.Expr:
+    """JSON_ARRAYAGG(value); without what is null if `absent`."""
+    return made(aggregate("JSON_ARRAYAGG", _member(_value(value), value, absent)))
+
+
+def object_of_rows(key: exp.Expr, value: exp.Expr, absent: bool) -> exp.Expr:
+    """JSON_OBJECTAGG(key VALUE value); without what is null if `absent`."""
+    pair = concat(_json(key), exp.Literal.string(":"), _value(value))
+    return made(aggregate("JSON_OBJECTAGG", _member(pair, value, absent), key))
+
+
+def _member(text: exp.Expr, value: exp.Expr, absent: bool) -> exp.Expr:
+    """The text of a member; null if it is to be left out."""
+    there = exp.Not(this=exp.Is(this=value.copy(), expression=exp.Null()))
+    return when(there, text) if absent else text
+
+
 def _between(
     start: str, members: Sequence[tuple[exp.Expr, exp.Expr]], end: str, absent: bool
 ) -> exp.Expr:
-    parts: list[exp.Expr] = []
-    for text, value in members:
-        there = exp.Not(this=exp.Is(this=value.copy(), expression=exp.Null()))
-        parts.append(when(there, text) if absent else text)
+    parts = [_member(text, value, absent) for text, value in members]
     joined = call("CONCAT_WS", exp.Literal.string(","), *parts)
     whole = concat(exp.Literal.string(start), joined, exp.Literal.string(end))
     return cast(exp.Paren(this=whole), "VARCHAR")
