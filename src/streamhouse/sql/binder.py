@@ -116,6 +116,8 @@ def quote(name: str) -> str:
 def _reason(text: str) -> str:
     """DuckDB's message without its class name, candidates and listing of the SQL."""
     first = text.split("\n", 1)[0]
+    if "must be a constant expression" in first:
+        return "of a DECIMAL, ROUND and TRUNCATE take digits that are a literal; CAST it to DOUBLE"
     wrong = _NO_FUNCTION.search(first)
     if wrong is not None:
         return f"'{wrong[1].upper()}' does not take ({wrong[2]}); add a CAST"

@@ -19,7 +19,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from streamhouse.errors import SqlError, UnsupportedSqlError
 from streamhouse.sql import constructs, functions, intervals
 from streamhouse.sql.depth import TOO_DEEP, allow_depth, balanced
-from streamhouse.sql.functions import json
+from streamhouse.sql.functions import json, texts
 from streamhouse.sql.python.call import declared_call
 from streamhouse.sql.python.declaration import NONE, Declaration, Declarations
 from streamhouse.sql.refusing import FlinkParseError, Refusing, unread
@@ -66,6 +66,7 @@ class Flink(Dialect):
     class Tokenizer(tokens.Tokenizer):
         IDENTIFIERS = ["`"]
         QUOTES = ["'"]
+        UNICODE_STRINGS: ClassVar[list[str | tuple[str, str]]] = [("U&'", "'"), ("u&'", "'")]
         HEX_STRINGS: ClassVar[list[str | tuple[str, str]]] = [("x'", "'"), ("X'", "'")]
         IDENTIFIER_ESCAPES = ["`"]
         COMMANDS: ClassVar[set[TokenType]] = set()
@@ -107,6 +108,10 @@ class Flink(Dialect):
             "JSON_OBJECTAGG": lambda self: self._parse_object_of_rows(),
             "JSON_QUERY": lambda self: self._parse_json("JSON_QUERY"),
             "JSON_VALUE": lambda self: self._parse_json("JSON_VALUE"),
+        }
+        PRIMARY_PARSERS: ClassVar[dict[Any, Any]] = {
+            **parser.Parser.PRIMARY_PARSERS,
+            TokenType.UNICODE_STRING: lambda self, token: self._parse_code_points(token),
         }
         TYPE_LITERAL_PARSERS: ClassVar[dict[Any, Any]] = {
             kind: lambda self, this, kind: _moment_literal(this, kind)
@@ -241,6 +246,19 @@ class Flink(Dialect):
             # What follows a point is a database's function, which there are none of here. Words of
             # types are among the tokens: the base would pass them on as functions.
             return token.token_type in self.FUNC_TOKENS and token.token_type not in _SYNTAX
+
+        def _parse_code_points(self, token: Token) -> exp.Expr:
+            """U&'…' [UESCAPE 'c']."""
+            escape = "\\"
+            if self._match_text_seq("UESCAPE"):
+                escape = self._curr.text
+                self._advance()
+                if len(escape) != 1 or self._prev.token_type != TokenType.STRING:
+                    raise FlinkParseError("UESCAPE takes a string of one character", self._prev)
+            try:
+                return texts.of_code_points(token.text, escape)
+            except functions.ArgumentError as error:
+                raise FlinkParseError(str(error), token) from None
 
         def _parse_placing(self) -> exp.Expr:
             """OVERLAY(text PLACING new FROM start [FOR length]), or with commas."""

@@ -6,7 +6,7 @@ says is looked up where it is written.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from sqlglot import exp
@@ -145,7 +145,7 @@ def _written(node: exp.Expr, known: Digits) -> int | None:
         moment = inner.to.is_type(exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ)
         return precision(inner.to) if moment else None
     if isinstance(inner, exp.Case | exp.Coalesce):
-        return _finest([_of_moment(one, known) for one in _choices(inner)])
+        return common(_choices(inner), known)
     clock = times.clock_of(inner)
     if clock is not None:
         return _written(clock, known)
@@ -165,17 +165,19 @@ def _written(node: exp.Expr, known: Digits) -> int | None:
 
 
 def _choices(node: exp.Case | exp.Coalesce) -> list[exp.Expr]:
-    """The values that a CASE or a COALESCE chooses from, without the nulls among them."""
+    """The values that a CASE or a COALESCE chooses from."""
     if isinstance(node, exp.Coalesce):
-        values = [node.this, *node.expressions]
-    else:
-        values = [one.args["true"] for one in node.args["ifs"]]
-        values += [one for one in (node.args.get("default"),) if one is not None]
-    return [one for one in values if not one.is_type(exp.DType.NULL)]
+        return [node.this, *node.expressions]
+    values = [one.args["true"] for one in node.args["ifs"]]
+    return values + [one for one in (node.args.get("default"),) if one is not None]
 
 
-def _finest(precisions: list[int | None]) -> int | None:
-    """The greatest precision; None if one is not known."""
+def common(values: Sequence[exp.Expr], known: Digits) -> int | None:
+    """The greatest precision of values that are no nulls; None if one is not known."""
+    given = [
+        one for one in values if not (isinstance(one, exp.Null) or one.is_type(exp.DType.NULL))
+    ]
+    precisions = [_of_moment(one, known) for one in given]
     found = [one for one in precisions if one is not None]
     return max(found) if found and len(found) == len(precisions) else None
 

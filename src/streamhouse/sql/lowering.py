@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from sqlglot import exp
 from sqlglot.optimizer.annotate_types import annotate_types
@@ -83,6 +84,8 @@ def simplify(script: Script, tree: exp.Expr) -> exp.Expr:
                 return _located(texts.similar(node), node)
             if isinstance(node, exp.Is) and isinstance(node.expression, exp.JSON):
                 return _located(json.is_json(node.this, str(node.expression.this or "")), node)
+            if isinstance(node, exp.Add) and intervals.units(node.left):
+                return _moment_first(node)
             if isinstance(node, exp.Overlaps):
                 return _located(times.overlaps(node), node)
             if isinstance(node, exp.Bracket):
@@ -100,6 +103,13 @@ def simplify(script: Script, tree: exp.Expr) -> exp.Expr:
         return node
 
     return _rewrite(tree, rule)
+
+
+def _moment_first(node: exp.Add) -> exp.Expr:
+    """An interval and a moment as the moment and the interval, which every rule here knows."""
+    if intervals.units(node.right):
+        return node
+    return _located(exp.Add(this=node.right, expression=node.left), node)
 
 
 def _bytes(digits: str) -> exp.Expr:
@@ -357,8 +367,11 @@ def _text_of(source: exp.Expr, digits: Digits) -> exp.Expr:
     interval = intervals.text(source)
     if interval is not None:
         return interval
+    if nested_text.is_row(source):
+        return nested_text.of_row(source, lambda part: _text_of(part, digits))
     if source.is_type(exp.DType.ARRAY, exp.DType.LIST, exp.DType.MAP, exp.DType.STRUCT):
-        return nested_text.of(source, _element_text) or source
+        common = partial(fractions.common, known=digits)
+        return nested_text.of(source, _element_text, common) or source
     return source if source.type is None else _time_text(source, digits)
 
 

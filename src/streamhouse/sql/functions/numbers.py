@@ -5,7 +5,17 @@ from __future__ import annotations
 from sqlglot import exp
 
 from streamhouse.sql.functions.arrow import arrow_call
-from streamhouse.sql.functions.calls import Args, Build, Table, any_null, call, cast, duck, plain
+from streamhouse.sql.functions.calls import (
+    Args,
+    Build,
+    Table,
+    any_null,
+    call,
+    cast,
+    duck,
+    plain,
+    when,
+)
 
 
 def _log(args: Args) -> exp.Expr:
@@ -24,6 +34,20 @@ def _log2(args: Args) -> exp.Expr:
 
 def _mod(args: Args) -> exp.Expr:
     return exp.Mod(this=exp.Paren(this=args[0]), expression=exp.Paren(this=args[1]))
+
+
+def _digits(build: Build) -> Build:
+    """A function of a number and how many digits it keeps; null of a null of them."""
+
+    def rounded(args: Args) -> exp.Expr:
+        null = len(args) > 1 and isinstance(_value(args[1]), exp.Null)
+        return when(exp.false(), args[0]) if null else build(args)
+
+    return rounded
+
+
+def _value(node: exp.Expr) -> exp.Expr:
+    return _value(node.this) if isinstance(node, exp.Cast | exp.Paren) else node
 
 
 def _extreme(kind: type[exp.Expr]) -> Build:
@@ -50,8 +74,8 @@ def _real(name: str) -> Build:
 TABLE: Table = {
     "ABS": (1, 1, plain(exp.Abs)),
     "MOD": (2, 2, _mod),
-    "ROUND": (1, 2, plain(exp.Round, "this", "decimals")),
-    "TRUNCATE": (1, 2, lambda args: call("TRUNC", *args)),
+    "ROUND": (1, 2, _digits(plain(exp.Round, "this", "decimals"))),
+    "TRUNCATE": (1, 2, _digits(lambda args: call("TRUNC", *args))),
     "POWER": (2, 2, _real("POW")),
     **{name: (1, 1, _real(name)) for name in (
         "SQRT", "EXP", "LN", "LOG10", "SIN", "COS", "TAN", "COT", "SINH", "COSH", "TANH", "ASIN",

@@ -83,13 +83,15 @@ def _locate(args: Args) -> exp.Expr:
 
 
 def _overlay(args: Args) -> exp.Expr:
-    """OVERLAY(text PLACING new FROM start FOR length)."""
+    """OVERLAY(text PLACING new FROM start FOR length); of no length, nothing stays behind."""
     text, new, start = args[:3]
     length = args[3] if len(args) > 3 else call("LENGTH", new.copy())
     before = call("LEFT", text.copy(), exp.Sub(this=exp.Paren(this=start.copy()),
                                                expression=number(1)))  # fmt: skip
     behind = exp.Add(this=exp.Paren(this=start.copy()), expression=exp.Paren(this=length))
-    whole = concat(before, new, exp.Substring(this=text.copy(), start=behind))
+    some = exp.GT(this=exp.Paren(this=length.copy()), expression=number(0))
+    rest = when(some, exp.Substring(this=text.copy(), start=behind), exp.Literal.string(""))
+    whole = concat(before, new, rest)
     outside = exp.or_(
         exp.LT(this=exp.Paren(this=start.copy()), expression=number(1)),
         exp.GT(this=exp.Paren(this=start.copy()), expression=call("LENGTH", text.copy())),
@@ -197,6 +199,18 @@ def _str_to_map(args: Args) -> exp.Expr:
 
 def _printf(args: Args) -> exp.Expr:
     return cast(call("PRINTF", *args), "VARCHAR")
+
+
+def of_code_points(text: str, escape: str) -> exp.Expr:
+    """U&'…' [UESCAPE '…']: characters by their code, as \\263A; the escape twice is itself."""
+    mark = re.escape(escape)
+
+    def char(found: re.Match[str]) -> str:
+        if found[1] is None and found[0] != 2 * escape:
+            raise ArgumentError(f"a '{escape}' in U&'…' needs four hexadecimal digits behind it")
+        return chr(int(found[1], 16)) if found[1] else escape
+
+    return exp.Literal.string(re.sub(f"{mark}(?:([0-9A-Fa-f]{{4}})|{mark})?", char, text))
 
 
 def similar(node: exp.SimilarTo, escape: str = "") -> exp.Expr:

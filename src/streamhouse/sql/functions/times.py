@@ -49,6 +49,7 @@ _ROUNDED = {
     "MILLENNIUM": "TO_MILLENNIA",
 }
 """Units of FLOOR and CEIL, and DuckDB's function for a step of one."""
+_FROM_YEAR_ONE = ("CENTURY", "MILLENNIUM")
 _ARGUMENT, _CLOCK, _DATED, _LENIENT = "moment", "clock", "dated", "lenient"
 _EPOCH_DAY = "1970-01-01"
 
@@ -283,14 +284,20 @@ def rounded(node: exp.Floor | exp.Ceil) -> exp.Expr:
 
 
 def _floor(unit: str, value: exp.Expr) -> exp.Expr:
-    """The start of a unit; a week starts on Sunday, as in Flink, not on Monday, as in DuckDB."""
+    """The start of a unit as in Flink: a week starts on Sunday, a century with the year 2001.
+
+    In DuckDB they start on Monday, and with the year 2000.
+    """
     name = exp.Literal.string(unit.lower())
+    if unit in _FROM_YEAR_ONE:
+        year = call("TO_YEARS", number(1))
+        start = call("DATE_TRUNC", name, exp.Sub(this=value, expression=year))
+        return exp.Paren(this=exp.Add(this=cast(start, "TIMESTAMP"), expression=year.copy()))
     if unit != "WEEK":
         return call("DATE_TRUNC", name, value)
     day = call("TO_DAYS", number(1))
     monday = call("DATE_TRUNC", name, exp.Add(this=value, expression=day))
-    start = exp.Sub(this=cast(monday, "TIMESTAMP"), expression=day.copy())
-    return exp.Paren(this=start)
+    return exp.Paren(this=exp.Sub(this=cast(monday, "TIMESTAMP"), expression=day.copy()))
 
 
 def from_seconds(args: Args) -> exp.Expr:
