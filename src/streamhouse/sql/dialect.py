@@ -328,23 +328,69 @@ class Flink(Dialect):
             A value that is not of the type is null.
             """
             arguments = self._parse_csv(self._parse_disjunction)
-            kind = None
-            if name == "JSON_VALUE" and self._match_text_seq("RETURNING"):
-                kind = self._parse_types()
-            if name == "JSON_VALUE":
-                made = self._parse_scalar(arguments)
-            else:
-                made = functions.BUILDERS[name](arguments)
-            if kind is not None:
-                made = exp.TryCast(this=made, to=kind)
-            word = self._curr.text.upper() if self._curr else ""
-            if word in ("NULL", "ERROR", "DEFAULT", "EMPTY", "TRUE", "FALSE", "UNKNOWN"):
-                then = "FALSE: leave it out" if name == "JSON_EXISTS" else "NULL: leave it out"
-                message = f"ON EMPTY and ON ERROR of {name} are not supported; "
-                self.refuse(f"{message}what is not there is {then}")
-            if word in ("WITH", "WITHOUT", "RETURNING"):
-                self.refuse(f"{word} in {name} is not supported; leave it out")
-            return made
+            if self._curr.text.upper() == "RETURNING" and name != "JSON_VALUE":
+                self.refuse(f"RETURNING in {name} is not supported; leave it out")
+            kind = self._parse_types() if self._match_text_seq("RETURNING") else None
+            if name == "JSON_EXISTS":
+                return json.exists_or(self._two(name, arguments), self._parse_exists_error())
+            if name == "JSON_QUERY":
+                return self._parse_query(self._two(name, arguments))
+            made = self._parse_scalar(arguments)
+            return made if kind is None else exp.TryCast(this=made, to=kind)
+
+        def _two(self, name: str, arguments: list[exp.Expr]) -> list[exp.Expr]:
+            functions.BUILDERS[name]([one.copy() for one in arguments])
+            return arguments
+
+        def _parse_exists_error(self) -> exp.Expr | None:
+            """TRUE, FALSE, UNKNOWN or ERROR, ON ERROR."""
+            values = {"TRUE": exp.true(), "FALSE": exp.false(), "UNKNOWN": exp.Null()}
+            word = self._curr.text.upper()
+            if word not in (*values, "ERROR"):
+                return exp.false()
+            self._advance()
+            if not self._match_text_seq("ON", "ERROR"):
+                self.raise_error("Expecting ON ERROR")
+            return values.get(word)
+
+        def _parse_query(self, arguments: list[exp.Expr]) -> exp.Expr:
+            """The wrapper of JSON_QUERY, and what stands for nothing and for an error."""
+            wrapper = ""
+            if self._match_text_seq("WITH"):
+                wrapper = "UNCONDITIONAL"
+                if self._match_text_seq("CONDITIONAL"):
+                    wrapper = "CONDITIONAL"
+                else:
+                    self._match_text_seq("UNCONDITIONAL")
+            if wrapper or self._match_text_seq("WITHOUT"):
+                self._match_text_seq("ARRAY")
+                if not self._match_text_seq("WRAPPER"):
+                    self.raise_error("Expecting WRAPPER")
+            found: dict[str, exp.Expr | None] = {}
+            while self._curr.text.upper() in ("NULL", "ERROR", "EMPTY"):
+                value = self._parse_query_value()
+                if not self._match_text_seq("ON"):
+                    self.raise_error("Expecting ON")
+                when = self._curr.text.upper()
+                if when not in ("EMPTY", "ERROR") or when in found:
+                    self.raise_error("Expecting EMPTY or ERROR")
+                self._advance()
+                found[when] = value
+            null = exp.Null()
+            return json.query_or(
+                arguments, wrapper, found.get("EMPTY", null), found.get("ERROR", null)
+            )
+
+        def _parse_query_value(self) -> exp.Expr | None:
+            """NULL, EMPTY ARRAY, EMPTY OBJECT, or None for ERROR."""
+            word = self._curr.text.upper()
+            self._advance()
+            if word != "EMPTY":
+                return exp.Null() if word == "NULL" else None
+            if self._match_text_seq("OBJECT"):
+                return exp.Literal.string("{}")
+            self._match_text_seq("ARRAY")
+            return exp.Literal.string("[]")
 
         def _parse_scalar(self, arguments: list[exp.Expr]) -> exp.Expr:
             """The behaviours of JSON_VALUE: NULL, ERROR or DEFAULT value, ON EMPTY or ON ERROR."""

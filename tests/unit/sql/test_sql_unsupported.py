@@ -92,7 +92,7 @@ QUERIES = (
     "USING (id)",
     "INSERT INTO country_sales SELECT country, SUM(n), 1 FROM (SELECT country, COUNT(*) AS n "
     "FROM customers GROUP BY country, name) AS q GROUP BY country",
-    "SELECT JSON_QUERY('{}', '$.a' EMPTY ARRAY ON EMPTY) FROM orders",
+    "SELECT JSON_QUERY('{}', '$.a' RETURNING STRING) FROM orders",
     "SELECT UUID(), price FROM orders",
     "SELECT /*+ STATE_TTL('o' = '1d') */ price FROM orders",
     "SELECT id FROM (SELECT id, ROW_NUMBER() OVER (PARTITION BY id ORDER BY name) AS n "

@@ -32,8 +32,15 @@ def _path(node: exp.Expr) -> exp.Expr:
     return node
 
 
+def _finds_several(path: exp.Expr) -> bool:
+    """Whether a path has wildcards: what it leads to is an array, of nothing, too."""
+    return isinstance(path, exp.Literal) and ("*" in path.name or ".." in path.name)
+
+
 def _kind(text: exp.Expr, *path: exp.Expr) -> exp.Expr:
     """Which JSON a text is, or has at a path: OBJECT, ARRAY, …; null for what is no JSON."""
+    if any(map(_finds_several, path)):
+        return when(call("JSON_VALID", text.copy()), exp.Literal.string("ARRAY"))
     return call("TRY", call("JSON_TYPE", text.copy(), *(one.copy() for one in path)))
 
 
@@ -73,16 +80,63 @@ def value_or(
 
 def _json_query(args: Args) -> exp.Expr:
     """An object or a list in a JSON text, as JSON."""
-    text, path = args[0], _path(args[1])
+    return query_or(args, "", exp.Null(), exp.Null())
+
+
+def query_or(args: Args, wrapper: str, empty: exp.Expr | None, error: exp.Expr | None) -> exp.Expr:
+    """JSON_QUERY with what stands for nothing, and for an error; None is an error that is told.
+
+    `wrapper` is CONDITIONAL or UNCONDITIONAL, to put what is found into an array, or empty.
+    """
+    text, path, strict = args[0], _path(args[1]), _is_strict(args[1])
+    failed = call("ERROR", exp.Literal.string("JSON_QUERY: no JSON, or nothing at the path"))
+    empty, error = empty or failed, error or failed.copy()
     kind = _kind(text, path)
-    found = call("TRY", call("JSON_EXTRACT", text.copy(), path.copy()))
-    whole = exp.In(this=kind, expressions=_nested())
-    return when(whole, cast(found, "VARCHAR"))
+    extracted = call("TRY", call("JSON_EXTRACT", text.copy(), path.copy()))
+    found = cast(call("TO_JSON", extracted), "VARCHAR")
+    wrapped = concat(exp.Literal.string("["), found, exp.Literal.string("]"))
+    nothing = exp.Is(this=kind, expression=exp.Null())
+    is_null = exp.EQ(this=kind.copy(), expression=exp.Literal.string("NULL"))
+    scalar = exp.Not(this=exp.In(this=kind.copy(), expressions=_nested()))
+    array = exp.EQ(this=kind.copy(), expression=exp.Literal.string("ARRAY"))
+    cases: list[tuple[exp.Expr, exp.Expr]] = [
+        (exp.Is(this=text.copy(), expression=exp.Null()), exp.Null()),
+        (nothing, error if strict else empty),
+        # As Flink 1.20 does, which takes a null for an error in strict mode.
+        (is_null, error if strict else empty),
+    ]
+    if not wrapper:
+        cases.append((scalar, error if strict else empty))
+    elif wrapper == "CONDITIONAL":
+        cases.append((array, found.copy()))
+    ifs = [exp.If(this=condition, true=then.copy()) for condition, then in cases]
+    return cast(exp.Case(ifs=ifs, default=wrapped if wrapper else found), "VARCHAR")
+
+
+def _is_strict(path: exp.Expr) -> bool:
+    """A path is strict unless it says lax, as in Flink."""
+    return not (isinstance(path, exp.Literal) and path.name.lstrip().startswith("lax "))
 
 
 def _json_exists(args: Args) -> exp.Expr:
-    there = call("TRY", call("JSON_EXISTS", args[0], _path(args[1])))
-    return exp.Coalesce(this=cast(there, "BOOLEAN"), expressions=[exp.false()])
+    return exists_or(args, exp.false())
+
+
+def exists_or(args: Args, error: exp.Expr | None) -> exp.Expr:
+    """JSON_EXISTS with what stands for an error; None is an error that is told.
+
+    Only in strict mode it is one that a text is no JSON, or that a path leads to nothing.
+    """
+    text, path = args[0], _path(args[1])
+    name = "JSON_VALID" if _finds_several(path) else "JSON_EXISTS"
+    found = call(name, text.copy(), *([] if _finds_several(path) else [path]))
+    there: exp.Expr = exp.Coalesce(
+        this=cast(call("TRY", found), "BOOLEAN"), expressions=[exp.false()]
+    )
+    if _is_strict(args[1]):
+        failed = call("ERROR", exp.Literal.string("JSON_EXISTS: no JSON, or nothing at the path"))
+        there = when(there, exp.true(), error or failed)
+    return when(exp.Is(this=text.copy(), expression=exp.Null()), exp.Null(), there)
 
 
 def is_json(text: exp.Expr, kind: str) -> exp.Expr:
