@@ -56,25 +56,19 @@ def _json_value(args: Args) -> exp.Expr:
 def value_or(
     args: Args, found: exp.Expr, empty: exp.Expr | None, error: exp.Expr | None
 ) -> exp.Expr:
-    """JSON_VALUE with what stands for a path that is not there, and for what is no scalar.
+    """JSON_VALUE with what stands for nothing, and for an error; None is an error that is told.
 
-    None is an error.
+    What is no scalar, no JSON or not there is an error in strict mode, and nothing in lax mode.
     """
-    text, path = args[0], _path(args[1])
-    kind = _kind(text, path)
-    no_json = exp.Not(this=call("JSON_VALID", text.copy()))
-    nested = exp.In(this=kind, expressions=_nested())
-    absent = exp.Is(this=kind.copy(), expression=exp.Null())
+    text = args[0]
+    kind = _kind(text, _path(args[1]))
+    scalar = exp.Not(this=exp.In(this=kind, expressions=[*_nested(), exp.Literal.string("NULL")]))
+    failed = call("ERROR", exp.Literal.string("JSON_VALUE: no JSON, or no scalar at the path"))
+    instead = error if _is_strict(args[1]) else empty
     null = exp.Is(this=text.copy(), expression=exp.Null())
-    failed = exp.Literal.string("JSON_VALUE: the text is no JSON, or the path leads to no scalar")
-    missing = exp.Literal.string("JSON_VALUE: the path leads to nothing")
     return exp.Case(
-        ifs=[
-            exp.If(this=null, true=exp.Null()),
-            exp.If(this=exp.or_(no_json, nested), true=error or call("ERROR", failed)),
-            exp.If(this=absent, true=empty or call("ERROR", missing)),
-        ],
-        default=found,
+        ifs=[exp.If(this=null, true=exp.Null()), exp.If(this=scalar, true=found)],
+        default=instead or failed,
     )
 
 
@@ -128,11 +122,9 @@ def exists_or(args: Args, error: exp.Expr | None) -> exp.Expr:
     Only in strict mode it is one that a text is no JSON, or that a path leads to nothing.
     """
     text, path = args[0], _path(args[1])
-    name = "JSON_VALID" if _finds_several(path) else "JSON_EXISTS"
-    found = call(name, text.copy(), *([] if _finds_several(path) else [path]))
-    there: exp.Expr = exp.Coalesce(
-        this=cast(call("TRY", found), "BOOLEAN"), expressions=[exp.false()]
-    )
+    found = exp.NEQ(this=_kind(text, path), expression=exp.Literal.string("NULL"))
+    there: exp.Expr = exp.Coalesce(this=cast(exp.Paren(this=found), "BOOLEAN"),
+                                   expressions=[exp.false()])  # fmt: skip
     if _is_strict(args[1]):
         failed = call("ERROR", exp.Literal.string("JSON_EXISTS: no JSON, or nothing at the path"))
         there = when(there, exp.true(), error or failed)
