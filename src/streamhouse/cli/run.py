@@ -97,8 +97,8 @@ def run(
     given = None if warehouse is None else catalog_options(_absolute(warehouse), option)
     reporter = Reporter(without_secrets(joined(file, read)), name, restarts.lately())
     with _told(reporter, given), ExitStack() as stack:
+        stack.enter_context(_spark(read, master, verbose))
         statements, origins = parsed(file, read)
-        stack.enter_context(_spark(statements, master, verbose))
         from streamhouse.runtime.script import ScriptOptions, script_name
 
         if warehouse is not None and is_local(warehouse):
@@ -140,12 +140,12 @@ def _told(reporter: Reporter, warehouse: Mapping[str, str] | None) -> Iterator[N
 
 
 @contextmanager
-def _spark(statements: Sequence[Statement], master: str, verbose: bool) -> Iterator[None]:
+def _spark(read: Sequence[str], master: str, verbose: bool) -> Iterator[None]:
     """Ends Spark, and starts it early for continuous queries: beside the rest of the start-up."""
     from streamhouse.runtime.spark_session import begin_session, end_session
     from streamhouse.sql.streaming import may_stream
 
-    if may_stream(statements):
+    if any(map(may_stream, read)):
         begin_session("streamhouse", master, verbose)
     try:
         yield

@@ -24,7 +24,7 @@ from streamhouse.errors import StreamhouseError
 from streamhouse.runtime import class_archive, spark_jvm
 from streamhouse.runtime.fused import FusedDataSource
 from streamhouse.runtime.worker_python import PARENT, WorkerParent, worker_python
-from streamhouse.spark import loopback, register
+from streamhouse.spark import loopback, prepare
 
 TASK_ATTEMPTS = 4
 """How often a task may run when its Python worker dies."""
@@ -58,6 +58,7 @@ _SETTINGS = {
 _JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 """Many small batches: compiling more cleverly costs more than it brings."""
 _END_SECONDS = 10.0
+_SWITCH_S = 0.0005
 _TAIL_BYTES = 8192
 _ours: SparkSession | None = None
 """The session that this module started, not one that it found."""
@@ -116,10 +117,15 @@ class _Begun:
         self._thread.join()
 
     def _run(self, name: str, master: str, verbose: bool) -> None:
+        usual = sys.getswitchinterval()
+        # Each of its hundreds of calls into the JVM waits for a thread that loads modules.
+        sys.setswitchinterval(_SWITCH_S)
         try:
             self._session.set_result(_start(name, master, verbose, {}, self._unwanted.is_set))
         except BaseException as error:  # noqa: BLE001  # raised where the session is asked for
             self._session.set_exception(error)
+        finally:
+            sys.setswitchinterval(usual)
 
 
 def _start(
@@ -148,7 +154,7 @@ def _start(
     if ours:
         _ours = session
     session.sparkContext.setLogLevel("WARN" if verbose else "ERROR")
-    register(session)
+    prepare(session)
     session.dataSource.register(FusedDataSource)
     # Queries are started by several threads, each of which would start it.
     callbacks: Callable[..., Any] = ensure_callback_server_started

@@ -1,35 +1,17 @@
-"""Whether a script is likely to have continuous queries, before any name in it is resolved."""
+"""Whether a script is likely to have continuous queries, told from its text alone."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
-from streamhouse.sql import plan
-
-_MODE = "execution.runtime-mode"
-_FROM = re.compile(r"\bFROM\b", re.IGNORECASE)
+_READING_INSERT = re.compile(r"\bINSERT\s+INTO\b[^;]*\bFROM\b", re.IGNORECASE)
+_BATCH = re.compile(r"'execution\.runtime-mode'\s*=\s*'batch'", re.IGNORECASE)
 
 
-def may_stream(statements: Sequence[plan.Statement]) -> bool:
-    """Whether an INSERT reads a table in streaming mode.
+def may_stream(script: str) -> bool:
+    """Whether an INSERT may read a table in streaming mode.
 
-    It may still be bounded, over a table at one snapshot for instance: `analysis.ends` tells, once
-    the tables are known.
+    It takes no parser, so that Spark can be started before one is loaded. A wrong answer costs
+    time: the queries are what `analysis` makes of them.
     """
-    streaming = True
-    for statement in statements:
-        match statement:
-            case plan.SetOption(key=key, value=value) if key == _MODE:
-                streaming = (value or "").lower() != "batch"
-            case plan.ResetOption(key=key) if key in (None, _MODE):
-                streaming = True
-            case plan.Insert() if streaming and _reads(statement):
-                return True
-            case plan.StatementSet() if streaming and any(map(_reads, statement.inserts)):
-                return True
-    return False
-
-
-def _reads(insert: plan.Insert) -> bool:
-    return insert.query.rows is None and _FROM.search(insert.query.text) is not None
+    return _READING_INSERT.search(script) is not None and _BATCH.search(script) is None
