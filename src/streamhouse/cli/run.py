@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -90,14 +90,14 @@ def run(
     end, or, with --until-caught-up, until nothing moves in any of them. Running the script again
     goes on where it stopped, or, with --from-scratch, computes all of its targets anew.
     """
+    read = texts(file)
+    given = None if warehouse is None else catalog_options(_absolute(warehouse), option)
+    _begin_spark(read, master, verbose)
     from streamhouse.runtime.reporter import Reporter
     from streamhouse.sql.secrets import without_secrets
 
-    read = texts(file)
-    given = None if warehouse is None else catalog_options(_absolute(warehouse), option)
     reporter = Reporter(without_secrets(joined(file, read)), name, restarts.lately())
-    with _told(reporter, given), ExitStack() as stack:
-        stack.enter_context(_spark(read, master, verbose))
+    with _told(reporter, given), _spark_ended():
         statements, origins = parsed(file, read)
         from streamhouse.runtime.script import ScriptOptions, script_name
 
@@ -139,14 +139,21 @@ def _told(reporter: Reporter, warehouse: Mapping[str, str] | None) -> Iterator[N
         reporter.close()
 
 
-@contextmanager
-def _spark(read: Sequence[str], master: str, verbose: bool) -> Iterator[None]:
-    """Ends Spark, and starts it early for continuous queries: beside the rest of the start-up."""
-    from streamhouse.runtime.spark_session import begin_session, end_session
+def _begin_spark(read: Sequence[str], master: str, verbose: bool) -> None:
+    """Start Spark for continuous queries, beside all that comes before it is needed."""
     from streamhouse.sql.streaming import may_stream
 
     if any(map(may_stream, read)):
+        from streamhouse.runtime.spark_session import begin_session
+
         begin_session("streamhouse", master, verbose)
+
+
+@contextmanager
+def _spark_ended() -> Iterator[None]:
+    """Ends Spark, if it was started."""
+    from streamhouse.runtime.spark_session import end_session
+
     try:
         yield
     finally:

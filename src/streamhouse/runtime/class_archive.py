@@ -24,7 +24,6 @@ from streamhouse.errors import StreamhouseError
 from streamhouse.paimon import core_classes
 from streamhouse.paimon.jars import cache_folder
 from streamhouse.paimon.jvm import java_command
-from streamhouse.paimon.sidecar import Sidecar, classpath
 from streamhouse.runtime import spark_jvm
 
 _MAKE_SECONDS = 300
@@ -152,6 +151,7 @@ def _train_core(work: str) -> None:
     """Have the sidecar do what it does beside queries, and write its archive when it ends."""
     from streamhouse.paimon.catalog import Warehouse
     from streamhouse.paimon.expiry import expire
+    from streamhouse.paimon.sidecar import Sidecar
     from streamhouse.runtime.execute import execute
 
     warehouse = Warehouse(f"{work}/warehouse")
@@ -195,6 +195,8 @@ def _made(place: Callable[[], Path], make: Callable[[Path], None]) -> bool:
 
 def main() -> int:
     """Make the archives that are not there, and print where they are."""
+    from streamhouse.paimon.sidecar import classpath
+
     if sys.argv[1:2] == ["--train"]:
         train = {_SPARK: _train, _CORE: _train_core}[sys.argv[2]]
         train(sys.argv[3])
