@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
-from streamhouse.errors import LimitError, QueryError
+from streamhouse.errors import LimitError, QueryError, TimeLimitError
 from streamhouse.sql.functions.arrow import register
 from streamhouse.sql.moment import split_options
 from streamhouse.sql.plan import ROWS, BoundedQuery, BoundedScan
@@ -220,7 +220,7 @@ def _passed(clock: _Clock, text: str) -> LimitError | None:
         return None
     less = "ask for fewer rows or columns, or filter earlier"
     if clock.late:
-        return LimitError(f"the query took longer than {limits.seconds:g} s; {less}")
+        return TimeLimitError(f"the query took longer than {limits.seconds:g} s; {less}")
     if "Out of Memory" in text or "max_temp_directory_size" in text or "bad_alloc" in text:
         return LimitError(f"the query needs more memory than {limits.memory}; {less}")
     return None

@@ -17,6 +17,7 @@ StreamhouseError            one readable message: what failed, what to change
 ├── BusyError               the server does as much as it may at once; ask again later
 ├── QueryError              a query that was understood failed on the values it met
 └── LimitError              more was asked for than a limit allows: time, memory, rows, bytes
+    └── TimeLimitError      a query took longer than it may
 """
 
 from __future__ import annotations
@@ -148,6 +149,10 @@ class QueryError(StreamhouseError):
 
 class LimitError(StreamhouseError):
     """More was asked for than a limit allows; the message names the limit and a way to ask less."""
+
+
+class TimeLimitError(LimitError):
+    """A query took longer than it may; the same query may be quicker when less else runs."""
 
 
 def is_panic(error: BaseException) -> bool:

@@ -6,9 +6,11 @@ Nothing but a problem in JSON leaves here when an answer fails, whatever failed.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import time
 import traceback
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -18,11 +20,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from streamhouse.errors import is_panic
 from streamhouse.options import hide_secrets
+from streamhouse.serve.admission import CLIENT
 from streamhouse.serve.cells import printable
 from streamhouse.serve.guard import check_place, known
 from streamhouse.serve.limits import Rate
 from streamhouse.serve.logs import LOGGER, log_request
 from streamhouse.serve.problems import Problem
+from streamhouse.serve.protocol import neighbourhood
 from streamhouse.serve.responses import HEAD
 from streamhouse.serve.settings import MAX_BODY_BYTES, MAX_HEAD_BYTES, MAX_LINE_BYTES
 
@@ -53,15 +57,18 @@ class Access:
         self._metrics.open.inc()
         try:
             try:
-                self._check(scope)
+                self._check(exchange.scope)
             except Problem as problem:
                 await problem.response()(scope, receive, exchange.send)
                 return
-            await self._app(exchange.scope, _bounded(receive, exchange), exchange.send)
+            with _ended_with_its_client(exchange):
+                await self._app(exchange.scope, _bounded(receive, exchange), exchange.send)
         except ClientDisconnect:
             # It went before its request was whole: nobody waits for an answer.
             return
         except asyncio.CancelledError:
+            if exchange.left:
+                return
             # The server ends, and has closed the streams that were open.
             if exchange.status is None:
                 ending = Problem("busy", "the server ends; ask again when it is there again")
@@ -91,7 +98,8 @@ class Access:
             message = f"the body of a request has at most {MAX_BODY_BYTES:,} bytes"
             raise Problem("too_large", message, {"Connection": "close"})
         check_place(self._settings, _method(scope), headers)
-        wait = self._rate.take(self._client(scope))
+        client = scope[CLIENT] = self._client(scope)
+        wait = self._rate.take(client)
         if wait:
             raise Problem(
                 "too_many",
@@ -102,7 +110,7 @@ class Access:
 
     def _client(self, scope: Scope) -> str:
         """Whose requests are counted together: a known token's, else an address's."""
-        address = str((scope.get("client") or ("",))[0])
+        address = neighbourhood(scope.get("client"))
         if not self._settings.tokens:
             return address
         found = known(self._settings, HTTPConnection(scope))
@@ -155,6 +163,8 @@ class _Exchange:
         self.status: int | None = None
         self.bytes = 0
         self.streams = scope["type"] == "websocket"
+        self.left = False
+        """Whether the client has gone."""
         self.began = time.perf_counter()
         self._send = send
 
@@ -182,6 +192,26 @@ class _Exchange:
         abort = self.scope.get("streamhouse.abort")
         if abort is not None:
             abort()
+
+
+@contextlib.contextmanager
+def _ended_with_its_client(exchange: _Exchange) -> Iterator[None]:
+    """Cancel the request once its client has gone: it waits, reads and computes for nobody."""
+    watch = exchange.scope.get("streamhouse.watch")
+    task = asyncio.current_task()
+    if watch is None or task is None:
+        yield
+        return
+
+    def left() -> None:
+        exchange.left = True
+        task.cancel()
+
+    watch(left)
+    try:
+        yield
+    finally:
+        watch(None)
 
 
 def _bounded(receive: Receive, exchange: _Exchange) -> Receive:

@@ -50,12 +50,28 @@ def answer(warehouse: Warehouse, question: Question) -> Told:
         if not isinstance(error, Exception) and not is_panic(error):
             raise
         _forget(question)
-        if question.trusted:
-            raise
         where = "".join(traceback.format_tb(error.__traceback__)) + type(error).__name__
-        raise UnexpectedError(
-            "the query cannot be run as it is written; write it in a simpler way", where
-        ) from None
+        said = "the query cannot be run as it is written; write it in a simpler way"
+        if question.trusted:
+            said = "the server failed; what happened is in its log"
+        raise UnexpectedError(said, where) from None
+
+
+def small_answer(warehouse: Warehouse, asked: Rows) -> Told | None:
+    """The answer where it takes moments, else None; errors as `answer`, for a thread of a server.
+
+    Only for askeds that hold no text of a client's.
+    """
+    from streamhouse.serve import rows
+
+    try:
+        found = rows.small_answer(warehouse, asked)
+    except BaseException:
+        _forget(asked)
+        raise
+    if found is None:
+        _forget(asked)
+    return found
 
 
 def _too_much(question: Question) -> LimitError:

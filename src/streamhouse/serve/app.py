@@ -14,12 +14,14 @@ from starlette.middleware.cors import CORSMiddleware
 
 from streamhouse.serve import problems
 from streamhouse.serve.access import Access
+from streamhouse.serve.admission import READERS, Admission
 from streamhouse.serve.catalogue import Catalogue
+from streamhouse.serve.health import Health
 from streamhouse.serve.hub import Hub
 from streamhouse.serve.memory import Memory
 from streamhouse.serve.metrics import Metrics
 from streamhouse.serve.openapi import DESCRIPTION, TAGS
-from streamhouse.serve.pool import WarehousePool
+from streamhouse.serve.pool import LaneThreads, WarehousePool
 from streamhouse.serve.queries import Queries
 from streamhouse.serve.routes import about, changes, history, page, pipelines, sql, views
 
@@ -42,9 +44,10 @@ ROUTERS = (
 def create_app(settings: ServerSettings) -> FastAPI:
     """The application of a server; its `state` has the parts that routes use.
 
-    `settings`; `views`, the `Catalogue`; `hub`, the streams; `warehouse_pool`, which reads tables
-    in threads; `queries`, which runs what clients ask; `metrics`; `folder` for answers on their
-    way; `end`, which closes all streams; `streams`, how many are open.
+    `settings`; `views`, the `Catalogue`; `hub`, the streams; `admission`, the lanes in which
+    requests wait; `threads` of the lane for small reads; `warehouse_pool`, which reads tables in
+    them; `health`, for probes; `queries`, which runs what clients ask; `metrics`; `folder` for
+    answers on their way; `end`, which closes all streams; `streams`, how many are open.
     """
     app = FastAPI(
         title="Streamhouse",
@@ -62,10 +65,13 @@ def create_app(settings: ServerSettings) -> FastAPI:
     state.settings = settings
     state.started = time.time()
     state.views = Catalogue(settings.views)
-    state.warehouse_pool = WarehousePool(settings.warehouse)
+    state.admission = Admission(settings)
+    state.threads = LaneThreads(state.admission.small, READERS)
+    state.warehouse_pool = WarehousePool(settings.warehouse, state.threads)
+    state.health = Health(settings.warehouse)
     state.hub = Hub(_opener(settings), settings.follow)
-    state.metrics = Metrics(state.hub.stats)
-    state.queries = Queries(settings, state.warehouse_pool, state.metrics)
+    state.metrics = Metrics(state.hub.stats, state.admission.lanes)
+    state.queries = Queries(settings, state.warehouse_pool, state.admission, state.metrics)
     state.streams = 0
     state.ending = False
     state.end = _ender(app)
@@ -101,7 +107,8 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
             if not app.state.ending:
                 await app.state.end()
             await app.state.queries.close()
-            app.state.warehouse_pool.close()
+            app.state.threads.close()
+            app.state.health.close()
 
 
 def _ender(app: FastAPI) -> Any:

@@ -1,15 +1,11 @@
-"""How often one client may ask, and how many queries run at a time."""
+"""How often one client may ask."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
-
-from streamhouse.serve.problems import Problem
 
 BURST_S = 10.0
 _CLIENTS = 10_000
@@ -51,30 +47,3 @@ class Rate:
             return (1 - bucket.tokens) / self._rate
         bucket.tokens -= 1
         return 0.0
-
-
-class Turns:
-    """Lets `count` queries run at a time; others wait for at most `seconds`."""
-
-    def __init__(self, count: int, seconds: float) -> None:
-        self._semaphore = asyncio.Semaphore(count)
-        self._seconds = seconds
-        self._count = count
-
-    @contextlib.asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
-        """A turn, given back at the end; `Problem` busy if none comes in time."""
-        try:
-            async with asyncio.timeout(self._seconds):
-                await self._semaphore.acquire()
-        except TimeoutError:
-            raise Problem(
-                "busy",
-                f"{self._count} queries run, and others wait; ask again in a moment, or start the "
-                "server with more --queries",
-                {"Retry-After": "1"},
-            ) from None
-        try:
-            yield
-        finally:
-            self._semaphore.release()

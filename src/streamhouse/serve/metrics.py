@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -13,6 +14,7 @@ from streamhouse.serve.scope import EVERYTHING, Scope
 
 if TYPE_CHECKING:
     from streamhouse.serve.hub import ChannelStats
+    from streamhouse.serve.lanes import Lane
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -21,9 +23,17 @@ _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5
 class Metrics:
     """The counters of one server; `streams` gives those of its followed views."""
 
-    def __init__(self, streams: Callable[[], Iterable[ChannelStats]]) -> None:
+    def __init__(
+        self, streams: Callable[[], Iterable[ChannelStats]], lanes: Iterable[Lane] = ()
+    ) -> None:
         self._streams = streams
         self._registry = CollectorRegistry()
+        running = self._gauge("running", "What runs now, by kind", "kind")
+        waiting = self._gauge("waiting", "What waits for its turn, by kind", "kind")
+        for lane in lanes:
+            kind = lane.name.replace(" ", "_")
+            running.labels(kind).set_function(partial(getattr, lane, "running"))
+            waiting.labels(kind).set_function(partial(getattr, lane, "waiting"))
         self.requests = Counter(
             "streamhouse_requests",
             "Requests that were answered, WebSockets when they end",
@@ -60,6 +70,9 @@ class Metrics:
             buckets=_SECONDS,
             registry=self._registry,
         )
+
+    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(f"streamhouse_{name}", text, labels, registry=self._registry)
 
     def text(self, scope: Scope = EVERYTHING) -> bytes:
         """All of it, of the streams those whose view the scope sees."""

@@ -146,7 +146,8 @@ class LimitsShape(BaseModel):
 class HealthAnswer(BaseModel):
     """Where the server has tokens, only the first two are there without one.
 
-    `views` are those that the client sees, null where the warehouse cannot be read; `allow_run`
+    `views` are those that the client sees, null where the warehouse cannot be read, and while the
+    server has more urgent things to do than to count them; `allow_run`
     says whether it may run pipelines.
     """
 

@@ -107,6 +107,12 @@ class Pins:
         return max(times, default=None)
 
     @property
+    def records(self) -> int:
+        """How many records the tables have, each version of a row counted."""
+        snapshots = (pin.snapshot for pin in self.held.values())
+        return sum(one.total_record_count or 0 for one in snapshots if one is not None)
+
+    @property
     def stamp(self) -> str:
         """Tells what was read from every other state of the tables."""
         return "\n".join(f"{name} {pin.stamp}" for name, pin in sorted(self.held.items()))

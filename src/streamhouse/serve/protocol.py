@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import json
+import socket
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -13,12 +15,16 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 
 from streamhouse.serve.settings import MAX_HEAD_BYTES, MAX_LINE_BYTES
 
+LOOK_S = 1.0
+"""How often a connection is looked at from which nothing is read, as behind a second request."""
 HEAD_S = 10.0
 """How long the head of a request may take to come, from its first byte or the connection on."""
 _MOST_HEAD = 2 * (MAX_HEAD_BYTES + MAX_LINE_BYTES)
 _REASONS = {400: "Bad Request", 408: "Request Timeout", 413: "Content Too Large",
             429: "Too Many Requests", 503: "Service Unavailable"}  # fmt: skip
 _ADDRESSES = 4_096
+_CLOSED = (7, 8)
+"""States of TCP in which the other side sends no more: CLOSE and CLOSE_WAIT."""
 
 
 class HttpConnection(HttpToolsProtocol):
@@ -26,7 +32,8 @@ class HttpConnection(HttpToolsProtocol):
 
     The path and headers of a request must come within `HEAD_S`, and beyond 96 KiB the connection
     is closed: the application refuses shorter ones that are too long with a message. Applications
-    find `streamhouse.abort` in their scope, which cuts the connection at once.
+    find `streamhouse.abort` in their scope, which cuts the connection at once, and
+    `streamhouse.watch`, which has a function called once the client has gone.
     """
 
     most = 0
@@ -35,6 +42,8 @@ class HttpConnection(HttpToolsProtocol):
     _in_head = True
     _head_bytes = 0
     _messages = 0
+    _watcher: Callable[[], None] | None = None
+    _look: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -53,6 +62,26 @@ class HttpConnection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._came()
         super().connection_lost(exc)
+        watcher = self._watcher
+        self.watch(None)
+        if watcher is not None:
+            watcher()
+
+    def watch(self, watcher: Callable[[], None] | None) -> None:
+        """Have the function called once the client has gone; None to watch no more."""
+        self._watcher = watcher
+        if self._look is not None:
+            self._look.cancel()
+            self._look = None
+        if watcher is not None:
+            self._look = self.loop.call_later(LOOK_S, self._look_after)
+
+    def _look_after(self) -> None:
+        """Cut a connection that its client has closed behind a request which nobody reads yet."""
+        if self.flow.read_paused and _has_left(self.transport):
+            self.transport.abort()
+        else:
+            self._look = self.loop.call_later(LOOK_S, self._look_after)
 
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
@@ -71,6 +100,7 @@ class HttpConnection(HttpToolsProtocol):
         self._head_bytes = 0
         super().on_message_begin()
         self.scope["streamhouse.abort"] = self.transport.abort  # type: ignore[typeddict-unknown-key]
+        self.scope["streamhouse.watch"] = self.watch  # type: ignore[typeddict-unknown-key]
 
     def on_headers_complete(self) -> None:
         self._in_head = False
@@ -129,6 +159,18 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
     async def run_asgi(self) -> None:
         self.scope["streamhouse.abort"] = self.transport.abort  # type: ignore[typeddict-unknown-key]
         await super().run_asgi()
+
+
+def _has_left(transport: Any) -> bool:
+    """Whether the other side has closed; where the system does not tell, it has not."""
+    info = getattr(socket, "TCP_INFO", None)
+    opened = transport.get_extra_info("socket")
+    if info is None or opened is None or transport.is_closing():
+        return False
+    try:
+        return opened.getsockopt(socket.IPPROTO_TCP, info, 1)[0] in _CLOSED
+    except OSError:
+        return False
 
 
 def http_protocol(most: int, most_of_one: int = 0) -> type[HttpConnection]:

@@ -17,7 +17,8 @@ class Rows:
 
     `columns` are those wanted, None for all. `filter` is a client's condition in the Flink
     dialect. `order` are columns and whether each descends; by default the primary key. `as_of` is
-    a moment as people write it. `known` are the ETags of answers that the client has.
+    a moment as people write it. `known` are the ETags of answers that the client has. `few`: only
+    if the tables have few records.
     """
 
     view: ServedView
@@ -29,6 +30,7 @@ class Rows:
     limit: int | None = None
     as_of: str | None = None
     known: tuple[str, ...] = ()
+    few: bool = False
 
     @property
     def trusted(self) -> bool:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from sqlglot import exp
 
-from streamhouse.engine import bounded_reader
-from streamhouse.errors import DataLossError, OptionError, TableError
+from streamhouse.engine import Limits, bounded_reader
+from streamhouse.errors import DataLossError, LimitError, OptionError, TableError
 from streamhouse.options import nearest
 from streamhouse.serve import output
 from streamhouse.serve.pins import Pins, full_name, is_data, view_moments
@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from streamhouse.serve.pins import Pin
 
 _TRIES = 3
+SMALL_RECORDS = 20_000
+"""Of the tables that a small answer reads."""
+_SMALL = Limits(1.0, "128MiB", "0MiB")
+_SMALL_BYTES = 4 << 20
 
 
 def answer(warehouse: Warehouse, asked: Rows) -> Told:
@@ -51,6 +55,19 @@ def answer(warehouse: Warehouse, asked: Rows) -> Told:
     raise AssertionError("the last try returns or raises")
 
 
+def small_answer(warehouse: Warehouse, asked: Rows) -> Told | None:
+    """As `answer` if that takes moments, else None: also where the client has a large one."""
+    few = replace(asked.target, max_bytes=_SMALL_BYTES)
+    try:
+        return answer(warehouse, replace(asked, target=few, limits=_SMALL, few=True))
+    except (_LargeError, LimitError):
+        return None
+
+
+class _LargeError(Exception):
+    """What is asked for may be large."""
+
+
 def _answer(warehouse: Warehouse, asked: Rows) -> Told:
     source = _Source(warehouse, asked)
     plan = source.plan()
@@ -59,6 +76,8 @@ def _answer(warehouse: Warehouse, asked: Rows) -> Told:
     told = Told(pins.snapshot, pins.time_ms, etag)
     if etag is not None and etag in asked.known:
         return replace(told, changed=False)
+    if asked.few and pins.records > SMALL_RECORDS:
+        raise _LargeError
     with bounded_reader(plan, pins.scanner, asked.limits, output.ROWS_AT_ONCE) as reader:
         schema = source.schema(reader.schema)
         batches = _cast(reader, schema)

@@ -24,6 +24,7 @@ MAX_BODY_BYTES = (1 << 20) + (64 << 10)
 """The longest body of a request; a script of 1 MiB fits into it."""
 MAX_SQL_CHARACTERS = 100_000
 _READ_S = 60.0
+_READ_SPILL = "16384MiB"
 MAX_FILTER_CHARACTERS = 8_000
 MAX_ANSWER_BYTES = 1 << 30
 """The longest answer; it lies in a temporary file until it was sent."""
@@ -84,7 +85,8 @@ class ServerSettings:
     @property
     def read_limits(self) -> Limits:
         """What reading rows may take, where no text of a client's goes into the query."""
-        return Limits(max(_READ_S, self.query_s))
+        limits = self.query_limits
+        return Limits(max(_READ_S, self.query_s), limits.memory, _READ_SPILL)
 
     @property
     def query_limits(self) -> Limits:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
+from functools import partial
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
-from streamhouse.paimon.files import is_local, local_path
+from streamhouse.errors import StreamhouseError
+from streamhouse.serve.admission import client_of
 from streamhouse.serve.guard import Reads, known
+from streamhouse.serve.health import WELL
 from streamhouse.serve.metrics import CONTENT_TYPE
 from streamhouse.serve.models import HealthAnswer
 from streamhouse.serve.openapi import refusals
@@ -45,18 +47,15 @@ async def health(request: Request) -> Response:
     parts = state(request)
     settings: ServerSettings = parts.settings
     scope = known(settings, request) if settings.tokens else EVERYTHING
-    views, said = 0, "ok"
-    try:
-        views = await parts.warehouse_pool.run(_counter(parts.views, scope))
-    except Exception as error:  # noqa: BLE001 - whatever it is, the warehouse is not well
-        said = f"cannot be read: {type(error).__name__}"
-    well = said == "ok"
+    said = await parts.health.said()
+    well = said == WELL
     body: dict[str, object] = {"status": "ok" if well else "failing"}
     body["token_needed"] = bool(settings.tokens)
     if scope is not None:
+        count = partial(_count, parts.views, scope)
         body |= {
             "warehouse": said,
-            "views": views if well else None,
+            "views": await _views(request, count) if well else None,
             "uptime_seconds": round(time.time() - parts.started, 3),
             "allow_run": settings.allow_run and scope.may(RUN),
             "limits": {
@@ -103,14 +102,14 @@ def _file(name: str) -> Response:
     return Response(body, media_type=_PAGES[name], headers=headers)
 
 
-def _counter(catalogue: Catalogue, scope: Scope | None) -> Callable[[Warehouse], int]:
-    """Looks whether the warehouse is well, and how many views a client sees who is known."""
+async def _views(request: Request, count: Callable[[Warehouse], int]) -> int | None:
+    """How many views there are; None while the server has more urgent things to do."""
+    try:
+        found: int = await state(request).warehouse_pool.run(client_of(request), count)
+        return found
+    except (Problem, StreamhouseError):
+        return None
 
-    def count(warehouse: Warehouse) -> int:
-        # Not by the catalogue alone: a local warehouse that is not there has no databases.
-        if is_local(warehouse.path) and not os.path.isdir(local_path(warehouse.path)):
-            raise FileNotFoundError(warehouse.path)
-        warehouse.databases()
-        return 0 if scope is None else len(catalogue.listed(warehouse, scope))
 
-    return count
+def _count(catalogue: Catalogue, scope: Scope, warehouse: Warehouse) -> int:
+    return len(catalogue.listed(warehouse, scope))

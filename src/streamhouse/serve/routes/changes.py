@@ -30,6 +30,7 @@ from streamhouse.errors import (
 from streamhouse.options import nearest
 from streamhouse.serve import described, event
 from streamhouse.serve import scope as scopes
+from streamhouse.serve.admission import client_of
 from streamhouse.serve.formats import compact
 from streamhouse.serve.guard import Reads, subprotocol
 from streamhouse.serve.openapi import refusals
@@ -151,7 +152,7 @@ async def _subscribed(
         found: ServedView = parts.views.find(warehouse, name, scope)
         return found if wanted is None else _narrowed(warehouse, found, wanted)
 
-    view = await parts.warehouse_pool.run(look)
+    view = await parts.warehouse_pool.run(client_of(connection), look)
     try:
         subscription: Subscription = await parts.hub.subscribe(view, last_id)
     except ExpiredError as error:

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from streamhouse.serve import described
+from streamhouse.serve.admission import client_of
 from streamhouse.serve.guard import Reads
 from streamhouse.serve.models import (
     FilesAnswer,
@@ -81,4 +82,4 @@ async def _told(
     def look(warehouse: Warehouse) -> Told:
         return tell(warehouse, catalogue.find(warehouse, name, scope))
 
-    return json_answer(request, await state(request).warehouse_pool.run(look))
+    return json_answer(request, await state(request).warehouse_pool.run(client_of(request), look))

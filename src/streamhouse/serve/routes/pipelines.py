@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import anyio.to_thread
-from anyio import CapacityLimiter
 from fastapi import APIRouter, Depends, FastAPI, Path, Query, Request
 from starlette.responses import Response
 
+from streamhouse.serve.admission import client_of
 from streamhouse.serve.checker import Checker
 from streamhouse.serve.guard import Reads, Runs, check_body
 from streamhouse.serve.openapi import refusals
@@ -26,6 +27,7 @@ from streamhouse.serve.pipeline_models import (
     Wrong,
 )
 from streamhouse.serve.pipelines import Pipelines
+from streamhouse.serve.pool import LaneThreads
 from streamhouse.serve.problems import Problem
 from streamhouse.serve.routes.parameters import check_parameters
 from streamhouse.serve.runner import Runner
@@ -35,8 +37,8 @@ if TYPE_CHECKING:
     from streamhouse.serve.settings import ServerSettings
 
 T = TypeVar("T")
-_THREADS = 4
-_MOST_WAITING = 32
+_WAIT_S = 20.0
+"""How long a script may wait for those before it."""
 _SVG_HEADERS = {
     # Drawn of what others wrote: no script runs in it, whatever it holds.
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; sandbox",
@@ -46,29 +48,41 @@ _SVG_HEADERS = {
 Name = Annotated[str, Path(max_length=255, description="The pipeline's name.")]
 
 
+@dataclass(frozen=True)
 class Services:
-    """What the routes ask; made when they are first asked, `app.state.pipelines` from then on."""
+    """What the routes ask, for one client; made when they are first asked.
 
-    def __init__(self, warehouse: Mapping[str, str]) -> None:
-        self.pipelines = Pipelines(warehouse)
-        self.runner = Runner(warehouse)
-        self.checker = Checker(warehouse)
-        self._reading = CapacityLimiter(_THREADS)
-        self._checking = CapacityLimiter(_THREADS)
+    `app.state.pipelines` has those of nobody from then on.
+    """
+
+    pipelines: Pipelines
+    runner: Runner
+    checker: Checker
+    threads: LaneThreads
+    checks: LaneThreads
+    client: str = ""
+
+    @classmethod
+    def of(cls, state: Any) -> Services:
+        """The services of a server, by its `app.state`."""
+        warehouse = state.settings.warehouse
+        checks = LaneThreads(state.admission.scripts, 1, _WAIT_S)
+        return cls(
+            Pipelines(warehouse), Runner(warehouse), Checker(warehouse), state.threads, checks
+        )
 
     async def read(self, function: Callable[[], T]) -> T:
         """Run what reads the warehouse in a thread."""
-        return await self._run(function, self._reading)
+        return await self.threads.run(self.client, function)
 
     async def check(self, function: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """Run what asks the checker in a thread, since it may take seconds."""
-        return await self._run(function, self._checking)
+        return await self.checks.run(self.client, function)
 
-    async def _run(self, function: Callable[[], T], limiter: CapacityLimiter) -> T:
-        if limiter.statistics().tasks_waiting >= _MOST_WAITING:
-            raise Problem("busy", "too many ask at once; try again in a moment")
-        # A server that ends does not wait for whoever asks.
-        return await anyio.to_thread.run_sync(function, limiter=limiter, abandon_on_cancel=True)
+    def close(self) -> None:
+        """End the process that checks scripts, also while it thinks."""
+        self.checks.close()
+        self.checker.close()
 
 
 @asynccontextmanager
@@ -76,7 +90,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     yield
     services: Services | None = getattr(app.state, "pipelines", None)
     if services is not None:
-        await anyio.to_thread.run_sync(services.checker.close)
+        await anyio.to_thread.run_sync(services.close)
 
 
 router = APIRouter(lifespan=_lifespan, tags=["pipelines"])
@@ -87,9 +101,9 @@ def _services(request: Request) -> Services:
     state = request.app.state
     with _making:
         if getattr(state, "pipelines", None) is None:
-            state.pipelines = Services(state.settings.warehouse)
+            state.pipelines = Services.of(state)
     services: Services = state.pipelines
-    return services
+    return replace(services, client=client_of(request))
 
 
 async def _sees_all(request: Request, scope: Reads) -> Scope:

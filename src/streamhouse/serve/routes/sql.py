@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from streamhouse.errors import OptionError, SqlError
 from streamhouse.options import check_known
+from streamhouse.serve.admission import client_of
 from streamhouse.serve.formats import Format
 from streamhouse.serve.guard import Asks
 from streamhouse.serve.models import SqlAnswer
@@ -85,7 +86,7 @@ async def sql(request: Request, scope: Asks, format_name: FormatName = None) -> 
     text, form = await _asked(request, format_name)
     target = Target(parts.queries.path(), form, settings.query_rows, MAX_ANSWER_BYTES, cut=True)
     question = Ask(text, target, settings.query_limits, settings.views, scope)
-    told = await parts.queries.run(question)
+    told = await parts.queries.run(client_of(request), question)
     headers = {"X-Streamhouse-Truncated": "true" if told.truncated else "false"}
     return FileAnswer(target.path, MEDIA_TYPES[form], headers, settings.send_s)
 

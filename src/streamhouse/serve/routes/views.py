@@ -9,6 +9,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from streamhouse.serve import described
+from streamhouse.serve.admission import client_of
 from streamhouse.serve.event import iso
 from streamhouse.serve.guard import Reads
 from streamhouse.serve.models import RowsAnswer, ViewsAnswer, ViewShape
@@ -58,7 +59,9 @@ async def views(request: Request, scope: Reads) -> Response:
         found = catalogue.listed(warehouse, scope)
         return [described.summary(warehouse, view) for view in found]
 
-    return json_answer(request, {"views": await state(request).warehouse_pool.run(look)})
+    return json_answer(
+        request, {"views": await state(request).warehouse_pool.run(client_of(request), look)}
+    )
 
 
 @router.get(
@@ -91,7 +94,8 @@ async def rows(
     parts = state(request)
     settings, form = parts.settings, format_of(request, format_name)
     wanted, sorting = names_of("columns", columns), order_of(order)
-    view = await parts.warehouse_pool.run(partial(_found, parts.views, name, scope))
+    client = client_of(request)
+    view = await parts.warehouse_pool.run(client, partial(_found, parts.views, name, scope))
     target = Target(parts.queries.path(), form, settings.max_rows, MAX_ANSWER_BYTES, advice=_ADVICE)
     asked = Rows(
         view,
@@ -104,7 +108,7 @@ async def rows(
         as_of,
         known_tags(request),
     )
-    told = await parts.queries.run(asked)
+    told = await parts.queries.run(client, asked)
     return _answer(told, target, settings.send_s)
 
 
@@ -122,7 +126,7 @@ async def about(request: Request, scope: Reads, name: ViewName) -> Response:
     def look(warehouse: Warehouse) -> dict[str, Any]:
         return described.summary(warehouse, catalogue.find(warehouse, name, scope))
 
-    return json_answer(request, await state(request).warehouse_pool.run(look))
+    return json_answer(request, await state(request).warehouse_pool.run(client_of(request), look))
 
 
 def _found(catalogue: Any, name: str, scope: Scope, warehouse: Warehouse) -> Any:

@@ -1,0 +1,141 @@
+"""Turns are fair between clients, the queue is bounded, and nothing is lost by who gives up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from streamhouse.serve.lanes import Lane, Turn
+from streamhouse.serve.problems import Problem
+
+LONG_S = 30.0
+
+
+def run(work: Callable[[], Awaitable[None]]) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(LONG_S):
+            await work()
+
+    asyncio.run(bounded())
+
+
+class Asking:
+    """Requests for turns of one lane; `order` are the clients as their turns came."""
+
+    def __init__(self, lane: Lane) -> None:
+        self.lane = lane
+        self.order: list[str] = []
+        self.turns: list[Turn] = []
+
+    async def ask(self, client: str, seconds: float = LONG_S) -> asyncio.Task[None]:
+        async def take() -> None:
+            self.turns.append(await self.lane.take(client, seconds))
+            self.order.append(client)
+
+        task = asyncio.create_task(take())
+        await settled()
+        return task
+
+    async def end_all(self) -> None:
+        while self.turns:
+            self.turns.pop(0).end()
+            await settled()
+
+
+async def settled() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+def test_clients_take_turns_however_many_one_of_them_asks_for() -> None:
+    async def work() -> None:
+        asking = Asking(Lane("queries", 1, 100))
+        tasks = [await asking.ask("greedy") for _ in range(5)]
+        tasks += [await asking.ask("a"), await asking.ask("b"), await asking.ask("a")]
+        await asking.end_all()
+        assert asking.order[0] == "greedy"
+        assert set(asking.order[1:4]) == {"greedy", "a", "b"}
+        assert asking.order.index("b") < 4 and asking.order[:6].count("a") == 2
+        assert len(asking.order) == len(tasks) and asking.lane.running == asking.lane.waiting == 0
+
+    run(work)
+
+
+def test_the_next_place_is_for_whoever_has_fewest() -> None:
+    async def work() -> None:
+        asking = Asking(Lane("queries", 3, 100))
+        for _ in range(5):
+            await asking.ask("greedy")
+        await asking.ask("modest")
+        asking.turns[0].end()
+        await settled()
+        assert asking.order == ["greedy"] * 3 + ["modest"]
+
+    run(work)
+
+
+def test_nobody_has_all_places_where_they_are_shared() -> None:
+    async def work() -> None:
+        asking = Asking(Lane("queries", 2, 100, shared=True))
+        await asking.ask("greedy")
+        await asking.ask("greedy")
+        assert asking.order == ["greedy"] and not asking.lane.admits("greedy")
+        assert asking.lane.admits("modest")
+        await asking.ask("modest")
+        assert asking.order == ["greedy", "modest"]
+        alone = Lane("queries", 1, 100, shared=True)
+        assert alone.admits("greedy")
+
+    run(work)
+
+
+def test_a_full_queue_refuses_who_asks_for_most() -> None:
+    async def work() -> None:
+        asking = Asking(Lane("queries", 1, 3))
+        running, *waiting = [await asking.ask("greedy") for _ in range(4)]
+        with pytest.raises(Problem, match="3 others wait already; ask again in") as raised:
+            await asking.lane.take("greedy", LONG_S)
+        assert raised.value.status == 503
+        assert int((raised.value.headers or {})["Retry-After"]) >= 1
+        modest = await asking.ask("modest")
+        with pytest.raises(Problem, match="others have asked for less"):
+            await waiting[-1]
+        await asking.end_all()
+        assert running.done() and modest.done() and asking.order.count("greedy") == 3
+
+    run(work)
+
+
+def test_waiting_has_an_end() -> None:
+    async def work() -> None:
+        lane = Lane("queries", 1, 3)
+        turn = await lane.take("a", LONG_S)
+        with pytest.raises(Problem, match="none was free within 0.01 s"):
+            await lane.take("b", 0.01)
+        assert lane.waiting == 0
+        turn.end()
+        turn.end()
+        assert lane.running == 0 and lane.admits("b")
+
+    run(work)
+
+
+def test_who_goes_leaves_its_place_to_the_next() -> None:
+    async def work() -> None:
+        asking = Asking(Lane("queries", 1, 100))
+        await asking.ask("a")
+        first, second, third = [await asking.ask(name) for name in ("b", "c", "d")]
+        first.cancel()
+        await settled()
+        assert asking.lane.waiting == 2
+        # One goes at the very moment at which its turn comes, the other just before.
+        third.cancel()
+        asking.turns.pop().end()
+        second.cancel()
+        await settled()
+        assert second.cancelled() and third.cancelled()
+        assert asking.lane.waiting == asking.lane.running == 0
+
+    run(work)
