@@ -121,6 +121,22 @@ def serve(
     query_memory: Annotated[
         str, typer.Option("--query-memory", metavar="SIZE", help="The most memory of a query.")
     ] = "256MB",
+    answers: Annotated[
+        str,
+        typer.Option(
+            "--answers",
+            metavar="SIZE",
+            help="The most bytes of answers that readers have not taken yet, in sum.",
+        ),
+    ] = "2GB",
+    send_timeout: Annotated[
+        str,
+        typer.Option(
+            "--send-timeout",
+            metavar="DURATION",
+            help="Cut off a reader that takes nothing of its answer for so long.",
+        ),
+    ] = "30s",
     queries: Annotated[
         int, typer.Option("--queries", min=1, help="Queries that run at the same time.")
     ] = 2,
@@ -172,6 +188,8 @@ def serve(
         query_rows=query_rows,
         query_memory=memory_bytes("--query-memory", query_memory),
         queries=queries,
+        answer_bytes=memory_bytes("--answers", answers),
+        send_s=_at_least("--send-timeout", send_timeout, 100) / 1000,
         max_connections=max_connections,
         max_per_address=max_per_address,
         rate=rate,

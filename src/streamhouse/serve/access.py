@@ -11,7 +11,7 @@ import math
 import time
 import traceback
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
@@ -25,6 +25,7 @@ from streamhouse.serve.cells import printable
 from streamhouse.serve.guard import check_place, known
 from streamhouse.serve.limits import Rate
 from streamhouse.serve.logs import LOGGER, log_request
+from streamhouse.serve.outgoing import Delivery, Outgoing
 from streamhouse.serve.problems import Problem
 from streamhouse.serve.protocol import neighbourhood
 from streamhouse.serve.responses import HEAD
@@ -38,22 +39,27 @@ BODY_S = 30.0
 """How long the body of a request may take to come."""
 _LOGGED_CHARACTERS = 300
 _STREAM = "text/event-stream"
+_PIECE = 64 << 10
+"""Of an answer: what waits in memory for its reader is twice as much at most."""
 
 
 class Access:
     """The outermost application: limits, headers, log and figures."""
 
-    def __init__(self, app: ASGIApp, settings: ServerSettings, metrics: Metrics) -> None:
+    def __init__(
+        self, app: ASGIApp, settings: ServerSettings, metrics: Metrics, outgoing: Outgoing
+    ) -> None:
         self._app = app
         self._settings = settings
         self._metrics = metrics
+        self._outgoing = outgoing
         self._rate = Rate(settings.rate)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        exchange = _Exchange(scope, send)
+        exchange = _Exchange(scope, send, self._outgoing, self._settings.send_s)
         self._metrics.open.inc()
         try:
             try:
@@ -81,6 +87,7 @@ class Access:
             # The last place where it can be told.
             await self._failed(error, scope, receive, exchange)
         finally:
+            exchange.close()
             self._metrics.open.dec()
             self._told(exchange)
 
@@ -156,7 +163,7 @@ class _Exchange:
     A HEAD is for the application a GET, of which the body stays here.
     """
 
-    def __init__(self, scope: Scope, send: Send) -> None:
+    def __init__(self, scope: Scope, send: Send, outgoing: Outgoing, send_s: float) -> None:
         self.method = _method(scope)
         self._bare = self.method == "HEAD"
         self.scope: Scope = {**scope, "method": "GET", HEAD: True} if self._bare else scope
@@ -167,31 +174,80 @@ class _Exchange:
         """Whether the client has gone."""
         self.began = time.perf_counter()
         self._send = send
+        self._outgoing = outgoing
+        self._send_s = send_s
+        self._delivery: Delivery | None = None
 
     async def send(self, message: Message) -> None:
         kind = message["type"]
         if kind in ("http.response.start", "websocket.http.response.start"):
-            self.status = message["status"]
             headers = MutableHeaders(scope=message)
+            self.streams = self.streams or headers.get("content-type", "").startswith(_STREAM)
+            await self._hold(int(headers.get("content-length", "0")))
+            self.status = message["status"]
             headers.setdefault("X-Content-Type-Options", "nosniff")
             headers.setdefault("Cache-Control", "no-store")
             headers.setdefault("Referrer-Policy", "no-referrer")
-            self.streams = self.streams or headers.get("content-type", "").startswith(_STREAM)
         elif kind == "websocket.accept":
             self.status = 101
         elif kind == "websocket.close" and self.status is None:
             self.status = 403
-        elif kind == "http.response.body" and self._bare:
-            message = {**message, "body": b""}
-        body: Any = message.get("body") or message.get("text") or b""
-        self.bytes += len(body)
+        elif kind == "http.response.body":
+            await self._send_body({**message, "body": b""} if self._bare else message)
+            return
+        self.bytes += len(message.get("text") or b"")
         await self._send(message)
+
+    async def _hold(self, size: int) -> None:
+        """Count an answer as on its way, or refuse it."""
+        if self._bare or self.streams or self.status is not None or not size:
+            return
+        client = self.scope.get(CLIENT, "")
+        try:
+            self._delivery = self._outgoing.begin(client, size, self.abort)
+        except Problem as problem:
+            self._bare = False
+            await problem.response()(self.scope, _nothing, self.send)
+            # Of a class that nobody answers: the application has an answer that is not wanted.
+            raise ClientDisconnect from None
+
+    async def _send_body(self, message: Message) -> None:
+        """Send a part of an answer in pieces, and cut off a reader that does not take one."""
+        body = memoryview(message.get("body") or b"")
+        if self.streams:
+            self.bytes += len(body)
+            await self._send(message)
+            return
+        for start in range(0, max(1, len(body)), _PIECE):
+            piece = bytes(body[start : start + _PIECE])
+            more = message.get("more_body", False) or start + _PIECE < len(body)
+            try:
+                async with asyncio.timeout(self._send_s):
+                    await self._send({**message, "body": piece, "more_body": more})
+            except TimeoutError:
+                if self._delivery is None:
+                    self.abort()
+                else:
+                    self._outgoing.stalled(self._delivery)
+                raise ClientDisconnect from None
+            self.bytes += len(piece)
+            if self._delivery is not None:
+                self._delivery.sent += len(piece)
+
+    def close(self) -> None:
+        """Note that nothing more is on its way."""
+        if self._delivery is not None:
+            self._outgoing.finish(self._delivery)
 
     def abort(self) -> None:
         """Cut the connection, so that half an answer cannot be taken for a whole one."""
         abort = self.scope.get("streamhouse.abort")
         if abort is not None:
             abort()
+
+
+async def _nothing() -> Message:
+    return {"type": "http.disconnect"}
 
 
 @contextlib.contextmanager

@@ -21,6 +21,7 @@ from streamhouse.serve.hub import Hub
 from streamhouse.serve.memory import Memory
 from streamhouse.serve.metrics import Metrics
 from streamhouse.serve.openapi import DESCRIPTION, TAGS
+from streamhouse.serve.outgoing import Outgoing
 from streamhouse.serve.pool import LaneThreads, WarehousePool
 from streamhouse.serve.queries import Queries
 from streamhouse.serve.routes import about, changes, history, page, pipelines, sql, views
@@ -46,8 +47,9 @@ def create_app(settings: ServerSettings) -> FastAPI:
 
     `settings`; `views`, the `Catalogue`; `hub`, the streams; `admission`, the lanes in which
     requests wait; `threads` of the lane for small reads; `warehouse_pool`, which reads tables in
-    them; `health`, for probes; `queries`, which runs what clients ask; `metrics`; `folder` for
-    answers on their way; `end`, which closes all streams; `streams`, how many are open.
+    them; `outgoing`, the answers on their way, which lie in `folder`; `health`, for probes;
+    `queries`, which runs what clients ask; `metrics`; `end`, which closes all streams; `streams`,
+    how many are open.
     """
     app = FastAPI(
         title="Streamhouse",
@@ -66,12 +68,15 @@ def create_app(settings: ServerSettings) -> FastAPI:
     state.started = time.time()
     state.views = Catalogue(settings.views)
     state.admission = Admission(settings)
+    state.outgoing = Outgoing(settings.answer_bytes)
     state.threads = LaneThreads(state.admission.small, READERS)
     state.warehouse_pool = WarehousePool(settings.warehouse, state.threads)
     state.health = Health(settings.warehouse)
     state.hub = Hub(_opener(settings), settings.follow)
-    state.metrics = Metrics(state.hub.stats, state.admission.lanes)
-    state.queries = Queries(settings, state.warehouse_pool, state.admission, state.metrics)
+    state.metrics = Metrics(state.hub.stats, state.admission.lanes, state.outgoing)
+    state.queries = Queries(
+        settings, state.warehouse_pool, state.admission, state.outgoing, state.metrics
+    )
     state.streams = 0
     state.ending = False
     state.end = _ender(app)
@@ -92,7 +97,7 @@ def create_app(settings: ServerSettings) -> FastAPI:
                 "X-Streamhouse-Truncated",
             ],
         )
-    app.add_middleware(Access, settings=settings, metrics=state.metrics)
+    app.add_middleware(Access, settings=settings, metrics=state.metrics, outgoing=state.outgoing)
     return app
 
 

@@ -15,6 +15,7 @@ from streamhouse.serve.scope import EVERYTHING, Scope
 if TYPE_CHECKING:
     from streamhouse.serve.hub import ChannelStats
     from streamhouse.serve.lanes import Lane
+    from streamhouse.serve.outgoing import Outgoing
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -24,10 +25,22 @@ class Metrics:
     """The counters of one server; `streams` gives those of its followed views."""
 
     def __init__(
-        self, streams: Callable[[], Iterable[ChannelStats]], lanes: Iterable[Lane] = ()
+        self,
+        streams: Callable[[], Iterable[ChannelStats]],
+        lanes: Iterable[Lane],
+        outgoing: Outgoing,
     ) -> None:
         self._streams = streams
         self._registry = CollectorRegistry()
+        self._gauge("answers", "Answers on their way to readers").set_function(
+            lambda: outgoing.count
+        )
+        self._gauge("answer_bytes", "Bytes of answers on their way to readers").set_function(
+            lambda: outgoing.held
+        )
+        self._gauge("answers_cut", "Readers that were cut off, so far").set_function(
+            lambda: outgoing.cut
+        )
         running = self._gauge("running", "What runs now, by kind", "kind")
         waiting = self._gauge("waiting", "What waits for its turn, by kind", "kind")
         for lane in lanes:

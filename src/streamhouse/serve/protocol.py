@@ -28,7 +28,7 @@ _CLOSED = (7, 8)
 
 
 class HttpConnection(HttpToolsProtocol):
-    """One connection; `most` and `most_of_one` are set by `http_protocol`.
+    """One connection; `most`, `most_of_one` and `send_s` are set by `http_protocol`.
 
     The path and headers of a request must come within `HEAD_S`, and beyond 96 KiB the connection
     is closed: the application refuses shorter ones that are too long with a message. Applications
@@ -38,6 +38,7 @@ class HttpConnection(HttpToolsProtocol):
 
     most = 0
     most_of_one = 0
+    send_s = 30.0
     _timer: asyncio.TimerHandle | None = None
     _in_head = True
     _head_bytes = 0
@@ -113,6 +114,24 @@ class HttpConnection(HttpToolsProtocol):
         self._in_head = True
         self._head_bytes = 0
 
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        # What is left of it waits for its reader, of whom nobody else looks after.
+        self.loop.call_later(self.send_s, self._cut_unread, self._unsent())
+
+    def _cut_unread(self, before: int) -> None:
+        """Cut the connection of a reader that takes nothing of the end of its answer."""
+        unsent = self._unsent()
+        if not unsent or not self.cycle.response_complete:
+            return
+        if unsent >= before:
+            self.transport.abort()
+        else:
+            self.loop.call_later(self.send_s, self._cut_unread, unsent)
+
+    def _unsent(self) -> int:
+        return int(self.transport.get_write_buffer_size())
+
     def send_400_response(self, msg: str) -> None:
         self._refuse(400, "bad_request", "this is not a request in HTTP")
 
@@ -173,16 +192,17 @@ def _has_left(transport: Any) -> bool:
         return False
 
 
-def http_protocol(most: int, most_of_one: int = 0) -> type[HttpConnection]:
+def http_protocol(most: int, most_of_one: int = 0, send_s: float = 30.0) -> type[HttpConnection]:
     """The protocol of a server that has at most so many connections at a time.
 
-    Of one address there are at most `most_of_one`; 0 for any number.
+    Of one address there are at most `most_of_one`; 0 for any number. A reader that takes nothing of
+    the end of an answer for `send_s` seconds is cut off.
     """
 
     class Bounded(HttpConnection):
         pass
 
-    Bounded.most, Bounded.most_of_one = most, most_of_one
+    Bounded.most, Bounded.most_of_one, Bounded.send_s = most, most_of_one, send_s
     return Bounded
 
 

@@ -9,6 +9,7 @@ import os
 import pickle
 import shutil
 import tempfile
+import threading
 import time
 import uuid
 from dataclasses import replace
@@ -24,8 +25,10 @@ from streamhouse.serve.problems import Problem
 from streamhouse.serve.question import Question, Rows, Told
 
 if TYPE_CHECKING:
+    from streamhouse.paimon.catalog import Warehouse
     from streamhouse.serve.admission import Admission
     from streamhouse.serve.metrics import Metrics
+    from streamhouse.serve.outgoing import Outgoing
     from streamhouse.serve.settings import ServerSettings
 
 _START_S = 60.0
@@ -45,11 +48,13 @@ class Queries:
         settings: ServerSettings,
         pool: WarehousePool,
         admission: Admission,
+        outgoing: Outgoing,
         metrics: Metrics,
     ) -> None:
         self._settings = settings
         self._pool = pool
         self._admission = admission
+        self._outgoing = outgoing
         self._idle: list[_Worker] = []
         self._ending: set[asyncio.Task[None]] = set()
         self._metrics = metrics
@@ -87,6 +92,24 @@ class Queries:
             self._metrics.queries.labels(outcome).inc()
             self._metrics.query_seconds.observe(time.perf_counter() - started)
 
+    async def _small(self, client: str, asked: Rows) -> Told | None:
+        """What a thread answers; None if that is too much for one."""
+        left = threading.Event()
+
+        def answered(warehouse: Warehouse) -> Told | None:
+            found = small_answer(warehouse, asked)
+            if left.is_set():
+                _forget(asked)
+            return found
+
+        try:
+            return await self._pool.run(client, answered)
+        except asyncio.CancelledError:
+            # The thread goes on, and what it has written is for nobody.
+            left.set()
+            _forget(asked)
+            raise
+
     async def _queried(self, client: str, question: Question) -> Told:
         """What a process answers, within the question's time as a whole.
 
@@ -95,6 +118,8 @@ class Queries:
         """
         began, seconds = time.monotonic(), question.limits.seconds
         assert seconds is not None
+        # Not only when the answer is there: it would be for nobody.
+        self._outgoing.make_room(client)
         heavy = self._admission.heavy
         if not question.trusted and not heavy.admits(client) and seconds > 2 * LONG_S:
             told = await self._tried(client, question, seconds / 4)
@@ -156,8 +181,7 @@ class Queries:
         except BaseException:
             # Cancelled or cut off in the middle: it is of no more use, nor is what it wrote.
             self._end(worker)
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(question.target.path)
+            _forget(question)
             raise
         if time.monotonic() - asked > LONG_S or isinstance(found, LimitError | UnexpectedError):
             # What it took may not all come back, nor does its priority.
@@ -182,6 +206,11 @@ class Queries:
             self._end(worker)
         folder = tempfile.mkdtemp(prefix="worker-", dir=self._folder)
         return await _Worker.start(self._forks, self._settings, folder)
+
+
+def _forget(question: Question) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(question.target.path)
 
 
 def _within(question: Question, seconds: float) -> Question:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import hashlib
 import os
@@ -18,19 +17,16 @@ from streamhouse.serve.formats import compact
 
 HEAD = "streamhouse.head"
 """Is in the scope of a GET whose body nobody will see, since a HEAD was asked for."""
-_AT_ONCE = 1 << 20
-_CHUNK = 256 << 10
+_AT_ONCE = 256 << 10
+_CHUNK = 128 << 10
 END: Message = {"type": "http.response.body", "body": b"", "more_body": False}
 
 
 class FileAnswer(Response):
-    """Sends a file, which is gone afterwards; a client that takes nothing for `send_s` is cut."""
+    """Sends a file, which is gone afterwards."""
 
-    def __init__(
-        self, path: str, media_type: str, headers: Mapping[str, str], send_s: float
-    ) -> None:
+    def __init__(self, path: str, media_type: str, headers: Mapping[str, str]) -> None:
         self._path = path
-        self._send_s = send_s
         self._size = os.path.getsize(path)
         self.media_type = media_type
         self.status_code = 200
@@ -53,10 +49,6 @@ class FileAnswer(Response):
                     await send(END)
                 else:
                     await self._send(file, send)
-        except TimeoutError:
-            abort = scope.get("streamhouse.abort")
-            if abort is not None:
-                abort()
         finally:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self._path)
@@ -70,8 +62,7 @@ class FileAnswer(Response):
                 chunk = await anyio.to_thread.run_sync(file.read, _CHUNK)
             left -= len(chunk)
             more = left > 0 and bool(chunk)
-            async with asyncio.timeout(self._send_s):
-                await send({"type": "http.response.body", "body": chunk, "more_body": more})
+            await send({"type": "http.response.body", "body": chunk, "more_body": more})
             if not more:
                 return
 

@@ -28,6 +28,7 @@ _STREAMS_S = 0.4
 _GRACE_S = 0.6
 """How long streams, then other open answers have, once the server was asked to end."""
 _BACKLOG = 2_048
+_SEND_BYTES = 512 << 10
 _OTHER_FILES = 512
 _MOST_MESSAGE = 4_096
 
@@ -44,9 +45,12 @@ def bind(host: str, port: int) -> socket.socket:
         ) from None
     family, _, _, _, address = found[0]
     try:
-        return socket.create_server(address, family=family, backlog=_BACKLOG)
+        listening = socket.create_server(address, family=family, backlog=_BACKLOG)
     except OSError as error:
         raise _unbound(error, host, port) from None
+    # Its connections have it too. The system would hold megabytes for each that is not read.
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BYTES)
+    return listening
 
 
 def _unbound(error: OSError, host: str, port: int) -> OptionError:
@@ -125,7 +129,7 @@ def serve(
     allow_files(settings.max_connections)
     config = uvicorn.Config(
         app,
-        http=http_protocol(settings.max_connections, settings.max_per_address),
+        http=http_protocol(settings.max_connections, settings.max_per_address, settings.send_s),
         ws=WebSocketConnection,
         ws_max_size=_MOST_MESSAGE,
         ws_per_message_deflate=False,

@@ -65,6 +65,8 @@ class ServerSettings:
     rate: float = 200.0
     send_s: float = 30.0
     """How long a reader may take nothing of what is sent to it."""
+    answer_bytes: int = 2 << 30
+    """How much of answers may be on its way to readers, in sum."""
     log: str = "text"
     follow: FollowSettings = field(default_factory=FollowSettings)
 

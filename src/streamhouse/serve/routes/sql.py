@@ -88,7 +88,7 @@ async def sql(request: Request, scope: Asks, format_name: FormatName = None) -> 
     question = Ask(text, target, settings.query_limits, settings.views, scope)
     told = await parts.queries.run(client_of(request), question)
     headers = {"X-Streamhouse-Truncated": "true" if told.truncated else "false"}
-    return FileAnswer(target.path, MEDIA_TYPES[form], headers, settings.send_s)
+    return FileAnswer(target.path, MEDIA_TYPES[form], headers)
 
 
 async def _asked(request: Request, format_name: str | None) -> tuple[str, Format]:

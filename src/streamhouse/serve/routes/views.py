@@ -109,7 +109,7 @@ async def rows(
         known_tags(request),
     )
     told = await parts.queries.run(client, asked)
-    return _answer(told, target, settings.send_s)
+    return _answer(told, target)
 
 
 @router.get(
@@ -133,7 +133,7 @@ def _found(catalogue: Any, name: str, scope: Scope, warehouse: Warehouse) -> Any
     return catalogue.find(warehouse, name, scope)
 
 
-def _answer(told: Told, target: Target, send_s: float) -> Response:
+def _answer(told: Told, target: Target) -> Response:
     headers = {"Cache-Control": _CACHED, "Vary": "Accept, Authorization"}
     if told.etag is not None:
         headers["ETag"] = told.etag
@@ -143,4 +143,4 @@ def _answer(told: Told, target: Target, send_s: float) -> Response:
         headers["X-Streamhouse-Time"] = iso(told.time_ms)
     if not told.changed:
         return Response(status_code=304, headers=headers)
-    return FileAnswer(target.path, MEDIA_TYPES[target.format], headers, send_s)
+    return FileAnswer(target.path, MEDIA_TYPES[target.format], headers)
