@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,7 @@ _COUNTED_RECORDS = 200_000
 _COUNTS_KEPT = 1_000
 _VERSIONS = 100
 MASK = "****"
+_WORD = re.compile(r"[^\s.,;:=|]+")
 
 
 def summary(warehouse: Warehouse, view: ServedView) -> dict[str, Any]:
@@ -117,12 +119,13 @@ def schema(warehouse: Warehouse, view: ServedView) -> dict[str, Any]:
 
 
 def options(warehouse: Warehouse, view: ServedView) -> dict[str, Any]:
-    """The table's options, without their secrets."""
+    """The table's options, without their secrets, and those that name hidden columns."""
     table = required_table(warehouse, view)
+    hidden = {column.name for column in table.columns} - _names(view, table)
     told = {
         key: MASK if is_secret(key) else hide_secrets(value)
         for key, value in sorted(table.options.items())
-        if key != "path"
+        if key != "path" and hidden.isdisjoint(_WORD.findall(f"{key} {value}"))
     }
     return {"options": told}
 
@@ -158,9 +161,11 @@ def tags(warehouse: Warehouse, view: ServedView) -> dict[str, Any]:
 def files(warehouse: Warehouse, view: ServedView, limit: int) -> dict[str, Any]:
     """The data files of the newest snapshot: at most `limit` of them, and how many there are.
 
-    Their partitions are values of rows: those of hidden rows or columns are left out.
+    Their partitions are values of rows: those of hidden rows or columns are left out. So is how
+    many rows a file has, and how long it is, where some of them are hidden.
     """
     table = required_table(warehouse, view)
+    counted = view.filter is None
     hidden = view.filter is not None or not set(table.partition_keys) <= _names(view, table)
     columns = ("partition", "bucket", "file_path", "file_format", "level", "record_count",
                "file_size_in_bytes", "creation_time")  # fmt: skip
@@ -172,8 +177,8 @@ def files(warehouse: Warehouse, view: ServedView, limit: int) -> dict[str, Any]:
             "file": str(row["file_path"]).rsplit("/", 1)[-1],
             "format": row["file_format"],
             "level": row["level"],
-            "rows": row["record_count"],
-            "bytes": row["file_size_in_bytes"],
+            "rows": row["record_count"] if counted else None,
+            "bytes": row["file_size_in_bytes"] if counted else None,
             "time": row["creation_time"],
         }
         for row in rows[:limit]

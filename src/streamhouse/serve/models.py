@@ -109,13 +109,15 @@ class OptionsAnswer(BaseModel):
 
 
 class FileShape(BaseModel):
+    """A data file; its rows and bytes are null where the view hides some of its rows."""
+
     partition: str | None
     bucket: int
     file: str
     format: str
     level: int
-    rows: int
-    bytes: int
+    rows: int | None
+    bytes: int | None
     time: str | None
 
 

@@ -317,6 +317,8 @@ def test_nothing_is_told_of_hidden_rows_by_files_and_snapshots(serve: Any, shop:
         told = server.get(f"/views/{name}/files")
         assert {one["partition"] for one in told.json()["files"]} == {None}
         assert "Peru" not in told.text and told.json()["total"] == 2
+        counts = {one[key] for one in told.json()["files"] for key in ("rows", "bytes")}
+        assert (counts == {None}) is (name == "hall.some")
     counted = [server.get(f"/views/{view.name}/snapshots").json()["snapshots"] for view in views]
     assert [[one["rows"], one["delta_rows"]] for (one,) in counted] == [
         [2, 2],

@@ -238,8 +238,12 @@ def test_a_choice_of_views_has_no_pipelines_beside_it(warehouse: Path) -> None:
                     assert client.get(path, headers=given).status_code == code
                 asked = client.post("/scripts/check", json={"sql": ""}, headers=given)
                 assert asked.status_code == code
-    with served(warehouse, views=views) as client:
-        assert client.get("/pipelines").status_code == 200
+    # Nor is there anything to know for those who need no token.
+    for allowed, code in ((False, 403), (True, 200)):
+        with served(warehouse, views=views, allow_run=allowed) as client:
+            for path in ("/pipelines", "/pipelines/revenue", "/pipelines/revenue/graph"):
+                assert client.get(path).status_code == code
+            assert client.post("/scripts/check", json={"sql": ""}).status_code == code
 
 
 FUNCTION = "CREATE TEMPORARY FUNCTION one AS 'served_functions.one' LANGUAGE PYTHON;"

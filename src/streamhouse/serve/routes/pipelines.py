@@ -115,11 +115,12 @@ async def _sees_all(request: Request, scope: Reads) -> Scope:
         )
     settings: ServerSettings = request.app.state.settings
     runs = settings.allow_run and scope.may(RUN)
-    if settings.tokens and settings.views is not None and not runs:
+    if settings.views is not None and not runs:
         raise Problem(
             "forbidden",
-            "pipelines name tables of the whole warehouse, and this server serves some of its "
-            "views; ask with a token that may run them, of a server with --allow-run",
+            "pipelines and scripts name tables of the whole warehouse, and this server serves some "
+            "of its views; start it with --allow-run, and ask with a token that may run them where "
+            "it has tokens",
         )
     return scope
 
