@@ -37,6 +37,21 @@ def thrift(
         Path | None,
         typer.Option("--port-file", metavar="FILE", help="Write the port to a file, for programs."),
     ] = None,
+    password_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--password-file",
+            metavar="FILE",
+            help="Clients log in with the password in this file. Default: a new one, which is "
+            "printed once.",
+        ),
+    ] = None,
+    no_password: Annotated[
+        bool,
+        typer.Option(
+            "--no-password", help="Let everybody on this machine connect without a password."
+        ),
+    ] = False,
     conf: Annotated[
         list[str] | None,
         typer.Option(
@@ -54,22 +69,25 @@ def thrift(
     """Serve a warehouse by Spark's Thrift server: for Tableau, Power BI, Superset and JDBC.
 
     Each table and view is there under its own name, to be read; each query sees the newest
-    snapshot. New tables and columns are there after some seconds. Who can connect can do in Spark
-    SQL all that this process may, and unless --conf sets up a login, everybody on this machine can
-    connect. Runs until Ctrl-C (exit code 130) or SIGTERM (0).
+    snapshot. New tables and columns are there after some seconds. Clients log in with a password,
+    under any name, or as --conf says. They can read what is served, and no file besides; they can
+    write nothing. Runs until Ctrl-C (exit code 130) or SIGTERM (0).
     """
     given = _settings(conf)
+    password = _password(password_file, no_password, given)
     stop = StopSignal(notice="stopping …")
     opened = open_warehouse(warehouse, option)
 
     from streamhouse.runtime.spark_session import died, last_words
     from streamhouse.thrift.server import ThriftServer
 
-    server = ThriftServer(opened, host, port, master, given, _notice, verbose)
+    server = ThriftServer(opened, host, port, master, given, _notice, verbose, password)
     try:
         if port_file is not None:
             port_file.write_text(f"{server.port}\n")
         url = f"jdbc:hive2://{host}:{server.port}"
+        if password is not None and password_file is None:
+            _print(f"The password, for any user name: {password}")
         _print(f"Streamhouse serves {warehouse} at {url} (Ctrl-C ends)")
         pause = REFRESH_S if is_local(warehouse) else REMOTE_REFRESH_S
         looked = time.monotonic()
@@ -96,6 +114,26 @@ def _settings(conf: list[str] | None) -> dict[str, str]:
             raise OptionError("--conf takes KEY=VALUE, such as --conf spark.driver.memory=2g")
         given[key.strip()] = value
     return given
+
+
+def _password(path: Path | None, none: bool, given: dict[str, str]) -> str | None:
+    """What clients log in with; None where there is another login, or none."""
+    from streamhouse.thrift.guard import new_password
+    from streamhouse.thrift.server import LOGIN
+
+    if none and path is not None:
+        raise OptionError("give either --password-file or --no-password")
+    if path is None:
+        return None if none or LOGIN in given else new_password()
+    try:
+        found = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise OptionError(f"option '--password-file': {path} cannot be read: {error}") from None
+    if not found or "\n" in found:
+        raise OptionError(
+            f"option '--password-file': {path} is to hold one line, which is the password"
+        )
+    return found
 
 
 def _notice(text: str) -> None:

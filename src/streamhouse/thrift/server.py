@@ -14,6 +14,7 @@ from streamhouse.errors import ConnectError, OptionError, StreamhouseError
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.runtime.spark_session import end_session, start_session
 from streamhouse.thrift.catalog import ServedCatalog
+from streamhouse.thrift.guard import install
 from streamhouse.thrift.source import findable
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -37,13 +38,22 @@ _SETTINGS = {
     "spark.sql.python.filterPushdown.enabled": "false",
 }
 
+_SEALED = {
+    # Texts name no files, no variables of the environment, and no properties of the JVM.
+    "spark.sql.runSQLOnFiles": "false",
+    "spark.sql.variable.substitute": "false",
+}
+_CLASS_PATH = "spark.driver.extraClassPath"
+LOGIN = "hive.server2.authentication"
+
 
 class ThriftServer:
     """Serves a warehouse until `close`; `notice` is told what cannot be served.
 
     `given` are settings of Spark and Hive over our own (`hive.server2.…`, `spark.…`); `port` 0 is
-    any free one. Raises `OptionError` for a host that others can reach while nobody has to log in,
-    `ConnectError` when the port cannot be had.
+    any free one. Clients log in with the `password` under any name, without one as `given` says,
+    and can read what is served and nothing else of the machine. Raises `OptionError` for a host
+    that others can reach while nobody has to log in, `ConnectError` when the port cannot be had.
     """
 
     def __init__(
@@ -55,19 +65,25 @@ class ThriftServer:
         given: Mapping[str, str],
         notice: Callable[[str], None],
         verbose: bool = False,
+        password: str | None = None,
     ) -> None:
-        _check(host, master, given)
+        _check(host, master, given, password)
         self._notice = notice
         self._trouble = ""
         self._folder = tempfile.TemporaryDirectory(prefix="streamhouse-thrift-")
         folder = Path(self._folder.name)
         findable(warehouse.options)
         _forget_address(os.environ)
-        settings = {**_SETTINGS, **_folders(folder), **_address(host, port), **given}
+        settings = {**_SETTINGS, **_folders(folder), **_address(host, port), **_login(password)}
+        classes = folder / "classes"
+        classes.mkdir()
+        paths = filter(None, [os.fspath(classes), given.get(_CLASS_PATH)])
+        settings |= {**given, **_SEALED, _CLASS_PATH: os.pathsep.join(paths)}
         try:
             spark = start_session("streamhouse-thrift", master, verbose, settings)
             self._catalog = ServedCatalog(spark, warehouse, notice)
             self._catalog.refresh()
+            install(spark, password, classes)
             self._server = _started(spark, host, port)
         except BaseException:
             self.close()
@@ -119,7 +135,7 @@ def _started(spark: Any, host: str, port: int) -> Any:
         ) from error
 
 
-def _check(host: str, master: str, given: Mapping[str, str]) -> None:
+def _check(host: str, master: str, given: Mapping[str, str], password: str | None) -> None:
     if not master.startswith("local"):
         raise OptionError(
             f"option '--master': '{master}' is not on this machine; the Thrift server reads in "
@@ -136,11 +152,15 @@ def _check(host: str, master: str, given: Mapping[str, str]) -> None:
                 f"option '--conf': '{key}' says where to listen, as the options --host and --port "
                 "do; give these"
             )
-    login = given.get("hive.server2.authentication", "NONE").upper()
-    if host not in _LOOPBACK and login in ("NONE", "NOSASL"):
+    if password is not None and LOGIN in given:
         raise OptionError(
-            f"option '--host': others can reach {host}, and nobody has to log in. Leave it at "
-            "127.0.0.1 and tunnel by SSH, or have users log in, such as by --conf "
+            f"option '--conf': {LOGIN} says how users log in, and so does the password; give one"
+        )
+    login = given.get(LOGIN, "NONE").upper()
+    if host not in _LOOPBACK and password is None and login in ("NONE", "NOSASL"):
+        raise OptionError(
+            f"option '--host': others can reach {host}, and nobody has to log in. Leave out "
+            "--no-password, or --host, or have users log in otherwise, such as by --conf "
             "hive.server2.authentication=LDAP --conf hive.server2.authentication.ldap.url=…"
         )
 
@@ -153,6 +173,12 @@ def _forget_address(environment: MutableMapping[str, str]) -> None:
 
 def _address(host: str, port: int) -> dict[str, str]:
     return {"hive.server2.thrift.bind.host": host, "hive.server2.thrift.port": str(port)}
+
+
+def _login(password: str | None) -> dict[str, str]:
+    if password is None:
+        return {}
+    return {LOGIN: "CUSTOM"}
 
 
 def _folders(folder: Path) -> dict[str, str]:

@@ -22,6 +22,7 @@ from streamhouse.errors import OptionError, TableError
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.datasource import PaimonReader
 from streamhouse.paimon.spark_options import SparkOptions
+from streamhouse.serve.names import is_name
 from streamhouse.spark import SourcePartition, for_spark, spark_schema
 
 FORMAT = "streamhouse"
@@ -72,7 +73,7 @@ class ServedSource(DataSource):
             raise OptionError(f"format '{FORMAT}' is for `streamhouse thrift`; use 'paimon'")
         self._catalog: dict[str, str] = json.loads(given)
         self._name = options.get(SERVED, "")
-        if not self._name:
+        if not is_name(self._name):
             raise OptionError(f"format '{FORMAT}': read the views, which name their tables")
 
     @classmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -48,6 +49,8 @@ class Served:
     process: subprocess.Popen[bytes]
     errors: Path
     url: str
+    password: str
+    drivers: Any
     connection: Any
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
@@ -98,8 +101,10 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
             time.sleep(0.1)
         url = f"jdbc:hive2://127.0.0.1:{port.read_text().strip()}"
         with JavaProcess(spark_jars(), JAVA) as java:
-            connection = java.jvm.java.sql.DriverManager.getConnection(f"{url}/shop", "me", "")
-            yield Served(shop, process, errors, url, connection)
+            (password,) = re.findall(r"^The password, .*: (\S+)$", errors.read_text(), re.MULTILINE)
+            drivers = java.jvm.java.sql.DriverManager
+            connection = drivers.getConnection(f"{url}/shop", "me", password)
+            yield Served(shop, process, errors, url, password, drivers, connection)
     finally:
         process.terminate()
         try:
@@ -170,7 +175,8 @@ def test_beeline(served: Served) -> None:
     sql = "SELECT country, n FROM shop.twice ORDER BY n LIMIT 2"
     done = subprocess.run(
         [java_command(), *JAVA, "-cp", os.pathsep.join(map(str, spark_jars())),
-         "org.apache.hive.beeline.BeeLine", "-u", served.url, *options, "-e", sql],
+         "org.apache.hive.beeline.BeeLine", "-u", served.url, "-n", "me",
+         "-p", served.password, *options, "-e", sql],
         capture_output=True, text=True, timeout=DEADLINE_S, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -186,6 +192,91 @@ def test_nothing_can_be_written(served: Served) -> None:
     )
     served.failure(f"INSERT INTO streamhouse_sources.{source} {row}")
     assert served.rows("SELECT COUNT(*) FROM sales WHERE country = 'Oman'") == [("0",)]
+
+
+@pytest.mark.parametrize("password", ["", "wrong"])
+def test_who_does_not_know_the_password_is_not_let_in(served: Served, password: str) -> None:
+    with pytest.raises(Py4JJavaError) as raised:
+        served.drivers.getConnection(f"{served.url}/shop", "me", password)
+    assert "validating the login" in str(raised.value.java_exception.getMessage())
+
+
+SEALED = {
+    "SELECT * FROM text.`{file}`": "TABLE_OR_VIEW_NOT_FOUND",
+    "SELECT 1 WHERE 'x' IN (SELECT * FROM text.`{file}`)": "TABLE_OR_VIEW_NOT_FOUND",
+    "EXECUTE IMMEDIATE 'SELECT * FROM text.`{file}`'": "TABLE_OR_VIEW_NOT_FOUND",
+    "BEGIN SELECT * FROM text.`{file}`; END": "TABLE_OR_VIEW_NOT_FOUND",
+    "CREATE TEMPORARY VIEW v USING text OPTIONS (path '{file}')": "not allowed",
+    "CREATE TABLE shop.t (a STRING) USING csv LOCATION '{file}'": "not allowed",
+    "CREATE TABLE shop.t AS SELECT 1 AS a": "not allowed",
+    "CREATE DATABASE d LOCATION '{folder}/d'": "not allowed",
+    "INSERT OVERWRITE DIRECTORY '{folder}/d' USING csv SELECT 1": "not allowed",
+    "INSERT OVERWRITE LOCAL DIRECTORY '{folder}/d' USING csv SELECT 1": "not allowed",
+    "SELECT TRANSFORM(country) USING 'cat {file}' AS x FROM sales": "not allowed",
+    "ADD FILE '{file}'": "not allowed",
+    "ADD JAR '{file}'": "not allowed",
+    "LIST FILES": "not allowed",
+    "CREATE FUNCTION f AS 'x.Y' USING JAR '{file}'": "not allowed",
+    "SELECT reflect('java.lang.System', 'getenv', 'HOME')": "not allowed",
+    "SELECT java_method('java.lang.System', 'getenv', 'HOME')": "not allowed",
+    "SELECT ABS(LENGTH(try_reflect('java.lang.System', 'getenv', 'HOME')))": "not allowed",
+    "SET spark.sql.runSQLOnFiles=true": "not allowed",
+    "SET spark.sql.variable.substitute=true": "not allowed",
+    "SET spark.sql.catalog.c=org.apache.spark.sql.execution.datasources.v2.jdbc.JDBCTableCatalog": (
+        "not allowed"
+    ),
+    "CACHE TABLE sales": "not allowed",
+    "DROP VIEW shop.sales": "not allowed",
+    "CREATE OR REPLACE VIEW shop.sales AS SELECT 1 AS a": "not allowed",
+    "SELECT * FROM streamhouse_sources.`{source}` WITH ('served' = '../shop.sales')": (
+        "read the views"
+    ),
+}
+
+
+def test_files_are_neither_read_nor_written(served: Served, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("x\n")
+    source = served.rows("SHOW TABLES IN streamhouse_sources")[0][1]
+    for text, said in SEALED.items():
+        sql = text.format(file=file, folder=tmp_path, source=source)
+        assert said in served.failure(sql), sql
+    assert [one.name for one in tmp_path.iterdir()] == ["file"]
+    assert served.rows("SELECT '${env:HOME}', '${system:user.home}'") == [
+        ("${env:HOME}", "${system:user.home}")
+    ]
+
+
+def test_settings_of_a_connection_lead_nowhere(served: Served) -> None:
+    for setting in (
+        "spark.sql.runSQLOnFiles=true",
+        "spark.sql.variable.substitute=true",
+        "spark.sql.catalog.c=org.apache.spark.sql.execution.datasources.v2.jdbc.JDBCTableCatalog",
+    ):
+        with pytest.raises(Py4JJavaError) as raised:
+            served.drivers.getConnection(f"{served.url}/shop?{setting}", "me", served.password)
+        assert "not allowed here" in str(raised.value.java_exception.getMessage())
+    url = f"{served.url}/shop?spark.sql.shuffle.partitions=3"
+    served.drivers.getConnection(url, "me", served.password).close()
+
+
+def test_what_clients_do_besides_reading(served: Served) -> None:
+    for text in (
+        "USE shop",
+        "SET spark.sql.session.timeZone=UTC",
+        "SET -v",
+        "EXPLAIN SELECT * FROM sales",
+        "DESCRIBE sales",
+        "SHOW COLUMNS IN sales",
+        "SHOW CREATE TABLE sales",
+        "CREATE OR REPLACE TEMPORARY VIEW mine AS SELECT country FROM sales",
+        "SELECT * FROM mine",
+        "WITH a AS (SELECT orders FROM sales) SELECT 1 WHERE 1 IN (SELECT orders FROM a)",
+        "SELECT explode(array(1, 2)) UNION ALL SELECT id FROM range(3)",
+    ):
+        statement = served.connection.createStatement()
+        statement.execute(text)
+        statement.close()
 
 
 def test_new_tables_and_columns_are_served_and_old_ones_no_more(served: Served) -> None:

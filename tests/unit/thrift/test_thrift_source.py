@@ -7,11 +7,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.unit.serve.test_view_feed import TOP, keep
 
+from streamhouse.cli import thrift
 from streamhouse.errors import OptionError, TableError
 from streamhouse.thrift import server
 from streamhouse.thrift.source import CATALOG_VARIABLE, ServedSource, findable, served_schema
@@ -85,15 +87,38 @@ def test_spark_finds_it_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("host", "given"),
+    ("host", "given", "password"),
     [
-        ("127.0.0.1", {}),
-        ("localhost", {"spark.driver.memory": "2g"}),
-        ("0.0.0.0", {"hive.server2.authentication": "ldap"}),
+        ("127.0.0.1", {}, None),
+        ("localhost", {"spark.driver.memory": "2g"}, "secret"),
+        ("0.0.0.0", {"hive.server2.authentication": "ldap"}, None),
+        ("0.0.0.0", {}, "secret"),
     ],
 )
-def test_who_is_let_in(host: str, given: Mapping[str, str]) -> None:
-    server._check(host, "local[2]", given)
+def test_who_is_let_in(host: str, given: Mapping[str, str], password: str | None) -> None:
+    server._check(host, "local[2]", given, password)
+
+
+def test_there_is_one_login() -> None:
+    with pytest.raises(OptionError, match="so does the password; give one"):
+        server._check("127.0.0.1", "local", {"hive.server2.authentication": "LDAP"}, "secret")
+
+
+def test_the_password(tmp_path: Path) -> None:
+    file, ldap = tmp_path / "password", {"hive.server2.authentication": "LDAP"}
+    file.write_text("secret\n")
+    assert thrift._password(file, False, {}) == "secret"
+    assert thrift._password(None, True, {}) is None
+    assert thrift._password(None, False, ldap) is None
+    first, second = (thrift._password(None, False, {}) for _ in range(2))
+    assert first is not None and len(first) >= 20 and first != second
+    file.write_text("two\nlines")
+    with pytest.raises(OptionError, match="one line"):
+        thrift._password(file, False, {})
+    with pytest.raises(OptionError, match="cannot be read"):
+        thrift._password(tmp_path / "none", False, {})
+    with pytest.raises(OptionError, match="either"):
+        thrift._password(file, True, {})
 
 
 @pytest.mark.parametrize(
@@ -114,7 +139,7 @@ def test_who_is_let_in(host: str, given: Mapping[str, str]) -> None:
 )
 def test_who_is_not(host: str, master: str, given: Mapping[str, str], message: str) -> None:
     with pytest.raises(OptionError, match=message):
-        server._check(host, master, given)
+        server._check(host, master, given, None)
 
 
 def test_the_environment_does_not_say_where_to_listen() -> None:

@@ -1,0 +1,43 @@
+"""The password of the Thrift server, and what its clients may do: `Guard.java` in Spark's JVM."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+_GUARD = "streamhouse.Guard"
+_PROVIDER = f"{_GUARD}$Password"
+"""The class that Hive's server asks whether a password is right."""
+_SOURCE = "Guard.java"
+_BYTES = 18
+
+
+def new_password() -> str:
+    """A random password, of letters, digits, `-` and `_`."""
+    return secrets.token_urlsafe(_BYTES)
+
+
+def install(spark: Any, password: str | None, folder: Path) -> None:
+    """Confine the sessions that are made of Spark's from now on, and set the password.
+
+    The classes go into the folder, which is in the class path of the JVM: Hive's server looks for
+    the one that knows the password in threads with class loaders of all sorts.
+    """
+    jvm = spark._jvm
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    compiler = jvm.org.codehaus.janino.SimpleCompiler()
+    compiler.setParentClassLoader(loader)
+    compiler.cook(files("streamhouse.thrift").joinpath(_SOURCE).read_text())
+    for name, code in dict(compiler.getBytecodes()).items():
+        file = folder.joinpath(*name.split(".")).with_suffix(".class")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(code)
+    guard = loader.loadClass(_GUARD).newInstance()
+    guard.confine(spark._jsparkSession)
+    if password is not None:
+        # Hive's server does not look for it among its own settings.
+        jvm.java.lang.System.setProperty("hive.server2.custom.authentication.class", _PROVIDER)
+        guard.password(hashlib.sha256(password.encode()).hexdigest())
