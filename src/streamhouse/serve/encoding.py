@@ -11,7 +11,8 @@ from streamhouse.errors import TooLargeError
 from streamhouse.serve.cells import json_values
 from streamhouse.serve.event import Event, Moment
 from streamhouse.serve.follow_settings import FollowSettings
-from streamhouse.serve.formats import compact, slices
+from streamhouse.serve.formats import slices
+from streamhouse.serve.json_rows import compact
 from streamhouse.source import ROW_KIND
 
 _RESERVED = ("snapshot", ROW_KIND)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from streamhouse.serve.formats import compact
+from streamhouse.serve.json_rows import compact
 
 SNAPSHOT = "snapshot"
 CHANGES = "changes"

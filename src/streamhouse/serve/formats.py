@@ -11,12 +11,14 @@ from typing import IO, Any, BinaryIO
 
 import pyarrow as pa
 
+from streamhouse.paimon.rows import gathered
+from streamhouse.serve import json_rows
 from streamhouse.serve.cells import csv_values, json_values
+from streamhouse.serve.json_rows import compact
 
-_BREAKS = (("\x85", r"\u0085"), ("\u2028", r"\u2028"), ("\u2029", r"\u2029"))
-"""What ends a line for some readers of events, and is not escaped in JSON."""
 _TEXT_BYTES = 8 << 20
 """How much of the rows becomes text at once."""
+_TEXT_ROWS = 16_384
 
 
 class Format(StrEnum):
@@ -79,21 +81,11 @@ def write_rows(out: BinaryIO, head: Mapping[str, Any], batches: Iterable[pa.Reco
     opening = compact(dict(head))[:-1] + ("," if head else "")
     out.write(f'{opening}"rows":['.encode())
     separator, end = "\n", "]"
-    for batch in _small(batches):
+    for batch in _small(gathered(batches, _TEXT_ROWS, _TEXT_BYTES)):
         if batch.num_rows:
-            # All rows in one call, which is quicker than one for each.
-            out.write((separator + compact(list(json_objects(batch)))[1:-1]).encode())
+            out.write(separator.encode() + json_rows.objects(batch))
             separator, end = ",\n", "\n]"
     out.write(end.encode())
-
-
-def compact(value: Any) -> str:
-    """A value as JSON without spaces, in one line whatever a reader takes for the end of one."""
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    for char, escaped in _BREAKS:
-        if char in text:
-            text = text.replace(char, escaped)
-    return text
 
 
 def write_csv(schema: pa.Schema, reader: Iterable[pa.RecordBatch], out: IO[str]) -> None:

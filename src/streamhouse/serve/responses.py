@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from streamhouse.serve.formats import compact
+from streamhouse.serve.json_rows import compact
 
 HEAD = "streamhouse.head"
 """Is in the scope of a GET whose body nobody will see, since a HEAD was asked for."""

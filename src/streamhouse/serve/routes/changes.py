@@ -31,8 +31,8 @@ from streamhouse.options import nearest
 from streamhouse.serve import described, event
 from streamhouse.serve import scope as scopes
 from streamhouse.serve.admission import client_of
-from streamhouse.serve.formats import compact
 from streamhouse.serve.guard import Reads, subprotocol
+from streamhouse.serve.json_rows import compact
 from streamhouse.serve.openapi import refusals
 from streamhouse.serve.problems import Problem, problem_of
 from streamhouse.serve.responses import END, HEAD
