@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import math
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,7 +23,7 @@ MAX_HEAD_BYTES = 32 << 10
 """The longest headers of a request, together."""
 MAX_BODY_BYTES = (1 << 20) + (64 << 10)
 """The longest body of a request; a script of 1 MiB fits into it."""
-MAX_SQL_CHARACTERS = 100_000
+MAX_SQL_CHARACTERS = 1_000_000
 _READ_S = 60.0
 _READ_SPILL = "16384MiB"
 MAX_FILTER_CHARACTERS = 8_000
@@ -75,6 +76,11 @@ class ServerSettings:
             raise OptionError(
                 f"option '--host': on {self.host} anybody could read the tables; {HOW_TO}. Without "
                 "a token the server listens to this machine only, as with --host 127.0.0.1"
+            )
+        if not 0 <= self.rate < math.inf:
+            # Not `rate < 0`: what is no number is neither less nor more.
+            raise OptionError(
+                f"option '--rate': {self.rate:g} is no number of requests; give 0 for any number"
             )
         for origin in self.allow_origins:
             _check_origin(origin)

@@ -216,6 +216,12 @@ def test_the_rate_of_a_client() -> None:
     assert Rate(0.0).take("a") == 0.0
 
 
+@pytest.mark.parametrize("rate", [float("nan"), float("inf"), -1.0])
+def test_a_rate_is_a_number(rate: float) -> None:
+    with pytest.raises(OptionError, match="--rate.* no number of requests"):
+        ServerSettings({"warehouse": "somewhere"}, rate=rate)
+
+
 def test_too_many_requests(serve: Any) -> None:
     server = serve(rate=0.1)
     assert server.get("/health").status_code == 200

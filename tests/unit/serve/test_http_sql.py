@@ -56,6 +56,26 @@ def test_an_answer_in_each_format(serve: Any, shop: Any, sales: str) -> None:
     assert server.sql("VALUES (1, 'a')").json()["rows"] == [{"EXPR$0": 1, "EXPR$1": "a"}]
 
 
+def test_long_lists_of_values(serve: Any, sales: str) -> None:
+    server = serve()
+    numbers = ", ".join(map(str, range(10_000)))
+    texts = ", ".join(f"'country number {number}'" for number in range(10_000))
+    for condition in (f"orders IN ({numbers})", f"country NOT IN ({texts})"):
+        answer = server.sql(f"SELECT COUNT(*) AS n FROM shop.sales WHERE {condition}")
+        assert answer.json()["rows"] == [{"n": 2}], answer.text
+
+
+def test_what_is_no_number_is_not_more_than_one(serve: Any, shop: Any) -> None:
+    table = shop.sales()
+    shop.write(table, ("Chad", 1, 1.5), ("Mali", 2, float("nan")), ("Oman", 3, None))
+    views = (ServedView("hall.more", table, None, "revenue > 0"), ServedView(table, table))
+    server = serve(views=views)
+    assert [row["country"] for row in server.rows("hall.more")] == ["Chad"]
+    assert [row["country"] for row in server.rows(table, filter="revenue > 0")] == ["Chad"]
+    found = server.sql("SELECT country FROM shop.sales WHERE revenue > 0").json()["rows"]
+    assert found == [{"country": "Chad"}]
+
+
 def test_an_answer_that_is_too_long_is_cut(serve: Any, sales: str) -> None:
     server = serve(query_rows=1)
     answer = server.sql("SELECT country FROM shop.sales ORDER BY country")
