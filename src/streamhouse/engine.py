@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,12 +16,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
-from streamhouse.errors import LimitError, QueryError, TimeLimitError
+from streamhouse.errors import LimitError, NoSpaceError, QueryError, TimeLimitError, is_full
 from streamhouse.sql.functions.arrow import register
 from streamhouse.sql.moment import split_options
 from streamhouse.sql.plan import ROWS, BoundedQuery, BoundedScan
 from streamhouse.sql.python.evaluation import Evaluations
 from streamhouse.sql.value_errors import readable
+from streamhouse.work_folder import work_folder
 
 if TYPE_CHECKING:
     import duckdb
@@ -73,7 +73,7 @@ def bounded_reader(
     import duckdb
 
     scanner = tables if callable(tables) else warehouse_scanner(tables)
-    with tempfile.TemporaryDirectory(prefix="streamhouse-spill-") as spill:
+    with work_folder("streamhouse-spill-") as spill:
         connection = duckdb.connect(":memory:", config=_config(spill, limits or Limits()))
         clock = _Clock(connection, limits)
         try:
@@ -208,6 +208,8 @@ def _readable_errors(scans: list[_Scan], clock: _Clock, python: Evaluations) -> 
         passed = _passed(clock, str(error))
         if passed is not None:
             raise passed from error
+        if is_full(error):
+            raise NoSpaceError from error
         if isinstance(error, OSError) and not isinstance(error, pa.ArrowException):
             raise
         raise QueryError(f"the query failed: {readable(str(error))}") from error

@@ -15,6 +15,7 @@ StreamhouseError            one readable message: what failed, what to change
 ├── PipelineError           a pipeline runs already, does not run, or is not ours to end
 ├── SlowReaderError         a reader of a stream fell too far behind and was cut off
 ├── BusyError               the server does as much as it may at once; ask again later
+├── NoSpaceError            a disk, or the quota on it, is full
 ├── QueryError              a query that was understood failed on the values it met
 └── LimitError              more was asked for than a limit allows: time, memory, rows, bytes
     └── TimeLimitError      a query took longer than it may
@@ -22,6 +23,8 @@ StreamhouseError            one readable message: what failed, what to change
 
 from __future__ import annotations
 
+import errno
+import os
 from typing import Self
 
 
@@ -143,6 +146,17 @@ class BusyError(StreamhouseError):
     """The server does as much as it may at the same time; the same request may succeed later."""
 
 
+class NoSpaceError(StreamhouseError):
+    """A disk, or the quota on it, is full; what was to be done may be done once there is room."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(
+            message
+            or "there is no room for temporary files: the disk of this machine, or the quota on "
+            "it, is full; free some, or set TMPDIR to a folder on another disk"
+        )
+
+
 class QueryError(StreamhouseError):
     """A query that was understood failed while it ran, on the values it met."""
 
@@ -153,6 +167,16 @@ class LimitError(StreamhouseError):
 
 class TimeLimitError(LimitError):
     """A query took longer than it may; the same query may be quicker when less else runs."""
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether an error of the system, or a library's text about it, says that a disk is full."""
+    if isinstance(error, OSError) and error.errno in _FULL:
+        return True
+    return any(os.strerror(number) in str(error) for number in _FULL)
+
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def is_panic(error: BaseException) -> bool:

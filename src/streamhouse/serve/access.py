@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from streamhouse.errors import is_panic
+from streamhouse.errors import NoSpaceError, is_full, is_panic
 from streamhouse.options import hide_secrets
 from streamhouse.serve.admission import CLIENT
 from streamhouse.serve.cells import printable
@@ -26,7 +26,7 @@ from streamhouse.serve.guard import check_place, known
 from streamhouse.serve.limits import Rate
 from streamhouse.serve.logs import LOGGER, log_request
 from streamhouse.serve.outgoing import Delivery, Outgoing
-from streamhouse.serve.problems import Problem
+from streamhouse.serve.problems import Problem, problem_of
 from streamhouse.serve.protocol import neighbourhood
 from streamhouse.serve.responses import HEAD
 from streamhouse.serve.settings import MAX_BODY_BYTES, MAX_HEAD_BYTES, MAX_LINE_BYTES
@@ -132,6 +132,8 @@ class Access:
             exchange.abort()
             return
         problem = Problem("failed", "the server failed; what happened is in its log")
+        if is_full(error):
+            problem = problem_of(NoSpaceError())
         await problem.response()(scope, receive, exchange.send)
 
     def _told(self, exchange: _Exchange) -> None:

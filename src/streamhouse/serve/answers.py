@@ -8,7 +8,14 @@ import re
 import traceback
 from typing import TYPE_CHECKING
 
-from streamhouse.errors import LimitError, SqlError, StreamhouseError, is_panic
+from streamhouse.errors import (
+    LimitError,
+    NoSpaceError,
+    SqlError,
+    StreamhouseError,
+    is_full,
+    is_panic,
+)
 from streamhouse.serve.question import Question, Rows, Told
 
 if TYPE_CHECKING:
@@ -50,6 +57,8 @@ def answer(warehouse: Warehouse, question: Question) -> Told:
         if not isinstance(error, Exception) and not is_panic(error):
             raise
         _forget(question)
+        if is_full(error):
+            raise NoSpaceError from None
         where = "".join(traceback.format_tb(error.__traceback__)) + type(error).__name__
         said = "the query cannot be run as it is written; write it in a simpler way"
         if question.trusted:
@@ -66,8 +75,10 @@ def small_answer(warehouse: Warehouse, asked: Rows) -> Told | None:
 
     try:
         found = rows.small_answer(warehouse, asked)
-    except BaseException:
+    except BaseException as error:
         _forget(asked)
+        if is_full(error):
+            raise NoSpaceError from None
         raise
     if found is None:
         _forget(asked)

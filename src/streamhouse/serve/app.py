@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import tempfile
 import time
 from collections.abc import AsyncIterator
 from importlib.metadata import version
@@ -25,6 +24,7 @@ from streamhouse.serve.outgoing import Outgoing
 from streamhouse.serve.pool import LaneThreads, WarehousePool
 from streamhouse.serve.queries import Queries
 from streamhouse.serve.routes import about, changes, history, page, pipelines, sql, views
+from streamhouse.work_folder import work_folder
 
 if TYPE_CHECKING:
     from streamhouse.serve.feed import Feed
@@ -103,7 +103,7 @@ def create_app(settings: ServerSettings) -> FastAPI:
 
 @contextlib.asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
-    with tempfile.TemporaryDirectory(prefix="streamhouse-serve-") as folder:
+    with work_folder("streamhouse-serve-") as folder:
         app.state.folder = folder
         app.state.queries.start(folder)
         try:

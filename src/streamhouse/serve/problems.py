@@ -14,7 +14,8 @@
 | invalid      | 422    | SQL or a parameter that cannot be read, or a query that fails     |
 | too_many     | 429    | more requests than one client may make                            |
 | failed       | 500    | the server's own fault, or a damaged table                        |
-| busy         | 503    | too many others, or the warehouse cannot be reached; ask again    |
+| busy         | 503    | too many others, the warehouse cannot be reached, or a disk is    |
+|              |        | full; ask again                                                   |
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ _CLASSES: tuple[tuple[type[Exception], str], ...] = (
     (errors.OptionError, "bad_request"),
     (errors.TooLargeError, "too_large"),
     (errors.BusyError, "busy"),
+    (errors.NoSpaceError, "busy"),
     (errors.SqlError, "invalid"),
     (errors.QueryError, "invalid"),
     (errors.LimitError, "too_large"),

@@ -65,7 +65,8 @@ def main() -> None:
             forks.add(process)
         else:
             _end(forks, process)
-        control.sendall(NUMBER.pack(process))
+        with contextlib.suppress(BrokenPipeError):
+            control.sendall(NUMBER.pack(process))
     for process in list(forks):
         _end(forks, process)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-import tempfile
 from collections.abc import Callable, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from streamhouse.runtime.spark_session import end_session, start_session
 from streamhouse.thrift.catalog import ServedCatalog
 from streamhouse.thrift.guard import install
 from streamhouse.thrift.source import findable
+from streamhouse.work_folder import work_folder
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _ADDRESS = (
@@ -70,8 +71,8 @@ class ThriftServer:
         _check(host, master, given, password)
         self._notice = notice
         self._trouble = ""
-        self._folder = tempfile.TemporaryDirectory(prefix="streamhouse-thrift-")
-        folder = Path(self._folder.name)
+        self._folder = contextlib.ExitStack()
+        folder = Path(self._folder.enter_context(work_folder("streamhouse-thrift-")))
         findable(warehouse.options)
         _forget_address(os.environ)
         settings = {**_SETTINGS, **_folders(folder), **_address(host, port), **_login(password)}
@@ -117,7 +118,7 @@ class ThriftServer:
     def close(self) -> None:
         """End the server, its connections and its JVM."""
         end_session()
-        self._folder.cleanup()
+        self._folder.close()
 
 
 def _started(spark: Any, host: str, port: int) -> Any:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
@@ -15,14 +17,26 @@ STOP_S = 60.0
 
 
 class Server:
-    """A server of a warehouse on a free port, which it keeps when it is started again."""
+    """A server of a warehouse on a free port, which it keeps when it is started again.
 
-    def __init__(self, warehouse: Path, folder: Path, *arguments: str) -> None:
+    `environment` is set for it besides ours; no file that it writes has more than `file_bytes`.
+    """
+
+    def __init__(
+        self,
+        warehouse: Path,
+        folder: Path,
+        *arguments: str,
+        environment: Mapping[str, str] | None = None,
+        file_bytes: int | None = None,
+    ) -> None:
         self._port_file = folder / "port"
         self.log = folder / "serve.log"
         self._arguments = ["serve", "--warehouse", str(warehouse), *arguments]
         self._process: subprocess.Popen[bytes] | None = None
         self._port = str(free_port())
+        self._environment = {**os.environ, **(environment or {})}
+        self._limit = [] if file_bytes is None else ["prlimit", f"--fsize={file_bytes}"]
 
     @property
     def url(self) -> str:
@@ -30,11 +44,19 @@ class Server:
 
     def start(self) -> Server:
         self._port_file.unlink(missing_ok=True)
-        command = [str(Path(sys.executable).with_name("streamhouse")), *self._arguments]
+        command = [
+            *self._limit,
+            str(Path(sys.executable).with_name("streamhouse")),
+            *self._arguments,
+        ]
         command += ["--port", self._port, "--port-file", str(self._port_file)]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self._environment,
             )
         deadline = time.monotonic() + START_S
         while not (self._port_file.exists() and self._port_file.read_text().strip()):
@@ -43,6 +65,13 @@ class Server:
             time.sleep(0.02)
         self._port = self._port_file.read_text().strip()
         return self
+
+    def kill(self) -> None:
+        """End it as the system does, without a word."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait(STOP_S)
+        self._process = None
 
     def stop(self) -> None:
         if self._process is not None:
