@@ -80,9 +80,10 @@ def test_what_a_killed_server_has_left_is_deleted_by_the_next(
     for name in ("first", "second", "killed"):
         (tmp_path / name).mkdir()
     with Server(warehouse, tmp_path / "first", environment=given):
+        (lives,) = place.glob("streamhouse-serve-*")
         killed = Server(warehouse, tmp_path / "killed", environment=given).start()
         httpx.get(f"{killed.url}/views/shop.big", timeout=DEADLINE_S, trust_env=False)
-        lives, dead = sorted(place.iterdir(), key=lambda one: one.stat().st_ctime)
+        (dead,) = (one for one in place.glob("streamhouse-serve-*") if one != lives)
         killed.kill()
         assert dead.exists()
         with Server(warehouse, tmp_path / "second", environment=given):
@@ -91,5 +92,5 @@ def test_what_a_killed_server_has_left_is_deleted_by_the_next(
                 assert time.monotonic() < deadline
                 time.sleep(0.1)
             # That of one that runs beside stays.
-            assert lives.exists() and len(list(place.iterdir())) == 2
-    assert list(place.iterdir()) == []
+            assert lives.exists() and len(list(place.glob("streamhouse-serve-*"))) == 2
+    assert list(place.glob("streamhouse-serve-*")) == []
