@@ -74,8 +74,10 @@ def units(node: exp.Expr) -> set[str]:
     if isinstance(inner, exp.Neg):
         return units(inner.this)
     if isinstance(inner, exp.Add | exp.Sub):
-        one, two = units(inner.left), units(inner.right)
-        return one | two if one and two else set()
+        # The right one first: a chain of sums hangs to the left, and each of its parts is asked.
+        two = units(inner.right)
+        one = units(inner.left) if two else set()
+        return one | two if one else set()
     if not isinstance(inner, exp.Interval):
         return set()
     unit = inner.args.get("unit")
