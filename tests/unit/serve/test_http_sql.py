@@ -262,15 +262,21 @@ def test_queries_wait_for_their_turn(serve: Any, sales: str) -> None:
     assert answers == [200] * 4
 
 
+def idle(server: Serving) -> list[Any]:
+    """The process that has answered a query; on a busy machine the first is too long for it."""
+    deadline = time.monotonic() + 60
+    while not server.app.state.queries._idle:
+        assert time.monotonic() < deadline
+        server.sql("SELECT 1 AS n")
+    return list(server.app.state.queries._idle)
+
+
 def test_nothing_is_left_of_a_query_that_was_cut_off(
     serve: Any, sales: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = serve(query_s=1.0)
     queries = server.app.state.queries
-    deadline = time.monotonic() + 60
-    while server.sql("SELECT 1 AS n").status_code != 200:
-        assert time.monotonic() < deadline
-    (worker,) = queries._idle
+    (worker,) = idle(server)
     spilled, written = Path(worker.folder) / "spilled", tmp_path / "answer"
     spilled.write_text("rows")
     written.write_text("half an answer")
@@ -287,8 +293,7 @@ def test_nothing_is_left_of_a_query_that_was_cut_off(
 
 def test_a_process_that_died_while_it_was_idle_is_replaced(serve: Any, sales: str) -> None:
     server = serve(query_s=30.0)
-    assert server.sql("SELECT 1 AS n").status_code == 200
-    (worker,) = server.app.state.queries._idle
+    (worker,) = idle(server)
     os.kill(worker.pid, signal.SIGKILL)
     deadline = time.monotonic() + 30
     while worker.alive:
