@@ -12,6 +12,7 @@ import pytest
 
 from streamhouse.demo.mariadb import MariaDB
 from streamhouse.runtime.spark_session import end_session
+from streamhouse.runtime.worker_python import worker_python
 
 Installed = Callable[[Path], Path]
 """Makes a folder, which a server that is started on it need not fill first; gives it back."""
@@ -59,6 +60,10 @@ def spark_conf(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def quick_spark(spark_conf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Programs that the test starts have these settings: less time, and the same outcome."""
     monkeypatch.setenv("SPARK_CONF_DIR", str(spark_conf))
+    # Spark gives a Python process ten seconds to connect, half of which would go into compiling
+    # its zipped sources on a busy machine.
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+        monkeypatch.setenv(name, worker_python())
 
 
 @pytest.fixture(scope="session")
