@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
-from streamhouse.errors import LimitError, NoSpaceError, QueryError, TimeLimitError, is_full
+from streamhouse.errors import (
+    ASK_LESS,
+    LimitError,
+    NoSpaceError,
+    QueryError,
+    TimeLimitError,
+    is_full,
+)
 from streamhouse.sql.functions.arrow import register
 from streamhouse.sql.moment import split_options
 from streamhouse.sql.plan import ROWS, BoundedQuery, BoundedScan
@@ -220,11 +227,10 @@ def _passed(clock: _Clock, text: str) -> LimitError | None:
     limits = clock.limits
     if limits is None:
         return None
-    less = "ask for fewer rows or columns, or filter earlier"
-    if clock.late:
-        return TimeLimitError(f"the query took longer than {limits.seconds:g} s; {less}")
+    if clock.late and limits.seconds is not None:
+        return TimeLimitError.after(limits.seconds)
     if "Out of Memory" in text or "max_temp_directory_size" in text or "bad_alloc" in text:
-        return LimitError(f"the query needs more memory than {limits.memory}; {less}")
+        return LimitError(f"the query needs more memory than {limits.memory}; {ASK_LESS}")
     return None
 
 

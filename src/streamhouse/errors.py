@@ -161,6 +161,10 @@ class QueryError(StreamhouseError):
     """A query that was understood failed while it ran, on the values it met."""
 
 
+ASK_LESS = "ask for fewer rows or columns, or filter earlier"
+"""What the reader of a query that passed a limit can do."""
+
+
 class LimitError(StreamhouseError):
     """More was asked for than a limit allows; the message names the limit and a way to ask less."""
 
@@ -168,15 +172,20 @@ class LimitError(StreamhouseError):
 class TimeLimitError(LimitError):
     """A query took longer than it may; the same query may be quicker when less else runs."""
 
+    @classmethod
+    def after(cls, seconds: float) -> Self:
+        """The error of a query that was given `seconds`."""
+        return cls(f"the query took longer than {seconds:g} s; {ASK_LESS}")
+
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
 
 def is_full(error: BaseException) -> bool:
     """Whether an error of the system, or a library's text about it, says that a disk is full."""
     if isinstance(error, OSError) and error.errno in _FULL:
         return True
     return any(os.strerror(number) in str(error) for number in _FULL)
-
-
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def is_panic(error: BaseException) -> bool:

@@ -24,7 +24,8 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     # Sessions as readers have them are what the programs of the guides start.
     os.environ["PYSPARK_PYTHON"] = worker_python()
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    java = f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 {class_archive.java_options()}"
+    archive = class_archive.java_options(class_archive.archive_path())
+    java = f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 {archive}"
     folder = tmp_path_factory.mktemp("spark")
     spark = (
         SparkSession.builder.master("local[2]")

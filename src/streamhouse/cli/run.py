@@ -92,32 +92,32 @@ def run(
     """
     read = texts(file)
     given = None if warehouse is None else catalog_options(_absolute(warehouse), option)
-    _begin_spark(read, master, verbose)
-    from streamhouse.runtime.reporter import Reporter
-    from streamhouse.sql.secrets import without_secrets
+    with _spark(read, master, verbose):
+        from streamhouse.runtime.reporter import Reporter
+        from streamhouse.sql.secrets import without_secrets
 
-    reporter = Reporter(without_secrets(joined(file, read)), name, restarts.lately())
-    with _told(reporter, given), _spark_ended():
-        statements, origins = parsed(file, read)
-        from streamhouse.runtime.script import ScriptOptions, script_name
+        reporter = Reporter(without_secrets(joined(file, read)), name, restarts.lately())
+        with _told(reporter, given):
+            statements, origins = parsed(file, read)
+            from streamhouse.runtime.script import ScriptOptions, script_name
 
-        if warehouse is not None and is_local(warehouse):
-            Path(_absolute(warehouse)).mkdir(parents=True, exist_ok=True)
-        stop = StopSignal(notice="stopping …")
-        anew = from_scratch and not restarts.has_reset()
-        options = ScriptOptions(
-            name=name or script_name(Path(file[0])),
-            warehouse=given,
-            checkpoints=checkpoints,
-            until_caught_up=until_caught_up,
-            master=master,
-            verbose=verbose,
-            stopped=stop.asked,
-            reporter=reporter,
-            from_scratch=anew,
-            keep_targets=keep_targets and (anew or not from_scratch),
-        )
-        _run(options, statements, origins, may_start_again="-" not in file)
+            if warehouse is not None and is_local(warehouse):
+                Path(_absolute(warehouse)).mkdir(parents=True, exist_ok=True)
+            stop = StopSignal(notice="stopping …")
+            anew = from_scratch and not restarts.has_reset()
+            options = ScriptOptions(
+                name=name or script_name(Path(file[0])),
+                warehouse=given,
+                checkpoints=checkpoints,
+                until_caught_up=until_caught_up,
+                master=master,
+                verbose=verbose,
+                stopped=stop.asked,
+                reporter=reporter,
+                from_scratch=anew,
+                keep_targets=keep_targets and (anew or not from_scratch),
+            )
+            _run(options, statements, origins, may_start_again="-" not in file)
     if stop.interrupted:
         raise typer.Exit(INTERRUPTED)
 
@@ -139,21 +139,17 @@ def _told(reporter: Reporter, warehouse: Mapping[str, str] | None) -> Iterator[N
         reporter.close()
 
 
-def _begin_spark(read: Sequence[str], master: str, verbose: bool) -> None:
-    """Start Spark for continuous queries, beside all that comes before it is needed."""
+@contextmanager
+def _spark(read: Sequence[str], master: str, verbose: bool) -> Iterator[None]:
+    """Spark for continuous queries, started beside all that comes before they need it."""
     from streamhouse.sql.streaming import may_stream
 
-    if any(map(may_stream, read)):
-        from streamhouse.runtime.spark_session import begin_session
+    if not any(map(may_stream, read)):
+        yield
+        return
+    from streamhouse.runtime.spark_session import begin_session, end_session
 
-        begin_session("streamhouse", master, verbose)
-
-
-@contextmanager
-def _spark_ended() -> Iterator[None]:
-    """Ends Spark, if it was started."""
-    from streamhouse.runtime.spark_session import end_session
-
+    begin_session("streamhouse", master, verbose)
     try:
         yield
     finally:
@@ -187,8 +183,11 @@ def _run(
             why = explain(error)[0]
             _start_again(options.reporter, "the table core has broken down", why)
 
-    with on_failure(mend):
-        script.run(statements, origins)
+    try:
+        with on_failure(mend):
+            script.run(statements, origins)
+    finally:
+        end_session()
 
 
 def _start_again(reporter: Reporter | None, what: str, why: str) -> None:

@@ -282,22 +282,27 @@ class Warehouse:
     def _open(self, database: str, name: str) -> Table:
         try:
             rust = self._rust().get_table((database, name))
-        except _RUST_ERRORS as error:
-            parsed = TableName.parse(name)
-            if not self.exists(database, parsed.table):
-                raise self._no_table(database, parsed.table) from None
-            if parsed.system is not None:
-                raise TableError(
-                    f"table '{database}.{name}' is a system table: it can be queried, and neither "
-                    f"written nor followed; write {database}.{parsed.data} for the table itself"
-                ) from None
-            if parsed.branch != MAIN:
-                self._check_branch(database, parsed)
-            raise StreamhouseError(f"table {database}.{name} cannot be opened: {error}") from error
+        except _RUST_ERRORS:
+            self._check_readable(database, TableName.parse(name))
+            # Somebody may have created it between the first look and the check.
+            rust = None
         try:
+            rust = rust or self._rust().get_table((database, name))
             return resolve(rust, database, name, self.options)
         except _RUST_ERRORS as error:
             raise StreamhouseError(f"table {database}.{name} cannot be opened: {error}") from error
+
+    def _check_readable(self, database: str, name: TableName) -> None:
+        """Raise `TableError` for a table or branch that is missing, and for a system table."""
+        if not self.exists(database, name.table):
+            raise self._no_table(database, name.table)
+        if name.system is not None:
+            raise TableError(
+                f"table '{database}.{name}' is a system table: it can be queried, and neither "
+                f"written nor followed; write {database}.{name.data} for the table itself"
+            )
+        if name.branch != MAIN:
+            self._check_branch(database, name)
 
     def _check_branch(self, database: str, name: TableName) -> None:
         full = f"{database}.{name.table}"

@@ -32,7 +32,7 @@ from streamhouse.paimon.table import Table
 from streamhouse.paimon.visibility import (
     PRODUCED,
     Moment,
-    changes_visible_at,
+    changes_visible,
     hides_new_rows,
     producer,
     rows_visible_at,
@@ -224,7 +224,7 @@ class PaimonSource:
         """When the changes that this source reads become visible."""
         if self._scan.raw and producer(table.options) not in PRODUCED:
             return "commit"
-        return changes_visible_at(bool(table.primary_key), table.options)
+        return changes_visible(table)
 
     def partitions(self, start: Offset, end: Offset, parallelism: int = 1) -> Sequence[Piece]:
         if start == end or (not start and end.get("resumed")):

@@ -99,6 +99,11 @@ def top_level(options: Mapping[str, str]) -> int:
     return int(options.get("num-sorted-run.compaction-trigger", _DEFAULT_TRIGGER))
 
 
+def changes_visible(table: Table) -> Moment:
+    """When a stream over the table sees its changes."""
+    return changes_visible_at(bool(table.primary_key), table.options)
+
+
 def hides_new_rows(table: Table) -> bool:
     """Whether a SELECT sees new rows of the table only after a compaction."""
     return rows_visible_at(bool(table.primary_key), table.options) != "commit"

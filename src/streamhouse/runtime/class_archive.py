@@ -58,41 +58,33 @@ _ROWS = {
 }
 
 
-def java_options() -> str:
-    """Options for Spark's JVM: use the archive, or make it where `main` asks for that."""
+def java_options(path: Path) -> str:
+    """Options for Spark's JVM: use the archive at `path`, or make it where `main` asks for that."""
     out = os.environ.get(_VARIABLE)
     if out is not None:
         return f'"-XX:ArchiveClassesAtExit={out}" {_SILENT}'
-    path = archive_path()
     return f'"-XX:SharedArchiveFile={path}" {_SILENT}' if path.is_file() else ""
 
 
 def archive_path() -> Path:
     """Where the archive of this Spark and this Java is, or would be."""
-    return _place(".jsa")
-
-
-def options_path() -> Path:
-    """Where the options are that Java needs for this Spark (`spark_jvm.save_options`), or would be.
-
-    The archive is that of a JVM with these.
-    """
-    return _place(".json")
-
-
-def _place(suffix: str) -> Path:
     java = shutil.which(java_command()) or "java"
     release = Path(os.path.realpath(java)).parent.parent / "release"
     parts = [pyspark.__version__, spark_jvm.classpath(), os.path.realpath(java)]
     parts.append(release.read_text() if release.is_file() else "")
     digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
-    return cache_folder().parent / "classes" / f"spark-{pyspark.__version__}-{digest}{suffix}"
+    return cache_folder().parent / "classes" / f"spark-{pyspark.__version__}-{digest}.jsa"
+
+
+def options_path(archive: Path) -> Path:
+    """Where the options are of the JVM whose archive that is (`spark_jvm.save_options`)."""
+    return archive.with_suffix(".json")
 
 
 def make(path: Path) -> None:
     """Make Spark's archive at `path`; takes about 20 seconds. Raises `StreamhouseError`."""
     try:
-        spark_jvm.save_options(options_path())
+        spark_jvm.save_options(options_path(path))
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         raise StreamhouseError(_not_made("Spark's classes", str(error))) from error
     _make(path, _SPARK, "Spark's classes")

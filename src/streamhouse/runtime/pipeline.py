@@ -11,7 +11,7 @@ from typing import Protocol
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.maintenance import Maintenance
-from streamhouse.paimon.visibility import changes_visible_at, hides_new_rows
+from streamhouse.paimon.visibility import changes_visible, hides_new_rows
 from streamhouse.paimon.waiting import Waiting
 from streamhouse.runtime.query import ContinuousQuery
 from streamhouse.runtime.relays import Relays
@@ -205,7 +205,7 @@ class Pipeline:
             if not any(table.same(one) for one in self._reads):
                 self._reads.append(table)
                 opened = table.open()
-                if changes_visible_at(bool(opened.primary_key), opened.options) != "commit":
+                if changes_visible(opened) != "commit":
                     self._awaited.append(table)
             self._maintenance_of(table, warm=False)
 
@@ -223,9 +223,7 @@ class Pipeline:
         targets = [one.address for one in self.queries if one.address.warehouse == warehouse]
         tables = [target.open() for target in targets]
         return any(
-            hides_new_rows(table)
-            or changes_visible_at(bool(table.primary_key), table.options) == "compaction"
-            for table in tables
+            hides_new_rows(table) or changes_visible(table) == "compaction" for table in tables
         )
 
     def _maintenance_of(self, table: TableAddress, warm: bool) -> Maintenance:

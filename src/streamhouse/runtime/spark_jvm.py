@@ -40,6 +40,7 @@ NEEDS_SUBMIT = (
 """Variables that `spark-submit` acts upon."""
 _SUBMIT_SETTINGS = (
     "spark.archives",
+    "spark.driver.defaultJavaOptions",
     "spark.driver.extraClassPath",
     "spark.driver.extraLibraryPath",
     "spark.files",
@@ -135,12 +136,11 @@ def classpath() -> str:
 
 def _direct(settings: Mapping[str, str], options: Path) -> list[str] | None:
     """The command of the server itself; None where only `spark-submit` would do all."""
-    configured = spark_home() / "conf"
     if (
         not settings["spark.master"].startswith("local")
         or any(name in os.environ for name in NEEDS_SUBMIT)
         or any(key.startswith(_SUBMIT_SETTINGS) for key in settings)
-        or any((configured / name).exists() for name in ("spark-defaults.conf", "spark-env.sh"))
+        or _configured()
     ):
         return None
     try:
@@ -150,6 +150,12 @@ def _direct(settings: Mapping[str, str], options: Path) -> list[str] | None:
     own = shlex.split(settings.get("spark.driver.extraJavaOptions", ""))
     memory = f"-Xmx{settings.get('spark.driver.memory', '1g')}"
     return [java_command(), "-cp", classpath(), memory, *needed, *own, _SERVER]
+
+
+def _configured() -> bool:
+    """Whether Spark's own `conf` folder, which `spark-submit` puts on the class path, has files."""
+    folder = spark_home() / "conf"
+    return folder.is_dir() and any(file.suffix != ".template" for file in folder.iterdir())
 
 
 def _submit(settings: Mapping[str, str]) -> list[str]:

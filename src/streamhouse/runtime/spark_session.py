@@ -140,11 +140,13 @@ def _start(
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = python
     conf = SparkConf().setMaster(with_attempts(master)).setAppName(name)
     conf.setAll(list({**_SETTINGS, **loopback(master), **settings}.items()))
-    conf.set("spark.driver.extraJavaOptions", f"{_JAVA_OPTIONS} {class_archive.java_options()}")
+    archive = class_archive.archive_path()
+    java = f"{_JAVA_OPTIONS} {class_archive.java_options(archive)}"
+    conf.set("spark.driver.extraJavaOptions", java)
     ours = SparkContext._active_spark_context is None
     if ours:
         conf.setAll(list(_socket_settings().items()))
-        gateway = _gateway(conf, verbose)
+        gateway = _gateway(conf, class_archive.options_path(archive), verbose)
         if unwanted():
             _end_jvm(gateway)
             _end_parent()
@@ -229,11 +231,10 @@ def with_attempts(master: str) -> str:
     return f"local[{match['threads'] or 1},{TASK_ATTEMPTS}]"
 
 
-def _gateway(conf: SparkConf, verbose: bool) -> Any:
+def _gateway(conf: SparkConf, options: Path, verbose: bool) -> Any:
     if SparkContext._gateway is not None:
         return SparkContext._gateway
     settings, environment = dict(conf.getAll()), _environment()
-    options = class_archive.options_path()
     global _output
     said = None
     if not verbose:

@@ -9,6 +9,7 @@ import traceback
 from typing import TYPE_CHECKING
 
 from streamhouse.errors import (
+    ASK_LESS,
     LimitError,
     NoSpaceError,
     SqlError,
@@ -43,20 +44,20 @@ def answer(warehouse: Warehouse, question: Question) -> Told:
     try:
         return _answer(warehouse, question)
     except StreamhouseError as error:
-        _forget(question)
+        discard(question)
         if not question.trusted and _NO_MEMORY.search(str(error)):
             raise _too_much(question) from None
         raise
     except RecursionError:
-        _forget(question)
+        discard(question)
         raise SqlError("the query is nested too deeply; write it in fewer levels") from None
     except MemoryError:
-        _forget(question)
+        discard(question)
         raise _too_much(question) from None
     except BaseException as error:
         if not isinstance(error, Exception) and not is_panic(error):
             raise
-        _forget(question)
+        discard(question)
         if is_full(error):
             raise NoSpaceError from None
         where = "".join(traceback.format_tb(error.__traceback__)) + type(error).__name__
@@ -69,27 +70,24 @@ def answer(warehouse: Warehouse, question: Question) -> Told:
 def small_answer(warehouse: Warehouse, asked: Rows) -> Told | None:
     """The answer where it takes moments, else None; errors as `answer`, for a thread of a server.
 
-    Only for askeds that hold no text of a client's.
+    Only for requests that hold no text of a client's.
     """
     from streamhouse.serve import rows
 
     try:
         found = rows.small_answer(warehouse, asked)
     except BaseException as error:
-        _forget(asked)
+        discard(asked)
         if is_full(error):
             raise NoSpaceError from None
         raise
     if found is None:
-        _forget(asked)
+        discard(asked)
     return found
 
 
 def _too_much(question: Question) -> LimitError:
-    return LimitError(
-        f"the query needs more memory than {question.limits.memory}; ask for fewer rows or "
-        "columns, or filter earlier"
-    )
+    return LimitError(f"the query needs more memory than {question.limits.memory}; {ASK_LESS}")
 
 
 def _answer(warehouse: Warehouse, question: Question) -> Told:
@@ -103,6 +101,7 @@ def _answer(warehouse: Warehouse, question: Question) -> Told:
     return ask.answer(warehouse, question)
 
 
-def _forget(question: Question) -> None:
+def discard(question: Question) -> None:
+    """Remove what an answer to the question has written."""
     with contextlib.suppress(OSError):
         os.unlink(question.target.path)

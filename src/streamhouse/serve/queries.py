@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from streamhouse.errors import LimitError, SqlError, StreamhouseError, TimeLimitError
-from streamhouse.serve.answers import UnexpectedError, small_answer
+from streamhouse.serve.answers import UnexpectedError, discard, small_answer
 from streamhouse.serve.fork_messages import LENGTH, LONG_S
 from streamhouse.serve.forks import Forks
 from streamhouse.serve.logs import LOGGER
@@ -99,7 +99,7 @@ class Queries:
         def answered(warehouse: Warehouse) -> Told | None:
             found = small_answer(warehouse, asked)
             if left.is_set():
-                _forget(asked)
+                discard(asked)
             return found
 
         try:
@@ -107,7 +107,7 @@ class Queries:
         except asyncio.CancelledError:
             # The thread goes on, and what it has written is for nobody.
             left.set()
-            _forget(asked)
+            discard(asked)
             raise
 
     async def _queried(self, client: str, question: Question) -> Told:
@@ -181,7 +181,7 @@ class Queries:
         except BaseException:
             # Cancelled or cut off in the middle: it is of no more use, nor is what it wrote.
             self._end(worker)
-            _forget(question)
+            discard(question)
             raise
         if time.monotonic() - asked > LONG_S or isinstance(found, LimitError | UnexpectedError):
             # What it took may not all come back, nor does its priority.
@@ -191,7 +191,7 @@ class Queries:
         if isinstance(found, UnexpectedError):
             raise self._unexpected(question, found)
         if isinstance(found, TimeLimitError):
-            raise _too_long(seconds)
+            raise TimeLimitError.after(seconds)
         if isinstance(found, StreamhouseError):
             raise found
         assert isinstance(found, Told)
@@ -208,20 +208,8 @@ class Queries:
         return await _Worker.start(self._forks, self._settings, folder)
 
 
-def _forget(question: Question) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(question.target.path)
-
-
 def _within(question: Question, seconds: float) -> Question:
     return replace(question, limits=replace(question.limits, seconds=seconds))
-
-
-def _too_long(seconds: float) -> TimeLimitError:
-    return TimeLimitError(
-        f"the query took longer than {seconds:g} s; ask for fewer rows or columns, or filter "
-        "earlier"
-    )
 
 
 class _Worker:
@@ -268,7 +256,7 @@ class _Worker:
             async with asyncio.timeout(None if own is None else own + _GRACE_S):
                 return await self._exchange(question)
         except TimeoutError:
-            raise _too_long(seconds) from None
+            raise TimeLimitError.after(seconds) from None
         except EOFError:
             raise LimitError(
                 f"the query needs more memory than {question.limits.memory}; ask for fewer rows "

@@ -10,7 +10,7 @@ from streamhouse.errors import SqlError
 from streamhouse.sql import aggregates, decimals, probe
 from streamhouse.sql.functions.calls import call, cast
 from streamhouse.sql.probe import Relations
-from streamhouse.sql.types import NULL, base, flink_type
+from streamhouse.sql.types import base, column_type
 
 _DIGITS = "digits"
 _MOMENTS = ("TIMESTAMP", "TIME")
@@ -58,7 +58,7 @@ def _name(node: exp.Typeof, relations: Relations) -> exp.Expr | None:
     if kinds is None:
         return None
     try:
-        found = NULL if kinds[0].id == "null" else flink_type(kinds[0])
+        found = column_type(kinds[0])
     except ValueError:
         return None
     precision = node.meta.get(_DIGITS)

@@ -23,7 +23,7 @@ from streamhouse.sql.literal_rows import LiteralRows
 from streamhouse.sql.plan import ROWS, AsOf, BoundedQuery, BoundedScan, Query, Resolver, TableInfo
 from streamhouse.sql.python.call import functions_in
 from streamhouse.sql.stream import columns_read
-from streamhouse.sql.types import NULL, flink_type
+from streamhouse.sql.types import column_type
 from streamhouse.sql.views import inlined
 from streamhouse.sql.visible import check_columns, leftmost
 
@@ -301,7 +301,7 @@ def _bound(parsed: Parsed, tree: exp.Expr, scans: _Scans) -> list[str]:
     """Flink types of the columns; `SqlError` if DuckDB does not take the query."""
     try:
         found = describe(generate(tree), scans.relations)
-        return [NULL if kind.id == "null" else flink_type(kind) for _, kind in found]
+        return [column_type(kind) for _, kind in found]
     except (BindError, ValueError) as failure:
         kind = refusal(failure)
         raise lowering.error(parsed.script, parsed.tree, str(failure), kind) from None

@@ -137,6 +137,11 @@ NULL = "NULL"
 """The type of a column that is nothing but NULL literals: it goes into every other."""
 
 
+def column_type(duck: DuckDBPyType) -> str:
+    """The type of a query's column as `flink_type` gives it, `NULL` for nothing but NULLs."""
+    return NULL if duck.id == "null" else flink_type(duck)
+
+
 def flink_type(duck: DuckDBPyType) -> str:
     """Flink's type for a DuckDB type; raises `ValueError` if there is none."""
     kind = duck.id

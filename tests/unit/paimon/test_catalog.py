@@ -125,6 +125,19 @@ def test_a_table_made_anew_is_opened_anew(lab: Lab) -> None:
     assert lab.warehouse.table("db.t").arrow_schema.names == ["other"]
 
 
+def test_a_table_created_while_it_is_opened(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab.make("other")
+    exists = Warehouse.exists
+
+    def created_meanwhile(self: Warehouse, database: str, name: str) -> bool:
+        monkeypatch.setattr(Warehouse, "exists", exists)
+        self.create_table(database, name, [Column("v", "INT")])
+        return self.exists(database, name)
+
+    monkeypatch.setattr(Warehouse, "exists", created_meanwhile)
+    assert lab.warehouse.table("db.t").arrow_schema.names == ["v"]
+
+
 def test_the_newest_snapshot_is_found_whatever_the_hint_says(lab: Lab) -> None:
     table = lab.make("t")
     assert (table.latest_snapshot_id(), table.earliest_snapshot_id()) == (None, None)

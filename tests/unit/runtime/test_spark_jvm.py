@@ -74,6 +74,7 @@ def test_settings_of_the_environment_need_spark_submit(
         LOCAL | {"spark.jars": "more.jar"},
         LOCAL | {"spark.jars.packages": "org:name:1"},
         LOCAL | {"spark.driver.extraClassPath": "more.jar"},
+        LOCAL | {"spark.driver.defaultJavaOptions": "-Da=b"},
     ],
     ids=lambda settings: next(reversed(settings)),
 )
@@ -81,11 +82,19 @@ def test_what_only_spark_submit_does(home: Path, settings: dict[str, str]) -> No
     assert said(home, settings)[0] == f"{home}/bin/spark-submit"
 
 
-@pytest.mark.parametrize("name", ["spark-defaults.conf", "spark-env.sh"])
+@pytest.mark.parametrize(
+    "name", ["spark-defaults.conf", "spark-env.sh", "log4j2.properties", "core-site.xml"]
+)
 def test_settings_in_files_need_spark_submit(home: Path, name: str) -> None:
     (home / "conf").mkdir()
     (home / "conf" / name).touch()
     assert said(home, LOCAL)[0] == f"{home}/bin/spark-submit"
+
+
+def test_templates_of_settings_do_not_need_spark_submit(home: Path) -> None:
+    (home / "conf").mkdir()
+    (home / "conf" / "log4j2.properties.template").touch()
+    assert said(home, LOCAL)[0].endswith("/java/bin/java")
 
 
 def test_without_saved_options_spark_submit_finds_them(home: Path) -> None:

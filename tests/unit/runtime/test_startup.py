@@ -82,11 +82,11 @@ def test_what_plans_loads_nothing_of_that() -> None:
 
 
 def test_the_archive_is_used_once_it_is_there() -> None:
-    assert class_archive.java_options() == ""
     path = class_archive.archive_path()
+    assert class_archive.java_options(path) == ""
     path.parent.mkdir(parents=True)
     path.touch()
-    assert f'"-XX:SharedArchiveFile={path}"' in class_archive.java_options()
+    assert f'"-XX:SharedArchiveFile={path}"' in class_archive.java_options(path)
 
 
 def test_another_java_has_another_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

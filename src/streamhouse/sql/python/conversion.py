@@ -13,7 +13,7 @@ from streamhouse.sql.functions.calls import cast
 from streamhouse.sql.python.call import declaration_of
 from streamhouse.sql.python.registry import defined, known
 from streamhouse.sql.text import Script
-from streamhouse.sql.types import NULL, base, digits, duck_type, flink_type, scale
+from streamhouse.sql.types import NULL, base, column_type, digits, duck_type, scale
 
 _MOMENTS = ("TIMESTAMP", "TIMESTAMP_LTZ")
 _WHOLE = {"TINYINT": 3, "SMALLINT": 5, "INT": 10, "BIGINT": 19}
@@ -102,7 +102,7 @@ def _flink(kinds: list[DuckDBPyType] | None) -> str | None:
     if kinds is None:
         return None
     try:
-        return NULL if kinds[0].id == "null" else flink_type(kinds[0])
+        return column_type(kinds[0])
     except ValueError:
         return str(kinds[0]).upper()
 
