@@ -103,7 +103,7 @@ def run(
 
             if warehouse is not None and is_local(warehouse):
                 Path(_absolute(warehouse)).mkdir(parents=True, exist_ok=True)
-            stop = StopSignal(notice="stopping …")
+            stop = StopSignal(at_once=_at_once, notice="stopping …")
             anew = from_scratch and not restarts.has_reset()
             options = ScriptOptions(
                 name=name or script_name(Path(file[0])),
@@ -154,6 +154,13 @@ def _spark(read: Sequence[str], master: str, verbose: bool) -> Iterator[None]:
         yield
     finally:
         end_session()
+
+
+def _at_once() -> None:
+    """Leave nothing behind that waits for this command to be started again."""
+    session = sys.modules.get("streamhouse.runtime.spark_session")
+    if session is not None:
+        session.let_go()
 
 
 def _run(

@@ -57,10 +57,13 @@ class Driver:
             time.sleep(0.05)
         self.check()
 
-    def kill(self) -> None:
-        """SIGKILL the driver, its JVMs and workers."""
+    def kill(self, alone: bool = False) -> None:
+        """SIGKILL the driver, its JVMs and workers; `alone`: the driver only."""
         if self._process is not None:
-            _kill_tree(self._process.pid)
+            if alone:
+                self._process.kill()
+            else:
+                _kill_tree(self._process.pid)
             self._process.wait()
             self._process = None
 

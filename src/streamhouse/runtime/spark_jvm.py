@@ -22,9 +22,11 @@ from pathlib import Path
 from typing import IO, Any
 
 import pyspark
+from py4j.protocol import Py4JError
 from pyspark.java_gateway import launch_gateway
 
 from streamhouse.paimon.jvm import java_command
+from streamhouse.runtime.handover import Jvm, JvmProcess
 
 _SERVER = "org.apache.spark.api.python.PythonGatewayServer"
 _LAUNCHER = "org.apache.spark.launcher.Main"
@@ -53,6 +55,7 @@ _NOT_NEEDED = ("-Xmx", "--add-modules=jdk.incubator.vector")
 _CONNECTION_FILE = "_PYSPARK_DRIVER_CONN_INFO_PATH"
 _PORT, _SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
 _LOOK_S = 0.01
+_QUIET_S = 5.0
 _LAUNCHER_SECONDS = 60
 
 
@@ -102,6 +105,36 @@ def launch(
             raise
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def attach(jvm: Jvm) -> Any:
+    """PySpark's gateway to a JVM whose driver was killed; its `proc` is as after `launch`.
+
+    Waits until none of the old driver's queries and jobs runs any more: they end by themselves
+    once their Python processes are gone. Raises `JavaExited` if they do not, or if there is no
+    session; the JVM is of no use then, and is killed.
+    """
+    process = JvmProcess(jvm)
+    try:
+        gateway = _connected(process, jvm.port, jvm.secret)
+        session = gateway.jvm.SparkSession.getDefaultSession().get()
+        context, deadline = session.sparkContext(), time.monotonic() + _QUIET_S
+        context.cancelAllJobs()
+        while len(session.streams().active()) or len(context.statusTracker().getActiveJobIds()):
+            if time.monotonic() > deadline:
+                raise JavaExited
+            time.sleep(_LOOK_S)
+    except (Py4JError, OSError, JavaExited) as error:
+        process.kill()
+        process.stdin.close()
+        raise JavaExited from error
+    return gateway
+
+
+def context(gateway: Any) -> Any:
+    """The `JavaSparkContext` of a JVM that `attach` has given."""
+    found = gateway.jvm.SparkSession.getDefaultSession().get().sparkContext()
+    return gateway.jvm.JavaSparkContext.fromSparkContext(found)
 
 
 def save_options(path: Path) -> None:
@@ -164,7 +197,7 @@ def _submit(settings: Mapping[str, str]) -> list[str]:
     return [str(spark_home() / "bin" / "spark-submit"), *given, *arguments]
 
 
-def _connected(process: subprocess.Popen[bytes], port: int, secret: str) -> Any:
+def _connected(process: subprocess.Popen[bytes] | JvmProcess, port: int, secret: str) -> Any:
     """PySpark's gateway to a JVM that runs."""
     connect: Callable[..., Any] = launch_gateway
     os.environ[_PORT], os.environ[_SECRET] = str(port), secret

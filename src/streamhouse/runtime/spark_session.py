@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
@@ -21,7 +22,7 @@ from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
 from streamhouse.errors import StreamhouseError
-from streamhouse.runtime import class_archive, spark_jvm
+from streamhouse.runtime import class_archive, handover, spark_jvm
 from streamhouse.runtime.fused import FusedDataSource
 from streamhouse.runtime.worker_python import PARENT, WorkerParent, worker_python
 from streamhouse.spark import loopback, prepare
@@ -70,6 +71,7 @@ _output: int | None = None
 """What the JVM writes on its standard error; the file has no name any more."""
 _LONGEST_SOCKET_FOLDER = 60
 """Of the 107 bytes of an address Spark's own file names take 42."""
+_SOCKET_FOLDER = "spark.python.unix.domain.socket.dir"
 _LOCAL = re.compile(r"local(\[(?P<threads>\d+|\*)\])?")
 
 
@@ -91,19 +93,32 @@ def start_session(
 
 
 def begin_session(name: str, master: str, verbose: bool = False) -> None:
-    """Start a session in the background; `start_session` waits for it, `end_session` ends it."""
+    """Start a session in the background; `start_session` waits for it, `end_session` ends it.
+
+    Its JVM outlives this process where that is killed, and is used by the same command if that is
+    started again within some seconds (`handover`). Raises `OptionError`.
+    """
     global _begun
-    _begun = _Begun(name, master, verbose)
+    _begun = _Begun(name, master, verbose, handover.claim_path(name, master, verbose, _SETTINGS))
+
+
+def let_go() -> None:
+    """Have the JVM end with this process, which is about to end without `end_session`."""
+    if _parent is not None:
+        _parent.let_go()
 
 
 class _Begun:
     """A session that a thread starts."""
 
-    def __init__(self, name: str, master: str, verbose: bool) -> None:
+    def __init__(self, name: str, master: str, verbose: bool, claim: Path | None) -> None:
         self._unwanted = threading.Event()
         self._session: Future[SparkSession] = Future()
         self._thread = threading.Thread(
-            target=self._run, args=(name, master, verbose), daemon=True, name="streamhouse-spark"
+            target=self._run,
+            args=(name, master, verbose, claim),
+            daemon=True,
+            name="streamhouse-spark",
         )
         self._thread.start()
 
@@ -116,12 +131,14 @@ class _Begun:
         self._unwanted.set()
         self._thread.join()
 
-    def _run(self, name: str, master: str, verbose: bool) -> None:
+    def _run(self, name: str, master: str, verbose: bool, claim: Path | None) -> None:
         usual = sys.getswitchinterval()
         # Each of its hundreds of calls into the JVM waits for a thread that loads modules.
         sys.setswitchinterval(_SWITCH_S)
         try:
-            self._session.set_result(_start(name, master, verbose, {}, self._unwanted.is_set))
+            self._session.set_result(
+                _start(name, master, verbose, {}, claim, self._unwanted.is_set)
+            )
         except BaseException as error:  # noqa: BLE001  # raised where the session is asked for
             self._session.set_exception(error)
         finally:
@@ -133,8 +150,10 @@ def _start(
     master: str,
     verbose: bool,
     settings: Mapping[str, str],
+    claim: Path | None = None,
     unwanted: Callable[[], bool] = lambda: False,
 ) -> SparkSession:
+    """`claim` is where the JVM of a driver that was killed may be, and where it will be claimed."""
     global _ours
     python = worker_python() if master.startswith("local") else sys.executable
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = python
@@ -144,14 +163,20 @@ def _start(
     java = f"{_JAVA_OPTIONS} {class_archive.java_options(archive)}"
     conf.set("spark.driver.extraJavaOptions", java)
     ours = SparkContext._active_spark_context is None
+    context = None
     if ours:
-        conf.setAll(list(_socket_settings().items()))
-        gateway = _gateway(conf, class_archive.options_path(archive), verbose)
+        gateway = None if claim is None else _taken_over(claim)
+        if gateway is not None:
+            context = spark_jvm.context(gateway)
+            # Else Spark would take Python workers that are dead for idle ones.
+            conf.set("spark.executorEnv.STREAMHOUSE_DRIVER", uuid.uuid4().hex)
+        else:
+            conf.setAll(list(_socket_settings().items()))
+            gateway = _gateway(conf, class_archive.options_path(archive), verbose)
         if unwanted():
             _end_jvm(gateway)
-            _end_parent()
             raise StreamhouseError("Spark is no longer needed")
-        SparkContext(conf=conf, gateway=gateway)
+        SparkContext(conf=conf, gateway=gateway, jsc=context)
     session: SparkSession = SparkSession.builder.getOrCreate()
     if ours:
         _ours = session
@@ -161,8 +186,52 @@ def _start(
     # Queries are started by several threads, each of which would start it.
     callbacks: Callable[..., Any] = ensure_callback_server_started
     callbacks(SparkContext._gateway)
+    if ours and claim is not None and context is None:
+        _keep(claim)
     threading.Thread(target=_warm, args=(session,), daemon=True, name="streamhouse-warm").start()
     return session
+
+
+def _taken_over(claim: Path) -> Any:
+    """The gateway to the JVM of this command's driver that was killed; None if there is none."""
+    global _parent, _output
+    claimed = handover.claim(claim)
+    if claimed is None:
+        return None
+    connection, address, jvm = claimed
+    _output = jvm.stderr
+    _parent = WorkerParent((connection, address))
+    for folder in jvm.folders:
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    try:
+        gateway = spark_jvm.attach(jvm)
+        _parent.go_on()
+    except (spark_jvm.JavaExited, OSError):
+        _end_parent()
+        return None
+    return gateway
+
+
+def _keep(claim: Path) -> None:
+    """Have the JVM that this process has started outlive it."""
+    context, gateway = SparkContext._active_spark_context, SparkContext._gateway
+    assert context is not None and gateway is not None
+    if _parent is None:
+        return
+    folder = context.getConf().get(_SOCKET_FOLDER)
+    process = os.pidfd_open(gateway.proc.pid)
+    try:
+        jvm = handover.Jvm(
+            gateway.java_parameters.port,
+            gateway.java_parameters.auth_token,
+            () if folder is None else (folder,),
+            process,
+            gateway.proc.stdin.fileno(),
+            _output,
+        )
+        _parent.keep(jvm, claim, handover.linger_s())
+    finally:
+        os.close(process)
 
 
 def _warm(session: SparkSession) -> None:
@@ -185,7 +254,7 @@ def _socket_settings() -> dict[str, str]:
         return {}
     return {
         "spark.python.unix.domain.socket.enabled": "true",
-        "spark.python.unix.domain.socket.dir": folder,
+        _SOCKET_FOLDER: folder,
     }
 
 
@@ -211,6 +280,7 @@ def end_session() -> None:
 
 
 def _end_jvm(gateway: Any) -> None:
+    let_go()
     gateway.shutdown()
     process = getattr(gateway, "proc", None)
     if process is not None:

@@ -2,16 +2,17 @@
 
 Spark starts a Python process for each query, for its tasks and for each kind of planning. Each
 would load PySpark and our libraries anew, which takes more than half a second of a processor. Here
-they are loaded once. `python -m streamhouse.runtime.worker_parent LISTENER` serves `worker_request`
-at a socket that it has inherited, until its standard input ends: with the driver, however that
-ends.
+they are loaded once. `python -m streamhouse.runtime.worker_parent LISTENER DRIVER` serves
+`worker_request` at a socket that it has inherited, until its connection to the driver ends: with
+the driver, however that ends. Where it is to keep Spark's JVM, it goes on for some seconds
+(`handover`).
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import io
-import marshal
 import os
 import runpy
 import selectors
@@ -22,7 +23,9 @@ import time
 from dataclasses import dataclass
 from importlib import import_module
 
-from streamhouse.runtime.worker_request import CODE, LENGTH, STARTED
+from streamhouse.runtime import handover
+from streamhouse.runtime.handover import Jvm
+from streamhouse.runtime.worker_request import CODE, STARTED
 
 _LIBRARIES = (
     "duckdb",
@@ -43,6 +46,9 @@ _LIBRARIES = (
 _STANDARD_FILES = 3
 _ASK_S = 10.0
 _KILLED = 128
+_PR_SET_CHILD_SUBREAPER = 36
+_MOST_CLAIMS = 20
+"""Each leaves a megabyte and ten threads of the JVM in use."""
 
 
 @dataclass(frozen=True)
@@ -57,21 +63,11 @@ class Request:
     @classmethod
     def received(cls, client: socket.socket) -> Request:
         """Raises `OSError` if it does not come as a whole."""
-        head, files, _, _ = socket.recv_fds(client, LENGTH, _STANDARD_FILES)
-        try:
-            if len(head) != LENGTH or len(files) != _STANDARD_FILES:
-                raise OSError("not a request")
-            left = int.from_bytes(head, "big")
-            parts = []
-            while left:
-                parts.append(client.recv(left))
-                if not parts[-1]:
-                    raise OSError("the request has been cut off")
-                left -= len(parts[-1])
-            arguments, environment, folder = marshal.loads(b"".join(parts))
-        except BaseException:
+        message, files = handover.receive(client)
+        if len(files) != _STANDARD_FILES:
             _close(files)
-            raise
+            raise OSError("not a request")
+        arguments, environment, folder = message
         return cls(arguments, environment, folder, files)
 
     def run(self) -> None:
@@ -90,25 +86,48 @@ class Request:
 
 
 class Parent:
-    """Forks for whoever asks, and tells them how their forks end; a fork ends with its asker."""
+    """Forks for whoever asks, and tells them how their forks end; a fork ends with its asker.
 
-    def __init__(self, listener: socket.socket) -> None:
+    `driver` is the connection to the driver, which may have it keep the JVM (`handover`).
+    """
+
+    def __init__(self, listener: socket.socket, driver: socket.socket) -> None:
         self._listener = listener
+        self._driver = driver
+        self._jvm: Jvm | None = None
+        self._claims: socket.socket | None = None
+        """Where a driver may claim the JVM; there while there is none."""
+        self._claim_path, self._linger_s, self._claimed = "", 0.0, 0
+        self._ends_at: float | None = None
+        self._fenced = False
+        """Whether no fork is made: what asks for one may be of the run whose driver is gone."""
         self._selector = selectors.PollSelector()
         self._askers: dict[int, socket.socket] = {}
         self._woken, self._wake = os.pipe()
         os.set_blocking(self._wake, False)
 
     def serve(self) -> Request | None:
-        """In a fork, what it is to run; None once standard input has ended."""
+        """In a fork, what it is to run; None once the driver has gone, and no other has come."""
         # Only what wakes the loop: children are waited for there.
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
         signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
-        for file in (sys.stdin.fileno(), self._listener.fileno(), self._woken):
+        for file in (self._driver.fileno(), self._listener.fileno(), self._woken):
             self._selector.register(file, selectors.EVENT_READ)
         while True:
-            ready = {key.fd for key, _ in self._selector.select()}
-            if sys.stdin.fileno() in ready:
+            left = None if self._ends_at is None else self._ends_at - time.monotonic()
+            if left is not None and left <= 0:
+                self._close_claims()
+                return None
+            ready = {key.fd for key, _ in self._selector.select(left)}
+            if self._jvm is not None and self._jvm.process in ready:
+                self._let_go()
+            if self._claims is not None:
+                if self._jvm is None:
+                    self._close_claims()
+                    return None
+                if self._claims.fileno() in ready:
+                    self._take_driver(self._jvm)
+            elif self._driver.fileno() in ready and not self._heard():
                 return None
             # Those that are gone first: their numbers may be those of others after the rest.
             for process, asker in self._askers.items():
@@ -131,6 +150,12 @@ class Parent:
         except (OSError, ValueError, EOFError):
             asker.close()
             return None
+        if self._fenced:
+            _close(request.files)
+            with contextlib.suppress(OSError):
+                asker.sendall(STARTED + (1).to_bytes(CODE, "big"))
+            asker.close()
+            return None
         process = os.fork()
         if process == 0:
             self._leave(asker)
@@ -147,9 +172,84 @@ class Parent:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self._selector.close()
-        for each in (self._listener, asker, *self._askers.values()):
+        for each in (self._listener, self._driver, asker, *self._askers.values()):
             each.close()
-        _close([self._woken, self._wake])
+        _close([self._woken, self._wake, *([] if self._jvm is None else self._jvm.files)])
+
+    def _heard(self) -> bool:
+        """Do what the driver says; False if it has ended, and there is no JVM to keep."""
+        try:
+            (word, *rest), files = handover.receive(self._driver)
+        except (OSError, EOFError):
+            return self._keep()
+        if word == "keep":
+            self._let_go()
+            jvm, self._claim_path, self._linger_s = rest
+            self._jvm = Jvm.received(jvm, files)
+            self._selector.register(self._jvm.process, selectors.EVENT_READ)
+        elif word == "let go":
+            self._let_go()
+        elif word == "go on":
+            self._fenced = False
+        return True
+
+    def _let_go(self) -> None:
+        """Keep the JVM no longer."""
+        jvm, self._jvm = self._jvm, None
+        if jvm is not None:
+            self._selector.unregister(jvm.process)
+            jvm.close()
+
+    def _keep(self) -> bool:
+        """End what the driver's run has left, and wait for the next driver; False without a JVM."""
+        self._selector.unregister(self._driver.fileno())
+        self._driver.close()
+        if self._jvm is None or self._claimed >= _MOST_CLAIMS:
+            return False
+        self._fenced = True
+        for asker in self._askers.values():
+            with contextlib.suppress(KeyError):
+                self._selector.unregister(asker.fileno())
+            asker.close()
+        self._askers.clear()
+        handover.kill_children()
+        claims = socket.socket(socket.AF_UNIX)
+        fresh = f"{self._claim_path}.{os.getpid()}"
+        try:
+            claims.bind(fresh)
+            claims.listen()
+            os.replace(fresh, self._claim_path)
+        except OSError:
+            return False
+        self._claims, self._ends_at = claims, time.monotonic() + self._linger_s
+        self._selector.register(claims.fileno(), selectors.EVENT_READ)
+        return True
+
+    def _close_claims(self) -> None:
+        """Let nobody claim the JVM."""
+        assert self._claims is not None
+        self._selector.unregister(self._claims.fileno())
+        self._claims.close()
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._claim_path)
+        self._claims = self._ends_at = None
+
+    def _take_driver(self, jvm: Jvm) -> None:
+        """Give the JVM to the driver that claims it, which is ours from now on."""
+        assert self._claims is not None
+        driver, _ = self._claims.accept()
+        try:
+            if not handover.is_own(driver):
+                raise PermissionError("another user's")
+            address = self._listener.getsockname()
+            handover.send(driver, (address, jvm.sent()), jvm.files)
+        except OSError:
+            driver.close()
+            return
+        self._close_claims()
+        self._claimed += 1
+        self._driver = driver
+        self._selector.register(driver.fileno(), selectors.EVENT_READ)
 
     def _tell_ends(self) -> None:
         with contextlib.suppress(ChildProcessError):
@@ -158,7 +258,10 @@ class Parent:
                 if process == 0:
                     return
                 code = os.waitstatus_to_exitcode(status)
-                asker = self._askers.pop(process)
+                asker = self._askers.pop(process, None)
+                if asker is None:
+                    # Left behind by a fork.
+                    continue
                 with contextlib.suppress(KeyError):
                     self._selector.unregister(asker.fileno())
                 with contextlib.suppress(OSError):
@@ -177,12 +280,14 @@ def _close(files: list[int]) -> None:
 
 
 def main() -> None:
-    listener = socket.socket(fileno=int(sys.argv[1]))
+    listener, driver = (socket.socket(fileno=int(number)) for number in sys.argv[1:3])
+    # What forks leave behind is ours to end.
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
     # As of the JVM, which Spark's own would be children of.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for name in _LIBRARIES:
         import_module(name)
-    request = Parent(listener).serve()
+    request = Parent(listener, driver).serve()
     if request is not None:
         request.run()
 

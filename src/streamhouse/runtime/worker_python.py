@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import hashlib
 import os
 import shlex
@@ -14,6 +15,8 @@ import tempfile
 from pathlib import Path
 
 from streamhouse.paimon.jars import cache_folder
+from streamhouse.runtime import handover
+from streamhouse.runtime.handover import Jvm
 
 PARENT = "STREAMHOUSE_PYTHON_PARENT"
 """The variable that says at which socket a `WorkerParent` is asked for processes."""
@@ -55,39 +58,76 @@ class WorkerParent:
     """A process of `worker_parent` until `close`, or until this process ends, however it ends.
 
     It takes about a second to load what it needs; who asks earlier waits. Where it has died, the
-    processes start by themselves. Raises `OSError` if it cannot be started.
+    processes start by themselves. Raises `OSError` if it cannot be started. Of one whose driver is
+    gone (`handover.claim`), `claimed` gives the connection and the address.
     """
 
-    def __init__(self) -> None:
-        self._folder = tempfile.mkdtemp(prefix="streamhouse-python-")
+    def __init__(self, claimed: tuple[socket.socket, str] | None = None) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        if claimed is not None:
+            self._connection, self.address = claimed
+        else:
+            folder = tempfile.mkdtemp(prefix="streamhouse-python-")
+            self.address = os.path.join(folder, "parent")
+        self._folder = os.path.dirname(self.address)
         atexit.register(shutil.rmtree, self._folder, ignore_errors=True)
-        self.address = os.path.join(self._folder, "parent")
+        if claimed is None:
+            self._connection = self._start()
+
+    def _start(self) -> socket.socket:
+        """Start the process; our end of the connection to it."""
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(self.address)
             listener.listen(_WAITING)
-            file = listener.fileno()
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "streamhouse.runtime.worker_parent", str(file)],
-                # As PySpark has it for all workers, which a fork cannot be told any more.
-                env={"PYTHONHASHSEED": "0", **os.environ},
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                pass_fds=(file,),
-                start_new_session=True,
-            )
+            ours, its = socket.socketpair()
+            files = (listener.fileno(), its.fileno())
+            with its, contextlib.ExitStack() as failed:
+                failed.callback(ours.close)
+                self._process = subprocess.Popen(
+                    [sys.executable, "-m", "streamhouse.runtime.worker_parent", *map(str, files)],
+                    # As PySpark has it for all workers, which a fork cannot be told any more.
+                    env={"PYTHONHASHSEED": "0", **os.environ},
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    pass_fds=files,
+                    start_new_session=True,
+                )
+                failed.pop_all()
+        return ours
 
     @property
     def pid(self) -> int:
+        assert self._process is not None
         return self._process.pid
+
+    def keep(self, jvm: Jvm, path: Path, linger_s: float) -> None:
+        """Have it keep the JVM where this process is killed; see `handover`."""
+        with contextlib.suppress(OSError):
+            message = ("keep", jvm.sent(), os.fspath(path), linger_s)
+            handover.send(self._connection, message, jvm.files)
+
+    def go_on(self) -> None:
+        """Have one that was claimed make forks again: nothing of the old run asks any more."""
+        handover.send(self._connection, ("go on",))
+
+    def let_go(self) -> None:
+        """Have it keep the JVM no longer."""
+        with contextlib.suppress(OSError):
+            handover.send(self._connection, ("let go",))
 
     def close(self) -> None:
         """End it; its forks go on until whoever asked for them ends them."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        try:
-            self._process.wait(_END_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait(_END_S)
+        self.let_go()
+        with contextlib.suppress(OSError):
+            self._connection.shutdown(socket.SHUT_WR)
+            self._connection.settimeout(_END_S)
+            self._connection.recv(1)
+        self._connection.close()
+        if self._process is not None:
+            try:
+                self._process.wait(_END_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait(_END_S)
         shutil.rmtree(self._folder, ignore_errors=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ from tests.integration.runtime.conftest import Shop, Told
 
 from streamhouse.cli.errors import explain
 from streamhouse.procedures.context import Context
+from streamhouse.runtime import handover
 from streamhouse.runtime.failpoint import DISTINCT_STEP, STEPS
 from streamhouse.runtime.script import Script, ScriptOptions
 from streamhouse.sql.script import parse_script
@@ -23,6 +25,7 @@ from streamhouse.sql.script import parse_script
 DEADLINE_S = 90.0
 A_QUERY_S = 4.0
 _STEPS = (STEPS[0], STEPS[1], STEPS[-1], DISTINCT_STEP)
+_WAITS = {handover.VARIABLE: "300"}
 Queries = Sequence[tuple[Play, list[str]]]
 
 
@@ -43,6 +46,7 @@ class Pack:
         self.mode = cases[0].mode
         self._random = Random(f"pack {cases[0].seed}")
         self._running: list[Play] = []
+        self._mark = uuid.uuid4().hex
 
     def run(self) -> None:
         """Play all rounds of all cases; what was found is in `plays`."""
@@ -155,9 +159,13 @@ class Pack:
         if not text:
             return
         if number % 2:
-            run = self._shop.start(text, "--until-caught-up", name=SCRIPT)
-            time.sleep(self._random.uniform(4.0, 12.0))
-            run.kill()
+            for last in (False, False, True):
+                run = self._shop.start(
+                    text, "--until-caught-up", name=SCRIPT, mark=self._mark, **_WAITS
+                )
+                time.sleep(self._random.uniform(4.0, 12.0))
+                # The driver alone: the next one has its JVM.
+                run.kill() if last else run.kill_driver()
             return
         step = self._random.choice(_STEPS)
         point = f"{step}:{self._random.randrange(2)}"

@@ -21,6 +21,7 @@ from tests.processes import reachable
 
 import streamhouse
 from streamhouse.paimon.catalog import Warehouse
+from streamhouse.runtime import handover
 from streamhouse.runtime.script import Script, ScriptOptions
 from streamhouse.sql.script import parse_script
 
@@ -51,11 +52,16 @@ def rest(looked: float) -> None:
 class Run:
     """One running `streamhouse` command, with its output in files, so that no pipe fills up."""
 
-    def __init__(self, folder: Path, arguments: list[str], env: Mapping[str, str]) -> None:
-        self.mark = uuid.uuid4().hex
-        self._out = folder / f"{self.mark}.out"
-        self._err = folder / f"{self.mark}.err"
+    def __init__(
+        self, folder: Path, arguments: list[str], env: Mapping[str, str], mark: str | None = None
+    ) -> None:
+        self.mark = mark or uuid.uuid4().hex
+        output = uuid.uuid4().hex
+        self._out = folder / f"{output}.out"
+        self._err = folder / f"{output}.err"
         command = [str(Path(sys.executable).with_name("streamhouse")), *arguments]
+        # Only a run with the mark of another is to find that one's JVM.
+        alone = {} if mark else {handover.VARIABLE: "0"}
         with self._out.open("wb") as out, self._err.open("wb") as err:
             self.process = subprocess.Popen(
                 command,
@@ -63,7 +69,7 @@ class Run:
                 stdout=out,
                 stderr=err,
                 start_new_session=True,
-                env={**os.environ, "COLUMNS": "200", **env, MARK: self.mark},
+                env={**os.environ, "COLUMNS": "200", **alone, **env, MARK: self.mark},
             )
 
     @property
@@ -114,6 +120,11 @@ class Run:
                 os.kill(pid, signal.SIGKILL)
         self.process.wait(GONE_S)
         self.gone()
+
+    def kill_driver(self) -> None:
+        """SIGKILL for the process that was started, and for nothing else."""
+        self.process.kill()
+        self.process.wait(GONE_S)
 
     def tree(self) -> list[int]:
         """All processes that descend from the command, orphans too."""
@@ -186,21 +197,31 @@ class Shop:
         path.write_text(text)
         return path
 
-    def start(self, text: str, *arguments: str, name: str = "shop.sql", **env: str) -> Run:
-        """Start a script; `env` goes over this process's environment."""
+    def start(
+        self,
+        text: str,
+        *arguments: str,
+        name: str = "shop.sql",
+        mark: str | None = None,
+        **env: str,
+    ) -> Run:
+        """Start a script; `env` goes over this process's environment.
+
+        Runs of the same `mark` hand Spark's JVM over where the driver alone is killed.
+        """
         script = str(self.script(text, name))
         options = ["--warehouse", str(self.path), *arguments]
-        run = Run(self.folder, ["run", script, *options], env)
+        run = Run(self.folder, ["run", script, *options], env, mark)
         self.runs.append(run)
         return run
 
-    def run(self, text: str, *arguments: str, name: str = "shop.sql", **env: str) -> Ended:
-        """Run a script until it ends."""
-        return self.start(text, *arguments, name=name, **env).wait()
+    def run(self, text: str, *arguments: str, name: str = "shop.sql", **how: Any) -> Ended:
+        """Run a script until it ends; `how` is for `start`."""
+        return self.start(text, *arguments, name=name, **how).wait()
 
-    def settle(self, text: str, *arguments: str, name: str = "shop.sql", **env: str) -> Ended:
+    def settle(self, text: str, *arguments: str, name: str = "shop.sql", **how: Any) -> Ended:
         """Run a script until it has caught up; it must end well, and say nothing but notices."""
-        ended = self.run(text, "--until-caught-up", *arguments, name=name, **env)
+        ended = self.run(text, "--until-caught-up", *arguments, name=name, **how)
         noise = [line for line in ended.err.splitlines() if not line.startswith("notice: ")]
         assert (ended.code, noise) == (0, [])
         return ended
