@@ -76,14 +76,18 @@ class Pressure:
             return sum(files for _, files in self._of(table).added)
 
     def fills_within(self, table: str, seconds: float) -> bool:
-        """Whether the limit will be reached in so many seconds, if files come as they did."""
+        """Whether the limit will be reached in so many seconds, if files come as they did.
+
+        One commit alone says nothing of when the next one comes.
+        """
         with self._changed:
             one = self._of(table)
             if one.limit is None or not one.added:
                 return False
             count = sum(files for _, files in one.added)
-            since = max(time.monotonic() - one.added[0][0], _STEP_S)
-            return count + one.most_at_once + count / since * seconds > one.limit
+            first, files = one.added[0]
+            rate = (count - files) / max(time.monotonic() - first, _STEP_S)
+            return count + one.most_at_once + rate * seconds > one.limit
 
     def wait(self, table: str, stopped: Callable[[], bool]) -> None:
         """Wait until a commit like those before fits under the limit; at most `LONGEST_WAIT_S`."""

@@ -239,6 +239,17 @@ def test_a_killed_sidecar_is_started_again(
     assert lake.rows(name) == [{"country": "China", "orders": 12, "revenue": 12.0}]
 
 
+def test_one_commit_is_no_reason_to_start_a_jvm(lake: Any, make_sale: Any) -> None:
+    name = lake.sales()
+    lake.commit(name, 0, make_sale(("China", 1, 1.0)))
+    maintenance = Maintenance(lake.options, lambda: [name], QUICK)
+    maintenance.start()
+    until(lambda: maintenance.pressure.files(name) == 1)
+    time.sleep(0.5)
+    assert (maintenance.busy, maintenance.pid) == (0, None)
+    maintenance.stop()
+
+
 def test_starting_twice_is_an_error_and_a_stop_ends_all(lake: Any) -> None:
     maintenance = Maintenance(lake.options, lambda: [])
     maintenance.start()
