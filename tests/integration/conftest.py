@@ -9,11 +9,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.java_pool import java_pool, lent_java
 
 from streamhouse.demo.mariadb import MariaDB
 from streamhouse.runtime.spark_session import end_session
 from streamhouse.runtime.worker_python import worker_python
 
+__all__ = ["java_pool", "lent_java"]
 Installed = Callable[[Path], Path]
 """Makes a folder, which a server that is started on it need not fill first; gives it back."""
 

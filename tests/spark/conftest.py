@@ -9,12 +9,15 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from tests.java_pool import java_pool, lent_java
 
 import streamhouse
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.runtime import class_archive
 from streamhouse.runtime.spark_session import end_session
 from streamhouse.runtime.worker_python import worker_python
+
+__all__ = ["java_pool", "lent_java"]
 
 
 @pytest.fixture(scope="session")
