@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
@@ -21,15 +22,20 @@ from tests.processes import reachable
 
 import streamhouse
 from streamhouse.paimon.catalog import Warehouse
-from streamhouse.runtime import handover
+from streamhouse.runtime import failpoint, handover
+from streamhouse.runtime.query import QueryFailed
 from streamhouse.runtime.script import Script, ScriptOptions
 from streamhouse.sql.script import parse_script
 
 MARK = "STREAMHOUSE_TEST_RUN"
 DEADLINE_S = 240.0
 GONE_S = 60.0
+_CUT_OFF = "cut off at a failpoint"
 Until = Callable[[Callable[[], Any]], None]
 """Waits until something is so."""
+Dying = Callable[[str, str], contextlib.AbstractContextManager[Until]]
+"""Runs a script, which must end at a failpoint (`runtime.failpoint`), beside the `with`; the `with`
+ends then, too."""
 
 
 @dataclass(frozen=True)
@@ -300,3 +306,33 @@ def shop(tmp_path: Path, spark_here: None) -> Iterator[Shop]:
     for run in made.runs:
         if run.process.poll() is None:
             run.kill()
+
+
+@pytest.fixture(params=["fails", pytest.param("killed", marks=pytest.mark.soak)])
+def dying(request: pytest.FixtureRequest, shop: Shop) -> Dying:
+    """The driver is killed, or a query in this process fails, which is cheaper, and leaves the same
+    of a batch: nothing is taken back."""
+
+    @contextlib.contextmanager
+    def killed(text: str, point: str) -> Iterator[Until]:
+        run = shop.start(text, STREAMHOUSE_FAILPOINT=point)
+        yield lambda what: run.until(what) and None
+        ended = run.wait()
+        assert ended.code == -signal.SIGKILL, ended.err
+
+    @contextlib.contextmanager
+    def fails(text: str, point: str) -> Iterator[Until]:
+        with (
+            patch.dict(os.environ, STREAMHOUSE_FAILPOINT=point),
+            patch.object(failpoint, "_die", _fail),
+            pytest.raises(QueryFailed, match=_CUT_OFF),
+            shop.running_here(text) as until,
+        ):
+            yield until
+            until(lambda: False)
+
+    return killed if request.param == "killed" else fails
+
+
+def _fail() -> None:
+    raise RuntimeError(_CUT_OFF)

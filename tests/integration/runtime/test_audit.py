@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import signal
 import uuid
 
 import pyarrow as pa
 import pytest
 from tests.integration.runtime import revenue
-from tests.integration.runtime.conftest import Shop
+from tests.integration.runtime.conftest import Dying, Shop
 
 from streamhouse.errors import TableError
 from streamhouse.paimon.commit import TableCommitter, TableWriter
@@ -28,7 +27,7 @@ def write(shop: Shop, table: str, rows: list[dict[str, object]]) -> None:
     writer.close()
 
 
-def test_equal_after_waiting_moving_and_a_crash(shop: Shop) -> None:
+def test_equal_after_waiting_moving_and_a_crash(shop: Shop, dying: Dying) -> None:
     options = shop.warehouse.options
     shop.do(revenue.TABLES + revenue.CUSTOMERS)
     with pytest.raises(TableError, match="has no lineage"):
@@ -41,8 +40,8 @@ def test_equal_after_waiting_moving_and_a_crash(shop: Shop) -> None:
     slow, fast = revenue.whole(rows=6_000, rate=200), revenue.whole(rows=6_000, rate=50_000)
     batch = revenue.checkpoint(shop, "orders").last_committed() + 1
     point = f"target-committed:{batch}:default.orders"
-    killed = shop.run(slow, STREAMHOUSE_FAILPOINT=point)
-    assert killed.code == -signal.SIGKILL, killed.err
+    with dying(slow, point):
+        pass
     shop.settle_here(fast)
     result = audit(options, VIEW)
     assert result.equal and result.batches > 1

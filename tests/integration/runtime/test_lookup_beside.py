@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import signal
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
-from tests.integration.runtime.conftest import Shop
+from tests.integration.runtime.conftest import Dying, Shop
 
 from streamhouse.paimon.commit import TableCommitter, TableWriter
 from streamhouse.runtime.audit import audit
@@ -33,17 +32,16 @@ JOIN cards /*+ OPTIONS('lookup.refresh.async'='true') */ FOR SYSTEM_TIME AS OF P
 """
 
 
-def test_batches_go_on_with_the_old_until_the_new_is_read(shop: Shop) -> None:
+def test_batches_go_on_with_the_old_until_the_new_is_read(shop: Shop, dying: Dying) -> None:
     shop.do(TABLES)
     rename(shop, 1, "old")
     order(shop, 0)
-    killed = shop.start(QUERY, STREAMHOUSE_FAILPOINT="batch-written:2:default.joined")
-    for number in (1, 2):
-        killed.until(partial(came_out, shop, number))
-        if number == 2:
-            rename(shop, 2, "new")
-        order(shop, number)
-    assert killed.wait().code == -signal.SIGKILL
+    with dying(QUERY, "batch-written:2:default.joined") as until:
+        for number in (1, 2):
+            until(partial(came_out, shop, number))
+            if number == 2:
+                rename(shop, 2, "new")
+            order(shop, number)
     assert joined(shop) == [("old", "old")] * 2
     last = offsets(shop)[-1]
     assert (last["batch"], last["dims"]) == (2, {"dim_0": 1, "dim_1": 1})

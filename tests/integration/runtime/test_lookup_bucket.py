@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import random
-import signal
 
 import pytest
-from tests.integration.runtime.conftest import Shop
+from tests.integration.runtime.conftest import Dying, Shop
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.runtime.audit import audit
@@ -88,13 +87,13 @@ def people(seed: int, count: int) -> str:
     return f"INSERT INTO people VALUES {values};"
 
 
-def test_what_is_shuffled_is_right_after_a_kill(shop: Shop) -> None:
+def test_what_is_shuffled_is_right_after_a_kill(shop: Shop, dying: Dying) -> None:
     start = TABLES + TARGETS + "INSERT INTO regions VALUES (1, 'north'), (3, 'south');"
     start += people(1, 60) + stream("clicks", 2, 0, 300) + stream("orders", 3, 0, 200)
     shop.do(start)
     # What waits is not written yet, and its partners come and go before the batch runs again.
-    killed = shop.run(QUERIES, STREAMHOUSE_FAILPOINT="target-committed:0:default.bucket_rows")
-    assert killed.code == -signal.SIGKILL
+    with dying(QUERIES, "target-committed:0:default.bucket_rows"):
+        pass
     moved = people(4, 60) + "DELETE FROM people WHERE region = 2;"
     more = stream("clicks", 5, 1_000, 300) + stream("orders", 6, 100, 200)
     shop.do(moved + more + "DELETE FROM orders WHERE n < 20;")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import signal
-
 import pytest
-from tests.integration.runtime.conftest import Shop
+from tests.integration.runtime.conftest import Dying, Shop
 from tests.integration.runtime.test_lookup import lookup
 
 from streamhouse.errors import StreamhouseError
@@ -51,12 +49,12 @@ WHERE o.order_id < 4;
     ],
 )
 def test_a_batch_runs_again_with_the_dimensions_of_then(
-    shop: Shop, strategy: str, step: str
+    shop: Shop, dying: Dying, strategy: str, step: str
 ) -> None:
     query = QUERY.format(strategy=strategy)
     shop.do(TABLES)
-    killed = shop.run(query, STREAMHOUSE_FAILPOINT=f"{step}:0:default.joined")
-    assert killed.code == -signal.SIGKILL
+    with dying(query, f"{step}:0:default.joined"):
+        pass
     shop.do(LATER + "INSERT INTO orders VALUES (5, 1, 8), (6, 3, 9);")
     shop.settle_here(query)
     before = [(1, "Ann", "Oslo"), (2, "Bob", None)]
