@@ -278,6 +278,18 @@ class Shop:
         if failed:
             raise failed.pop()
 
+    @contextlib.contextmanager
+    def failing_here(self, text: str, point: str) -> Iterator[Until]:
+        """Run a script in a thread beside the `with`, whose query must fail at a failpoint."""
+        with (
+            patch.dict(os.environ, STREAMHOUSE_FAILPOINT=point),
+            patch.object(failpoint, "_die", _fail),
+            pytest.raises((QueryFailed, RuntimeError), match=_CUT_OFF),
+            self.running_here(text) as until,
+        ):
+            yield until
+            until(lambda: False)
+
     def do(self, text: str) -> None:
         """Definitions and statements that end, in this process: a command takes long to start."""
         streamhouse.execute(self.warehouse, text)
@@ -320,18 +332,7 @@ def dying(request: pytest.FixtureRequest, shop: Shop) -> Dying:
         ended = run.wait()
         assert ended.code == -signal.SIGKILL, ended.err
 
-    @contextlib.contextmanager
-    def fails(text: str, point: str) -> Iterator[Until]:
-        with (
-            patch.dict(os.environ, STREAMHOUSE_FAILPOINT=point),
-            patch.object(failpoint, "_die", _fail),
-            pytest.raises(QueryFailed, match=_CUT_OFF),
-            shop.running_here(text) as until,
-        ):
-            yield until
-            until(lambda: False)
-
-    return killed if request.param == "killed" else fails
+    return killed if request.param == "killed" else shop.failing_here
 
 
 def _fail() -> None:

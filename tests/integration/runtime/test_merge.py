@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -33,24 +32,22 @@ SANTA = "INSERT INTO customers VALUES (11, 'Santa', 'North Pole'), (4, 'c4', 'No
 def test_merge_beside_a_stream(shop: Shop) -> None:
     options = shop.warehouse.options
     shop.do(revenue.TABLES + revenue.CUSTOMERS)
-    run = shop.start(revenue.whole(rows=1_000_000, rate=2_000))
 
     def orders(country: str) -> int:
         rows = shop.rows("country_sales")
         return sum(row["orders"] for row in rows if row["country"] == country)
 
-    run.until(lambda: orders("Kenya") > 100 and orders("Peru") > 100)
-    streamhouse.execute(options, SANTA)
-    # Kenya's last customer has moved; orders that are on their way may still be Kenya's.
-    done = streamhouse.execute(options, MERGE)
-    assert (done.inserted, done.updated, done.deleted) == (1, 1, 1)
-    before = orders("Peru")
-    assert streamhouse.execute(options, "DELETE FROM country_sales WHERE country = 'Peru'").deleted
-    run.until(lambda: 0 < orders("Peru"))
-    run.until(lambda: revenue.checkpoint(shop, "country_sales").last_committed() > 7)
-    run.signal(signal.SIGTERM)
-    ended = run.wait()
-    assert ended.code == 0, ended.err
+    with shop.running_here(revenue.whole(rows=1_000_000, rate=2_000)) as until:
+        until(lambda: orders("Kenya") > 100 and orders("Peru") > 100)
+        streamhouse.execute(options, SANTA)
+        # Kenya's last customer has moved; orders that are on their way may still be Kenya's.
+        done = streamhouse.execute(options, MERGE)
+        assert (done.inserted, done.updated, done.deleted) == (1, 1, 1)
+        before = orders("Peru")
+        gone = streamhouse.execute(options, "DELETE FROM country_sales WHERE country = 'Peru'")
+        assert gone.deleted
+        until(lambda: 0 < orders("Peru"))
+        until(lambda: revenue.checkpoint(shop, "country_sales").last_committed() > 7)
 
     result = audit(options, VIEW)
     assert result.differences == ()

@@ -6,10 +6,11 @@ from functools import partial
 from typing import Any
 
 import pytest
-from tests.integration.runtime.conftest import Run, Shop
+from tests.integration.runtime.conftest import Shop, Until
 
 from streamhouse import execute
 from streamhouse.errors import StreamhouseError
+from streamhouse.runtime.query import QueryFailed
 
 TABLES = """
 CREATE TABLE orders (
@@ -42,11 +43,11 @@ def rows(shop: Shop, table: str) -> list[tuple[Any, ...]]:
     return [tuple(row.values()) for row in shop.rows(table)]
 
 
-def until(shop: Shop, run: Run, **expected: list[tuple[Any, ...]]) -> None:
+def until(shop: Shop, wait: Until, **expected: list[tuple[Any, ...]]) -> None:
     """Wait for tables to have these rows."""
     for table, wanted in expected.items():
         try:
-            run.until(partial(_has, shop, table, wanted))
+            wait(partial(_has, shop, table, wanted))
         except AssertionError as error:
             raise AssertionError(f"{table} is {rows(shop, table)}: {error}") from None
 
@@ -65,57 +66,67 @@ def insert(shop: Shop, text: str) -> None:
 
 def test_a_pipeline_goes_on_while_its_tables_change(shop: Shop) -> None:
     shop.do(TABLES)
-    run = shop.start(QUERIES)
-    until(
-        shop, run, sold=[(1, "Ann", "tea", 3)], totals=[("Ann", 3)], people=[(1, "Ann"), (2, "Ben")]
-    )
-    # An order waits, with the columns of before, for a customer who comes after the changes.
-    insert(shop, "orders VALUES (2, 3, 'rum', 5)")
-    run.until(lambda: len(shop.rows("sold__pending")) == 1)
-    alter(
-        shop,
-        "orders ADD (note STRING FIRST, item2 INT)",
-        "customers ADD zip STRING AFTER id",
-        "sold ADD (first STRING FIRST, last INT)",
-        "totals ADD extra INT",
-        "people ADD (city STRING AFTER id)",
-    )
-    insert(shop, "orders (order_id, customer_id, item, price, note) VALUES (3, 2, 'tea', 4, 'x')")
-    until(
-        shop, run,
-        sold=[(None, 1, "Ann", "tea", 3, None), (None, 3, "Ben", "tea", 4, None)],
-        totals=[("Ann", 3, None), ("Ben", 4, None)],
-    )  # fmt: skip
-    insert(shop, "customers (id, name, zip) VALUES (2, 'Bob', '0001')")
-    until(shop, run, people=[(1, None, "Ann"), (2, None, "Bob")])
-    alter(
-        shop,
-        "orders RENAME item TO thing",
-        "orders RENAME item2 TO item",
-        "orders MODIFY price BIGINT",
-        "customers RENAME name TO full_name",
-        "sold RENAME price TO amount",
-        "sold MODIFY amount BIGINT",
-        "sold DROP (first, last)",
-        "totals RENAME price TO amount",
-        "totals RENAME name TO who",
-        "people RENAME name TO who",
-    )
-    insert(shop, "customers (id, full_name, zip) VALUES (3, 'Cat', '0002'), (1, 'Ada', NULL)")
-    insert(shop, "orders (order_id, customer_id, thing, price, item) VALUES (4, 1, 'ale', 6, 9)")
-    until(
-        shop, run,
-        sold=[(1, "Ann", "tea", 3), (2, "Cat", "rum", 5), (3, "Ben", "tea", 4),
-              (4, "Ada", "ale", 6)],
-        totals=[("Ada", 6, None), ("Ann", 3, None), ("Ben", 4, None)],
-        people=[(1, None, "Ada"), (2, None, "Bob"), (3, None, "Cat")],
-    )  # fmt: skip
-    insert(shop, "orders (order_id, customer_id, thing, price, item) VALUES (5, 4, 'gin', 7, 9)")
-    run.until(lambda: len(shop.rows("sold__pending")) == 1)
-    renamed = "no column 'name'; in table default.customers it was renamed to 'full_name'"
-    with pytest.raises(StreamhouseError, match=renamed):
-        shop.told(QUERIES)
-    ends_at_a_dropped_column(shop, run)
+    with shop.running_here(QUERIES) as wait:
+        until(
+            shop,
+            wait,
+            sold=[(1, "Ann", "tea", 3)],
+            totals=[("Ann", 3)],
+            people=[(1, "Ann"), (2, "Ben")],
+        )
+        # An order waits, with the columns of before, for a customer who comes after the changes.
+        insert(shop, "orders VALUES (2, 3, 'rum', 5)")
+        wait(lambda: len(shop.rows("sold__pending")) == 1)
+        alter(
+            shop,
+            "orders ADD (note STRING FIRST, item2 INT)",
+            "customers ADD zip STRING AFTER id",
+            "sold ADD (first STRING FIRST, last INT)",
+            "totals ADD extra INT",
+            "people ADD (city STRING AFTER id)",
+        )
+        insert(
+            shop, "orders (order_id, customer_id, item, price, note) VALUES (3, 2, 'tea', 4, 'x')"
+        )
+        until(
+            shop, wait,
+            sold=[(None, 1, "Ann", "tea", 3, None), (None, 3, "Ben", "tea", 4, None)],
+            totals=[("Ann", 3, None), ("Ben", 4, None)],
+        )  # fmt: skip
+        insert(shop, "customers (id, name, zip) VALUES (2, 'Bob', '0001')")
+        until(shop, wait, people=[(1, None, "Ann"), (2, None, "Bob")])
+        alter(
+            shop,
+            "orders RENAME item TO thing",
+            "orders RENAME item2 TO item",
+            "orders MODIFY price BIGINT",
+            "customers RENAME name TO full_name",
+            "sold RENAME price TO amount",
+            "sold MODIFY amount BIGINT",
+            "sold DROP (first, last)",
+            "totals RENAME price TO amount",
+            "totals RENAME name TO who",
+            "people RENAME name TO who",
+        )
+        insert(shop, "customers (id, full_name, zip) VALUES (3, 'Cat', '0002'), (1, 'Ada', NULL)")
+        insert(
+            shop, "orders (order_id, customer_id, thing, price, item) VALUES (4, 1, 'ale', 6, 9)"
+        )
+        until(
+            shop, wait,
+            sold=[(1, "Ann", "tea", 3), (2, "Cat", "rum", 5), (3, "Ben", "tea", 4),
+                  (4, "Ada", "ale", 6)],
+            totals=[("Ada", 6, None), ("Ann", 3, None), ("Ben", 4, None)],
+            people=[(1, None, "Ada"), (2, None, "Bob"), (3, None, "Cat")],
+        )  # fmt: skip
+        insert(
+            shop, "orders (order_id, customer_id, thing, price, item) VALUES (5, 4, 'gin', 7, 9)"
+        )
+        wait(lambda: len(shop.rows("sold__pending")) == 1)
+        renamed = "no column 'name'; in table default.customers it was renamed to 'full_name'"
+        with pytest.raises(StreamhouseError, match=renamed):
+            shop.told(QUERIES)
+        ends_at_a_dropped_column(shop, wait)
     # With the names of now it goes on; the row that waits has come over to them.
     insert(shop, "customers (id, full_name) VALUES (4, 'Dan')")
     changed = QUERIES.replace("c.name", "c.full_name").replace("o.item, ", "")
@@ -131,12 +142,10 @@ def test_a_pipeline_goes_on_while_its_tables_change(shop: Shop) -> None:
     assert sorted(names[4:]) == ["customer_id", "item", "note", "order_id", "price", "thing"]
 
 
-def ends_at_a_dropped_column(shop: Shop, run: Run) -> None:
+def ends_at_a_dropped_column(shop: Shop, wait: Until) -> None:
     """A column that the query writes goes; the script has to be changed."""
     alter(shop, "sold DROP item")
     insert(shop, "orders (order_id, customer_id, thing, price, item) VALUES (6, 2, 'rye', 8, 9)")
-    ended = run.wait()
-    assert ended.code != 0
-    assert "column 'item' of table default.sold, which the query writes, has been dropped" in (
-        ended.err
-    )
+    told = "column 'item' of table default.sold, which the query writes, has been dropped"
+    with pytest.raises(QueryFailed, match=told):
+        wait(lambda: False)
