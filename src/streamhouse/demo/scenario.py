@@ -28,7 +28,9 @@ NO_END = 9_000_000_000_000_000_000
 FIRST_SECONDS = 15.0
 _CATCH_UP_S = 180.0
 _MEMORY_EVERY_S = 3.0
-"""The system looks through all memory of all processes to tell their shares of it."""
+_MEMORY_REST = 20
+"""The system looks through all memory of all processes to tell their shares of it. Where that takes
+long, the rest until the next look is so many times as long."""
 _MYSQL = """
 CREATE DATABASE shop;
 CREATE TABLE shop.customers (
@@ -192,12 +194,14 @@ class PeakMemory:
 
     def _run(self) -> None:
         me = psutil.Process()
-        while not self._stopped.wait(_MEMORY_EVERY_S):
-            total = 0
+        pause = _MEMORY_EVERY_S
+        while not self._stopped.wait(pause):
+            began, total = time.monotonic(), 0
             for process in [me, *me.children(recursive=True)]:
                 with contextlib.suppress(psutil.Error):
                     total += _memory(process)
             self.peak_mb = max(self.peak_mb, total / 2**20)
+            pause = max(_MEMORY_EVERY_S, _MEMORY_REST * (time.monotonic() - began))
 
 
 def _memory(process: psutil.Process) -> int:
