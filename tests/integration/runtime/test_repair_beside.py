@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import signal
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.integration.runtime.beside import Beside
-from tests.integration.runtime.conftest import Ended, Run, Shop
+from tests.integration.runtime.conftest import Ended, Run, Shop, Until
 from tests.integration.runtime.terminal import on_terminal
 
 import streamhouse
@@ -101,11 +100,11 @@ def clicked(shop: Shop, count: int) -> bool:
     return bool(sum(row["clicks"] for row in shop.rows("seen")) == count)
 
 
-def repair_beside(shop: Shop, run: Run) -> None:
+def repair_beside(shop: Shop, until: Until) -> None:
     """Each repair is one snapshot that takes back just what was wrong, whatever comes meanwhile."""
     options = shop.warehouse.options
     with Orders(options) as orders:
-        run.until(lambda: len(sums(shop)) == 2)
+        until(lambda: len(sums(shop)) == 2)
         streamhouse.execute(options, "UPDATE scores SET score = score + 100000")
         done = called(shop, "sys.repair(table => 'default.scores', where => 'v_date = ''d1''')")
         assert (done["inserted"], done["updated"], done["deleted"]) == (0, 1, 0)
@@ -118,8 +117,8 @@ def repair_beside(shop: Shop, run: Run) -> None:
         told = ended(shop, "run", str(script)).out
         assert "default.scores" in told
         count = orders.commits
-        run.until(lambda: orders.commits > count)
-    run.until(lambda: sums(shop) == batch(shop))
+        until(lambda: orders.commits > count)
+    until(lambda: sums(shop) == batch(shop))
     again = repair(options, "default.scores")
     assert (again.updated, again.snapshot) == (0, None)
 
@@ -129,16 +128,14 @@ def test_sums_are_repaired_by_sql_beside_the_pipeline(
 ) -> None:
     options = shop.warehouse.options
     streamhouse.execute(options, TABLES)
-    run = shop.start(PIPELINE)
-    for clicks in (1, 2):
-        streamhouse.execute(options, f"INSERT INTO clicks VALUES ({clicks})")
-        run.until(partial(clicked, shop, clicks))
-    repair_beside(shop, run)
-    told = "uses the time of the batch .*INSERT OVERWRITE … SELECT"
-    with pytest.raises(TableError, match=told):
-        repair(options, "default.seen")
-    run.signal(signal.SIGTERM)
-    assert run.wait().code == 0
+    with shop.running_here(PIPELINE) as until:
+        for clicks in (1, 2):
+            streamhouse.execute(options, f"INSERT INTO clicks VALUES ({clicks})")
+            until(partial(clicked, shop, clicks))
+        repair_beside(shop, until)
+        told = "uses the time of the batch .*INSERT OVERWRITE … SELECT"
+        with pytest.raises(TableError, match=told):
+            repair(options, "default.seen")
     for table in ("scores", "seen"):
         found = audit(options, f"default.{table}")
         assert found.equal and found.batches > 1, found.differences

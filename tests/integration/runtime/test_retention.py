@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import signal
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -16,7 +15,7 @@ import pytest
 from pypaimon import CatalogFactory
 from pypaimon.schema.schema_change import SchemaChange
 from tests.integration.runtime import revenue
-from tests.integration.runtime.conftest import DEADLINE_S, Shop
+from tests.integration.runtime.conftest import DEADLINE_S, Dying, Shop
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.commit import TableCommitter, TableWriter
@@ -77,12 +76,12 @@ def expired(shop: Shop, java: Sidecar) -> Iterator[list[int]]:
 
 
 def test_kills_beside_constant_expiry_change_nothing(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
+    shop: Shop, dying: Dying, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow, fast = revenue.whole(12_000, rate=600), revenue.whole(15_000, rate=100_000)
     shop.do(revenue.TABLES + revenue.CUSTOMERS)
-    first = shop.run(slow, STREAMHOUSE_FAILPOINT="target-committed:2:default.country_sales")
-    assert first.code == -signal.SIGKILL
+    with dying(slow, "target-committed:2:default.country_sales"):
+        pass
     keep(shop, (*TABLES, *BESIDE), FEW)
     with Sidecar(shop.warehouse.options) as java:
         with expired(shop, java) as rounds:
