@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
 from collections.abc import Iterator
 
@@ -34,6 +35,13 @@ def pytest_configure() -> None:
     """
     allow_depth()
     _take_interrupts()
+    _keep_bytecode()
+
+
+def _keep_bytecode() -> None:
+    """Let Python keep what it compiles also where the environment says no, as images of containers
+    often do: each of the many processes that tests start would compile the sources anew."""
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 def _take_interrupts() -> None:
