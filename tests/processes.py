@@ -1,13 +1,115 @@
-"""Processes that tests wait for, and the ports at which they listen."""
+"""Processes that tests start and wait for, and the ports at which they listen."""
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import signal
+import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from ipaddress import ip_address
+from multiprocessing.reduction import DupFd
+from pathlib import Path
+from typing import Any
 
 import psutil
+
+FORKS = multiprocessing.get_context("forkserver")
+"""Makes processes as forks of one that has loaded what they need, and has no threads: to load it
+takes more than a second of a processor, most of what many of them take at all."""
+FORKS.set_forkserver_preload(
+    [
+        "duckdb",
+        "pandas",  # pyarrow loads it with the first value that it makes
+        "pyarrow.compute",
+        "pyarrow.parquet",
+        "pytest",
+        "sqlglot.dialects.duckdb",
+        "streamhouse.cli.export",
+        "streamhouse.cli.main",
+        "streamhouse.cli.output",
+        "streamhouse.cli.serve",
+        "streamhouse.cli.watch",
+        "streamhouse.paimon.views",
+        "streamhouse.runtime.execute",
+        "streamhouse.serve.app",
+        "streamhouse.serve.server",
+    ]
+)
+
+
+class Command:
+    """`streamhouse` with these arguments, in a process of its own; used as a `Popen`."""
+
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        stdout: int,
+        stderr: int,
+        environment: Mapping[str, str] | None = None,
+        folder: Path | None = None,
+    ) -> None:
+        files = _File(stdout), _File(stderr)
+        given, place = {**os.environ, **(environment or {})}, str(folder or Path.cwd())
+        self._process = FORKS.Process(target=_run, args=(arguments, place, given, files))
+        self._process.start()
+
+    @property
+    def pid(self) -> int:
+        assert self._process.pid is not None
+        return self._process.pid
+
+    def poll(self) -> int | None:
+        return self._process.exitcode
+
+    def wait(self, timeout: float) -> int:
+        self._process.join(timeout)
+        code = self.poll()
+        assert code is not None, f"it has not ended within {timeout} s"
+        return code
+
+    def send_signal(self, number: signal.Signals) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self._process.kill()
+
+
+@dataclass(frozen=True)
+class _File:
+    """An open file; in a process that is given it, the number of its own copy."""
+
+    number: int
+
+    def __reduce__(self) -> tuple[Callable[[Any], int], tuple[Any]]:
+        return _copy, (DupFd(self.number),)
+
+
+def _copy(file: Any) -> int:
+    number: int = file.detach()
+    return number
+
+
+def _run(
+    arguments: Sequence[str], folder: str, environment: dict[str, str], files: tuple[int, int]
+) -> None:
+    from streamhouse.cli.main import main
+
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    for number, file in enumerate(files, 1):
+        os.dup2(file, number)
+        os.close(file)
+    # As Python opens them when it starts: to a terminal, each line at once.
+    sys.stdout = open(1, "w", 1 if os.isatty(1) else -1, "utf-8", closefd=False)
+    sys.stderr = open(2, "w", 1, "utf-8", "backslashreplace", closefd=False)
+    sys.argv = ["streamhouse", *arguments]
+    main()
 
 
 def listening(pids: Iterable[int]) -> set[tuple[str, int]]:

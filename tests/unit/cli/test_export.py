@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.processes import Command
 from typer.testing import CliRunner
 
 from streamhouse.cli.main import build
@@ -34,7 +35,8 @@ class Exporting:
     def __init__(self, arguments: list[str], folder: Path) -> None:
         self.errors = folder / "stderr"
         with self.errors.open("w") as errors:
-            self.process = subprocess.Popen([*STREAMHOUSE, "export", *arguments], stderr=errors)
+            said = errors.fileno()
+            self.process = Command(["export", *arguments], said, said)
 
     def until(self, what: Callable[[], bool]) -> None:
         deadline = time.monotonic() + DEADLINE_S

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
 import ssl
@@ -15,15 +14,15 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.processes import Command
 from tests.serving import certificate
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
-STREAMHOUSE = [sys.executable, "-c", "from streamhouse.cli.main import main; main()"]
 DEADLINE_S = 60.0
 
 
-class Command:
+class Serve:
     """A running `streamhouse serve`."""
 
     def __init__(self, folder: Path, *arguments: str, **environment: str) -> None:
@@ -31,13 +30,8 @@ class Command:
         self._port = folder / "port"
         words = ["serve", "--port", "0", "--port-file", str(self._port), *arguments]
         with self._errors.open("w") as errors:
-            self.process = subprocess.Popen(
-                [*STREAMHOUSE, *words],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=errors,
-                env={**os.environ, **environment},
-            )
+            said = errors.fileno()
+            self.process = Command(words, said, said, environment)
 
     @property
     def said(self) -> str:
@@ -67,8 +61,8 @@ class Command:
 
 
 @pytest.fixture
-def commands() -> Iterator[list[Command]]:
-    started: list[Command] = []
+def commands() -> Iterator[list[Serve]]:
+    started: list[Serve] = []
     yield started
     for one in started:
         one.process.kill()
@@ -77,11 +71,11 @@ def commands() -> Iterator[list[Command]]:
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
 def test_it_listens_and_ends_with_readers(
-    shop: Any, tmp_path: Path, commands: list[Command], number: signal.Signals, code: int
+    shop: Any, tmp_path: Path, commands: list[Serve], number: signal.Signals, code: int
 ) -> None:
     table = shop.sales()
     shop.write(table, ("Chad", 1, 1.5))
-    commands.append(Command(tmp_path, "--warehouse", str(shop.path)))
+    commands.append(Serve(tmp_path, "--warehouse", str(shop.path)))
     port = commands[0].port()
     base = f"http://127.0.0.1:{port}"
     commands[0].announces(f"Streamhouse serves {shop.path} at {base} (Ctrl-C ends)")
@@ -103,10 +97,10 @@ def test_it_listens_and_ends_with_readers(
 
 
 def test_tokens_come_from_the_environment_and_stay_there(
-    shop: Any, tmp_path: Path, commands: list[Command]
+    shop: Any, tmp_path: Path, commands: list[Serve]
 ) -> None:
     commands.append(
-        Command(tmp_path, "--warehouse", str(shop.path), STREAMHOUSE_TOKEN="hidden-token")
+        Serve(tmp_path, "--warehouse", str(shop.path), STREAMHOUSE_TOKEN="hidden-token")
     )
     base = f"http://127.0.0.1:{commands[0].port()}"
     with httpx.Client(base_url=base, timeout=DEADLINE_S, trust_env=False) as client:
@@ -118,16 +112,14 @@ def test_tokens_come_from_the_environment_and_stay_there(
 
 def refused(tmp_path: Path, *arguments: str) -> str:
     """What is said by a command that does not start."""
-    done = subprocess.run(
-        [*STREAMHOUSE, "serve", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        cwd=tmp_path,
-    )
-    assert done.returncode == 1, done.stderr
-    assert "Traceback" not in done.stderr
-    return " ".join(done.stderr.split())
+    with (tmp_path / "refusal").open("w+") as errors:
+        said = errors.fileno()
+        code = Command(["serve", *arguments], said, said, folder=tmp_path).wait(DEADLINE_S)
+        errors.seek(0)
+        text = errors.read()
+    assert code == 1, text
+    assert "Traceback" not in text
+    return " ".join(text.split())
 
 
 def test_what_it_cannot_start_with(shop: Any, tmp_path: Path) -> None:
@@ -158,10 +150,10 @@ def test_neither_the_server_nor_its_queries_load_spark_or_a_jvm() -> None:
     assert (done.stdout.strip(), done.stderr) == ("set()", "")
 
 
-def test_it_speaks_tls(shop: Any, tmp_path: Path, commands: list[Command]) -> None:
+def test_it_speaks_tls(shop: Any, tmp_path: Path, commands: list[Serve]) -> None:
     cert, key = certificate(tmp_path)
     warehouse = ("--warehouse", str(shop.path))
-    commands.append(Command(tmp_path, *warehouse, "--tls-cert", cert, "--tls-key", key))
+    commands.append(Serve(tmp_path, *warehouse, "--tls-cert", cert, "--tls-key", key))
     base = f"https://127.0.0.1:{commands[0].port()}"
     commands[0].announces(f"Streamhouse serves {shop.path} at {base} (Ctrl-C ends)")
     trust = ssl.create_default_context(cafile=cert)

@@ -8,8 +8,6 @@ import os
 import pty
 import select
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from decimal import Decimal
@@ -17,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.processes import Command
 
 from streamhouse.sql.changes import AddColumn, RenameColumn, SetType
 from streamhouse.sql.plan import Column
 
-STREAMHOUSE = [sys.executable, "-c", "from streamhouse.cli.main import main; main()"]
 DEADLINE_S = 60.0
 
 
@@ -35,13 +33,9 @@ class Watching:
         self._decoder = codecs.getincrementaldecoder("utf-8")()
         self.text = ""
         self.errors = folder / "stderr"
+        size = {"COLUMNS": "90", "LINES": "14", "TERM": "xterm-256color"}
         with self.errors.open("w") as errors:
-            self.process = subprocess.Popen(
-                [*STREAMHOUSE, "watch", *arguments],
-                stdout=writer,
-                stderr=errors,
-                env={**os.environ, "COLUMNS": "90", "LINES": "14", "TERM": "xterm-256color"},
-            )
+            self.process = Command(["watch", *arguments], writer, errors.fileno(), size)
         os.close(writer)
 
     def until(self, condition: Callable[[str], bool]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import time
 from collections import Counter
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.processes import FORKS
 
 from streamhouse.errors import CommitConflictError, TableError
 from streamhouse.paimon.catalog import Warehouse
@@ -60,10 +60,9 @@ def _create_side_tables(target: TableAddress) -> None:
 def outcomes(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> Iterator[tuple[bool, list[tuple[int, int, str, tuple[str, ...]]]]]:
-    context = multiprocessing.get_context("spawn")
-    barrier, results = context.Barrier(PROCESSES), context.Queue()
+    barrier, results = FORKS.Barrier(PROCESSES), FORKS.Queue()
     processes = [
-        context.Process(target=_race, args=(str(tmp_path), barrier, results, one, request.param))
+        FORKS.Process(target=_race, args=(str(tmp_path), barrier, results, one, request.param))
         for one in range(PROCESSES)
     ]
     for process in processes:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from collections import Counter
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.processes import FORKS
 
 from streamhouse.errors import CommitConflictError
 from streamhouse.paimon.catalog import Warehouse
@@ -45,10 +45,9 @@ def test_processes_that_add_the_same_keys_give_each_one_row(
 ) -> None:
     lake = str(tmp_path)
     execute(lake, f"CREATE DATABASE d; {TABLE.format('k', partitions)}")
-    context = multiprocessing.get_context("spawn")
-    barrier, failures = context.Barrier(PROCESSES), context.Queue()
+    barrier, failures = FORKS.Barrier(PROCESSES), FORKS.Queue()
     processes = [
-        context.Process(target=_insert, args=(lake, barrier, failures, number))
+        FORKS.Process(target=_insert, args=(lake, barrier, failures, number))
         for number in range(PROCESSES)
     ]
     for process in processes:

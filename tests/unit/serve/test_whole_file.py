@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import stat
 import subprocess
@@ -11,6 +10,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from tests.processes import FORKS
 
 from streamhouse.serve.whole_file import replacing, sweep
 
@@ -105,8 +105,7 @@ def test_what_is_being_written_is_not_swept(tmp_path: Path) -> None:
     with replacing(path) as out:
         out.write(b"new")
         # From another process, since locks of one are all its own.
-        context = multiprocessing.get_context("spawn")
-        with context.Pool(1) as pool:
+        with FORKS.Pool(1) as pool:
             assert pool.apply_async(sweep, (path,)).get(DEADLINE_S) == 0
         assert sweep(path) == 0
     assert path.read_text() == "new"
