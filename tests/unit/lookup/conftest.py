@@ -91,9 +91,13 @@ class Join:
 
     @classmethod
     def of(
-        cls, lab: Lab, text: str, choices: Sequence[str], options: Mapping[str, str] | None = None
+        cls,
+        lab: Lab,
+        text: str | StreamQuery,
+        choices: Sequence[str],
+        options: Mapping[str, str] | None = None,
     ) -> Join:
-        query = plan(lab, text)
+        query = plan(lab, text) if isinstance(text, str) else text
         specs = specs_of(lab, query, options)
         schema = pa.schema([pa.field(c.name, arrow_type(c.type)) for c in query.output])
         found = [Choice(choice, "the test says so") for choice in choices]

@@ -84,16 +84,15 @@ def test_every_strategy_gives_what_the_table_has(
     snapshots = history(lab, options, draw)
     ways = [("full", {}), ("partial", {}), ("full", ON_DISK), ("partial", TIGHT)]
     for text in queries:
-        joins = [Join.of(lab, text, [way], more) for way, more in ways]
+        query = plan(lab, text)
+        joins = [Join.of(lab, query, [way], more) for way, more in ways]
         visited = [*snapshots, *draw.sample(snapshots, 3)] if not whole_rows else snapshots[::2]
-        check(lab, text, joins, visited, draw)
+        check(lab, joins, visited, draw)
 
 
-def check(
-    lab: Lab, text: str, joins: Sequence[Join], snapshots: Sequence[int], draw: random.Random
-) -> None:
+def check(lab: Lab, joins: Sequence[Join], snapshots: Sequence[int], draw: random.Random) -> None:
     """At each snapshot, all joins give what the tables have, read whole."""
-    oracle = Oracle(lab, plan(lab, text))
+    oracle = Oracle(lab, joins[0].query)
     for snapshot in snapshots:
         rows = orders(draw, draw.choice([1, 5, 60]))
         versions = {lookup.relation: snapshot for lookup in joins[0].query.lookups}
@@ -120,8 +119,9 @@ def test_partitions(lab: Lab, bucket: str, monkeypatch: pytest.MonkeyPatch) -> N
         "'a b/c=d' ELSE day_ END AS day_ FROM orders) AS o LEFT JOIN days FOR SYSTEM_TIME AS OF "
         "PROCTIME() AS d ON o.k = d.k AND o.day_ = d.day_"
     )
-    joins = [Join.of(lab, text, [way]) for way in ("full", "partial")]
-    check(lab, text, joins, [*snapshots, 2, 4], draw)
+    query = plan(lab, text)
+    joins = [Join.of(lab, query, [way]) for way in ("full", "partial")]
+    check(lab, joins, [*snapshots, 2, 4], draw)
 
 
 @pytest.mark.parametrize("bucket", ["1", "3"])
@@ -146,8 +146,9 @@ def test_keys_of_other_types(lab: Lab, bucket: str, monkeypatch: pytest.MonkeyPa
     )
     texts = ["2024-05-06", "2024-05-06 07:08:09.123", "2024-05-06 07:08:09.123456", "1999-01-01"]
     few = [(n, 0, "x", text) for n in range(5) for text in texts]
-    oracle = Oracle(lab, plan(lab, text))
-    joins = [Join.of(lab, text, [way]) for way in ("full", "partial")]
+    query = plan(lab, text)
+    oracle = Oracle(lab, query)
+    joins = [Join.of(lab, query, [way]) for way in ("full", "partial")]
     for snapshot in [*snapshots, *snapshots]:
         wanted = oracle.rows({"dim_0": snapshot}, few)
         assert sum(row[1] is not None for row in wanted[:-1]) == [0, 6, 8][snapshot]
@@ -175,8 +176,9 @@ def test_a_table_without_a_key_and_a_lookup_after_a_lookup(
         "LEFT JOIN ranks FOR SYSTEM_TIME AS OF PROCTIME() AS r ON p.rank_ = r.id"
     )
     ways = (["full", "full"], ["full", "partial"])
-    joins = [Join.of(lab, text, way) for way in ways]
-    check(lab, text, joins, [0, 1, 2, 3, 4, 5, 3, 5], draw)
+    query = plan(lab, text)
+    joins = [Join.of(lab, query, way) for way in ways]
+    check(lab, joins, [0, 1, 2, 3, 4, 5, 3, 5], draw)
 
 
 def test_new_snapshots_are_followed_by_their_changes(
