@@ -29,6 +29,7 @@ from streamhouse.serve.fork_messages import FORK, LENGTH, LONG_S, MESSAGE, NUMBE
 
 _LIBRARIES = (
     "duckdb",
+    "pandas",  # pyarrow loads it with the first value that it makes
     "pyarrow.compute",
     "pyarrow.parquet",
     "sqlglot.dialects.duckdb",
