@@ -7,13 +7,15 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.serving import Serving, problem
+from tests.serving import Serving, problem, servers
+from tests.unit.conftest import Shop
 
 from streamhouse.paimon.views import Views
 from streamhouse.serve.scope import Scope
@@ -22,17 +24,35 @@ from streamhouse.serve.tokens import Token, digest
 from streamhouse.sql.plan import Column, ViewInfo
 
 
-@pytest.fixture
-def sales(shop: Any) -> str:
-    table: str = shop.sales()
+def filled(shop: Shop, name: str = "sales") -> str:
+    table = shop.sales(name)
     shop.write(table, ("Peru", 2, 2.5), ("Chad", 1, 1.5))
     return table
 
 
-def test_an_answer_in_each_format(serve: Any, shop: Any, sales: str) -> None:
-    orders = shop.orders()
-    shop.write(orders, (1, "Chad", Decimal("1.00")), (2, "Chad", None))
-    server = serve()
+@pytest.fixture
+def sales(shop: Shop) -> str:
+    return filled(shop)
+
+
+@pytest.fixture(scope="module")
+def common(tmp_path_factory: pytest.TempPathFactory) -> Shop:
+    """A warehouse whose tables no test changes."""
+    shop = Shop(tmp_path_factory.mktemp("common") / "warehouse")
+    filled(shop)
+    shop.write(shop.orders(), (1, "Chad", Decimal("1.00")), (2, "Chad", None))
+    shop.write(filled(shop, "travel"), ("Oman", 1, 1.0))
+    return shop
+
+
+@pytest.fixture(scope="module")
+def server(common: Shop) -> Iterator[Serving]:
+    """A server with settings that no test has of its own: each starts processes anew."""
+    with servers(common.path) as start:
+        yield start()
+
+
+def test_an_answer_in_each_format(server: Serving) -> None:
     text = (
         "SELECT s.country, COUNT(*) AS n, SUM(o.price) AS paid FROM shop.sales s "
         "JOIN orders o ON o.item = s.country GROUP BY s.country"
@@ -56,8 +76,7 @@ def test_an_answer_in_each_format(serve: Any, shop: Any, sales: str) -> None:
     assert server.sql("VALUES (1, 'a')").json()["rows"] == [{"EXPR$0": 1, "EXPR$1": "a"}]
 
 
-def test_long_lists_of_values(serve: Any, sales: str) -> None:
-    server = serve()
+def test_long_lists_of_values(server: Serving) -> None:
     numbers = ", ".join(map(str, range(10_000)))
     texts = ", ".join(f"'country number {number}'" for number in range(10_000))
     for condition in (f"orders IN ({numbers})", f"country NOT IN ({texts})"):
@@ -85,14 +104,14 @@ def test_an_answer_that_is_too_long_is_cut(serve: Any, sales: str) -> None:
     assert whole.json()["truncated"] is False
 
 
-def test_time_travel(serve: Any, shop: Any, sales: str) -> None:
-    shop.write(sales, ("Oman", 1, 1.0))
-    server = serve()
-    for text in (
-        "SELECT COUNT(*) AS n FROM shop.sales FOR SYSTEM_VERSION AS OF 1",
-        "SELECT COUNT(*) AS n FROM shop.sales /*+ OPTIONS('scan.snapshot-id'='1') */",
+def test_time_travel(server: Serving) -> None:
+    for moment, count in (
+        ("", 3),
+        (" FOR SYSTEM_VERSION AS OF 1", 2),
+        (" /*+ OPTIONS('scan.snapshot-id'='1') */", 2),
     ):
-        assert server.sql(text).json()["rows"] == [{"n": 2}]
+        answer = server.sql(f"SELECT COUNT(*) AS n FROM shop.travel{moment}")
+        assert answer.json()["rows"] == [{"n": count}]
 
 
 REFUSED = {
@@ -141,20 +160,17 @@ REFUSED = {
 }
 
 
-def test_what_is_no_select_over_served_views_is_refused(
-    serve: Any, sales: str, tmp_path: Path
-) -> None:
-    server: Serving = serve(query_s=60.0)
+def test_what_is_no_select_over_served_views_is_refused(server: Serving, common: Shop) -> None:
     for text, said in REFUSED.items():
         answer = server.sql(text)
         assert answer.status_code == 422, (text[:80], answer.text)
         assert said in answer.json()["error"]["message"], (text[:80], answer.text)
-        assert str(tmp_path) not in answer.text
+        assert str(common.path) not in answer.text
     assert server.sql("SELECT country FROM shop.sales").status_code == 200
 
 
-def test_what_is_wrong_has_its_place(serve: Any, sales: str) -> None:
-    error = serve().sql("SELECT country\nFROM shop.sale").json()["error"]
+def test_what_is_wrong_has_its_place(server: Serving) -> None:
+    error = server.sql("SELECT country\nFROM shop.sale").json()["error"]
     assert (error["code"], error["line"], error["column"]) == ("invalid", 2, 6)
     assert "did you mean 'shop.sales'?" in error["message"]
 
@@ -203,8 +219,8 @@ def test_scopes_hold_for_sql(serve: Any, shop: Any, sales: str) -> None:
     assert problem(asked("nobody", "SELECT 1"), 401, "unauthorized")
 
 
-def test_bodies(serve: Any, sales: str) -> None:
-    post = serve().http.post
+def test_bodies(server: Serving) -> None:
+    post = server.http.post
     assert "not JSON" in problem(
         post("/sql", content="{", headers={"Content-Type": "application/json"}), 400, "bad_request"
     )
