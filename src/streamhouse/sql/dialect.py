@@ -313,7 +313,10 @@ class Flink(Dialect):
                 then = self._parse_disjunction()
                 if value is None and len(these) > 1:
                     self.raise_error("Expecting THEN")
-                branches += [exp.If(this=one, true=then.copy() if then else then) for one in these]
+                for number, one in enumerate(these):
+                    # To copy the first, too, would take the square of the depth of nested ones.
+                    true = then.copy() if then and number else then
+                    branches.append(exp.If(this=one, true=true))
             if not branches:
                 self.raise_error("Expecting WHEN")
             if self._match(TokenType.ELSE):
