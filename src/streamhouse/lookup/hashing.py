@@ -5,22 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import duckdb
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from streamhouse.sql.binder import quote
-from streamhouse.sql.sealed import sealed
 
 Hashes = npt.NDArray[np.uint64]
 
 
 class KeyHash:
-    """Hashes some columns by their DuckDB types; holds a connection of DuckDB until `close`."""
+    """Hashes some columns by their DuckDB types; holds an in-memory DuckDB until `close`."""
 
     def __init__(self, types: Mapping[str, str]) -> None:
         self._types = types
-        self._db = sealed()
+        self._db = duckdb.connect(
+            ":memory:", config={"threads": 1, "python_enable_replacements": "false"}
+        )
+        self._db.execute("SET TimeZone = 'UTC'")
 
     def of(self, rows: pa.Table, columns: Sequence[str]) -> Hashes:
         """The hash of each row's values of these columns, in their order."""
