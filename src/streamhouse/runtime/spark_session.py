@@ -219,7 +219,11 @@ def _keep(claim: Path) -> None:
     if _parent is None:
         return
     folder = context.getConf().get(_SOCKET_FOLDER)
-    process = os.pidfd_open(gateway.proc.pid)
+    try:
+        process = os.pidfd_open(gateway.proc.pid)
+    except OSError:
+        # The kernel is too old, or a container forbids it: the JVM ends with its driver.
+        return
     try:
         jvm = handover.Jvm(
             gateway.java_parameters.port,

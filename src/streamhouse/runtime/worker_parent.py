@@ -281,8 +281,9 @@ def _close(files: list[int]) -> None:
 
 def main() -> None:
     listener, driver = (socket.socket(fileno=int(number)) for number in sys.argv[1:3])
-    # What forks leave behind is ours to end.
-    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    if sys.platform == "linux":
+        # What forks leave behind is ours to end.
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
     # As of the JVM, which Spark's own would be children of.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for name in _LIBRARIES:
