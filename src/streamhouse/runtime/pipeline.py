@@ -82,6 +82,7 @@ class Pipeline:
         self._awaited: list[TableAddress] = []
         """Of `_reads`, those whose changes show only once they are compacted."""
         self._relays = Relays()
+        self._worked = False
 
     @property
     def queries(self) -> list[ContinuousQuery]:
@@ -163,6 +164,11 @@ class Pipeline:
         self._relays.step()
         for query in self._running:
             query.tick()
+        if not self._worked and any(one.figures.read().batches for one in self._running):
+            from streamhouse.runtime.spark_session import worked
+
+            self._worked = True
+            worked()
         for side in sides:
             side.step()
         if self._reporter is not None:

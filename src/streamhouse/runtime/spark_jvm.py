@@ -16,6 +16,7 @@ import shutil
 import struct
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -55,7 +56,7 @@ _NOT_NEEDED = ("-Xmx", "--add-modules=jdk.incubator.vector")
 _CONNECTION_FILE = "_PYSPARK_DRIVER_CONN_INFO_PATH"
 _PORT, _SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
 _LOOK_S = 0.01
-_QUIET_S = 5.0
+_QUIET_S, _ATTACH_S = 5.0, 15.0
 _LAUNCHER_SECONDS = 60
 
 
@@ -111,10 +112,12 @@ def attach(jvm: Jvm) -> Any:
     """PySpark's gateway to a JVM whose driver was killed; its `proc` is as after `launch`.
 
     Waits until none of the old driver's queries and jobs runs any more: they end by themselves
-    once their Python processes are gone. Raises `JavaExited` if they do not, or if there is no
-    session; the JVM is of no use then, and is killed.
+    once their Python processes are gone. Raises `JavaExited` if they do not, if there is no
+    session, or no answer; the JVM is of no use then, and is killed.
     """
     process = JvmProcess(jvm)
+    watchdog = threading.Timer(_ATTACH_S, process.kill)
+    watchdog.start()
     try:
         gateway = _connected(process, jvm.port, jvm.secret)
         session = gateway.jvm.SparkSession.getDefaultSession().get()
@@ -128,6 +131,8 @@ def attach(jvm: Jvm) -> Any:
         process.kill()
         process.stdin.close()
         raise JavaExited from error
+    finally:
+        watchdog.cancel()
     return gateway
 
 

@@ -102,6 +102,12 @@ def begin_session(name: str, master: str, verbose: bool = False) -> None:
     _begun = _Begun(name, master, verbose, handover.claim_path(name, master, verbose, _SETTINGS))
 
 
+def worked() -> None:
+    """Tell that a batch has been done: a JVM with which a driver came to none is not kept again."""
+    if _parent is not None:
+        _parent.worked()
+
+
 def let_go() -> None:
     """Have the JVM end with this process, which is about to end without `end_session`."""
     if _parent is not None:

@@ -98,6 +98,8 @@ class Parent:
         self._claims: socket.socket | None = None
         """Where a driver may claim the JVM; there while there is none."""
         self._claim_path, self._linger_s, self._claimed = "", 0.0, 0
+        self._worked = True
+        """Whether the driver that has claimed the JVM came to a batch with it."""
         self._ends_at: float | None = None
         self._fenced = False
         """Whether no fork is made: what asks for one may be of the run whose driver is gone."""
@@ -191,6 +193,8 @@ class Parent:
             self._let_go()
         elif word == "go on":
             self._fenced = False
+        elif word == "worked":
+            self._worked = True
         return True
 
     def _let_go(self) -> None:
@@ -204,7 +208,7 @@ class Parent:
         """End what the driver's run has left, and wait for the next driver; False without a JVM."""
         self._selector.unregister(self._driver.fileno())
         self._driver.close()
-        if self._jvm is None or self._claimed >= _MOST_CLAIMS:
+        if self._jvm is None or not self._worked or self._claimed >= _MOST_CLAIMS:
             return False
         self._fenced = True
         for asker in self._askers.values():
@@ -248,6 +252,7 @@ class Parent:
             return
         self._close_claims()
         self._claimed += 1
+        self._worked = False
         self._driver = driver
         self._selector.register(driver.fileno(), selectors.EVENT_READ)
 

@@ -111,6 +111,11 @@ class WorkerParent:
         """Have one that was claimed make forks again: nothing of the old run asks any more."""
         handover.send(self._connection, ("go on",))
 
+    def worked(self) -> None:
+        """Tell it that this process has come to a batch with the JVM, which so is in order."""
+        with contextlib.suppress(OSError):
+            handover.send(self._connection, ("worked",))
+
     def let_go(self) -> None:
         """Have it keep the JVM no longer."""
         with contextlib.suppress(OSError):

@@ -165,6 +165,7 @@ def test_the_next_driver_may_be_killed_as_well(driver: Callable[..., Driver]) ->
     for _ in range(2):
         parent, jvm = claimed(killed)
         jvm.close()
+        parent.worked()
         # As the end of a process does.
         parent._connection.close()
     parent, jvm = claimed(killed)
@@ -172,6 +173,15 @@ def test_the_next_driver_may_be_killed_as_well(driver: Callable[..., Driver]) ->
     parent.close()
     jvm.close()
     assert gone(killed.jvm)
+
+
+def test_a_jvm_with_which_a_driver_came_to_no_batch_ends(driver: Callable[..., Driver]) -> None:
+    killed = driver()
+    killed.kill()
+    parent, jvm = claimed(killed)
+    jvm.close()
+    parent._connection.close()
+    assert gone(killed.parent) and gone(killed.jvm)
 
 
 def test_without_a_next_driver_all_ends(driver: Callable[..., Driver]) -> None:
@@ -194,6 +204,7 @@ def test_a_jvm_that_has_died_is_not_waited_for(driver: Callable[..., Driver]) ->
     killed = driver()
     killed.kill()
     parent, jvm = claimed(killed)
+    parent.worked()
     parent._connection.close()
     process = handover.JvmProcess(jvm)
     process.kill()
