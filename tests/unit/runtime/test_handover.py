@@ -212,8 +212,15 @@ def test_a_jvm_that_has_died_is_not_waited_for(driver: Callable[..., Driver]) ->
     assert gone(killed.jvm) and gone(killed.parent)
 
 
-def test_only_the_same_command_claims(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """A folder whose path leaves room for the name of a socket."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
+def test_only_the_same_command_claims(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(short_path))
     monkeypatch.delenv(handover.VARIABLE, raising=False)
     path = handover.claim_path("local[2]")
     assert path is not None and path.parent.stat().st_mode & 0o777 == 0o700
@@ -225,7 +232,7 @@ def test_only_the_same_command_claims(tmp_path: Path, monkeypatch: pytest.Monkey
         patch.setenv("AWS_PROFILE", "other")
         assert handover.claim_path("local[2]") != path
     with monkeypatch.context() as patch:
-        patch.chdir(tmp_path)
+        patch.chdir(short_path)
         assert handover.claim_path("local[2]") != path
     with monkeypatch.context() as patch:
         patch.setattr(sys, "orig_argv", [*sys.orig_argv, "--from-scratch"])
