@@ -16,14 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
-from streamhouse.errors import (
-    ASK_LESS,
-    LimitError,
-    NoSpaceError,
-    QueryError,
-    TimeLimitError,
-    is_full,
-)
+from streamhouse.errors import LimitError, NoSpaceError, QueryError, TimeLimitError, is_full
 from streamhouse.sql.functions.arrow import register
 from streamhouse.sql.moment import split_options
 from streamhouse.sql.plan import ROWS, BoundedQuery, BoundedScan
@@ -230,7 +223,7 @@ def _passed(clock: _Clock, text: str) -> LimitError | None:
     if clock.late and limits.seconds is not None:
         return TimeLimitError.after(limits.seconds)
     if "Out of Memory" in text or "max_temp_directory_size" in text or "bad_alloc" in text:
-        return LimitError(f"the query needs more memory than {limits.memory}; {ASK_LESS}")
+        return LimitError.of_memory(limits.memory)
     return None
 
 

@@ -161,12 +161,16 @@ class QueryError(StreamhouseError):
     """A query that was understood failed while it ran, on the values it met."""
 
 
-ASK_LESS = "ask for fewer rows or columns, or filter earlier"
-"""What the reader of a query that passed a limit can do."""
+_ASK_LESS = "ask for fewer rows or columns, or filter earlier"
 
 
 class LimitError(StreamhouseError):
     """More was asked for than a limit allows; the message names the limit and a way to ask less."""
+
+    @classmethod
+    def of_memory(cls, limit: str) -> Self:
+        """The error of a query that was given so much memory."""
+        return cls(f"the query needs more memory than {limit}; {_ASK_LESS}")
 
 
 class TimeLimitError(LimitError):
@@ -175,7 +179,7 @@ class TimeLimitError(LimitError):
     @classmethod
     def after(cls, seconds: float) -> Self:
         """The error of a query that was given `seconds`."""
-        return cls(f"the query took longer than {seconds:g} s; {ASK_LESS}")
+        return cls(f"the query took longer than {seconds:g} s; {_ASK_LESS}")
 
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

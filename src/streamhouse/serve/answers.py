@@ -9,7 +9,6 @@ import traceback
 from typing import TYPE_CHECKING
 
 from streamhouse.errors import (
-    ASK_LESS,
     LimitError,
     NoSpaceError,
     SqlError,
@@ -46,14 +45,14 @@ def answer(warehouse: Warehouse, question: Question) -> Told:
     except StreamhouseError as error:
         discard(question)
         if not question.trusted and _NO_MEMORY.search(str(error)):
-            raise _too_much(question) from None
+            raise LimitError.of_memory(question.limits.memory) from None
         raise
     except RecursionError:
         discard(question)
         raise SqlError("the query is nested too deeply; write it in fewer levels") from None
     except MemoryError:
         discard(question)
-        raise _too_much(question) from None
+        raise LimitError.of_memory(question.limits.memory) from None
     except BaseException as error:
         if not isinstance(error, Exception) and not is_panic(error):
             raise
@@ -84,10 +83,6 @@ def small_answer(warehouse: Warehouse, asked: Rows) -> Told | None:
     if found is None:
         discard(asked)
     return found
-
-
-def _too_much(question: Question) -> LimitError:
-    return LimitError(f"the query needs more memory than {question.limits.memory}; {ASK_LESS}")
 
 
 def _answer(warehouse: Warehouse, question: Question) -> Told:

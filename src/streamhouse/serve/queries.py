@@ -258,10 +258,7 @@ class _Worker:
         except TimeoutError:
             raise TimeLimitError.after(seconds) from None
         except EOFError:
-            raise LimitError(
-                f"the query needs more memory than {question.limits.memory}; ask for fewer rows "
-                "or columns, or filter earlier"
-            ) from None
+            raise LimitError.of_memory(question.limits.memory) from None
 
     @property
     def alive(self) -> bool:
