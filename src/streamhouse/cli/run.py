@@ -153,6 +153,7 @@ def _spark(read: Sequence[str], master: str, verbose: bool) -> Iterator[None]:
     try:
         yield
     finally:
+        # Where the script could not be read, no run has ended it.
         end_session()
 
 

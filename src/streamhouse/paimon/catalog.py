@@ -287,7 +287,8 @@ class Warehouse:
             # Somebody may have created it between the first look and the check.
             rust = None
         try:
-            rust = rust or self._rust().get_table((database, name))
+            if rust is None:
+                rust = self._rust().get_table((database, name))
             return resolve(rust, database, name, self.options)
         except _RUST_ERRORS as error:
             raise StreamhouseError(f"table {database}.{name} cannot be opened: {error}") from error

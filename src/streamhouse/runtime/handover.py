@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from streamhouse.errors import OptionError
+from streamhouse.runtime.worker_request import LENGTH
 
 VARIABLE = "STREAMHOUSE_SPARK_LINGER_S"
 """Seconds for which the JVM waits for its driver to be started again; 0: it ends with it."""
@@ -35,7 +36,6 @@ _LINGER_S = 10.0
 _PASSING = ("_", "SHLVL", "OLDPWD", "INVOCATION_ID", "JOURNAL_STREAM", "SYSTEMD_EXEC_PID")
 """Variables that differ from one start of a command to the next, and say nothing to it."""
 _LONGEST_PATH = 100
-_LENGTH = 8
 _MOST_FILES = 3
 _CLAIM_S = 5.0
 _THREADS = Path("/proc/self/task")
@@ -72,8 +72,7 @@ class Jvm:
 
     def close(self) -> None:
         """Let go of it: it ends, unless somebody else has its standard input, too."""
-        for file in self.files:
-            os.close(file)
+        close_files(self.files)
 
 
 class JvmProcess:
@@ -154,15 +153,15 @@ def is_own(client: socket.socket) -> bool:
 def send(to: socket.socket, message: Any, files: Iterable[int] = ()) -> None:
     """Send what `marshal` takes, and open files. Raises `OSError`."""
     body = marshal.dumps(message)
-    socket.send_fds(to, [len(body).to_bytes(_LENGTH, "big")], list(files))
+    socket.send_fds(to, [len(body).to_bytes(LENGTH, "big")], list(files))
     to.sendall(body)
 
 
 def receive(sender: socket.socket) -> tuple[Any, list[int]]:
     """A message and the files that came with it. Raises `EOFError` at the end, `OSError`."""
-    head, files, _, _ = socket.recv_fds(sender, _LENGTH, _MOST_FILES)
+    head, files, _, _ = socket.recv_fds(sender, LENGTH, _MOST_FILES)
     try:
-        if len(head) != _LENGTH:
+        if len(head) != LENGTH:
             raise EOFError
         left = int.from_bytes(head, "big")
         parts = []
@@ -173,9 +172,13 @@ def receive(sender: socket.socket) -> tuple[Any, list[int]]:
             left -= len(parts[-1])
         return marshal.loads(b"".join(parts)), files
     except BaseException:
-        for file in files:
-            os.close(file)
+        close_files(files)
         raise
+
+
+def close_files(files: Iterable[int]) -> None:
+    for file in files:
+        os.close(file)
 
 
 def kill_children() -> None:

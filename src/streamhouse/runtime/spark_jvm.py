@@ -108,10 +108,12 @@ def launch(
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def attach(jvm: Jvm) -> Any:
-    """PySpark's gateway to a JVM whose driver was killed; its `proc` is as after `launch`.
+def attach(jvm: Jvm) -> tuple[Any, Any]:
+    """PySpark's gateway to a JVM whose driver was killed, and the JVM's `JavaSparkContext`.
 
-    Waits until none of the old driver's queries and jobs runs any more: they end by themselves
+    The gateway's `proc` is as after `launch`.
+
+    Waits until no query and no job of the old driver runs any more: they end by themselves
     once their Python processes are gone. Raises `JavaExited` if they do not, if there is no
     session, or no answer; the JVM is of no use then, and is killed.
     """
@@ -127,19 +129,13 @@ def attach(jvm: Jvm) -> Any:
             if time.monotonic() > deadline:
                 raise JavaExited
             time.sleep(_LOOK_S)
+        return gateway, gateway.jvm.JavaSparkContext.fromSparkContext(context)
     except (Py4JError, OSError, JavaExited) as error:
         process.kill()
         process.stdin.close()
         raise JavaExited from error
     finally:
         watchdog.cancel()
-    return gateway
-
-
-def context(gateway: Any) -> Any:
-    """The `JavaSparkContext` of a JVM that `attach` has given."""
-    found = gateway.jvm.SparkSession.getDefaultSession().get().sparkContext()
-    return gateway.jvm.JavaSparkContext.fromSparkContext(found)
 
 
 def save_options(path: Path) -> None:

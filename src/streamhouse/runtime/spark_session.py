@@ -171,9 +171,9 @@ def _start(
     ours = SparkContext._active_spark_context is None
     context = None
     if ours:
-        gateway = None if claim is None else _taken_over(claim)
-        if gateway is not None:
-            context = spark_jvm.context(gateway)
+        taken_over = None if claim is None else _taken_over(claim)
+        if taken_over is not None:
+            gateway, context = taken_over
             # Else Spark would take Python workers that are dead for idle ones.
             conf.set("spark.executorEnv.STREAMHOUSE_DRIVER", uuid.uuid4().hex)
         else:
@@ -198,24 +198,24 @@ def _start(
     return session
 
 
-def _taken_over(claim: Path) -> Any:
-    """The gateway to the JVM of this command's driver that was killed; None if there is none."""
+def _taken_over(claim: Path) -> tuple[Any, Any] | None:
+    """What `spark_jvm.attach` gives for the JVM that a killed driver of this command has left."""
     global _parent, _output
     claimed = handover.claim(claim)
     if claimed is None:
         return None
     connection, address, jvm = claimed
-    _output = jvm.stderr
     _parent = WorkerParent((connection, address))
     for folder in jvm.folders:
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
     try:
-        gateway = spark_jvm.attach(jvm)
+        attached = spark_jvm.attach(jvm)
         _parent.go_on()
     except (spark_jvm.JavaExited, OSError):
         _end_parent()
         return None
-    return gateway
+    _output = jvm.stderr
+    return attached
 
 
 def _keep(claim: Path) -> None:

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from importlib import import_module
 
 from streamhouse.runtime import handover
-from streamhouse.runtime.handover import Jvm
+from streamhouse.runtime.handover import Jvm, close_files
 from streamhouse.runtime.worker_request import CODE, STARTED
 
 _LIBRARIES = (
@@ -62,10 +62,10 @@ class Request:
 
     @classmethod
     def received(cls, client: socket.socket) -> Request:
-        """Raises `OSError` if it does not come as a whole."""
+        """Raises `OSError` or `EOFError` if it does not come as a whole."""
         message, files = handover.receive(client)
         if len(files) != _STANDARD_FILES:
-            _close(files)
+            close_files(files)
             raise OSError("not a request")
         arguments, environment, folder = message
         return cls(arguments, environment, folder, files)
@@ -74,7 +74,7 @@ class Request:
         """Become what was asked for."""
         for number, file in enumerate(self.files):
             os.dup2(file, number)
-        _close(self.files)
+        close_files(self.files)
         os.environb.clear()
         os.environb.update(self.environment)
         time.tzset()
@@ -153,7 +153,7 @@ class Parent:
             asker.close()
             return None
         if self._fenced:
-            _close(request.files)
+            close_files(request.files)
             with contextlib.suppress(OSError):
                 asker.sendall(STARTED + (1).to_bytes(CODE, "big"))
             asker.close()
@@ -162,7 +162,7 @@ class Parent:
         if process == 0:
             self._leave(asker)
             return request
-        _close(request.files)
+        close_files(request.files)
         self._askers[process] = asker
         self._selector.register(asker.fileno(), selectors.EVENT_READ)
         with contextlib.suppress(OSError):
@@ -176,7 +176,7 @@ class Parent:
         self._selector.close()
         for each in (self._listener, self._driver, asker, *self._askers.values()):
             each.close()
-        _close([self._woken, self._wake, *([] if self._jvm is None else self._jvm.files)])
+        close_files([self._woken, self._wake, *([] if self._jvm is None else self._jvm.files)])
 
     def _heard(self) -> bool:
         """Do what the driver says; False if it has ended, and there is no JVM to keep."""
@@ -277,11 +277,6 @@ class Parent:
         """End the fork of an asker that is gone."""
         self._selector.unregister(asker.fileno())
         os.kill(process, signal.SIGTERM)
-
-
-def _close(files: list[int]) -> None:
-    for file in files:
-        os.close(file)
 
 
 def main() -> None:

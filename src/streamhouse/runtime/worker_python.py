@@ -112,7 +112,7 @@ class WorkerParent:
         handover.send(self._connection, ("go on",))
 
     def worked(self) -> None:
-        """Tell it that this process has come to a batch with the JVM, which so is in order."""
+        """Tell it that a batch has been committed with the JVM: it may be kept again."""
         with contextlib.suppress(OSError):
             handover.send(self._connection, ("worked",))
 
