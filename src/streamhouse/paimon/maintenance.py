@@ -52,14 +52,16 @@ class Counts:
 class _State:
     """What maintenance remembers of one table: snapshot ids and times.
 
-    `busy` is set while the table is compacted or its manifests are merged, `cleaning` while
-    something of it is removed: the two may go on at once. `idle_at` is the newest snapshot at which
-    a compaction that makes rows visible found nothing to do, `others_at` when another process was
-    last seen to compact.
+    `read` says whether `care` is that of a table which queries only read: a query that writes it
+    may start later. `busy` is set while the table is compacted or its manifests are merged,
+    `cleaning` while something of it is removed: the two may go on at once. `idle_at` is the newest
+    snapshot at which a compaction that makes rows visible found nothing to do, `others_at` when
+    another process was last seen to compact.
     """
 
     table: Table | None = None
     care: Care | None = None
+    read: bool = False
     compacted: int = 0
     compacted_full: int = 0
     tried: int = 0
@@ -294,10 +296,11 @@ class Maintenance:
 
     def _latest(self, name: str, state: _State, read: bool) -> int:
         table = state.table
-        if table is None or state.care is None:
+        if table is None or state.care is None or state.read != read:
             table = state.table = Warehouse(self._options).table(name)
             care = Care.of_read if read else Care.of
             state.care = care(bool(table.primary_key), table.options, self._pace)
+            state.read = read
             tired = state.failures >= _FAILURES
             self._pressure.limit(name, None if tired else state.care.most_files)
             if not state.counted and state.care.most_files is not None:

@@ -124,6 +124,24 @@ def test_writers_that_wait_never_see_a_full_level_0(
     assert java.read(name).to_pylist()[0]["orders"] == 44
 
 
+def test_a_table_that_was_only_read_is_kept_once_a_query_writes_it(
+    lake: Any, make_sale: Any
+) -> None:
+    name = lake.sales()
+    for identifier in range(6):
+        lake.commit(name, identifier, make_sale(("China", 1, 1.0)))
+    written: list[str] = []
+    maintenance = Maintenance(lake.options, lambda: written, QUICK, reads=lambda: [name])
+    maintenance.start()
+    try:
+        time.sleep(10 * QUICK.poll_seconds)
+        assert maintenance.counts.compactions == 0
+        written.append(name)
+        until(lambda: maintenance.counts.compactions == 1)
+    finally:
+        maintenance.stop()
+
+
 class _Stuck(Sidecar):
     """A sidecar in which the compaction of one table takes as long as the test wants."""
 
