@@ -10,6 +10,8 @@ from streamhouse.mysql.position import Position
 from streamhouse.mysql.relay_files import FrameReader, RelayView
 
 _WAIT_S = 10.0
+_NO_END = 1 << 32
+"""More than any position in a binlog file, of which an event's header has 32 bits."""
 
 
 class RelayReader:
@@ -29,13 +31,17 @@ class RelayReader:
         if not self._view.reaches(end, _WAIT_S):
             raise FileNotFoundError(f"the relay log in {self._view.folder} does not reach {end}")
         for frame in self._frames.upto(end):
+            after, until = _bounds(frame.end, self.position, end)
             at = 0
             while at < len(frame.events):
                 _, kind, _, size, pos, _ = HEADER.unpack_from(frame.events, at)
-                where = Position(frame.end.file, pos)
-                if self.position < where <= end:
+                if after < pos <= until:
                     yield from self._decoder.take(
-                        kind, frame.events, at, at + size - frame.trailer, where
+                        kind,
+                        frame.events,
+                        at,
+                        at + size - frame.trailer,
+                        Position(frame.end.file, pos),
                     )
                 at += size
         self.position = max(self.position, end)
@@ -43,3 +49,15 @@ class RelayReader:
     def close(self) -> None:
         """Close the files."""
         self._frames.close()
+
+
+def _bounds(frame: Position, start: Position, end: Position) -> tuple[int, int]:
+    """Positions in the file of a frame's end: events after the first and up to the second count."""
+    return _within(start, frame), _within(end, frame)
+
+
+def _within(position: Position, frame: Position) -> int:
+    """Where a position lies in the file of a frame's end, be it of another file."""
+    if position.file == frame.file:
+        return position.pos
+    return 0 if position < frame else _NO_END
