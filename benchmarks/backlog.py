@@ -74,7 +74,7 @@ class Quiet:
 def run_script(text: str, name: str, warehouse: str) -> None:
     """Run a script to its end, as `streamhouse run --until-caught-up` does."""
     from streamhouse.runtime.script import Script, ScriptOptions
-    from streamhouse.sql.script import parse_script
+    from streamhouse.sql.statements.script import parse_script
 
     options = ScriptOptions(name, {"warehouse": warehouse}, until_caught_up=True)
     Script(options, Quiet()).run(parse_script(text))
@@ -140,7 +140,7 @@ def limit(warehouse: str, total: float) -> float:
 def one_run(warehouse: str, total: float) -> dict[str, Any]:
     """The runtime's seconds for the backlog, and whether its sum is right; in a fresh process."""
     import streamhouse.runtime.script  # noqa: F401 - loading Python modules is part of the start
-    from streamhouse.runtime.spark_session import start_session
+    from streamhouse.runtime.spark.session import start_session
 
     before = time.perf_counter()
     start_session("backlog", "local[2]")

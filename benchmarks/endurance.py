@@ -32,7 +32,7 @@ from pypaimon.schema.data_types import DataTypeParser
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.table import Table
-from streamhouse.runtime.commit_times import VARIABLE
+from streamhouse.runtime.monitoring.commit_times import VARIABLE
 
 VIEW = "shop.country_sales"
 LOOK_S = 5.0

@@ -36,7 +36,7 @@ import pyarrow as pa
 
 import streamhouse
 from streamhouse.paimon.catalog import Warehouse
-from streamhouse.sql.script import parse_script
+from streamhouse.sql.statements.script import parse_script
 
 GOAL_S = 5.0
 DEFINITION = """CREATE TABLE {} (

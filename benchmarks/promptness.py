@@ -43,8 +43,8 @@ import streamhouse
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.commit import TableCommitter, TableWriter
 from streamhouse.paimon.source import PaimonSource
-from streamhouse.runtime.lineage import SUFFIX, read_lineage
 from streamhouse.runtime.spec import TableAddress
+from streamhouse.runtime.state.lineage import SUFFIX, read_lineage
 from streamhouse.source import ROW_KIND, Offset
 
 GOAL_S = 2.0

@@ -277,7 +277,7 @@ fi
 # Halves the time that Spark takes to start; all works without it.
 # shellcheck disable=SC2016  # $0 is the inner shell's: the path needs no quoting.
 step "[5/5] Spark's Java classes, for quicker starts …" sh -c \
-  '"$0" -m streamhouse.runtime.class_archive || echo "left out: starts will be slower"' \
+  '"$0" -m streamhouse.runtime.class_archive_maker || echo "left out: starts will be slower"' \
   "$venv/bin/python"
 fingerprint >"$stamp"
 echo 'Ready.'

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from streamhouse.sql.depth import allow_depth
+from streamhouse.sql.nesting_depth import allow_depth
 
 LONGEST = (
     "integration/test_docs.py",

@@ -35,8 +35,8 @@ FORKS.set_forkserver_preload(
         "streamhouse.cli.watch",
         "streamhouse.paimon.views",
         "streamhouse.runtime.execute",
-        "streamhouse.serve.app",
-        "streamhouse.serve.server",
+        "streamhouse.serve.http.app",
+        "streamhouse.serve.http.server",
     ]
 )
 

@@ -14,8 +14,8 @@ from typing import Any
 import httpx
 from websockets.sync.client import ClientConnection, connect
 
-from streamhouse.serve.app import create_app
-from streamhouse.serve.server import bind, serve, url_of
+from streamhouse.serve.http.app import create_app
+from streamhouse.serve.http.server import bind, serve, url_of
 from streamhouse.serve.settings import ServerSettings
 
 DEADLINE_S = 60.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from streamhouse.runtime.dml import Changed
+    from streamhouse.runtime.batch.dml import Changed
     from streamhouse.runtime.execute import execute
     from streamhouse.spark import register
 
@@ -21,7 +21,7 @@ def __getattr__(name: str) -> Any:
 
         return register
     if name == "Changed":
-        from streamhouse.runtime.dml import Changed
+        from streamhouse.runtime.batch.dml import Changed
 
         return Changed
     if name == "execute":

@@ -8,8 +8,8 @@ import duckdb
 import pyarrow as pa
 
 from streamhouse.sql.functions.arrow import register
-from streamhouse.sql.python.evaluation import Evaluations
-from streamhouse.sql.python.function import PythonFunction
+from streamhouse.sql.udf.function import PythonFunction
+from streamhouse.sql.udf_modules.evaluation import Evaluations
 
 QUERIES = 3_000
 """After so many a connection is opened anew: each leaves some hundred bytes with it (DuckDB 2.0),

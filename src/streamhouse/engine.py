@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 
 from streamhouse.errors import LimitError, NoSpaceError, QueryError, TimeLimitError, is_full
+from streamhouse.sql.expressions.value_errors import readable
 from streamhouse.sql.functions.arrow import register
-from streamhouse.sql.moment import split_options
+from streamhouse.sql.options.time_travel import split_options
 from streamhouse.sql.plan import ROWS, BoundedQuery, BoundedScan
-from streamhouse.sql.python.evaluation import Evaluations
-from streamhouse.sql.value_errors import readable
+from streamhouse.sql.udf_modules.evaluation import Evaluations
 from streamhouse.work_folder import work_folder
 
 if TYPE_CHECKING:

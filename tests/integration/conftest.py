@@ -12,8 +12,8 @@ import pytest
 from tests.java_pool import java_pool, lent_java
 
 from streamhouse.demo.mariadb import MariaDB
-from streamhouse.runtime.spark_session import end_session
-from streamhouse.runtime.worker_python import worker_python
+from streamhouse.runtime.spark.session import end_session
+from streamhouse.runtime.spark.worker_python import worker_python
 
 __all__ = ["java_pool", "lent_java"]
 Installed = Callable[[Path], Path]

@@ -13,9 +13,9 @@ from tests.java_pool import java_pool, lent_java
 
 import streamhouse
 from streamhouse.paimon.catalog import Warehouse
-from streamhouse.runtime import class_archive
-from streamhouse.runtime.spark_session import end_session
-from streamhouse.runtime.worker_python import worker_python
+from streamhouse.runtime.spark import class_archive
+from streamhouse.runtime.spark.session import end_session
+from streamhouse.runtime.spark.worker_python import worker_python
 
 __all__ = ["java_pool", "lent_java"]
 

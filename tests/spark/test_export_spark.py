@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from tests.unit.conftest import Shop
 from tests.unit.serve.test_export import FULL, TYPES, written
 
-from streamhouse.serve.formats import Format
+from streamhouse.serve.formats.row_formats import Format
 
 
 def test_parquet_files_have_types_that_spark_knows(spark: SparkSession, tmp_path: Path) -> None:

@@ -20,9 +20,11 @@ from streamhouse.mysql.options import KNOWN as MYSQL_OPTIONS
 from streamhouse.mysql.options import parse as parse_mysql
 from streamhouse.paimon import spark_options
 from streamhouse.paimon.table_options import check_table_options
-from streamhouse.sql import functions, hints, options, script
-from streamhouse.sql.analysis import analyze_bounded, analyze_streams, tables_of
-from streamhouse.sql.dml import analyze_change
+from streamhouse.sql import functions
+from streamhouse.sql.batch.bounded_query import analyze_bounded
+from streamhouse.sql.batch.dml_plan import analyze_change
+from streamhouse.sql.options import known_options
+from streamhouse.sql.parser import hints
 from streamhouse.sql.plan import (
     Change,
     CreateTable,
@@ -34,6 +36,8 @@ from streamhouse.sql.plan import (
     StatementSet,
     TableInfo,
 )
+from streamhouse.sql.statements import script
+from streamhouse.sql.streaming.analysis import analyze_streams, tables_of
 
 SQL_GUIDE = (ROOT / "docs/guides/sql.md").read_text()
 PYTHON_GUIDE = (ROOT / "docs/guides/python-data-sources.md").read_text()
@@ -60,7 +64,7 @@ class Scratch:
             case CreateTable():
                 self._create(statement)
             case SetOption(key=str(key), value=str(value)):
-                options.check_set(key, value)
+                known_options.check_set(key, value)
             case StatementSet():
                 return sum(self.take(one) for one in statement.inserts)
             case Insert():
@@ -81,7 +85,7 @@ class Scratch:
         connector = given.pop("connector", "paimon")
         name = statement.name[-1]
         if connector == "datagen":
-            options.check_datagen(given, statement.columns, name)
+            known_options.check_datagen(given, statement.columns, name)
         elif connector == "mysql-cdc":
             parse_mysql(given)
         elif connector == "jdbc":
@@ -123,11 +127,11 @@ def test_the_readme_shows_the_example_that_it_runs() -> None:
     ("guide", "known"),
     [
         (SQL_GUIDE, functions.known()),
-        (SQL_GUIDE, options.SET_OPTIONS),
-        (SQL_GUIDE, options.LOOKUP_OPTIONS),
+        (SQL_GUIDE, known_options.SET_OPTIONS),
+        (SQL_GUIDE, known_options.LOOKUP_OPTIONS),
         (SQL_GUIDE, hints.LOOKUP_HINT_KEYS),
-        (SQL_GUIDE, [key for key in options.DATAGEN_OPTIONS if key != "connector"]),
-        (SQL_GUIDE, [f"fields.<column>.{key}" for key in options.DATAGEN_FIELD_OPTIONS]),
+        (SQL_GUIDE, [key for key in known_options.DATAGEN_OPTIONS if key != "connector"]),
+        (SQL_GUIDE, [f"fields.<column>.{key}" for key in known_options.DATAGEN_FIELD_OPTIONS]),
         (SQL_GUIDE, JDBC_OPTIONS),
         (PYTHON_GUIDE, MYSQL_OPTIONS),
         (PYTHON_GUIDE, spark_options._ALL),

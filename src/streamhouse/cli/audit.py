@@ -17,7 +17,7 @@ from streamhouse.cli.arguments import (
 )
 
 if TYPE_CHECKING:
-    from streamhouse.runtime.audit import Audit, Difference
+    from streamhouse.runtime.audit.audit import Audit, Difference
 
 _SHOWN = 20
 
@@ -35,7 +35,7 @@ def audit(
     The batch query reads the source ranges and joins the dimension versions that the lineage has
     for each batch. Prints "equal", or the keys that differ with exit code 1.
     """
-    from streamhouse.runtime.audit import audit as run_audit
+    from streamhouse.runtime.audit.audit import audit as run_audit
 
     result = run_audit(open_warehouse(warehouse, option).options, table)
     if format is WatchFormat.JSON:

@@ -54,7 +54,7 @@ def call(
     Tables are named database.table; a bare name does where only one database has it.
     """
     if list_them:
-        import streamhouse.runtime.repair_call
+        import streamhouse.runtime.audit.repair_procedure
         from streamhouse.procedures import listed
 
         _print(listed(), format)
@@ -64,10 +64,10 @@ def call(
     statement = parsed(procedure)
     opened = open_warehouse(warehouse, option)
 
-    import streamhouse.runtime.repair_call  # noqa: F401  # makes sys.repair known
+    import streamhouse.runtime.audit.repair_procedure  # noqa: F401  # makes sys.repair known
     from streamhouse.procedures.context import Context
     from streamhouse.procedures.listing import run
-    from streamhouse.serve.warehouse_tables import WarehouseTables
+    from streamhouse.serve.views.warehouse_tables import WarehouseTables
 
     tables = WarehouseTables(opened)
     with _Spark(master) as spark, Context(opened, spark.session) as context:
@@ -78,7 +78,7 @@ def call(
 def parsed(text: str) -> Call:
     """The one CALL of a text, whose first word may be left out; `SqlError` for anything else."""
     from streamhouse.sql.plan import Call
-    from streamhouse.sql.script import parse_script
+    from streamhouse.sql.statements.script import parse_script
 
     first = text.split(maxsplit=1)[:1]
     whole = text if first and first[0].upper() == "CALL" else f"CALL {text}"
@@ -100,12 +100,12 @@ class _Spark:
 
     def __exit__(self, *raised: object) -> None:
         if self._asked:
-            from streamhouse.runtime.spark_session import end_session
+            from streamhouse.runtime.spark.session import end_session
 
             end_session()
 
     def session(self) -> SparkSession:
-        from streamhouse.runtime.spark_session import start_session
+        from streamhouse.runtime.spark.session import start_session
 
         self._asked = True
         return start_session("streamhouse", self._master)
@@ -113,9 +113,9 @@ class _Spark:
 
 def _print(rows: pa.Table, format: CallFormat) -> None:
     from streamhouse.cli import output
-    from streamhouse.serve import formats
+    from streamhouse.serve.formats import row_formats
 
     if format is CallFormat.JSON:
-        formats.write_json(rows.to_batches(), sys.stdout)
+        row_formats.write_json(rows.to_batches(), sys.stdout)
     else:
         output.write_table(rows.schema, rows.to_batches(), sys.stdout)

@@ -22,10 +22,10 @@ from streamhouse.cli.errors import INTERRUPTED
 from streamhouse.cli.stop import StopSignal
 from streamhouse.errors import OptionError
 from streamhouse.options import duration_ms
-from streamhouse.serve.formats import Format
+from streamhouse.serve.formats.row_formats import Format
 
 if TYPE_CHECKING:
-    from streamhouse.serve.export import Export, Written
+    from streamhouse.serve.export.exporter import Export, Written
 
 STEP_S = 0.05
 _T = TypeVar("_T")
@@ -73,8 +73,8 @@ def export(
     stop = StopSignal(notice="stopping …")
     opened = open_warehouse(warehouse, option)
 
-    from streamhouse.serve.export import Export, Stopped
-    from streamhouse.serve.extract import Extracts
+    from streamhouse.serve.export.exporter import Export, Stopped
+    from streamhouse.serve.export.extract import Extracts
 
     names = None if columns is None else _names(columns)
     made = Export(Extracts(opened, view, names, as_of), view, format, to, stop.asked)
@@ -94,7 +94,7 @@ def _files(
     made: Export, interval: float | None, stop: StopSignal, pool: ThreadPoolExecutor
 ) -> Iterator[Written]:
     """Each file as it has been written; one, or those until a stop is asked for."""
-    from streamhouse.runtime.progress import progress
+    from streamhouse.runtime.batch.progress_line import progress
 
     while not stop.asked():
         began = time.monotonic()

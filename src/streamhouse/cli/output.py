@@ -7,7 +7,7 @@ from typing import IO, Any
 
 import pyarrow as pa
 
-from streamhouse.serve.cells import is_number, table_texts
+from streamhouse.serve.formats.cells import is_number, table_texts
 
 MAX_TABLE_ROWS = 1000
 """How many rows `write_table` prints; people do not read more, and JSON and CSV have them all."""

@@ -40,7 +40,7 @@ def pipelines(
     Those that have ended are there too, with the error if there was one, until they are forgotten.
     A pipeline tells of itself about once a second.
     """
-    from streamhouse.serve.pipelines import Pipelines
+    from streamhouse.serve.pipelines.listing import Pipelines
 
     known = Pipelines(open_warehouse(warehouse, option).options)
     for name in forget or ():

@@ -30,23 +30,23 @@ def query(
     Tables are named database.table; a bare name does where only one database has it. In JSON,
     decimals and timestamps are strings (all digits, ISO 8601), bytes base64, NaN null.
     """
-    from streamhouse.serve.selected import selected
+    from streamhouse.serve.queries.single_select import selected
 
     asked = selected(sql)
     opened = open_warehouse(warehouse, option)
 
     from streamhouse.cli import output
     from streamhouse.engine import bounded_reader
-    from streamhouse.serve import formats
-    from streamhouse.serve.warehouse_tables import WarehouseTables
-    from streamhouse.sql.analysis import analyze_bounded
+    from streamhouse.serve.formats import row_formats
+    from streamhouse.serve.views.warehouse_tables import WarehouseTables
+    from streamhouse.sql.batch.bounded_query import analyze_bounded
 
     plan = analyze_bounded(asked, WarehouseTables(opened))
     with bounded_reader(plan, opened) as reader:
         match format:
             case LookFormat.JSON:
-                formats.write_json(reader, sys.stdout)
+                row_formats.write_json(reader, sys.stdout)
             case LookFormat.CSV:
-                formats.write_csv(reader.schema, reader, sys.stdout)
+                row_formats.write_csv(reader.schema, reader, sys.stdout)
             case LookFormat.TABLE:
                 output.write_table(reader.schema, reader, sys.stdout)

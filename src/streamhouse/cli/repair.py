@@ -35,7 +35,7 @@ def repair(
 
     The queries may run on: each is computed as of its last commit.
     """
-    from streamhouse.runtime.repair import repair as run
+    from streamhouse.runtime.audit.repair import repair as run
 
     done = run(open_warehouse(warehouse, option).options, table, where, dry_run)
     if as_json:

@@ -21,7 +21,7 @@ from streamhouse.errors import StreamhouseError, is_panic
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from streamhouse.runtime.reporter import Reporter
+    from streamhouse.runtime.monitoring.reporter import Reporter
     from streamhouse.runtime.script import ScriptOptions
     from streamhouse.sql.plan import Statement
 
@@ -93,7 +93,7 @@ def run(
     read = texts(file)
     given = None if warehouse is None else catalog_options(_absolute(warehouse), option)
     with _spark(read, master, verbose):
-        from streamhouse.runtime.reporter import Reporter
+        from streamhouse.runtime.monitoring.reporter import Reporter
         from streamhouse.sql.secrets import without_secrets
 
         reporter = Reporter(without_secrets(joined(file, read)), name, restarts.lately())
@@ -142,12 +142,12 @@ def _told(reporter: Reporter, warehouse: Mapping[str, str] | None) -> Iterator[N
 @contextmanager
 def _spark(read: Sequence[str], master: str, verbose: bool) -> Iterator[None]:
     """Spark for continuous queries, started beside all that comes before they need it."""
-    from streamhouse.sql.streaming import may_stream
+    from streamhouse.sql.statements.likely_streaming import may_stream
 
     if not any(map(may_stream, read)):
         yield
         return
-    from streamhouse.runtime.spark_session import begin_session, end_session
+    from streamhouse.runtime.spark.session import begin_session, end_session
 
     begin_session("streamhouse", master, verbose)
     try:
@@ -159,7 +159,7 @@ def _spark(read: Sequence[str], master: str, verbose: bool) -> Iterator[None]:
 
 def _at_once() -> None:
     """Leave nothing behind that waits for this command to be started again."""
-    session = sys.modules.get("streamhouse.runtime.spark_session")
+    session = sys.modules.get("streamhouse.runtime.spark.session")
     if session is not None:
         session.let_go()
 
@@ -170,9 +170,9 @@ def _run(
     origins: Sequence[str],
     may_start_again: bool,
 ) -> None:
-    from streamhouse.runtime.query import QueryFailed
     from streamhouse.runtime.script import Script
-    from streamhouse.runtime.spark_session import died, end_session, last_words
+    from streamhouse.runtime.spark.session import died, end_session, last_words
+    from streamhouse.runtime.streaming.query import QueryFailed
 
     script = Script(options, ConsolePrinter())
 
@@ -235,7 +235,7 @@ class ConsolePrinter:
         sys.stdout.flush()
 
     def changes(self, batch: pa.RecordBatch) -> None:
-        from streamhouse.serve.cells import table_texts
+        from streamhouse.serve.formats.cells import table_texts
 
         columns: list[Any] = [table_texts(batch.column(i)) for i in range(batch.num_columns)]
         for row in zip(*columns, strict=True):

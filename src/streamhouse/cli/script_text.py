@@ -47,9 +47,9 @@ def parsed(
     `read` are their texts, where they have been read already. From here on, Python modules are
     found in the folders of the files, too, if the script creates functions.
     """
-    from streamhouse.sql.function_ddl import declared_after
-    from streamhouse.sql.python.declaration import NONE
-    from streamhouse.sql.script import parse_script
+    from streamhouse.sql.statements.create_function import declared_after
+    from streamhouse.sql.statements.script import parse_script
+    from streamhouse.sql.udf.declaration import NONE
 
     statements: list[Statement] = []
     origins: list[str] = []
@@ -74,6 +74,6 @@ def _find_modules(statements: Sequence[Statement], files: Sequence[str]) -> None
     from streamhouse.sql.plan import CreateFunction
 
     if any(isinstance(statement, CreateFunction) for statement in statements):
-        from streamhouse.sql.python.module import search
+        from streamhouse.sql.udf_modules.module import search
 
         search([Path(file).parent for file in files])

@@ -26,7 +26,7 @@ from streamhouse.options import choice, duration_ms, memory_bytes
 if TYPE_CHECKING:
     import ssl
 
-    from streamhouse.serve import tokens
+    from streamhouse.serve.auth import tokens
     from streamhouse.serve.settings import ServerSettings
 
 LOCAL_LOOK = "50ms"
@@ -169,9 +169,9 @@ def serve(
     code 130 at Ctrl-C, 0 at SIGTERM.
     """
     check_warehouse(warehouse)
-    from streamhouse.serve.follow_settings import FollowSettings
     from streamhouse.serve.settings import LOG_FORMATS, ServerSettings
-    from streamhouse.serve.views_file import read_views
+    from streamhouse.serve.streams.follow_settings import FollowSettings
+    from streamhouse.serve.views.views_file import read_views
 
     look = every or (LOCAL_LOOK if is_local(warehouse) else REMOTE_LOOK)
     settings = ServerSettings(
@@ -205,14 +205,14 @@ def serve(
 
 def _serve(settings: ServerSettings, warehouse: str, port_file: str | None) -> None:
     """Serve until a signal asks for the end, and end the process with its exit code."""
-    from streamhouse.serve.server import bind, serve, url_of, write_port
+    from streamhouse.serve.http.server import bind, serve, url_of, write_port
 
     # Before what takes long to load: a port in use is told at once.
     listening = bind(settings.host, settings.port)
     port = listening.getsockname()[1]
     stop = StopSignal()
 
-    from streamhouse.serve.app import create_app
+    from streamhouse.serve.http.app import create_app
 
     app = create_app(settings)
 
@@ -262,7 +262,7 @@ def _options(warehouse: str, option: list[str] | None) -> dict[str, str]:
 
 
 def _tokens(path: str | None) -> tuple[tokens.Token, ...]:
-    from streamhouse.serve import tokens as kept
+    from streamhouse.serve.auth import tokens as kept
 
     found = () if path is None else kept.read(path)
     given = os.environ.get(_TOKEN)
@@ -277,7 +277,7 @@ def _tls(cert: str | None, key: str | None) -> ssl.SSLContext | None:
     if cert is None or key is None:
         missing = "--tls-cert" if cert is None else "--tls-key"
         raise OptionError(f"option '{missing}' is missing: --tls-cert and --tls-key go together")
-    from streamhouse.serve.tls import tls_context
+    from streamhouse.serve.http.tls import tls_context
 
     return tls_context(cert, key)
 

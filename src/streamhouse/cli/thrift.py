@@ -78,7 +78,7 @@ def thrift(
     stop = StopSignal(notice="stopping …")
     opened = open_warehouse(warehouse, option)
 
-    from streamhouse.runtime.spark_session import died, last_words
+    from streamhouse.runtime.spark.session import died, last_words
     from streamhouse.thrift.server import ThriftServer
 
     server = ThriftServer(opened, host, port, master, given, _notice, verbose, password)

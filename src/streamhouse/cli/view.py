@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.cli.output import grid, null
-from streamhouse.serve.cells import printable, table_texts
+from streamhouse.serve.formats.cells import printable, table_texts
 from streamhouse.source import ROW_KIND
 
 if TYPE_CHECKING:
-    from streamhouse.serve.feed import Change, Feed
+    from streamhouse.serve.feeds.table_feed import Change, Feed
 
 MAX_ROWS = 1000
 """Rows kept for display; more than any terminal shows, and enough for plain output."""

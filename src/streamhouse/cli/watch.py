@@ -24,7 +24,7 @@ from streamhouse.options import duration_ms
 
 if TYPE_CHECKING:
     from streamhouse.paimon.catalog import Warehouse
-    from streamhouse.serve.feed import Change, Feed
+    from streamhouse.serve.feeds.table_feed import Change, Feed
 
 LOCAL_POLL_MS = 15
 REMOTE_POLL_MS = 500
@@ -111,7 +111,7 @@ def _interval(every: str | None, warehouse: str) -> int:
 def _print_once(table: str, warehouse: Warehouse, moment: str, format: WatchFormat) -> None:
     from streamhouse.cli.output import console
     from streamhouse.cli.view import View
-    from streamhouse.serve.still import Still
+    from streamhouse.serve.feeds.static_feed import Still
 
     feed = Still(warehouse, table, moment)
     view, change = View(feed), feed.poll()
@@ -133,8 +133,8 @@ def _open(
     fail_on_data_loss: bool,
 ) -> Feed:
     from streamhouse.paimon.progress import ConsumerOptions
-    from streamhouse.serve.feed import Feed
-    from streamhouse.serve.warehouse_tables import view_feed
+    from streamhouse.serve.feeds.table_feed import Feed
+    from streamhouse.serve.views.warehouse_tables import view_feed
 
     given = {} if consumer_id is None else {"consumer-id": consumer_id}
     consumer = ConsumerOptions.parse(given, "watch")
@@ -194,7 +194,7 @@ def _changes(feed: Feed, every_ms: int) -> Iterator[Change]:
 def _print_json(
     changes: Iterator[Change], out: IO[str], taken: Callable[[Change], None] | None = None
 ) -> None:
-    from streamhouse.serve.formats import json_line, json_objects
+    from streamhouse.serve.formats.row_formats import json_line, json_objects
 
     for change in changes:
         for batch in change.batches:

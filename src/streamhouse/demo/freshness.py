@@ -13,9 +13,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamhouse.errors import TableError
-from streamhouse.runtime.lineage import SUFFIX, LineageFeed
-from streamhouse.runtime.recompute import Batch, Recomputation
+from streamhouse.runtime.audit.recompute import Batch, Recomputation
 from streamhouse.runtime.spec import TableAddress
+from streamhouse.runtime.state.lineage import SUFFIX, LineageFeed
 
 _POLL_S = 0.005
 _ABSENT_POLL_S = 0.1

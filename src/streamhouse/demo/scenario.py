@@ -19,7 +19,7 @@ from streamhouse.demo.freshness import Freshness, SnapshotClock
 from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
 from streamhouse.errors import TableError
 from streamhouse.paimon.catalog import Warehouse
-from streamhouse.runtime.audit import Audit, audit
+from streamhouse.runtime.audit.audit import Audit, audit
 from streamhouse.runtime.spec import TableAddress
 
 VIEW, ORDERS, CUSTOMERS = "shop.country_sales", "shop.orders", "shop.customers"

@@ -18,7 +18,7 @@ from streamhouse.demo.page import Page
 from streamhouse.demo.scenario import ORDERS, UNMATCHED, VIEW, Kills, Scenario
 from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.paimon.catalog import Warehouse
-from streamhouse.serve.feed import Feed
+from streamhouse.serve.feeds.table_feed import Feed
 
 _START_S = 120.0
 _FRESHNESS_EVERY_S = 1.0

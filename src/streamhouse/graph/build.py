@@ -18,15 +18,16 @@ from streamhouse.graph.model import (
     layer_of,
 )
 from streamhouse.lookup.dimension import is_server
-from streamhouse.runtime.definitions import define, located
-from streamhouse.runtime.draft import Draft
-from streamhouse.runtime.given_columns import given_columns
-from streamhouse.sql import columns as names
+from streamhouse.runtime.batch.insert_columns import given_columns
+from streamhouse.runtime.session.definitions import define, located
+from streamhouse.runtime.session.dry_run import Draft
 from streamhouse.sql import plan
-from streamhouse.sql.analysis import analyze_bounded, analyze_streams, ends
-from streamhouse.sql.dml import analyze_change
-from streamhouse.sql.options import check_lookup
+from streamhouse.sql.batch.bounded_query import analyze_bounded
+from streamhouse.sql.batch.dml_plan import analyze_change
+from streamhouse.sql.options.known_options import check_lookup
 from streamhouse.sql.plan import LookupJoin, Name, StreamQuery, TableInfo
+from streamhouse.sql.resolution import columns as names
+from streamhouse.sql.streaming.analysis import analyze_streams, ends
 
 _KINDS: dict[str, TableKind] = {"paimon": "table", "view": "view"}
 

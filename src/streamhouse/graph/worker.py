@@ -24,9 +24,9 @@ from streamhouse.graph.build import graph_of
 from streamhouse.graph.svg import draw
 from streamhouse.options import hide_secrets
 from streamhouse.sql import plan
-from streamhouse.sql.alter import AlterTable
-from streamhouse.sql.script import parse_script
-from streamhouse.sql.view_ddl import CreateView
+from streamhouse.sql.statements.alter_table import AlterTable
+from streamhouse.sql.statements.create_view import CreateView
+from streamhouse.sql.statements.script import parse_script
 
 READY = b'"ready"\n'
 IDLE_S = 120.0

@@ -15,7 +15,6 @@ from streamhouse.paimon.lock import commit_lock
 from streamhouse.paimon.table import Table
 from streamhouse.paimon.table_options import check_table_options
 from streamhouse.paimon.widening import widens, wider
-from streamhouse.sql import option_history
 from streamhouse.sql.changes import (
     AddColumn,
     Change,
@@ -30,6 +29,7 @@ from streamhouse.sql.changes import (
     SetTableOption,
     SetType,
 )
+from streamhouse.sql.options import renamed_options
 from streamhouse.sql.plan import Column, Name
 
 if TYPE_CHECKING:
@@ -72,13 +72,13 @@ def _today(change: Change) -> Change:
     """A change of an option by the name that it has today."""
     if not isinstance(change, SetTableOption | ResetTableOption):
         return change
-    default = option_history.DEFAULT_VALUE.fullmatch(change.key)
+    default = renamed_options.DEFAULT_VALUE.fullmatch(change.key)
     value = change.value if isinstance(change, SetTableOption) else None
     if default is not None:
         return SetDefault((default["column"],), value)
     if value is None:
-        return ResetTableOption(option_history.renamed(change.key))
-    ((key, value),) = option_history.current({change.key: value})[0].items()
+        return ResetTableOption(renamed_options.renamed(change.key))
+    ((key, value),) = renamed_options.current({change.key: value})[0].items()
     return SetTableOption(key, value)
 
 
@@ -277,7 +277,7 @@ class _Draft:
             return
         check_table_options({change.key: change.value}, self.where)
         keyed = bool(self._table.primary_key)
-        option_history.check_write_mode({change.key: change.value}, keyed, self.where)
+        renamed_options.check_write_mode({change.key: change.value}, keyed, self.where)
         check_option(self._table, self._options, change.key, change.value, self._filled)
         held = orc.may_hold_orc(self._options)
         self._set_options.add(change.key)
@@ -310,7 +310,7 @@ class _Draft:
     def _written(self, key: str) -> set[str]:
         """The names by which the table itself has an option."""
         given: Mapping[str, str] = self._table.schema.get("options") or {}
-        return {name for name in given if option_history.renamed(name) == key}
+        return {name for name in given if renamed_options.renamed(name) == key}
 
     def _not_a_key(self, name: str, what: str) -> None:
         for kind, keys in (

@@ -21,8 +21,8 @@ from streamhouse.paimon.lock import creation_lock
 from streamhouse.paimon.table import Table, resolve
 from streamhouse.paimon.table_name import MAIN, TableName
 from streamhouse.paimon.table_options import check_table_options
-from streamhouse.sql import option_history
 from streamhouse.sql.changes import Change, SetDefault
+from streamhouse.sql.options import renamed_options
 from streamhouse.sql.plan import AsOf, Column
 
 if TYPE_CHECKING:
@@ -137,9 +137,10 @@ class Warehouse:
         """Make a table; of several processes that do so at once one does, and the others find it.
 
         Columns of the primary key become NOT NULL. Keys may be given as the options `primary-key`
-        and `partition`, as in Paimon; options of earlier releases as `sql.option_history` has them.
-        Raises `TableError` if the table exists (unless `if_not_exists`) or a key names no column,
-        `OptionError` for an option that Paimon does not know or that does not fit the others.
+        and `partition`, as in Paimon; options of earlier releases as `sql.options.renamed_options`
+        has them. Raises `TableError` if the table exists (unless `if_not_exists`) or a key names no
+        column, `OptionError` for an option that Paimon does not know or that does not fit the
+        others.
         """
         with self.creating():
             made = not self.exists(database, name) and self._make(
@@ -169,7 +170,7 @@ class Warehouse:
             )
         if database not in self.databases():
             raise self._no_database(database)
-        given, defaults = option_history.defaults(option_history.current(options)[0])
+        given, defaults = renamed_options.defaults(renamed_options.current(options)[0])
         check_table_options(given, f"table {full}")
         primary_key = _declared(full, "primary-key", "PRIMARY KEY", primary_key, given)
         partitioned_by = _declared(full, "partition", "PARTITIONED BY", partitioned_by, given)
@@ -184,7 +185,7 @@ class Warehouse:
         if orc.may_hold_orc(given):
             orc.check_keys(f"table {full}", kinds, [*primary_key, *partitioned_by])
         given |= bucket_rules.checked(f"table {full}", kinds, primary_key, partitioned_by, given)
-        option_history.check_write_mode(given, bool(primary_key), f"table {full}")
+        renamed_options.check_write_mode(given, bool(primary_key), f"table {full}")
         changes = [SetDefault((column,), value) for column, value in defaults.items()]
         for change in changes:
             if change.path[0] not in names:

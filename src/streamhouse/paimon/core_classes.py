@@ -1,7 +1,7 @@
 """The Java classes of Paimon's core, parsed and verified once, for quicker starts of its JVM.
 
-The JVM of the sidecar maps the archive into memory, where `streamhouse.runtime.class_archive` has
-made it. The JVM itself checks that it fits the JVM and its jars, and ignores one that does not.
+The JVM of the sidecar maps the archive into memory, where `streamhouse.runtime.class_archive_maker`
+has made it. The JVM itself checks that it fits the JVM and its jars, and ignores one that does not.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from streamhouse.sql.option_history import current
+from streamhouse.sql.options.renamed_options import current
 
 KEY_ALIASES = {
     "lookup.wait": "lookup-wait",
@@ -54,7 +54,7 @@ def resolved(options: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
     """The options as Paimon spells them today, and a notice for each that was written otherwise.
 
     A misspelling stays as it is where the right one is given beside it; of options that earlier
-    releases had, `option_history.current` tells.
+    releases had, `renamed_options.current` tells.
     """
     found: dict[str, str] = {}
     notices = []

@@ -12,7 +12,7 @@ from streamhouse.paimon.catalog import split_identifier
 from streamhouse.paimon.progress import CONSUMER_KEYS
 from streamhouse.paimon.scan import SCAN_KEYS, TABLE_KEYS
 from streamhouse.paimon.table_name import MAIN, TableName
-from streamhouse.sql.moment import TRAVEL_KEYS, split_options
+from streamhouse.sql.options.time_travel import TRAVEL_KEYS, split_options
 from streamhouse.sql.plan import AsOf
 
 _LIMITS = ("maxRowsPerTrigger", "maxFilesPerTrigger", "maxBytesPerTrigger")

@@ -28,7 +28,7 @@ from streamhouse.paimon.files import Files, files_of
 from streamhouse.paimon.snapshots import Snapshot, Snapshots, from_json
 from streamhouse.paimon.split_frame import SplitFrame
 from streamhouse.source import ROW_KIND
-from streamhouse.sql.option_history import stored
+from streamhouse.sql.options.renamed_options import stored
 from streamhouse.sql.plan import Column
 
 READ_BATCH_ROWS = 65_536

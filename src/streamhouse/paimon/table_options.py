@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from streamhouse.errors import OptionError
 from streamhouse.options import nearest
-from streamhouse.sql.option_history import is_dropped
+from streamhouse.sql.options.renamed_options import is_dropped
 
 CORE_KEYS = frozenset(
     """

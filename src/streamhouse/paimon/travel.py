@@ -13,7 +13,7 @@ from streamhouse.errors import DataLossError, OptionError, TableError
 from streamhouse.options import duration_ms, nearest
 from streamhouse.paimon.snapshots import Snapshot
 from streamhouse.paimon.table import Table
-from streamhouse.sql.moment import milliseconds
+from streamhouse.sql.options.time_travel import milliseconds
 from streamhouse.sql.plan import AsOf
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from streamhouse.errors import OptionError
 from streamhouse.options import duration_ms
 from streamhouse.paimon.table_options import check_table_options
-from streamhouse.sql.option_history import current
+from streamhouse.sql.options.renamed_options import current
 
 _RUN_OPTIONS = ("sink.parallelism", "scan.parallelism")
 """Options of the job, not of the table."""

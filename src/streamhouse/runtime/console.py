@@ -7,14 +7,14 @@ import time
 import pyarrow as pa
 
 from streamhouse.lookup.dimension import DimensionSpec
-from streamhouse.lookup.strategy import choose_all
-from streamhouse.runtime.dimensions import Dimensions
+from streamhouse.lookup.strategies.selection import choose_all
 from streamhouse.runtime.kernel import Kernel, numbered
-from streamhouse.runtime.pins import Pins
 from streamhouse.runtime.printer import Printer
-from streamhouse.runtime.session import Session
+from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.spec import TableAddress
-from streamhouse.runtime.task import chunks
+from streamhouse.runtime.streaming.dimension_versions import Pins
+from streamhouse.runtime.streaming.dimensions import Dimensions
+from streamhouse.runtime.streaming.task import chunks
 from streamhouse.source import ROW_KIND, Offset
 from streamhouse.sql.plan import StreamQuery
 from streamhouse.types import arrow_type

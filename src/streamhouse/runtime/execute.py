@@ -8,13 +8,13 @@ from pathlib import Path
 from streamhouse.errors import UnsupportedSqlError
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.sidecar import Sidecar
-from streamhouse.runtime import bounded, dml
-from streamhouse.runtime.definitions import define, located, tell_outdated
-from streamhouse.runtime.dml import Changed
-from streamhouse.runtime.session import Session
+from streamhouse.runtime.batch import bounded_statements, dml
+from streamhouse.runtime.batch.dml import Changed
+from streamhouse.runtime.session.definitions import define, located, tell_outdated
+from streamhouse.runtime.session.session import Session
 from streamhouse.sql import plan
-from streamhouse.sql.python.module import search
-from streamhouse.sql.script import parse_script
+from streamhouse.sql.statements.script import parse_script
+from streamhouse.sql.udf_modules.module import search
 
 
 def execute(
@@ -61,7 +61,7 @@ def _run(session: Session, statement: plan.Statement, sidecar: Sidecar | None) -
         case plan.Truncate():
             dml.truncate(session, statement)
         case plan.Insert():
-            done = bounded.insert(session, statement, sidecar)
+            done = bounded_statements.insert(session, statement, sidecar)
             return Changed(inserted=done.inserted, updated=done.updated)
         case plan.SetOption(key=str(key), value=str(value)) if key != "execution.runtime-mode":
             session.set(key, value)

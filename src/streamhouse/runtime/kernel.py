@@ -15,8 +15,8 @@ from streamhouse.embedded import LastingConnection
 from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.merge_functions import merge_function
 from streamhouse.source import ROW_KIND
+from streamhouse.sql.expressions.value_errors import readable
 from streamhouse.sql.plan import Column, StreamQuery
-from streamhouse.sql.value_errors import readable
 
 ROW = "_row"
 _COMBINERS = {"sum": "sum", "min": "min", "max": "max"}

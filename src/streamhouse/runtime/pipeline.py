@@ -13,10 +13,10 @@ from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.maintenance import Maintenance
 from streamhouse.paimon.visibility import changes_visible, hides_new_rows
 from streamhouse.paimon.waiting import Waiting
-from streamhouse.runtime.query import ContinuousQuery
-from streamhouse.runtime.relays import Relays
-from streamhouse.runtime.reporter import Reporter
+from streamhouse.runtime.binlog_relays import Relays
+from streamhouse.runtime.monitoring.reporter import Reporter
 from streamhouse.runtime.spec import TableAddress
+from streamhouse.runtime.streaming.query import ContinuousQuery
 from streamhouse.source import Offset
 
 _TICK_S = 0.05
@@ -165,7 +165,7 @@ class Pipeline:
         for query in self._running:
             query.tick()
         if not self._worked and any(one.figures.read().batches for one in self._running):
-            from streamhouse.runtime.spark_session import worked
+            from streamhouse.runtime.spark.session import worked
 
             self._worked = True
             worked()
@@ -175,7 +175,7 @@ class Pipeline:
             self._reporter.step()
 
     def _start(self, warm: bool) -> None:
-        from streamhouse.runtime.spark_session import start_session
+        from streamhouse.runtime.spark.session import start_session
 
         started = time.monotonic()
         if sys.stderr.isatty():

@@ -17,28 +17,28 @@ from streamhouse.errors import (
 )
 from streamhouse.lookup.dimension import DimensionSpec, is_server
 from streamhouse.lookup.refresh import RefreshRule
-from streamhouse.lookup.strategy import Choice, choose_all, refresh_rule
-from streamhouse.runtime import bounded, dml
-from streamhouse.runtime.call import Calls
-from streamhouse.runtime.checkpoint import Checkpoint, part_names
+from streamhouse.lookup.strategies.selection import Choice, choose_all, refresh_rule
+from streamhouse.runtime.batch import bounded_statements, dml
+from streamhouse.runtime.batch.insert_columns import given_columns
+from streamhouse.runtime.call_statement import Calls
 from streamhouse.runtime.console import ConsoleSelect
-from streamhouse.runtime.continuous_targets import Place, checkpoint_roots, continuous_targets
-from streamhouse.runtime.definitions import define, located, tell_outdated
-from streamhouse.runtime.described import described
-from streamhouse.runtime.given_columns import given_columns
+from streamhouse.runtime.monitoring.reporter import Reporter
 from streamhouse.runtime.pipeline import Pipeline
 from streamhouse.runtime.printer import Printer
-from streamhouse.runtime.query import ContinuousQuery
-from streamhouse.runtime.reporter import Reporter
-from streamhouse.runtime.reset import finish, reset
-from streamhouse.runtime.reset_marker import any_left
-from streamhouse.runtime.session import Session
+from streamhouse.runtime.reset.continuous_targets import Place, checkpoint_roots, continuous_targets
+from streamhouse.runtime.reset.marker import any_left
+from streamhouse.runtime.reset.reset import finish, reset
+from streamhouse.runtime.session.definitions import define, located, tell_outdated
+from streamhouse.runtime.session.session import Session
+from streamhouse.runtime.session.show_statements import described
 from streamhouse.runtime.shared_target import check_apart, own_name
 from streamhouse.runtime.spec import LOOKED_UP, QuerySpec, TableAddress, unshuffled
+from streamhouse.runtime.state.checkpoint import Checkpoint, part_names
+from streamhouse.runtime.streaming.query import ContinuousQuery
 from streamhouse.sql import plan
-from streamhouse.sql.analysis import analyze_streams, ends
-from streamhouse.sql.options import check_lookup, is_lookup_option
+from streamhouse.sql.options.known_options import check_lookup, is_lookup_option
 from streamhouse.sql.plan import Insert, Query, StreamQuery, TableInfo
+from streamhouse.sql.streaming.analysis import analyze_streams, ends
 
 _NO_COLUMN = re.compile(r"no column '([^']+)'")
 
@@ -240,7 +240,7 @@ class Script:
 
     def _select(self, query: Query) -> None:
         if self._bounded(query):
-            with bounded.select(self._session, query) as reader:
+            with bounded_statements.select(self._session, query) as reader:
                 self._printer.rows(reader)
         else:
             planned = analyze_streams(query, self._session)
@@ -255,7 +255,7 @@ class Script:
 
     def _insert(self, statement: Insert) -> None:
         if self._bounded(statement.query):
-            self._told(statement.target, bounded.insert(self._session, statement))
+            self._told(statement.target, bounded_statements.insert(self._session, statement))
             return
         if statement.overwrite:
             raise UnsupportedSqlError(

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from streamhouse.errors import UnsupportedSqlError
-from streamhouse.runtime.checkpoint import Checkpoint, source_before
-from streamhouse.runtime.query import ContinuousQuery
 from streamhouse.runtime.spec import QuerySpec
+from streamhouse.runtime.state.checkpoint import Checkpoint, source_before
+from streamhouse.runtime.streaming.query import ContinuousQuery
 from streamhouse.sql.plan import Insert, StreamQuery
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from streamhouse.datagen.source import DatagenSource
 from streamhouse.errors import OptionError
 from streamhouse.lookup.dimension import DimensionSpec, is_server
-from streamhouse.lookup.strategy import BUCKET, Choice
+from streamhouse.lookup.strategies.selection import BUCKET, Choice
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.source import PaimonSource
 from streamhouse.paimon.table import Table

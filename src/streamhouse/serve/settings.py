@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 
 from streamhouse.engine import Limits
 from streamhouse.errors import OptionError
-from streamhouse.serve.follow_settings import FollowSettings
-from streamhouse.serve.served import ServedView
-from streamhouse.serve.tokens import HOW_TO, Token
+from streamhouse.serve.auth.tokens import HOW_TO, Token
+from streamhouse.serve.streams.follow_settings import FollowSettings
+from streamhouse.serve.views.served_view import ServedView
 
 LOG_FORMATS = ("text", "json", "off")
 ANY_ORIGIN = "*"
@@ -39,7 +39,7 @@ class ServerSettings:
     for every table and view of the warehouse. `tokens` say who may do what; without any, everybody
     who reaches the server sees all, which is why it then listens to this machine only.
 
-    `tls` has the certificate of a server that speaks TLS itself (`serve.tls`).
+    `tls` has the certificate of a server that speaks TLS itself (`serve.http.tls`).
 
     `max_rows` bounds an answer of GET. A query over SQL or with a filter runs at most `query_s`
     seconds, `query_memory` bytes, and gives `query_rows` rows; `queries` run at a time.

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias, runtime_checkable
 
 from streamhouse.sql.literal_rows import LiteralRows
-from streamhouse.sql.python.declaration import Declaration, Declarations
-from streamhouse.sql.python.function import PythonFunction
+from streamhouse.sql.udf.declaration import Declaration, Declarations
+from streamhouse.sql.udf.function import PythonFunction
 
 Name: TypeAlias = tuple[str, ...]
 """A dotted name as written: (table,), (database, table) or (catalog, database, table)."""
@@ -213,7 +213,7 @@ class Describe(Statement):
 
 @dataclass(frozen=True)
 class Query:
-    """A SELECT or VALUES as written; `streamhouse.sql.analysis` gives it meaning.
+    """A SELECT or VALUES as written; `streamhouse.sql.streaming.analysis` gives it meaning.
 
     `prefix` is what stands before it on its first line, so that errors can show the whole line.
     `rows` are those of a long VALUES list that is the whole query, where they have been read.
@@ -254,7 +254,7 @@ class Insert(Statement):
 
 @dataclass(frozen=True)
 class Change(Statement):
-    """MERGE, UPDATE or DELETE; `query` is the whole statement, see `streamhouse.sql.dml`."""
+    """MERGE, UPDATE or DELETE; `query` is the whole statement, see `batch.dml_plan`."""
 
     target: Name
     query: Query
@@ -363,7 +363,7 @@ class StreamQuery:
     - `grouped`: the query has a GROUP BY (or an aggregate) whose aggregates are the target's own
       merge functions, so partial results of parts of a batch may be combined by the target.
     - `signed`: the source is a changelog, and the output rows are inserts all the same: what takes
-      a row back is in their values, see `streamhouse.sql.retraction`.
+      a row back is in their values, see `streamhouse.sql.streaming.retraction`.
     - `upsert` says in words which row of each key is kept, where the query has a ROW_NUMBER() = 1.
     - `distinct` says what a COUNT(DISTINCT …) needs, if there is one.
     - `numbered_sql` is `rows_sql` with `_row` after the output columns, in any order; there where

@@ -14,8 +14,8 @@ from sqlglot import exp
 
 from streamhouse.errors import SqlError
 from streamhouse.sql.plan import Position, Query
-from streamhouse.sql.python.declaration import Declarations
 from streamhouse.sql.secrets import LEXEME, apart
+from streamhouse.sql.udf.declaration import Declarations
 
 E = TypeVar("E", bound=SqlError)
 

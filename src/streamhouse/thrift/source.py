@@ -22,7 +22,7 @@ from streamhouse.errors import OptionError, TableError
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.datasource import PaimonReader
 from streamhouse.paimon.spark_options import SparkOptions
-from streamhouse.serve.names import is_name
+from streamhouse.serve.views.names import is_name
 from streamhouse.spark import SourcePartition, for_spark, spark_schema
 
 FORMAT = "streamhouse"
@@ -46,7 +46,7 @@ def served_schema(warehouse: Warehouse, name: str) -> StructType:
     A view's query is planned, and not run. TIME becomes text: Spark's catalog has no such type,
     unless each session says so.
     """
-    from streamhouse.serve.warehouse_tables import view_feed
+    from streamhouse.serve.views.warehouse_tables import view_feed
 
     if _is_table(warehouse, name):
         return spark_schema(_without_times(warehouse.table(name).arrow_schema))
@@ -106,7 +106,7 @@ class ViewReader(DataSourceReader):
         return [SourcePartition(self._name)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        from streamhouse.serve.extract import Extracts
+        from streamhouse.serve.export.extract import Extracts
 
         extract = Extracts(Warehouse(self._catalog), self._name).look()
         with extract.open(lambda rows: None) as rows:

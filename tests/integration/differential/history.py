@@ -169,10 +169,11 @@ class Writer:
     def _merge(self) -> Change:
         """A MERGE: rows of distinct keys, of which those that are there are updated or deleted."""
         rows = {self._key(row): row for row in (self._row() for _ in range(4))}
-        if self._layout.engine == "partial-update":
-            # A null cannot be set.
-            rows = {key: {**row, "v": row["v"] or 0, "s": row["s"] or "-"}
-                    for key, row in rows.items()}  # fmt: skip
+        layout = self._layout
+        for name, value in {"v": 0, "s": "-"}.items():
+            # A null cannot be set where the merge passes over nulls.
+            if layout.engine == "partial-update" or layout.merged.get(name) == "sum":
+                rows = {key: {**row, name: row[name] or value} for key, row in rows.items()}
         if not updates(self._layout):
             rows = {key: row for key, row in rows.items() if key not in self._there}
         gone = [key for key in rows if key in self._there and self._random.random() < 0.3]

@@ -17,10 +17,10 @@ from tests.integration.runtime.conftest import Shop, Told
 
 from streamhouse.cli.errors import explain
 from streamhouse.procedures.context import Context
-from streamhouse.runtime import handover
 from streamhouse.runtime.failpoint import DISTINCT_STEP, STEPS
 from streamhouse.runtime.script import Script, ScriptOptions
-from streamhouse.sql.script import parse_script
+from streamhouse.runtime.spark import handover
+from streamhouse.sql.statements.script import parse_script
 
 DEADLINE_S = 90.0
 A_QUERY_S = 4.0

@@ -20,9 +20,9 @@ from streamhouse.errors import StreamhouseError
 from streamhouse.procedures.compaction import compact
 from streamhouse.procedures.context import Context
 from streamhouse.procedures.expiry import expire_snapshots
-from streamhouse.runtime.audit import audit
+from streamhouse.runtime.audit.audit import audit
 from streamhouse.runtime.script import Script, ScriptOptions
-from streamhouse.sql.script import parse_script
+from streamhouse.sql.statements.script import parse_script
 
 SCRIPT = "differential.sql"
 FILLING = "filling.sql"

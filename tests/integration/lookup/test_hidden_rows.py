@@ -10,7 +10,7 @@ import pytest
 from tests.unit.lookup.conftest import Join, Lab, Oracle, plan
 from tests.unit.lookup.test_strategies import ITEMS, PRICES, orders
 
-from streamhouse.lookup import full
+from streamhouse.lookup.strategies import full
 from streamhouse.paimon.sidecar import Sidecar
 
 QUERY = (

@@ -10,7 +10,7 @@ import pytest
 from streamhouse.paimon import core_classes
 from streamhouse.paimon.jars import JAR_VARIABLE, paimon_jar
 from streamhouse.paimon.sidecar import Sidecar, classpath
-from streamhouse.runtime.class_archive import make_core
+from streamhouse.runtime.class_archive_maker import make_core
 
 
 @pytest.mark.soak

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from streamhouse.cli.main import build
 from streamhouse.runtime.script import Script, ScriptOptions
-from streamhouse.sql.script import parse_script
+from streamhouse.sql.statements.script import parse_script
 
 
 class Kept:

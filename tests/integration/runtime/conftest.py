@@ -22,10 +22,11 @@ from tests.processes import reachable
 
 import streamhouse
 from streamhouse.paimon.catalog import Warehouse
-from streamhouse.runtime import failpoint, handover
-from streamhouse.runtime.query import QueryFailed
+from streamhouse.runtime import failpoint
 from streamhouse.runtime.script import Script, ScriptOptions
-from streamhouse.sql.script import parse_script
+from streamhouse.runtime.spark import handover
+from streamhouse.runtime.streaming.query import QueryFailed
+from streamhouse.sql.statements.script import parse_script
 
 MARK = "STREAMHOUSE_TEST_RUN"
 DEADLINE_S = 240.0

@@ -12,7 +12,7 @@ import pytest
 from tests.integration.runtime.conftest import Shop
 
 from streamhouse.paimon.commit import query_tag
-from streamhouse.runtime.checkpoint import Checkpoint
+from streamhouse.runtime.state.checkpoint import Checkpoint
 
 COUNTRIES = ("Norway", "Chile", "Norway", "Kenya", "Peru", "Chile", "Japan", "Japan")
 TABLES = """

@@ -11,7 +11,7 @@ from tests.integration.runtime.conftest import Ended, Shop
 from streamhouse import execute
 from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
 from streamhouse.errors import StreamhouseError, TableError
-from streamhouse.runtime.query import QueryFailed
+from streamhouse.runtime.streaming.query import QueryFailed
 
 SCRIPT = """
 CREATE TEMPORARY TABLE source (

@@ -8,7 +8,7 @@ import streamhouse
 from streamhouse import procedures
 from streamhouse.paimon.origin import bare
 from streamhouse.paimon.source import PaimonSource
-from streamhouse.runtime.audit import audit
+from streamhouse.runtime.audit.audit import audit
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS orders (id INT PRIMARY KEY NOT ENFORCED, price BIGINT)

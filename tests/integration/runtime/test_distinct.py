@@ -6,7 +6,7 @@ from tests.integration.runtime.conftest import Dying, Shop
 
 import streamhouse
 from streamhouse.paimon.sidecar import Sidecar
-from streamhouse.runtime.audit import audit
+from streamhouse.runtime.audit.audit import audit
 from streamhouse.runtime.failpoint import DISTINCT_STEP
 
 TABLES = """

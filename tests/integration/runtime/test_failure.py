@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from streamhouse.paimon.catalog import Warehouse
-from streamhouse.runtime.status import Statuses
+from streamhouse.runtime.monitoring.status import Statuses
 
 SCRIPT = """
 CREATE TEMPORARY TABLE numbers_source (n BIGINT) WITH (
@@ -19,7 +19,7 @@ INSERT INTO numbers SELECT n FROM numbers_source;
 FAILING = """
 import os
 from streamhouse.cli.main import main
-from streamhouse.runtime.query import ContinuousQuery
+from streamhouse.runtime.streaming.query import ContinuousQuery
 
 commit, calls = ContinuousQuery._commit, []
 

@@ -12,9 +12,9 @@ from tests.integration.runtime import revenue
 from tests.integration.runtime.conftest import Shop
 
 from streamhouse.errors import DataLossError
-from streamhouse.runtime.audit import Audit, audit
-from streamhouse.runtime.checkpoint import Checkpoint
+from streamhouse.runtime.audit.audit import Audit, audit
 from streamhouse.runtime.failpoint import RESET_STEPS
+from streamhouse.runtime.state.checkpoint import Checkpoint
 
 ORDERS = 2_000
 SOURCE = "CREATE TABLE IF NOT EXISTS {} (k INT, v INT) WITH ('bucket' = '-1');"

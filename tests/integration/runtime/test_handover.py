@@ -14,7 +14,7 @@ import pytest
 from tests.integration.runtime import revenue
 from tests.integration.runtime.conftest import Run, Shop
 
-from streamhouse.runtime import handover
+from streamhouse.runtime.spark import handover
 
 LONG = {handover.VARIABLE: "300"}
 """Longer than a start takes on a busy machine, and than a test waits for the end of processes."""

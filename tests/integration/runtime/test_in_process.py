@@ -13,8 +13,8 @@ import pytest
 PROGRAM = """
 import json, sys, tempfile, threading
 from streamhouse.runtime.script import Script, ScriptOptions
-from streamhouse.runtime.spark_session import end_session
-from streamhouse.sql.script import parse_script
+from streamhouse.runtime.spark.session import end_session
+from streamhouse.sql.statements.script import parse_script
 from pyspark.sql import SparkSession
 
 class Silent:

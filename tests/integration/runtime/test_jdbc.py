@@ -15,11 +15,11 @@ import streamhouse
 from streamhouse.demo.mariadb import MariaDB
 from streamhouse.errors import ConnectError, OptionError, StreamhouseError, TableError
 from streamhouse.paimon.sidecar import Sidecar
-from streamhouse.runtime.audit import audit
+from streamhouse.runtime.audit.audit import audit
+from streamhouse.runtime.audit.repair import repair
 from streamhouse.runtime.failpoint import LOOKED_UP_STEP
-from streamhouse.runtime.repair import repair
 from streamhouse.runtime.script import Script, ScriptOptions
-from streamhouse.sql.script import parse_script
+from streamhouse.sql.statements.script import parse_script
 
 USER, PASSWORD = "looker", "hidd3n"
 TABLES = """

@@ -10,7 +10,7 @@ import pyarrow as pa
 from tests.integration.runtime.conftest import Dying, Shop
 
 from streamhouse.paimon.commit import TableCommitter, TableWriter
-from streamhouse.runtime.audit import audit
+from streamhouse.runtime.audit.audit import audit
 
 ROWS = 12_000
 """More than are read within a blink."""

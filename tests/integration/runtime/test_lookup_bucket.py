@@ -8,7 +8,7 @@ import pytest
 from tests.integration.runtime.conftest import Dying, Shop
 
 from streamhouse.errors import StreamhouseError
-from streamhouse.runtime.audit import audit
+from streamhouse.runtime.audit.audit import audit
 
 TABLES = """
 CREATE TABLE clicks (n INT, id INT, region INT, v DOUBLE, at AS PROCTIME()) WITH ('bucket' = '-1');

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.integration.runtime.conftest import Dying, Shop
 
-from streamhouse.runtime.audit import audit
+from streamhouse.runtime.audit.audit import audit
 
 TABLES = """
 CREATE TABLE orders (order_id INT, currency INT, at AS PROCTIME()) WITH ('bucket' = '-1');

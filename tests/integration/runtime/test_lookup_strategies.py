@@ -7,7 +7,7 @@ from tests.integration.runtime.conftest import Dying, Shop
 from tests.integration.runtime.test_lookup import lookup
 
 from streamhouse.errors import StreamhouseError
-from streamhouse.runtime.audit import audit
+from streamhouse.runtime.audit.audit import audit
 
 TABLES = """
 CREATE TABLE orders (order_id INT, member INT, city INT, at AS PROCTIME()) WITH ('bucket' = '-1');

@@ -15,8 +15,8 @@ from streamhouse.paimon import change_files
 from streamhouse.paimon.change_files import CHANGE_USER
 from streamhouse.paimon.commit import query_tag
 from streamhouse.paimon.sidecar import Sidecar
-from streamhouse.runtime import query
-from streamhouse.runtime.audit import audit
+from streamhouse.runtime.audit.audit import audit
+from streamhouse.runtime.streaming import query
 
 VIEW = "default.country_sales"
 MERGE = """

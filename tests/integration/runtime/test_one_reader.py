@@ -12,9 +12,9 @@ import pytest
 from tests.integration.runtime.conftest import DEADLINE_S, Shop
 
 from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
-from streamhouse.runtime.checkpoint import FOLDER as CHECKPOINTS
-from streamhouse.runtime.relays import FOLDER as RELAYS
-from streamhouse.runtime.status import Statuses
+from streamhouse.runtime.binlog_relays import FOLDER as RELAYS
+from streamhouse.runtime.monitoring.status import Statuses
+from streamhouse.runtime.state.checkpoint import FOLDER as CHECKPOINTS
 from streamhouse.source import Lag
 
 TABLES = ("product", "agent", "member_order")

@@ -7,7 +7,7 @@ from tests.integration.runtime.conftest import Shop
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.sidecar import Sidecar
-from streamhouse.runtime.query import QueryFailed
+from streamhouse.runtime.streaming.query import QueryFailed
 
 TABLES = """
 CREATE TABLE src (k INT, v INT);

@@ -13,7 +13,7 @@ import streamhouse
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.sidecar import Sidecar
 from streamhouse.paimon.source import PaimonSource
-from streamhouse.runtime import bounded
+from streamhouse.runtime.batch import bounded_statements
 
 COLUMNS = "day_ STRING, id BIGINT, v INT, at_ TIMESTAMP(3)"
 HIDDEN = (
@@ -138,13 +138,13 @@ def test_rows_of_several_files_of_a_bucket_are_compacted(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Their keys overlap, so they cannot be read as they were written."""
-    whole = bounded._Insert.tables
+    whole = bounded_statements._Insert.tables
 
-    def few(insert: bounded._Insert) -> Iterator[pa.Table]:
+    def few(insert: bounded_statements._Insert) -> Iterator[pa.Table]:
         for rows in whole(insert):
             yield from (rows.slice(first, 10) for first in range(0, rows.num_rows, 10))
 
-    monkeypatch.setattr(bounded._Insert, "tables", few)
+    monkeypatch.setattr(bounded_statements._Insert, "tables", few)
     before = lab.latest("days")
     rows = ", ".join(f"('d4', {n % 9}, {n}, {at(n)})" for n in range(40))
     # Each write fills such a buffer.

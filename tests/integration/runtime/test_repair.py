@@ -17,10 +17,10 @@ from streamhouse.errors import TableError
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.commit import TableCommitter, TableWriter
 from streamhouse.paimon.sidecar import Sidecar
-from streamhouse.runtime import repair as repair_module
-from streamhouse.runtime.audit import audit
-from streamhouse.runtime.deviation import Deviation
-from streamhouse.runtime.repair import repair
+from streamhouse.runtime.audit import repair as repair_module
+from streamhouse.runtime.audit.audit import audit
+from streamhouse.runtime.audit.deviation import Deviation
+from streamhouse.runtime.audit.repair import repair
 
 COLUMNS = "v_date STRING, id BIGINT, score DECIMAL(20, 4), event_time TIMESTAMP(3)"
 TABLES = f"""

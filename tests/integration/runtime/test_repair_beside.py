@@ -19,9 +19,9 @@ from streamhouse.errors import CommitConflictError, TableError
 from streamhouse.paimon.change_files import CHANGE_USER
 from streamhouse.paimon.commit import TableCommitter, TableWriter
 from streamhouse.paimon.lock import commit_lock
-from streamhouse.runtime import repair as repair_module
-from streamhouse.runtime.audit import audit
-from streamhouse.runtime.repair import repair
+from streamhouse.runtime.audit import repair as repair_module
+from streamhouse.runtime.audit.audit import audit
+from streamhouse.runtime.audit.repair import repair
 
 ERASED = "\x1b[2K"
 TABLES = """

@@ -22,8 +22,8 @@ from streamhouse.paimon.commit import TableCommitter, TableWriter
 from streamhouse.paimon.consumers import Consumers
 from streamhouse.paimon.expiry import expire
 from streamhouse.paimon.sidecar import Sidecar
-from streamhouse.runtime import lineage_age
-from streamhouse.runtime.audit import audit
+from streamhouse.runtime.audit.audit import audit
+from streamhouse.runtime.state import lineage_retention
 
 FEW = {
     "snapshot.num-retained.min": "1",
@@ -103,7 +103,7 @@ def test_kills_beside_constant_expiry_change_nothing(
             rust = sorted(map(str, (row for batch in table.read() for row in batch.to_pylist())))
             assert sorted(map(str, java.read(table.identifier).to_pylist())) == rust
         _check_audit(shop)
-        monkeypatch.setattr(lineage_age, "LEAST", 1)
+        monkeypatch.setattr(lineage_retention, "LEAST", 1)
         _age_lineage(shop)
         _check_audit(shop)
     held = Consumers(shop.warehouse.table("default.country_sales")).all()
@@ -126,9 +126,9 @@ def _age_lineage(shop: Shop) -> None:
     """Remove the rows of batches before those that the view still has commits of."""
     view = shop.warehouse.table("default.country_sales")
     user, name = revenue.checkpoint(shop, "country_sales").query_id(), f"{view.identifier}__lineage"
-    before = lineage_age.dead_before(view, user)
+    before = lineage_retention.dead_before(view, user)
     assert before is not None and before > 0
-    removed = lineage_age.removals(shop.warehouse.table(name), user, before)
+    removed = lineage_retention.removals(shop.warehouse.table(name), user, before)
     assert removed is not None
     writer = TableWriter(shop.warehouse.options, name, user)
     for batch in removed.to_batches():

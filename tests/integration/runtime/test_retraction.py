@@ -10,7 +10,7 @@ from tests.integration.runtime.conftest import Dying, Shop
 
 import streamhouse
 from streamhouse.paimon.sidecar import Sidecar
-from streamhouse.runtime.audit import audit
+from streamhouse.runtime.audit.audit import audit
 
 SCORE = """
 CREATE TABLE IF NOT EXISTS {name} (

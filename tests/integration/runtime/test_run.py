@@ -12,7 +12,7 @@ import pytest
 from tests.integration.runtime.conftest import Ended, Shop
 
 from streamhouse.errors import StreamhouseError
-from streamhouse.runtime.status import Statuses
+from streamhouse.runtime.monitoring.status import Statuses
 
 GENERATED = """
 SET 'pipeline.name' = 'numbers';

@@ -10,7 +10,7 @@ from tests.integration.runtime.conftest import Shop, Until
 
 from streamhouse import execute
 from streamhouse.errors import StreamhouseError
-from streamhouse.runtime.query import QueryFailed
+from streamhouse.runtime.streaming.query import QueryFailed
 
 TABLES = """
 CREATE TABLE orders (

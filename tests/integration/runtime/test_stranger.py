@@ -22,7 +22,7 @@ from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.sidecar import Sidecar
 from streamhouse.runtime.script import Script, ScriptOptions
-from streamhouse.sql.script import parse_script
+from streamhouse.sql.statements.script import parse_script
 
 HEAD = """
 -- Submitted with: sql-client.sh -f crm.sql

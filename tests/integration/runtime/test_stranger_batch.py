@@ -14,7 +14,7 @@ import pyarrow as pa
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.sidecar import Sidecar
 from streamhouse.runtime.script import Script, ScriptOptions
-from streamhouse.sql.script import parse_script
+from streamhouse.sql.statements.script import parse_script
 
 HEAD = """
 SET 'execution.runtime-mode' = 'batch';

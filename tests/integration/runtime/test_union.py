@@ -7,7 +7,7 @@ from typing import Any
 from tests.integration.runtime.conftest import Dying, Shop
 
 import streamhouse
-from streamhouse.runtime.audit import audit
+from streamhouse.runtime.audit.audit import audit
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS web (id INT PRIMARY KEY NOT ENFORCED, state STRING, n INT)

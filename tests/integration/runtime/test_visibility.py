@@ -7,7 +7,7 @@ from tests.integration.runtime.conftest import Shop, Told
 
 from streamhouse.errors import DataLossError
 from streamhouse.paimon.consumers import Consumers, query_consumer
-from streamhouse.runtime.audit import audit
+from streamhouse.runtime.audit.audit import audit
 
 TABLES = {
     "dedup_lookup": "'changelog-producer' = 'lookup'",

@@ -17,10 +17,10 @@ from tests.integration.serve.server import Server
 from tests.serving import servers
 from tests.unit.conftest import Shop
 
-from streamhouse.runtime.process import own
-from streamhouse.runtime.status import Status, Statuses
-from streamhouse.serve.scope import Scope
-from streamhouse.serve.tokens import Token, digest
+from streamhouse.runtime.monitoring.process import own
+from streamhouse.runtime.monitoring.status import Status, Statuses
+from streamhouse.serve.auth.scope import Scope
+from streamhouse.serve.auth.tokens import Token, digest
 from streamhouse.sql.plan import Column
 
 MANY = 100_000

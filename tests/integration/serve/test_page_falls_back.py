@@ -14,7 +14,7 @@ from tests.integration.serve.proxy import without_sockets
 from tests.serving import Serving, servers
 from tests.unit.conftest import Shop
 
-from streamhouse.serve.follow_settings import FollowSettings
+from streamhouse.serve.streams.follow_settings import FollowSettings
 
 Serve: TypeAlias = Callable[..., Serving]
 

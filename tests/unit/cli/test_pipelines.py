@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from streamhouse.cli.main import build
 from streamhouse.cli.pipelines import lag_words
-from streamhouse.runtime.process import own
-from streamhouse.runtime.status import QueryStatus, Status, Statuses
+from streamhouse.runtime.monitoring.process import own
+from streamhouse.runtime.monitoring.status import QueryStatus, Status, Statuses
 from streamhouse.source import Lag
 
 

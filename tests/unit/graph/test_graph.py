@@ -26,7 +26,7 @@ from streamhouse.graph.svg import draw
 from streamhouse.graph.text import render
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.runtime.execute import execute
-from streamhouse.sql.script import parse_script
+from streamhouse.sql.statements.script import parse_script
 
 WAREHOUSE = """
 CREATE DATABASE m; USE m;

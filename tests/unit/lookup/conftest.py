@@ -11,16 +11,16 @@ import pyarrow as pa
 import pytest
 
 from streamhouse.lookup.dimension import DimensionSpec
-from streamhouse.lookup.strategy import Choice
+from streamhouse.lookup.strategies.selection import Choice
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.commit import TableCommitter, TableWriter
 from streamhouse.paimon.table import Table
-from streamhouse.runtime.dimensions import Dimensions
 from streamhouse.runtime.kernel import Kernel, numbered
+from streamhouse.runtime.streaming.dimensions import Dimensions
 from streamhouse.source import ROW_KIND
-from streamhouse.sql.analysis import analyze_stream
 from streamhouse.sql.plan import Column, Name, Select, StreamQuery, TableInfo
-from streamhouse.sql.script import parse_script
+from streamhouse.sql.statements.script import parse_script
+from streamhouse.sql.streaming.analysis import analyze_stream
 from streamhouse.types import arrow_type
 
 USER = "5b0e7f0a-8f0e-4b54-9d6e-0f0c7f3f6a11"

@@ -12,16 +12,16 @@ import pytest
 from tests.unit.lookup.conftest import Join, Lab, plan, source, specs_of
 
 from streamhouse.errors import DataLossError
-from streamhouse.lookup import full
-from streamhouse.lookup.beside import Succession
-from streamhouse.lookup.bucket import BucketKey, bucket_key
 from streamhouse.lookup.dimension import Dimension
-from streamhouse.lookup.full import FullDimension
 from streamhouse.lookup.refresh import ASYNC
-from streamhouse.lookup.strategy import Choice
+from streamhouse.lookup.strategies import full
+from streamhouse.lookup.strategies.background_refresh import Succession
+from streamhouse.lookup.strategies.bucket import BucketKey, bucket_key
+from streamhouse.lookup.strategies.full import FullDimension
+from streamhouse.lookup.strategies.selection import Choice
 from streamhouse.paimon.table import Table
-from streamhouse.runtime.dimensions import Dimensions
 from streamhouse.runtime.kernel import Kernel
+from streamhouse.runtime.streaming.dimensions import Dimensions
 from streamhouse.source import Offset
 from streamhouse.sql.plan import Column
 from streamhouse.types import arrow_type

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 
 from streamhouse.errors import OptionError
-from streamhouse.lookup.bucket import BucketDimension, BucketKey, bucket_key
 from streamhouse.lookup.dimension import DimensionSpec
 from streamhouse.lookup.options import CacheOptions
-from streamhouse.lookup.strategy import choose, choose_all
+from streamhouse.lookup.strategies.bucket import BucketDimension, BucketKey, bucket_key
+from streamhouse.lookup.strategies.selection import choose, choose_all
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.commit import TableCommitter, TableWriter
 from streamhouse.sql.plan import Column, LookupJoin, TableInfo

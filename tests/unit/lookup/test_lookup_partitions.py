@@ -136,7 +136,7 @@ def test_rows_stay_apart_after_the_table_was_altered(tmp_path: Path) -> None:
 
 
 def _added(name: str) -> tuple[Any, ...]:
-    from streamhouse.sql.script import parse_script
+    from streamhouse.sql.statements.script import parse_script
 
     (statement,) = parse_script(f"ALTER TABLE t ADD {name} STRING;")
     return tuple(statement.changes)  # type: ignore[attr-defined]

@@ -10,15 +10,15 @@ import pyarrow as pa
 import pytest
 
 from streamhouse.errors import OptionError
-from streamhouse.lookup import moved
-from streamhouse.lookup.moved import Version, near
 from streamhouse.lookup.refresh import ASYNC, PARTITION_ASYNC, PENDING, RefreshRule
-from streamhouse.lookup.strategy import Choice
+from streamhouse.lookup.storage import changed_keys
+from streamhouse.lookup.storage.changed_keys import Version, near
+from streamhouse.lookup.strategies.selection import Choice
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.commit import TableCommitter, TableWriter
 from streamhouse.paimon.snapshots import Snapshot
-from streamhouse.runtime.pins import Pins, coming_version, pinned_partitions
 from streamhouse.runtime.spec import TableAddress
+from streamhouse.runtime.streaming.dimension_versions import Pins, coming_version, pinned_partitions
 from streamhouse.source import Offset
 from streamhouse.sql.plan import Column, LookupJoin, TableInfo
 
@@ -120,7 +120,7 @@ def coming(offset: Offset) -> Any:
 def test_what_takes_long_to_read_is_joined_once_it_is_read(
     dimension: Dimension, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(moved, "FEW_ROWS", 3)
+    monkeypatch.setattr(changed_keys, "FEW_ROWS", 3)
     pins = dimension.pins({ASYNC: "true", PENDING: "3"})
     first = pins.chosen({}, 1)
     dimension.write("a")
@@ -153,7 +153,7 @@ def test_what_takes_long_to_read_is_joined_once_it_is_read(
 def test_without_the_option_nothing_is_waited_for(
     dimension: Dimension, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(moved, "FEW_ROWS", 0)
+    monkeypatch.setattr(changed_keys, "FEW_ROWS", 0)
     interval = {"lookup.continuous.discovery-interval": "1 ms"}
     for pins in (
         dimension.pins(interval),
@@ -170,7 +170,7 @@ def test_without_the_option_nothing_is_waited_for(
 def test_of_shuffled_buckets_any_change_is_read_anew(
     dimension: Dimension, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(moved, "FEW_ROWS", 2)
+    monkeypatch.setattr(changed_keys, "FEW_ROWS", 2)
     pins = dimension.pins({ASYNC: "true"}, strategy="bucket")
     dimension.write("a")
     first = pins.chosen(pins.chosen({}, 1), 2)
@@ -186,7 +186,7 @@ def test_of_shuffled_buckets_any_change_is_read_anew(
 def test_after_a_long_pause_the_newest_is_joined(
     dimension: Dimension, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(moved, "FEW_ROWS", 0)
+    monkeypatch.setattr(changed_keys, "FEW_ROWS", 0)
     pins = dimension.pins({ASYNC: "true"})
     first = {**pins.chosen({}, 1), "now": 1}
     dimension.write("a")
@@ -200,7 +200,7 @@ def test_after_a_long_pause_the_newest_is_joined(
 def test_what_was_coming_and_is_gone_is_not_waited_for(
     dimension: Dimension, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(moved, "FEW_ROWS", 0)
+    monkeypatch.setattr(changed_keys, "FEW_ROWS", 0)
     pins = dimension.pins({ASYNC: "true"})
     first = pins.chosen({}, 1)
     dimension.write("a")
@@ -215,7 +215,7 @@ def test_what_was_coming_and_is_gone_is_not_waited_for(
 def test_a_black_out_also_keeps_what_has_been_read(
     dimension: Dimension, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(moved, "FEW_ROWS", 0)
+    monkeypatch.setattr(changed_keys, "FEW_ROWS", 0)
     pins = dimension.pins({ASYNC: "true", BLACK: "2026-03-01 08:00->2026-03-01 20:00"})
     first = pins.chosen({}, at("2026-03-01 07:00"))
     dimension.write("a")
@@ -229,7 +229,7 @@ def test_a_black_out_also_keeps_what_has_been_read(
 def test_new_partitions_are_waited_for_by_an_option_of_their_own(
     dimension: Dimension, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(moved, "FEW_ROWS", 0)
+    monkeypatch.setattr(changed_keys, "FEW_ROWS", 0)
     newest = {"scan.partitions": "max_pt()"}
     rows, moves = (dimension.pins({**newest, key: "true"}) for key in (ASYNC, PARTITION_ASYNC))
     first = rows.chosen({}, 1), moves.chosen({}, 1)

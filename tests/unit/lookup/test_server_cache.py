@@ -7,11 +7,11 @@ import pytest
 from streamhouse.errors import OptionError
 from streamhouse.graph.build import graph_of
 from streamhouse.lookup.dimension import DimensionSpec
-from streamhouse.lookup.server import Cache
-from streamhouse.lookup.strategy import choose
+from streamhouse.lookup.strategies.selection import choose
+from streamhouse.lookup.strategies.server import Cache
 from streamhouse.mysql.jdbc import parse
 from streamhouse.sql.plan import Column, LookupJoin, TableInfo
-from streamhouse.sql.script import parse_script
+from streamhouse.sql.statements.script import parse_script
 
 OPTIONS = {"url": "jdbc:mysql://db.example/shop", "table-name": "c", "username": "u",
            "password": "s3cret"}  # fmt: skip

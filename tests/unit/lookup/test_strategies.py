@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from tests.unit.lookup.conftest import Join, Lab, Oracle, Row, plan
 
-from streamhouse.lookup import full, partial
-from streamhouse.lookup.groups import Group
-from streamhouse.lookup.moved import Version
+from streamhouse.lookup.storage.changed_keys import Version
+from streamhouse.lookup.storage.key_location import Group
+from streamhouse.lookup.strategies import full, partial
 from streamhouse.sql.plan import Column
 
 PRICES = [

@@ -9,7 +9,7 @@ from tests.unit.lookup.conftest import Lab, plan, specs_of
 
 from streamhouse.errors import OptionError
 from streamhouse.lookup.options import CacheOptions, size
-from streamhouse.lookup.strategy import choose
+from streamhouse.lookup.strategies.selection import choose
 from streamhouse.sql.plan import Column
 
 COLUMNS = [Column("k", "INT", False), Column("item", "STRING", False), Column("price", "DOUBLE")]

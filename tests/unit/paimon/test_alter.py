@@ -14,10 +14,10 @@ from streamhouse.paimon.evolution import renamed_to
 from streamhouse.paimon.source import PaimonSource
 from streamhouse.paimon.table import Table
 from streamhouse.paimon.widening import widens, wider
-from streamhouse.runtime.session import Session
-from streamhouse.sql.alter import AlterTable
+from streamhouse.runtime.session.session import Session
 from streamhouse.sql.plan import Column
-from streamhouse.sql.script import parse_script
+from streamhouse.sql.statements.alter_table import AlterTable
+from streamhouse.sql.statements.script import parse_script
 
 USER = "0f8fad5b-d9cb-469f-a165-70867728950e"
 SUMS = {

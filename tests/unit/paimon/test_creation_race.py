@@ -16,9 +16,9 @@ from tests.processes import FORKS
 from streamhouse.errors import CommitConflictError, TableError
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.lock import creation_lock
-from streamhouse.runtime import looked_up, pending
 from streamhouse.runtime.execute import execute
 from streamhouse.runtime.spec import TableAddress
+from streamhouse.runtime.state import lookup_journal, pending_rows
 from streamhouse.sql.plan import Column
 
 PROCESSES, ROUNDS = 3, 10
@@ -52,8 +52,10 @@ def _race(lake: str, barrier: Barrier, results: Any, number: int, if_not_exists:
 
 def _create_side_tables(target: TableAddress) -> None:
     """The tables that continuous queries keep beside their target."""
-    pending.create_tables(target.beside("pending"), target.beside("unmatched"), _columns(0), False)
-    looked_up.create_table(target.beside("looked_up"))
+    pending_rows.create_tables(
+        target.beside("pending"), target.beside("unmatched"), _columns(0), False
+    )
+    lookup_journal.create_table(target.beside("looked_up"))
 
 
 @pytest.fixture(params=[True, False], ids=["if_not_exists", "plain"])

@@ -14,7 +14,7 @@ from streamhouse.errors import CommitConflictError
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.change_files import rows_changed
 from streamhouse.paimon.commit import TableCommitter, TableWriter
-from streamhouse.runtime import bounded
+from streamhouse.runtime.batch import bounded_statements
 from streamhouse.runtime.execute import execute
 
 PROCESSES, ROUNDS, KEYS = 2, 8, 30
@@ -81,9 +81,9 @@ def test_an_insert_that_loses_every_time_is_an_error(
     """Writers of other engines take no lock; the rows must not be dropped in silence."""
     lake = str(tmp_path)
     execute(lake, f"CREATE DATABASE d; {TABLE.format('k', '')}")
-    prepare = bounded._Insert._prepare
+    prepare = bounded_statements._Insert._prepare
 
-    def overtaken(self: bounded._Insert) -> tuple[int, list[bytes]]:
+    def overtaken(self: bounded_statements._Insert) -> tuple[int, list[bytes]]:
         prepared = prepare(self)
         table = Warehouse(lake).table("d.t")
         writer = TableWriter(table.catalog_options, "d.t", "other")
@@ -94,7 +94,7 @@ def test_an_insert_that_loses_every_time_is_an_error(
         TableCommitter(table.catalog_options, "d.t", "other").commit(number, messages, True)
         return prepared
 
-    monkeypatch.setattr(bounded._Insert, "_prepare", overtaken)
+    monkeypatch.setattr(bounded_statements._Insert, "_prepare", overtaken)
     with pytest.raises(CommitConflictError, match="others committed to it during every try"):
         execute(lake, "INSERT INTO d.t VALUES (100, 0, 0)")
 

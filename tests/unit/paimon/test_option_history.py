@@ -12,12 +12,12 @@ from streamhouse.errors import OptionError, SqlError, StreamhouseError
 from streamhouse.paimon.care import Care, Pace
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.table import Table
-from streamhouse.runtime.definitions import define, tell_outdated
-from streamhouse.runtime.session import Session
-from streamhouse.sql.hints import outdated
-from streamhouse.sql.option_history import DROPPED, RENAMED, current, stored
+from streamhouse.runtime.session.definitions import define, tell_outdated
+from streamhouse.runtime.session.session import Session
+from streamhouse.sql.options.renamed_options import DROPPED, RENAMED, current, stored
+from streamhouse.sql.parser.hints import outdated
 from streamhouse.sql.plan import Select
-from streamhouse.sql.script import parse_script
+from streamhouse.sql.statements.script import parse_script
 
 GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "tables.md"
 VALUES = {
@@ -194,7 +194,7 @@ def test_a_table_without_key_takes_no_changes(scripts: Scripts) -> None:
 
 
 def test_hints_take_the_options_of_today(scripts: Scripts) -> None:
-    from streamhouse.sql.analysis import analyze_stream
+    from streamhouse.sql.streaming.analysis import analyze_stream
 
     scripts.run(create("bucket", "1"))
     (statement,) = parse_script(

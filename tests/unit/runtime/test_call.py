@@ -10,7 +10,7 @@ import pytest
 
 from streamhouse.errors import OptionError, TableError
 from streamhouse.runtime.script import Script, ScriptOptions
-from streamhouse.sql.script import parse_script
+from streamhouse.sql.statements.script import parse_script
 
 TABLE = "CREATE TABLE people (id INT, PRIMARY KEY (id) NOT ENFORCED) WITH ('bucket' = '1');\n"
 

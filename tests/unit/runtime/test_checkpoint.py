@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from streamhouse.errors import OptionError, StreamhouseError
-from streamhouse.runtime.checkpoint import Checkpoint, checkpoints_of
+from streamhouse.runtime.state.checkpoint import Checkpoint, checkpoints_of
 
 
 def test_only_one_process_runs_a_query(tmp_path: Path) -> None:
@@ -26,7 +26,7 @@ def test_only_one_process_runs_a_query(tmp_path: Path) -> None:
 
 def test_the_lock_goes_with_its_process(tmp_path: Path) -> None:
     hold = (
-        "import sys, pathlib, os; from streamhouse.runtime.checkpoint import Checkpoint;"
+        "import sys, pathlib, os; from streamhouse.runtime.state.checkpoint import Checkpoint;"
         "Checkpoint(pathlib.Path(sys.argv[1]), 'p', 'd.t').acquire(); os.kill(os.getpid(), 9)"
     )
     ended = subprocess.run([sys.executable, "-c", hold, str(tmp_path)], check=False, timeout=60)

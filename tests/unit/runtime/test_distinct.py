@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 import streamhouse
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.commit import TableCommitter, TableWriter
-from streamhouse.runtime.distinct import create_table
-from streamhouse.runtime.planner import Planner, TaskInput
-from streamhouse.runtime.session import Session
+from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.spec import QuerySpec, TableAddress
-from streamhouse.runtime.task import Task
+from streamhouse.runtime.state.distinct_counts import create_table
+from streamhouse.runtime.streaming.planner import Planner, TaskInput
+from streamhouse.runtime.streaming.task import Task
 from streamhouse.source import Offset
-from streamhouse.sql.analysis import analyze_stream
 from streamhouse.sql.plan import Insert
-from streamhouse.sql.script import parse_script
+from streamhouse.sql.statements.script import parse_script
+from streamhouse.sql.streaming.analysis import analyze_stream
 
 TARGET = """CREATE TABLE {target} (v_month STRING PRIMARY KEY NOT ENFORCED, members BIGINT,
   fresh BIGINT, prices BIGINT, orders BIGINT, amount BIGINT, seen TIMESTAMP(3)) WITH (

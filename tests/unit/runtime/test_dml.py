@@ -13,7 +13,7 @@ from streamhouse.errors import SqlError, StreamhouseError, TableError
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.table import Table
 from streamhouse.runtime.script import Script, ScriptOptions
-from streamhouse.sql.script import parse_script
+from streamhouse.sql.statements.script import parse_script
 
 Rows = list[tuple[Any, ...]]
 

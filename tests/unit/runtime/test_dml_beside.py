@@ -16,7 +16,7 @@ import pytest
 import streamhouse
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.commit import TableCommitter, TableWriter
-from streamhouse.runtime import bounded, dml
+from streamhouse.runtime.batch import bounded_statements, dml
 
 WRITER = "0f8fad5b-d9cb-469f-a165-70867728950e"
 SUMS = """CREATE TABLE t (k INT PRIMARY KEY NOT ENFORCED, n BIGINT) WITH ('bucket' = '1',
@@ -120,17 +120,17 @@ def test_rows_that_are_inserted_beside_an_update_are_not_hidden(
         "CREATE TABLE latest (k INT PRIMARY KEY NOT ENFORCED, n BIGINT) WITH ('bucket' = '1');"
         "INSERT INTO latest VALUES (1, 1), (2, 2), (3, 3)",
     )
-    prepare: Callable[..., tuple[int, list[bytes]]] = bounded._Insert._prepare
+    prepare: Callable[..., tuple[int, list[bytes]]] = bounded_statements._Insert._prepare
     tries: list[int] = []
 
-    def beside(insert: bounded._Insert) -> tuple[int, list[bytes]]:
+    def beside(insert: bounded_statements._Insert) -> tuple[int, list[bytes]]:
         done = prepare(insert)
         tries.append(done[0])
         if len(tries) <= 2:
             streamhouse.execute(warehouse, "UPDATE latest SET n = n + 1")
         return done
 
-    monkeypatch.setattr(bounded._Insert, "_prepare", beside)
+    monkeypatch.setattr(bounded_statements._Insert, "_prepare", beside)
     done = streamhouse.execute(warehouse, "INSERT INTO latest VALUES (3, 99)")
     assert (done.inserted, tries) == (1, [1, 1, 1])
     read = warehouse.table("default.latest").read()
@@ -141,7 +141,8 @@ def test_rows_that_are_inserted_beside_an_update_are_not_hidden(
 KILLED = """
 import os, signal, sys
 import streamhouse
-from streamhouse.runtime import bounded, dml
+from streamhouse.runtime.batch import bounded_statements
+from streamhouse.runtime.batch import dml
 prepare = dml._Attempt._prepare
 def killed(attempt, prefix):
     prepare(attempt, prefix)

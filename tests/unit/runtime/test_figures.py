@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamhouse.runtime.figures import WINDOW_S, Figures
+from streamhouse.runtime.monitoring.metrics import WINDOW_S, Figures
 
 
 class Clock:

@@ -18,16 +18,17 @@ import psutil
 import pytest
 from tests.processes import gone
 
+import streamhouse
 from streamhouse.errors import OptionError
-from streamhouse.runtime import handover
-from streamhouse.runtime.worker_python import PARENT, WorkerParent, worker_python
+from streamhouse.runtime.spark import handover
+from streamhouse.runtime.spark.worker_python import PARENT, WorkerParent, worker_python
 
 DEADLINE_S = 60.0
 DRIVER = """
 import json, os, signal, subprocess, sys
 from pathlib import Path
-from streamhouse.runtime.handover import Jvm
-from streamhouse.runtime.worker_python import WorkerParent
+from streamhouse.runtime.spark.handover import Jvm
+from streamhouse.runtime.spark.worker_python import WorkerParent
 parent = WorkerParent()
 # Ends with its standard input, as Spark's JVM does.
 jvm = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
@@ -248,3 +249,10 @@ def test_the_wait_can_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
     assert handover.linger_s({handover.VARIABLE: "2.5"}) == 2.5
     with pytest.raises(OptionError, match="takes a number of seconds"):
         handover.linger_s({handover.VARIABLE: "soon"})
+
+
+def test_a_change_of_any_module_is_another_command() -> None:
+    modules = {
+        Path(path).relative_to(Path(streamhouse.__file__).parent) for path, _ in handover._code()
+    }
+    assert {Path("errors.py"), Path("paimon/table.py"), Path("sql/plan.py")} <= modules

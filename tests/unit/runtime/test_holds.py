@@ -17,10 +17,10 @@ from streamhouse.errors import DataLossError
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.commit import TableCommitter, TableWriter
 from streamhouse.paimon.consumers import Consumers
-from streamhouse.runtime import holds
-from streamhouse.runtime.checkpoint import Checkpoint
-from streamhouse.runtime.holds import Holds
 from streamhouse.runtime.spec import QuerySpec, SourceSpec, TableAddress
+from streamhouse.runtime.state import retention_holds
+from streamhouse.runtime.state.checkpoint import Checkpoint
+from streamhouse.runtime.state.retention_holds import Holds
 from streamhouse.sql.plan import Column, LookupJoin, StreamQuery, TableInfo
 
 ID = (Column("id", "INT"),)
@@ -104,7 +104,7 @@ def _row() -> Any:
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    monkeypatch.setattr(holds, "EVERY_S", 0.0)
+    monkeypatch.setattr(retention_holds, "EVERY_S", 0.0)
     made = World(tmp_path)
     yield made
     made.checkpoint.release()
@@ -167,7 +167,7 @@ def test_an_idle_query_lets_go_of_others_snapshots(
     query.tick()
     # What it writes at once; what it looks up only after some time, as a batch may be planned.
     assert (world.at("src"), world.at("dim"), world.at("out")) == (1, 1, 4)
-    monkeypatch.setattr(holds, "GRACE_S", 0.0)
+    monkeypatch.setattr(retention_holds, "GRACE_S", 0.0)
     query.tick()
     assert world.at("dim") == 4
     world.log("offsets", 1, world.offset(1, source=2, dim=4))
@@ -182,8 +182,8 @@ def test_showing_that_the_query_lives_does_not_put_off_going_forward(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [100.0]
-    monkeypatch.setattr(holds, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    monkeypatch.setattr(holds, "EVERY_S", 5.0)
+    monkeypatch.setattr(retention_holds, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(retention_holds, "EVERY_S", 5.0)
     query = world.holds()
     query.prepare()
     for number in range(3):
@@ -248,7 +248,7 @@ def test_what_is_joined_while_another_is_read_beside_stays(
     query = world.holds()
     query.prepare()
     assert world.at("dim") == 2
-    monkeypatch.setattr(holds, "GRACE_S", 0.0)
+    monkeypatch.setattr(retention_holds, "GRACE_S", 0.0)
     world.write("dim")
     for _ in range(3):
         query.tick()

@@ -8,8 +8,8 @@ import pyarrow as pa
 
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.commit import TableCommitter, TableWriter
-from streamhouse.runtime.lineage import COLUMNS, LineageFeed
 from streamhouse.runtime.spec import TableAddress
+from streamhouse.runtime.state.lineage import COLUMNS, LineageFeed
 
 USER = "0f0e0d0c-0000-4000-8000-000000000001"
 ADDRESS = "db.sales__lineage"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from streamhouse.runtime.log_file import MOST_BYTES, LogFile
+from streamhouse.runtime.monitoring.log_file import MOST_BYTES, LogFile
 
 
 @pytest.fixture

@@ -15,13 +15,13 @@ import streamhouse
 from streamhouse.errors import StreamhouseError
 from streamhouse.lookup.dimension import Taken
 from streamhouse.paimon.commit import TableCommitter, TableWriter
-from streamhouse.runtime import lineage_age, looked_up
-from streamhouse.runtime.looked_up import LookedUp, create_table
-from streamhouse.runtime.session import Session
+from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.spec import LOOKED_UP, QuerySpec
-from streamhouse.sql.analysis import analyze_stream
+from streamhouse.runtime.state import lineage_retention, lookup_journal
+from streamhouse.runtime.state.lookup_journal import LookedUp, create_table
 from streamhouse.sql.plan import CreateTable, Insert
-from streamhouse.sql.script import parse_script
+from streamhouse.sql.statements.script import parse_script
+from streamhouse.sql.streaming.analysis import analyze_stream
 
 TYPES = """id INT, big DECIMAL(38, 18), flag BOOLEAN, f FLOAT, x DOUBLE, word STRING, raw BYTES,
   day_ DATE, at_ TIMESTAMP(3), micro TIMESTAMP(6), instant TIMESTAMP_LTZ(6), clock TIME"""
@@ -55,7 +55,7 @@ def spec(tmp_path: Path) -> QuerySpec:
 
 def taken(spec: QuerySpec, *rows: dict[str, Any]) -> dict[str, Taken]:
     (lookup,) = spec.query.lookups
-    schema = looked_up._schema(lookup)
+    schema = lookup_journal._schema(lookup)
     assert set(schema.names) == set(ROW)
     return {lookup.relation: Taken(5, pa.Table.from_pylist(list(rows), schema=schema))}
 
@@ -95,7 +95,7 @@ def test_a_batch_that_found_nothing_has_looked(spec: QuerySpec) -> None:
 
 
 def test_much_is_kept_in_pieces(spec: QuerySpec, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(looked_up, "PIECE_ROWS", 2)
+    monkeypatch.setattr(lookup_journal, "PIECE_ROWS", 2)
     journal = LookedUp(spec)
     found = taken(spec, *(ROW | {"id": number} for number in range(5)))
     commit(spec, 0, journal.rows(0, found))
@@ -118,10 +118,10 @@ def test_what_no_audit_can_ask_for_goes(spec: QuerySpec, monkeypatch: pytest.Mon
         table for number in range(250) for table in journal.rows(number, taken(spec, ROW))
     )
     commit(spec, 249, [everything])
-    monkeypatch.setattr(lineage_age, "EVERY_S", 0.0)
-    monkeypatch.setattr(lineage_age, "dead_before", lambda target, user: None)
+    monkeypatch.setattr(lineage_retention, "EVERY_S", 0.0)
+    monkeypatch.setattr(lineage_retention, "dead_before", lambda target, user: None)
     assert len(journal.rows(250, taken(spec))) == 1
-    monkeypatch.setattr(lineage_age, "dead_before", lambda target, user: 240)
+    monkeypatch.setattr(lineage_retention, "dead_before", lambda target, user: 240)
     commit(spec, 250, journal.rows(250, taken(spec)))
     # Spark may have the last hundred run again.
     assert journal.first_kept() == 150

@@ -9,7 +9,7 @@ import pytest
 
 from streamhouse.errors import SqlError, TableError
 from streamhouse.paimon.catalog import Warehouse
-from streamhouse.runtime.audit import _Scratch
+from streamhouse.runtime.audit.audit import _Scratch
 from streamhouse.runtime.execute import execute
 
 Rows = list[tuple[int, ...]]

@@ -7,7 +7,7 @@ import pytest
 from streamhouse.paimon.care import Care, Pace
 from streamhouse.paimon.maintenance import Maintenance, _State
 from streamhouse.runtime.pipeline import least_pause
-from streamhouse.runtime.query import rest_s
+from streamhouse.runtime.streaming.query import rest_s
 
 
 def test_only_many_queries_pause_between_their_batches() -> None:

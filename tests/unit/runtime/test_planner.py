@@ -9,12 +9,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from streamhouse.lookup import moved
+from streamhouse.lookup.storage import changed_keys
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.commit import TableCommitter, TableWriter
-from streamhouse.runtime import coming, pending
-from streamhouse.runtime.planner import Planner
 from streamhouse.runtime.spec import QuerySpec, SourceSpec, TableAddress
+from streamhouse.runtime.state import pending_rows
+from streamhouse.runtime.streaming import preload_reports
+from streamhouse.runtime.streaming.planner import Planner
 from streamhouse.source import Offset
 from streamhouse.sql.plan import Column, LookupJoin, StreamQuery, TableInfo
 
@@ -44,7 +45,7 @@ class Tables:
         warehouse.create_table("d", "out", ID, options={"bucket": "-1"})
         target = self.address("out")
         waiting, gone = target.beside("pending"), target.beside("unmatched")
-        pending.create_tables(waiting, gone, ID, changelog=False)
+        pending_rows.create_tables(waiting, gone, ID, changelog=False)
         source = SourceSpec("paimon", {}, ID, self.address("src"))
         self.spec = QuerySpec(QUERY, source, (), target, waiting, gone, "q", 2)
         self.commits = 0
@@ -66,7 +67,7 @@ class Tables:
         """One row of a query that waits until a time."""
         rows = pa.table({"id": pa.array([1], pa.int32())})
         attempts = pa.array([0], pa.int32())
-        waiting = pending.as_waiting(rows, query, pa.array([f"r{due_ms}"]), due_ms, attempts)
+        waiting = pending_rows.as_waiting(rows, query, pa.array([f"r{due_ms}"]), due_ms, attempts)
         self.write("out__pending", waiting)
 
 
@@ -108,7 +109,7 @@ def test_a_due_row_starts_a_batch_and_one_that_is_not_due_does_not(tables: Table
     assert (end["batch"], end["pending"]) == (0, 3)
     (task,) = planner.tasks({}, end)
     assert (task.due, task.pieces) == (True, ())
-    rows = pending.PendingRows(tables.address("out__pending"), "q")
+    rows = pending_rows.PendingRows(tables.address("out__pending"), "q")
     assert rows.due(end["pending"], end["now"]).num_rows == 1
     # More rows that come due later change nothing in the batch as planned.
     tables.put_off("q", end["now"] - 5)
@@ -150,7 +151,7 @@ def test_queries_without_retry_look_at_no_pending_table(tables: Tables) -> None:
 def test_what_is_coming_is_joined_once_all_tasks_have_it(
     tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(moved, "FEW_ROWS", 0)
+    monkeypatch.setattr(changed_keys, "FEW_ROWS", 0)
     Warehouse(tables.options).create_table("d", "dim", ID, options={"bucket": "-1"})
     dim = TableInfo(("c", "d", "dim"), ID, options={"lookup.refresh.async": "true"})
     lookup = LookupJoin(dim, "dim_0", ("id",), ("id",), False)
@@ -170,7 +171,7 @@ def test_what_is_coming_is_joined_once_all_tasks_have_it(
         end = Planner(spec, folder).latest_offset(start)
         assert Planner(spec).latest_offset(start)["dims"] == start.get("dims", end["dims"])
         seen.append((end["dims"]["dim_0"], end.get("coming")))
-        coming.tell(folder, end, [{"loaded": one} for one in loaded])
+        preload_reports.tell(folder, end, [{"loaded": one} for one in loaded])
         if not start:
             tables.write("dim", numbers(2))
         start = end

@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from streamhouse.runtime import progress as module
-from streamhouse.runtime.progress import progress
+from streamhouse.runtime.batch import progress_line as module
+from streamhouse.runtime.batch.progress_line import progress
 
 ERASED = "\x1b[2K"
 

@@ -12,13 +12,13 @@ from streamhouse.cli.script_text import parsed
 from streamhouse.engine import run_bounded
 from streamhouse.errors import QueryError, SqlError, UnsupportedSqlError
 from streamhouse.graph.build import graph_of
-from streamhouse.runtime.definitions import define
-from streamhouse.runtime.described import described
 from streamhouse.runtime.execute import execute
-from streamhouse.runtime.session import Session
-from streamhouse.sql.analysis import analyze_bounded
+from streamhouse.runtime.session.definitions import define
+from streamhouse.runtime.session.session import Session
+from streamhouse.runtime.session.show_statements import described
+from streamhouse.sql.batch.bounded_query import analyze_bounded
 from streamhouse.sql.plan import Select, Show
-from streamhouse.sql.script import parse_script
+from streamhouse.sql.statements.script import parse_script
 
 MODULE = """
 def shout(text: str) -> str:

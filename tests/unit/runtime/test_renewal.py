@@ -17,8 +17,8 @@ from streamhouse.paimon import parts
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.commit import TableCommitter, TableWriter
 from streamhouse.paimon.consumers import Consumers, query_consumer
-from streamhouse.runtime import renewal
-from streamhouse.runtime.dml import Changed
+from streamhouse.runtime.batch import insert_differences
+from streamhouse.runtime.batch.dml import Changed
 from streamhouse.sql.plan import AsOf
 
 COLUMNS = "v_date STRING, id BIGINT, score DOUBLE, status STRING, event_time TIMESTAMP(3)"
@@ -150,16 +150,16 @@ class Beside:
     def __init__(
         self, lab: Lab, monkeypatch: pytest.MonkeyPatch, *changes: tuple[Any, ...]
     ) -> None:
-        compare = renewal._Try._differences
+        compare = insert_differences._Try._differences
         left = [1]
 
-        def beside(one: renewal._Try, writer: TableWriter) -> None:
+        def beside(one: insert_differences._Try, writer: TableWriter) -> None:
             compare(one, writer)
             if left:
                 left.pop()
                 self.commit(lab, changes)
 
-        monkeypatch.setattr(renewal._Try, "_differences", beside)
+        monkeypatch.setattr(insert_differences._Try, "_differences", beside)
 
     def commit(self, lab: Lab, changes: tuple[tuple[Any, ...], ...]) -> None:
         options, user = lab.warehouse.options, "stream"
@@ -236,13 +236,13 @@ KILLED = """
 import os, signal, sys
 import streamhouse
 from streamhouse.paimon.consumers import Consumers, query_consumer
-from streamhouse.runtime import renewal
+from streamhouse.runtime.batch import insert_differences
 
 def die(self, writer):
     writer.prepare(0)
     os.kill(os.getpid(), signal.SIGKILL)
 
-renewal._Try._settle = die
+insert_differences._Try._settle = die
 streamhouse.execute(sys.argv[1], "INSERT INTO ods SELECT * FROM raw")
 """
 

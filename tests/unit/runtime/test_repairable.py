@@ -8,10 +8,10 @@ import pytest
 from tests.unit.sql.conftest import TABLES, Catalog
 
 from streamhouse.errors import TableError
-from streamhouse.runtime.definition import definition_json
-from streamhouse.runtime.recompute import Batch
-from streamhouse.runtime.repairable import check_query
+from streamhouse.runtime.audit.recompute import Batch
+from streamhouse.runtime.audit.repairable_views import check_query
 from streamhouse.runtime.spec import QuerySpec, SourceSpec, TableAddress
+from streamhouse.runtime.state.query_definition import definition_json
 
 ADDRESS = TableAddress({"warehouse": "nowhere"}, "shop.view")
 WAY_ROUND = r"INSERT OVERWRITE … SELECT after SET 'execution.runtime-mode' = 'batch'"

@@ -12,16 +12,16 @@ import pytest
 from streamhouse.errors import OptionError, SqlError, StreamhouseError, TableError
 from streamhouse.paimon.commit import TableCommitter, TableWriter
 from streamhouse.paimon.consumers import Consumers, query_consumer
-from streamhouse.runtime import reset as module
-from streamhouse.runtime.checkpoint import Checkpoint, checkpoints_for
-from streamhouse.runtime.continuous_targets import Targets, continuous_targets
 from streamhouse.runtime.execute import execute
 from streamhouse.runtime.failpoint import RESET_STEPS
-from streamhouse.runtime.reset import finish, reset
-from streamhouse.runtime.reset_marker import NAME, any_left
+from streamhouse.runtime.reset import reset as module
+from streamhouse.runtime.reset.continuous_targets import Targets, continuous_targets
+from streamhouse.runtime.reset.marker import NAME, any_left
+from streamhouse.runtime.reset.reset import finish, reset
 from streamhouse.runtime.script import ScriptOptions
 from streamhouse.runtime.spec import TableAddress
-from streamhouse.sql.script import parse_script
+from streamhouse.runtime.state.checkpoint import Checkpoint, checkpoints_for
+from streamhouse.sql.statements.script import parse_script
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS src (id INT, v INT) WITH ('bucket' = '-1');

@@ -13,7 +13,7 @@ import pytest
 
 from streamhouse.errors import OptionError, SqlError, StreamhouseError, TableError
 from streamhouse.runtime.script import Script, ScriptOptions
-from streamhouse.sql.script import parse_script
+from streamhouse.sql.statements.script import parse_script
 
 
 class Kept:

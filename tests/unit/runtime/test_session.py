@@ -11,9 +11,9 @@ from streamhouse.cli.script_text import read_script
 from streamhouse.errors import OptionError, TableError
 from streamhouse.graph.build import graph_of
 from streamhouse.runtime.script import Script, ScriptOptions
-from streamhouse.runtime.session import Session
+from streamhouse.runtime.session.session import Session
 from streamhouse.sql.plan import CreateTable
-from streamhouse.sql.script import parse_script
+from streamhouse.sql.statements.script import parse_script
 
 MADE = """
   (id INT, at_ TIMESTAMP(3), WATERMARK FOR at_ AS at_ - INTERVAL '5' SECOND) WITH (

@@ -12,11 +12,11 @@ from tests.unit.runtime.test_planner import ID, Tables, numbers
 
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.commit import TableCommitter
-from streamhouse.runtime import planner as planning
-from streamhouse.runtime import task as tasks_of
-from streamhouse.runtime.planner import Planner, TaskInput
 from streamhouse.runtime.spec import QuerySpec, SourceSpec
-from streamhouse.runtime.task import Task
+from streamhouse.runtime.streaming import planner as planning
+from streamhouse.runtime.streaming import task as tasks_of
+from streamhouse.runtime.streaming.planner import Planner, TaskInput
+from streamhouse.runtime.streaming.task import Task
 from streamhouse.source import Offset
 from streamhouse.sql.plan import LookupJoin, LookupRetry, TableInfo
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from streamhouse.runtime import spark_jvm
+from streamhouse.runtime.spark import jvm
 
 LOCAL = {"spark.master": "local[2]", "spark.driver.memory": "2g"}
 
@@ -16,7 +16,7 @@ LOCAL = {"spark.master": "local[2]", "spark.driver.memory": "2g"}
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A SPARK_HOME whose spark-submit writes its arguments and what it was started with."""
-    for name in spark_jvm.NEEDS_SUBMIT:
+    for name in jvm.NEEDS_SUBMIT:
         monkeypatch.delenv(name, raising=False)
     home = tmp_path / "spark"
     for name in ("jars/b.jar", "jars/a.jar", "jars/spark-mllib_2.13-4.3.0.jar", "bin/spark-submit"):
@@ -37,8 +37,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def said(home: Path, settings: dict[str, str], options: Path | None = None) -> list[str]:
     """The command that is run."""
     folder = home.parent
-    with pytest.raises(spark_jvm.JavaExited):
-        spark_jvm.launch(
+    with pytest.raises(jvm.JavaExited):
+        jvm.launch(
             settings,
             {"PATH": os.environ["PATH"]},
             options or folder / "options",
@@ -56,7 +56,7 @@ def test_a_local_session_starts_the_server_itself(home: Path) -> None:
     assert command[-1] == "org.apache.spark.api.python.PythonGatewayServer"
 
 
-@pytest.mark.parametrize("name", spark_jvm.NEEDS_SUBMIT)
+@pytest.mark.parametrize("name", jvm.NEEDS_SUBMIT)
 def test_settings_of_the_environment_need_spark_submit(
     home: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,7 +103,7 @@ def test_without_saved_options_spark_submit_finds_them(home: Path) -> None:
 
 def test_sparks_own_launcher_gives_the_options(tmp_path: Path) -> None:
     path = tmp_path / "made" / "options"
-    spark_jvm.save_options(path)
+    jvm.save_options(path)
     text = path.read_text()
     assert "--add-opens=java.base/java.nio=ALL-UNNAMED" in text
     assert "-Xmx" not in text and "SparkSubmit" not in text

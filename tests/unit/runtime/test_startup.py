@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from streamhouse.errors import StreamhouseError
-from streamhouse.runtime import class_archive
-from streamhouse.runtime.worker_python import worker_python
+from streamhouse.runtime import class_archive_maker
+from streamhouse.runtime.spark import class_archive
+from streamhouse.runtime.spark.worker_python import worker_python
 
 _TELL = "import json, os, sys; print(json.dumps([sys.executable, os.environ.get('PYTHONPATH')]))"
 
@@ -59,7 +60,9 @@ def test_a_cache_that_cannot_be_written_costs_only_time(cache: Path) -> None:
 
 def _loaded(*arguments: str) -> set[str]:
     """The modules of a daemon that Spark starts with these arguments, before it forks."""
-    load = "import sys; from streamhouse.runtime.worker_daemon import load; load(sys.argv[1:]); "
+    load = (
+        "import sys; from streamhouse.runtime.spark.worker_daemon import load; load(sys.argv[1:]); "
+    )
     done = subprocess.run(
         [sys.executable, "-c", f"{load} print(*sys.modules)", *arguments],
         capture_output=True,
@@ -72,13 +75,19 @@ def _loaded(*arguments: str) -> set[str]:
 
 def test_workers_load_what_they_need_before_they_are_forked() -> None:
     found = _loaded("pyspark.worker")
-    assert found >= {"duckdb", "pandas", "pyarrow", "pyspark.worker", "streamhouse.runtime.task"}
+    assert found >= {
+        "duckdb",
+        "pandas",
+        "pyarrow",
+        "pyspark.worker",
+        "streamhouse.runtime.streaming.task",
+    }
     assert not {"pypaimon", "fastapi", "typer"} & found
 
 
 def test_what_plans_loads_nothing_of_that() -> None:
     found = _loaded("pyspark.sql.worker.create_data_source")
-    assert not {"duckdb", "pyarrow", "pypaimon_rust", "streamhouse.runtime.task"} & found
+    assert not {"duckdb", "pyarrow", "pypaimon_rust", "streamhouse.runtime.streaming.task"} & found
 
 
 def test_the_archive_is_used_once_it_is_there() -> None:
@@ -103,6 +112,6 @@ def test_making_it_says_why_it_failed(monkeypatch: pytest.MonkeyPatch, tmp_path:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "no java"))
     path = class_archive.archive_path()
     with pytest.raises(StreamhouseError, match="the archive of Spark's classes was not made"):
-        class_archive.make(path)
+        class_archive_maker.make(path)
     assert not path.exists()
     assert not [*path.parent.glob("*")]

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from streamhouse.errors import PipelineError, TableError
-from streamhouse.runtime.process import Process, own, started
-from streamhouse.runtime.status import (
+from streamhouse.runtime.monitoring.process import Process, own, started
+from streamhouse.runtime.monitoring.status import (
     LOST_AFTER_S,
     MaintenanceStatus,
     QueryStatus,

@@ -10,13 +10,13 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from streamhouse.lookup.strategy import BUCKET, Choice
+from streamhouse.lookup.strategies.selection import BUCKET, Choice
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.commit import TableCommitter, TableWriter
-from streamhouse.runtime import unspread
-from streamhouse.runtime.fused import SPEC, FusedReader, TaskPartition
-from streamhouse.runtime.shuffle import BLOCKS
 from streamhouse.runtime.spec import QuerySpec, SourceSpec, TableAddress
+from streamhouse.runtime.streaming import small_batches
+from streamhouse.runtime.streaming.fused_source import SPEC, FusedReader, TaskPartition
+from streamhouse.runtime.streaming.shuffle import BLOCKS
 from streamhouse.source import Offset
 from streamhouse.sql.plan import Column, LookupJoin, StreamQuery, TableInfo
 
@@ -102,14 +102,14 @@ def test_a_small_batch_is_joined_where_it_is_read(tmp_path: Path) -> None:
     shop.click(1)
     first, tasks = shop.batch({})
     assert [task.spread for task in tasks] == [True]
-    assert not unspread.unspread(shop.folder, 0)
+    assert not small_batches.unspread(shop.folder, 0)
     shop.click(3, 7, 2)
     second, tasks = shop.batch(first)
     assert [task.spread for task in tasks] == [False]
-    assert unspread.unspread(shop.folder, 1)
+    assert small_batches.unspread(shop.folder, 1)
     # Only that batch, and only in this run.
-    assert not unspread.unspread(shop.folder, 0) and not unspread.unspread(shop.folder, 2)
-    assert not unspread.unspread(tmp_path, 1)
+    assert not small_batches.unspread(shop.folder, 0) and not small_batches.unspread(shop.folder, 2)
+    assert not small_batches.unspread(tmp_path, 1)
     (result,) = shop.reader.read(tasks[0])
     assert result.schema == BLOCKS and result.column("part").null_count == result.num_rows
     rows = result.to_pylist()
@@ -128,7 +128,7 @@ def test_batches_of_more_rows_are_spread(tmp_path: Path) -> None:
     shop.click(1, 2, 3)
     shop.click(4)
     second, tasks = shop.batch(first)
-    assert {task.spread for task in tasks} == {True} and not unspread.unspread(shop.folder, 1)
+    assert {task.spread for task in tasks} == {True} and not small_batches.unspread(shop.folder, 1)
     shop.click(5, 6)
     _, tasks = shop.batch(second)
     assert [task.spread for task in tasks] == [False]
@@ -139,11 +139,11 @@ def test_large_dimensions_are_spread(tmp_path: Path, monkeypatch: pytest.MonkeyP
     shop.write("people", people(1, 2))
     shop.click(1)
     first, _ = shop.batch({})
-    monkeypatch.setattr(unspread, "_DIMENSION_ROWS", 1)
+    monkeypatch.setattr(small_batches, "_DIMENSION_ROWS", 1)
     shop.click(2)
     second, tasks = shop.batch(first)
     assert {task.spread for task in tasks} == {True}
-    monkeypatch.setattr(unspread, "_DIMENSION_ROWS", 2)
+    monkeypatch.setattr(small_batches, "_DIMENSION_ROWS", 2)
     shop.click(2)
     assert [task.spread for task in shop.batch(second)[1]] == [False]
 

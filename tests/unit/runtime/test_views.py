@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 from streamhouse.cli.main import build
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.catalog import Warehouse
-from streamhouse.sql.script import parse_script
-from streamhouse.sql.view_ddl import CreateView
+from streamhouse.sql.statements.create_view import CreateView
+from streamhouse.sql.statements.script import parse_script
 
 ORDERS = """
 CREATE TABLE orders (id INT, agent STRING, score INT, day_ STRING, proc_time AS PROCTIME(),

@@ -15,7 +15,7 @@ import psutil
 import pytest
 from tests.processes import gone
 
-from streamhouse.runtime.worker_python import PARENT, WorkerParent, worker_python
+from streamhouse.runtime.spark.worker_python import PARENT, WorkerParent, worker_python
 
 DEADLINE_S = 60.0
 TOLD = """
@@ -31,7 +31,7 @@ WAITING = "import os, signal; print(os.getpid(), flush=True); signal.pause()"
 KILLED = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
 ORPHAN = """
 import os, signal
-from streamhouse.runtime.worker_python import WorkerParent
+from streamhouse.runtime.spark.worker_python import WorkerParent
 parent = WorkerParent()
 print(parent.pid, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)

@@ -13,13 +13,13 @@ from typing import Any, TypeVar
 import pytest
 
 from streamhouse.paimon.catalog import Warehouse
-from streamhouse.serve.event import Event
-from streamhouse.serve.feed import Change, Feed
-from streamhouse.serve.follow_settings import FollowSettings
-from streamhouse.serve.hub import ChannelStats, Hub
-from streamhouse.serve.served import ServedView
-from streamhouse.serve.subscriber import Subscription
-from streamhouse.serve.warehouse_tables import view_feed
+from streamhouse.serve.feeds.table_feed import Change, Feed
+from streamhouse.serve.streams.event import Event
+from streamhouse.serve.streams.follow_settings import FollowSettings
+from streamhouse.serve.streams.hub import ChannelStats, Hub
+from streamhouse.serve.streams.subscriber import Subscription
+from streamhouse.serve.views.served_view import ServedView
+from streamhouse.serve.views.warehouse_tables import view_feed
 
 WAIT_S = 60.0
 SALES = ServedView("shop.sales", "shop.sales")

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from streamhouse.cli import output
-from streamhouse.serve import formats
-from streamhouse.serve.cells import csv_values, json_values, printable, table_texts
+from streamhouse.serve.formats import row_formats
+from streamhouse.serve.formats.cells import csv_values, json_values, printable, table_texts
 
 UTC = pa.timestamp("ms", "Europe/Berlin")
 MOMENT = datetime.datetime(2024, 2, 29, 23, 59, 59, 120_000)
@@ -84,7 +84,7 @@ def test_control_characters_cannot_steer_the_terminal() -> None:
 def test_csv_is_rfc_4180() -> None:
     table = pa.table({'a "x"': ["1,2", 'q"q', "two\nlines", "", None], "b": [1, 2, 3, 4, None]})
     out = io.StringIO()
-    formats.write_csv(table.schema, table.to_batches(), out)
+    row_formats.write_csv(table.schema, table.to_batches(), out)
     assert out.getvalue() == (
         '"a ""x""",b\r\n"1,2",1\r\n"q""q",2\r\n"two\nlines",3\r\n"",4\r\n,\r\n'
     )
@@ -92,8 +92,8 @@ def test_csv_is_rfc_4180() -> None:
 
 def test_json_is_one_array() -> None:
     out = io.StringIO()
-    formats.write_json([], out)
-    formats.write_json(pa.table({"a": [1, None]}).to_batches(max_chunksize=1), out)
+    row_formats.write_json([], out)
+    row_formats.write_json(pa.table({"a": [1, None]}).to_batches(max_chunksize=1), out)
     assert out.getvalue() == '[]\n[\n{"a": 1},\n{"a": null}\n]\n'
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from streamhouse.errors import BusyError
-from streamhouse.serve.checker import Checker
+from streamhouse.serve.pipelines.checker import Checker
 
 GOOD = "CREATE TABLE a (i INT); CREATE TABLE b (i INT); INSERT INTO b SELECT i FROM a;"
 

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from streamhouse.errors import TooLargeError
-from streamhouse.serve.encoding import Stopped, encoded, events
-from streamhouse.serve.event import Event, Moment, heartbeat, iso, overflow
-from streamhouse.serve.follow_settings import FollowSettings
+from streamhouse.serve.streams.encoding import Stopped, encoded, events
+from streamhouse.serve.streams.event import Event, Moment, heartbeat, iso, overflow
+from streamhouse.serve.streams.follow_settings import FollowSettings
 
 MOMENT = Moment.of("table", 17, 1_790_000_000_005)
 SETTINGS = FollowSettings()

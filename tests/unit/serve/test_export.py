@@ -16,11 +16,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from streamhouse.errors import DataLossError, OptionError, TableError
-from streamhouse.serve import columnar
-from streamhouse.serve.export import Export, Stopped, Written
-from streamhouse.serve.extract import Extracts
-from streamhouse.serve.formats import Format
-from streamhouse.serve.row_files import Origin
+from streamhouse.serve.export.exporter import Export, Stopped, Written
+from streamhouse.serve.export.extract import Extracts
+from streamhouse.serve.formats import columnar
+from streamhouse.serve.formats.row_formats import Format
+from streamhouse.serve.queries.row_files import Origin
 from streamhouse.sql.plan import Column
 
 MOMENT_MS = 1_700_000_000_123

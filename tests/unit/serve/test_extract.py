@@ -10,8 +10,8 @@ import pytest
 from tests.unit.serve.test_view_feed import keep
 
 from streamhouse.errors import DataLossError, SqlError, TableError
-from streamhouse.serve.extract import Extract, Extracts
-from streamhouse.serve.pins import Pins
+from streamhouse.serve.export.extract import Extract, Extracts
+from streamhouse.serve.queries.pinned_tables import Pins
 from streamhouse.sql.changes import AddColumn
 from streamhouse.sql.plan import Column
 

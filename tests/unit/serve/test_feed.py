@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from streamhouse.errors import DataLossError, TableError
-from streamhouse.serve.feed import Change, Feed
+from streamhouse.serve.feeds.table_feed import Change, Feed
 from streamhouse.sql.changes import AddColumn, DropColumn, RenameColumn, SetType
 from streamhouse.sql.plan import Column
 

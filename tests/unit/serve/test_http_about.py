@@ -11,9 +11,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.serving import DEADLINE_S, Serving, problem
 
-from streamhouse.serve.follow_settings import FollowSettings
-from streamhouse.serve.scope import Scope
-from streamhouse.serve.tokens import Token, digest
+from streamhouse.serve.auth.scope import Scope
+from streamhouse.serve.auth.tokens import Token, digest
+from streamhouse.serve.streams.follow_settings import FollowSettings
 
 
 @pytest.fixture
@@ -182,7 +182,7 @@ def test_whatever_breaks_down_is_told_as_an_error(
         raise kind("password=hidden")
 
     server = serve(log="text")
-    monkeypatch.setattr("streamhouse.serve.described.tags", broken)
+    monkeypatch.setattr("streamhouse.serve.queries.view_details.tags", broken)
     told = problem(server.get(f"/views/{sales}/tags"), 500, "failed")
     assert "what happened is in its log" in told
     assert server.get(f"/views/{sales}/schema").status_code == 200

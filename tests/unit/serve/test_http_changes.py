@@ -11,8 +11,8 @@ from tests.serving import Serving, problem
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection
 
-from streamhouse.serve.follow_settings import FollowSettings
-from streamhouse.serve.served import ServedView
+from streamhouse.serve.streams.follow_settings import FollowSettings
+from streamhouse.serve.views.served_view import ServedView
 
 FAST = FollowSettings(every_ms=5, heartbeat_s=0.2)
 

@@ -17,8 +17,8 @@ from schemathesis import GenerationMode
 from schemathesis.core.result import Ok
 from tests.serving import Serving
 
-from streamhouse.serve.scope import Scope
-from streamhouse.serve.tokens import Token, digest
+from streamhouse.serve.auth.scope import Scope
+from streamhouse.serve.auth.tokens import Token, digest
 
 SECRET = "correct-horse-battery-staple"
 PARTS = (

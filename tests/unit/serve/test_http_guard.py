@@ -16,12 +16,12 @@ from tests.serving import Serving, problem
 from websockets.exceptions import InvalidStatus
 
 from streamhouse.errors import OptionError
-from streamhouse.serve import tokens
-from streamhouse.serve.limits import Rate
-from streamhouse.serve.protocol import neighbourhood
-from streamhouse.serve.scope import Scope
+from streamhouse.serve.admission.rate_limits import Rate
+from streamhouse.serve.auth import tokens
+from streamhouse.serve.auth.scope import Scope
+from streamhouse.serve.auth.tokens import Token, digest
+from streamhouse.serve.http.connections import neighbourhood
 from streamhouse.serve.settings import ServerSettings
-from streamhouse.serve.tokens import Token, digest
 
 SECRET = "correct-horse-battery-staple"
 
@@ -265,7 +265,7 @@ def test_many_requests_on_one_connection(serve: Any) -> None:
 
 
 def test_a_request_that_does_not_come(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamhouse.serve.protocol.HEAD_S", 0.2)
+    monkeypatch.setattr("streamhouse.serve.http.connections.HEAD_S", 0.2)
     server = serve()
     assert exchange(server, b"GET /health HTTP/1.1\r\nHost:").startswith(b"HTTP/1.1 408")
     assert exchange(server, b"") == b""
@@ -330,7 +330,7 @@ def test_what_counts_as_one_address(one: str, other: str, same: bool) -> None:
 
 @pytest.mark.parametrize("path", ["/sql", "/scripts/check", "/pipelines"])
 def test_a_body_that_does_not_come(serve: Any, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
-    monkeypatch.setattr("streamhouse.serve.access.BODY_S", 0.2)
+    monkeypatch.setattr("streamhouse.serve.http.middleware.BODY_S", 0.2)
     server = serve(allow_run=True)
     head = (
         f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"

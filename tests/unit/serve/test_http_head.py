@@ -10,9 +10,9 @@ import httpx
 import pytest
 from tests.serving import DEADLINE_S, Serving, problem
 
-from streamhouse.serve.follow_settings import FollowSettings
-from streamhouse.serve.scope import Scope
-from streamhouse.serve.tokens import Token, digest
+from streamhouse.serve.auth.scope import Scope
+from streamhouse.serve.auth.tokens import Token, digest
+from streamhouse.serve.streams.follow_settings import FollowSettings
 
 PATHS = [
     "/", "/page/app.js", "/docs", "/docs/api.js", "/openapi.json", "/views", "/views/shop.sales",

@@ -15,7 +15,7 @@ from tests.serving import problem
 from tests.unit.serve.test_view_feed import keep
 
 from streamhouse.paimon.views import Views
-from streamhouse.serve.served import ServedView
+from streamhouse.serve.views.served_view import ServedView
 from streamhouse.sql.changes import AddColumn
 from streamhouse.sql.plan import Column, ViewInfo
 

@@ -18,9 +18,9 @@ from tests.serving import Serving, problem, servers
 from tests.unit.conftest import Shop
 
 from streamhouse.paimon.views import Views
-from streamhouse.serve.scope import Scope
-from streamhouse.serve.served import ServedView
-from streamhouse.serve.tokens import Token, digest
+from streamhouse.serve.auth.scope import Scope
+from streamhouse.serve.auth.tokens import Token, digest
+from streamhouse.serve.views.served_view import ServedView
 from streamhouse.sql.plan import Column, ViewInfo
 
 

@@ -26,8 +26,8 @@ from tests.unit.serve.streams import (
 from tests.unit.serve.test_view_feed import TOP, keep
 
 from streamhouse.errors import BusyError, TableError, TooLargeError
-from streamhouse.serve.feed import Feed
-from streamhouse.serve.served import ServedView
+from streamhouse.serve.feeds.table_feed import Feed
+from streamhouse.serve.views.served_view import ServedView
 
 
 def test_the_rows_that_are_there_then_each_change(shop: Any) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from streamhouse.serve.formats import json_objects
-from streamhouse.serve.json_rows import compact, objects
+from streamhouse.serve.formats.json_rows import compact, objects
+from streamhouse.serve.formats.row_formats import json_objects
 
 NOW = datetime.datetime(2026, 1, 2, 3, 4, 5, 678000)
 COLUMNS: dict[str, pa.Array] = {

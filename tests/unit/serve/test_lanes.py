@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from streamhouse.serve.lanes import Lane, Turn
-from streamhouse.serve.problems import Problem
+from streamhouse.serve.admission.fair_queue import Lane, Turn
+from streamhouse.serve.errors import Problem
 
 LONG_S = 30.0
 

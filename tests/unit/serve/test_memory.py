@@ -11,8 +11,8 @@ from tests.serving import Serving, problem
 from tests.unit.serve.test_view_feed import keep
 
 from streamhouse.errors import BusyError, TooLargeError
-from streamhouse.serve.follow_settings import FollowSettings
-from streamhouse.serve.memory import Memory
+from streamhouse.serve.streams.follow_settings import FollowSettings
+from streamhouse.serve.streams.memory import Memory
 from streamhouse.sql.plan import Column
 
 WIDE = (Column("id", "INT"), Column("text", "STRING"))

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from streamhouse.serve.routes.page import POLICY, assets, router
+from streamhouse.serve.http.routes.page import POLICY, assets, router
 
 SCRIPTS = sorted(name for name in assets() if name.endswith(".js"))
 SVG = "http://www.w3.org/2000/svg"

@@ -16,14 +16,14 @@ import pytest
 import uvicorn
 
 from streamhouse.runtime.execute import execute
-from streamhouse.runtime.process import own
-from streamhouse.runtime.status import QueryStatus, Status, Statuses
-from streamhouse.serve import runner
-from streamhouse.serve.app import create_app
-from streamhouse.serve.scope import Scope
-from streamhouse.serve.served import ServedView
+from streamhouse.runtime.monitoring.process import own
+from streamhouse.runtime.monitoring.status import QueryStatus, Status, Statuses
+from streamhouse.serve.auth.scope import Scope
+from streamhouse.serve.auth.tokens import Token, digest
+from streamhouse.serve.http.app import create_app
+from streamhouse.serve.pipelines import runner
 from streamhouse.serve.settings import ServerSettings
-from streamhouse.serve.tokens import Token, digest
+from streamhouse.serve.views.served_view import ServedView
 from streamhouse.source import Lag
 
 DEADLINE_S = 90.0

@@ -24,7 +24,7 @@ from tests.unit.serve.streams import (
 from tests.unit.serve.test_view_feed import TOP, keep
 
 from streamhouse.errors import BadIdError, ExpiredError, TooLargeError
-from streamhouse.serve.served import ServedView
+from streamhouse.serve.views.served_view import ServedView
 from streamhouse.sql.changes import AddColumn
 from streamhouse.sql.plan import Column
 

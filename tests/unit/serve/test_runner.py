@@ -18,11 +18,11 @@ import pytest
 
 from streamhouse.errors import OptionError, PipelineError, SqlError, TableError
 from streamhouse.runtime.execute import execute
-from streamhouse.runtime.process import Process, own
-from streamhouse.runtime.status import SCRIPT, Status, Statuses
-from streamhouse.serve import runner as module
-from streamhouse.serve.pipelines import Pipeline, Pipelines
-from streamhouse.serve.runner import MOST_SQL_BYTES, Runner
+from streamhouse.runtime.monitoring.process import Process, own
+from streamhouse.runtime.monitoring.status import SCRIPT, Status, Statuses
+from streamhouse.serve.pipelines import runner as module
+from streamhouse.serve.pipelines.listing import Pipeline, Pipelines
+from streamhouse.serve.pipelines.runner import MOST_SQL_BYTES, Runner
 
 DEADLINE_S = 90.0
 LIVE = "SELECT name FROM people;  -- 'password' = 'hidden'"

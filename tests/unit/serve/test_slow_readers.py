@@ -11,8 +11,8 @@ import pytest
 from tests.unit.serve.streams import SALES, Client, a_hub, at, following, run, stats, take_until
 
 from streamhouse.errors import SlowReaderError
-from streamhouse.serve.served import ServedView
-from streamhouse.serve.subscriber import Start
+from streamhouse.serve.streams.subscriber import Start
+from streamhouse.serve.views.served_view import ServedView
 
 
 def test_one_that_falls_behind_is_cut_off_and_comes_back(shop: Any) -> None:

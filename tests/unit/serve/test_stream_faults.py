@@ -25,8 +25,8 @@ from tests.unit.serve.streams import (
 from tests.unit.serve.test_view_feed import TOP, keep
 
 from streamhouse.errors import ExpiredError, TableError
-from streamhouse.serve import follower
-from streamhouse.serve.served import ServedView
+from streamhouse.serve.streams import follower
+from streamhouse.serve.views.served_view import ServedView
 from streamhouse.sql.changes import AddColumn, DropColumn, RenameColumn, SetTableOption
 from streamhouse.sql.plan import Column
 

@@ -15,9 +15,9 @@ from tests.unit.serve.streams import WAIT_S, Client, a_hub, run, take_until
 from tests.unit.serve.test_view_feed import keep
 
 from streamhouse.errors import ExpiredError, SlowReaderError
-from streamhouse.serve.hub import Hub
-from streamhouse.serve.served import ServedView
-from streamhouse.serve.subscriber import Subscription
+from streamhouse.serve.streams.hub import Hub
+from streamhouse.serve.streams.subscriber import Subscription
+from streamhouse.serve.views.served_view import ServedView
 
 KEYS = [f"c{number}" for number in range(12)]
 STEPS = 16

@@ -13,8 +13,8 @@ import pytest
 from tests.serving import DEADLINE_S, Serving, certificate
 
 from streamhouse.errors import OptionError
-from streamhouse.serve.server import url_of
-from streamhouse.serve.tls import tls_context
+from streamhouse.serve.http.server import url_of
+from streamhouse.serve.http.tls import tls_context
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ from tests.unit.serve.test_feed import taken
 from streamhouse.errors import SqlError
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.views import Views
-from streamhouse.serve.view_feed import ViewFeed
-from streamhouse.serve.warehouse_tables import WarehouseTables
+from streamhouse.serve.feeds.view_feed import ViewFeed
+from streamhouse.serve.views.warehouse_tables import WarehouseTables
 from streamhouse.sql.plan import Column, ViewInfo
 
 TOP = "SELECT country, orders * 2 AS twice FROM `shop`.`sales` WHERE orders > 1"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from streamhouse.errors import OptionError
-from streamhouse.serve.views_file import read_views
+from streamhouse.serve.views.views_file import read_views
 
 
 def test_all_keys(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from streamhouse.paimon.rows import gathered
-from streamhouse.serve import columnar, formats
-from streamhouse.serve.formats import slices, write_csv, write_rows
+from streamhouse.serve.formats import columnar, row_formats
+from streamhouse.serve.formats.row_formats import slices, write_csv, write_rows
 
 MIB = 1 << 20
 ROWS = 64
@@ -46,7 +46,7 @@ def test_text_is_made_of_a_few_rows_at_a_time(wide: pa.RecordBatch) -> None:
 def test_the_text_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [{"id": i, "tags": [{"n": i, "words": ["a"] * i}], "text": "ü" * i} for i in range(50)]
     batch = pa.RecordBatch.from_pylist(rows)
-    monkeypatch.setattr(formats, "_TEXT_BYTES", 400)
+    monkeypatch.setattr(row_formats, "_TEXT_BYTES", 400)
     out, text = io.BytesIO(), io.StringIO()
     write_rows(out, {"snapshot": 1}, [batch])
     assert json.loads(out.getvalue() + b"}") == {"snapshot": 1, "rows": rows}

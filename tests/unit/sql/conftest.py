@@ -13,8 +13,8 @@ import pytest
 
 from streamhouse.errors import TableError
 from streamhouse.options import nearest
-from streamhouse.sql.analysis import analyze_bounded, analyze_stream
-from streamhouse.sql.binder import describe
+from streamhouse.sql.batch.bounded_query import analyze_bounded
+from streamhouse.sql.expressions.binder import describe
 from streamhouse.sql.functions.arrow import register
 from streamhouse.sql.plan import (
     BoundedQuery,
@@ -26,7 +26,8 @@ from streamhouse.sql.plan import (
     StreamQuery,
     TableInfo,
 )
-from streamhouse.sql.script import parse_script
+from streamhouse.sql.statements.script import parse_script
+from streamhouse.sql.streaming.analysis import analyze_stream
 from streamhouse.sql.types import flink_type
 
 NOW = "2024-05-06 07:08:09.123456"

@@ -15,10 +15,10 @@ from typing import Any
 import duckdb
 import pytest
 
-from streamhouse.sql.analysis import analyze_bounded
+from streamhouse.sql.batch.bounded_query import analyze_bounded
 from streamhouse.sql.functions.arrow import register
 from streamhouse.sql.plan import Column, Select, TableInfo
-from streamhouse.sql.script import parse_script
+from streamhouse.sql.statements.script import parse_script
 from streamhouse.sql.types import duck_type
 
 FIXTURE = Path(__file__).parent / "fixtures" / "flink_expressions.json"

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from streamhouse.engine import run_bounded
 from streamhouse.errors import QueryError, SqlError, StreamhouseError, TableError
-from streamhouse.sql import literal_reader
-from streamhouse.sql.analysis import analyze_bounded
+from streamhouse.sql.batch.bounded_query import analyze_bounded
+from streamhouse.sql.parser import literal_reader
 from streamhouse.sql.plan import BoundedScan, Column, Insert, Name, Query, TableInfo
-from streamhouse.sql.script import parse_script
+from streamhouse.sql.statements.script import parse_script
 
 
 class _NoTables:

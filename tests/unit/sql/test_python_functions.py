@@ -17,11 +17,13 @@ from tests.unit.sql.conftest import Catalog
 from streamhouse.embedded import LastingConnection
 from streamhouse.engine import run_bounded
 from streamhouse.errors import QueryError, SqlError
-from streamhouse.sql.analysis import analyze_bounded, analyze_stream
+from streamhouse.sql.batch.bounded_query import analyze_bounded
+from streamhouse.sql.expressions.udf_conversion import widens
 from streamhouse.sql.plan import CreateFunction, Drop, Insert, Select
-from streamhouse.sql.python import module, registry
-from streamhouse.sql.python.conversion import widens
-from streamhouse.sql.script import parse_script
+from streamhouse.sql.statements.script import parse_script
+from streamhouse.sql.streaming.analysis import analyze_stream
+from streamhouse.sql.udf import registry
+from streamhouse.sql.udf_modules import module
 
 HEAD = """
 import datetime
@@ -578,7 +580,7 @@ def test_a_lineage_keeps_no_source_and_takes_no_other(
     (statement,) = parse_script(created("def one(a: int) -> int:\n    return 1"))
     assert isinstance(statement, CreateFunction)
     function = module.define(statement.declaration)
-    from streamhouse.sql.python.function import of_record
+    from streamhouse.sql.udf.function import of_record
 
     kept = of_record(function.record())
     assert kept == function and kept.sources is None and "return 1" not in str(function.record())

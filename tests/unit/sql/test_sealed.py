@@ -9,9 +9,9 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from streamhouse.sql import sealed as module
-from streamhouse.sql.binder import computes
-from streamhouse.sql.sealed import sealed
+from streamhouse.sql.expressions import sealed_connection as module
+from streamhouse.sql.expressions.binder import computes
+from streamhouse.sql.expressions.sealed_connection import sealed
 
 
 def test_tables_of_one_connection_are_not_seen_by_another() -> None:

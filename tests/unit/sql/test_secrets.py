@@ -7,8 +7,8 @@ import time
 import pytest
 
 from streamhouse.errors import SqlError
-from streamhouse.sql.script import parse_script
 from streamhouse.sql.secrets import without_secrets
+from streamhouse.sql.statements.script import parse_script
 
 
 @pytest.mark.parametrize(

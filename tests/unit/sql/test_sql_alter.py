@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from streamhouse.errors import SqlError, UnsupportedSqlError
-from streamhouse.sql.alter import AlterTable
 from streamhouse.sql.changes import (
     AddColumn,
     Change,
@@ -21,7 +20,8 @@ from streamhouse.sql.changes import (
     SetType,
 )
 from streamhouse.sql.plan import Column
-from streamhouse.sql.script import parse_script
+from streamhouse.sql.statements.alter_table import AlterTable
+from streamhouse.sql.statements.script import parse_script
 
 INT_B = Column("b", "INT")
 CASES: list[tuple[str, list[Change]]] = [

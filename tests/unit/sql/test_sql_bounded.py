@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 from streamhouse.errors import SqlError, UnsupportedSqlError
-from streamhouse.sql.analysis import tables_of
-from streamhouse.sql.binder import BindError, describe
+from streamhouse.sql.expressions.binder import BindError, describe
 from streamhouse.sql.plan import Select
-from streamhouse.sql.script import parse_script
+from streamhouse.sql.statements.script import parse_script
+from streamhouse.sql.streaming.analysis import tables_of
 
 if TYPE_CHECKING:
     from tests.unit.sql.conftest import Catalog

@@ -6,7 +6,7 @@ import pytest
 
 from streamhouse.errors import SqlError
 from streamhouse.sql.plan import Call, Value
-from streamhouse.sql.script import parse_script
+from streamhouse.sql.statements.script import parse_script
 
 
 def call(text: str) -> Call:

@@ -11,10 +11,10 @@ import pytest
 from tests.unit.sql.conftest import Catalog
 
 from streamhouse.errors import SqlError
-from streamhouse.runtime.given_columns import given_columns
-from streamhouse.sql.analysis import analyze_streams
+from streamhouse.runtime.batch.insert_columns import given_columns
 from streamhouse.sql.plan import CreateTable, Explain, Insert, StatementSet, StreamQuery
-from streamhouse.sql.script import parse_script
+from streamhouse.sql.statements.script import parse_script
+from streamhouse.sql.streaming.analysis import analyze_streams
 
 TABLES = """
 CREATE TABLE log_ (id BIGINT, agent STRING, n INT);

@@ -11,10 +11,11 @@ import pytest
 from tests.unit.sql.conftest import Catalog
 
 from streamhouse.errors import SqlError, UnsupportedSqlError
-from streamhouse.sql.analysis import analyze_bounded, analyze_streams
-from streamhouse.sql.dml import analyze_change
+from streamhouse.sql.batch.bounded_query import analyze_bounded
+from streamhouse.sql.batch.dml_plan import analyze_change
 from streamhouse.sql.plan import Change, Insert, Query, Select, Statement, TableInfo
-from streamhouse.sql.script import parse_script
+from streamhouse.sql.statements.script import parse_script
+from streamhouse.sql.streaming.analysis import analyze_streams
 
 NESTED = """
 CREATE TABLE nested (id INT, tags ARRAY<STRING>, props MAP<STRING, INT>,

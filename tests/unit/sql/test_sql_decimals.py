@@ -11,8 +11,8 @@ import pytest
 from sqlglot import exp
 
 from streamhouse.errors import UnsupportedSqlError
-from streamhouse.sql.binder import generate
-from streamhouse.sql.decimals import _quotient, result_type
+from streamhouse.sql.expressions.binder import generate
+from streamhouse.sql.expressions.decimals import _quotient, result_type
 
 if TYPE_CHECKING:
     from tests.unit.sql.conftest import Catalog

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.sql.conftest import Catalog
 
 from streamhouse.errors import OptionError, UnsupportedSqlError
-from streamhouse.sql.options import check_set
+from streamhouse.sql.options.known_options import check_set
 
 SUM = "'fields.default-aggregate-function' = 'sum'"
 TABLES = f"""

@@ -8,7 +8,7 @@ from tests.unit.sql.conftest import Catalog
 
 from streamhouse.errors import SqlError
 from streamhouse.sql.plan import CreateTable
-from streamhouse.sql.script import parse_script
+from streamhouse.sql.statements.script import parse_script
 
 TABLES = """
 CREATE TABLE nested (id BIGINT, tags ARRAY<STRING>, attrs MAP<STRING, INT>,

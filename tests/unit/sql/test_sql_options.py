@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streamhouse.errors import OptionError
-from streamhouse.sql.options import check_datagen, check_lookup, check_set
+from streamhouse.sql.options.known_options import check_datagen, check_lookup, check_set
 from streamhouse.sql.plan import Column
 
 COLUMNS = (

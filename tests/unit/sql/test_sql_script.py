@@ -28,7 +28,7 @@ from streamhouse.sql.plan import (
     UseCatalog,
     UseDatabase,
 )
-from streamhouse.sql.script import parse_script
+from streamhouse.sql.statements.script import parse_script
 
 if TYPE_CHECKING:
     from tests.unit.sql.conftest import Catalog

@@ -8,9 +8,9 @@ import pytest
 from tests.unit.sql.conftest import Catalog, _relations, _run
 
 from streamhouse.errors import SqlError
-from streamhouse.sql.analysis import analyze_streams
 from streamhouse.sql.plan import Insert, Select, StreamQuery
-from streamhouse.sql.script import parse_script
+from streamhouse.sql.statements.script import parse_script
+from streamhouse.sql.streaming.analysis import analyze_streams
 
 MORE = """
 CREATE TABLE shops (id INT PRIMARY KEY NOT ENFORCED, country STRING);

@@ -8,9 +8,9 @@ import pytest
 from tests.unit.sql.conftest import Catalog
 
 from streamhouse.errors import UnsupportedSqlError
-from streamhouse.sql.analysis import analyze_streams
 from streamhouse.sql.plan import Insert, Select
-from streamhouse.sql.script import parse_script
+from streamhouse.sql.statements.script import parse_script
+from streamhouse.sql.streaming.analysis import analyze_streams
 
 WAY_ROUND = re.compile(
     r"\b(use|write|leave|leave out|declare|order|limit|filter|keep|read|put|INSERT|DROP|drop|CAST|"

@@ -8,7 +8,7 @@ import pytest
 
 from streamhouse.errors import SqlError
 from streamhouse.sql.secrets import without_secrets
-from streamhouse.sql.starred import with_secrets
+from streamhouse.sql.statements.masked_secrets import with_secrets
 
 SCRIPT = """-- The shop's tables; the last reader had 'password' = 'an-old-one'.
 CREATE CATALOG lake WITH ('type' = 'paimon', 'warehouse' = 's3://lake', 's3.secret-key' = 'key-1');

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from streamhouse.errors import SqlError
-from streamhouse.sql.analysis import analyze_bounded
+from streamhouse.sql.batch.bounded_query import analyze_bounded
 from streamhouse.sql.plan import Insert, Select
-from streamhouse.sql.script import parse_script
+from streamhouse.sql.statements.script import parse_script
 
 if TYPE_CHECKING:
     from tests.unit.sql.conftest import Catalog

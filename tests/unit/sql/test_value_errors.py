@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import duckdb
 import pytest
 
-from streamhouse.sql.value_errors import readable
+from streamhouse.sql.expressions.value_errors import readable
 
 if TYPE_CHECKING:
     from tests.unit.sql.conftest import Catalog

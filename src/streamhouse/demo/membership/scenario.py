@@ -15,9 +15,9 @@ from streamhouse.demo.membership.probes import Probes
 from streamhouse.demo.scenario import Kills
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.catalog import Warehouse
-from streamhouse.runtime.audit import audit
-from streamhouse.runtime.lineage import SUFFIX
+from streamhouse.runtime.audit.audit import audit
 from streamhouse.runtime.spec import TableAddress
+from streamhouse.runtime.state.lineage import SUFFIX
 
 LAYERS = ("ods.sql", "dwd.sql", "dws.sql", "app.sql")
 SPRINT_BOARD, MEMBER_BOARD = "membership.app_sprint_board", "membership.app_member_board"

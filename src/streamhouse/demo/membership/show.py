@@ -18,7 +18,7 @@ from streamhouse.demo.membership.measure import wait_for_figures
 from streamhouse.demo.membership.scenario import MEMBER_BOARD, SPRINT_BOARD, Membership
 from streamhouse.demo.page import Page
 from streamhouse.demo.scenario import Kills
-from streamhouse.serve.feed import Feed
+from streamhouse.serve.feeds.table_feed import Feed
 
 _RATES_EVERY_S = 1.0
 _BOARD_LINES = 7

@@ -80,7 +80,7 @@ def call(name: str, *args: exp.Expr) -> exp.Anonymous:
 
 
 def aggregate(name: str, *args: exp.Expr) -> exp.AnonymousAggFunc:
-    """An aggregate of Flink's, which `streamhouse.sql.aggregates` says in DuckDB's terms."""
+    """An aggregate of Flink's, which `expressions.aggregates` says in DuckDB's terms."""
     return exp.AnonymousAggFunc(this=name, expressions=list(args))
 
 

@@ -1,0 +1,94 @@
+"""Rows of a dimension as of one snapshot, read by bucket and by key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+
+import pyarrow as pa
+from pypaimon_rust.datafusion import Split
+
+from streamhouse.lookup.storage.key_location import Group, Groups
+from streamhouse.paimon.conditions import Filter
+from streamhouse.paimon.evolution import columns_now
+from streamhouse.paimon.pushdown import one_of
+from streamhouse.paimon.table import Table
+
+KEYS_A_READ = 5_000
+
+
+class KeyReader:
+    """Reads `columns`, named as in the version `planned` of the schema, of one snapshot.
+
+    `key` are those of the primary key, all of them among `columns`.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        snapshot: int,
+        columns: Sequence[str],
+        key: Sequence[str],
+        planned: int | None,
+    ) -> None:
+        self._table, self._snapshot = table, snapshot
+        self._key = list(key)
+        self._now = columns_now(table, planned, columns)
+        self.schema = schema_of(table, columns, planned)
+
+    @cached_property
+    def _splits(self) -> list[bytes]:
+        return self._table.splits(self._snapshot)
+
+    @cached_property
+    def groups(self) -> Groups:
+        """How keys are grouped."""
+        return Groups.of(self._table, self._key, self._splits)
+
+    @cached_property
+    def _of_groups(self) -> dict[Group, list[bytes]]:
+        found: dict[Group, list[bytes]] = {}
+        for split in self._splits:
+            found.setdefault(self.groups.group_of(split), []).append(split)
+        return found
+
+    def count(self, group: Group) -> int:
+        """About how many rows a group has."""
+        splits = self._of_groups.get(group, [])
+        return sum(Split.deserialize(split).row_count() for split in splits)
+
+    def group(self, group: Group) -> Iterator[pa.RecordBatch]:
+        """All rows of a group."""
+        yield from self._read(self._of_groups.get(group, []), None)
+
+    def keys(self, group: Group, keys: pa.Table) -> Iterator[pa.RecordBatch]:
+        """At least the rows of some keys of a group; others may be among them."""
+        splits = self._of_groups.get(group, [])
+        if self.filter(keys) is None:
+            yield from self._read(splits, None)
+            return
+        for first in range(0, keys.num_rows, KEYS_A_READ):
+            yield from self._read(splits, self.filter(keys.slice(first, KEYS_A_READ)))
+
+    def filter(self, keys: pa.Table) -> Filter | None:
+        """The condition that the core looks for keys by; None if it has none for their types."""
+        found = []
+        for name in self._key:
+            values = keys.column(name).unique().to_pylist()
+            condition = one_of(self._table.arrow_schema.field(name), values)
+            if condition is not None:
+                found.append(condition)
+        if len(found) > 1:
+            return {"method": "and", "children": found}
+        return found[0] if found else None
+
+    def _read(self, splits: Sequence[bytes], filter: Filter | None) -> Iterator[pa.RecordBatch]:
+        if splits:
+            for batch in self._table.read(self._now, splits=splits, filter=filter):
+                yield pa.RecordBatch.from_arrays(batch.columns, schema=self.schema)
+
+
+def schema_of(table: Table, columns: Sequence[str], planned: int | None) -> pa.Schema:
+    """The types that columns have now, under their planned names, nulls allowed."""
+    fields = zip(columns, table.read_schema(columns_now(table, planned, columns)), strict=True)
+    return pa.schema([field.with_name(name).with_nullable(True) for name, field in fields])

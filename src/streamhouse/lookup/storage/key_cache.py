@@ -1,0 +1,109 @@
+"""Keys that were looked for one by one: their rows, and that there is none; bounded, expiring."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamhouse.lookup.storage.key_hashes import Hashes
+
+_KEPT = 0.75
+"""What is left when there is too much, so that this is not done again with the next row."""
+
+
+class Near:
+    """Rows by the hash of their key (column names `key`), at most `rows` of them and `size` bytes.
+
+    Those that were not asked for the longest go first.
+    """
+
+    def __init__(self, schema: pa.Schema, key: Sequence[str], rows: int, size: int) -> None:
+        self._schema = pa.schema([field.with_nullable(True) for field in schema])
+        self._key = list(key)
+        self._most_rows, self._most_bytes = rows, size
+        self.clear()
+
+    def __len__(self) -> int:
+        return len(self._hashes)
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._hashes: Hashes = np.array([], np.uint64)
+        self._there: npt.NDArray[np.bool_] = np.array([], np.bool_)
+        self._used: npt.NDArray[np.float64] = np.array([], np.float64)
+        self._rows = self._schema.empty_table()
+
+    def find(self, keys: pa.Table, hashes: Hashes, now: float) -> tuple[Any, pa.Table]:
+        """Which of the keys are known, and the rows of those that have one."""
+        known = np.zeros(len(hashes), np.bool_)
+        if not len(self) or not len(hashes):
+            return known, self._schema.empty_table()
+        places = np.minimum(np.searchsorted(self._hashes, hashes), len(self) - 1)
+        same = np.flatnonzero(self._hashes[places] == hashes)
+        # Two keys may have one hash, and nobody asked for the other one yet.
+        asked, held = keys.take(pa.array(same)), self._rows.take(pa.array(places[same]))
+        equal = np.ones(len(same), np.bool_)
+        for name in self._key:
+            values = pc.equal(asked.column(name), held.column(name)).fill_null(False)
+            equal &= values.combine_chunks().to_numpy(zero_copy_only=False)
+        known[same[equal]] = True
+        found = places[same[equal]]
+        self._used[found] = now
+        return known, self._rows.take(pa.array(found[self._there[found]]))
+
+    def add(
+        self, keys: pa.Table, hashes: Hashes, rows: pa.Table, row_hashes: Hashes, now: float
+    ) -> None:
+        """Keep what was found for keys, and which of them have no row."""
+        gone = ~np.isin(hashes, row_hashes)
+        misses = keys.filter(pa.array(gone))
+        columns = [
+            misses.column(field.name)
+            if field.name in self._key
+            else pa.nulls(misses.num_rows, field.type)
+            for field in self._schema
+        ]
+        self.drop(np.union1d(hashes, row_hashes))
+        parts = [rows.cast(self._schema), pa.table(columns, schema=self._schema)]
+        counts = [rows.num_rows, misses.num_rows]
+        added = np.concatenate([row_hashes, hashes[gone]])
+        there = np.repeat([True, False], counts)
+        whole = np.concatenate([self._hashes, added])
+        order = np.argsort(whole, kind="stable")
+        self._there = np.concatenate([self._there, there])[order]
+        self._used = np.concatenate([self._used, np.full(len(added), now)])[order]
+        self._hashes = whole[order]
+        self._rows = pa.concat_tables([self._rows, *parts]).take(pa.array(order)).combine_chunks()
+        self._bound()
+
+    def drop(self, hashes: Hashes) -> None:
+        """Forget keys with these hashes."""
+        if len(self) and len(hashes):
+            self._keep(~np.isin(self._hashes, hashes))
+
+    def expire(self, before: float) -> None:
+        """Forget what was not asked for since."""
+        if len(self):
+            self._keep(self._used >= before)
+
+    def _bound(self) -> None:
+        size, rows = self._rows.nbytes, len(self)
+        most = min(self._most_rows, rows * self._most_bytes // max(1, size))
+        if rows > most:
+            kept = int(most * _KEPT)
+            order = np.argsort(self._used, kind="stable")
+            mask = np.zeros(rows, np.bool_)
+            mask[order[rows - kept :]] = True
+            self._keep(mask)
+
+    def _keep(self, mask: npt.NDArray[np.bool_]) -> None:
+        if mask.all():
+            return
+        self._hashes, self._there = self._hashes[mask], self._there[mask]
+        self._used = self._used[mask]
+        self._rows = self._rows.filter(pa.array(mask)).combine_chunks()

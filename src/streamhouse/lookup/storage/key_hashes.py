@@ -1,0 +1,61 @@
+"""Hashes of keys, to find rows by; equal keys have equal hashes, whatever the Arrow types."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from streamhouse.sql.expressions.binder import quote
+
+Hashes = npt.NDArray[np.uint64]
+
+
+class KeyHash:
+    """Hashes some columns by their DuckDB types; holds an in-memory DuckDB until `close`."""
+
+    def __init__(self, types: Mapping[str, str]) -> None:
+        self._types = types
+        self._db = duckdb.connect(
+            ":memory:", config={"threads": 1, "python_enable_replacements": "false"}
+        )
+        self._db.execute("SET TimeZone = 'UTC'")
+
+    def of(self, rows: pa.Table, columns: Sequence[str]) -> Hashes:
+        """The hash of each row's values of these columns, in their order."""
+        if rows.num_rows == 0:
+            return np.array([], np.uint64)
+        parts = ", ".join(f"TRY_CAST({quote(name)} AS {self._types[name]})" for name in columns)
+        self._db.register("keys", rows.select(list(columns)))
+        try:
+            found: Any = self._db.sql(f"SELECT hash({parts}) AS h FROM keys").fetchnumpy()["h"]
+        finally:
+            self._db.unregister("keys")
+        return np.asarray(found, np.uint64)
+
+    def close(self) -> None:
+        """Free what DuckDB holds."""
+        self._db.close()
+
+
+def distinct(hashes: Hashes) -> Hashes:
+    """Sorted, each once; `numpy.unique` takes several times as long."""
+    found = np.sort(hashes)
+    if len(found) < 2:
+        return found
+    kept = np.empty(len(found), np.bool_)
+    kept[0] = True
+    np.not_equal(found[1:], found[:-1], out=kept[1:])
+    return found if kept.all() else found[kept]
+
+
+def among(hashes: Hashes, known: Hashes) -> npt.NDArray[np.bool_]:
+    """Which hashes are among `known`, which are sorted; quick where those are few."""
+    if not len(known) or not len(hashes):
+        return np.zeros(len(hashes), np.bool_)
+    places = np.minimum(np.searchsorted(known, hashes), len(known) - 1)
+    return np.asarray(known[places] == hashes)

@@ -1,0 +1,65 @@
+"""Changes of a table's rows, laid over rows that were read before."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from streamhouse.lookup.storage.key_hashes import KeyHash, among
+from streamhouse.paimon.difference import Differ
+
+
+class Overlay:
+    """Keys that have changed, and their rows as they are now; rows without a key only come.
+
+    Holds an in-memory DuckDB until `close`, once it has been needed.
+    """
+
+    def __init__(self, schema: pa.Schema, key: Sequence[str], hash: KeyHash) -> None:
+        self._key, self._hash = list(key), hash
+        self._rows = schema.empty_table()
+        self._keys = pa.schema([schema.field(name) for name in key]).empty_table()
+        self._hashes = np.array([], np.uint64)
+        self._differ: Differ | None = None
+
+    @property
+    def size(self) -> int:
+        """How many keys, or rows of a table without a key, it holds."""
+        return max(len(self._hashes), int(self._rows.num_rows))
+
+    def add(self, keys: pa.Table, rows: pa.Table) -> None:
+        """`keys`, each once, are now `rows`, or gone where there is none."""
+        if self._key and keys.num_rows:
+            keys = keys.select(self._key).cast(self._keys.schema)
+            self._rows = self._without(self._rows, keys)
+            kept = self._without(self._keys, keys)
+            self._keys = pa.concat_tables([kept, keys]).combine_chunks()
+            self._hashes = np.sort(self._hash.of(self._keys, self._key))
+        self._rows = pa.concat_tables([self._rows, rows]).combine_chunks()
+
+    def over(self, rows: pa.Table) -> pa.Table:
+        """Older rows with the changes: those of changed keys left out, all new ones added."""
+        if not len(self._hashes):
+            return rows if not self._rows.num_rows else pa.concat_tables([rows, self._rows])
+        own = self._hash.of(rows, self._key)
+        suspected = among(own, self._hashes)
+        if not suspected.any():
+            return pa.concat_tables([rows, self._rows])
+        same = pa.array(suspected)
+        left = self._without(rows.filter(same), self._keys)
+        return pa.concat_tables([rows.filter(pa.array(~suspected)), left, self._rows])
+
+    def _without(self, rows: pa.Table, keys: pa.Table) -> pa.Table:
+        if not rows.num_rows:
+            return rows
+        if self._differ is None:
+            self._differ = Differ()
+        return self._differ.without(rows, keys, self._key)
+
+    def close(self) -> None:
+        """Free what DuckDB holds."""
+        if self._differ is not None:
+            self._differ.close()
+            self._differ = None

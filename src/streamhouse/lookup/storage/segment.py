@@ -1,0 +1,98 @@
+"""Rows in the order of their keys' hashes, in memory or in a local file, found by these hashes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from streamhouse.lookup.storage.key_hashes import Hashes
+from streamhouse.lookup.storage.spill import mapped
+
+SEGMENT_ROWS = 1 << 19
+SEGMENT_BYTES = 32 << 20
+HASH = "_hash"
+
+Places = npt.NDArray[np.int64]
+
+
+class Segment:
+    """Some rows, sorted by hash; immutable."""
+
+    def __init__(self, rows: pa.Table, on_disk: bool = False) -> None:
+        """`rows` are sorted by their column `HASH`, which is in one chunk."""
+        self.on_disk = on_disk
+        (chunk,) = rows.column(HASH).chunks
+        self._hashes: Hashes = chunk.to_numpy()
+        self._rows = rows.drop_columns([HASH])
+        repeated = len(self._hashes) > 1 and bool((self._hashes[1:] == self._hashes[:-1]).any())
+        self._unique = not repeated
+        self.nbytes = rows.nbytes
+
+    @classmethod
+    def of(cls, rows: pa.Table, hashes: Hashes) -> Segment:
+        """Rows in any order, with their hashes."""
+        order = np.argsort(hashes)
+        hashed = rows.append_column(HASH, pa.array(hashes)).take(pa.array(order))
+        return cls(hashed.combine_chunks())
+
+    def spilled(self) -> Segment:
+        """The same rows in a local file, which is gone when the process is."""
+        rows = self._rows.append_column(HASH, pa.array(self._hashes)).combine_chunks()
+        return Segment(mapped(rows), on_disk=True)
+
+    @property
+    def num_rows(self) -> int:
+        return len(self._hashes)
+
+    def places(self, hashes: Hashes) -> Places:
+        """The places of the rows with one of these hashes (sorted, without repeats)."""
+        own = self._hashes
+        if not len(own) or not len(hashes):
+            return np.array([], np.int64)
+        first = np.searchsorted(own, hashes)
+        inside = np.minimum(first, len(own) - 1)
+        found = np.asarray(own[inside] == hashes)
+        if self._unique:
+            return np.asarray(inside[found], np.int64)
+        last = np.searchsorted(own, hashes[found], side="right")
+        return _ranges(first[found], last)
+
+    def rows(self, places: Places) -> pa.Table:
+        """The rows of these places."""
+        return self._rows.take(pa.array(places))
+
+    @property
+    def table(self) -> pa.Table:
+        """All rows, in the order of their hashes."""
+        return self._rows
+
+
+def _ranges(first: Any, last: Any) -> Places:
+    """All numbers of the ranges [first, last), one after the other."""
+    counts = last - first
+    starts = np.repeat(first - np.concatenate(([0], np.cumsum(counts)[:-1])), counts)
+    return np.asarray(starts + np.arange(int(counts.sum())), np.int64)
+
+
+def pieces(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
+    """Batches gathered to what a segment may hold."""
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        held.append(batch)
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+        if rows >= SEGMENT_ROWS or size >= SEGMENT_BYTES:
+            yield pa.Table.from_batches(held, schema)
+            held, rows, size = [], 0, 0
+    if held:
+        yield pa.Table.from_batches(held, schema)
+
+
+def found_in(segments: Sequence[Segment], hashes: Hashes, schema: pa.Schema) -> pa.Table:
+    """The rows of all segments that have one of these hashes (sorted, without repeats)."""
+    found = [segment.rows(segment.places(hashes)) for segment in segments]
+    return pa.concat_tables([schema.empty_table(), *found])

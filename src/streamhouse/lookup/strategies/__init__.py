@@ -1,0 +1,1 @@
+"""How a lookup join holds its dimension: full, partial, by bucket, or on a server."""

@@ -1,0 +1,209 @@
+"""The bucket-shuffle strategy: each task holds only its buckets of the dimension.
+
+The rows of the stream go to tasks by the dimension's own bucket function, so what a row may join
+is in a bucket of its task. A process keeps what it has read, bucket by bucket, and reads a bucket
+again only if its files have changed.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamhouse.lookup import partitions
+from streamhouse.lookup.dimension import DimensionSpec
+from streamhouse.lookup.options import CacheOptions
+from streamhouse.lookup.partitions import Partition
+from streamhouse.lookup.storage.changed_keys import Version, version_of
+from streamhouse.lookup.storage.key_location import hashed_fields
+from streamhouse.lookup.storage.spill import mapped
+from streamhouse.paimon.bucket_hash import bucket_of
+from streamhouse.paimon.changes import bucket_folder
+from streamhouse.paimon.evolution import columns_now
+from streamhouse.paimon.table import Table
+
+_PARTITION = 36
+_NUMBER, _LENGTH, _TOTAL = struct.Struct(">i"), struct.Struct(">H"), struct.Struct(">?i")
+"""A serialised split has from `_PARTITION` on: its partition (length, then bytes), the bucket's
+number, its folder (length, then bytes), and the number of all buckets, if that is known."""
+_SNAPSHOT = slice(28, 36)
+
+
+@dataclass(frozen=True)
+class BucketKey:
+    """The bucket function of a table: the fields of its bucket key, and how many buckets."""
+
+    fields: tuple[pa.Field, ...]
+    buckets: int
+
+    def tasks(self, keys: pa.Table, count: int) -> Any:
+        """The task of `count` for each row of keys (columns of the fields' names); -1 for nulls."""
+        columns = [_whole(keys.column(field.name), field) for field in self.fields]
+        if not any(column.null_count for column in columns):
+            return bucket_of(columns, self.buckets) % count
+        known = np.ones(keys.num_rows, bool)
+        for column in columns:
+            known &= pc.is_valid(column).to_numpy(zero_copy_only=False)
+        found = np.full(keys.num_rows, -1, np.int64)
+        rows = pa.array(known)
+        if known.any():
+            found[known] = bucket_of([c.filter(rows) for c in columns], self.buckets) % count
+        return found
+
+
+def bucket_key(spec: DimensionSpec, table: Table) -> BucketKey | str:
+    """How the rows of a stream find their bucket; or in words why they cannot."""
+    fields = hashed_fields(table)
+    if isinstance(fields, str):
+        return fields
+    names = [field.name for field in fields]
+    missing = [name for name in names if name not in spec.lookup.key_columns]
+    if missing:
+        return f"ON does not compare {', '.join(missing)} of the bucket key ({', '.join(names)})"
+    if spec.lookup.row_keys_sql is None:
+        return "its keys come from another lookup, or the rows from a UNION ALL"
+    return BucketKey(fields, table.bucket)
+
+
+@dataclass(frozen=True)
+class _Bucket:
+    """The rows of a bucket, and what its splits said; `memory` is 0 for those in a local file."""
+
+    content: bytes
+    rows: pa.Table
+    memory: int
+
+
+class BucketDimension:
+    """A table of which `take` says which part is asked for; by default all of it.
+
+    What is more than `lookup.cache-max-memory-size` is in local files.
+    """
+
+    keyed = False
+
+    def __init__(self, spec: DimensionSpec, buckets: int, options: CacheOptions) -> None:
+        self._spec, self._buckets, self._options = spec, buckets, options
+        self._part = 0, 1
+        self._version: tuple[Version | None, Sequence[Partition] | None] = None, None
+        self._shape: tuple[object, ...] = ()
+        self._read: dict[str, _Bucket] = {}
+        self._whole: dict[tuple[int, int], tuple[list[pa.Table], pa.Table]] = {}
+        self._folders: dict[tuple[int, int], set[str]] = {}
+        self._now: pa.Table | None = None
+
+    def beside(self) -> BucketDimension:
+        """Another one, that need not read again what this one has."""
+        made = BucketDimension(self._spec, self._buckets, self._options)
+        made._part, made._shape, made._read = self._part, self._shape, dict(self._read)
+        made._whole, made._folders = dict(self._whole), dict(self._folders)
+        return made
+
+    def fill(self) -> None:
+        """Read all parts that were asked for, in any order."""
+        for part in [*self._folders] or [self._part]:
+            self.take(*part)
+            self.rows(None)
+
+    def take(self, task: int, count: int) -> None:
+        """From now on, rows are those of the buckets of one task of `count`."""
+        if (task, count) != self._part:
+            self._part, self._now = (task, count), None
+
+    def at(self, snapshot: int | None, chosen: Sequence[Partition] | None = None) -> None:
+        version = version_of(self._spec.open(), snapshot), chosen
+        if version != self._version:
+            self._version, self._now = version, None
+
+    def rows(self, keys: pa.Table | None) -> pa.Table:
+        if self._now is None:
+            self._now = self._joined()
+        return self._now
+
+    def close(self) -> None:
+        self._read.clear()
+        self._whole.clear()
+        self._folders.clear()
+        self._now = None
+
+    def _joined(self) -> pa.Table:
+        """The part's rows; the same object as the last time if no file of it has changed."""
+        table = self._spec.open()
+        columns = list(self._spec.lookup.columns)
+        chosen = self._version[1]
+        shape = table.schema_id, None if chosen is None else tuple(chosen)
+        if shape != self._shape:
+            self.close()
+            self._shape = shape
+        splits = self._splits(table)
+        parts = [self._bucket(table, *found) for found in splits.items()]
+        self._forget(splits)
+        held = self._whole.get(self._part)
+        if held is not None and [id(one) for one in held[0]] == [id(one) for one in parts]:
+            return held[1]
+        schema = table.read_schema(columns_now(table, self._spec.planned, columns))
+        whole = pa.concat_tables([schema.empty_table(), *parts]).rename_columns(columns)
+        self._whole[self._part] = parts, whole
+        return whole
+
+    def _forget(self, splits: Mapping[str, object]) -> None:
+        """Leave out what no part has any more."""
+        self._folders[self._part] = set(splits)
+        there = set().union(*self._folders.values())
+        self._read = {folder: read for folder, read in self._read.items() if folder in there}
+
+    def _splits(self, table: Table) -> dict[str, list[bytes]]:
+        """The part's splits, by the folder of their bucket."""
+        version, chosen = self._version
+        found: dict[str, list[bytes]] = {}
+        if version is None or version.snapshot is None or (chosen is not None and not chosen):
+            return found
+        pruned = None if chosen is None else partitions.condition(table, chosen)
+        task, count = self._part
+        for split in table.splits(version.snapshot.id, filter=pruned):
+            number, total = _bucket(split)
+            # Partitions that were written with another number of buckets belong to all.
+            if total != self._buckets or number % count == task:
+                found.setdefault(bucket_folder(split), []).append(split)
+        return found
+
+    def _bucket(self, table: Table, folder: str, splits: list[bytes]) -> pa.Table:
+        content = b"".join(one[: _SNAPSHOT.start] + one[_SNAPSHOT.stop :] for one in splits)
+        chosen = self._version[1]
+        held = self._read.get(folder)
+        if held is not None and held.content == content:
+            return held.rows
+        now = columns_now(table, self._spec.planned, self._spec.lookup.columns)
+        wanted = now if chosen is None else list(dict.fromkeys([*now, *table.partition_keys]))
+        rows = pa.Table.from_batches(
+            table.read(wanted, splits=splits), schema=table.read_schema(wanted)
+        )
+        if chosen is not None:
+            rows = rows.filter(partitions.mask(rows, table, chosen)).select(now)
+        size = rows.nbytes
+        if size + sum(one.memory for name, one in self._read.items() if name != folder) > (
+            self._options.memory
+        ):
+            rows, size = mapped(rows.combine_chunks()), 0
+        self._read[folder] = _Bucket(content, rows, size)
+        return rows
+
+
+def _bucket(split: bytes) -> tuple[int, int]:
+    """The number of a serialised split's bucket, and of all buckets (-1: not known)."""
+    at = _PARTITION + 4 + _NUMBER.unpack_from(split, _PARTITION)[0]
+    (number,) = _NUMBER.unpack_from(split, at)
+    (length,) = _LENGTH.unpack_from(split, at + 4)
+    known, total = _TOTAL.unpack_from(split, at + 6 + length)
+    return int(number), int(total) if known else -1
+
+
+def _whole(column: pa.ChunkedArray, field: pa.Field) -> pa.Array:
+    """The column in the table's type. A moment between two that it can hold finds none of them."""
+    return column.cast(field.type, safe=not pa.types.is_temporal(field.type)).combine_chunks()

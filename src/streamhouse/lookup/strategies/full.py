@@ -1,0 +1,195 @@
+"""The full-cache strategy: the whole dimension in each worker process, at a pinned snapshot.
+
+A small table is given to the join as it is. Of a larger one, the rows for the keys of each chunk
+are found by their hashes, in memory or, where the table is larger than that may be, in local
+files. When the table moves on, rows whose key has changed are passed over, and what they are now
+is held beside; after many changes the table is read anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamhouse.errors import StreamhouseError
+from streamhouse.lookup import partitions
+from streamhouse.lookup.dimension import DimensionSpec
+from streamhouse.lookup.options import CacheOptions, spelt
+from streamhouse.lookup.partitions import Partition
+from streamhouse.lookup.storage.bucket_reader import KeyReader, schema_of
+from streamhouse.lookup.storage.changed_keys import Version, moved_keys, moved_rows, version_of
+from streamhouse.lookup.storage.key_hashes import KeyHash, distinct
+from streamhouse.lookup.storage.overlay import Overlay
+from streamhouse.lookup.storage.segment import Segment, found_in, pieces
+from streamhouse.paimon.evolution import columns_now
+from streamhouse.source import ROW_KIND
+from streamhouse.sql.resolution.columns import physical
+
+WHOLE_ROWS = 50_000
+"""Up to here the join reads the table faster than the keys of a chunk are collected."""
+MOST_CHANGES = 50_000
+_CHANGED_PART = 0.1
+
+_Chosen: TypeAlias = tuple[Partition, ...] | None
+
+
+class FullDimension:
+    """A table that is kept whole; see the module."""
+
+    def __init__(self, spec: DimensionSpec, options: CacheOptions) -> None:
+        self._spec, self._options = spec, options
+        lookup = spec.lookup
+        more = dict.fromkeys([*lookup.table.primary_key, *lookup.table.partitioned_by])
+        self._columns = [*lookup.columns, *(c for c in more if c not in lookup.columns)]
+        self._key = list(lookup.table.primary_key)
+        self._hash = KeyHash(physical(lookup.table))
+        self._version: Version | None = None
+        self._chosen: _Chosen = None
+        self._schema = pa.schema([])
+        self._segments: list[Segment] = []
+        self._overlay: Overlay | None = None
+        self._whole: pa.Table | None = None
+
+    @property
+    def keyed(self) -> bool:
+        """Whether the table is so large that rows are found by keys; where `at` has been called."""
+        rows = sum(segment.num_rows for segment in self._segments)
+        return rows > WHOLE_ROWS and self._spec.lookup.keys_sql is not None
+
+    @property
+    def worn(self) -> bool:
+        """Whether it has taken in half of the changes after which it is read anew."""
+        return self._overlay is not None and 2 * self._overlay.size > self._most()
+
+    def beside(self) -> FullDimension:
+        """Another one, which has nothing yet."""
+        return FullDimension(self._spec, self._options)
+
+    def at(self, snapshot: int | None, chosen: Sequence[Partition] | None = None) -> None:
+        wanted: _Chosen = None if chosen is None else tuple(chosen)
+        version = version_of(self._spec.open(), snapshot)
+        if version == self._version and wanted == self._chosen:
+            return
+        # What fails from here on begins anew, from nothing.
+        before, self._version = self._version, None
+        same = before is not None and wanted == self._chosen
+        self._chosen, self._whole = wanted, None
+        if not (same and before is not None and self._follow(before, version)):
+            self._load(version)
+        self._version = version
+
+    def rows(self, keys: pa.Table | None) -> pa.Table:
+        assert self._overlay is not None
+        columns = list(self._spec.lookup.columns)
+        if keys is not None:
+            hashes = distinct(self._hash.of(keys, self._spec.lookup.key_columns))
+            found = found_in(self._segments, hashes, self._schema)
+            return self._overlay.over(found).select(columns)
+        if self._whole is None:
+            tables = [segment.table for segment in self._segments]
+            whole = pa.concat_tables([self._schema.empty_table(), *tables])
+            self._whole = self._overlay.over(whole).select(columns)
+        return self._whole
+
+    def close(self) -> None:
+        self._drop()
+        self._version = None
+        self._hash.close()
+
+    def _drop(self) -> None:
+        if self._overlay is not None:
+            self._overlay.close()
+        self._segments, self._overlay, self._whole = [], None, None
+
+    def _load(self, version: Version) -> None:
+        """Read the table, as much as allowed into memory, the rest into local files."""
+        self._drop()
+        memory = size = 0
+        self._schema = schema_of(version.table, self._columns, self._spec.planned)
+        self._overlay = Overlay(self._schema, self._key, self._hash)
+        options, key = self._options, self._spec.lookup.key_columns
+        for piece in pieces(self._read(version), self._schema):
+            hashes = self._hash.of(piece, key) if key else np.zeros(piece.num_rows, np.uint64)
+            segment = Segment.of(piece, hashes)
+            if options.cache != "MEMORY" and memory + segment.nbytes > options.memory:
+                segment = segment.spilled()
+                size += segment.nbytes
+            else:
+                memory += segment.nbytes
+            self._check_disk(size)
+            self._segments.append(segment)
+
+    def _check_disk(self, size: int) -> None:
+        limit = self._options.disk
+        if limit is not None and size > limit:
+            raise StreamhouseError(
+                f"table {self._spec.identifier}, which is looked up, needs more than "
+                f"{spelt(self._options.memory)} of memory and {spelt(limit)} of local disk; give "
+                "it more with lookup.cache-max-memory-size or lookup.cache-max-disk-size, or look "
+                "it up by its primary key with LOOKUP('strategy'='partial')"
+            )
+
+    def _read(self, version: Version) -> Iterator[pa.RecordBatch]:
+        if version.snapshot is None or self._chosen == ():
+            return
+        table = version.table
+        now = columns_now(table, self._spec.planned, self._columns)
+        chosen = self._chosen
+        filter = None if chosen is None else partitions.condition(table, chosen)
+        for batch in table.read(now, snapshot=version.snapshot.id, filter=filter):
+            if chosen is not None:
+                rows = pa.Table.from_batches([batch])
+                batch = batch.filter(partitions.mask(rows, table, chosen).combine_chunks())
+            yield pa.RecordBatch.from_arrays(batch.columns, schema=self._schema)
+
+    def _follow(self, before: Version, after: Version) -> bool:
+        """Take in what has changed; False where the table must be read anew."""
+        assert self._overlay is not None
+        if before.table.schema_id != after.table.schema_id:
+            return False
+        changes = moved_rows(before, after, self._columns, self._spec.planned)
+        if changes is not None:
+            here = pc.equal(changes.column(ROW_KIND), "+I")
+            rows = changes.drop_columns([ROW_KIND])
+            self._overlay.add(rows.select(self._key), self._of_partitions(rows.filter(here), after))
+            return self._few()
+        keys = moved_keys(before, after, self._key)
+        if keys is None or after.snapshot is None or keys.num_rows > MOST_CHANGES:
+            return False
+        keys = keys.group_by(self._key).aggregate([])
+        rows = self._now(keys, after)
+        self._overlay.add(keys, self._of_partitions(rows, after))
+        return self._few()
+
+    def _few(self) -> bool:
+        assert self._overlay is not None
+        return self._overlay.size <= self._most()
+
+    def _most(self) -> int:
+        """So many changes are held beside what was read."""
+        rows = sum(segment.num_rows for segment in self._segments)
+        return min(MOST_CHANGES, max(1000, int(rows * _CHANGED_PART)))
+
+    def _now(self, keys: pa.Table, version: Version) -> pa.Table:
+        """The rows of some keys as they are at the version."""
+        assert version.snapshot is not None
+        snapshot = version.snapshot.id
+        planned = self._spec.planned
+        reader = KeyReader(version.table, snapshot, self._columns, self._key, planned)
+        found = [self._schema.empty_table()]
+        for group, places in reader.groups.split(keys).items():
+            part = keys.take(pa.array(places))
+            batches = reader.keys(group, part)
+            rows = pa.Table.from_batches(batches, self._schema)
+            found.append(rows.join(part, self._key, join_type="left semi").select(self._columns))
+        return pa.concat_tables(found)
+
+    def _of_partitions(self, rows: pa.Table, version: Version) -> pa.Table:
+        rows = rows.cast(self._schema)
+        if self._chosen is None:
+            return rows
+        return rows.filter(partitions.mask(rows, version.table, self._chosen))

@@ -1,0 +1,221 @@
+"""The partial strategy: only the keys that arrive, from the buckets that hold them.
+
+Few keys of a bucket are read by a filter on the table's files, and kept with the answer that there
+is no row (`storage.key_cache`). A bucket that is asked for more of them is copied, in the order of
+its keys' hashes, to memory or a local file: then a key costs a search in it. When the table moves
+on, keys that its new snapshots touch are asked anew, and all the rest stays.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from streamhouse.lookup.dimension import DimensionSpec
+from streamhouse.lookup.options import CacheOptions
+from streamhouse.lookup.partitions import Partition, mask
+from streamhouse.lookup.storage.bucket_reader import KEYS_A_READ, KeyReader, schema_of
+from streamhouse.lookup.storage.changed_keys import Version, moved_keys, version_of
+from streamhouse.lookup.storage.key_cache import Near
+from streamhouse.lookup.storage.key_hashes import Hashes, KeyHash, among, distinct
+from streamhouse.lookup.storage.key_location import Group
+from streamhouse.lookup.storage.segment import Segment, found_in, pieces
+from streamhouse.sql.resolution.columns import physical
+
+ROWS_A_KEY = 50_000
+"""Reading one key costs about as much as copying so many rows of its bucket."""
+_STALE_PART = 0.05
+
+
+@dataclass
+class _Copy:
+    """A group's rows as of some snapshot; keys with a hash in `stale` have changed since."""
+
+    segments: list[Segment]
+    used: float
+    stale: Hashes = field(default_factory=lambda: np.array([], np.uint64))
+
+    @property
+    def rows(self) -> int:
+        return sum(segment.num_rows for segment in self.segments)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(segment.nbytes for segment in self.segments)
+
+
+class PartialDimension:
+    """A table that is read by its primary key; see the module."""
+
+    keyed = True
+
+    def __init__(self, spec: DimensionSpec, options: CacheOptions) -> None:
+        self._spec, self._options = spec, options
+        self._columns = list(spec.lookup.columns)
+        self._key = list(spec.lookup.table.primary_key)
+        self._hash = KeyHash(physical(spec.lookup.table))
+        self._version: Version | None = None
+        self._chosen: Sequence[Partition] | None = None
+        self._schema = pa.schema([])
+        self._near: Near | None = None
+        self._copies: dict[Group, _Copy] = {}
+        self._cold: dict[Group, int] = {}
+        self._reader: KeyReader | None = None
+
+    def at(self, snapshot: int | None, chosen: Sequence[Partition] | None = None) -> None:
+        self._chosen = chosen
+        version = version_of(self._spec.open(), snapshot)
+        if version == self._version:
+            return
+        # What fails from here on begins anew, from nothing.
+        before, self._version = self._version, None
+        table = version.table
+        if before is None or before.table.schema_id != table.schema_id or self._near is None:
+            self._schema = schema_of(table, self._columns, self._spec.planned)
+            self._near = Near(
+                self._schema, self._key, self._options.rows, self._options.memory // 2
+            )
+            before = None
+        self._follow(before, version)
+        self._version = version
+
+    def rows(self, keys: pa.Table | None) -> pa.Table:
+        assert keys is not None and self._near is not None
+        if self._reader is None or keys.num_rows == 0:
+            return self._schema.empty_table()
+        # DuckDB has microseconds where the table may have less: keys between are not there.
+        types = pa.schema([self._schema.field(name) for name in self._key])
+        wanted = keys.select(self._key).cast(types, safe=False)
+        if set(keys.column_names) - set(self._key):
+            wanted = wanted.group_by(self._key).aggregate([])
+        now = time.monotonic()
+        wanted, hashes = self._sorted(wanted)
+        known, near = self._near.find(wanted, hashes, now)
+        found = [near]
+        rest = np.flatnonzero(~known)
+        if len(rest):
+            left = wanted.take(pa.array(rest))
+            for group, places in self._reader.groups.split(left).items():
+                part = left.take(pa.array(places))
+                found += self._of_group(group, part, hashes[rest[places]], now)
+        return self._of_partitions(pa.concat_tables(found))
+
+    def close(self) -> None:
+        self._copies.clear()
+        self._near = None
+        self._version = None
+        self._hash.close()
+
+    def _of_partitions(self, rows: pa.Table) -> pa.Table:
+        """Those of the chosen partitions; their keys are of the primary key, so they are there."""
+        assert self._version is not None
+        if self._chosen is None:
+            return rows
+        return rows.filter(mask(rows, self._version.table, self._chosen))
+
+    def _follow(self, before: Version | None, version: Version) -> None:
+        """Forget what may be different at the version."""
+        assert self._near is not None
+        reader, self._reader, moved = self._reader, None, None
+        if version.snapshot is not None:
+            self._reader = KeyReader(
+                version.table, version.snapshot.id, self._columns, self._key, self._spec.planned
+            )
+            if before is not None and (len(self._near) or self._copies):
+                moved = moved_keys(before, version, self._key)
+        if moved is None or not reader or not self._reader or reader.groups != self._reader.groups:
+            self._near.clear()
+            self._copies.clear()
+            self._cold.clear()
+            return
+        self._near.drop(self._hash.of(moved, self._key))
+        for group, places in reader.groups.split(moved).items():
+            self._stale(group, self._hash.of(moved.take(pa.array(places)), self._key))
+        expired = time.monotonic() - self._options.retention_ms / 1000
+        self._near.expire(expired)
+        self._copies = {g: copy for g, copy in self._copies.items() if copy.used >= expired}
+
+    def _stale(self, group: Group, hashes: Hashes) -> None:
+        copy = self._copies.get(group)
+        if copy is not None:
+            copy.stale = np.union1d(copy.stale, hashes)
+            if len(copy.stale) > max(KEYS_A_READ, copy.rows * _STALE_PART):
+                del self._copies[group]
+
+    def _of_group(
+        self, group: Group, keys: pa.Table, hashes: Hashes, now: float
+    ) -> Iterator[pa.Table]:
+        """The rows of keys that all are of one group; `hashes` are sorted."""
+        copy = self._copies.get(group) or self._copied(group, keys, now)
+        if copy is not None:
+            copy.used = now
+            stale = among(hashes, copy.stale)
+            yield found_in(copy.segments, distinct(hashes[~stale]), self._schema)
+            keys, hashes = keys.filter(pa.array(stale)), hashes[stale]
+        if keys.num_rows:
+            yield self._read_keys(group, keys, hashes, now)
+
+    def _copied(self, group: Group, keys: pa.Table, now: float) -> _Copy | None:
+        """The group's copy, if it is asked for often enough to be worth one."""
+        assert self._reader is not None
+        rows = self._reader.count(group)
+        if not rows:
+            return None
+        asked = self._cold[group] = self._cold.get(group, 0) + keys.num_rows
+        few = asked * ROWS_A_KEY < rows and self._reader.filter(keys) is not None
+        if few or asked < 0:
+            return None
+        limit, size = self._options.disk, 0
+        segments = []
+        for piece in pieces(self._reader.group(group), self._schema):
+            segment = Segment.of(piece, self._hash.of(piece, self._key))
+            size += segment.nbytes
+            small = self._in_memory() + size <= self._options.memory // 4
+            segments.append(segment if small else segment.spilled())
+            if limit is not None and size > limit:
+                # Too much to be kept: this group is read by its keys, however many they are.
+                self._cold[group] = -(1 << 62)
+                return None
+        self._make_room(size)
+        self._copies[group] = _Copy(segments, now)
+        return self._copies[group]
+
+    def _make_room(self, size: int) -> None:
+        limit = self._options.disk
+        while limit is not None and self._copies and size + self._copied_bytes() > limit:
+            oldest = min(self._copies, key=lambda group: self._copies[group].used)
+            del self._copies[oldest]
+
+    def _in_memory(self) -> int:
+        copies = self._copies.values()
+        return sum(one.nbytes for copy in copies for one in copy.segments if not one.on_disk)
+
+    def _copied_bytes(self) -> int:
+        return sum(copy.nbytes for copy in self._copies.values())
+
+    def _read_keys(self, group: Group, keys: pa.Table, hashes: Hashes, now: float) -> pa.Table:
+        """The rows of some keys from the table itself, kept for the next time."""
+        assert self._near is not None and self._reader is not None
+        wanted = distinct(hashes)
+        kept, found = [], []
+        for batch in self._reader.keys(group, keys):
+            rows = pa.Table.from_batches([batch], self._schema)
+            own = self._hash.of(rows, self._key)
+            asked = among(own, wanted)
+            kept.append(rows.filter(pa.array(asked)))
+            found.append(own[asked])
+        rows = pa.concat_tables([self._schema.empty_table(), *kept])
+        row_hashes = np.concatenate([np.array([], np.uint64), *found])
+        self._near.add(keys, hashes, rows, row_hashes, now)
+        return rows
+
+    def _sorted(self, keys: pa.Table) -> tuple[pa.Table, Any]:
+        """The keys in the order of their hashes, and these."""
+        hashes = self._hash.of(keys, self._key)
+        order = np.argsort(hashes)
+        return keys.take(pa.array(order)), hashes[order]

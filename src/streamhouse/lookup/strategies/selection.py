@@ -1,0 +1,192 @@
+"""Which strategy a lookup join takes: what a hint says, what an option says, else a rule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from streamhouse.errors import OptionError
+from streamhouse.lookup.dimension import Dimension, DimensionSpec, is_server
+from streamhouse.lookup.options import CacheOptions, spelt
+from streamhouse.lookup.refresh import RefreshRule
+from streamhouse.lookup.strategies.bucket import BucketDimension, BucketKey, bucket_key
+from streamhouse.lookup.strategies.full import FullDimension
+from streamhouse.lookup.strategies.partial import PartialDimension
+from streamhouse.paimon.table import Table
+from streamhouse.sql.plan import LookupJoin
+
+FULL, PARTIAL, BUCKET, SHUFFLE = "full", "partial", "bucket", "shuffle"
+SERVER = "server"
+_TEXT_BYTES = 24
+_OTHER_BYTES = 64
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A strategy (`full`, `partial`, `bucket`, `server`), and in words why it is taken.
+
+    `buckets` is the number of buckets by which rows are shuffled.
+    """
+
+    strategy: str
+    reason: str
+    buckets: int = 0
+
+    def __str__(self) -> str:
+        return f"{WORDS[self.strategy]} ({self.reason})"
+
+
+WORDS = {
+    FULL: "full cache",
+    PARTIAL: "partial by primary key",
+    BUCKET: "bucket shuffle",
+    SHUFFLE: "bucket shuffle",
+    SERVER: "by key from MySQL",
+}
+"""Each strategy as people read it."""
+
+
+def choose_all(specs: Sequence[DimensionSpec], unshuffled: str | None = None) -> list[Choice]:
+    """The strategy of each lookup of a query, of which one may be `bucket`.
+
+    `unshuffled` says why the rows of the query cannot be shuffled, if they cannot. Raises as
+    `choose`.
+    """
+    taken = next((one.identifier for one in specs if one.lookup.strategy == BUCKET), None)
+    found: list[Choice] = []
+    for spec in specs:
+        problem = unshuffled
+        if any(one.strategy == BUCKET for one in found):
+            problem = "another lookup of the query is"
+        elif problem is None and taken is not None and spec.lookup.strategy != BUCKET:
+            problem = f"the hint for {taken} asks for it"
+        found.append(choose(spec, problem))
+    return found
+
+
+def choose(spec: DimensionSpec, unshuffled: str | None = None) -> Choice:
+    """The strategy of a lookup; driver, when its query starts.
+
+    `unshuffled` says why it cannot be `bucket`, if it cannot. Raises `OptionError` if a hint or
+    option asks for one that the table or the join does not allow; the message says what to change.
+    """
+    if is_server(spec.lookup):
+        return _of_server(spec.lookup)
+    table, wanted = spec.open(), spec.lookup.strategy
+    options = CacheOptions.parse(table.options, spec.lookup.options)
+    if wanted in (FULL, PARTIAL):
+        return _asked(spec, table, wanted, f"hint LOOKUP: strategy '{wanted}'", "the hint says so")
+    key = unshuffled or bucket_key(spec, table)
+    if wanted in (BUCKET, SHUFFLE) and isinstance(key, BucketKey):
+        return Choice(BUCKET, "the hint says so", key.buckets)
+    if wanted == BUCKET:
+        raise OptionError(
+            f"hint LOOKUP: strategy 'bucket' does not go with table {spec.identifier}: {key}; "
+            "leave it out, or take 'full' or 'partial'"
+        )
+    if options.cache != "AUTO":
+        strategy = PARTIAL if options.cache == "PARTIAL" else FULL
+        where = f"'lookup.cache' = '{options.cache}'"
+        return _asked(spec, table, strategy, where, f"{where} says so")
+    choice = _by_rule(spec, table, options, key)
+    if wanted == SHUFFLE:
+        return replace(choice, reason=f"{choice.reason}; not shuffled: {key}")
+    return choice
+
+
+def open_dimension(spec: DimensionSpec, choice: Choice) -> Dimension:
+    """The dimension of one process by the strategy that was chosen; executors."""
+    if choice.strategy == SERVER:
+        # What MySQL needs takes long to load.
+        from streamhouse.lookup.strategies.server import ServerDimension
+
+        return ServerDimension(spec)
+    options = CacheOptions.parse(spec.open().options, spec.lookup.options)
+    if choice.strategy == BUCKET:
+        return BucketDimension(spec, choice.buckets, options)
+    if choice.strategy == PARTIAL:
+        return PartialDimension(spec, options)
+    return FullDimension(spec, options)
+
+
+def refresh_rule(lookup: LookupJoin, choice: Choice) -> RefreshRule:
+    """When batches join newer versions of a lookup's table; raises as `RefreshRule.of`."""
+    rule = RefreshRule.of(lookup)
+    return rule if choice.strategy in (FULL, BUCKET) else rule.waiting()
+
+
+def not_by_key(spec: DimensionSpec, table: Table) -> str | None:
+    """Why a table cannot be looked up by its primary key; None if it can."""
+    key = ", ".join(table.primary_key)
+    if not key:
+        return f"table {spec.identifier} has no primary key"
+    if set(table.primary_key) <= set(spec.lookup.key_columns):
+        return None
+    other = [name for name in spec.lookup.keys if name not in spec.lookup.key_columns]
+    if set(table.primary_key) & set(other):
+        names = ", ".join(name for name in table.primary_key if name in other)
+        return f"{names} is compared in another type; CAST the other side to the column's type"
+    return f"the join compares {', '.join(spec.lookup.keys)}, not the whole primary key ({key})"
+
+
+def _of_server(lookup: LookupJoin) -> Choice:
+    name = lookup.table.name[-1]
+    if lookup.strategy in (FULL, BUCKET):
+        raise OptionError(
+            f"hint LOOKUP: strategy '{lookup.strategy}' does not go with table {name} of connector "
+            "'jdbc', whose keys are asked of MySQL; leave it out, or keep the table in Paimon "
+            "(connector 'mysql-cdc') and look up that one"
+        )
+    from streamhouse.lookup.strategies.server import options_of
+
+    options = options_of(lookup)
+    if lookup.keys_sql is None:
+        raise OptionError(
+            f"lookup of {name}: the join compares {', '.join(lookup.keys)} in another type; CAST "
+            "the other side to the column's type, so that MySQL can be asked for keys"
+        )
+    return Choice(SERVER, options.words())
+
+
+def _asked(spec: DimensionSpec, table: Table, strategy: str, where: str, reason: str) -> Choice:
+    problem = not_by_key(spec, table) if strategy == PARTIAL else None
+    if problem is not None:
+        raise OptionError(f"{where} needs the whole primary key: {problem}; or take 'full'")
+    return Choice(strategy, reason)
+
+
+def _by_rule(
+    spec: DimensionSpec, table: Table, options: CacheOptions, key: BucketKey | str
+) -> Choice:
+    latest = table.latest_snapshot_id()
+    rows = 0 if latest is None else table.snapshot(latest).total_record_count or 0
+    size = rows * row_bytes(table, spec.lookup.columns)
+    limit = f"lookup.cache-max-memory-size, {spelt(options.memory)}"
+    about = f"{rows:,} rows, about {spelt(size)},"
+    if size <= options.memory:
+        return Choice(FULL, f"{about} are within {limit}")
+    problem = not_by_key(spec, table)
+    if problem is None:
+        return Choice(PARTIAL, f"{about} are more than {limit}")
+    if isinstance(key, BucketKey):
+        return Choice(BUCKET, f"{about} are more than {limit}, and {problem}", key.buckets)
+    return Choice(FULL, f"on local disk: {about} are more than {limit}, and {problem}")
+
+
+def row_bytes(table: Table, columns: tuple[str, ...]) -> int:
+    """About how much memory a row of these columns takes."""
+    return 8 + sum(
+        _value_bytes(table.arrow_schema.field(name).type)
+        for name in columns
+        if name in table.arrow_schema.names
+    )
+
+
+def _value_bytes(kind: pa.DataType) -> int:
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        return _TEXT_BYTES
+    if pa.types.is_nested(kind):
+        return _OTHER_BYTES
+    return int(max(8, kind.bit_width)) // 8

@@ -1,0 +1,1 @@
+"""Views proved and repaired: their queries' past computed again by other code."""

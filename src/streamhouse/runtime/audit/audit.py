@@ -1,0 +1,356 @@
+"""Is a view what its queries should have made of their sources? Computed again, and compared."""
+
+from __future__ import annotations
+
+import tempfile
+import uuid
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamhouse.errors import TableError
+from streamhouse.paimon.catalog import Warehouse
+from streamhouse.paimon.change_files import CHANGE_USER
+from streamhouse.paimon.commit import TableCommitter, TableWriter
+from streamhouse.paimon.removed_records import remove_option
+from streamhouse.paimon.snapshots import Snapshot
+from streamhouse.paimon.table import Table
+from streamhouse.runtime.audit.provable_range import ground, waiting_at
+from streamhouse.runtime.audit.recompute import Batch, Recomputation
+from streamhouse.runtime.audit.unread_commits import Unread, unread
+from streamhouse.runtime.kernel import Combine
+from streamhouse.runtime.spec import TableAddress
+from streamhouse.runtime.state.lineage import SUFFIX, read_lineage
+from streamhouse.source import ROW_KIND
+
+_KEPT = ("merge-engine", "fields.", "aggregation.", "partial-update.", "sequence.field", "ignore-")
+_CENT = 0.005
+_RELATIVE = 1e-12
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One key whose row is not as it should be; None where there is no row."""
+
+    key: tuple[Any, ...]
+    actual: dict[str, Any] | None
+    expected: dict[str, Any] | None
+
+
+@dataclass(frozen=True)
+class Audit:
+    """The outcome: what was compared, at which snapshot, and what differs.
+
+    `unread` is what is not in the view since its queries have not read it.
+    `from_snapshot` is the view's snapshot that was taken as it was, since what it was computed
+    from has expired or was overwritten; 0 if all was computed again.
+    """
+
+    table: str
+    snapshot: int | None
+    batches: int
+    joined_rows: int
+    waiting_rows: int
+    foreign_snapshots: int
+    rows: int
+    from_snapshot: int
+    differences: tuple[Difference, ...] = field(repr=False)
+    unread: tuple[Unread, ...] = ()
+
+    @property
+    def equal(self) -> bool:
+        """Whether the view is what its queries have read."""
+        return not self.differences
+
+    @property
+    def complete(self) -> bool:
+        """Whether the queries have read all that their tables hold."""
+        return not self.unread
+
+
+@dataclass
+class _Counts:
+    foreign: int = 0
+    base: int = 0
+    batches: int = 0
+    joined: int = 0
+    waiting: int = 0
+
+
+def audit(warehouse: Mapping[str, str], identifier: str) -> Audit:
+    """Compute the table `database.table` again from its lineage and compare, row by row.
+
+    The newest snapshot is compared whose batches are all in the lineage (while queries run, it is
+    about a second behind). Sums of DOUBLE are equal to half a cent or to 1 in 10^12, since their
+    order of addition differs. Rows that others wrote (INSERT … VALUES, other programs) are taken
+    as they were written. Where snapshots have expired, the earliest state of the view since when
+    all sources and versions are still there is taken as it is. Raises `TableError` if no query of
+    a script writes the table, `DataLossError` if there is no such state.
+    """
+    address = TableAddress(dict(warehouse), identifier)
+    table = address.open()
+    rows = _lineage(address)
+    batches = [Batch.of(row) for row in rows]
+    definitions = {row["fingerprint"]: row["definition"] for row in rows if row["definition"]}
+    covered = {batch.query_id: batch.number for batch in batches}
+    cut = newest_told(table, covered)
+    counts = _Counts()
+    with tempfile.TemporaryDirectory(prefix="streamhouse-audit-") as folder:
+        scratch = _Scratch(table, folder)
+        for rows, removed in _expected(address, table, batches, definitions, cut, counts):
+            scratch.write(rows)
+            if removed is not None:
+                scratch.remove(removed)
+        expected = scratch.finish()
+        actual = _rows(table, cut)
+        differences = tuple(_compare(table, actual, expected))
+    return Audit(
+        identifier, cut, counts.batches, counts.joined, counts.waiting, counts.foreign,
+        actual.num_rows, counts.base, differences, unread(address, batches, definitions),
+    )  # fmt: skip
+
+
+def _lineage(address: TableAddress) -> list[dict[str, Any]]:
+    try:
+        rows = read_lineage(address.beside(SUFFIX))
+    except TableError:
+        rows = []
+    if not rows:
+        raise TableError(
+            f"table {address.identifier} has no lineage: no continuous query of a script has "
+            "written it yet"
+        )
+    return rows
+
+
+def newest_told(table: Table, covered: Mapping[str, int]) -> int | None:
+    """The newest snapshot of which every query's part is in the lineage."""
+    cut = table.latest_snapshot_id()
+    open_users = set(covered)
+    for snapshot in table.snapshots.newest_first():
+        user = snapshot.commit_user
+        if user not in open_users:
+            continue
+        if snapshot.commit_identifier > covered[user]:
+            cut = snapshot.id - 1
+        else:
+            open_users.discard(user)
+        if not open_users:
+            break
+    return cut
+
+
+def _until(table: Table, user: str, cut: int | None) -> int | None:
+    """The first batch of a query that is no part of snapshot `cut`; None if all are.
+
+    Batches that wrote nothing make no snapshot; they belong to the one before.
+    """
+    first = None
+    for snapshot in table.snapshots.newest_first():
+        if cut is not None and snapshot.id <= cut:
+            break
+        if snapshot.commit_user == user:
+            first = int(snapshot.commit_identifier)
+    return first
+
+
+def _expected(
+    address: TableAddress,
+    table: Table,
+    batches: list[Batch],
+    definitions: dict[str, str],
+    cut: int | None,
+    counts: _Counts,
+) -> Iterator[tuple[pa.Table, pa.Table | None]]:
+    """The rows to be written, in the order in which they were, and those to be removed then."""
+    users = {batch.query_id for batch in batches}
+    snapshots = [s for s in table.snapshots.newest_first() if cut is not None and s.id <= cut]
+    start = ground(address, table, snapshots, batches, definitions)
+    base = start.snapshot
+    # Of a table that had no rows nothing is taken as it was.
+    empty = any(s.id == base and s.total_record_count == 0 for s in snapshots)
+    counts.base = 0 if empty else base
+    place = {(s.commit_user, s.commit_identifier): s.id for s in snapshots}
+    foreign = [
+        s
+        for s in snapshots
+        if s.commit_user not in users and s.commit_kind == "APPEND" and s.id > base
+    ]
+    counts.foreign = len(foreign)
+    any_order = Combine.of(table.columns, table.primary_key, table.options) is not None
+    grouped = any_order or (len(users) == 1 and not foreign)
+    parts: list[tuple[int, pa.Table, pa.Table | None]] = []
+    if base:
+        parts.append((base, _rows(table, base), None))
+    parts += [(one.id, *_foreign(table, one)) for one in foreign]
+    removals = sorted(snapshot_id for snapshot_id, _, removed in parts if removed is not None)
+    for user in sorted(users):
+        until = _until(table, user, cut)
+        first = start.after.get(user, 0)
+        own = [
+            b
+            for b in batches
+            if b.query_id == user and b.number >= first and (until is None or b.number < until)
+        ]
+        counts.batches += len(own)
+        waiting = waiting_at(address, user, first, batches, definitions) if own and first else None
+        whole = Recomputation(address, definitions, waiting if waiting else None)
+        # From a ground that expiry gave, all of the batches come after it.
+        at = base if first else 0
+        for run in _between(own, place, removals):
+            for step in whole.steps(run, grouped and (not base or bool(first))):
+                at = max(at, place.get((user, step.last.number), at))
+                counts.joined += step.hits.num_rows
+                if at > base or first:
+                    parts.append((at, step.rows, None))
+        counts.waiting += 0 if whole.waiting is None else whole.waiting.num_rows
+    # What is taken as it was comes first; the sort keeps the order of what is at one snapshot.
+    for _, rows, removed in sorted(parts, key=lambda part: part[0]):
+        yield rows, removed
+
+
+def _foreign(table: Table, snapshot: Snapshot) -> tuple[pa.Table, pa.Table | None]:
+    """What others wrote, and the rows that they removed from a table that merges rows.
+
+    There a `-D` takes values back, unless a statement or an option makes it a removal.
+    """
+    splits = table.changes(snapshot.id - 1, snapshot.id, "delta")
+    keyed = bool(table.primary_key)
+    read = list(table.read(splits=splits, row_kind=keyed))
+    rows = pa.Table.from_batches(read, schema=table.read_schema(row_kind=keyed))
+    option = remove_option(table.options)
+    changed = snapshot.commit_user.startswith(CHANGE_USER)
+    if option is None or not (changed or table.options.get(option, "").lower() == "true"):
+        return rows, None
+    gone = pc.equal(rows.column(ROW_KIND), "-D")
+    removed = rows.filter(gone).select(list(table.primary_key))
+    return rows.filter(pc.invert(gone)), removed if removed.num_rows else None
+
+
+def _between(
+    own: list[Batch], place: Mapping[tuple[str, int], int], removals: list[int]
+) -> Iterator[list[Batch]]:
+    """A query's batches in runs that no removal divides."""
+    numbered: list[tuple[int, Batch]] = []
+    at = 0
+    for batch in own:
+        at = max(at, place.get((batch.query_id, batch.number), at))
+        numbered.append((bisect_left(removals, at), batch))
+    for _, run in groupby(numbered, key=lambda one: one[0]):
+        yield [batch for _, batch in run]
+
+
+class _Scratch:
+    """A table like the audited one, elsewhere, that the official core merges from scratch."""
+
+    def __init__(self, like: Table, folder: str) -> None:
+        self._warehouse = Warehouse({"warehouse": folder})
+        self._like = like
+        self._warehouse.create_database("audit")
+        self._number = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        like = self._like
+        options = {k: v for k, v in like.options.items() if k.startswith(_KEPT)}
+        if options.get("merge-engine") == "first-row":
+            # Without a compaction a first-row table shows no rows.
+            options |= {
+                "merge-engine": "aggregation",
+                "fields.default-aggregate-function": "first_value",
+                **{f"fields.{one.name}.ignore-retract": "true" for one in like.columns},
+            }
+        if like.primary_key:
+            options["bucket"] = "-1" if like.crosses_partitions else "1"
+        self._number += 1
+        self._name = f"expected_{self._number}"
+        self._warehouse.create_table(
+            "audit", self._name, like.columns, like.primary_key, like.partition_keys, options
+        )
+        self._user = str(uuid.uuid4())
+        self._writer = TableWriter(self._warehouse.options, f"audit.{self._name}", self._user)
+
+    def write(self, rows: pa.Table) -> None:
+        """Write rows in their order."""
+        if self._like.primary_key and ROW_KIND not in rows.column_names:
+            # Others may come that have a kind: those of a statement, and of a stream after it.
+            rows = rows.append_column(ROW_KIND, pa.repeat("+I", rows.num_rows))
+        schema = self._like.read_schema(row_kind=ROW_KIND in rows.column_names)
+        for batch in rows.rename_columns(schema.names).cast(schema).combine_chunks().to_batches():
+            self._writer.write(batch)
+
+    def remove(self, keys: pa.Table) -> None:
+        """Remove the rows of these keys, as if they had never been.
+
+        Merging a removal with later rows is what the cores do in several ways; so the rows that
+        are left begin another table.
+        """
+        rows = self.finish()
+        left = rows.append_column("_place", pa.array(range(rows.num_rows), pa.int64())).join(
+            keys.cast(pa.schema([rows.field(name) for name in keys.column_names])),
+            keys.column_names,
+            join_type="left anti",
+        )
+        self._begin()
+        self.write(rows.take(left.column("_place").combine_chunks()))
+
+    def finish(self) -> pa.Table:
+        """The merged rows."""
+        messages = self._writer.prepare(0)
+        self._writer.close()
+        options, name = self._warehouse.options, f"audit.{self._name}"
+        TableCommitter(options, name, self._user).commit(0, messages)
+        table = self._warehouse.table(name)
+        return _rows(table, table.latest_snapshot_id())
+
+
+def _rows(table: Table, snapshot: int | None) -> pa.Table:
+    read = [] if snapshot is None else list(table.read(snapshot=snapshot))
+    return pa.Table.from_batches(read, schema=table.arrow_schema)
+
+
+def _compare(table: Table, actual: pa.Table, expected: pa.Table) -> Iterator[Difference]:
+    key = list(table.primary_key)
+    if not key:
+        yield from _compare_bags(actual, expected)
+        return
+    there = {tuple(row[k] for k in key): row for row in actual.to_pylist()}
+    due = {tuple(row[k] for k in key): row for row in expected.to_pylist()}
+    for one in sorted(there.keys() | due.keys(), key=repr):
+        if not _same(there.get(one), due.get(one)):
+            yield Difference(one, there.get(one), due.get(one))
+
+
+def _compare_bags(actual: pa.Table, expected: pa.Table) -> Iterator[Difference]:
+    """Tables without keys hold the same rows, each as often."""
+    import duckdb
+
+    db = duckdb.connect(":memory:")
+    try:
+        db.register("a", actual)
+        db.register("e", expected.cast(actual.schema))
+        extra = db.sql("SELECT * FROM a EXCEPT ALL SELECT * FROM e").to_arrow_table()
+        missing = db.sql("SELECT * FROM e EXCEPT ALL SELECT * FROM a").to_arrow_table()
+    finally:
+        db.close()
+    for row in extra.to_pylist():
+        yield Difference(tuple(row.values()), row, None)
+    for row in missing.to_pylist():
+        yield Difference(tuple(row.values()), None, row)
+
+
+def _same(actual: dict[str, Any] | None, expected: dict[str, Any] | None) -> bool:
+    if actual is None or expected is None:
+        return actual is expected
+    return all(_equal(actual[name], expected[name]) for name in actual)
+
+
+def _equal(a: Any, b: Any) -> bool:
+    if isinstance(a, float) and isinstance(b, float):
+        return a == b or abs(a - b) <= max(_CENT, _RELATIVE * max(abs(a), abs(b)))
+    return bool(a == b)

@@ -1,0 +1,66 @@
+"""Distinct values counted in memory, for an audit: other code than `state.distinct_counts`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
+
+import pyarrow as pa
+
+from streamhouse.runtime.spec import TableAddress
+from streamhouse.runtime.state.distinct_counts import QUERY
+from streamhouse.sql.plan import DistinctCounts
+from streamhouse.sql.streaming.count_distinct import COLUMN, COUNT, VALUE
+
+_Value = tuple[Hashable, ...]
+
+
+class Tally:
+    """How often each value is there, in one query's groups.
+
+    `at` is the snapshot of the query's table of values that it begins with, 0 for nothing.
+    """
+
+    def __init__(self, counts: DistinctCounts, address: TableAddress, query_id: str, at: int):
+        self._counts = counts
+        self._group = [column.name for column in counts.keys]
+        self._there: Counter[_Value] = Counter()
+        if at:
+            only = {"method": "equal", "field": QUERY, "literals": [query_id]}
+            for batch in address.open().read(snapshot=at, filter=only):
+                for row in batch.to_pylist():
+                    if row[QUERY] == query_id and row[COUNT]:
+                        self._there[self._value(row)] = row[COUNT]
+
+    def rows(self, out: pa.Table, values: Iterable[pa.Table]) -> pa.Table:
+        """The output of a batch with its counts, after `values` that its rows brought."""
+        touched: dict[tuple[Hashable, ...], set[_Value]] = {}
+        before: dict[_Value, bool] = {}
+        for table in values:
+            for row in table.to_pylist():
+                value = self._value(row)
+                before.setdefault(value, self._there[value] > 0)
+                self._there[value] += row[COUNT]
+                if not self._there[value]:
+                    del self._there[value]
+                touched.setdefault(value[:-1], set()).add(value)
+        moved = {
+            group: sum((self._there[one] > 0) - before[one] for one in found)
+            for group, found in touched.items()
+        }
+        return self._with(out, moved)
+
+    def _with(self, out: pa.Table, moved: dict[tuple[Hashable, ...], int]) -> pa.Table:
+        keys = list(zip(*(out.column(name).to_pylist() for name in self._group), strict=True))
+        for name in self._counts.columns:
+            place = out.schema.get_field_index(name)
+            # A group may have several rows; the first of them takes it all.
+            by = [moved.pop((*key, name), 0) for key in keys]
+            told = [had + more for had, more in zip(out.column(place).to_pylist(), by, strict=True)]
+            field = out.schema.field(place)
+            out = out.set_column(place, field, pa.array(told, pa.int64()).cast(field.type))
+        return out
+
+    def _value(self, row: dict[str, Hashable]) -> _Value:
+        group: Sequence[Hashable] = [row[name] for name in self._group]
+        return (*group, row[COLUMN], row[VALUE])

@@ -1,0 +1,189 @@
+"""From where on an audit can prove: the earliest state of a view since when all is still there.
+
+Source snapshots and versions of lookups expire, so batches of long ago cannot be computed again.
+The view at some snapshot is then taken as it is, and the batches that are not in it are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamhouse.errors import DataLossError, TableError
+from streamhouse.paimon.snapshots import Snapshot
+from streamhouse.paimon.source import PaimonSource
+from streamhouse.paimon.table import Table
+from streamhouse.runtime.audit.recompute import ATTEMPTS_COLUMN, DUE_COLUMN, Batch
+from streamhouse.runtime.spec import QuerySpec, TableAddress
+from streamhouse.runtime.state.lookup_journal import LookedUp
+from streamhouse.runtime.state.pending_rows import ATTEMPTS, DUE, PendingRows, as_source
+from streamhouse.runtime.state.query_definition import spec_of
+
+
+@dataclass(frozen=True)
+class Ground:
+    """The view's snapshot taken as it is (0: the empty table), and the first batches after it.
+
+    `after` has, for each query, the number of the first batch that is computed again; a query
+    without one is computed from its first batch.
+    """
+
+    snapshot: int
+    after: Mapping[str, int] = field(default_factory=dict)
+
+
+def ground(
+    address: TableAddress,
+    table: Table,
+    snapshots: Sequence[Snapshot],
+    batches: Sequence[Batch],
+    definitions: Mapping[str, str],
+) -> Ground:
+    """The earliest ground for an audit up to the first of `snapshots` (newest first).
+
+    Raises `DataLossError` if not even the newest state can be proved from.
+    """
+    needed = {
+        user: _first_readable(address, [b for b in batches if b.query_id == user], definitions)
+        for user in {batch.query_id for batch in batches}
+    }
+    first = snapshots[-1].id if snapshots else 1
+    overwritten = next((s.id for s in snapshots if s.commit_kind == "OVERWRITE"), 0)
+    if first == 1 and not any(needed.values()):
+        return Ground(overwritten)
+    for snapshot in reversed(snapshots):
+        if snapshot.id < overwritten:
+            continue
+        after = {user: _next_batch(user, snapshot.id, snapshots, batches) for user in needed}
+        if all(after[user] >= needed[user] for user in needed) and all(
+            waiting_at(address, user, after[user], batches, definitions) is not None
+            for user in needed
+        ):
+            return Ground(snapshot.id, after)
+    raise DataLossError(
+        f"table {table.identifier} cannot be audited: rows of its sources or lookups that even its "
+        "newest state was computed from have expired; keep more with their table options "
+        "snapshot.time-retained and snapshot.num-retained.min"
+    )
+
+
+def waiting_at(
+    address: TableAddress,
+    user: str,
+    batch: int,
+    batches: Sequence[Batch],
+    definitions: Mapping[str, str],
+) -> pa.Table | None:
+    """The rows of a query that wait before `batch`, as recomputing keeps them.
+
+    An empty table without columns if there are none; None if the past cannot be read any more.
+    """
+    spec = _spec(address, user, batches, definitions)
+    pending = address.beside("pending")
+    empty = pa.table({})
+    if spec.retry is None or batch == 0:
+        return empty
+    try:
+        table = pending.open()
+    except TableError:
+        return empty
+    at = table.latest_snapshot_id()
+    for snapshot in table.snapshots.newest_first():
+        if snapshot.commit_user == user and snapshot.commit_identifier >= batch:
+            at = snapshot.id - 1
+        elif snapshot.commit_user == user:
+            break
+    if not at:
+        return empty
+    if table.snapshots.find(at) is None:
+        return None
+    rows = PendingRows(pending, user).read(at)
+    if not rows.num_rows:
+        return empty
+    source = as_source(rows, spec.query.changelog)
+    due = rows.column(DUE).cast(pa.timestamp("ms")).cast(pa.int64())
+    tries = pc.cast(rows.column(ATTEMPTS), pa.int32())
+    return source.append_column(DUE_COLUMN, due).append_column(ATTEMPTS_COLUMN, tries)
+
+
+def _first_readable(
+    address: TableAddress, batches: Sequence[Batch], definitions: Mapping[str, str]
+) -> int:
+    """The first of a query's batches from which on all that they read is there; 0 for all."""
+    if not batches:
+        return 0
+    earliest: dict[str, int] = {}
+    first = 0
+    spec: QuerySpec | None = None
+    of = ""
+    source: PaimonSource | None = None
+    kept = 0
+    for batch in batches:
+        if spec is None or of != batch.fingerprint:
+            spec, of = _spec(address, batch.query_id, [batch], definitions), batch.fingerprint
+            source = None
+            if spec.source.connector == "paimon":
+                opened = spec.source.open(spec.query.source_columns)
+                source = opened if isinstance(opened, PaimonSource) else None
+            kept = 0 if spec.looked_up is None else LookedUp(spec).first_kept()
+        if batch.number < kept:
+            first = batch.number + 1
+        needs = _needs(spec, source, batch)
+        for where, snapshot in needs:
+            if where.identifier not in earliest:
+                earliest[where.identifier] = where.open().earliest_snapshot_id() or 1
+            if snapshot < earliest[where.identifier]:
+                first = batch.number + 1
+    # Without what came before, the lineage's own first rows may be gone as well.
+    return max(first, batches[0].number)
+
+
+def _needs(
+    spec: QuerySpec, source: PaimonSource | None, batch: Batch
+) -> list[tuple[TableAddress, int]]:
+    """The oldest snapshot of each table that a batch reads."""
+    needs = [
+        (where, batch.end["dims"][lookup.relation])
+        for lookup, where in spec.pinned
+        if batch.end["dims"][lookup.relation]
+    ]
+    if spec.distinct is not None and batch.end.get("distinct"):
+        needs.append((spec.distinct, int(batch.end["distinct"])))
+    address = spec.source.address
+    start = batch.start["source"] if batch.start else {}
+    end = batch.end["source"]
+    if source is not None and address is not None and start != end and end:
+        needs.append((address, source.oldest_read(start, end)))
+    return needs
+
+
+def _next_batch(
+    user: str, snapshot: int, snapshots: Sequence[Snapshot], batches: Sequence[Batch]
+) -> int:
+    """The first batch of a query that is not in the view's snapshot.
+
+    Batches that wrote nothing make no snapshot; where it cannot be told, they count as in it.
+    """
+    later = [s for s in snapshots if s.commit_user == user and s.id > snapshot]
+    before = next((s for s in snapshots if s.commit_user == user and s.id <= snapshot), None)
+    if before is not None:
+        return before.commit_identifier + 1
+    if later:
+        return later[-1].commit_identifier
+    return max((b.number for b in batches if b.query_id == user), default=-1) + 1
+
+
+def _spec(
+    address: TableAddress, user: str, batches: Sequence[Batch], definitions: Mapping[str, str]
+) -> QuerySpec:
+    batch = next(one for one in batches if one.query_id == user)
+    definition = definitions.get(batch.fingerprint)
+    if definition is None:
+        raise TableError(
+            f"the lineage of {address.identifier} does not hold the definition of query "
+            f"{batch.fingerprint[:12]}: rows of it were deleted"
+        )
+    return spec_of(definition, address, user)

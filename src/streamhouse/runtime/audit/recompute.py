@@ -1,0 +1,316 @@
+"""A query's past, computed again from its lineage: other code than the stream, the same versions.
+
+Rows of the source are read again between recorded offsets and joined, as one batch query, with the
+dimension snapshots that were recorded. What had to wait is waited for in memory, by the recorded
+times of the batches, without a look at the pending table.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamhouse.errors import StreamhouseError
+from streamhouse.lookup import partitions
+from streamhouse.paimon import evolution
+from streamhouse.runtime.audit.distinct_oracle import Tally
+from streamhouse.runtime.kernel import ROW, numbered, only, without
+from streamhouse.runtime.spec import QuerySpec, TableAddress
+from streamhouse.runtime.state.lookup_journal import LookedUp
+from streamhouse.runtime.state.query_definition import spec_of
+from streamhouse.runtime.streaming.dimension_versions import pinned_partitions
+from streamhouse.runtime.streaming.planner import Planner
+from streamhouse.source import ROW_KIND, Offset
+from streamhouse.sql.functions.arrow import register
+from streamhouse.sql.udf_modules.evaluation import Evaluations
+
+DUE_COLUMN, ATTEMPTS_COLUMN = "_due", "_attempts"
+"""What is known of a waiting row besides the columns of its source: epoch ms, retries so far."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One row of a lineage table."""
+
+    query_id: str
+    number: int
+    fingerprint: str
+    start: Offset
+    end: Offset
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> Batch:
+        """The batch of a row as `read_lineage` gives it."""
+        return cls(
+            row["query_id"],
+            row["batch_id"],
+            row["fingerprint"],
+            json.loads(row["start_offset"]),
+            json.loads(row["end_offset"]),
+        )
+
+    @property
+    def now_ms(self) -> int:
+        return int(self.end["now"])
+
+
+@dataclass(frozen=True)
+class Step:
+    """What the batches up to `last` (since the last step) put out.
+
+    `hits` are the rows of the source that were joined, `rows` what they became.
+    """
+
+    last: Batch
+    hits: pa.Table
+    rows: pa.Table
+
+
+class Recomputation:
+    """One query's batches, computed again in order; in process, no Spark.
+
+    `definitions` are the definitions of the lineage by fingerprint. What waits is kept from one
+    call of `steps` to the next, so the batches may be given in portions. `waiting` is what waits
+    before the first of them: columns of the source, `DUE_COLUMN` and `ATTEMPTS_COLUMN`.
+    """
+
+    def __init__(
+        self,
+        target: TableAddress,
+        definitions: Mapping[str, str],
+        waiting: pa.Table | None = None,
+    ) -> None:
+        self._target = target
+        self._definitions = definitions
+        self._waiting = waiting
+        self._tally: Tally | None = None
+        self._journal: tuple[str, LookedUp] | None = None
+
+    def steps(self, batches: Sequence[Batch], grouped: bool = True) -> Iterator[Step]:
+        """The next batches' steps, in order.
+
+        With `grouped`, consecutive batches that joined the same versions are one step, as long as
+        nothing has to wait. Changes are read batch by batch: those of a longer range may be fewer,
+        and in another order.
+        """
+        for _, run in groupby(batches, key=_versions):
+            together = list(run)
+            first = together[0]
+            definition = self._definitions.get(first.fingerprint)
+            if definition is None:
+                raise StreamhouseError(
+                    f"the lineage of {self._target.identifier} does not hold the definition of "
+                    f"query {first.fingerprint[:12]}: rows of it were deleted"
+                )
+            spec = spec_of(definition, self._target, first.query_id)
+            self._count(spec, first)
+            if spec.source.connector == "mysql-cdc":
+                raise StreamhouseError(
+                    f"table {self._target.identifier} follows a MySQL table, whose past MySQL does "
+                    "not keep; audit the tables that are computed from it"
+                )
+            target = self._target.open()
+            for step in _Run(spec, self).steps(together, grouped):
+                rows = evolution.aligned(step.rows, target, spec.target.schema_id)
+                yield replace(step, rows=rows)
+
+    def _count(self, spec: QuerySpec, first: Batch) -> None:
+        """Have distinct values counted from what was there before the first batch."""
+        counts, address = spec.query.distinct, spec.distinct
+        if counts is None or address is None:
+            self._tally = None
+        elif self._tally is None:
+            at = int(first.end["distinct"]) if first.number else 0
+            self._tally = Tally(counts, address, first.query_id, at)
+
+    def looked_up(self, spec: QuerySpec, batch: Batch) -> dict[str, pa.Table]:
+        """What a batch found in tables of a server."""
+        if spec.looked_up is None:
+            return {}
+        if self._journal is None or self._journal[0] != batch.fingerprint:
+            self._journal = batch.fingerprint, LookedUp(spec)
+        return self._journal[1].past(batch.number)
+
+    @property
+    def waiting(self) -> pa.Table | None:
+        """The rows that wait after the last step."""
+        return self._waiting
+
+
+def _versions(batch: Batch) -> tuple[object, ...]:
+    """What neighbouring batches must have in common to be one step: query and dimensions."""
+    end = batch.end
+    # What was asked of a server is each batch's own.
+    own = batch.number if end.get("looked_up") else None
+    return batch.fingerprint, end["dims"], end.get("partitions"), own, _seam(batch)
+
+
+def _seam(batch: Batch) -> tuple[object, ...]:
+    """What neighbouring batches must have in common to be read from their source as one range."""
+    start, end = (batch.start["source"] if batch.start else {}), batch.end["source"]
+    if "split" in start or "split" in end:
+        return ("split", batch.number)
+    # A generator goes by the clock of each of its runs.
+    return (end.get("base_rows"), end.get("base_ms"))
+
+
+class _Run:
+    """Batches of one query that joined the same versions."""
+
+    def __init__(self, spec: QuerySpec, whole: Recomputation) -> None:
+        self._spec = spec
+        self._whole = whole
+        self._planner = Planner(spec)
+        self._source = spec.source.open(
+            None if spec.retry is not None else spec.query.source_columns
+        )
+        self._values: list[pa.Table] = []
+        self._functions: set[str] = set()
+        self._db = duckdb.connect(":memory:", config={"threads": 2})
+        self._db.execute("SET TimeZone = 'UTC'")
+        self._python = Evaluations(spec.query.functions)
+        self._python.register(self._db)
+
+    def steps(self, batches: list[Batch], grouped: bool) -> Iterator[Step]:
+        self._join(batches[0].end)
+        for relation, rows in self._whole.looked_up(self._spec, batches[0]).items():
+            self._db.register(relation, rows)
+        try:
+            query = self._spec.query
+            grouped = grouped and not query.timed and not query.changelog
+            if grouped and self._whole._waiting is None:
+                step = self._together(batches)
+                if step is not None:
+                    yield step
+                    return
+            for batch in batches:
+                yield self._alone(batch)
+        finally:
+            self._db.close()
+            self._planner.close()
+
+    def _join(self, end: Offset) -> None:
+        for lookup, address in self._spec.pinned:
+            table, snapshot = address.open(), end["dims"][lookup.relation]
+            chosen = pinned_partitions(end, lookup.relation)
+            now = evolution.columns_now(table, address.schema_id, lookup.columns)
+            wanted = now if chosen is None else list(dict.fromkeys([*now, *table.partition_keys]))
+            read = table.read(wanted, snapshot=snapshot) if snapshot else ()
+            rows = pa.Table.from_batches(read, schema=table.read_schema(wanted))
+            if chosen is not None:
+                rows = rows.filter(partitions.mask(rows, table, chosen)).select(now)
+            self._db.register(lookup.relation, rows.rename_columns(list(lookup.columns)))
+
+    def _together(self, batches: list[Batch]) -> Step | None:
+        """All batches as one query; None if a row misses, as its time then matters."""
+        src = self._read(batches[0].start, batches[-1].end)
+        if len(self._misses(src)):
+            return None
+        self._now(batches[-1].now_ms)
+        hits, rows = self._hit(src, pa.array([], pa.int64()))
+        return Step(batches[-1], hits, self._counted(rows))
+
+    def _alone(self, batch: Batch) -> Step:
+        self._now(batch.now_ms)
+        src = self._read(batch.start, batch.end)
+        misses = self._misses(src)
+        parts = [self._hit(src, misses)]
+        again = []
+        if len(misses):
+            again.append(self._wait(only(src, misses), batch.now_ms, None))
+        waiting = self._whole._waiting
+        if waiting is not None:
+            due = pc.less_equal(waiting.column(DUE_COLUMN), batch.now_ms)
+            hits, rest = self._retry(waiting.filter(due), batch.now_ms)
+            # As the stream does: what came earlier is written before what has come since.
+            parts.insert(0, hits)
+            again += [rest, waiting.filter(pc.invert(due))]
+        left = pa.concat_tables(again, promote_options="default") if again else None
+        self._whole._waiting = left if left is not None and left.num_rows else None
+        return Step(
+            batch,
+            pa.concat_tables([hits for hits, _ in parts], promote_options="default"),
+            self._counted(pa.concat_tables([rows for _, rows in parts])),
+        )
+
+    def _counted(self, rows: pa.Table) -> pa.Table:
+        """The output of a step with its counts of distinct values."""
+        values, self._values = self._values, []
+        tally = self._whole._tally
+        return rows if tally is None else tally.rows(rows, values)
+
+    def _retry(self, due: pa.Table, now_ms: int) -> tuple[tuple[pa.Table, pa.Table], pa.Table]:
+        src = numbered(due.drop_columns([DUE_COLUMN, ATTEMPTS_COLUMN]), 0)
+        misses = self._misses(src)
+        attempts = pc.add(due.column(ATTEMPTS_COLUMN), pa.scalar(1, pa.int32()))
+        missed = pc.is_in(src.column(ROW), value_set=misses)
+        retry = self._spec.retry
+        assert retry is not None
+        spent = pc.and_(missed, pc.greater_equal(attempts, retry.max_attempts))
+        again = pc.and_(missed, pc.invert(spent))
+        hits, rows = self._hit(src, misses)
+        late, spent_rows = self._hit(src.filter(spent), pa.array([], pa.int64()))
+        if all(lookup.left for lookup in self._spec.query.lookups):
+            hits = pa.concat_tables([hits, late])
+        return (hits, pa.concat_tables([rows, spent_rows])), self._wait(
+            src.filter(again), now_ms, attempts.filter(again)
+        )
+
+    def _wait(self, src: pa.Table, now_ms: int, attempts: Any) -> pa.Table:
+        retry = self._spec.retry
+        assert retry is not None
+        due = pa.repeat(pa.scalar(now_ms + retry.delay_ms, pa.int64()), src.num_rows)
+        if attempts is None:
+            attempts = pa.repeat(pa.scalar(0, pa.int32()), src.num_rows)
+        return (
+            src.drop_columns([ROW])
+            .append_column(DUE_COLUMN, due)
+            .append_column(ATTEMPTS_COLUMN, attempts)
+        )
+
+    def _hit(self, src: pa.Table, misses: pa.Array) -> tuple[pa.Table, pa.Table]:
+        kept = without(src, misses)
+        if self._spec.query.distinct is not None:
+            self._values.append(self._sql(self._spec.query.distinct.sql, kept))
+        return kept.drop_columns([ROW]), self._sql(self._spec.query.rows_sql, kept)
+
+    def _misses(self, src: pa.Table) -> pa.Array:
+        sql = self._spec.query.misses_sql
+        if sql is None or src.num_rows == 0:
+            return pa.array([], pa.int64())
+        return self._sql(sql, src).column(0).combine_chunks()
+
+    def _read(self, start: Offset, end: Offset) -> pa.Table:
+        before: Offset = start["source"] if start else self._source.initial_offset()
+        schema = self._source.schema
+        if self._spec.query.changelog and ROW_KIND not in schema.names:
+            schema = schema.append(pa.field(ROW_KIND, pa.string()))
+        batches = [
+            batch
+            for piece in self._source.partitions(before, end["source"])
+            for batch in self._source.read(piece)
+        ]
+        table = pa.Table.from_batches(batches) if batches else schema.empty_table()
+        return numbered(table, 0)
+
+    def _now(self, now_ms: int) -> None:
+        now = datetime.datetime.fromtimestamp(now_ms / 1000, datetime.UTC).replace(tzinfo=None)
+        self._db.execute(f"SET VARIABLE now = TIMESTAMP '{now.isoformat(sep=' ')}'")
+
+    def _sql(self, sql: str, src: pa.Table) -> pa.Table:
+        self._db.register("src", src)
+        register(self._db, sql, self._functions)
+        try:
+            return self._db.sql(sql).to_arrow_table()
+        except duckdb.Error as error:
+            raise self._python.failure(error) or error from None
+        finally:
+            self._db.unregister("src")

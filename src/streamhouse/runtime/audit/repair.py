@@ -1,0 +1,313 @@
+"""Makes a view what its queries make of their sources as they are, and commits the difference.
+
+The stream's target holds what the query has taken in up to its last commit. So each query's
+definition is run over its source as of the offset of that commit, with the versions of its lookups
+that the commit had, and what differs in the target is written: what was is taken back, what is
+comes in. What the stream brings later is then added to the right sums.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamhouse.errors import CommitConflictError, StreamhouseError, TableError
+from streamhouse.paimon.change_files import CHANGE_USER, attempt, remove_dead
+from streamhouse.paimon.commit import TableCommitter, TableWriter, overwrite_table
+from streamhouse.paimon.consumers import Consumers, query_consumer
+from streamhouse.paimon.lock import commit_lock
+from streamhouse.paimon.scratch import Scratch
+from streamhouse.paimon.table import Table
+from streamhouse.paimon.written import rows_of, written_since
+from streamhouse.runtime.audit.audit import newest_told
+from streamhouse.runtime.audit.deviation import Deviation, deviation
+from streamhouse.runtime.audit.provable_range import waiting_at
+from streamhouse.runtime.audit.recompute import ATTEMPTS_COLUMN, DUE_COLUMN, Batch, Recomputation
+from streamhouse.runtime.audit.repairable_views import check_query, check_table
+from streamhouse.runtime.batch.change_kinds import functions_of
+from streamhouse.runtime.batch.progress_line import Progress, progress
+from streamhouse.runtime.spec import TableAddress
+from streamhouse.runtime.state.lineage import SUFFIX, read_lineage
+from streamhouse.source import ROW_KIND
+
+_TRIES = 20
+_PAUSE_S = 0.5
+_ORDER_FREE = ("sum", "product", "max", "min", "bool_and", "bool_or")
+_RETRACTS = ("sum", "last_value", "last_non_null_value")
+_COMMUTES = ("sum", "last_non_null_value")
+
+
+@dataclass(frozen=True)
+class Repaired:
+    """How many rows were missing, wrong, and too many; the snapshot that put them right, if any."""
+
+    table: str
+    inserted: int
+    updated: int
+    deleted: int
+    snapshot: int | None
+
+
+def repair(
+    warehouse: Mapping[str, str], identifier: str, where: str | None = None, dry_run: bool = False
+) -> Repaired:
+    """Compute the view `database.table` again and commit what differs, in one snapshot.
+
+    `where` is a condition over its primary key; without it the whole view is repaired. With
+    `dry_run` nothing is written. Queries may go on: the recomputation is of their last commit that
+    the lineage tells, with all that was wrong when this was called, and it is made anew where they
+    write rows meanwhile to which the difference could not be added. Columns whose merge depends on
+    the order of rows (`last_value` and the like) keep their values. Run twice, the second changes
+    nothing. Rows that others wrote by hand go, as no query makes them. A line on a terminal tells
+    how far it is. Raises `TableError` for a table that no query of a script writes or that cannot
+    be repaired so, `DataLossError` where the source as of the last commit has expired,
+    `CommitConflictError` where the queries are always faster.
+    """
+    address = TableAddress(dict(warehouse), identifier)
+    table = address.open()
+    check_table(table)
+    remove_dead(table, TableCommitter(address.warehouse, identifier, CHANGE_USER))
+    since = table.latest_snapshot_id() or 0
+    with progress() as shown:
+        for _ in range(_TRIES):
+            attempted = _Attempt(address, where, since, shown)
+            done = attempted.run(dry_run)
+            if done is not None:
+                return done
+            time.sleep(_PAUSE_S)
+    if attempted.untold:
+        raise CommitConflictError(
+            f"table {identifier}: its lineage lacks the last commits of its queries; if their "
+            "pipeline was killed, start it again, which writes what is missing, and repair then"
+        )
+    raise CommitConflictError(
+        f"table {identifier}: its queries wrote the rows that differ each time they were computed; "
+        "stop the queries and repair again"
+    )
+
+
+class _Attempt:
+    """One recomputation of a state of the table, at least of snapshot `since`, and the commit.
+
+    `untold` says that the lineage, which is written within about a second, does not go so far yet.
+    """
+
+    def __init__(
+        self, address: TableAddress, where: str | None, since: int, shown: Progress
+    ) -> None:
+        self._address = address
+        self._where = where
+        self._since = since
+        self._progress = shown
+        self._table = address.open()
+        self._snapshot = 0
+        self._functions = functions_of(self._table)
+        self.untold = False
+
+    def run(self, dry_run: bool) -> Repaired | None:
+        """What was done; None if it is to be tried again."""
+        self._progress.part("computing", None)
+        with Scratch(self._table) as scratch:
+            if not self._recompute(scratch):
+                return None
+            expected = scratch.finish()
+            read = list(expected.read()) if expected.latest_snapshot_id() else []
+        table = self._table
+        self._progress.part("comparing", None)
+        kept = [name for name, f in self._functions.items() if f not in _ORDER_FREE]
+        actual = list(table.read(snapshot=self._snapshot)) if self._snapshot else []
+        found = deviation(
+            pa.Table.from_batches(actual, schema=table.arrow_schema),
+            pa.Table.from_batches(read, schema=table.arrow_schema),
+            table.primary_key, kept, self._where,
+        )  # fmt: skip
+        inserted, updated, deleted = found.counts
+        if dry_run or not (inserted or updated or deleted):
+            return Repaired(table.identifier, inserted, updated, deleted, None)
+        self._progress.part("writing", None)
+        committed = self._commit(found)
+        if committed is None:
+            return None
+        return Repaired(table.identifier, inserted, updated, deleted, committed)
+
+    def _recompute(self, scratch: Scratch) -> bool:
+        """Write what the queries make of their sources; False if they are in the middle of it."""
+        rows = _lineage(self._address)
+        definitions = {row["fingerprint"]: row["definition"] for row in rows if row["definition"]}
+        batches = [Batch.of(row) for row in rows]
+        queries = {
+            user: [batch for batch in batches if batch.query_id == user]
+            for user in _queries(self._table, batches)
+        }
+        for own in queries.values():
+            check_query(self._address, own[-1], definitions)
+        told = {user: own[-1].number for user, own in queries.items()}
+        self._snapshot = newest_told(self._table, told) or 0
+        self.untold = self._snapshot < self._since
+        if self.untold:
+            return False
+        for user, own in queries.items():
+            last = self._last(user, own)
+            if last is None or "split" in last.end["source"]:
+                return False
+            whole = Recomputation(self._address, definitions)
+            for step in whole.steps([replace(last, start={})]):
+                scratch.write(_retracted(step.rows, "+I"))
+                self._progress.advance(step.rows.num_rows)
+            if not self._without_waiting(scratch, last, own, definitions):
+                return False
+        return True
+
+    def _last(self, user: str, own: list[Batch]) -> Batch | None:
+        """The last batch of a query in the snapshot; None where the lineage lags behind."""
+        before = [s for s in self._table.snapshots.newest_first() if s.id <= self._snapshot]
+        committed = next((s.commit_identifier for s in before if s.commit_user == user), -1)
+        newest = self._address.open().last_commit_of(user)
+        last = own[-1]
+        if last.number < committed:
+            return None
+        if newest is None or newest.id <= self._snapshot:
+            # Batches that wrote nothing are in the snapshot as well.
+            return last
+        return next((batch for batch in reversed(own) if batch.number == committed), None)
+
+    def _without_waiting(
+        self, scratch: Scratch, last: Batch, own: list[Batch], definitions: Mapping[str, str]
+    ) -> bool:
+        """Take back what rows give that wait and would be joined now: the stream brings them."""
+        waiting = waiting_at(self._address, last.query_id, last.number + 1, own, definitions)
+        if waiting is None:
+            raise StreamhouseError(
+                f"table {self._address.identifier}: which rows waited at its last commit has "
+                "expired; repair it when its queries have gone on"
+            )
+        if waiting.num_rows == 0:
+            return True
+        due = pa.repeat(pa.scalar(0, pa.int64()), waiting.num_rows)
+        fresh = pa.repeat(pa.scalar(-(1 << 30), pa.int32()), waiting.num_rows)
+        waiting = waiting.drop_columns([DUE_COLUMN, ATTEMPTS_COLUMN])
+        waiting = waiting.append_column(DUE_COLUMN, due).append_column(ATTEMPTS_COLUMN, fresh)
+        whole = Recomputation(self._address, definitions, waiting)
+        for step in whole.steps([replace(last, start=last.end)]):
+            if step.rows.num_rows and not set(self._functions.values()) <= set(_COMMUTES):
+                return False
+            scratch.write(_retracted(step.rows, "-U"))
+        return True
+
+    def _commit(self, found: Deviation) -> int | None:
+        """Write and commit; the snapshot, None if others were faster."""
+        table, user = self._table, f"{CHANGE_USER}-{uuid.uuid4()}"
+        committer = TableCommitter(self._address.warehouse, table.identifier, user)
+        if found.counts[2] or not set(self._functions.values()) <= set(_RETRACTS):
+            # What takes nothing back, and rows that go: one snapshot only by an overwrite.
+            with commit_lock(table.location):
+                return self._overwrite(found, committer, user)
+        with attempt(table, committer) as prefix:
+            writer = TableWriter(self._address.warehouse, table.identifier, user, prefix)
+            try:
+                for rows in found.changes(self._passing):
+                    for batch in rows.to_batches():
+                        writer.write(batch)
+                messages = writer.prepare(0)
+            finally:
+                writer.close()
+            with commit_lock(table.location):
+                if self._holds(found):
+                    committer.commit(0, messages, lock_held=True)
+                    return self._address.open().latest_snapshot_id()
+        committer.abort(messages)
+        return None
+
+    @property
+    def _passing(self) -> list[str]:
+        """Columns that are written as null, which their merge passes over."""
+        if self._table.options.get("changelog-producer") == "input":
+            return []
+        return [
+            name
+            for name, function in self._functions.items()
+            if function == "last_non_null_value" and self._table.arrow_schema.field(name).nullable
+        ]
+
+    def _overwrite(self, found: Deviation, committer: TableCommitter, user: str) -> int | None:
+        """Write the partitions anew that have rows which differ; the lock is held."""
+        now = self._address.open()
+        if not self._holds(found, strict=True):
+            return None
+        latest = now.latest_snapshot_id()
+        actual = pa.Table.from_batches(
+            list(now.read(snapshot=latest)) if latest else [], schema=now.arrow_schema
+        )
+        rows, partitions = found.applied(actual, now.partition_keys)
+        # Of a partition that is left empty nothing would say that it is to be replaced.
+        keys = now.partition_keys
+        everything = not keys or partitions != found.partitions(keys)
+        options = {"dynamic-partition-overwrite": "false" if everything else "true"}
+        if everything:
+            rows = found.applied(actual, ())[0]
+        with attempt(now, committer) as prefix:
+            writer = TableWriter(
+                self._address.warehouse, now.identifier, user, prefix, options, True
+            )
+            try:
+                for batch in rows.to_batches():
+                    writer.write(batch)
+                messages = writer.prepare(0)
+            finally:
+                writer.close()
+            overwrite_table(now, user, messages, options, lock_held=True)
+        return self._address.open().latest_snapshot_id()
+
+    def _holds(self, found: Deviation, strict: bool = False) -> bool:
+        """Whether the difference can be added to what the table is now; the lock is held."""
+        now = self._address.open()
+        if now.schema_id != self._table.schema_id:
+            return False
+        later = written_since(now, self._snapshot, now.latest_snapshot_id() or 0)
+        if later is None or (later and now.has_dynamic_buckets):
+            return False
+        commutes = set(self._functions.values()) <= set(_COMMUTES)
+        told = self._table.options.get("changelog-producer") == "input"
+        if not later or (commutes and not strict and not told and not found.counts[0]):
+            return True
+        keys = rows_of(now, later, now.primary_key).select(list(now.primary_key))
+        return not found.touches(keys)
+
+
+def _lineage(address: TableAddress) -> list[dict[str, Any]]:
+    try:
+        rows = read_lineage(address.beside(SUFFIX))
+    except TableError:
+        rows = []
+    if not rows:
+        raise TableError(
+            f"table {address.identifier} has no lineage: no continuous query of a script has "
+            "written it yet, so nobody knows what it should be"
+        )
+    return rows
+
+
+def _queries(table: Table, batches: list[Batch]) -> list[str]:
+    """The queries that make the table: those that are alive, or all if none is."""
+    users = sorted({batch.query_id for batch in batches})
+    known = Consumers(table)
+    alive = [user for user in users if known.get(query_consumer(user)) is not None]
+    return alive or users
+
+
+def _retracted(rows: pa.Table, kind: str) -> pa.Table:
+    """The rows as `kind` puts them: +I as they are, -U the other way round; all have kinds."""
+    if ROW_KIND not in rows.column_names:
+        return rows.append_column(ROW_KIND, pa.repeat(pa.scalar(kind), rows.num_rows))
+    if kind == "+I":
+        return rows
+    place = rows.column_names.index(ROW_KIND)
+    kinds = rows.column(place)
+    turned = pc.if_else(pc.is_in(kinds, value_set=pa.array(["-U", "-D"])), "+U", "-U")
+    return rows.set_column(place, ROW_KIND, turned)

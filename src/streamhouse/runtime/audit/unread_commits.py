@@ -1,0 +1,66 @@
+"""What a view's queries have not read of their Paimon tables, and so is not in the view."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from streamhouse.errors import StreamhouseError
+from streamhouse.paimon.waiting import Waiting
+from streamhouse.runtime.audit.recompute import Batch
+from streamhouse.runtime.spec import QuerySpec, TableAddress
+from streamhouse.runtime.state.query_definition import spec_of
+from streamhouse.source import Lag, Lagging
+
+
+@dataclass(frozen=True)
+class Unread:
+    """What one query has not read of the table `table`.
+
+    `snapshots` hold changes that came after its last batch; None where that cannot be told, since
+    the table is gone or was rolled back. `waiting_rows` are committed, and no stream sees them
+    before a compaction.
+    """
+
+    table: str
+    snapshots: int | None
+    waiting_rows: int
+
+    def __str__(self) -> str:
+        parts = []
+        if self.snapshots is None:
+            parts.append(f"{self.table}: what was not read cannot be told")
+        elif self.snapshots:
+            parts.append(f"{self.table}: {self.snapshots:,} snapshots are not read yet")
+        if self.waiting_rows:
+            parts.append(str(Waiting(self.table, self.waiting_rows)))
+        return "; ".join(parts)
+
+
+def unread(
+    address: TableAddress, batches: Sequence[Batch], definitions: Mapping[str, str]
+) -> tuple[Unread, ...]:
+    """What is missing from a view whose lineage holds `batches`, by table; empty if nothing is.
+
+    Of queries over one table, only the one that ran last counts: the others were replaced.
+    """
+    newest: dict[str, tuple[Batch, QuerySpec]] = {}
+    last = {batch.query_id: batch for batch in batches}
+    for batch in sorted(last.values(), key=lambda one: one.now_ms):
+        definition = definitions.get(batch.fingerprint)
+        spec = None if definition is None else spec_of(definition, address, batch.query_id)
+        if spec is not None and spec.source.address is not None:
+            newest[spec.source.address.identifier] = (batch, spec)
+    found = [_unread(name, *one) for name, one in sorted(newest.items())]
+    return tuple(one for one in found if one.snapshots != 0 or one.waiting_rows)
+
+
+def _unread(name: str, batch: Batch, spec: QuerySpec) -> Unread:
+    try:
+        source = spec.source.open(spec.query.source_columns)
+        lag = source.lag(batch.end["source"]) if isinstance(source, Lagging) else None
+        source.close()
+    except StreamhouseError:
+        return Unread(name, None, 0)
+    lag = lag or Lag()
+    return Unread(name, lag.snapshots, lag.waiting_rows or 0)

@@ -1,0 +1,1 @@
+"""Statements that end: SELECT, INSERT, MERGE, UPDATE, DELETE and TRUNCATE."""

@@ -1,0 +1,276 @@
+"""Statements that end: a SELECT with its rows, and INSERT of VALUES or of such a SELECT."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from streamhouse.engine import bounded_reader
+from streamhouse.errors import TableError, UnsupportedSqlError
+from streamhouse.options import choice
+from streamhouse.paimon.change_files import rows_changed, with_retries
+from streamhouse.paimon.commit import TableCommitter, TableWriter, overwrite_table
+from streamhouse.paimon.lock import commit_lock
+from streamhouse.paimon.sidecar import Sidecar
+from streamhouse.paimon.table import Table
+from streamhouse.runtime.batch.insert_columns import given_columns
+from streamhouse.runtime.batch.progress_line import Progress, progress
+from streamhouse.runtime.batch.scans import Scans, scan_of
+from streamhouse.runtime.kernel import conformed
+from streamhouse.runtime.session.session import Session
+from streamhouse.runtime.spec import TableAddress
+from streamhouse.sql.batch.bounded_query import analyze_bounded
+from streamhouse.sql.plan import BoundedQuery, Insert, Query
+
+_LOG = logging.getLogger("streamhouse")
+
+
+@contextmanager
+def select(session: Session, query: Query) -> Iterator[pa.RecordBatchReader]:
+    """The rows of a SELECT that ends."""
+    plan = analyze_bounded(query, session)
+    with bounded_reader(plan, lambda scan: scan_of(session, scan)) as reader:
+        yield reader
+
+
+@dataclass(frozen=True)
+class Inserted:
+    """How many rows an INSERT gave, and how many of them the table did not have, or had otherwise.
+
+    Where they are written without a look at the table, all count as inserted.
+    """
+
+    rows: int
+    inserted: int
+    updated: int = 0
+
+    def __str__(self) -> str:
+        text = f"{self.rows:,} {'row' if self.rows == 1 else 'rows'}"
+        if self.inserted == self.rows:
+            return f"{text} written"
+        return f"{text}: {self.inserted:,} inserted, {self.updated:,} updated, the others are there"
+
+
+def insert(session: Session, statement: Insert, sidecar: Sidecar | None = None) -> Inserted:
+    """Write the rows of VALUES or of a SELECT that ends, in one commit; how many there were.
+
+    Of a SELECT into a table that keeps the last row of a key only those rows are written that
+    differ from what is there (`insert.equal-rows`), and where rows are seen only once they are
+    compacted, they are (in `sidecar`, or one of its own).
+
+    OVERWRITE replaces the table's rows, of a partitioned table those of the partitions that are
+    written to, or of PARTITION (…); the option `dynamic-partition-overwrite` = false replaces all.
+    An OVERWRITE that reads its own table keeps other writers waiting from its start.
+    """
+    target = session.table(statement.target)
+    if target.connector != "paimon":
+        raise UnsupportedSqlError(
+            f"INSERT into a {target.connector} table; the target must be a Paimon table",
+            line=statement.position.line,
+            column=statement.position.column,
+        )
+    given = given_columns(target, statement)
+    plan = analyze_bounded(statement.query, session, target, given)
+    address = session.address(target)
+    if statement.overwrite:
+        _warn_if_fed(address.open())
+    with progress() as shown:
+        if not plan.scans or statement.overwrite:
+            return _write_all(session, statement, plan, address, shown, sidecar)
+        return _insert_rows(session, statement, plan, address, shown, sidecar)
+
+
+def _write_all(
+    session: Session,
+    statement: Insert,
+    plan: BoundedQuery,
+    address: TableAddress,
+    shown: Progress,
+    sidecar: Sidecar | None,
+) -> Inserted:
+    """Write the rows whatever the table has, and have them seen."""
+    own = statement.overwrite and any(
+        scan.table.connector == "paimon" and session.address(scan.table) == address
+        for scan in plan.scans
+    )
+    with _core(address, sidecar) as java:
+        with commit_lock(address.open().location) if own else nullcontext():
+            rows = _Insert(session, statement, plan, address.open(), shown, java).run(own)
+        if java is not None:
+            from streamhouse.runtime.batch.wait_for_compaction import show
+
+            shown.part("compacting", None)
+            show(address.warehouse, address.open(), java)
+    return Inserted(rows, rows)
+
+
+@contextmanager
+def _core(address: TableAddress, sidecar: Sidecar | None) -> Iterator[Sidecar | None]:
+    """The Java core where rows show only once compacted: an overwritten table would be empty."""
+    from streamhouse.paimon.visibility import hides_new_rows
+
+    if not hides_new_rows(address.open()):
+        yield None
+        return
+    from streamhouse.runtime.batch.wait_for_compaction import core
+
+    with core(address.warehouse, sidecar) as java:
+        yield java
+
+
+def _warn_if_fed(table: Table) -> None:
+    """Tell that a query adds to what an overwrite of a view of sums puts there."""
+    from streamhouse.paimon.compactors import written_by_live_query
+
+    if table.options.get("merge-engine") == "aggregation" and written_by_live_query(table):
+        _LOG.warning(
+            "table %s: a query that runs writes this table; what it is still to bring comes on "
+            "top of what INSERT OVERWRITE puts there, and may count twice; `streamhouse repair "
+            "%s` computes the view as of the query's last commit",
+            table.identifier, table.identifier,
+        )  # fmt: skip
+
+
+def _insert_rows(
+    session: Session,
+    statement: Insert,
+    plan: BoundedQuery,
+    address: TableAddress,
+    shown: Progress,
+    sidecar: Sidecar | None,
+) -> Inserted:
+    # They load what only few statements need.
+    from streamhouse.runtime.batch.insert_differences import EQUAL_ROWS, Renewal, compares
+    from streamhouse.runtime.batch.wait_for_compaction import show
+
+    table, options = address.open(), dict(statement.options)
+    equal = choice(EQUAL_ROWS, options.pop(EQUAL_ROWS, "skip"), ("skip", "write"))
+    statement = replace(statement, options=options)
+    one = _Insert(session, statement, plan, table, shown)
+    if equal == "skip" and not options and compares(table) and table.latest_snapshot_id():
+        done = Renewal(address.warehouse, table, shown).run(one.tables(), one.total)
+        result = Inserted(done.rows, done.inserted, done.updated)
+    else:
+        rows = one.run(False)
+        result = Inserted(rows, rows)
+    if result.inserted or result.updated:
+        shown.part("compacting", None)
+        show(address.warehouse, address.open(), sidecar)
+    return result
+
+
+class _Insert:
+    """Rows of one statement on their way into a table."""
+
+    def __init__(
+        self,
+        session: Session,
+        statement: Insert,
+        plan: BoundedQuery,
+        table: Table,
+        shown: Progress,
+        java: Sidecar | None = None,
+    ) -> None:
+        self._progress = shown
+        self._java = java
+        self._scans = Scans(session, plan, shown)
+        self._session = session
+        self._statement = statement
+        self._plan = plan
+        self._table = table
+        self._user = str(uuid.uuid4())
+        self._partition = {
+            name: _value(table, name, text) for name, text in statement.partition.items()
+        }
+        self._options = dict(statement.options)
+        if self._partition and len(self._partition) == len(table.partition_keys):
+            # All is said: an overwrite without rows empties the partition.
+            self._options["dynamic-partition-overwrite"] = "false"
+
+    def run(self, lock_held: bool) -> int:
+        """Write and commit; how many rows there were."""
+        if self._statement.overwrite:
+            rows, messages = self._prepare()
+            self._overwrite(messages, lock_held)
+            return rows
+        return with_retries(self._table, self._append)
+
+    def _append(self, lock_held: bool) -> int | None:
+        """The number of rows; None if other commits made what was written outdated."""
+        table, seen = self._table, self._table.latest_snapshot_id()
+        rows, messages = self._prepare()
+        committer = TableCommitter(table.catalog_options, table.identifier, self._user)
+        with nullcontext() if lock_held else commit_lock(table.location):
+            if not table.primary_key or not rows_changed(table, seen):
+                committer.commit(0, messages, lock_held=True)
+                return rows
+        committer.abort(messages)
+        return None
+
+    def _overwrite(self, messages: list[bytes], lock_held: bool) -> None:
+        table, options = self._table, self._options
+        if self._java is not None and messages:
+            from streamhouse.runtime.batch.insert_overwrite import overwrite, shows_at_once
+
+            if shows_at_once(table):
+                texts = self._statement.partition
+                overwrite(self._java, table, self._user, messages, options, texts, lock_held)
+                return
+        overwrite_table(table, self._user, messages, options, self._partition_values, lock_held)
+
+    @property
+    def _partition_values(self) -> dict[str, Any]:
+        return {name: value.as_py() for name, value in self._partition.items()}
+
+    def _prepare(self) -> tuple[int, list[bytes]]:
+        table = self._table
+        writer = TableWriter(
+            table.catalog_options, table.identifier, self._user, table_options=self._options,
+            overwrite=self._statement.overwrite, partition=self._partition_values,
+        )  # fmt: skip
+        rows = 0
+        self._progress.part("writing", self.total)
+        try:
+            for part in self.tables():
+                rows += part.num_rows
+                for batch in part.to_batches():
+                    writer.write(batch)
+            return rows, writer.prepare(0)
+        finally:
+            writer.close()
+
+    @property
+    def total(self) -> int | None:
+        """About how many rows the statement reads; None if nobody knows."""
+        return self._scans.total
+
+    def tables(self) -> Iterator[pa.Table]:
+        """The rows, as the table has its columns."""
+        schema = self._table.arrow_schema
+        with bounded_reader(self._plan, self._scans.open) as reader:
+            for batch in reader:
+                columns = [
+                    pa.repeat(self._partition[name], batch.num_rows)
+                    if name in self._partition
+                    else column
+                    for name, column in zip(schema.names, batch.columns, strict=True)
+                ]
+                named = pa.Table.from_arrays(columns, names=schema.names)
+                yield conformed(named, schema)
+
+
+def _value(table: Table, name: str, text: str) -> pa.Scalar:
+    field = table.arrow_schema.field(name)
+    try:
+        return pa.array([text]).cast(field.type)[0]
+    except pa.ArrowException:
+        raise TableError(
+            f"table {table.identifier}: '{text}' is no value of partition column '{name}', which "
+            f"is {field.type}"
+        ) from None

@@ -1,0 +1,92 @@
+"""What a statement changes: how many rows, and that none is changed twice."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamhouse.errors import TableError
+from streamhouse.paimon.table import Table
+from streamhouse.runtime.batch.change_kinds import actions_of, after, before
+from streamhouse.sql.plan import ROW, ChangeQuery
+
+
+class ChangeCount:
+    """Counts the changes of one try; of changed rows it keeps the keys."""
+
+    def __init__(self, table: Table, change: ChangeQuery) -> None:
+        self._table = table
+        self._change = change
+        self._changed: list[pa.Table] = []
+        self._inserted: list[pa.Table] = []
+        self.inserted = 0
+        self.updated = 0
+        self.deleted = 0
+
+    @property
+    def any(self) -> bool:
+        """Whether anything is changed."""
+        return bool(self.inserted or self.updated or self.deleted)
+
+    def take(self, batch: pa.Table) -> None:
+        """Count a batch of changes."""
+        actions = actions_of(self._change, batch)
+        new = pc.fill_null(pc.equal(actions, "insert"), False)
+        updated, deleted = (pc.fill_null(pc.equal(actions, a), False) for a in ("update", "delete"))
+        self.inserted += new.true_count
+        self.updated += updated.true_count
+        self.deleted += deleted.true_count
+        if not self._change.joined:
+            return
+        keys = list(self._table.primary_key)
+        hit = pc.or_(updated, deleted)
+        rows = before(self._table, batch).append_column(ROW, batch.column(1))
+        self._changed.append(rows.filter(hit).select([*(keys or self._named), ROW]))
+        if keys:
+            self._inserted.append(after(self._table, batch).filter(new).select(keys))
+
+    @property
+    def _named(self) -> list[str]:
+        """The columns that tell a row of a table without keys to the reader of an error."""
+        return [column.name for column in self._table.columns[:3]]
+
+    def check(self) -> None:
+        """Raise `TableError` for a row that is changed, or a key that is inserted, twice."""
+        keys = list(self._table.primary_key)
+        twice = _first_twice(self._changed, [ROW])
+        if twice is not None:
+            row = {name: twice[name] for name in keys or self._named}
+            raise TableError(
+                f"MERGE into {self._table.identifier}: several rows of the source match the row "
+                f"{_text(row)}, so what it becomes is not defined; give the source one row for "
+                "each (SELECT DISTINCT, GROUP BY), or a narrower ON or WHEN MATCHED AND"
+            )
+        twice = _first_twice(self._inserted, keys)
+        if twice is not None:
+            raise TableError(
+                f"MERGE into {self._table.identifier}: several rows of the source are inserted "
+                f"with the primary key {_text(twice)}; give the source one row for each "
+                "(SELECT DISTINCT, GROUP BY)"
+            )
+
+
+def _first_twice(parts: list[pa.Table], keys: list[str]) -> dict[str, object] | None:
+    """A row whose `keys` are there twice."""
+    if not parts or not keys:
+        return None
+    whole = pa.concat_tables(parts)
+    counts = whole.group_by(keys).aggregate([([], "count_all")])
+    several = counts.filter(pc.greater(counts.column("count_all"), 1))
+    if several.num_rows == 0:
+        return None
+    first = several.slice(0, 1).to_pylist()[0]
+    for key in keys:
+        whole = whole.filter(
+            pc.equal(whole.column(key), pa.scalar(first[key], whole.field(key).type))
+        )
+    found: dict[str, object] = whole.slice(0, 1).to_pylist()[0]
+    return found
+
+
+def _text(row: dict[str, object]) -> str:
+    return "(" + ", ".join(f"{name} = {value!r}" for name, value in row.items()) + ")"

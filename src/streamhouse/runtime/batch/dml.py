@@ -1,0 +1,262 @@
+"""MERGE, UPDATE, DELETE and TRUNCATE: computed from one snapshot, written in one commit."""
+
+from __future__ import annotations
+
+import dataclasses
+import uuid
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from streamhouse.engine import Batches, bounded_reader
+from streamhouse.errors import UnsupportedSqlError
+from streamhouse.paimon.change_files import CHANGE_USER, attempt, remove_dead
+from streamhouse.paimon.commit import TableCommitter, TableWriter, overwrite_table, truncate_table
+from streamhouse.paimon.lock import commit_lock
+from streamhouse.paimon.purge import Purge
+from streamhouse.paimon.sidecar import Sidecar
+from streamhouse.runtime.batch import unfinished_delete
+from streamhouse.runtime.batch.change_count import ChangeCount
+from streamhouse.runtime.batch.change_kinds import kinds, remaining, way_of
+from streamhouse.runtime.batch.scans import scan_of
+from streamhouse.runtime.session.session import Session
+from streamhouse.runtime.spec import TableAddress
+from streamhouse.sql import plan
+from streamhouse.sql.batch.dml_plan import analyze_change
+from streamhouse.sql.plan import ROW, BoundedScan
+
+TRIES = 4
+"""Tries beside other writers; the next one holds the table's lock from its start."""
+
+
+@dataclass(frozen=True)
+class Changed:
+    """How many rows a statement inserted, updated and deleted; `rewritten` if by an overwrite.
+
+    `snapshot` is the one that has the changes; None if there was nothing to change.
+    """
+
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+    rewritten: bool = False
+    snapshot: int | None = None
+
+    def plus(self, other: Changed) -> Changed:
+        """The counts of both, and the later snapshot."""
+        return Changed(
+            self.inserted + other.inserted,
+            self.updated + other.updated,
+            self.deleted + other.deleted,
+            self.rewritten or other.rewritten,
+            other.snapshot or self.snapshot,
+        )
+
+    def __str__(self) -> str:
+        counts = [
+            f"{count:,} {word}"
+            for count, word in (
+                (self.inserted, "inserted"),
+                (self.updated, "updated"),
+                (self.deleted, "deleted"),
+            )
+            if count
+        ]
+        text = f"{', '.join(counts)}" if counts else "nothing to change"
+        return text + (" (the table's files were written anew)" if self.rewritten else "")
+
+
+def change(session: Session, statement: plan.Change, sidecar: Sidecar | None = None) -> Changed:
+    """Run a MERGE, UPDATE or DELETE as if at one moment.
+
+    It is computed from the target's newest snapshot and committed only if no other changes came
+    in the meantime (compactions do not count), else computed again; after `TRIES` tries other
+    writers wait for it. All changes are one snapshot; if the process is killed there are all or
+    none. Where it must compact, it does so in `sidecar`, else in one of its own. Raises
+    `SqlError`, `TableError` and `CommitConflictError`; nothing is changed then.
+    """
+    target = _paimon_table(session, statement, statement.target)
+    address = session.address(target)
+    with Purge(address.warehouse, address.identifier, sidecar) as purge:
+        unfinished_delete.finish(address, purge)
+        remove_dead(address.open(), _committer(address, CHANGE_USER))
+        for number in range(TRIES + 1):
+            done = _Attempt(session, statement, address, purge).run(hold=number == TRIES)
+            if done is not None:
+                return done
+    raise AssertionError("a statement that holds the lock cannot lose")
+
+
+def truncate(session: Session, statement: plan.Truncate) -> None:
+    """Remove all rows of a table."""
+    target = _paimon_table(session, statement, statement.target)
+    truncate_table(session.address(target).open(), f"{CHANGE_USER}-{uuid.uuid4()}")
+
+
+def _paimon_table(session: Session, statement: plan.Statement, name: plan.Name) -> plan.TableInfo:
+    if "$" in name[-1]:
+        raise UnsupportedSqlError(
+            f"{'.'.join(name)} cannot be changed; only tables themselves can, on their main branch",
+            line=statement.position.line,
+            column=statement.position.column,
+        )
+    target = session.table(name)
+    if target.connector != "paimon":
+        raise UnsupportedSqlError(
+            f"{'.'.join(name)} is a {target.connector} table; only Paimon tables can be changed",
+            line=statement.position.line,
+            column=statement.position.column,
+        )
+    return target
+
+
+def _committer(address: TableAddress, user: str) -> TableCommitter:
+    return TableCommitter(address.warehouse, address.identifier, user)
+
+
+class _Attempt:
+    """One try at a statement."""
+
+    def __init__(
+        self, session: Session, statement: plan.Change, address: TableAddress, purge: Purge
+    ) -> None:
+        self._session = session
+        self._address = address
+        self._purge = purge
+        self._table = address.open()
+        self._user = f"{CHANGE_USER}-{uuid.uuid4()}"
+        self._change = analyze_change(statement, session)
+        self._way = way_of(self._table, self._change)
+        if self._way.rewrites:
+            self._change = analyze_change(statement, session, everything=True)
+        self._count = ChangeCount(self._table, self._change)
+        self._snapshot: int | None = None
+
+    def run(self, hold: bool) -> Changed | None:
+        """What was changed; None if others were faster, nothing is changed then."""
+        if not hold and not self._hides:
+            return self._write(held=False)
+        if self._hides:
+            self._purge.start()
+        with commit_lock(self._table.location):
+            if self._hides:
+                self._purge.run({})
+            return self._write(held=True)
+
+    @property
+    def _hides(self) -> bool:
+        """Whether new rows are seen only after a compaction; so one comes before, one after."""
+        return (
+            bool(self._table.primary_key)
+            and self._table.options.get("deletion-vectors.enabled", "false").lower() == "true"
+        )
+
+    def _write(self, held: bool) -> Changed | None:
+        self._snapshot = self._table.latest_snapshot_id()
+        committer = _committer(self._address, self._user)
+        with attempt(self._table, committer) as prefix:
+            messages = self._prepare(prefix)
+            if not self._count.any:
+                committer.abort(messages)
+                return Changed()
+            if self._purging:
+                self._purge.start()
+            with nullcontext() if held else commit_lock(self._table.location):
+                if not self._overtaken():
+                    self._commit(committer, messages)
+                    return self._changed()
+        committer.abort(messages)
+        return None
+
+    def _prepare(self, prefix: str) -> list[bytes]:
+        writer = TableWriter(
+            self._address.warehouse, self._address.identifier, self._user, prefix,
+            self._options(), self._way.rewrites,
+        )  # fmt: skip
+        try:
+            for rows in self._rows():
+                for batch in rows.to_batches():
+                    writer.write(batch)
+            self._count.check()
+            return writer.prepare(0)
+        finally:
+            writer.close()
+
+    def _changed(self) -> Changed:
+        count = self._count
+        snapshot = self._table.last_commit_of(self._user)
+        assert snapshot is not None
+        return Changed(
+            count.inserted, count.updated, count.deleted, self._way.rewrites, snapshot.id
+        )
+
+    @property
+    def _purging(self) -> bool:
+        return self._hides or (self._way.purges and self._count.deleted > 0)
+
+    def _options(self) -> dict[str, str]:
+        options = dict(self._way.options or {})
+        if self._way.rewrites:
+            options["dynamic-partition-overwrite"] = "false"
+        return options
+
+    def _commit(self, committer: TableCommitter, messages: list[bytes]) -> None:
+        """Commit under the lock; what is deleted from sums is compacted before others come."""
+        if self._way.rewrites:
+            overwrite_table(
+                self._address.open(), self._user, messages, self._options(), lock_held=True
+            )
+            return
+        committer.commit(0, messages, lock_held=True)
+        if self._purging:
+            self._purge.run(self._options())
+
+    def _overtaken(self) -> bool:
+        """Whether the table has changed since it was read."""
+        latest = self._table.latest_snapshot_id() or 0
+        if self._table.snapshots.changed_rows(self._snapshot or 0, latest):
+            return True
+        return self._address.open().schema_id != self._table.schema_id
+
+    def _rows(self) -> Iterator[pa.Table]:
+        """The rows to be written, in order."""
+        with bounded_reader(self._change.query, self._scan) as reader:
+            for batch in reader:
+                changes = pa.Table.from_batches([batch])
+                self._count.take(changes)
+                if self._way.rewrites:
+                    yield remaining(self._table, self._change, changes)
+                else:
+                    yield from kinds(self._table, self._way, self._change, changes)
+
+    def _scan(self, scan: BoundedScan) -> tuple[pa.Schema, Batches]:
+        if scan.relation == self._change.query.scans[0].relation:
+            return self._numbered(scan)
+        own = scan.table.connector == "paimon" and (
+            self._session.address(scan.table) == self._address
+        )
+        if own and not scan.as_of:
+            if self._snapshot is None:
+                return self._table.read_schema(scan.columns), lambda: iter(())
+            scan = dataclasses.replace(scan, snapshot=self._snapshot)
+        return scan_of(self._session, scan)
+
+    def _numbered(self, scan: BoundedScan) -> tuple[pa.Schema, Batches]:
+        """The target's rows as of the snapshot that the statement is computed from."""
+        columns = [name for name in scan.columns if name != ROW]
+        columns = columns or [self._table.columns[0].name]
+        schema = self._table.read_schema(columns).append(pa.field(ROW, pa.int64()))
+
+        def read() -> Iterator[pa.RecordBatch]:
+            if self._snapshot is None:
+                return
+            first = 0
+            for batch in self._table.read(columns, snapshot=self._snapshot):
+                numbers = pa.array(np.arange(first, first + batch.num_rows, dtype=np.int64))
+                first += batch.num_rows
+                yield pa.RecordBatch.from_arrays([*batch.columns, numbers], schema=schema)
+
+        return schema.empty_table().select(list(scan.columns)).schema, read

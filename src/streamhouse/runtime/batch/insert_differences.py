@@ -1,0 +1,217 @@
+"""INSERT of a query's rows into a keyed table: only what differs from the table is written.
+
+The rows are merged among themselves first, in a scratch table by the target's own rules, then
+compared with the target bucket by bucket. A repair that is run again, or one of millions of rows
+of which a hundred were wrong, gives those who follow the table the true changes and nothing more.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamhouse.paimon.catalog import Warehouse
+from streamhouse.paimon.change_files import CHANGE_USER, attempt, remove_dead, with_retries
+from streamhouse.paimon.commit import TableCommitter, TableWriter
+from streamhouse.paimon.difference import Differ
+from streamhouse.paimon.lock import commit_lock
+from streamhouse.paimon.parts import parts
+from streamhouse.paimon.pushdown import one_of
+from streamhouse.paimon.scratch import Scratch
+from streamhouse.paimon.table import Table
+from streamhouse.paimon.visibility import hides_new_rows
+from streamhouse.paimon.written import hidden, rows_of, written_since
+from streamhouse.runtime.batch.progress_line import Progress
+from streamhouse.source import ROW_KIND
+
+EQUAL_ROWS = "insert.equal-rows"
+"""The hint on a target: `skip` rows that are there already (default), or `write` them."""
+
+_WRITTEN_ROWS = 262_144
+
+
+@dataclass(frozen=True)
+class Renewed:
+    """How many rows a statement gave, and how many of them were new to the table or changed it."""
+
+    rows: int
+    inserted: int
+    updated: int
+
+
+def compares(table: Table) -> bool:
+    """Whether leaving out rows that are there already means the same for a table."""
+    options = table.options
+    engine = options.get("merge-engine", "deduplicate").lower()
+    hides_input = options.get("changelog-producer") == "input" and hides_new_rows(table)
+    return (
+        bool(table.primary_key)
+        and engine == "deduplicate"
+        and table.bucket > 0
+        and set(table.partition_keys) <= set(table.primary_key)
+        and "rowkind.field" not in options
+        and not table.defaults
+        and not hides_input
+    )
+
+
+class Renewal:
+    """One statement's rows on their way; see the module. `table` is one that `compares`."""
+
+    def __init__(self, warehouse: Mapping[str, str], table: Table, progress: Progress) -> None:
+        self._warehouse = warehouse
+        self._identifier = table.identifier
+        self._first = table
+        self._user = f"{CHANGE_USER}-{uuid.uuid4()}"
+        self._progress = progress
+        self._committer = TableCommitter(warehouse, table.identifier, self._user)
+        self._differ = Differ()
+
+    def run(self, rows: Iterable[pa.Table], total: int | None) -> Renewed:
+        """Write and commit, in one snapshot or, if nothing differs, in none.
+
+        `total` is about how many rows are read for them. Rows that others change meanwhile
+        count as changed after this statement, unless a `sequence.field` says otherwise.
+        """
+        remove_dead(self._first, self._committer)
+        count = 0
+        try:
+            with Scratch(self._first) as scratch:
+                self._progress.part("reading", total)
+                for part in rows:
+                    count += part.num_rows
+                    scratch.write(part)
+                merged = scratch.finish()
+                inserted, updated = self._written(merged)
+                return Renewed(count, inserted, updated)
+        finally:
+            self._differ.close()
+            # What comes next may be a JVM's turn.
+            pa.default_memory_pool().release_unused()
+
+    def _written(self, merged: Table) -> tuple[int, int]:
+        return with_retries(self._first, lambda held: _Try(self, merged, held).run())
+
+    def table(self) -> Table:
+        """The target as it is now."""
+        return Warehouse(self._warehouse).table(self._identifier)
+
+
+class _Try:
+    """One comparison with the newest snapshot, and the commit, unless others replaced rows."""
+
+    def __init__(self, renewal: Renewal, merged: Table, held: bool) -> None:
+        self._renewal = renewal
+        self._merged = merged
+        self._held = held
+        self._table = renewal.table()
+        self._snapshot = self._table.latest_snapshot_id()
+        self._seen = self._snapshot or 0
+        options = self._table.options
+        self._kinds = options.get("changelog-producer", "none").lower() == "input"
+        self._sequence = [n.strip() for n in options.get("sequence.field", "").split(",") if n]
+        self._descending = options.get("sequence.field.sort-order", "ascending") == "descending"
+        self.inserted = 0
+        self.updated = 0
+
+    def run(self) -> tuple[int, int] | None:
+        """How many rows are new and how many changed; None if it is to be tried again."""
+        renewal, table = self._renewal, self._table
+        with attempt(table, renewal._committer) as prefix:
+            writer = TableWriter(renewal._warehouse, table.identifier, renewal._user, prefix)
+            try:
+                self._differences(writer)
+                with nullcontext() if self._held else commit_lock(table.location):
+                    settled = self._settle(writer)
+                    messages = writer.prepare(0)
+                    if settled and self.inserted + self.updated:
+                        renewal._committer.commit(0, messages, lock_held=True)
+                        return self.inserted, self.updated
+                renewal._committer.abort(messages)
+                return (0, 0) if settled else None
+            finally:
+                writer.close()
+
+    def _differences(self, writer: TableWriter) -> None:
+        table, merged, progress = self._table, self._merged, self._renewal._progress
+        always = self._unseen()
+        progress.part("comparing", merged.snapshot(1).total_record_count)
+        for part in parts(table, self._snapshot, merged):
+            old, new = part.load(table, merged)
+            olds, news = self._renewal._differ.renewed(
+                old, new, table.primary_key, self._sequence, self._descending, always
+            )
+            there = olds >= 0
+            self.updated += int(there.sum())
+            self.inserted += int((~there).sum())
+            for rows in self._rows(old, new, olds, news):
+                for batch in rows.to_batches(max_chunksize=_WRITTEN_ROWS):
+                    writer.write(batch)
+            progress.advance(new.num_rows)
+
+    def _unseen(self) -> pa.Table | None:
+        """Keys of rows that show only after a compaction: the rows there may not be the last."""
+        if self._snapshot is None or not hides_new_rows(self._table):
+            return None
+        waiting = hidden(self._table, self._snapshot)
+        if waiting is None:
+            # Too old to be told from what is there: compared with nothing, all rows are written.
+            self._snapshot = None
+            return None
+        return rows_of(self._table, waiting, self._table.primary_key) if waiting else None
+
+    def _rows(self, old: pa.Table, new: pa.Table, olds: Any, news: Any) -> Iterator[pa.Table]:
+        """The rows with their kinds: a writer that was given none at first takes none later."""
+        schema = self._table.arrow_schema
+        if not self._kinds:
+            rows = new.take(pa.array(news)).cast(schema)
+            yield rows.append_column(ROW_KIND, pa.repeat(pa.scalar("+I"), rows.num_rows))
+            return
+        there = olds >= 0
+        for table, places, kind in (
+            (old, olds[there], "-U"),
+            (new, news[there], "+U"),
+            (new, news[~there], "+I"),
+        ):
+            if len(places):
+                rows = table.take(pa.array(places)).cast(schema)
+                yield rows.append_column(ROW_KIND, pa.repeat(pa.scalar(kind), len(places)))
+
+    def _settle(self, writer: TableWriter) -> bool:
+        """Whether what was compared still holds; rows that others changed meanwhile stay theirs."""
+        now = self._renewal.table()
+        if now.schema_id != self._table.schema_id:
+            return False
+        latest = now.latest_snapshot_id() or 0
+        later = written_since(now, self._seen, latest)
+        if later is None:
+            return False
+        rows = self._met(rows_of(now, later)) if later else None
+        if rows is None or rows.num_rows == 0 or (self._sequence and not self._kinds):
+            return True
+        if self._kinds:
+            return False
+        for batch in rows.to_batches():
+            writer.write(batch)
+        return True
+
+    def _met(self, changes: pa.Table) -> pa.Table:
+        """Of what others wrote, the last row of each key that the statement has, too."""
+        key = list(self._table.primary_key)
+        changes = changes.filter(pc.not_equal(changes.column(ROW_KIND), "-U"))
+        places = changes.select(key).append_column("#", pa.array(range(changes.num_rows)))
+        last = places.group_by(key).aggregate([("#", "max")])
+        wanted = [one_of(field, last.column(field.name).unique().to_pylist())
+                  for field in self._table.read_schema(key)]  # fmt: skip
+        children = [one for one in wanted if one is not None]
+        only = {"method": "and", "children": children} if children else None
+        mine = self._merged.read(key, filter=only)
+        ours = pa.Table.from_batches(mine, schema=self._merged.read_schema(key))
+        met = last.join(ours, key, join_type="left semi")
+        return changes.take(met.column("#_max").sort())

@@ -1,0 +1,54 @@
+"""CALL in a script: procedures over its catalogs, in its Spark session."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+import streamhouse.runtime.audit.repair_procedure  # noqa: F401  # makes sys.repair known
+from streamhouse.procedures.context import Context
+from streamhouse.procedures.listing import run
+from streamhouse.runtime.session.session import Session
+from streamhouse.sql.plan import Call
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Calls:
+    """The procedures of one script; the Java core that they start serves them all.
+
+    A procedure that needs Spark uses the script's own session, or starts it on `master`.
+    """
+
+    def __init__(self, session: Session, master: str, verbose: bool) -> None:
+        self._session = session
+        self._master = master
+        self._verbose = verbose
+        self._contexts: dict[str, Context] = {}
+
+    def run(self, statement: Call) -> pa.Table:
+        """The rows of a CALL; a bare table is one of the current database."""
+        catalog, _, _ = self._session.full(("t",))
+        catalog = statement.catalog or catalog
+        if catalog not in self._contexts:
+            options = self._session.catalog_options(catalog)
+            self._contexts[catalog] = Context(options, self._spark)
+        return run(
+            self._contexts[catalog], statement.procedure, statement.arguments, self._qualified
+        )
+
+    def close(self) -> None:
+        """End the Java core."""
+        for context in self._contexts.values():
+            context.close()
+        self._contexts = {}
+
+    def _qualified(self, table: str) -> str:
+        return ".".join(self._session.full(tuple(table.split(".")))[-2:])
+
+    def _spark(self) -> SparkSession:
+        from streamhouse.runtime.spark.session import start_session
+
+        return start_session("streamhouse", self._master, self._verbose)

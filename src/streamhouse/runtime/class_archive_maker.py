@@ -1,0 +1,178 @@
+"""Makes the archives of Java classes that `class_archive` tells of.
+
+`python -m streamhouse.runtime.class_archive_maker` makes that of Spark's JVM and that of the
+sidecar in the cache folder, by running a small script of queries, and some work of Paimon's core.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from streamhouse.errors import StreamhouseError
+from streamhouse.paimon import core_classes
+from streamhouse.runtime.spark import jvm as spark_jvm
+from streamhouse.runtime.spark.class_archive import OUT_VARIABLE, archive_path, options_path
+
+_MAKE_SECONDS = 300
+_SPARK, _CORE = "spark", "core"
+_OUT = {_SPARK: OUT_VARIABLE, _CORE: core_classes.OUT_VARIABLE}
+
+SCRIPT = """
+CREATE DATABASE shop; USE shop;
+CREATE TEMPORARY TABLE made (id INT, price DOUBLE) WITH ('connector' = 'datagen',
+  'rows-per-second' = '100', 'number-of-rows' = '100');
+CREATE TABLE orders (id INT, price DOUBLE) WITH ('bucket' = '-1');
+CREATE TABLE sales (price DOUBLE PRIMARY KEY NOT ENFORCED, orders BIGINT) WITH ('bucket' = '1');
+INSERT INTO orders SELECT id, price FROM made;
+INSERT INTO sales SELECT price, 1 FROM orders;
+"""
+_TABLES = {
+    "days": "(d STRING, k INT, t TIMESTAMP(3), v DECIMAL(10, 2), PRIMARY KEY (d, k) NOT ENFORCED) "
+    "PARTITIONED BY (d) WITH ('bucket' = '2', 'deletion-vectors.enabled' = 'true', 'file.format' "
+    "= 'orc', 'changelog-producer' = 'lookup', 'sequence.field' = 't')",
+    "sums": "(k INT PRIMARY KEY NOT ENFORCED, v BIGINT) WITH ('bucket' = '1', 'merge-engine' = "
+    "'aggregation', 'changelog-producer' = 'full-compaction', "
+    "'fields.v.aggregate-function' = 'sum')",
+    "rows_": "(k INT, v DOUBLE, s STRING) WITH ('bucket' = '-1', 'compaction.min.file-num' = '2')",
+}
+_FEW = "'snapshot.num-retained.min' = '1', 'snapshot.num-retained.max' = '2'"
+_ROWS = {
+    "days": "('a', 1, TIMESTAMP '2026-01-01 00:00:00', 1.5)",
+    "sums": "(1, 2)",
+    "rows_": "(1, 0.5, 'x')",
+}
+
+
+def make(path: Path) -> None:
+    """Make Spark's archive at `path`; takes about 20 seconds. Raises `StreamhouseError`."""
+    try:
+        spark_jvm.save_options(options_path(path))
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        raise StreamhouseError(_not_made("Spark's classes", str(error))) from error
+    _make(path, _SPARK, "Spark's classes")
+
+
+def make_core(path: Path) -> None:
+    """Make that of Paimon's core at `path`; takes some seconds. Raises `StreamhouseError`."""
+    _make(path, _CORE, "Paimon's classes")
+
+
+def _make(path: Path, what: str, named: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="make-", dir=path.parent) as work:
+        partial = Path(work) / "classes.jsa"
+        command = [
+            sys.executable,
+            "-m",
+            "streamhouse.runtime.class_archive_maker",
+            "--train",
+            what,
+            work,
+        ]
+        done = subprocess.run(
+            command,
+            env={**os.environ, _OUT[what]: str(partial)},
+            capture_output=True,
+            text=True,
+            timeout=_MAKE_SECONDS,
+        )
+        if done.returncode or not partial.is_file():
+            lines = (done.stderr or done.stdout).strip().splitlines()
+            raise StreamhouseError(_not_made(named, lines[-1] if lines else "no word"))
+        os.replace(partial, path)
+
+
+def _not_made(named: str, why: str) -> str:
+    return (
+        f"the archive of {named} was not made: {why}; Streamhouse runs without it, and starts "
+        "more slowly"
+    )
+
+
+def _train(work: str) -> None:
+    """Run the script in a JVM that writes its archive when it ends; waits for that end."""
+    from pyspark import SparkContext
+
+    from streamhouse.runtime.script import Script, ScriptOptions
+    from streamhouse.sql.statements.script import parse_script
+
+    options = ScriptOptions("train", {"warehouse": f"{work}/warehouse"}, until_caught_up=True)
+    Script(options, _Nothing()).run(parse_script(SCRIPT))
+    gateway = SparkContext._gateway
+    context = SparkContext._active_spark_context
+    assert gateway is not None and context is not None
+    context.stop()
+    jvm = gateway.proc
+    gateway.shutdown()
+    jvm.stdin.close()
+    jvm.wait(_MAKE_SECONDS)
+
+
+def _train_core(work: str) -> None:
+    """Have the sidecar do what it does beside queries, and write its archive when it ends."""
+    from streamhouse.paimon.catalog import Warehouse
+    from streamhouse.paimon.expiry import expire
+    from streamhouse.paimon.sidecar import Sidecar
+    from streamhouse.runtime.execute import execute
+
+    warehouse = Warehouse(f"{work}/warehouse")
+    java = Sidecar(warehouse.options)
+    for name, definition in _TABLES.items():
+        execute(warehouse, f"CREATE TABLE {name} {definition}", java)
+        for _ in range(3):
+            execute(warehouse, f"INSERT INTO {name} VALUES {_ROWS[name]}", java)
+            java.compact(f"default.{name}", keep=True)
+        java.compact(f"default.{name}", full=True)
+        java.compact_manifests(f"default.{name}")
+        java.read(f"default.{name}")
+        java.buckets(f"default.{name}")
+        execute(warehouse, f"ALTER TABLE {name} SET ({_FEW})")
+        expire(java, warehouse.table(f"default.{name}"))
+    java.close(_MAKE_SECONDS)
+
+
+class _Nothing:
+    """A printer of nothing."""
+
+    def notice(self, text: str) -> None: ...
+
+    def rows(self, reader: object) -> None: ...
+
+    def changes(self, batch: object) -> None: ...
+
+
+def _made(place: Callable[[], Path], make: Callable[[Path], None]) -> bool:
+    """Make an archive if it is not there, and print where it is; False if that failed."""
+    try:
+        path = place()
+        if not path.is_file():
+            make(path)
+    except (StreamhouseError, subprocess.TimeoutExpired, OSError) as error:
+        print(error, file=sys.stderr)
+        return False
+    print(path)
+    return True
+
+
+def main() -> int:
+    """Make the archives that are not there, and print where they are."""
+    from streamhouse.paimon.sidecar import classpath
+
+    if sys.argv[1:2] == ["--train"]:
+        train = {_SPARK: _train, _CORE: _train_core}[sys.argv[2]]
+        train(sys.argv[3])
+        return 0
+    made = [
+        _made(archive_path, make),
+        _made(lambda: core_classes.archive_path(classpath()), make_core),
+    ]
+    return 0 if all(made) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

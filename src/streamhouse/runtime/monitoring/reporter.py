@@ -1,0 +1,300 @@
+"""Has a running script tell of itself in its warehouses, beside its queries."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from streamhouse.errors import StreamhouseError
+from streamhouse.options import hide_secrets
+from streamhouse.paimon.files import is_local, local_path
+from streamhouse.runtime.monitoring.log_file import LOG, LogFile
+from streamhouse.runtime.monitoring.metrics import Figures
+from streamhouse.runtime.monitoring.process import own
+from streamhouse.runtime.monitoring.status import (
+    MaintenanceStatus,
+    QueryStatus,
+    State,
+    Status,
+    Statuses,
+)
+from streamhouse.source import Lag
+
+if TYPE_CHECKING:
+    from streamhouse.runtime.spec import TableAddress
+    from streamhouse.sql.plan import Name
+
+_LOG = logging.getLogger("streamhouse.status")
+EVERY_S = 1.0
+REMOTE_EVERY_S = 10.0
+"""How often it is told in an object store, where each time is a request."""
+AT_LEAST_EVERY_S = 10.0
+"""How often it is told where nothing has changed."""
+_STDERR = 2
+_LAGS = 4
+"""Of how many queries the lag is looked at each time: it is a file to read, or several."""
+
+
+class Reported(Protocol):
+    """What a query tells; see `runtime.streaming.query.ContinuousQuery`."""
+
+    pipeline: str
+    figures: Figures
+
+    @property
+    def part(self) -> str: ...
+
+    @property
+    def target(self) -> str: ...
+
+    @property
+    def address(self) -> TableAddress: ...
+
+    @property
+    def reads(self) -> Name: ...
+
+    @property
+    def looks_up(self) -> list[str]: ...
+
+    def lag(self) -> Lag | None: ...
+
+
+class Cared(Protocol):
+    """What maintenance tells; see `paimon.maintenance.Maintenance`."""
+
+    @property
+    def busy(self) -> int: ...
+
+    @property
+    def failures(self) -> int: ...
+
+    @property
+    def last_error(self) -> tuple[float, str] | None: ...
+
+
+@dataclass
+class _Place:
+    """What is told in one warehouse."""
+
+    statuses: Statuses
+    status: Status
+    queries: list[Reported]
+    every_s: float
+    told: Status | None = None
+    told_at: float = float("-inf")
+
+
+class Reporter:
+    """Tells of a script from `announce` or `begin` on; to be called by one thread.
+
+    `script` is its text, `name` what it is called (by default its pipeline's name), `restarts` how
+    often its process has lately become a fresh one. Nothing that goes wrong here is raised, but
+    for a `name` that is taken: the queries matter more than what is told of them.
+    """
+
+    def __init__(
+        self,
+        script: str,
+        name: str | None = None,
+        restarts: int = 0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._script = script
+        self._name = name
+        self._restarts = restarts
+        self._clock = clock
+        self._places: dict[str, _Place] = {}
+        self._lags: dict[tuple[str, str], Lag | None] = {}
+        self._turn = 0
+        self._maintenance: Callable[[], Sequence[Cared]] = tuple
+        self._log: LogFile | None = None
+        self._looked_at = float("-inf")
+        self._over = False
+
+    def announce(self, warehouse: Mapping[str, str]) -> None:
+        """Tell that the script is about to run; does nothing without a `name`.
+
+        Raises `StreamhouseError` if a pipeline of that name runs in the warehouse.
+        """
+        if self._name is not None:
+            self._take(self._name, warehouse, [])
+            self._tell(force=True)
+
+    def begin(
+        self, queries: Sequence[Reported], maintenance: Callable[[], Sequence[Cared]]
+    ) -> None:
+        """Tell of these queries from now on; may be called again with more of them."""
+        self._maintenance = maintenance
+        groups: dict[str, list[Reported]] = {}
+        for query in queries:
+            groups.setdefault(_key(query.address.warehouse), []).append(query)
+        for key, group in groups.items():
+            if key in self._places:
+                self._places[key].queries = group
+            else:
+                name = self._name or group[0].pipeline
+                self._take(name, group[0].address.warehouse, group)
+        self._tell(force=True)
+
+    def step(self) -> None:
+        """Tell what has changed, if it is time to; called often."""
+        now = self._clock()
+        if self._places and now - self._looked_at >= EVERY_S:
+            self._looked_at = now
+            self._look_at_lags()
+            self._tell()
+            if self._log is not None:
+                self._log.trim()
+
+    def restarting(self, why: str) -> None:
+        """The process becomes a fresh one, since it failed."""
+        self._note(why, None)
+        self._tell(force=True)
+
+    def failed(self, why: str, query: str | None = None) -> None:
+        """The script has ended by an error, if known that of a query (its `part`)."""
+        self._note(why, query)
+        self._end("failed")
+
+    def close(self) -> None:
+        """The script has ended; well, unless `failed` was called."""
+        self._end("stopped")
+
+    def _take(self, name: str, warehouse: Mapping[str, str], queries: list[Reported]) -> None:
+        """Have a place of one's own in a warehouse."""
+        try:
+            statuses = Statuses(warehouse)
+            before, name = self._free(statuses, name)
+            now, process = _now_ms(), own()
+            status = Status(name, "running", process, now, now, restarts=self._restarts)
+            if before is not None and before.process == process:
+                began, error, at = before.began_ms, before.error, before.error_ms
+                status = replace(status, began_ms=began, error=error, error_ms=at)
+            local = is_local(warehouse["warehouse"])
+            every = EVERY_S if local else REMOTE_EVERY_S
+            log = LogFile(Path(local_path(statuses.path(name, LOG)))) if local else None
+            self._log = log if log is not None and log.takes(_STDERR) else self._log
+            statuses.show(name, self._script)
+            self._places[_key(warehouse)] = _Place(statuses, status, queries, every)
+        except StreamhouseError:
+            raise
+        except Exception as error:  # noqa: BLE001  # the queries must go on
+            _LOG.info("nothing is told in %s: %s", warehouse["warehouse"], error)
+
+    def _free(self, statuses: Statuses, name: str) -> tuple[Status | None, str]:
+        """The first of `name`, `name-2`, … that no other process tells under; what was told."""
+        number, tried = 1, name
+        while True:
+            before = statuses.read(tried)
+            taken = before is not None and before.state == "running"
+            if before is None or not taken or before.process == own():
+                return before, tried
+            if self._name is not None:
+                raise StreamhouseError(
+                    f"a pipeline named '{name}' runs already (process {before.process.pid} on "
+                    f"{before.process.host}); stop it first, or give this one another --name"
+                )
+            number += 1
+            tried = f"{name}-{number}"
+
+    def _note(self, why: str, query: str | None) -> None:
+        now, why = _now_ms(), hide_secrets(why)
+        for place in self._places.values():
+            status = self._status(place)
+            queries = tuple(
+                replace(one, last_error=why) if one.name == query else one for one in status.queries
+            )
+            # What the queries count from now on no longer matters.
+            place.queries = []
+            place.status = replace(status, error=why, error_ms=now, queries=queries)
+
+    def _end(self, state: State) -> None:
+        if self._over:
+            return
+        self._over = True
+        now = _now_ms()
+        for place in self._places.values():
+            place.status = replace(self._status(place), state=state, ended_ms=now)
+            place.queries = []
+        self._tell(force=True)
+        self._places = {}
+
+    def _tell(self, force: bool = False) -> None:
+        now = self._clock()
+        for place in self._places.values():
+            if not force and now - place.told_at < place.every_s:
+                continue
+            status = self._status(place)
+            if not force and status == place.told and now - place.told_at < AT_LEAST_EVERY_S:
+                continue
+            place.told, place.told_at = status, now
+            try:
+                place.statuses.write(replace(status, updated_ms=_now_ms()))
+            except Exception as error:  # noqa: BLE001  # the queries must go on
+                _LOG.info("the status of '%s' is not told: %s", status.name, error)
+
+    def _status(self, place: _Place) -> Status:
+        """What is true now; without queries, what was true last."""
+        if not place.queries:
+            return place.status
+        return replace(
+            place.status,
+            queries=tuple(self._query(query) for query in place.queries),
+            maintenance=_cared(self._maintenance()),
+        )
+
+    def _query(self, query: Reported) -> QueryStatus:
+        counted = query.figures.read()
+        return QueryStatus(
+            query.part,
+            query.target,
+            (".".join(query.reads[-2:]),),
+            tuple(query.looks_up),
+            round(counted.rows_per_second, 1),
+            counted.rows,
+            counted.batches,
+            counted.last_batch_ms,
+            None if counted.took_ms is None else round(counted.took_ms, 1),
+            self._lags.get((query.pipeline, query.part)),
+        )
+
+    def _look_at_lags(self) -> None:
+        queries = [query for place in self._places.values() for query in place.queries]
+        for _ in range(min(_LAGS, len(queries))):
+            self._turn = (self._turn + 1) % len(queries)
+            query = queries[self._turn]
+            try:
+                lag = query.lag()
+            except Exception as error:  # noqa: BLE001  # the query itself says what is wrong
+                _LOG.info("the lag of %s is not known: %s", query.part, error)
+                lag = None
+            if lag is not None and lag.seconds is not None:
+                lag = replace(lag, seconds=round(lag.seconds, 2))
+            self._lags[query.pipeline, query.part] = lag
+
+
+def _cared(maintenance: Sequence[Cared]) -> MaintenanceStatus | None:
+    if not maintenance:
+        return None
+    errors = [one.last_error for one in maintenance if one.last_error is not None]
+    at, text = max(errors) if errors else (None, None)
+    return MaintenanceStatus(
+        sum(one.busy for one in maintenance),
+        sum(one.failures for one in maintenance),
+        None if text is None else hide_secrets(text),
+        None if at is None else int(at * 1000),
+    )
+
+
+def _key(warehouse: Mapping[str, str]) -> str:
+    path = warehouse["warehouse"]
+    return os.path.abspath(local_path(path)) if is_local(path) else path.rstrip("/")
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,1 @@
+"""`--from-scratch`: the continuous queries of a script begin anew."""

@@ -1,0 +1,150 @@
+"""The tables that a script's continuous queries write, found without running anything.
+
+The whole script is planned over a `Draft`, so a mistake anywhere in it is raised before any of
+its statements runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from streamhouse.errors import StreamhouseError, TableError
+from streamhouse.paimon.files import is_local
+from streamhouse.runtime.batch.insert_columns import given_columns
+from streamhouse.runtime.session.definitions import define, located
+from streamhouse.runtime.session.dry_run import Draft
+from streamhouse.runtime.spec import TableAddress
+from streamhouse.runtime.state.checkpoint import checkpoints_of
+from streamhouse.sql import plan
+from streamhouse.sql.plan import TableInfo
+from streamhouse.sql.streaming.analysis import analyze_streams, ends
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the checkpoints of a pipeline's queries are: below `root`, in the pipeline's folder."""
+
+    root: Path
+    pipeline: str
+
+    @classmethod
+    def of(
+        cls, settings: Mapping[str, str], name: str, root: Path | None, target: TableAddress
+    ) -> Place:
+        """The place of a query that writes `target`, by the script's settings.
+
+        `name` is the pipeline's name where the script sets none; `root` None: in the warehouse.
+        """
+        where = root or checkpoints_of(target.warehouse["warehouse"])
+        return cls(where, settings.get("pipeline.name", name))
+
+
+@dataclass
+class ContinuousTarget:
+    """A table that continuous queries write.
+
+    `places` are those of their checkpoints, several if the script sets another `pipeline.name` in
+    between. `readers` are the tables that they read with a `consumer-id`, and that id.
+    """
+
+    address: TableAddress
+    places: list[Place] = field(default_factory=list)
+    readers: list[tuple[TableAddress, str]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Targets:
+    """All of a script, and the options of all its catalogs."""
+
+    targets: tuple[ContinuousTarget, ...]
+    catalogs: tuple[Mapping[str, str], ...]
+
+
+def continuous_targets(
+    statements: Sequence[plan.Statement],
+    files: Sequence[str],
+    warehouse: Mapping[str, str] | None,
+    name: str,
+    root: Path | None,
+) -> Targets:
+    """Plan a script and return what its continuous queries write.
+
+    `files`, where the statements come from several files, has that of each; `warehouse`, `name`
+    and `root` are as in `ScriptOptions`. Raises what running the script would: `SqlError`,
+    `TableError`, `OptionError`, with line and column.
+    """
+    draft = Draft(warehouse, placed=True)
+    # The run itself prints them.
+    draft.notice = lambda text: None
+    found = _Finder(draft, name, root)
+    for number, statement in enumerate(statements):
+        try:
+            with located(statement):
+                found.take(statement)
+        except StreamhouseError as error:
+            if files:
+                error.within(files[number])
+            raise
+    return Targets(tuple(found.targets.values()), tuple(draft.all_catalogs()))
+
+
+class _Finder:
+    def __init__(self, draft: Draft, name: str, root: Path | None) -> None:
+        self._draft = draft
+        self._name = name
+        self._root = root
+        self.targets: dict[str, ContinuousTarget] = {}
+
+    def take(self, statement: plan.Statement) -> None:
+        if define(self._draft, statement):
+            return
+        match statement:
+            case plan.SetOption(key=str(key)):
+                self._draft.set(key, statement.value or "")
+            case plan.ResetOption():
+                self._draft.reset(statement.key)
+            case plan.StatementSet():
+                for one in statement.inserts:
+                    self._insert(one)
+            case plan.Insert():
+                self._insert(statement)
+
+    def _insert(self, statement: plan.Insert) -> None:
+        draft = self._draft
+        if not draft.streaming or ends(statement.query, draft):
+            return
+        target = draft.table(statement.target)
+        if target.connector != "paimon":
+            raise TableError(f"INSERT into a {target.connector} table; write a Paimon table")
+        given = given_columns(target, statement)
+        queries = analyze_streams(statement.query, draft, target, given, statement.partition)
+        address = self._address(target)
+        made = self.targets.setdefault(repr(address), ContinuousTarget(address))
+        place = Place.of(draft.settings, self._name, self._root, address)
+        if place not in made.places:
+            made.places.append(place)
+        for query in queries:
+            consumer = query.source_options.get("consumer-id")
+            if query.source.connector == "paimon" and consumer is not None:
+                made.readers.append((self._address(query.source), consumer))
+
+    def _address(self, table: TableInfo) -> TableAddress:
+        catalog, database, name = table.name
+        return TableAddress(self._draft.catalog_options(catalog), f"{database}.{name}")
+
+
+def checkpoint_roots(
+    statements: Sequence[plan.Statement], warehouse: Mapping[str, str] | None, root: Path | None
+) -> Iterator[Path]:
+    """The folders in which a script may have checkpoints, without planning it."""
+    if root is not None:
+        yield root
+        return
+    given = [warehouse] if warehouse is not None else []
+    made = [one.options for one in statements if isinstance(one, plan.CreateCatalog)]
+    for options in (*given, *made):
+        path = options.get("warehouse")
+        if path and is_local(path):
+            yield checkpoints_of(path)

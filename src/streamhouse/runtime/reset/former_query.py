@@ -1,0 +1,91 @@
+"""What a query that will not run again has left in tables: rows, files and consumers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+
+from streamhouse.errors import StreamhouseError, TableError
+from streamhouse.paimon.catalog import Warehouse
+from streamhouse.paimon.commit import TableCommitter, query_tag
+from streamhouse.paimon.consumers import BEFORE, Consumers, query_consumer
+from streamhouse.paimon.table import Table
+from streamhouse.paimon.table_name import TableName
+from streamhouse.runtime.spec import TableAddress
+from streamhouse.runtime.state.checkpoint import Checkpoint
+from streamhouse.runtime.state.side_tables import empty_table, unmatched_table
+
+_LOG = logging.getLogger("streamhouse.query")
+
+
+def find_table(address: TableAddress) -> Table | None:
+    """The table, None if it is not there (yet, or any more)."""
+    try:
+        return address.open()
+    except TableError:
+        return None
+
+
+def rows_in(address: TableAddress) -> int:
+    """How many rows a table has."""
+    table = find_table(address)
+    if table is None or table.latest_snapshot_id() is None:
+        return 0
+    name = next(iter(table.primary_key), table.columns[0].name)
+    return sum(batch.num_rows for batch in table.read([name]))
+
+
+def empty_target(address: TableAddress) -> None:
+    """Remove all rows of a target, and those of its queries that found no partner."""
+    for table in (find_table(address), unmatched_table(address)):
+        if table is not None:
+            empty_table(table)
+
+
+def unfinished_files(target: TableAddress, checkpoints: Sequence[Checkpoint]) -> None:
+    """Remove the files of batches that were never committed to a target."""
+    table = find_table(target)
+    if table is None:
+        return
+    for checkpoint in checkpoints:
+        query, first = checkpoint.known_id(), 0
+        with suppress(OSError, ValueError, KeyError):
+            first = int(checkpoint.last_offset().get("batch", -1)) + 1
+        if query is not None:
+            committer = TableCommitter(target.warehouse, target.identifier, query)
+            committer.remove_leftovers(query_tag(query), first)
+
+
+def drop_consumers(
+    catalogs: Sequence[Mapping[str, str]],
+    queries: Collection[str],
+    readers: Sequence[tuple[TableAddress, str]],
+) -> None:
+    """Drop the consumers of queries at all tables of some catalogs, and those that `readers` name.
+
+    A query may have read or looked up other tables before than it does now.
+    """
+    for catalog in catalogs:
+        for table in _tables(Warehouse(catalog)):
+            for query in queries:
+                Consumers(table).drop(query_consumer(query))
+    for address, consumer in readers:
+        found = find_table(address)
+        if found is not None:
+            Consumers(found).drop(f"{BEFORE}{consumer}")
+            Consumers(found).drop(consumer)
+
+
+def _tables(warehouse: Warehouse) -> Iterator[Table]:
+    """All tables and their branches that can be opened."""
+    for database in warehouse.databases():
+        for name in warehouse.tables(database):
+            try:
+                table = warehouse.table(f"{database}.{name}")
+                yield table
+                for branch in table.branches():
+                    yield warehouse.table(f"{database}.{TableName.parse(name).on(branch)}")
+            except StreamhouseError as error:
+                # Its consumers expire by themselves.
+                _LOG.debug("consumers of %s.%s are left: %s", database, name, error)

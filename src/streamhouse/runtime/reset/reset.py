@@ -1,0 +1,197 @@
+"""`--from-scratch`: the continuous queries of a script begin anew, as new queries.
+
+A reset of a target empties it (unless its rows are kept) and its `__unmatched`, removes what its
+former queries have in the other side tables and their consumers at all tables, and clears their
+checkpoints. All resets of a script are done before any of its statements runs. They begin with a
+marker in the folder of checkpoints (`reset_marker`): a process that dies before it is written has
+changed nothing, and after that the next run finishes them, with or without the option. So no query
+ever starts from its old checkpoint over an emptied target, or anew over a full one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from streamhouse.errors import StreamhouseError
+from streamhouse.runtime.failpoint import reached
+from streamhouse.runtime.reset.continuous_targets import ContinuousTarget, Targets
+from streamhouse.runtime.reset.former_query import (
+    drop_consumers,
+    empty_target,
+    find_table,
+    rows_in,
+    unfinished_files,
+)
+from streamhouse.runtime.reset.marker import Reset, ResetMarker
+from streamhouse.runtime.reset.table_writers import other_writers, own_consumers
+from streamhouse.runtime.state.checkpoint import Checkpoint, checkpoints_for
+from streamhouse.runtime.state.side_tables import remove_rows
+
+Notice = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class _TargetReset:
+    """The reset of one target; `queries` are the ids of its former queries.
+
+    `cut_off` says that an earlier run had begun it.
+    """
+
+    target: ContinuousTarget
+    checkpoints: Sequence[Checkpoint]
+    queries: tuple[str, ...]
+    keep: bool
+    cut_off: bool
+
+    @property
+    def name(self) -> str:
+        return self.target.address.identifier
+
+    @property
+    def markers(self) -> list[ResetMarker]:
+        return _markers(self.target)
+
+
+def reset(script: Targets, keep: bool, notice: Notice, begun: Callable[[], None]) -> None:
+    """Have all targets of a script start from scratch; `keep` leaves their rows.
+
+    `begun` is called when the resets can no longer be taken back. Raises `StreamhouseError`, with
+    nothing changed, if one of the queries runs, or if emptying a target would remove the rows of
+    other continuous queries or streaming jobs.
+    """
+    with _locked(script.targets) as checkpoints:
+        resets = [
+            _reset_of(target, own, keep)
+            for target, own in zip(script.targets, checkpoints, strict=True)
+        ]
+        mixed = _with_rows_of_statements(resets)
+        for one in resets:
+            for marker in one.markers:
+                marker.add({one.name: Reset(keep, one.queries)})
+        begun()
+        reached("reset-marked", 0, "")
+        _carry_out(script, resets, mixed, notice)
+
+
+def finish(script: Targets, notice: Notice) -> None:
+    """Finish the resets of a script's targets that an earlier run began; raises as `reset`."""
+    targets = [target for target in script.targets if _begun(target) is not None]
+    with _locked(targets) as checkpoints:
+        resets = []
+        for target, own in zip(targets, checkpoints, strict=True):
+            # Another process may have finished it before it let the lock go.
+            before = _begun(target)
+            if before is not None:
+                resets.append(_reset_of(target, own, before.keep))
+        _carry_out(script, resets, _with_rows_of_statements(resets), notice)
+
+
+@contextmanager
+def _locked(targets: Sequence[ContinuousTarget]) -> Iterator[list[list[Checkpoint]]]:
+    """The checkpoints of each target, which no other process can use meanwhile."""
+    with ExitStack() as stack:
+        found = []
+        for target in targets:
+            own = []
+            for place in target.places:
+                name = target.address.identifier
+                own += checkpoints_for(place.root, place.pipeline, name)
+            for checkpoint in own:
+                checkpoint.acquire()
+                stack.callback(checkpoint.release)
+            found.append(own)
+        yield found
+
+
+def _markers(target: ContinuousTarget) -> list[ResetMarker]:
+    return [ResetMarker(place.root, place.pipeline) for place in target.places]
+
+
+def _begun(target: ContinuousTarget) -> Reset | None:
+    """The reset of a target that an earlier run began and did not end."""
+    name = target.address.identifier
+    found = [one for marker in _markers(target) if (one := marker.read().get(name)) is not None]
+    if not found:
+        return None
+    queries = {query for one in found for query in one.queries}
+    return Reset(all(one.keep for one in found), tuple(sorted(queries)))
+
+
+def _reset_of(
+    target: ContinuousTarget, checkpoints: Sequence[Checkpoint], keep: bool
+) -> _TargetReset:
+    before = _begun(target)
+    queries = set(before.queries if before else ())
+    table = find_table(target.address)
+    for checkpoint in checkpoints:
+        known = checkpoint.known_id()
+        queries |= {*checkpoint.former_ids(), *([known] if known else ())}
+        if table is not None:
+            queries |= set(own_consumers(table, checkpoint.path))
+    return _TargetReset(target, checkpoints, tuple(sorted(queries)), keep, before is not None)
+
+
+def _with_rows_of_statements(resets: Sequence[_TargetReset]) -> set[str]:
+    """The names of targets to be emptied that have rows of statements, such as INSERT … VALUES.
+
+    Raises `StreamhouseError` if other queries wrote one of them.
+    """
+    mixed = set()
+    for one in resets:
+        if one.keep or find_table(one.target.address) is None:
+            continue
+        writers = other_writers(one.target.address, one.queries)
+        if writers.streams:
+            raise StreamhouseError(
+                f"--from-scratch would empty {one.name}, and with it rows that no query of this "
+                f"script writes again: those of {'; of '.join(writers.streams)}. Give "
+                f"--keep-targets to leave all rows, or TRUNCATE TABLE {one.name} first if they "
+                "may go"
+            )
+        if writers.statements:
+            mixed.add(one.name)
+    return mixed
+
+
+def _carry_out(
+    script: Targets, resets: Sequence[_TargetReset], mixed: set[str], notice: Notice
+) -> None:
+    """Do all that the markers promise; each step may be done twice."""
+    rows = {one.name: rows_in(one.target.address) for one in resets}
+    for one in resets:
+        if not one.keep:
+            empty_target(one.target.address)
+            reached("target-emptied", 0, one.name)
+    for one in resets:
+        unfinished_files(one.target.address, one.checkpoints)
+        remove_rows(one.target.address, one.queries)
+        reached("side-rows-removed", 0, one.name)
+    queries = {query for one in resets for query in one.queries}
+    drop_consumers(script.catalogs, queries, [r for one in resets for r in one.target.readers])
+    reached("consumers-dropped", 0, "")
+    for one in resets:
+        for checkpoint in one.checkpoints:
+            own = checkpoint is one.checkpoints[0]
+            checkpoint.clear(one.queries if own and one.keep else ())
+        reached("checkpoints-cleared", 0, one.name)
+    for one in resets:
+        for marker in one.markers:
+            marker.remove([one.name])
+        reached("reset-ended", 0, one.name)
+        notice(_words(one, rows[one.name], one.name in mixed))
+
+
+def _words(one: _TargetReset, rows: int, mixed: bool) -> str:
+    begun = ", as a run that was cut off had begun to" if one.cut_off else ""
+    count = f"{rows:,} {'row' if rows == 1 else 'rows'}"
+    if one.keep:
+        what = f"its {count} {'is' if rows == 1 else 'are'} kept"
+    elif rows == 0:
+        what = "it had no rows"
+    else:
+        what = f"{count} removed"
+        if mixed:
+            what += ", those of INSERT … VALUES and other statements among them"
+    return f"{one.name}: starts from scratch{begun}; {what}"

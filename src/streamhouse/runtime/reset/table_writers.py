@@ -1,0 +1,130 @@
+"""Who wrote the rows that a table has now: queries of a script, streams of others, statements."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from streamhouse.errors import TableError
+from streamhouse.paimon.change_files import CHANGE_USER
+from streamhouse.paimon.consumers import QUERY, Consumers, query_consumer
+from streamhouse.paimon.snapshots import Snapshot
+from streamhouse.paimon.table import Table
+from streamhouse.runtime.spec import TableAddress
+from streamhouse.runtime.state.checkpoint import former_ids, pipeline_of
+from streamhouse.runtime.state.lineage import SUFFIX
+
+_BATCH_IDENTIFIER = (1 << 63) - 1
+"""The commit identifier of batch jobs of Paimon's other engines."""
+
+
+@dataclass(frozen=True)
+class Writers:
+    """Whose rows are in a table, besides those of the queries that were asked about.
+
+    `streams` names other continuous queries and streaming jobs, in words; `statements` says that
+    INSERT … VALUES or the like, or batch jobs, wrote some of the rows.
+    """
+
+    streams: tuple[str, ...]
+    statements: bool
+
+
+def other_writers(address: TableAddress, own: Collection[str]) -> Writers:
+    """Who but the queries `own` (their ids) wrote rows that may be in the table now.
+
+    Commits before the newest snapshot at which the table had no rows do not count. A query whose
+    commits have expired is known by its lineage.
+    """
+    table = address.open()
+    since = list(_since_empty(table))
+    told = _in_lineage(address)
+    committed = {one.commit_user for one in since}
+    complete = _is_complete(table, since)
+    queries = {user for user in told if user in committed or not complete} - set(own)
+    streams = {
+        one.commit_user
+        for one in since
+        if one.commit_user not in {*own, *told} and _is_streaming(one)
+    }
+    named = (queries | streams) - _former_ids(table, queries)
+    names = [_words(table, user, told.get(user)) for user in sorted(named)]
+    rest = committed - {*own, *told} - streams
+    statements = any(one.commit_user in rest and _adds_rows(one) for one in since)
+    return Writers(tuple(names), statements)
+
+
+def own_consumers(table: Table, checkpoint: Path) -> list[str]:
+    """The ids of queries that had a consumer at a table and their checkpoint in this folder."""
+    return [
+        one.id.removeprefix(QUERY)
+        for one in Consumers(table).all()
+        if one.id.startswith(QUERY) and one.checkpoint == str(checkpoint)
+    ]
+
+
+def _since_empty(table: Table) -> Iterator[Snapshot]:
+    """The snapshots after the newest one without rows, newest first."""
+    for snapshot in table.snapshots.newest_first():
+        if snapshot.total_record_count == 0:
+            return
+        yield snapshot
+
+
+def _is_complete(table: Table, since: Sequence[Snapshot]) -> bool:
+    """Whether these are all commits since the table had no rows, so that none has expired."""
+    if not since or since[-1].id == 1:
+        return True
+    return table.snapshots.find(since[-1].id - 1) is not None
+
+
+def _adds_rows(snapshot: Snapshot) -> bool:
+    return snapshot.commit_kind in ("APPEND", "OVERWRITE")
+
+
+def _is_streaming(snapshot: Snapshot) -> bool:
+    """Whether a commit is one of many of its user: batch jobs and statements have one each."""
+    return (
+        snapshot.commit_kind == "APPEND"
+        and 0 < snapshot.commit_identifier < _BATCH_IDENTIFIER
+        and not snapshot.commit_user.startswith(CHANGE_USER)
+    )
+
+
+def _in_lineage(address: TableAddress) -> dict[str, str | None]:
+    """The queries in the lineage of a table, and what each read last as far as that is told."""
+    try:
+        table = address.beside(SUFFIX).open()
+    except TableError:
+        return {}
+    found: dict[str, str | None] = {}
+    if table.latest_snapshot_id() is not None:
+        for batch in table.read(["query_id", "definition"]):
+            for row in batch.to_pylist():
+                found[row["query_id"]] = row["definition"] or found.get(row["query_id"])
+    return found
+
+
+def _former_ids(table: Table, queries: Collection[str]) -> set[str]:
+    """The queries that ran under the checkpoints of these ones before them, and kept their rows."""
+    found = set()
+    for consumer in map(Consumers(table).get, map(query_consumer, queries)):
+        if consumer is not None and consumer.checkpoint is not None:
+            found |= set(former_ids(Path(consumer.checkpoint)))
+    return found
+
+
+def _words(table: Table, user: str, definition: str | None) -> str:
+    """A writer as a user may know it: by its pipeline, by what it reads, or by its commit user."""
+    consumer = Consumers(table).get(query_consumer(user))
+    source: Mapping[str, Any] = json.loads(definition)["source"] if definition else {}
+    over = f" over {source['table']}" if source.get("table") else ""
+    if consumer is None or consumer.checkpoint is None:
+        if definition is None:
+            return f"a streaming job with the commit user '{user}'"
+        return f"the query {user}{over}"
+    name = pipeline_of(Path(consumer.checkpoint))
+    return f"a query{over} of pipeline '{name}' (checkpoint {consumer.checkpoint})"

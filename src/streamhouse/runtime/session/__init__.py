@@ -1,0 +1,1 @@
+"""A script's session: catalogs, views, functions and settings."""

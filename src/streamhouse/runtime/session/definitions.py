@@ -1,0 +1,60 @@
+"""Statements that only define, for scripts and for single statements; where an error stands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from streamhouse.errors import SqlError, StreamhouseError
+from streamhouse.runtime.session.session import Session
+from streamhouse.sql import plan
+from streamhouse.sql.parser.hints import outdated
+from streamhouse.sql.statements.alter_table import AlterTable
+from streamhouse.sql.statements.create_view import CreateView
+
+
+def define(session: Session, statement: plan.Statement) -> bool:
+    """Run a CREATE, USE, DROP or ALTER; whether the statement was one."""
+    match statement:
+        case plan.CreateCatalog():
+            session.create_catalog(statement)
+        case plan.UseCatalog():
+            session.use_catalog(statement.name)
+        case plan.CreateDatabase():
+            session.create_database(statement)
+        case plan.UseDatabase():
+            session.use_database(statement.name)
+        case plan.CreateTable():
+            session.create_table(statement)
+        case CreateView():
+            session.views.create(statement)
+        case plan.CreateFunction():
+            session.functions.create(statement)
+        case plan.Drop():
+            session.drop(statement)
+        case AlterTable():
+            session.alter(statement)
+        case _:
+            return False
+    return True
+
+
+def tell_outdated(session: Session, statement: plan.Statement) -> None:
+    """Tell of options of earlier Paimon releases in the hints of a statement."""
+    for text in outdated(statement.text):
+        session.notice(text)
+
+
+@contextmanager
+def located(statement: plan.Statement) -> Iterator[None]:
+    """Errors of a statement say its line and column."""
+    place = statement.position
+    try:
+        yield
+    except SqlError as error:
+        if error.line:
+            raise
+        raise type(error)(error.message, line=place.line, column=place.column) from error
+    except StreamhouseError as error:
+        text = f"line {place.line}, column {place.column}: {error}"
+        raise type(error)(text) from error

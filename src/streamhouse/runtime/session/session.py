@@ -1,0 +1,408 @@
+"""A script's names: catalogs, the current database, temporary tables and settings."""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from streamhouse.errors import OptionError, TableError
+from streamhouse.lookup.dimension import is_server
+from streamhouse.options import nearest
+from streamhouse.paimon.catalog import Warehouse
+from streamhouse.paimon.evolution import renamed_to
+from streamhouse.paimon.files import is_local, local_path
+from streamhouse.paimon.option_aliases import resolved
+from streamhouse.paimon.table import Table
+from streamhouse.paimon.table_name import TableName
+from streamhouse.runtime.session.computed_columns import computed_of, with_computed
+from streamhouse.runtime.session.connectors import check_connector, connector_options
+from streamhouse.runtime.session.functions import SessionFunctions
+from streamhouse.runtime.session.views import SessionViews
+from streamhouse.runtime.spec import SourceSpec, TableAddress
+from streamhouse.sql.changes import Change, ResetTableOption, SetTableOption
+from streamhouse.sql.options.catalog_options import (
+    check_catalog,
+    default_database,
+    of_warehouse,
+    table_defaults,
+)
+from streamhouse.sql.options.flink_settings import SAME_AS
+from streamhouse.sql.options.known_options import check_set
+from streamhouse.sql.options.renamed_options import renamed
+from streamhouse.sql.plan import (
+    AsOf,
+    CreateCatalog,
+    CreateDatabase,
+    CreateTable,
+    Drop,
+    LookupJoin,
+    Name,
+    StreamQuery,
+    TableInfo,
+    ViewInfo,
+)
+from streamhouse.sql.statements.alter_table import AlterTable
+
+DEFAULT_CATALOG = "default_catalog"
+DEFAULT_DATABASE = "default"
+_FLINKS_DATABASE = "default_database"
+
+
+@dataclass(frozen=True)
+class _Defaults:
+    """What names and tables of a catalog have where they do not say otherwise."""
+
+    database: str = DEFAULT_DATABASE
+    table_options: Mapping[str, str] = field(default_factory=dict)
+
+
+class Session:
+    """Resolves names as Flink does and runs what defines them; a `Resolver`.
+
+    With a `warehouse` (from the command line), the current catalog is a Paimon catalog over it
+    from the start, and it also replaces the path of every catalog that a script creates.
+    """
+
+    def __init__(self, warehouse: Mapping[str, str] | None) -> None:
+        self._given = dict(warehouse) if warehouse is not None else None
+        self._catalogs: dict[str, dict[str, str]] = {}
+        self._defaults: defaultdict[str, _Defaults] = defaultdict(_Defaults)
+        self._temporary: dict[Name, TableInfo] = {}
+        self.views = SessionViews(self, self._warehouse)
+        self.functions = SessionFunctions(lambda text: self.notice(text))
+        self._opened: dict[str, Table] = {}
+        self._catalog = DEFAULT_CATALOG
+        self._database = DEFAULT_DATABASE
+        self.settings: dict[str, str] = {}
+        self.notice: Callable[[str], None] = _to_stderr
+        """Takes what a user should know of a statement that was run all the same."""
+        if self._given is not None:
+            self._catalogs[DEFAULT_CATALOG] = self._given
+            self._make_default(DEFAULT_CATALOG, DEFAULT_DATABASE)
+
+    @property
+    def streaming(self) -> bool:
+        """Whether queries over tables are continuous (`execution.runtime-mode`)."""
+        return self.settings.get("execution.runtime-mode", "streaming").lower() == "streaming"
+
+    def set(self, key: str, value: str) -> None:
+        why = check_set(key, value)
+        if why is not None:
+            self.notice(why)
+        self.settings[SAME_AS.get(key, key)] = value
+
+    def reset(self, key: str | None) -> None:
+        if key is None:
+            self.settings.clear()
+        else:
+            self.settings.pop(SAME_AS.get(key, key), None)
+
+    def create_catalog(self, statement: CreateCatalog) -> None:
+        options = dict(statement.options)
+        if statement.name in self._catalogs:
+            if statement.if_not_exists:
+                return
+            raise OptionError(f"catalog '{statement.name}' exists already")
+        kind = options.pop("type", None)
+        if kind not in ("paimon", "generic_in_memory"):
+            raise OptionError(
+                f"catalog '{statement.name}': 'type' is {kind!r}; it must be 'paimon'"
+            )
+        where = f"catalog '{statement.name}'"
+        for text in check_catalog(options, where):
+            self.notice(f"{where}: {text}")
+        table_options, database = (
+            table_defaults(options),
+            default_database(options, DEFAULT_DATABASE),
+        )
+        options = of_warehouse(options)
+        if self._given is not None:
+            options.update(self._given)
+        if "warehouse" not in options:
+            raise OptionError(
+                f"catalog '{statement.name}': option 'warehouse' is missing; give it in WITH, or "
+                "--warehouse DIR on the command line"
+            )
+        if is_local(options["warehouse"]):
+            options["warehouse"] = local_path(options["warehouse"])
+        self._catalogs[statement.name] = options
+        self._defaults[statement.name] = _Defaults(database, table_options)
+        self._make_default(statement.name, database)
+
+    def use_catalog(self, name: str) -> None:
+        # Flink's own catalog is always there; without a warehouse it takes temporary tables.
+        if name != DEFAULT_CATALOG:
+            self._options(name)
+        self._catalog, self._database = name, self._defaults[name].database
+
+    def create_database(self, statement: CreateDatabase) -> None:
+        catalog, database = self._database_name(statement.name)
+        self._warehouse(catalog).create_database(database, statement.if_not_exists)
+
+    def use_database(self, name: Name) -> None:
+        catalog, database = self._database_name(name)
+        if (catalog, database) != (DEFAULT_CATALOG, DEFAULT_DATABASE):
+            known = self._warehouse(catalog).databases()
+            if database not in known:
+                raise TableError(f"there is no database '{database}'; {nearest(database, known)}")
+        self._catalog, self._database = catalog, database
+
+    def create_table(self, statement: CreateTable) -> None:
+        full = self.full(statement.name)
+        where = f"table {'.'.join(full[1:])}"
+        options = dict(statement.options)
+        connector = options.get("connector", "paimon")
+        if connector == "paimon":
+            given = self._defaults[full[0]].table_options
+            options = {**self._spelt(given, where), **self._spelt(options, where)}
+        if self.view(full) is not None:
+            raise TableError(f"{where}: there is a view of that name; DROP it first")
+        if statement.watermark is not None:
+            self.notice(
+                f"{where}: WATERMARK FOR {statement.watermark} has no effect here: nothing waits "
+                "for late rows, and none is left out"
+            )
+        if connector != "paimon":
+            info = TableInfo(
+                full, statement.columns, statement.computed, statement.primary_key,
+                statement.partitioned_by, options, connector,
+            )  # fmt: skip
+            self._create_foreign(statement, info, where)
+            return
+        if statement.temporary:
+            raise OptionError(
+                f"{where}: a temporary table needs a 'connector', such as 'datagen' or 'mysql-cdc'"
+            )
+        options.pop("connector", None)
+        self._warehouse(full[0]).create_table(
+            full[1],
+            full[2],
+            statement.columns,
+            statement.primary_key,
+            statement.partitioned_by,
+            with_computed(options, statement.columns, statement.computed),
+            statement.comment,
+            statement.if_not_exists,
+        )
+
+    def drop(self, statement: Drop) -> None:
+        if statement.kind == "DATABASE":
+            catalog, database = self._database_name(statement.name)
+            self.views.check_none(catalog, database)
+            self._warehouse(catalog).drop_database(database, statement.if_exists)
+        elif statement.kind == "CATALOG":
+            self._defaults.pop(statement.name[0], None)
+            if self._catalogs.pop(statement.name[0], None) is None and not statement.if_exists:
+                raise OptionError(f"there is no catalog '{statement.name[0]}'")
+        elif statement.kind == "VIEW":
+            self.views.drop(statement)
+        elif statement.kind == "FUNCTION":
+            self.functions.drop(statement)
+        else:
+            full = self.full(statement.name)
+            if self._temporary.pop(full, None) is None:
+                self._no_view(full)
+                warehouse = self._warehouse(full[0])
+                warehouse.drop_table(full[1], full[2], statement.if_exists)
+
+    def alter(self, statement: AlterTable) -> None:
+        """Run ALTER TABLE; a temporary table cannot be changed."""
+        full = self.full(statement.name)
+        if full in self._temporary:
+            raise TableError(
+                f"table '{full[2]}' is temporary and cannot be changed; DROP it and CREATE it anew"
+            )
+        self._no_view(full)
+        warehouse = self._warehouse(full[0])
+        identifier = f"{full[1]}.{full[2]}"
+        if statement.new_name:
+            new = self.full(statement.new_name)
+            if new[0] != full[0]:
+                raise TableError(f"table '{identifier}' cannot move to the catalog '{new[0]}'")
+            warehouse.rename_table(identifier, f"{new[1]}.{new[2]}", statement.if_exists)
+        else:
+            changes = [self._respelt(one, f"table {identifier}") for one in statement.changes]
+            warehouse.alter_table(identifier, *changes, if_exists=statement.if_exists)
+
+    def _spelt(self, options: Mapping[str, str], where: str) -> dict[str, str]:
+        """A table's options as Paimon spells them; who wrote them otherwise is told."""
+        found, notices = resolved(options)
+        for text in notices:
+            self.notice(f"{where}: {text}")
+        return found
+
+    def _respelt(self, change: Change, where: str) -> Change:
+        if isinstance(change, ResetTableOption):
+            return ResetTableOption(renamed(change.key))
+        if not isinstance(change, SetTableOption):
+            return change
+        ((key, value),) = self._spelt({change.key: change.value}, where).items()
+        return SetTableOption(key, value)
+
+    def show(self, kind: str, of: Name = ()) -> list[str]:
+        """The names of SHOW CATALOGS, DATABASES, VIEWS or TABLES (views are among them).
+
+        `of` is the database whose views and tables are meant, by default the current one; CURRENT
+        CATALOG and CURRENT DATABASE are known, too.
+        """
+        if kind == "CATALOGS":
+            return sorted(self._catalogs)
+        if kind == "DATABASES":
+            return sorted(self._warehouse(self._catalog).databases())
+        if kind.startswith("CURRENT"):
+            return [self._catalog if kind == "CURRENT CATALOG" else self._database]
+        catalog, database = self._database_name(of) if of else (self._catalog, self._database)
+        stored = self._warehouse(catalog).tables(database)
+        views = self.views.listed(catalog, database)
+        if kind == "VIEWS":
+            return views
+        temporary = [n[2] for n in self._temporary if n[:2] == (catalog, database)]
+        return sorted({*temporary, *views, *stored})
+
+    def full(self, name: Name) -> Name:
+        """The name with catalog and database."""
+        full = (self._catalog, self._database)[: 3 - len(name)] + tuple(name)
+        return (full[0], self._plain(full[0], full[1]), full[2])
+
+    def table(self, name: Name) -> TableInfo:
+        """The table of a name, temporary ones first; `TableError` naming the nearest."""
+        full = self.full(name)
+        if full in self._temporary:
+            return self._temporary[full]
+        return self._stored(full, AsOf())
+
+    def table_as_of(self, name: Name, moment: AsOf) -> TableInfo:
+        """As `table`, with the columns that it had then; for Paimon tables."""
+        full = self.full(name)
+        if full in self._temporary:
+            raise OptionError(
+                f"table '{full[2]}' is no Paimon table: it is only as it is now; leave out AS OF"
+            )
+        return self._stored(full, moment)
+
+    def view(self, name: Name) -> ViewInfo | None:
+        """The view of a name; None if it is that of a table, or of nothing."""
+        full = self.full(name)
+        if full[0] in self._catalogs:
+            return self.views.find(full)
+        return self.views.temporary(full)
+
+    def viewed(self, name: Name) -> TableInfo:
+        """As `table`."""
+        return self.table(name)
+
+    def is_temporary(self, name: Name) -> bool:
+        """Whether a full name is that of a temporary table."""
+        return name in self._temporary
+
+    def has_table(self, name: Name) -> bool:
+        """Whether a full name is that of a table of a warehouse."""
+        return self._warehouse(name[0]).exists(name[1], name[2])
+
+    def _no_view(self, full: Name) -> None:
+        if self.view(full) is not None:
+            raise TableError(
+                f"'{'.'.join(full[1:])}' is a view, which is only read; for the view itself there "
+                "are DROP VIEW and CREATE VIEW"
+            )
+
+    def _stored(self, full: Name, moment: AsOf) -> TableInfo:
+        warehouse, base = self._warehouse(full[0]), TableName.parse(full[2]).table
+        if not warehouse.exists(full[1], base):
+            self._no_view(full)
+            close = nearest(base, self._known(full))
+            raise TableError(f"there is no table '{base}' in database '{full[1]}'; {close}")
+        table = warehouse.readable(f"{full[1]}.{full[2]}", moment)
+        if isinstance(table, Table):
+            self._opened[table.identifier] = table
+        options, computed = computed_of(table.options)
+        return TableInfo(
+            full, table.columns, computed, tuple(table.primary_key),
+            tuple(table.partition_keys), options,
+        )  # fmt: skip
+
+    def became(self, column: str) -> str | None:
+        """What became of a column that a table read so far once had, for an error."""
+        for identifier, table in self._opened.items():
+            told = renamed_to(table, column)
+            if told is not None and column not in table.arrow_schema.names:
+                return f"in table {identifier} {told}"
+        return None
+
+    def address(self, info: TableInfo) -> TableAddress:
+        """Where a Paimon table is, and by which version of its schema it is planned."""
+        catalog, database, name = info.name
+        identifier = f"{database}.{name}"
+        version = (
+            self._warehouse(catalog).table(f"{database}.{TableName.parse(name).data}").schema_id
+        )
+        return TableAddress(self._options(catalog), identifier, version)
+
+    def dimension(self, lookup: LookupJoin) -> TableAddress:
+        """Where a lookup's table is; only its name if it is that of a server."""
+        if is_server(lookup):
+            return TableAddress({}, ".".join(lookup.table.name[1:]))
+        return self.address(lookup.table)
+
+    def source(self, query: StreamQuery) -> SourceSpec:
+        """Where a continuous query reads."""
+        table = query.source
+        if table.connector == "paimon":
+            address = self.address(table)
+            return SourceSpec("paimon", dict(query.source_options), table.columns, address)
+        options = {**connector_options(table), **query.source_options}
+        return SourceSpec(table.connector, options, table.columns)
+
+    def _create_foreign(self, statement: CreateTable, info: TableInfo, where: str) -> None:
+        if info.name in self._temporary:
+            if statement.if_not_exists:
+                return
+            raise TableError(f"{where} exists already; drop it or write IF NOT EXISTS")
+        for text in check_connector(info, where):
+            self.notice(text)
+        self._temporary[info.name] = info
+
+    def _known(self, full: Name) -> list[str]:
+        temporary = [name[2] for name in self._temporary if name[:2] == full[:2]]
+        warehouse = self._warehouse(full[0])
+        stored = warehouse.tables(full[1]) if full[1] in warehouse.databases() else []
+        return [*temporary, *stored]
+
+    def _database_name(self, name: Name) -> tuple[str, str]:
+        catalog = name[0] if len(name) == 2 else self._catalog
+        return catalog, self._plain(catalog, name[-1])
+
+    def _plain(self, catalog: str, database: str) -> str:
+        """The name of a database, that of the default one where Flink's name for it is meant."""
+        if catalog != DEFAULT_CATALOG or database != _FLINKS_DATABASE:
+            return database
+        kept = catalog in self._catalogs and database in self._warehouse(catalog).databases()
+        return database if kept else DEFAULT_DATABASE
+
+    def catalog_options(self, catalog: str) -> dict[str, str]:
+        """The options of a catalog; `TableError` naming the nearest if there is none."""
+        return dict(self._options(catalog))
+
+    def _options(self, catalog: str) -> dict[str, str]:
+        if catalog not in self._catalogs:
+            if catalog == DEFAULT_CATALOG:
+                first = "there is no catalog yet" if not self._catalogs else "no warehouse is given"
+                raise TableError(
+                    f"{first}: write CREATE CATALOG … WITH ('type' = 'paimon', "
+                    "'warehouse' = '…') and USE CATALOG, or give --warehouse DIR"
+                )
+            hint = nearest(catalog, self._catalogs)
+            raise TableError(f"there is no catalog '{catalog}'; {hint}")
+        return self._catalogs[catalog]
+
+    def _warehouse(self, catalog: str) -> Warehouse:
+        return Warehouse(self._options(catalog))
+
+    def _make_default(self, catalog: str, database: str) -> None:
+        self._warehouse(catalog).create_database(database, if_not_exists=True)
+
+
+def _to_stderr(text: str) -> None:
+    print(f"notice: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,96 @@
+"""What SHOW and DESCRIBE tell of a session: columns of text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from streamhouse.errors import TableError, UnsupportedSqlError
+from streamhouse.options import is_secret
+from streamhouse.runtime.session.session import Session
+from streamhouse.sql import functions
+from streamhouse.sql.plan import Column, Describe, Show, TableInfo, ViewInfo
+from streamhouse.sql.statements.create_view import create_text, ticked
+
+Shown = Mapping[str, Sequence[str | None]]
+
+_OWN = ("path",)
+
+
+def described(session: Session, statement: Show | Describe) -> Shown:
+    """The columns of a SHOW or DESCRIBE; `TableError` for a table or view that is not there."""
+    kind = statement.kind if isinstance(statement, Show) else ""
+    if kind in ("", "COLUMNS", "CREATE TABLE", "CREATE VIEW"):
+        return _of_table(session, statement, kind)
+    if kind == "FUNCTIONS":
+        names = sorted([*functions.known(), *session.functions.names()], key=str.upper)
+    elif kind == "USER FUNCTIONS":
+        names = session.functions.names()
+    elif kind == "JOBS":
+        raise UnsupportedSqlError(
+            "SHOW JOBS has nothing to show, queries start after the last statement; leave it out",
+            line=statement.position.line,
+            column=statement.position.column,
+        )
+    else:
+        names = session.show(kind, statement.name)
+    return {kind.lower(): names}
+
+
+def _of_table(session: Session, statement: Show | Describe, kind: str) -> Shown:
+    view = session.view(statement.name)
+    if view is not None and kind != "CREATE TABLE":
+        return _of_view(view, kind)
+    if kind == "CREATE VIEW":
+        name = ".".join(statement.name)
+        raise TableError(f"'{name}' is not a view; SHOW VIEWS lists them")
+    info = session.table(statement.name)
+    if kind == "CREATE TABLE":
+        return {"create table": [table_text(info)]}
+    others = [None] * len(info.computed)
+    return {
+        "name": [c.name for c in info.columns] + [c.name for c in info.computed],
+        "type": [c.type for c in info.columns] + [f"AS {c.expression}" for c in info.computed],
+        "null": [*(str(c.nullable).upper() for c in info.columns), *others],
+        "key": [*("PRI" if c.name in info.primary_key else None for c in info.columns), *others],
+    }
+
+
+def _of_view(view: ViewInfo, kind: str) -> Shown:
+    if kind == "CREATE VIEW":
+        return {"create view": [create_text(view)]}
+    names, types = [c.name for c in view.columns], [c.type for c in view.columns]
+    return {"name": names, "type": types, "null": ["TRUE"] * len(names)}
+
+
+def table_text(info: TableInfo) -> str:
+    """The statement that makes a table, without its secrets."""
+    lines = [_column(column) for column in info.columns]
+    lines += [f"{ticked(one.name)} AS {one.expression}" for one in info.computed]
+    if info.primary_key:
+        lines.append(f"PRIMARY KEY ({', '.join(map(ticked, info.primary_key))}) NOT ENFORCED")
+    word = "TABLE" if info.connector == "paimon" else "TEMPORARY TABLE"
+    text = f"CREATE {word} {'.'.join(map(ticked, info.name[-2:]))} (\n  "
+    text += ",\n  ".join(lines) + "\n)"
+    if info.partitioned_by:
+        text += f" PARTITIONED BY ({', '.join(map(ticked, info.partitioned_by))})"
+    options = [
+        f"{_text(key)} = {_text(_masked(key, value))}"
+        for key, value in sorted(info.options.items())
+        if key not in _OWN
+    ]
+    return f"{text} WITH (\n  " + ",\n  ".join(options) + "\n)" if options else text
+
+
+def _column(column: Column) -> str:
+    text = f"{ticked(column.name)} {column.type}"
+    if not column.nullable:
+        text += " NOT NULL"
+    return text if not column.comment else f"{text} COMMENT {_text(column.comment)}"
+
+
+def _masked(key: str, value: str) -> str:
+    return "****" if is_secret(key) else value
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"

@@ -1,0 +1,118 @@
+"""The views that a script's session knows: temporary ones, and those of its warehouses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Protocol
+
+from streamhouse.errors import TableError
+from streamhouse.options import nearest
+from streamhouse.paimon.catalog import Warehouse
+from streamhouse.paimon.views import Views
+from streamhouse.sql.plan import Drop, Name, ViewInfo, ViewResolver
+from streamhouse.sql.statements.create_view import CreateView, check_lasts, described, written_out
+
+
+class Names(ViewResolver, Protocol):
+    """What the views need of the session."""
+
+    def full(self, name: Name) -> Name:
+        """The name with catalog and database."""
+
+    def is_temporary(self, name: Name) -> bool:
+        """Whether a full name is that of a temporary table."""
+
+    def has_table(self, name: Name) -> bool:
+        """Whether a full name is that of a table."""
+
+
+class SessionViews:
+    """Makes, finds and drops views; `warehouse` gives the warehouse of a catalog."""
+
+    def __init__(self, names: Names, warehouse: Callable[[str], Warehouse]) -> None:
+        self._names = names
+        self._warehouse = warehouse
+        self._temporary: dict[Name, ViewInfo] = {}
+
+    def find(self, full: Name) -> ViewInfo | None:
+        """The view of a full name, temporary ones first; a temporary table hides a view."""
+        if full in self._temporary:
+            return self._temporary[full]
+        if self._names.is_temporary(full) or "$" in full[2]:
+            return None
+        kept = Views(self._warehouse(full[0])).find(full[1], full[2])
+        return None if kept is None else replace(kept, name=full)
+
+    def temporary(self, full: Name) -> ViewInfo | None:
+        """The temporary view of a full name."""
+        return self._temporary.get(full)
+
+    def listed(self, catalog: str, database: str) -> list[str]:
+        """The names of a database's views, sorted."""
+        temporary = [name[2] for name in self._temporary if name[:2] == (catalog, database)]
+        return sorted({*temporary, *Views(self._warehouse(catalog)).names(database)})
+
+    def create(self, statement: CreateView) -> None:
+        """Run CREATE VIEW; its query must be one that can be run."""
+        full = self._names.full(statement.name)
+        if "$" in full[2]:
+            name = ".".join(full[1:])
+            raise TableError(f"view {name}: a name with $ is a branch or a system table")
+        with nullcontext() if statement.temporary else self._warehouse(full[0]).creating():
+            self._create(statement, full)
+
+    def _create(self, statement: CreateView, full: Name) -> None:
+        check_lasts(statement)
+        name = ".".join(full[1:])
+        there = full in self._temporary if statement.temporary else self.find(full) is not None
+        if there:
+            if statement.if_not_exists:
+                return
+            raise TableError(f"view {name} exists already; DROP it or write IF NOT EXISTS")
+        if not statement.temporary and self._names.has_table(full):
+            raise TableError(f"'{name}' is a table; give the view another name")
+        view = described(
+            statement,
+            full,
+            self._names,
+            written_out(statement.query, lambda name: self._lasting(statement, full, name)),
+        )
+        if statement.temporary:
+            self._temporary[full] = view
+        else:
+            Views(self._warehouse(full[0])).create(view)
+
+    def drop(self, statement: Drop) -> None:
+        """Run DROP VIEW; a table cannot be dropped by it."""
+        full = self._names.full(statement.name)
+        if self._temporary.pop(full, None) is not None:
+            return
+        if not statement.temporary and self.find(full) is not None:
+            Views(self._warehouse(full[0])).drop(full[1], full[2])
+            return
+        if self._names.is_temporary(full) or self._names.has_table(full):
+            raise TableError(f"'{'.'.join(full[1:])}' is a table; write DROP TABLE")
+        if not statement.if_exists:
+            close = nearest(full[2], self.listed(full[0], full[1]))
+            raise TableError(f"there is no view '{full[2]}' in database '{full[1]}'; {close}")
+
+    def check_none(self, catalog: str, database: str) -> None:
+        """Raise `TableError` if a database still has views."""
+        left = Views(self._warehouse(catalog)).names(database)
+        if left:
+            raise TableError(
+                f"database '{database}' still has views ({', '.join(left[:5])}); drop them first"
+            )
+
+    def _lasting(self, statement: CreateView, view: Name, name: Name) -> Name:
+        """A table's name as the view keeps it; what is kept must not read what passes away."""
+        full = self._names.full(name)
+        passing = full in self._temporary or self._names.is_temporary(full)
+        if passing and not statement.temporary:
+            raise TableError(
+                f"view {'.'.join(view[1:])} reads '{full[2]}', which is gone when the script ends; "
+                "write CREATE TEMPORARY VIEW"
+            )
+        return full[1:] if full[0] == view[0] else full

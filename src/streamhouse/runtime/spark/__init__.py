@@ -1,0 +1,1 @@
+"""Spark's session, its JVM, and the Python processes that it starts."""

@@ -1,0 +1,210 @@
+"""Spark's JVM: its command, its start, and the py4j gateway to it.
+
+PySpark starts `bin/spark-submit`: two shell scripts, a JVM that works out the command of the next,
+and in that one SparkSubmit, which reads settings again and then runs the py4j server. A local
+session needs none of it: its server is started directly, and without MLlib, whose functions take
+1 s of a processor to register in each session. `spark-submit` is used for a cluster, and where the
+environment has settings that only it reads. See docs/decisions/123-a-restart-is-quick.md.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import struct
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import pyspark
+from py4j.protocol import Py4JError
+from pyspark.java_gateway import launch_gateway
+
+from streamhouse.paimon.jvm import java_command
+from streamhouse.runtime.spark.handover import Jvm, JvmProcess
+
+_SERVER = "org.apache.spark.api.python.PythonGatewayServer"
+_LAUNCHER = "org.apache.spark.launcher.Main"
+_SUBMIT = "org.apache.spark.deploy.SparkSubmit"
+NEEDS_SUBMIT = (
+    "HADOOP_CONF_DIR",
+    "PYSPARK_SUBMIT_ARGS",
+    "SPARK_CONF_DIR",
+    "SPARK_DIST_CLASSPATH",
+    "SPARK_PREPEND_CLASSES",
+    "YARN_CONF_DIR",
+)
+"""Variables that `spark-submit` acts upon."""
+_SUBMIT_SETTINGS = (
+    "spark.archives",
+    "spark.driver.defaultJavaOptions",
+    "spark.driver.extraClassPath",
+    "spark.driver.extraLibraryPath",
+    "spark.files",
+    "spark.jars",
+    "spark.submit.",
+)
+_LEFT_OUT = "spark-mllib_"
+_NOT_NEEDED = ("-Xmx", "--add-modules=jdk.incubator.vector")
+"""The memory is that of `spark.driver.memory`; the module is MLlib's, and slows the start."""
+_CONNECTION_FILE = "_PYSPARK_DRIVER_CONN_INFO_PATH"
+_PORT, _SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
+_LOOK_S = 0.01
+_QUIET_S, _ATTACH_S = 5.0, 15.0
+_LAUNCHER_SECONDS = 60
+
+
+class JavaExited(Exception):
+    """The JVM has ended before its gateway was there."""
+
+
+def spark_home() -> Path:
+    """Where Spark's jars and scripts are."""
+    return Path(os.environ.get("SPARK_HOME") or os.path.dirname(pyspark.__file__))
+
+
+def launch(
+    settings: Mapping[str, str],
+    environment: Mapping[str, str],
+    options: Path,
+    stderr: IO[bytes] | int | None,
+) -> Any:
+    """Start the JVM in a session of its own, so that signals to our group do not reach it.
+
+    `options` is where `save_options` has put Java's options. Returns PySpark's gateway, whose
+    `proc` is the process; the JVM ends when that process's standard input does. Raises
+    `JavaExited`, or `OSError` where there is no Java.
+    """
+    command = _direct(settings, options) or _submit(settings)
+    folder = tempfile.mkdtemp(prefix="streamhouse-gateway-")
+    connection = os.path.join(folder, "connection")
+    try:
+        process = subprocess.Popen(
+            command,
+            env={**environment, "SPARK_CONNECT_MODE": "0", _CONNECTION_FILE: connection},
+            stdin=subprocess.PIPE,
+            stderr=stderr,
+            start_new_session=True,
+        )
+        try:
+            while not os.path.isfile(connection):
+                if process.poll() is not None:
+                    raise JavaExited
+                time.sleep(_LOOK_S)
+            with open(connection, "rb") as file:
+                port, length = struct.unpack("!ii", file.read(8))
+                return _connected(process, port, file.read(length).decode())
+        except BaseException:
+            process.kill()
+            process.communicate()
+            raise
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def attach(jvm: Jvm) -> tuple[Any, Any]:
+    """PySpark's gateway to a JVM whose driver was killed, and the JVM's `JavaSparkContext`.
+
+    The gateway's `proc` is as after `launch`.
+
+    Waits until no query and no job of the old driver runs any more: they end by themselves
+    once their Python processes are gone. Raises `JavaExited` if they do not, if there is no
+    session, or no answer; the JVM is of no use then, and is killed.
+    """
+    process = JvmProcess(jvm)
+    watchdog = threading.Timer(_ATTACH_S, process.kill)
+    watchdog.start()
+    try:
+        gateway = _connected(process, jvm.port, jvm.secret)
+        session = gateway.jvm.SparkSession.getDefaultSession().get()
+        context, deadline = session.sparkContext(), time.monotonic() + _QUIET_S
+        context.cancelAllJobs()
+        while len(session.streams().active()) or len(context.statusTracker().getActiveJobIds()):
+            if time.monotonic() > deadline:
+                raise JavaExited
+            time.sleep(_LOOK_S)
+        return gateway, gateway.jvm.JavaSparkContext.fromSparkContext(context)
+    except (Py4JError, OSError, JavaExited) as error:
+        process.kill()
+        process.stdin.close()
+        raise JavaExited from error
+    finally:
+        watchdog.cancel()
+
+
+def save_options(path: Path) -> None:
+    """Ask Spark's launcher for the options that Java needs for it, and keep them at `path`.
+
+    Raises `OSError`, `subprocess.SubprocessError`, or `ValueError`.
+    """
+    jars = str(spark_home() / "jars" / "*")
+    command = [java_command(), "-cp", jars, _LAUNCHER, _SUBMIT, "pyspark-shell"]
+    # As `bin/load-spark-env.sh` sets them.
+    scala = min((spark_home() / "jars").glob("spark-core_*.jar")).name.split("_")[1].split("-")[0]
+    environment = {**os.environ, "SPARK_HOME": str(spark_home()), "SPARK_SCALA_VERSION": scala}
+    given = subprocess.run(
+        command, env=environment, capture_output=True, check=True, timeout=_LAUNCHER_SECONDS
+    )
+    words = [word.decode() for word in given.stdout.split(b"\0") if word.strip()]
+    place = words.index("-cp") + 2
+    needed = [
+        word for word in words[place : words.index(_SUBMIT)] if not word.startswith(_NOT_NEEDED)
+    ]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_name(f"{path.name}.{os.getpid()}")
+    fresh.write_text(json.dumps(needed))
+    os.replace(fresh, path)
+
+
+def classpath() -> str:
+    """Spark's jars in a fixed order, without what no query of ours uses."""
+    jars = sorted((spark_home() / "jars").glob("*.jar"))
+    return os.pathsep.join(str(jar) for jar in jars if not jar.name.startswith(_LEFT_OUT))
+
+
+def _direct(settings: Mapping[str, str], options: Path) -> list[str] | None:
+    """The command of the server itself; None where only `spark-submit` would do all."""
+    if (
+        not settings["spark.master"].startswith("local")
+        or any(name in os.environ for name in NEEDS_SUBMIT)
+        or any(key.startswith(_SUBMIT_SETTINGS) for key in settings)
+        or _configured()
+    ):
+        return None
+    try:
+        needed = json.loads(options.read_text())
+    except (OSError, ValueError):
+        return None
+    own = shlex.split(settings.get("spark.driver.extraJavaOptions", ""))
+    memory = f"-Xmx{settings.get('spark.driver.memory', '1g')}"
+    return [java_command(), "-cp", classpath(), memory, *needed, *own, _SERVER]
+
+
+def _configured() -> bool:
+    """Whether Spark's own `conf` folder, which `spark-submit` puts on the class path, has files."""
+    folder = spark_home() / "conf"
+    return folder.is_dir() and any(file.suffix != ".template" for file in folder.iterdir())
+
+
+def _submit(settings: Mapping[str, str]) -> list[str]:
+    given = [word for item in settings.items() for word in ("--conf", "=".join(item))]
+    arguments = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
+    return [str(spark_home() / "bin" / "spark-submit"), *given, *arguments]
+
+
+def _connected(process: subprocess.Popen[bytes] | JvmProcess, port: int, secret: str) -> Any:
+    """PySpark's gateway to a JVM that runs."""
+    connect: Callable[..., Any] = launch_gateway
+    os.environ[_PORT], os.environ[_SECRET] = str(port), secret
+    try:
+        gateway = connect()
+    finally:
+        del os.environ[_PORT], os.environ[_SECRET]
+    gateway.proc = process
+    return gateway

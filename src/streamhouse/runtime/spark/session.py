@@ -1,0 +1,376 @@
+"""The Spark session of a pipeline, set up for many small batches, and silent on the terminal."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import uuid
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import ensure_callback_server_started
+from pyspark.sql import SparkSession
+
+from streamhouse.errors import StreamhouseError
+from streamhouse.runtime.spark import class_archive, handover
+from streamhouse.runtime.spark import jvm as spark_jvm
+from streamhouse.runtime.spark.worker_python import PARENT, WorkerParent, worker_python
+from streamhouse.runtime.streaming.fused_source import FusedDataSource
+from streamhouse.spark import loopback, prepare
+
+TASK_ATTEMPTS = 4
+"""How often a task may run when its Python worker dies."""
+
+_FILE_MANAGER = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+)
+_SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.streaming.pollingDelay": "5ms",
+    "spark.sql.streaming.metricsEnabled": "false",
+    "spark.sql.streaming.stopTimeout": "20s",
+    "spark.python.daemon.module": "streamhouse.runtime.spark.worker_daemon",
+    "spark.python.worker.reuse": "true",
+    # Measured: 15 ms a batch for both of Spark's logs, against 80 by Hadoop's file contexts and
+    # with a checksum beside each file. The rename is as atomic without.
+    "spark.sql.streaming.checkpointFileManagerClass": _FILE_MANAGER,
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    # Plans are tiny, and what they call is Python: compiling them is all loss.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.python.authenticate.socketTimeout": "120s",
+    "spark.driver.memory": "1g",
+    "spark.locality.wait": "0",
+    "spark.cleaner.periodicGC.interval": "10min",
+    "spark.sql.adaptive.enabled": "false",
+}
+_JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+"""Many small batches: compiling more cleverly costs more than it brings."""
+_END_SECONDS = 10.0
+_SWITCH_S = 0.0005
+_TAIL_BYTES = 8192
+_ours: SparkSession | None = None
+"""The session that this module started, not one that it found."""
+_parent: WorkerParent | None = None
+"""What the Python processes of the JVM that this module started are forked from."""
+_begun: _Begun | None = None
+"""The session that `begin_session` has begun, until it is asked for."""
+_output: int | None = None
+"""What the JVM writes on its standard error; the file has no name any more."""
+_LONGEST_SOCKET_FOLDER = 60
+"""Of the 107 bytes of an address Spark's own file names take 42."""
+_SOCKET_FOLDER = "spark.python.unix.domain.socket.dir"
+_LOCAL = re.compile(r"local(\[(?P<threads>\d+|\*)\])?")
+
+
+def start_session(
+    name: str, master: str, verbose: bool = False, settings: Mapping[str, str] | None = None
+) -> SparkSession:
+    """A session on `master` (such as `local[2]`); Spark's own words are shown only if `verbose`.
+
+    Local tasks are tried `TASK_ATTEMPTS` times, unless `master` says how often. Where a session
+    is active already, or `begin_session` has been called, that one is used. `settings` stand over
+    ours. A local session listens on the loopback interface only (`spark.loopback`). Raises
+    `StreamhouseError` if Java does not start.
+    """
+    global _begun
+    begun, _begun = _begun, None
+    if begun is not None:
+        return begun.result()
+    return _start(name, master, verbose, settings or {})
+
+
+def begin_session(name: str, master: str, verbose: bool = False) -> None:
+    """Start a session in the background; `start_session` waits for it, `end_session` ends it.
+
+    Its JVM outlives this process where that is killed, and is used by the same command if that is
+    started again within some seconds (`handover`). Raises `OptionError`.
+    """
+    global _begun
+    _begun = _Begun(name, master, verbose, handover.claim_path(name, master, verbose, _SETTINGS))
+
+
+def worked() -> None:
+    """Tell that a batch has been done: a JVM with which a driver came to none is not kept again."""
+    if _parent is not None:
+        _parent.worked()
+
+
+def let_go() -> None:
+    """Have the JVM end with this process, which is about to end without `end_session`."""
+    if _parent is not None:
+        _parent.let_go()
+
+
+class _Begun:
+    """A session that a thread starts."""
+
+    def __init__(self, name: str, master: str, verbose: bool, claim: Path | None) -> None:
+        self._unwanted = threading.Event()
+        self._session: Future[SparkSession] = Future()
+        self._thread = threading.Thread(
+            target=self._run,
+            args=(name, master, verbose, claim),
+            daemon=True,
+            name="streamhouse-spark",
+        )
+        self._thread.start()
+
+    def result(self) -> SparkSession:
+        """Wait for it; raises what went wrong."""
+        return self._session.result()
+
+    def cancel(self) -> None:
+        """Start nothing more of it; returns once that is so."""
+        self._unwanted.set()
+        self._thread.join()
+
+    def _run(self, name: str, master: str, verbose: bool, claim: Path | None) -> None:
+        usual = sys.getswitchinterval()
+        # Each of its hundreds of calls into the JVM waits for a thread that loads modules.
+        sys.setswitchinterval(_SWITCH_S)
+        try:
+            self._session.set_result(
+                _start(name, master, verbose, {}, claim, self._unwanted.is_set)
+            )
+        except BaseException as error:  # noqa: BLE001  # raised where the session is asked for
+            self._session.set_exception(error)
+        finally:
+            sys.setswitchinterval(usual)
+
+
+def _start(
+    name: str,
+    master: str,
+    verbose: bool,
+    settings: Mapping[str, str],
+    claim: Path | None = None,
+    unwanted: Callable[[], bool] = lambda: False,
+) -> SparkSession:
+    """`claim` is where the JVM of a driver that was killed may be, and where it will be claimed."""
+    global _ours
+    python = worker_python() if master.startswith("local") else sys.executable
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = python
+    conf = SparkConf().setMaster(with_attempts(master)).setAppName(name)
+    conf.setAll(list({**_SETTINGS, **loopback(master), **settings}.items()))
+    archive = class_archive.archive_path()
+    java = f"{_JAVA_OPTIONS} {class_archive.java_options(archive)}"
+    conf.set("spark.driver.extraJavaOptions", java)
+    ours = SparkContext._active_spark_context is None
+    context = None
+    if ours:
+        taken_over = None if claim is None else _taken_over(claim)
+        if taken_over is not None:
+            gateway, context = taken_over
+            # Else Spark would take Python workers that are dead for idle ones.
+            conf.set("spark.executorEnv.STREAMHOUSE_DRIVER", uuid.uuid4().hex)
+        else:
+            conf.setAll(list(_socket_settings().items()))
+            gateway = _gateway(conf, class_archive.options_path(archive), verbose)
+        if unwanted():
+            _end_jvm(gateway)
+            raise StreamhouseError("Spark is no longer needed")
+        SparkContext(conf=conf, gateway=gateway, jsc=context)
+    session: SparkSession = SparkSession.builder.getOrCreate()
+    if ours:
+        _ours = session
+    session.sparkContext.setLogLevel("WARN" if verbose else "ERROR")
+    prepare(session)
+    session.dataSource.register(FusedDataSource)
+    # Queries are started by several threads, each of which would start it.
+    callbacks: Callable[..., Any] = ensure_callback_server_started
+    callbacks(SparkContext._gateway)
+    if ours and claim is not None and context is None:
+        _keep(claim)
+    threading.Thread(target=_warm, args=(session,), daemon=True, name="streamhouse-warm").start()
+    return session
+
+
+def _taken_over(claim: Path) -> tuple[Any, Any] | None:
+    """What `jvm.attach` gives for the JVM that a killed driver of this command has left."""
+    global _parent, _output
+    claimed = handover.claim(claim)
+    if claimed is None:
+        return None
+    connection, address, jvm = claimed
+    _parent = WorkerParent((connection, address))
+    for folder in jvm.folders:
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    try:
+        attached = spark_jvm.attach(jvm)
+        _parent.go_on()
+    except (spark_jvm.JavaExited, OSError):
+        _end_parent()
+        return None
+    _output = jvm.stderr
+    return attached
+
+
+def _keep(claim: Path) -> None:
+    """Have the JVM that this process has started outlive it."""
+    context, gateway = SparkContext._active_spark_context, SparkContext._gateway
+    assert context is not None and gateway is not None
+    if _parent is None:
+        return
+    folder = context.getConf().get(_SOCKET_FOLDER)
+    try:
+        process = os.pidfd_open(gateway.proc.pid)
+    except OSError:
+        # The kernel is too old, or a container forbids it: the JVM ends with its driver.
+        return
+    try:
+        jvm = handover.Jvm(
+            gateway.java_parameters.port,
+            gateway.java_parameters.auth_token,
+            () if folder is None else (folder,),
+            process,
+            gateway.proc.stdin.fileno(),
+            _output,
+        )
+        _parent.keep(jvm, claim, handover.linger_s())
+    finally:
+        os.close(process)
+
+
+def _warm(session: SparkSession) -> None:
+    """Have Python workers started, and a first job's classes loaded, while queries are planned."""
+    try:
+        session.range(0, 2, numPartitions=2).mapInArrow(lambda rows: rows, "id LONG").collect()
+    except Exception:  # noqa: BLE001  # the session may end meanwhile; the queries tell the rest
+        return
+
+
+def _socket_settings() -> dict[str, str]:
+    """Unix sockets between Spark and its workers, in a folder that goes with this process.
+
+    Over TCP a small job takes about 40 ms longer. Where the temporary folder's path is too long
+    for a socket's address, Spark keeps to TCP.
+    """
+    folder = tempfile.mkdtemp(prefix="streamhouse-sockets-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    if len(folder) > _LONGEST_SOCKET_FOLDER:
+        return {}
+    return {
+        "spark.python.unix.domain.socket.enabled": "true",
+        _SOCKET_FOLDER: folder,
+    }
+
+
+def end_session() -> None:
+    """Stop the session that `start_session` started and its JVM; wait until they are gone.
+
+    A session that somebody else started stays.
+    """
+    global _ours, _begun
+    begun, _begun = _begun, None
+    if begun is not None:
+        begun.cancel()
+    session, _ours = _ours, None
+    if session is None or session.sparkContext is not SparkContext._active_spark_context:
+        return
+    if died(0.0):
+        _end_parent()
+        return
+    gateway: Any = SparkContext._gateway
+    session.stop()
+    SparkContext._gateway = SparkContext._jvm = None
+    _end_jvm(gateway)
+
+
+def _end_jvm(gateway: Any) -> None:
+    let_go()
+    gateway.shutdown()
+    process = getattr(gateway, "proc", None)
+    if process is not None:
+        process.stdin.close()
+        try:
+            process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(_END_SECONDS)
+    _end_parent()
+
+
+def with_attempts(master: str) -> str:
+    """The master with a number of attempts for each task, where a local one names none."""
+    match = _LOCAL.fullmatch(master)
+    if match is None:
+        return master
+    return f"local[{match['threads'] or 1},{TASK_ATTEMPTS}]"
+
+
+def _gateway(conf: SparkConf, options: Path, verbose: bool) -> Any:
+    if SparkContext._gateway is not None:
+        return SparkContext._gateway
+    settings, environment = dict(conf.getAll()), _environment()
+    global _output
+    said = None
+    if not verbose:
+        _output, said = tempfile.mkstemp(prefix="streamhouse-spark-")
+    try:
+        return spark_jvm.launch(settings, environment, options, None if verbose else _output)
+    except (spark_jvm.JavaExited, OSError) as error:
+        _end_parent()
+        lines = Path(said).read_text(errors="replace").strip().splitlines() if said else []
+        why = lines[0] if lines else str(error) or "Java has ended"
+        raise StreamhouseError(
+            f"Spark did not start: {why}; it needs Java 17 (set JAVA_HOME, or install it)"
+        ) from error
+    finally:
+        if said is not None:
+            os.unlink(said)
+
+
+def _environment() -> dict[str, str]:
+    """The environment of Spark's JVM; starts the parent of its Python processes."""
+    global _parent
+    _end_parent()
+    given = {**os.environ}
+    given.setdefault("SPARK_LAUNCHER_OPTS", _JAVA_OPTIONS)
+    given.pop(PARENT, None)
+    if given["PYSPARK_PYTHON"] != sys.executable:
+        # Without it all works, later.
+        with contextlib.suppress(OSError):
+            _parent = WorkerParent()
+            given[PARENT] = _parent.address
+    return given
+
+
+def _end_parent() -> None:
+    global _parent
+    parent, _parent = _parent, None
+    if parent is not None:
+        parent.close()
+
+
+def died(wait_s: float = 2.0) -> bool:
+    """Whether Spark's JVM has ended although nobody stopped it; waits a little for its end."""
+    process = getattr(SparkContext._gateway, "proc", None)
+    if process is None:
+        return False
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(wait_s)
+    return process.poll() is not None
+
+
+def last_words() -> str:
+    """The last error that Spark's JVM wrote, for when it has died; empty if there is none."""
+    if _output is None:
+        return ""
+    size = os.fstat(_output).st_size
+    text = os.pread(_output, _TAIL_BYTES, max(0, size - _TAIL_BYTES)).decode(errors="replace")
+    lines = [line for line in text.splitlines() if line and not line.startswith(("\t", " "))]
+    return " | ".join(lines[-5:])

@@ -1,0 +1,35 @@
+"""Spark's Python daemon with our libraries loaded before it forks, so that workers start warm.
+
+Spark starts one for the tasks, and one for each kind of planning, whose only worker needs little.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from pyspark.daemon import manager
+
+_LIBRARIES = (
+    "duckdb",
+    "pyarrow",
+    "pypaimon_rust.datafusion",
+    "pyspark.worker",
+    "streamhouse.runtime.streaming.task",
+    # PyArrow imports it in each process that makes an array of Python values.
+    "pandas",
+)
+_PLANNING = "pyspark.sql.worker."
+
+
+def load(arguments: Sequence[str]) -> None:
+    """Load what the forks need; `arguments` are those of the daemon: the module of its workers."""
+    if not any(word.startswith(_PLANNING) for word in arguments):
+        for name in _LIBRARIES:
+            import_module(name)
+
+
+if __name__ == "__main__":
+    load(sys.argv[1:])
+    manager()

@@ -1,0 +1,297 @@
+"""The process that Spark's Python processes are forked from, with all loaded that they need.
+
+Spark starts a Python process for each query, for its tasks and for each kind of planning. Each
+would load PySpark and our libraries anew, which takes more than half a second of a processor. Here
+they are loaded once. `python -m streamhouse.runtime.spark.worker_parent LISTENER DRIVER` serves
+`worker_request` at a socket that it has inherited, until its connection to the driver ends: with
+the driver, however that ends. Where it is to keep Spark's JVM, it goes on for some seconds
+(`handover`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import io
+import os
+import runpy
+import selectors
+import signal
+import socket
+import sys
+import time
+from dataclasses import dataclass
+from importlib import import_module
+
+from streamhouse.runtime.spark import handover
+from streamhouse.runtime.spark.handover import Jvm, close_files
+from streamhouse.runtime.spark.worker_request import CODE, STARTED
+
+_LIBRARIES = (
+    "duckdb",
+    "pyarrow",
+    "pypaimon_rust.datafusion",
+    "pyspark.daemon",
+    "pyspark.worker",
+    "pyspark.sql.worker.create_data_source",
+    "pyspark.sql.worker.lookup_data_sources",
+    "pyspark.sql.worker.plan_data_source_read",
+    "streamhouse.runtime.streaming.fused_source",
+    "streamhouse.runtime.streaming.planner",
+    "streamhouse.runtime.streaming.task",
+    # PyArrow imports it in each process that makes an array of Python values.
+    "pandas",
+)
+"""Not the modules that are run: Python warns of those that are there already."""
+_STANDARD_FILES = 3
+_ASK_S = 10.0
+_KILLED = 128
+_PR_SET_CHILD_SUBREAPER = 36
+_MOST_CLAIMS = 20
+"""Each leaves a megabyte and ten threads of the JVM in use."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """A module to be run as `python -m` would, in this environment, folder and with these files."""
+
+    arguments: list[str]
+    environment: dict[bytes, bytes]
+    folder: str
+    files: list[int]
+
+    @classmethod
+    def received(cls, client: socket.socket) -> Request:
+        """Raises `OSError` or `EOFError` if it does not come as a whole."""
+        message, files = handover.receive(client)
+        if len(files) != _STANDARD_FILES:
+            close_files(files)
+            raise OSError("not a request")
+        arguments, environment, folder = message
+        return cls(arguments, environment, folder, files)
+
+    def run(self) -> None:
+        """Become what was asked for."""
+        for number, file in enumerate(self.files):
+            os.dup2(file, number)
+        close_files(self.files)
+        os.environb.clear()
+        os.environb.update(self.environment)
+        time.tzset()
+        os.chdir(self.folder)
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(line_buffering=True)
+        sys.argv = list(self.arguments)
+        runpy.run_module(self.arguments[0], run_name="__main__", alter_sys=True)
+
+
+class Parent:
+    """Forks for whoever asks, and tells them how their forks end; a fork ends with its asker.
+
+    `driver` is the connection to the driver, which may have it keep the JVM (`handover`).
+    """
+
+    def __init__(self, listener: socket.socket, driver: socket.socket) -> None:
+        self._listener = listener
+        self._driver = driver
+        self._jvm: Jvm | None = None
+        self._claims: socket.socket | None = None
+        """Where a driver may claim the JVM; there while there is none."""
+        self._claim_path, self._linger_s, self._claimed = "", 0.0, 0
+        self._worked = True
+        """Whether the driver that has claimed the JVM came to a batch with it."""
+        self._ends_at: float | None = None
+        self._fenced = False
+        """Whether no fork is made: what asks for one may be of the run whose driver is gone."""
+        self._selector = selectors.PollSelector()
+        self._askers: dict[int, socket.socket] = {}
+        self._woken, self._wake = os.pipe()
+        os.set_blocking(self._wake, False)
+
+    def serve(self) -> Request | None:
+        """In a fork, what it is to run; None once the driver has gone, and no other has come."""
+        # Only what wakes the loop: children are waited for there.
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
+        for file in (self._driver.fileno(), self._listener.fileno(), self._woken):
+            self._selector.register(file, selectors.EVENT_READ)
+        while True:
+            left = None if self._ends_at is None else self._ends_at - time.monotonic()
+            if left is not None and left <= 0:
+                self._close_claims()
+                return None
+            ready = {key.fd for key, _ in self._selector.select(left)}
+            if self._jvm is not None and self._jvm.process in ready:
+                self._let_go()
+            if self._claims is not None:
+                if self._jvm is None:
+                    self._close_claims()
+                    return None
+                if self._claims.fileno() in ready:
+                    self._take_driver(self._jvm)
+            elif self._driver.fileno() in ready and not self._heard():
+                return None
+            # Those that are gone first: their numbers may be those of others after the rest.
+            for process, asker in self._askers.items():
+                if asker.fileno() in ready:
+                    self._end(process, asker)
+            if self._listener.fileno() in ready:
+                request = self._fork()
+                if request is not None:
+                    return request
+            if self._woken in ready:
+                os.read(self._woken, 4096)
+                self._tell_ends()
+
+    def _fork(self) -> Request | None:
+        """Fork for the next that asks; gives the request in the fork."""
+        asker, _ = self._listener.accept()
+        asker.settimeout(_ASK_S)
+        try:
+            request = Request.received(asker)
+        except (OSError, ValueError, EOFError):
+            asker.close()
+            return None
+        if self._fenced:
+            close_files(request.files)
+            with contextlib.suppress(OSError):
+                asker.sendall(STARTED + (1).to_bytes(CODE, "big"))
+            asker.close()
+            return None
+        process = os.fork()
+        if process == 0:
+            self._leave(asker)
+            return request
+        close_files(request.files)
+        self._askers[process] = asker
+        self._selector.register(asker.fileno(), selectors.EVENT_READ)
+        with contextlib.suppress(OSError):
+            asker.sendall(STARTED)
+        return None
+
+    def _leave(self, asker: socket.socket) -> None:
+        """Keep nothing of the parent's, in a fork."""
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        self._selector.close()
+        for each in (self._listener, self._driver, asker, *self._askers.values()):
+            each.close()
+        close_files([self._woken, self._wake, *([] if self._jvm is None else self._jvm.files)])
+
+    def _heard(self) -> bool:
+        """Do what the driver says; False if it has ended, and there is no JVM to keep."""
+        try:
+            (word, *rest), files = handover.receive(self._driver)
+        except (OSError, EOFError):
+            return self._keep()
+        if word == "keep":
+            self._let_go()
+            jvm, self._claim_path, self._linger_s = rest
+            self._jvm = Jvm.received(jvm, files)
+            self._selector.register(self._jvm.process, selectors.EVENT_READ)
+        elif word == "let go":
+            self._let_go()
+        elif word == "go on":
+            self._fenced = False
+        elif word == "worked":
+            self._worked = True
+        return True
+
+    def _let_go(self) -> None:
+        """Keep the JVM no longer."""
+        jvm, self._jvm = self._jvm, None
+        if jvm is not None:
+            self._selector.unregister(jvm.process)
+            jvm.close()
+
+    def _keep(self) -> bool:
+        """End what the driver's run has left, and wait for the next driver; False without a JVM."""
+        self._selector.unregister(self._driver.fileno())
+        self._driver.close()
+        if self._jvm is None or not self._worked or self._claimed >= _MOST_CLAIMS:
+            return False
+        self._fenced = True
+        for asker in self._askers.values():
+            with contextlib.suppress(KeyError):
+                self._selector.unregister(asker.fileno())
+            asker.close()
+        self._askers.clear()
+        handover.kill_children()
+        claims = socket.socket(socket.AF_UNIX)
+        fresh = f"{self._claim_path}.{os.getpid()}"
+        try:
+            claims.bind(fresh)
+            claims.listen()
+            os.replace(fresh, self._claim_path)
+        except OSError:
+            return False
+        self._claims, self._ends_at = claims, time.monotonic() + self._linger_s
+        self._selector.register(claims.fileno(), selectors.EVENT_READ)
+        return True
+
+    def _close_claims(self) -> None:
+        """Let nobody claim the JVM."""
+        assert self._claims is not None
+        self._selector.unregister(self._claims.fileno())
+        self._claims.close()
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._claim_path)
+        self._claims = self._ends_at = None
+
+    def _take_driver(self, jvm: Jvm) -> None:
+        """Give the JVM to the driver that claims it, which is ours from now on."""
+        assert self._claims is not None
+        driver, _ = self._claims.accept()
+        try:
+            if not handover.is_own(driver):
+                raise PermissionError("another user's")
+            address = self._listener.getsockname()
+            handover.send(driver, (address, jvm.sent()), jvm.files)
+        except OSError:
+            driver.close()
+            return
+        self._close_claims()
+        self._claimed += 1
+        self._worked = False
+        self._driver = driver
+        self._selector.register(driver.fileno(), selectors.EVENT_READ)
+
+    def _tell_ends(self) -> None:
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                process, status = os.waitpid(-1, os.WNOHANG)
+                if process == 0:
+                    return
+                code = os.waitstatus_to_exitcode(status)
+                asker = self._askers.pop(process, None)
+                if asker is None:
+                    # Left behind by a fork.
+                    continue
+                with contextlib.suppress(KeyError):
+                    self._selector.unregister(asker.fileno())
+                with contextlib.suppress(OSError):
+                    asker.sendall((code if code >= 0 else _KILLED - code).to_bytes(CODE, "big"))
+                asker.close()
+
+    def _end(self, process: int, asker: socket.socket) -> None:
+        """End the fork of an asker that is gone."""
+        self._selector.unregister(asker.fileno())
+        os.kill(process, signal.SIGTERM)
+
+
+def main() -> None:
+    listener, driver = (socket.socket(fileno=int(number)) for number in sys.argv[1:3])
+    if sys.platform == "linux":
+        # What forks leave behind is ours to end.
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    # As of the JVM, which Spark's own would be children of.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for name in _LIBRARIES:
+        import_module(name)
+    request = Parent(listener, driver).serve()
+    if request is not None:
+        request.run()
+
+
+if __name__ == "__main__":
+    main()

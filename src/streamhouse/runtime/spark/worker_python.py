@@ -1,0 +1,143 @@
+"""The Python that Spark starts its processes with: this one, with pyspark as it is installed."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import hashlib
+import os
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from streamhouse.paimon.jars import cache_folder
+from streamhouse.runtime.spark import handover
+from streamhouse.runtime.spark.handover import Jvm
+
+PARENT = "STREAMHOUSE_PYTHON_PARENT"
+"""The variable that says at which socket a `WorkerParent` is asked for processes."""
+_REQUEST = Path(__file__).with_name("worker_request.py")
+_WAITING = 128
+_END_S = 10.0
+
+
+def worker_python() -> str:
+    """The path of a program that runs this Python, for processes on this machine.
+
+    Spark puts its zipped Python sources first on `PYTHONPATH`, from which each of its many Python
+    processes compiles them anew, at half a second each. The program takes them off again. Where
+    its environment names a `WorkerParent`, what it runs is forked from that. Where the program
+    cannot be written, Python itself is named.
+    """
+    own = os.environ.get("PYTHONPATH")
+    path = "unset PYTHONPATH" if own is None else f"export PYTHONPATH={shlex.quote(own)}"
+    python, request = shlex.quote(sys.executable), shlex.quote(str(_REQUEST))
+    text = (
+        f"#!/bin/sh\n{path}\n"
+        f'[ -z "${PARENT}" ] || exec {python} -I -S {request} "${PARENT}" {python} "$@"\n'
+        f'exec {python} "$@"\n'
+    )
+    program = cache_folder().parent / "python" / hashlib.sha256(text.encode()).hexdigest()[:16]
+    try:
+        if not program.is_file() or program.read_text() != text:
+            program.parent.mkdir(parents=True, exist_ok=True)
+            fresh = program.with_name(f"{program.name}.{os.getpid()}")
+            fresh.write_text(text)
+            fresh.chmod(0o755)
+            os.replace(fresh, program)
+    except OSError:
+        return sys.executable
+    return str(program)
+
+
+class WorkerParent:
+    """A process of `worker_parent` until `close`, or until this process ends, however it ends.
+
+    It takes about a second to load what it needs; who asks earlier waits. Where it has died, the
+    processes start by themselves. Raises `OSError` if it cannot be started. Of one whose driver is
+    gone (`handover.claim`), `claimed` gives the connection and the address.
+    """
+
+    def __init__(self, claimed: tuple[socket.socket, str] | None = None) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        if claimed is not None:
+            self._connection, self.address = claimed
+        else:
+            folder = tempfile.mkdtemp(prefix="streamhouse-python-")
+            self.address = os.path.join(folder, "parent")
+        self._folder = os.path.dirname(self.address)
+        atexit.register(shutil.rmtree, self._folder, ignore_errors=True)
+        if claimed is None:
+            self._connection = self._start()
+
+    def _start(self) -> socket.socket:
+        """Start the process; our end of the connection to it."""
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(self.address)
+            listener.listen(_WAITING)
+            ours, its = socket.socketpair()
+            files = (listener.fileno(), its.fileno())
+            with its, contextlib.ExitStack() as failed:
+                failed.callback(ours.close)
+                self._process = subprocess.Popen(
+                    [
+                        sys.executable,
+                        "-m",
+                        "streamhouse.runtime.spark.worker_parent",
+                        *map(str, files),
+                    ],
+                    # As PySpark has it for all workers, which a fork cannot be told any more.
+                    env={"PYTHONHASHSEED": "0", **os.environ},
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    pass_fds=files,
+                    start_new_session=True,
+                )
+                failed.pop_all()
+        return ours
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def keep(self, jvm: Jvm, path: Path, linger_s: float) -> None:
+        """Have it keep the JVM where this process is killed; see `handover`."""
+        with contextlib.suppress(OSError):
+            message = ("keep", jvm.sent(), os.fspath(path), linger_s)
+            handover.send(self._connection, message, jvm.files)
+
+    def go_on(self) -> None:
+        """Have one that was claimed make forks again: nothing of the old run asks any more."""
+        handover.send(self._connection, ("go on",))
+
+    def worked(self) -> None:
+        """Tell it that a batch has been committed with the JVM: it may be kept again."""
+        with contextlib.suppress(OSError):
+            handover.send(self._connection, ("worked",))
+
+    def let_go(self) -> None:
+        """Have it keep the JVM no longer."""
+        with contextlib.suppress(OSError):
+            handover.send(self._connection, ("let go",))
+
+    def close(self) -> None:
+        """End it; its forks go on until whoever asked for them ends them."""
+        self.let_go()
+        with contextlib.suppress(OSError):
+            self._connection.shutdown(socket.SHUT_WR)
+            self._connection.settimeout(_END_S)
+            self._connection.recv(1)
+        self._connection.close()
+        if self._process is not None:
+            try:
+                self._process.wait(_END_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait(_END_S)
+        shutil.rmtree(self._folder, ignore_errors=True)

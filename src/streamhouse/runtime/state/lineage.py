@@ -1,0 +1,250 @@
+"""What each batch of a query read: the table `<target>__lineage`.
+
+One row per query and batch: `query_id`, `batch_id`, `batch_time` (the time the batch took for its
+own, UTC), `fingerprint` of the definition that ran, `start_offset` and `end_offset` (JSON, see
+`runtime.streaming.planner`), `dimensions` (JSON: table name to snapshot id), `rows_read` and
+`rows_missed` (null where a crash took the count), and `definition` (JSON of the query; on the first
+row of each fingerprint only). It is written within about a second after a batch, later where many
+queries run; after a crash the missing rows come from Spark's offset log. Rows of batches that no
+audit can begin before any more go (`lineage_retention`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamhouse.paimon.catalog import Warehouse, split_identifier
+from streamhouse.paimon.commit import TableCommitter, TableWriter, file_prefix, query_tag
+from streamhouse.runtime.failpoint import reached
+from streamhouse.runtime.spec import QuerySpec, TableAddress
+from streamhouse.runtime.state import lineage_retention
+from streamhouse.runtime.state.checkpoint import Checkpoint
+from streamhouse.runtime.state.query_definition import definition_json
+from streamhouse.source import Offset
+from streamhouse.sql.plan import Column
+
+SUFFIX = "lineage"
+COLUMNS = (
+    Column("query_id", "STRING", False),
+    Column("batch_id", "BIGINT", False),
+    Column("batch_time", "TIMESTAMP(3)"),
+    Column("fingerprint", "STRING"),
+    Column("start_offset", "STRING"),
+    Column("end_offset", "STRING"),
+    Column("dimensions", "STRING"),
+    Column("rows_read", "BIGINT"),
+    Column("rows_missed", "BIGINT"),
+    Column("definition", "STRING"),
+)
+# A commit a second: fewer compactions than by default, and still few files at level 0.
+_OPTIONS = {"bucket": "1", "num-sorted-run.compaction-trigger": "8"}
+_FLUSH_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class BatchRecord:
+    """One batch as the driver saw it."""
+
+    batch: int
+    start: Offset
+    end: Offset
+    rows: int | None
+    missed: int | None
+    earlier: bool = False
+    """Whether the run before this one had committed it, by the definition of then."""
+
+
+class _Definition(NamedTuple):
+    """A query's definition as JSON, and what tells it from others."""
+
+    text: str
+    fingerprint: str
+
+    @classmethod
+    def of(cls, text: str) -> _Definition:
+        return cls(text, hashlib.sha256(text.encode()).hexdigest())
+
+
+class Lineage:
+    """Keeps the lineage of one query; driver only."""
+
+    def __init__(self, spec: QuerySpec) -> None:
+        self._spec = spec
+        self._address = spec.target.beside(SUFFIX)
+        database, name = split_identifier(self._address.identifier)
+        Warehouse(self._address.warehouse).create_table(
+            database,
+            name,
+            COLUMNS,
+            ("query_id", "batch_id"),
+            options=_OPTIONS,
+            if_not_exists=True,
+        )
+        self._committer = TableCommitter(
+            self._address.warehouse, self._address.identifier, spec.query_id
+        )
+        self._now = self._before = _Definition.of(definition_json(spec))
+        self._waiting: list[BatchRecord] = []
+        self._lock = threading.Lock()
+        self._flushed_at = time.monotonic()
+        self._aged_at = float("-inf")
+        self._covered, self._defined = self._state()
+
+    @property
+    def address(self) -> TableAddress:
+        return self._address
+
+    @property
+    def definition(self) -> str:
+        """The query's definition as the lineage keeps it."""
+        return self._now.text
+
+    def recover(self, checkpoint: Checkpoint) -> None:
+        """Write the rows that a crash left out, from Spark's log; the old definition made them."""
+        self._committer.remove_leftovers(query_tag(self._spec.query_id), self._covered + 1)
+        previous = checkpoint.previous()
+        if previous is not None:
+            self._before = _Definition.of(previous["definition"])
+        last = checkpoint.last_committed()
+        start: Offset = {}
+        for number, end in checkpoint.logged().items():
+            batch = int(end.get("batch", -1))
+            if number <= last and batch > self._covered:
+                self._waiting.append(BatchRecord(batch, start, end, None, None, earlier=True))
+            start = end
+        self.flush()
+
+    def note(self, record: BatchRecord) -> None:
+        """Take a batch that has been committed, to be written by the next flush."""
+        with self._lock:
+            if record.batch > self._covered:
+                self._waiting.append(record)
+
+    def flush_if_due(self, every_s: float = 0.0) -> None:
+        """Write what waits for longer than a second, or than `every_s` if that is more."""
+        due = self._flushed_at + max(_FLUSH_SECONDS, every_s)
+        if self._waiting and time.monotonic() >= due:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what waits."""
+        with self._lock:
+            if not self._waiting:
+                return
+            last = self._waiting[-1].batch
+            self._write(last, self._waiting)
+            self._waiting = []
+            self._covered = last
+            self._flushed_at = time.monotonic()
+        reached("lineage-written", last, self._spec.target.identifier)
+
+    def _outlived(self) -> pa.Table | None:
+        """Now and then: the removal of rows that have outlived what they tell of."""
+        if time.monotonic() - self._aged_at < lineage_retention.EVERY_S:
+            return None
+        self._aged_at = time.monotonic()
+        before = lineage_retention.dead_before(self._spec.target.open(), self._spec.query_id)
+        if before is None:
+            return None
+        return lineage_retention.removals(self._address.open(), self._spec.query_id, before)
+
+    def _write(self, identifier: int, records: Sequence[BatchRecord]) -> None:
+        address, user = self._address, self._spec.query_id
+        rows = [self._row(record) for record in records]
+        writer = TableWriter(
+            address.warehouse, address.identifier, user, file_prefix(user, identifier)
+        )
+        schema = self._committer.table.arrow_schema
+        outlived = self._outlived()
+        for batch in () if outlived is None else outlived.to_batches():
+            writer.write(batch)
+        writer.write(pa.RecordBatch.from_pylist(rows, schema=schema))
+        messages = writer.prepare(identifier)
+        writer.close()
+        self._committer.commit(identifier, messages)
+
+    def _row(self, record: BatchRecord) -> dict[str, Any]:
+        definition, fingerprint = self._before if record.earlier else self._now
+        told = fingerprint in self._defined
+        self._defined.add(fingerprint)
+        names = {lookup.relation: address.identifier for lookup, address in self._spec.pinned}
+        dims = {names.get(k, k): v for k, v in record.end["dims"].items()}
+        return {
+            "query_id": self._spec.query_id,
+            "batch_id": record.batch,
+            "batch_time": int(record.end["now"]),
+            "fingerprint": fingerprint,
+            "start_offset": json.dumps(record.start),
+            "end_offset": json.dumps(record.end),
+            "dimensions": json.dumps(dims),
+            "rows_read": record.rows,
+            "rows_missed": record.missed,
+            "definition": None if told else definition,
+        }
+
+    def _state(self) -> tuple[int, set[str]]:
+        """The last batch written, and the fingerprints whose definition is there.
+
+        A view of months has millions of batches: they are looked at as they are read.
+        """
+        table, user = self._address.open(), self._spec.query_id
+        covered, defined = -1, set[str]()
+        if table.latest_snapshot_id() is None:
+            return covered, defined
+        columns = ["query_id", "batch_id", "fingerprint", "definition"]
+        only = {"method": "equal", "field": "query_id", "literals": [user]}
+        for batch in table.read(columns, filter=only):
+            own = batch.filter(pc.equal(batch.column("query_id"), user))
+            if own.num_rows:
+                covered = max(covered, pc.max(own.column("batch_id")).as_py())
+            told = own.filter(pc.is_valid(own.column("definition")))
+            defined |= set(told.column("fingerprint").to_pylist())
+        return covered, defined
+
+
+class LineageFeed:
+    """The rows of a lineage table as they come, each once."""
+
+    def __init__(self, address: TableAddress) -> None:
+        self._address = address
+        self._seen = 0
+
+    def fresh(self) -> list[dict[str, Any]]:
+        """Rows written since the last call, by query and batch; `TableError` without a table."""
+        table = self._address.open()
+        latest = table.latest_snapshot_id() or 0
+        if latest < self._seen:
+            self._seen = 0
+        before, self._seen = self._seen, latest
+        if before == 0:
+            return read_lineage(self._address)
+        rows: list[dict[str, Any]] = []
+        for number in range(before + 1, latest + 1):
+            if table.snapshot(number).commit_kind != "COMPACT":
+                splits = table.changes(number - 1, number, "delta")
+                rows += [row for batch in table.read(splits=splits) for row in batch.to_pylist()]
+        return sorted(rows, key=_place)
+
+
+def read_lineage(address: TableAddress, query_id: str | None = None) -> list[dict[str, Any]]:
+    """The rows of a lineage table, by query and batch."""
+    table = address.open()
+    if table.latest_snapshot_id() is None:
+        return []
+    rows = [row for batch in table.read() for row in batch.to_pylist()]
+    if query_id is not None:
+        rows = [row for row in rows if row["query_id"] == query_id]
+    return sorted(rows, key=_place)
+
+
+def _place(row: Mapping[str, Any]) -> tuple[str, int]:
+    return row["query_id"], row["batch_id"]

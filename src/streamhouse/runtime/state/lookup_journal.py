@@ -1,0 +1,205 @@
+"""What batches found in tables of a server: the table `<target>__looked_up`.
+
+One row for each query, batch and lookup, or several where a batch found much: `_query` (the
+query's id), `_batch`, `_lookup` (`dim_0`, `dim_1`, … in the order of the joins), `_piece` (from 0),
+`_table` (the table's name in the script), `_keys` (how many keys the batch asked for) and `_rows`:
+JSON of the found columns, each a list of its values as text. It is committed before the target,
+under the batch's number: a batch that runs again, and an audit, read it instead of the server
+(docs/decisions/035-jdbc-lookups.md). Rows of batches that no audit can begin before go.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamhouse.embedded import LastingConnection
+from streamhouse.errors import StreamhouseError
+from streamhouse.lookup.dimension import Taken, is_server
+from streamhouse.paimon.catalog import Warehouse, split_identifier
+from streamhouse.paimon.table import Table
+from streamhouse.runtime.spec import QuerySpec, TableAddress
+from streamhouse.runtime.state import lineage_retention
+from streamhouse.source import ROW_KIND
+from streamhouse.sql.expressions.binder import quote
+from streamhouse.sql.plan import Column, LookupJoin
+from streamhouse.sql.resolution.columns import physical
+from streamhouse.types import arrow_type
+
+QUERY, BATCH, LOOKUP, PIECE = "_query", "_batch", "_lookup", "_piece"
+KEY = (QUERY, BATCH, LOOKUP, PIECE)
+COLUMNS = (
+    Column(QUERY, "STRING", False),
+    Column(BATCH, "BIGINT", False),
+    Column(LOOKUP, "STRING", False),
+    Column(PIECE, "INT", False),
+    Column("_table", "STRING"),
+    Column("_keys", "BIGINT"),
+    Column("_rows", "STRING"),
+)
+PIECE_ROWS = 10_000
+KEPT_BATCHES = 100
+"""Spark keeps the offsets of so many batches."""
+_WINDOW = 1000
+
+
+def create_table(address: TableAddress) -> None:
+    """Make the table if it is not there."""
+    database, name = split_identifier(address.identifier)
+    Warehouse(address.warehouse).create_table(
+        database, name, COLUMNS, KEY, options={"bucket": "1"}, if_not_exists=True
+    )
+
+
+class LookedUp:
+    """The journal of one query; it stays open between batches."""
+
+    def __init__(self, spec: QuerySpec) -> None:
+        assert spec.looked_up is not None
+        self._address, self._target = spec.looked_up, spec.target
+        self._user = spec.query_id
+        self._lookups = {one.relation: one for one in spec.query.lookups if is_server(one)}
+        self._db = LastingConnection(threads=1)
+        self._window: tuple[int, pa.Table] | None = None
+        self._aged_at = time.monotonic()
+
+    def close(self) -> None:
+        """Free memory."""
+        self._db.close()
+
+    def recorded(self, batch: int) -> dict[str, pa.Table] | None:
+        """What a batch found in each lookup; None if it has not committed that yet."""
+        table = self._address.open()
+        last = table.last_commit_of(self._user)
+        if last is None or last.commit_identifier < batch:
+            return None
+        return self._found(self._read(table, batch, batch + 1), batch)
+
+    def past(self, batch: int) -> dict[str, pa.Table]:
+        """The same for an audit, which asks for batches in their order."""
+        window = batch // _WINDOW
+        if self._window is None or self._window[0] != window:
+            first = window * _WINDOW
+            rows = self._read(self._address.open(), first, first + _WINDOW)
+            self._window = window, rows
+        return self._found(self._window[1], batch)
+
+    def first_kept(self) -> int:
+        """The first batch that has not been removed; 0 if none is there."""
+        table = self._address.open()
+        rows = self._scan(table, [QUERY, BATCH], self._own())
+        first = pc.min(rows.column(BATCH)).as_py()
+        return 0 if first is None else int(first)
+
+    def rows(self, batch: int, taken: Mapping[str, Taken]) -> list[pa.Table]:
+        """What a batch adds to the table: what it found, now and then less what is too old."""
+        records = [
+            {
+                QUERY: self._user,
+                BATCH: batch,
+                LOOKUP: relation,
+                PIECE: number,
+                "_table": self._lookups[relation].table.name[-1],
+                "_keys": found.keys,
+                "_rows": self._text(piece, self._lookups[relation]),
+            }
+            for relation, found in taken.items()
+            for number, piece in enumerate(_pieces(found.rows))
+        ]
+        table = self._address.open()
+        made = pa.Table.from_pylist(records, schema=table.arrow_schema)
+        added = made.append_column(ROW_KIND, pa.repeat(pa.scalar("+I"), made.num_rows))
+        gone = self._outlived(table, batch)
+        return [added] if gone is None else [gone, added]
+
+    def _outlived(self, table: Table, batch: int) -> pa.Table | None:
+        if time.monotonic() - self._aged_at < lineage_retention.EVERY_S:
+            return None
+        self._aged_at = time.monotonic()
+        dead = lineage_retention.dead_before(self._target.open(), self._user)
+        if dead is None:
+            return None
+        end = min(dead, batch - KEPT_BATCHES)
+        before = {"method": "lessThan", "field": BATCH, "literals": [end]}
+        rows = self._scan(table, list(KEY), self._own(before))
+        rows = rows.filter(pc.less(rows.column(BATCH), end))
+        if rows.num_rows < lineage_retention.LEAST:
+            return None
+        return rows.append_column(ROW_KIND, pa.repeat(pa.scalar("-D"), rows.num_rows))
+
+    def _own(self, *more: Mapping[str, Any]) -> Mapping[str, Any]:
+        own = {"method": "equal", "field": QUERY, "literals": [self._user]}
+        return {"method": "and", "children": [own, *more]}
+
+    def _read(self, table: Table, first: int, end: int) -> pa.Table:
+        rows = self._scan(
+            table,
+            [column.name for column in COLUMNS],
+            self._own(
+                {"method": "greaterOrEqual", "field": BATCH, "literals": [first]},
+                {"method": "lessThan", "field": BATCH, "literals": [end]},
+            ),
+        )
+        return rows.sort_by([(BATCH, "ascending"), (PIECE, "ascending")])
+
+    def _scan(self, table: Table, columns: list[str], only: Mapping[str, Any]) -> pa.Table:
+        """A filter leaves out files and more, but not all other rows."""
+        read = [] if table.latest_snapshot_id() is None else table.read(columns, filter=only)
+        rows = pa.Table.from_batches(read, schema=table.read_schema(columns))
+        return rows.filter(pc.equal(rows.column(QUERY), self._user))
+
+    def _found(self, rows: pa.Table, batch: int) -> dict[str, pa.Table]:
+        own = rows.filter(pc.equal(rows.column(BATCH), batch))
+        return {
+            relation: pa.concat_tables(
+                [
+                    self._values(lookup, text, batch)
+                    for name, text in zip(
+                        own.column(LOOKUP).to_pylist(), own.column("_rows").to_pylist(), strict=True
+                    )
+                    if name == relation
+                ]
+                or [_schema(lookup).empty_table()]
+            )
+            for relation, lookup in self._lookups.items()
+        }
+
+    def _text(self, rows: pa.Table, lookup: LookupJoin) -> str:
+        casts = ", ".join(f"CAST({quote(name)} AS VARCHAR)" for name in lookup.columns)
+        texts = self._db.run(f"SELECT {casts} FROM given", given=rows)
+        columns = zip(lookup.columns, texts.columns, strict=True)
+        return json.dumps({name: c.to_pylist() for name, c in columns}, ensure_ascii=False)
+
+    def _values(self, lookup: LookupJoin, text: str, batch: int) -> pa.Table:
+        columns: dict[str, Sequence[str | None]] = json.loads(text)
+        if not set(lookup.columns) <= set(columns):
+            raise StreamhouseError(
+                f"batch {batch} of table {self._target.identifier} was cut off after it had looked "
+                f"up other columns of {lookup.table.name[-1]} than the SELECT now takes; run the "
+                "former SELECT until it has caught up, then the new one"
+            )
+        types = physical(lookup.table)
+        casts = ", ".join(f"CAST({quote(name)} AS {types[name]})" for name in lookup.columns)
+        given = pa.table({name: pa.array(v, pa.string()) for name, v in columns.items()})
+        schema = _schema(lookup)
+        return (
+            self._db.run(f"SELECT {casts} FROM given", given=given)
+            .rename_columns(schema.names)
+            .cast(schema)
+        )
+
+
+def _schema(lookup: LookupJoin) -> pa.Schema:
+    types = {column.name: column.type for column in lookup.table.columns}
+    return pa.schema([pa.field(name, arrow_type(types[name])) for name in lookup.columns])
+
+
+def _pieces(rows: pa.Table) -> Iterator[pa.Table]:
+    """At least one, so that a batch that found nothing is known to have looked."""
+    for first in range(0, max(1, rows.num_rows), PIECE_ROWS):
+        yield rows.slice(first, PIECE_ROWS)

@@ -1,0 +1,145 @@
+"""Rows that wait for their lookup: the table `<target>__pending` of a query.
+
+One row per waiting row: `_query` (the query's id), `_row_id`, `_due` (when to try again),
+`_attempts` (retries made so far), then the source's own columns (and `_rowkind` of a changelog).
+Rows that have used up their attempts go to `<target>__unmatched`: the source's columns, then
+`_attempts` and `_missed_at`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamhouse.paimon.catalog import Warehouse, split_identifier
+from streamhouse.runtime.spec import TableAddress
+from streamhouse.runtime.state.pending_columns import follow
+from streamhouse.source import ROW_KIND
+from streamhouse.sql.plan import Column
+
+QUERY, ROW_ID, DUE, ATTEMPTS, KIND = "_query", "_row_id", "_due", "_attempts", "_rowkind"
+MISSED_AT = "_missed_at"
+_TIME = pa.timestamp("ms")
+
+
+def create_tables(
+    pending: TableAddress,
+    unmatched: TableAddress,
+    columns: Sequence[Column],
+    changelog: bool,
+    source: TableAddress | None = None,
+) -> None:
+    """Make the two tables if they are not there, else have them follow the source's columns.
+
+    `source` is where the rows come from, if that is a Paimon table. `TableError` if the tables
+    have the columns of another source.
+    """
+    own = [Column(c.name, c.type, True, c.comment) for c in columns]
+    kind = [Column(KIND, "STRING")] if changelog else []
+    key = [Column(QUERY, "STRING", False), Column(ROW_ID, "STRING", False)]
+    waiting = [*key, Column(DUE, "TIMESTAMP(3)"), Column(ATTEMPTS, "INT"), *kind]
+    _create(pending, [*waiting, *own], (QUERY, ROW_ID), {"bucket": "1"})
+    gone = [*kind, Column(ATTEMPTS, "INT"), Column(MISSED_AT, "TIMESTAMP(3)")]
+    _create(unmatched, [*own, *gone], (), {"bucket": "-1"})
+    table = None if source is None else source.open()
+    for address, fixed in ((pending, waiting), (unmatched, gone)):
+        follow(address, [column.name for column in fixed], own, table)
+
+
+def _create(
+    address: TableAddress,
+    columns: Sequence[Column],
+    primary_key: Sequence[str],
+    options: dict[str, str],
+) -> None:
+    database, name = split_identifier(address.identifier)
+    warehouse = Warehouse(address.warehouse)
+    warehouse.create_table(
+        database, name, columns, primary_key, options=options, if_not_exists=True
+    )
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """What waits at a snapshot of the pending table: how many rows, and when the next is due."""
+
+    snapshot: int | None
+    rows: int
+    next_due_ms: int | None
+
+    def due(self, now_ms: int) -> bool:
+        """Whether the time of any row has come."""
+        return self.next_due_ms is not None and self.next_due_ms <= now_ms
+
+
+class PendingRows:
+    """Reads the waiting rows of one query."""
+
+    def __init__(self, address: TableAddress, query_id: str) -> None:
+        self._address = address
+        self._query_id = query_id
+        self._waiting = Waiting(None, 0, None)
+
+    def waiting(self) -> Waiting:
+        """What waits now; reads the table only when it has changed."""
+        latest = self._address.open().latest_snapshot_id()
+        if latest is not None and latest != self._waiting.snapshot:
+            due = self.read(latest, (QUERY, ROW_ID, DUE)).column(DUE)
+            first = pc.min(due.cast(pa.int64())).as_py() if len(due) else None
+            self._waiting = Waiting(latest, len(due), first)
+        return self._waiting
+
+    def read(self, snapshot: int, columns: Sequence[str] | None = None) -> pa.Table:
+        """The query's waiting rows as of a snapshot, by row id."""
+        table = self._address.open()
+        only = {"method": "equal", "field": QUERY, "literals": [self._query_id]}
+        batches = list(table.read(columns, snapshot=snapshot, filter=only))
+        rows = pa.Table.from_batches(batches, schema=table.read_schema(columns))
+        rows = rows.filter(pc.equal(rows.column(QUERY), self._query_id))
+        return rows.sort_by(ROW_ID)
+
+    def due(self, snapshot: int, now_ms: int) -> pa.Table:
+        """The rows whose time has come."""
+        rows = self.read(snapshot)
+        now = pa.scalar(now_ms, pa.int64()).cast(_TIME)
+        return rows.filter(pc.less_equal(rows.column(DUE).cast(_TIME), now))
+
+
+def as_source(rows: pa.Table, changelog: bool) -> pa.Table:
+    """Waiting rows as the source had given them."""
+    source = rows.drop_columns([QUERY, ROW_ID, DUE, ATTEMPTS])
+    if not changelog:
+        return source
+    kinds = source.column(KIND)
+    return source.drop_columns([KIND]).append_column(ROW_KIND, kinds)
+
+
+def as_waiting(
+    source: pa.Table, query_id: str, row_ids: pa.Array, due_ms: int, attempts: pa.Array
+) -> pa.Table:
+    """Rows of the source as rows of the pending table (inserts or updates)."""
+    count = source.num_rows
+    names = [ROW_KIND if name == KIND else name for name in source.column_names]
+    own = [KIND if name == ROW_KIND else name for name in names]
+    due = pa.repeat(pa.scalar(due_ms, pa.int64()).cast(_TIME), count)
+    columns = {
+        QUERY: pa.repeat(pa.scalar(query_id), count),
+        ROW_ID: row_ids,
+        DUE: due,
+        ATTEMPTS: attempts,
+    }
+    for name, column in zip(own, source.columns, strict=True):
+        columns[name] = column
+    return pa.table(columns)
+
+
+def as_unmatched(source: pa.Table, attempts: pa.Array, now_ms: int) -> pa.Table:
+    """Rows of the source as rows of the unmatched table."""
+    if ROW_KIND in source.column_names:
+        kinds = source.column(ROW_KIND)
+        source = source.drop_columns([ROW_KIND]).append_column(KIND, kinds)
+    missed_at = pa.repeat(pa.scalar(now_ms, pa.int64()).cast(_TIME), source.num_rows)
+    return source.append_column(ATTEMPTS, attempts).append_column(MISSED_AT, missed_at)

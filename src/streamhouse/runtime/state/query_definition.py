@@ -1,0 +1,132 @@
+"""A query's definition as JSON, so that its past batches can be computed again, without secrets."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from typing import Any
+
+from streamhouse.runtime.spec import QuerySpec, SourceSpec, TableAddress
+from streamhouse.sql.plan import (
+    Column,
+    ComputedColumn,
+    DistinctCounts,
+    LookupJoin,
+    LookupRetry,
+    StreamQuery,
+)
+from streamhouse.sql.plan import TableInfo as Info
+from streamhouse.sql.udf.function import of_record
+
+_KEPT_OPTIONS = ("connector", "scan.", "rows-per-second", "number-of-rows", "fields.", "source.")
+
+
+def definition_json(spec: QuerySpec) -> str:
+    """The query, its source and its lookups; warehouses only by their path."""
+    query = asdict(spec.query)
+    for table in (query["source"], *(lookup["table"] for lookup in query["lookups"])):
+        table["options"] = {}
+    query["source_options"] = {}
+    query["functions"] = [function.record() for function in spec.query.functions]
+    source = {
+        "connector": spec.source.connector,
+        "options": {
+            key: value
+            for key, value in spec.source.options.items()
+            if key.startswith(_KEPT_OPTIONS)
+        },
+        "columns": [asdict(column) for column in spec.source.columns],
+        "table": None if spec.source.address is None else spec.source.address.identifier,
+    }
+    return json.dumps(
+        {
+            "query": query,
+            "source": source,
+            "lookups": [address.identifier for address in spec.lookups],
+            "waits": spec.pending is not None,
+            "versions": {
+                "source": None if spec.source.address is None else spec.source.address.schema_id,
+                "lookups": [address.schema_id for address in spec.lookups],
+                "target": spec.target.schema_id,
+            },
+        }
+    )
+
+
+def spec_of(definition: str, target: TableAddress, query_id: str) -> QuerySpec:
+    """The query of a definition, all of its tables in the warehouse of `target`."""
+    record = json.loads(definition)
+    warehouse = target.warehouse
+    source = record["source"]
+    # Definitions of earlier releases name no versions: their tables could not be altered.
+    versions = record.get("versions") or {"source": 0, "lookups": [0] * len(record["lookups"])}
+    address = None
+    if source["table"] is not None:
+        address = TableAddress(warehouse, source["table"], versions["source"])
+    return QuerySpec(
+        query=_query(record["query"]),
+        source=SourceSpec(
+            source["connector"], source["options"], _columns(source["columns"]), address
+        ),
+        lookups=tuple(
+            TableAddress(warehouse, name, version)
+            for name, version in zip(record["lookups"], versions["lookups"], strict=True)
+        ),
+        target=replace(target, schema_id=versions.get("target", 0)),
+        pending=target.beside("pending") if record["waits"] else None,
+        unmatched=target.beside("unmatched") if record["waits"] else None,
+        query_id=query_id,
+        parallelism=1,
+        distinct=target.beside("distinct") if record["query"].get("distinct") else None,
+    )
+
+
+def _query(record: dict[str, Any]) -> StreamQuery:
+    return StreamQuery(
+        **{
+            **record,
+            "source": _table(record["source"]),
+            "source_columns": tuple(record["source_columns"]),
+            "lookups": tuple(_lookup(lookup) for lookup in record["lookups"]),
+            "output": _columns(record["output"]),
+            "distinct": _distinct(record.get("distinct")),
+            "functions": tuple(of_record(one) for one in record.get("functions", ())),
+        }
+    )
+
+
+def _distinct(record: dict[str, Any] | None) -> DistinctCounts | None:
+    if record is None:
+        return None
+    return DistinctCounts(_columns(record["keys"]), tuple(record["columns"]), record["sql"])
+
+
+def _lookup(record: dict[str, Any]) -> LookupJoin:
+    retry = record["retry"]
+    return LookupJoin(
+        **{
+            **record,
+            "table": _table(record["table"]),
+            "columns": tuple(record["columns"]),
+            "keys": tuple(record["keys"]),
+            "key_columns": tuple(record.get("key_columns", ())),
+            "retry": None if retry is None else LookupRetry(**retry),
+        }
+    )
+
+
+def _table(record: dict[str, Any]) -> Info:
+    return Info(
+        **{
+            **record,
+            "name": tuple(record["name"]),
+            "columns": _columns(record["columns"]),
+            "computed": tuple(ComputedColumn(**one) for one in record["computed"]),
+            "primary_key": tuple(record["primary_key"]),
+            "partitioned_by": tuple(record["partitioned_by"]),
+        }
+    )
+
+
+def _columns(records: list[dict[str, Any]]) -> tuple[Column, ...]:
+    return tuple(Column(**record) for record in records)

@@ -1,0 +1,212 @@
+"""What a query may have to read or recognise again stays: its consumers at the tables it uses.
+
+A batch that was cut off runs again. Then its commits must still be recognised as made, in every
+table that it writes, and all that it read must still be there. So the query has a consumer at each
+of these tables (`paimon.consumers`), which expiry honours:
+
+- at tables that it writes, at the newest snapshot of a moment when no commit of a batch was made
+  that Spark did not know to be done: commits to be recognised come later;
+- at its source, where the last batch that Spark knows to be done has ended;
+- at tables that it looks up, at the version which that batch used.
+
+Consumers only go forward, some seconds late; a crash leaves them where they are.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from streamhouse.errors import DataLossError
+from streamhouse.lookup.refresh import RefreshRule
+from streamhouse.paimon.consumers import Consumers, query_consumer
+from streamhouse.paimon.source import PaimonSource
+from streamhouse.runtime.spec import QuerySpec, TableAddress
+from streamhouse.runtime.state.checkpoint import Checkpoint
+from streamhouse.source import Offset, Source
+
+_LOG = logging.getLogger("streamhouse.query")
+EVERY_S = 5.0
+"""How often consumers go forward and show that the query lives."""
+GRACE_S = 30.0
+"""How long a query must have been idle before what it reads is let go on its behalf: more than
+passes between the planning of a batch and its being logged."""
+
+_Key = tuple[tuple[tuple[str, str], ...], str]
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """Positions that an idle query may move to, if it stays idle."""
+
+    batch: int
+    at: float
+    positions: dict[_Key, int]
+
+
+class Holds:
+    """The consumers of one query; driver only, safe between its threads."""
+
+    def __init__(self, spec: QuerySpec, checkpoint: Checkpoint, source: Source) -> None:
+        self._spec = spec
+        self._checkpoint = checkpoint
+        self._source = source if isinstance(source, PaimonSource) else None
+        self._id = query_consumer(spec.query_id)
+        self._kept = [address for lookup, address in spec.pinned if RefreshRule.of(lookup).keeps]
+        self._lock = threading.Lock()
+        self._held_at = 0.0
+        self._moved_at = 0.0
+        self._candidate: _Candidate | None = None
+        self._replayed = checkpoint.last_logged() <= checkpoint.last_committed()
+
+    @property
+    def replayed(self) -> bool:
+        """Whether the batch that a crash may have cut off has been dealt with."""
+        return self._replayed
+
+    def prepare(self) -> None:
+        """Have a consumer at each table, before the query relies on it.
+
+        Raises `DataLossError` if a batch was cut off and nobody can tell any more whether it was
+        written: its commit, had there been one, may have expired.
+        """
+        positions: dict[_Key, int] = {}
+        for address in self._written():
+            if self._consumers(address).get(self._id) is None:
+                _lower(positions, address, self._last_own(address))
+        logged = self._checkpoint.logged()
+        done = self._checkpoint.last_committed()
+        replayable = [offset for number, offset in logged.items() if number >= done]
+        for offset in replayable or [{}]:
+            self._read_positions(positions, offset)
+        self._hold(positions)
+
+    def batch_begins(self, last: Offset) -> None:
+        """Go forward; called before a batch's first commit, `last` being the batch before it.
+
+        Spark begins a batch when it has noted the one before as done.
+        """
+        if not self._replayed or time.monotonic() - self._moved_at < EVERY_S:
+            return
+        positions: dict[_Key, int] = {}
+        for address in self._written():
+            _lower(positions, address, address.open().latest_snapshot_id() or 1)
+        self._read_positions(positions, last)
+        self._hold(positions)
+
+    def batch_done(self, end: Offset) -> None:
+        """The batch up to `end` has been committed to all its tables."""
+        self._replayed = True
+        if self._source is not None:
+            self._source.taken(end["source"])
+
+    def tick(self) -> None:
+        """Go forward while no batch comes."""
+        if time.monotonic() - self._held_at < EVERY_S:
+            return
+        newest = {
+            _key(address): address.open().latest_snapshot_id() or 1
+            for address in (*self._written(), *(where for _, where in self._spec.pinned))
+        }
+        batch = self._checkpoint.last_committed()
+        if self._checkpoint.last_logged() > batch:
+            self._candidate = None
+            self._hold({})
+            return
+        self._replayed = True
+        pinned = (self._spec.pending, self._spec.distinct)
+        read = {_key(address) for address in pinned if address is not None}
+        written = {_key(address) for address in self._written()} - read
+        positions = {key: at for key, at in newest.items() if key in written}
+        candidate, now = self._candidate, time.monotonic()
+        if candidate is None or candidate.batch != batch:
+            self._candidate = _Candidate(batch, now, newest)
+        elif now - candidate.at >= GRACE_S:
+            for key, at in candidate.positions.items():
+                positions[key] = min(positions.get(key, at), at)
+            self._candidate = _Candidate(batch, now, newest)
+        for address in self._kept:
+            # An idle query may have to join an old version for long.
+            positions.pop(_key(address), None)
+        if self._spec.source.address is not None:
+            # The source's own offset says what it needs, also where it is a lookup too.
+            positions.pop(_key(self._spec.source.address), None)
+        self._hold(positions)
+
+    def _written(self) -> tuple[TableAddress, ...]:
+        return self._spec.written
+
+    def _all(self) -> dict[_Key, TableAddress]:
+        spec = self._spec
+        found = [*self._written(), *(address for _, address in spec.pinned)]
+        if spec.source.address is not None and self._source is not None:
+            found.append(spec.source.address)
+        return {_key(address): address for address in found}
+
+    def _read_positions(self, positions: dict[_Key, int], offset: Offset) -> None:
+        """Lower `positions` to what a batch after `offset`, or one with it, reads."""
+        spec = self._spec
+        if self._source is not None and spec.source.address is not None:
+            needed = self._source.oldest_needed(offset["source"] if offset else {})
+            _lower(positions, spec.source.address, needed)
+        for lookup, address in spec.pinned:
+            pinned = offset["dims"].get(lookup.relation, 0) if offset else None
+            latest = address.open().latest_snapshot_id() or 1
+            _lower(positions, address, latest if pinned is None else max(1, int(pinned)))
+        if spec.pending is not None and offset and offset["pending"]:
+            _lower(positions, spec.pending, int(offset["pending"]))
+        if spec.distinct is not None and offset and offset.get("distinct"):
+            _lower(positions, spec.distinct, int(offset["distinct"]))
+
+    def _hold(self, positions: dict[_Key, int]) -> None:
+        """Move consumers to `positions`; those not named stay, and are refreshed."""
+        with self._lock:
+            written = {_key(address) for address in self._written()}
+            for key, address in self._all().items():
+                try:
+                    consumers = self._consumers(address)
+                    consumers.hold(self._id, positions.get(key, 0), self._checkpoint.path)
+                except OSError as error:
+                    if key in written:
+                        raise
+                    _LOG.debug("table %s is read without a consumer: %s", key[1], error)
+            self._held_at = time.monotonic()
+            if positions:
+                self._moved_at = self._held_at
+
+    def _consumers(self, address: TableAddress) -> Consumers:
+        return Consumers(address.open())
+
+    def _last_own(self, address: TableAddress) -> int:
+        """Where a consumer that is not there yet has to begin."""
+        table = address.open()
+        latest = table.latest_snapshot_id() or 1
+        if self._replayed:
+            return latest
+        last = table.last_commit_of(self._spec.query_id)
+        if last is not None:
+            return last.id
+        earliest = table.earliest_snapshot_id()
+        number = self._checkpoint.last_logged()
+        if earliest is None or earliest == 1:
+            return latest
+        if table.snapshot(earliest).time_ms <= self._checkpoint.logged_s(number) * 1000:
+            return latest
+        raise DataLossError(
+            f"table {table.identifier}: batch {number} of the query in {self._checkpoint.path} was "
+            "cut off, and what was committed then has expired, so nobody can tell whether it was "
+            f"written; snapshots {earliest} to {latest} are left. Run the script once "
+            "with --from-scratch to compute the table anew"
+        )
+
+
+def _key(address: TableAddress) -> _Key:
+    return tuple(sorted(address.warehouse.items())), address.identifier
+
+
+def _lower(positions: dict[_Key, Any], address: TableAddress, at: int) -> None:
+    key = _key(address)
+    positions[key] = min(at, positions.get(key, at))

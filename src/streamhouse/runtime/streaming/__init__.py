@@ -1,0 +1,1 @@
+"""Continuous queries as Spark streaming queries: planning, tasks and exactly-once commits."""

@@ -1,0 +1,198 @@
+"""Which version of each dimension a batch joins: chosen on the driver, written into its offset.
+
+The keys of an offset that say so: `dims` (relation: snapshot, 0 before the first), `partitions`
+(relation: the partitions that are joined, as their folders are named; only of lookups that do not
+join all of them), `looked_up` (true where a lookup asks a server: what the batch joins is kept by
+`state.lookup_journal`), `refreshed` (relation: table, rule of its partitions, and when its snapshot
+and its partitions were last looked for, epoch ms; only of lookups that do not always join the
+newest) and `coming` (relation: snapshot and partitions that a later batch will join, and processes
+load beside until then).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from streamhouse.lookup.dimension import is_server
+from streamhouse.lookup.partitions import Partition, key_fields, newest_snapshot
+from streamhouse.lookup.refresh import RefreshRule
+from streamhouse.lookup.storage.changed_keys import near, version_of
+from streamhouse.lookup.strategies.background_refresh import Pinned
+from streamhouse.lookup.strategies.selection import BUCKET, FULL, Choice, refresh_rule
+from streamhouse.paimon.table import Table
+from streamhouse.runtime.spec import TableAddress
+from streamhouse.source import Offset
+from streamhouse.sql.plan import LookupJoin
+
+IDLE_MS = 60_000
+"""After so long without a batch a version is joined at once, and waited for: Spark has ended the
+processes that had nothing to do, and what they were loading with them."""
+
+
+@dataclass(frozen=True)
+class _Pin:
+    """One lookup's part of an offset."""
+
+    snapshot: int
+    partitions: tuple[Partition, ...] | None
+    refreshed_ms: int
+    chosen_ms: int
+    coming: tuple[int, tuple[Partition, ...] | None] | None = None
+
+
+class Pins:
+    """Chooses the versions of one query's lookups, batch by batch; driver only.
+
+    `choices` are their strategies, by default all are kept whole.
+    """
+
+    def __init__(
+        self,
+        lookups: Sequence[LookupJoin],
+        addresses: Sequence[TableAddress],
+        choices: Sequence[Choice] = (),
+    ) -> None:
+        given = choices or [Choice(FULL, "by default")] * len(lookups)
+        self._lookups = [
+            _Lookup(lookup, address, choice)
+            for lookup, address, choice in zip(lookups, addresses, given, strict=True)
+            if not is_server(lookup)
+        ]
+        self._asks = any(is_server(lookup) for lookup in lookups)
+
+    def chosen(self, before: Offset, now_ms: int, loaded: Collection[str] = ()) -> dict[str, Any]:
+        """The keys of the offset of a batch of `now_ms` that follows the batch of `before`.
+
+        `loaded` are the relations of which all tasks of that batch had loaded what was `coming`.
+        """
+        dims: dict[str, int] = {}
+        partitions: dict[str, list[list[str | None]]] = {}
+        refreshed: dict[str, dict[str, Any]] = {}
+        coming: dict[str, dict[str, Any]] = {}
+        for lookup in self._lookups:
+            pin = lookup.next(before, now_ms, lookup.relation in loaded)
+            dims[lookup.relation] = pin.snapshot
+            if pin.partitions is not None:
+                partitions[lookup.relation] = _listed(pin.partitions)
+            if pin.coming is not None:
+                coming[lookup.relation] = _told(*pin.coming)
+            if lookup.rule.keeps:
+                refreshed[lookup.relation] = {
+                    **lookup.same,
+                    "snapshot": pin.refreshed_ms,
+                    "partitions": pin.chosen_ms,
+                }
+        found: dict[str, Any] = {"dims": dims}
+        if partitions:
+            found["partitions"] = partitions
+        if refreshed:
+            found["refreshed"] = refreshed
+        if coming:
+            found["coming"] = coming
+        if self._asks:
+            found["looked_up"] = True
+        return found
+
+
+def pinned_partitions(offset: Offset, relation: str) -> list[Partition] | None:
+    """The partitions of a lookup that a batch joins; None for all."""
+    found: Mapping[str, Sequence[Sequence[str | None]]] = offset.get("partitions", {})
+    return [tuple(one) for one in found[relation]] if relation in found else None
+
+
+def coming_version(offset: Offset, relation: str) -> Pinned | None:
+    """What a later batch will join of a lookup; None where nothing is on its way."""
+    found = offset.get("coming", {}).get(relation)
+    if found is None:
+        return None
+    partitions = found.get("partitions")
+    return found["snapshot"], None if partitions is None else [tuple(one) for one in partitions]
+
+
+class _Lookup:
+    """One lookup of the query, and what was last seen of its table."""
+
+    def __init__(self, lookup: LookupJoin, address: TableAddress, choice: Choice) -> None:
+        self.relation = lookup.relation
+        self.rule: RefreshRule = refresh_rule(lookup, choice)
+        self._follows = choice.strategy != BUCKET
+        self._address = address
+        self._seen: tuple[int, tuple[Partition, ...]] = (0, ())
+
+    @property
+    def same(self) -> dict[str, Any]:
+        """What a pin must have in common with the batch before to be kept."""
+        choice = self.rule.partitions
+        return {"table": self._address.identifier, "rule": None if choice is None else choice.text}
+
+    def next(self, before: Offset, now_ms: int, loaded: bool) -> _Pin:
+        last, table = self._last(before), self._address.open()
+        there = last is not None and _there(table, last.snapshot)
+        if last is not None and there and not self.rule.due(now_ms, last.refreshed_ms):
+            return last
+        newest = self._newest(table, last, now_ms)
+        idle = now_ms - int(before.get("now", now_ms)) > IDLE_MS
+        if last is None or not there or not last.snapshot or idle:
+            return newest
+        return self._next(table, last, newest, loaded)
+
+    def _newest(self, table: Table, last: _Pin | None, now_ms: int) -> _Pin:
+        rule, snapshot = self.rule, table.latest_snapshot_id() or 0
+        if rule.partitions is None:
+            return _Pin(snapshot, None, now_ms, now_ms)
+        if last is not None and not rule.partitions_due(now_ms, last.chosen_ms):
+            return _Pin(snapshot, last.partitions, now_ms, last.chosen_ms)
+        if snapshot != self._seen[0]:
+            snapshot, found = newest_snapshot(table)
+            self._seen = snapshot, tuple(rule.partitions.choose(found, key_fields(table)))
+        return _Pin(snapshot, self._seen[1], now_ms, now_ms)
+
+    def _next(self, table: Table, last: _Pin, newest: _Pin, loaded: bool) -> _Pin:
+        """The newest if it is near or has to be, else the last, with one that is coming."""
+        coming = last.coming
+        if coming is not None and not _there(table, coming[0]):
+            coming = None
+        if coming is not None and loaded:
+            last, coming = replace(newest, snapshot=coming[0], partitions=coming[1]), None
+        moved = newest.partitions != last.partitions
+        behind = self.rule.behind_partitions if moved else self.rule.behind
+        if not behind or newest.snapshot - last.snapshot > behind:
+            return newest
+        held, wanted = (version_of(table, pin.snapshot or None) for pin in (last, newest))
+        if (held == wanted and not moved) or near(held, wanted, self._follows and not moved):
+            return newest
+        return replace(last, coming=coming or (newest.snapshot, newest.partitions))
+
+    def _last(self, before: Offset) -> _Pin | None:
+        """What the batch before joined, if it was of the same table by the same choice."""
+        record = before.get("refreshed", {}).get(self.relation) if before else None
+        if record is None or any(record.get(key) != value for key, value in self.same.items()):
+            return None
+        partitions, coming = pinned_partitions(before, self.relation), None
+        found = coming_version(before, self.relation)
+        if found is not None:
+            coming = found[0], None if found[1] is None else tuple(found[1])
+        return _Pin(
+            before["dims"][self.relation],
+            None if partitions is None else tuple(partitions),
+            record["snapshot"],
+            record["partitions"],
+            coming,
+        )
+
+
+def _there(table: Table, snapshot: int) -> bool:
+    """Whether what is pinned can still be read; after a long stop it may have expired."""
+    return snapshot == 0 or table.snapshots.find(snapshot) is not None
+
+
+def _listed(partitions: Sequence[Partition]) -> list[list[str | None]]:
+    return [list(one) for one in partitions]
+
+
+def _told(snapshot: int, partitions: Sequence[Partition] | None) -> dict[str, Any]:
+    if partitions is None:
+        return {"snapshot": snapshot}
+    return {"snapshot": snapshot, "partitions": _listed(partitions)}

@@ -1,0 +1,89 @@
+"""The tables that a query looks up, as one process has them, bound to its kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, cast
+
+import pyarrow as pa
+
+from streamhouse.lookup.dimension import Dimension, DimensionSpec, Taken, is_server
+from streamhouse.lookup.strategies.background_refresh import Succession
+from streamhouse.lookup.strategies.selection import Choice, open_dimension, refresh_rule
+from streamhouse.runtime.kernel import Kernel
+from streamhouse.runtime.streaming.dimension_versions import coming_version, pinned_partitions
+from streamhouse.source import Offset
+
+if TYPE_CHECKING:
+    from streamhouse.lookup.strategies.server import ServerDimension
+
+
+class Dimensions:
+    """Dimensions that stay open between batches; `specs` and `choices` are in the query's order."""
+
+    def __init__(self, specs: Sequence[DimensionSpec], choices: Sequence[Choice]) -> None:
+        self._lookups = [spec.lookup for spec in specs]
+        self._held = [
+            Succession(open_dimension(spec, choice), _early(spec, choice))
+            for spec, choice in zip(specs, choices, strict=True)
+        ]
+
+    def at(self, end: Offset, recorded: Mapping[str, pa.Table] | None = None) -> None:
+        """Go to the versions that the offset of a batch names (see `dimension_versions`).
+
+        `recorded` is what the batch found on servers when it ran before.
+        """
+        for lookup, held in zip(self._lookups, self._held, strict=True):
+            relation = lookup.relation
+            if is_server(lookup):
+                _server(held.current).begin(None if recorded is None else recorded[relation])
+                continue
+            version = end["dims"][relation], pinned_partitions(end, relation)
+            held.at(version, coming_version(end, relation))
+
+    def loaded(self, end: Offset) -> list[str]:
+        """The relations whose `coming` version a later batch need not wait for in this process."""
+        found = []
+        for lookup, held in zip(self._lookups, self._held, strict=True):
+            coming = coming_version(end, lookup.relation)
+            if coming is not None and held.loaded(coming):
+                found.append(lookup.relation)
+        return found
+
+    def taken(self) -> dict[str, Taken]:
+        """What the batch has found on servers so far, by relation."""
+        return {
+            lookup.relation: _server(held.current).taken()
+            for lookup, held in zip(self._lookups, self._held, strict=True)
+            if is_server(lookup)
+        }
+
+    def take(self, task: int, count: int) -> None:
+        """Where a dimension's buckets are spread over tasks, hold those of one of `count`."""
+        for held in self._held:
+            held.take(task, count)
+
+    def bind(self, kernel: Kernel, src: pa.Table) -> None:
+        """Give the kernel the rows of all dimensions that the rows of `src` may join.
+
+        In the order of the joins, since a lookup may look for what one before it has found.
+        """
+        for lookup, held in zip(self._lookups, self._held, strict=True):
+            keys = None
+            if held.current.keyed:
+                assert lookup.keys_sql is not None
+                keys = kernel.keys(lookup.keys_sql, src)
+            kernel.bind_dimension(lookup.relation, held.current.rows(keys))
+
+    def close(self) -> None:
+        """Free what they hold."""
+        for held in self._held:
+            held.close()
+
+
+def _early(spec: DimensionSpec, choice: Choice) -> bool:
+    return not is_server(spec.lookup) and refresh_rule(spec.lookup, choice).behind > 0
+
+
+def _server(dimension: Dimension) -> ServerDimension:
+    return cast("ServerDimension", dimension)

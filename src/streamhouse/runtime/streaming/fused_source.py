@@ -1,0 +1,137 @@
+"""The fused Spark data source: a stream whose reading tasks join, combine and write.
+
+What crosses into Spark are commit messages, so a batch costs one small Spark job whatever it reads.
+Spark plans the batches, keeps their offsets, spreads and repeats the tasks; the driver commits.
+"""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from streamhouse.runtime.spec import QuerySpec
+    from streamhouse.runtime.streaming.planner import Planner, TaskInput
+    from streamhouse.source import Offset
+
+# Spark starts four Python processes per query, one after the other, and all of them load this
+# module; so what only one of them needs is imported there.
+
+FORMAT = "streamhouse-query"
+SPEC = "spec.pickle"
+"""The query's `QuerySpec`, in its folder."""
+HOLD = "hold"
+"""A file that asks for no further batch, in the query's folder."""
+HELD = "held"
+"""The answer: no batch runs, nor will. Spark asks for an offset only between two batches."""
+_BLOCKS = "part INT, place BIGINT, block BINARY, told STRING"
+_RESULT = "table STRING, message BINARY, report STRING"
+_IDLE_WAIT_S = 0.25
+_IDLE_STEP_S = 0.01
+
+
+class FusedDataSource(DataSource):
+    """The batches of one query.
+
+    Option `folder`: where the query's `SPEC` is, and its `HOLD` and `HELD` come to be. With
+    `shuffled` tasks give rows for other tasks (`streaming.shuffle`) instead of what they wrote,
+    unless the batch is small (`streaming.small_batches`).
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def schema(self) -> str:
+        if self.options.get("shuffled") == "true":
+            return f"{_BLOCKS}, {_RESULT}"
+        return _RESULT
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return FusedReader(Path(self.options["folder"]))
+
+
+class TaskPartition(InputPartition):
+    """One task of a batch; `spread`: its rows go to other tasks."""
+
+    def __init__(self, task: TaskInput, spread: bool) -> None:
+        super().__init__(None)
+        self.task, self.spread = task, spread
+
+
+class FusedReader(DataSourceStreamReader):
+    """Plans on the driver's side, runs `Task` on executors."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._pickled = (folder / SPEC).read_bytes()
+        self._planner: Planner | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_planner": None}
+
+    def initialOffset(self) -> Offset:
+        return {}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        rows = self._spec().max_rows
+        return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+        rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        deadline = time.monotonic() + _IDLE_WAIT_S
+        while not (self._folder / HOLD).exists():
+            end = self._plan().latest_offset(start, rows)
+            if end != start or time.monotonic() >= deadline:
+                return end
+            time.sleep(_IDLE_STEP_S)
+        (self._folder / HELD).touch()
+        return start
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        from streamhouse.runtime.streaming.small_batches import unspread
+
+        spec = self._spec()
+        spread = spec.shuffle is not None and not unspread(self._folder, int(end.get("batch", -1)))
+        one = spec.shuffle is not None and not spread
+        return [TaskPartition(task, spread) for task in self._plan().tasks(start, end, one)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        from streamhouse.runtime.streaming.task import Task
+
+        assert isinstance(partition, TaskPartition)
+        spec = self._spec()
+        if spec.shuffle is None:
+            return Task(spec, partition.task).run()
+        from streamhouse.runtime.streaming.shuffle import ReadTask, WholeTask
+
+        if partition.spread:
+            return ReadTask(spec, partition.task).run()
+        return WholeTask(spec, partition.task).run()
+
+    def commit(self, end: Offset) -> None:
+        self._plan().committed(end)
+
+    def stop(self) -> None:
+        if self._planner is not None:
+            self._planner.close()
+
+    def _spec(self) -> QuerySpec:
+        spec: QuerySpec = pickle.loads(self._pickled)
+        return spec
+
+    def _plan(self) -> Planner:
+        if self._planner is None:
+            from streamhouse.runtime.streaming.planner import Planner
+
+            self._planner = Planner(self._spec(), self._folder)
+        return self._planner

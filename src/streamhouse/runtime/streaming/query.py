@@ -1,0 +1,431 @@
+"""One continuous query: a Spark streaming query whose batches the driver commits, exactly once."""
+
+from __future__ import annotations
+
+import json
+import logging
+import pickle
+import shutil
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from streamhouse.lookup.dimension import is_server
+from streamhouse.paimon.change_files import rows_changed, with_retries
+from streamhouse.paimon.commit import TableCommitter, query_tag
+from streamhouse.paimon.lock import commit_lock
+from streamhouse.paimon.pressure import Pressure
+from streamhouse.paimon.table import Table
+from streamhouse.paimon.visibility import hides_new_rows
+from streamhouse.runtime.failpoint import LOOKED_UP_STEP, reached
+from streamhouse.runtime.monitoring.commit_times import timed
+from streamhouse.runtime.monitoring.metrics import Figures
+from streamhouse.runtime.spec import QuerySpec, SourceSpec, TableAddress
+from streamhouse.runtime.state import distinct_counts, pending_rows
+from streamhouse.runtime.state import lookup_journal as looked_up
+from streamhouse.runtime.state.checkpoint import Checkpoint
+from streamhouse.runtime.state.lineage import BatchRecord, Lineage
+from streamhouse.runtime.state.retention_holds import Holds
+from streamhouse.runtime.streaming import preload_reports
+from streamhouse.runtime.streaming.foreach_batch import foreach_batch
+from streamhouse.runtime.streaming.fused_source import FORMAT, HELD, HOLD, SPEC
+from streamhouse.runtime.streaming.planner import Planner
+from streamhouse.runtime.streaming.shuffle import shuffled
+from streamhouse.runtime.streaming.small_batches import unspread
+from streamhouse.runtime.streaming.task import RESULT
+from streamhouse.source import Lag, Offset
+from streamhouse.sql.plan import Name
+
+log = logging.getLogger("streamhouse.query")
+
+_Written: TypeAlias = tuple[dict[str, list[bytes]], list[dict[str, Any]], bool]
+"""Of a batch, what its tasks returned (see `_collected`), and whether a commit was made of it."""
+
+
+class QueryFailed(Exception):
+    """A continuous query has ended by itself; the text is Spark's, with our own message in it."""
+
+    def __init__(self, text: str, query: str) -> None:
+        super().__init__(text)
+        self.query = query
+        """Its `ContinuousQuery.part`."""
+
+
+_ASK_S = 0.25
+"""How often Spark is asked whether a query has failed: each time is a call into its JVM."""
+_BATCHES_A_FLUSH = 4
+"""Of so many batches at least is the lineage written at once where many queries run: it is a commit
+as any other."""
+
+
+def rest_s(took_s: float, least_s: float) -> float:
+    """Seconds to rest after a batch that took so long, where `least_s` is to pass between two.
+
+    As long as it took, at most twice `least_s`: where all queries run all the time, each batch
+    takes as many times longer as there are queries for a processor, and a change, which has to
+    wait for the batch before its own, too, comes through later than with fewer batches.
+    """
+    return max(least_s - took_s, min(took_s, 2 * least_s))
+
+
+class ContinuousQuery:
+    """Runs a `QuerySpec` under a checkpoint.
+
+    Every batch is committed under its number by the checkpoint's query id, to the target, then to
+    the tables of waiting rows (and before them, what it asked of servers); each commit takes a
+    number once. So a batch that was cut off anywhere runs again with the same input and adds only
+    what is missing.
+    """
+
+    def __init__(self, spec: QuerySpec, checkpoint: Checkpoint, pipeline: str) -> None:
+        self._checkpoint = checkpoint
+        checkpoint.acquire()
+        try:
+            self._last: Offset = checkpoint.last_offset()
+            self._spec: QuerySpec = replace(spec, query_id=checkpoint.query_id())
+            self._folder = checkpoint.run_folder()
+        except BaseException:
+            checkpoint.release()
+            raise
+        self.pipeline = pipeline
+        self.figures = Figures()
+        self._query: StreamingQuery | None = None
+        self._planner: Planner | None = None
+        self._pressure: Pressure | None = None
+        self._journal: str | None = None
+        self._holding = threading.Event()
+        self._least_s = 0.0
+        self._asked_at = float("-inf")
+
+    @property
+    def name(self) -> str:
+        """The pipeline and the target, of one part of a UNION ALL also the table that it reads."""
+        return f"{self.pipeline}: {self._checkpoint.path.name}"
+
+    @property
+    def part(self) -> str:
+        """What tells it from the others of its pipeline: the last part of its name."""
+        return self._checkpoint.path.name
+
+    @property
+    def target(self) -> str:
+        return self._spec.target.identifier
+
+    @property
+    def address(self) -> TableAddress:
+        """The target."""
+        return self._spec.target
+
+    @property
+    def source(self) -> SourceSpec:
+        """Where it reads."""
+        return self._spec.source
+
+    @property
+    def last_offset(self) -> Offset:
+        """The end of the last batch that is committed; `{}` before the first."""
+        return self._last
+
+    @property
+    def lookups(self) -> tuple[TableAddress, ...]:
+        """The tables that it looks up."""
+        return self._spec.lookups
+
+    @property
+    def follows(self) -> list[TableAddress]:
+        """The Paimon tables whose rows must become visible for this query to see them."""
+        source = self._spec.source.address
+        looked_up = [at for _, at in self._spec.pinned if hides_new_rows(at.open())]
+        return [*([] if source is None else [source]), *looked_up]
+
+    @property
+    def reads(self) -> Name:
+        """The full name of the table that it reads."""
+        return self._spec.query.source.name
+
+    def use_relay(self, folder: Path) -> None:
+        """Read a MySQL table's changes from a relay log; to be told before `prepare`."""
+        self._spec = replace(self._spec, source=replace(self._spec.source, relay=folder))
+
+    @property
+    def looks_up(self) -> list[str]:
+        """The tables of its lookups, `database.table`."""
+        return [".".join(lookup.table.name[-2:]) for lookup in self._spec.query.lookups]
+
+    @property
+    def checkpoint_path(self) -> Path:
+        return self._checkpoint.path
+
+    @property
+    def tables(self) -> list[str]:
+        """The tables that the query writes, in its target's warehouse."""
+        lineage = self._spec.target.beside("lineage")
+        return [a.identifier for a in (*self._spec.written, lineage)]
+
+    def change_notice(self) -> str | None:
+        """What to tell the user if another SELECT ran under this identity before."""
+        before = self._checkpoint.previous()
+        if before is None or before["fingerprint"] == self._spec.query.fingerprint:
+            return None
+        return (
+            f"the SELECT of {self.target} in pipeline '{self.pipeline}' has changed; it goes on "
+            "where the old one stopped, and rows written so far stay. To compute all of them "
+            "anew, run the script once with --from-scratch"
+        )
+
+    def prepare(self) -> None:
+        """Look at the source, make the query's tables, clear what a crash left; needs no Spark."""
+        spec = self._spec
+        if spec.pending is not None and spec.unmatched is not None:
+            changelog = spec.query.changelog
+            pending_rows.create_tables(
+                spec.pending, spec.unmatched, spec.source.columns, changelog, spec.source.address
+            )
+        if spec.distinct is not None and spec.query.distinct is not None:
+            distinct_counts.create_table(spec.distinct, spec.query.distinct, spec.target)
+        if spec.looked_up is not None:
+            self._journal = spec.looked_up.identifier
+            looked_up.create_table(spec.looked_up)
+            self._look_at_servers()
+        self._planner = Planner(spec)
+        self._planner.check(self._last)
+        for offset in self._checkpoint.unfinished():
+            self._planner.check(offset)
+        if spec.shuffle is not None:
+            ordered = spec.query.ordered and not spec.query.grouped
+            gathered = ordered or spec.one_task(self._planner.source)
+            spec = self._spec = replace(spec, gathered=gathered)
+        self._holds = Holds(spec, self._checkpoint, self._planner.source)
+        self._holds.prepare()
+        self._lineage = Lineage(spec)
+        self._lineage.recover(self._checkpoint)
+        self._committers = {
+            a.identifier: TableCommitter(a.warehouse, a.identifier, spec.query_id)
+            for a in spec.written
+        }
+        first = int(self._last.get("batch", -1)) + 1
+        self._remove_lost(first)
+        self._checkpoint.remember(
+            {
+                "fingerprint": spec.query.fingerprint,
+                "target": self.target,
+                "definition": self._lineage.definition,
+            }
+        )
+
+    def _look_at_servers(self) -> None:
+        """Raise what is wrong with tables that are looked up on servers."""
+        from streamhouse.lookup.strategies.server import open_table
+
+        for lookup in self._spec.query.lookups:
+            if is_server(lookup):
+                open_table(lookup)[0].close()
+
+    def relieve(self, pressure: Pressure) -> None:
+        """Wait after a batch while level 0 of the tables that the query writes is full."""
+        self._pressure = pressure
+
+    def pace(self, least_s: float) -> None:
+        """Let at least so many seconds pass from one batch to the next; see `rest_s`."""
+        self._least_s = least_s
+
+    def start(self, spark: SparkSession) -> None:
+        """Start the query, which has been prepared.
+
+        A batch begins as soon as the one before it has ended and something is there to read
+        (unless `pace` says otherwise), so no interval that a script sets is ever exceeded by
+        waiting.
+        """
+        self.figures.begin()
+        (self._folder / SPEC).write_bytes(pickle.dumps(self._spec))
+        stream = spark.readStream.format(FORMAT).option("folder", str(self._folder))
+        if self._spec.shuffle is not None:
+            stream = stream.option("shuffled", "true")
+        writer = foreach_batch(spark, stream.load().writeStream, self._commit)
+        self._query = (
+            writer.queryName(self.name)
+            .option("checkpointLocation", str(self._checkpoint.path))
+            .trigger(processingTime="0 seconds")
+            .start()
+        )
+
+    def _commit(self, frame: DataFrame, spark_batch: int) -> None:
+        began = time.monotonic()
+        self._holds.batch_begins(self._last)
+        if self._spec.shuffle is not None:
+            whole = unspread(self._folder, int(self._last.get("batch", -1)) + 1)
+            frame = frame.select(*RESULT.names) if whole else shuffled(frame, self._spec)
+        target = next(iter(self._committers.values())).table
+        messages, reports, made = with_retries(target, partial(self._write, frame, target))
+        if not reports:
+            return
+        end = reports[0]["end"]
+        batch = int(end["batch"])
+        reached("target-committed", batch, self.target)
+        for identifier, committer in list(self._committers.items())[1:]:
+            if identifier == self._journal:
+                continue
+            with timed(identifier):
+                committer.commit(batch, messages.get(identifier, []))
+            reached(f"{identifier.rpartition('__')[2]}-committed", batch, self.target)
+        if any(report["repeated"] for report in reports):
+            self._remove_lost(batch, {report["attempt"] for report in reports})
+        rows = sum(report["rows"] for report in reports)
+        missed = sum(report["missed"] for report in reports)
+        start = reports[0]["start"]
+        self._lineage.note(BatchRecord(batch, start, end, rows, missed, earlier=not made))
+        self._last = end
+        self.figures.batch(rows, time.monotonic() - began)
+        self._holds.batch_done(end)
+        preload_reports.tell(self._folder, end, reports)
+        self._wait_for_room(messages, len(reports))
+        # Now that no batch is planned: what comes meanwhile is in the next.
+        self._holding.wait(rest_s(time.monotonic() - began, self._least_s))
+
+    def _write(self, frame: DataFrame, target: Table, lock_held: bool) -> _Written | None:
+        """Run a batch and commit its target's rows; None if other commits made them outdated."""
+        seen = target.latest_snapshot_id()
+        messages, reports = _collected(frame)
+        if not reports:
+            return messages, reports, False
+        reached("batch-written", int(reports[0]["end"]["batch"]), self.target)
+        self._keep_looked_up(messages, int(reports[0]["end"]["batch"]))
+        with timed(self.target):
+            made = self._commit_target(target, messages, reports, seen, lock_held)
+        if made is not None:
+            return messages, reports, made
+        for identifier, committer in self._committers.items():
+            if identifier != self._journal:
+                committer.abort(messages.get(identifier, []))
+        return None
+
+    def _keep_looked_up(self, messages: Mapping[str, list[bytes]], batch: int) -> None:
+        """Commit what was asked of servers, so that it is the same if the batch runs again."""
+        if self._journal is not None:
+            with timed(self._journal):
+                self._committers[self._journal].commit(batch, messages.get(self._journal, []))
+            reached(LOOKED_UP_STEP, batch, self.target)
+
+    def _wait_for_room(self, messages: Mapping[str, list[bytes]], tasks: int) -> None:
+        """Let compaction come after, now that no batch is planned: none grows old by it."""
+        if self._pressure is None:
+            return
+        for identifier, committer in self._committers.items():
+            if committer.table.primary_key:
+                # A task puts at most one file into a bucket.
+                files = min(tasks, len(messages.get(identifier, ())))
+                self._pressure.added(identifier, files)
+        for identifier in self._committers:
+            self._pressure.wait(identifier, self._holding.is_set)
+
+    def _commit_target(
+        self,
+        target: Table,
+        messages: Mapping[str, list[bytes]],
+        reports: list[dict[str, Any]],
+        seen: int | None,
+        lock_held: bool,
+    ) -> bool | None:
+        """Commit the target's part; False if it was there before.
+
+        None if other commits have made what was written outdated: it must be written again.
+        """
+        committer = self._committers[self.target]
+        batch, own = int(reports[0]["end"]["batch"]), messages.get(self.target, [])
+        # Sums commute, whatever others have committed; keys must still be in one bucket.
+        commutes = not target.primary_key or self._spec.combine(target) is not None
+        if not own or (commutes and not target.has_dynamic_buckets):
+            return committer.commit(batch, own, lock_held)
+        with nullcontext() if lock_held else commit_lock(target.location):
+            if rows_changed(target, seen) and not committer.committed(batch):
+                return None
+            return committer.commit(batch, own, lock_held=True)
+
+    def _remove_lost(self, from_batch: int, keep: Collection[str] = ()) -> None:
+        """Remove the files of tasks that died, in batches from `from_batch` on."""
+        for committer in self._committers.values():
+            tag = query_tag(self._spec.query_id)
+            removed = committer.remove_leftovers(tag, from_batch, keep)
+            if removed:
+                log.info("%s: removed %d left-over files", self.name, removed)
+
+    def tick(self) -> None:
+        """Raise what made the query fail, if anything; write what is due."""
+        if self._query is None:
+            return
+        if time.monotonic() - self._asked_at >= _ASK_S:
+            self._asked_at = time.monotonic()
+            error = self._query.exception()
+            if error is not None:
+                # Its text comes from the JVM, which may be gone when it is told.
+                raise QueryFailed(str(error), self.part)
+        self._lineage.flush_if_due(_BATCHES_A_FLUSH * self._least_s)
+        self._holds.tick()
+
+    @property
+    def replayed(self) -> bool:
+        """Whether a batch that the last run may have left unfinished is done."""
+        return self._holds.replayed
+
+    def settled(self) -> Offset | None:
+        """Where the query stands if nothing is left to do, else None."""
+        assert self._planner is not None and self._query is not None
+        last = self._last
+        if self._planner.settled(last):
+            return last
+        return None
+
+    def lag(self) -> Lag | None:
+        """How far it is behind what its source has, where that can be told."""
+        return None if self._planner is None else self._planner.lag(self._last)
+
+    def hold(self) -> None:
+        """Ask for no further batch."""
+        self._holding.set()
+        if self._query is not None:
+            (self._folder / HOLD).touch()
+
+    def stop(self, timeout_s: float = 30.0) -> None:
+        """Stop between two batches: a query that is stopped inside one fails at length."""
+        try:
+            if self._query is not None:
+                self.hold()
+                deadline = time.monotonic() + timeout_s
+                while not self._held() and time.monotonic() < deadline:
+                    time.sleep(0.01)
+                self._query.stop()
+                self._query = None
+                self._lineage.flush()
+        finally:
+            self._query = None
+            if self._planner is not None:
+                self._planner.close()
+                self._planner = None
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._checkpoint.release()
+
+    def _held(self) -> bool:
+        """Whether no batch runs, nor will: the reader has seen that it shall plan none."""
+        assert self._query is not None
+        return (self._folder / HELD).exists() or not self._query.isActive
+
+
+def _collected(frame: DataFrame) -> tuple[dict[str, list[bytes]], list[dict[str, Any]]]:
+    """Run a batch's tasks: the commit messages of each table, and the tasks' reports."""
+    messages: dict[str, list[bytes]] = defaultdict(list)
+    reports: list[dict[str, Any]] = []
+    for row in frame.collect():
+        if row["report"] is not None:
+            reports.append(json.loads(row["report"]))
+        else:
+            messages[row["table"]].append(bytes(row["message"]))
+    return messages, reports

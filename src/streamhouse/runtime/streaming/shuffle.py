@@ -1,0 +1,314 @@
+"""A batch whose rows go to tasks by the buckets of one of its dimensions, in two or three steps.
+Small ones go to none (`runtime.streaming.small_batches`).
+
+First, tasks read the source and send each row, in Arrow blocks, to the task that holds the bucket
+of its key (rows without a key go anywhere). There it is joined. Where rows can be written in any
+order, that task writes them too; else a last one puts them into the order of the source and writes
+them, so that the changes of a key keep theirs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamhouse.errors import StreamhouseError
+from streamhouse.lookup.strategies.bucket import BucketKey, bucket_key
+from streamhouse.runtime.kernel import ROW, numbered, only
+from streamhouse.runtime.spec import QuerySpec
+from streamhouse.runtime.streaming.planner import TaskInput
+from streamhouse.runtime.streaming.task import (
+    CHUNK_ROWS,
+    RESULT,
+    Task,
+    chunks,
+    kernel_for,
+    source_for,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+BLOCKS = pa.schema(
+    [
+        pa.field("part", pa.int32()),
+        pa.field("place", pa.int64()),
+        pa.field("block", pa.binary()),
+        pa.field("told", pa.string()),
+        *RESULT,
+    ]
+)
+"""What reading tasks give: rows of the source for a task, or what a task must be told; or, where
+they do the whole work, what they give to the driver."""
+_RESULT = "table STRING, message BINARY, report STRING"
+_JOINED = f"{_RESULT}, block BINARY"
+_JOINED_SCHEMA = RESULT.append(pa.field("block", pa.binary()))
+_ROW_BITS, _PIECE_BITS = 36, 14
+_JOIN_ROWS = 8 * CHUNK_ROWS
+
+
+def shuffled(frame: DataFrame, spec: QuerySpec) -> DataFrame:
+    """The blocks of a batch as what tasks give to the driver (`RESULT`)."""
+    count = parts(spec)
+    placed = frame.repartitionById(count, frame["part"])
+    if not spec.gathered:
+        return placed.mapInArrow(Joining(spec), _RESULT)
+    joined = placed.mapInArrow(Joining(spec), _JOINED)
+    return joined.coalesce(1).mapInArrow(Gathering(spec), _RESULT)
+
+
+def parts(spec: QuerySpec) -> int:
+    """How many tasks join."""
+    assert spec.shuffle is not None
+    return max(1, min(spec.parallelism, spec.choices[spec.shuffle].buckets))
+
+
+class ReadTask:
+    """Reads the pieces of a `TaskInput` and yields blocks; executors."""
+
+    def __init__(self, spec: QuerySpec, task: TaskInput) -> None:
+        assert spec.shuffle is not None
+        self._spec, self._task = spec, task
+        self._count = parts(spec)
+        self._key = _key(spec)
+        sql = spec.query.lookups[spec.shuffle].row_keys_sql
+        assert sql is not None
+        self._sql = sql
+        self._kernel = kernel_for(spec)
+
+    def run(self) -> Iterator[pa.RecordBatch]:
+        self._kernel.bind(self._task.now_ms, {})
+        source = source_for(self._spec)
+        if self._spec.retry is not None:
+            # Rows that must wait are kept whole.
+            source = self._spec.source.open()
+        rows = 0
+        for number, piece in enumerate(self._task.pieces):
+            first = _first(self._task.index, number)
+            for chunk in chunks(source.read(piece)):
+                yield from self._blocks(numbered(chunk, first))
+                first += chunk.num_rows
+                rows += chunk.num_rows
+        if self._spec.retry is not None:
+            source.close()
+        told = json.dumps({"start": self._task.start, "end": self._task.end, "rows": rows})
+        anybody = self._task.index % self._count
+        nothing = json.dumps({"start": self._task.start, "end": self._task.end, "rows": 0})
+        for part in range(self._count):
+            yield _block(part, -1, None, told if part == anybody else nothing)
+
+    def _blocks(self, src: pa.Table) -> Iterator[pa.RecordBatch]:
+        keys = self._kernel.keys(self._sql, src)
+        part = self._key.tasks(keys, self._count)
+        part[part < 0] = self._task.index % self._count
+        numbers = keys.column(ROW).to_numpy()
+        # Numbers of 16 bits are sorted in one go, longer ones by comparing.
+        part = part.astype(np.int16 if self._count < 1 << 15 else np.int64)
+        order = np.argsort(part, kind="stable")
+        bounds = np.searchsorted(part[order], np.arange(self._count + 1))
+        first = src.column(ROW)[0].as_py()
+        for task in range(self._count):
+            mine = np.sort(numbers[order[bounds[task] : bounds[task + 1]]])
+            if len(mine):
+                rows = src.take(pa.array(mine - first))
+                if not _numbers_matter(self._spec):
+                    rows = rows.drop_columns([ROW])
+                yield _block(task, int(mine[0]), _packed(rows), None)
+
+
+class WholeTask(Task):
+    """Does all the work of a small batch, with all buckets; executors."""
+
+    def __init__(self, spec: QuerySpec, task: TaskInput) -> None:
+        super().__init__(replace(spec, gathered=False), task)
+
+    def run(self) -> Iterator[pa.RecordBatch]:
+        """Rows of `BLOCKS`."""
+        self._dimensions.take(0, 1)
+        for batch in super().run():
+            nothing = [pa.nulls(batch.num_rows, field.type) for field in BLOCKS]
+            columns = [*nothing[: -len(RESULT)], *batch.columns]
+            yield pa.RecordBatch.from_arrays(columns, schema=BLOCKS)
+
+
+@dataclass(frozen=True)
+class Joining:
+    """Joins the blocks of one task; picklable."""
+
+    spec: QuerySpec
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        blocks: list[tuple[int, pa.Table]] = []
+        told: list[dict[str, Any]] = []
+        part = 0
+        for batch in batches:
+            for row in batch.to_pylist():
+                part = row["part"]
+                if row["told"] is not None:
+                    told.append(json.loads(row["told"]))
+                else:
+                    blocks.append((row["place"], _unpacked(row["block"])))
+        if told:
+            blocks.sort(key=lambda one: one[0])
+            end = told[0]["end"]
+            task = TaskInput(part, told[0]["start"], end, (), due=end["pending"] > 0)
+            rows = sum(one["rows"] for one in told)
+            yield from JoinTask(self.spec, task, rows).joined([rows for _, rows in blocks])
+
+
+class JoinTask(Task):
+    """Joins rows of the source that were sent to it, and writes what may be written there."""
+
+    def __init__(self, spec: QuerySpec, task: TaskInput, rows: int) -> None:
+        super().__init__(spec, task)
+        self._out.read = rows
+        self._count = parts(spec)
+
+    def joined(self, blocks: list[pa.Table]) -> Iterator[pa.RecordBatch]:
+        """Rows of `RESULT`; where they are gathered with a column `block`."""
+        self._dimensions.take(self._task.index, self._count)
+        self._bind()
+        if self._task.due:
+            self._retry()
+        for src in _together(blocks):
+            if ROW not in src.column_names:
+                src = numbered(src, 0)
+            misses = self._joined(src)
+            if len(misses):
+                self._keep(only(src, misses))
+        if not self._spec.gathered:
+            yield self._result(self._write())
+            return
+        result = self._result(self._write_waiting())
+        nothing = pa.nulls(result.num_rows, pa.binary())
+        yield pa.RecordBatch.from_arrays([*result.columns, nothing], schema=_JOINED_SCHEMA)
+        for table in self._out.rows:
+            if table.num_rows:
+                yield pa.RecordBatch.from_pylist([{"block": _packed(table)}], _JOINED_SCHEMA)
+
+    def _due_rows(self) -> tuple[pa.Table, pa.Table]:
+        """Those of this task; all tasks number them alike, before all rows of the source."""
+        due, src = super()._due_rows()
+        spec = self._spec
+        assert spec.shuffle is not None
+        src = src.set_column(
+            src.column_names.index(ROW), ROW, pc.subtract(src.column(ROW), due.num_rows)
+        )
+        sql = spec.query.lookups[spec.shuffle].row_keys_sql
+        assert sql is not None
+        keys = self._kernel.keys(sql, src)
+        part = _key(spec).tasks(keys, self._count)
+        places = keys.column(ROW).to_numpy() + due.num_rows
+        whose = np.zeros(due.num_rows, np.int64)
+        whose[places[part >= 0]] = part[part >= 0]
+        mine = pa.array(whose == self._task.index)
+        return due.filter(mine), src.filter(mine)
+
+    def _keep(self, src: pa.Table) -> None:
+        """Put rows without a partner into the pending table."""
+        ids = [
+            f"{self._task.batch:012d}-{number >> (_ROW_BITS + _PIECE_BITS):04d}-"
+            f"{(number >> _ROW_BITS) & ((1 << _PIECE_BITS) - 1):06d}-"
+            f"{number & ((1 << _ROW_BITS) - 1):012d}"
+            for number in src.column(ROW).to_pylist()
+        ]
+        attempts = pa.array(np.zeros(len(ids), np.int32))
+        self._put(src.drop_columns([ROW]), pa.array(ids), attempts, "+I")
+        self._out.missed += len(ids)
+
+
+@dataclass(frozen=True)
+class Gathering:
+    """Puts the joined rows of a batch into order and writes them; picklable."""
+
+    spec: QuerySpec
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        blocks: list[pa.Table] = []
+        report: dict[str, Any] | None = None
+        for batch in batches:
+            for row in batch.to_pylist():
+                if row["block"] is not None:
+                    blocks.append(_unpacked(row["block"]))
+                elif row["report"] is not None:
+                    report = json.loads(row["report"])
+            passed = batch.filter(pc.is_null(batch.column("block")))
+            yield pa.RecordBatch.from_arrays(passed.columns[:3], schema=RESULT)
+        if report is not None:
+            task = TaskInput(0, report["start"], report["end"], (), due=False)
+            yield GatherTask(self.spec, task).written(blocks)
+
+
+class GatherTask(Task):
+    """Writes the rows of a whole batch."""
+
+    def _loaded(self) -> list[str] | None:
+        return None
+
+    def written(self, blocks: list[pa.Table]) -> pa.RecordBatch:
+        """Rows of `RESULT`."""
+        rows = self._kernel.combine(blocks)
+        if ROW in rows.column_names:
+            rows = rows.take(pc.sort_indices(rows.column(ROW))).drop_columns([ROW])
+        return self._result(self._write_table(self._spec.target, [rows]))
+
+
+def _numbers_matter(spec: QuerySpec) -> bool:
+    """Whether rows must keep their numbers: to be put into order, or to wait under them."""
+    return spec.gathered or spec.retry is not None
+
+
+def _key(spec: QuerySpec) -> BucketKey:
+    """The bucket function as it was when the query started."""
+    assert spec.shuffle is not None
+    dimension = spec.dimensions()[spec.shuffle]
+    found = bucket_key(dimension, dimension.open())
+    if not isinstance(found, BucketKey):
+        raise StreamhouseError(f"{found} any more; start the query again")
+    return BucketKey(found.fields, spec.choices[spec.shuffle].buckets)
+
+
+def _first(index: int, number: int) -> int:
+    """The number of a piece's first row; numbers go up through a batch."""
+    if number >= 1 << _PIECE_BITS:
+        raise StreamhouseError(
+            f"a batch has more than {1 << _PIECE_BITS} pieces of its source; take another lookup "
+            "strategy than 'bucket'"
+        )
+    return (index << _PIECE_BITS | number) << _ROW_BITS
+
+
+def _together(blocks: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Blocks put together: each join costs a look at all rows of the dimension."""
+    held: list[pa.Table] = []
+    rows = 0
+    for block in blocks:
+        held.append(block)
+        rows += block.num_rows
+        if rows >= _JOIN_ROWS:
+            yield pa.concat_tables(held)
+            held, rows = [], 0
+    if held:
+        yield pa.concat_tables(held)
+
+
+def _block(part: int, place: int, block: bytes | None, told: str | None) -> pa.RecordBatch:
+    row = {"part": part, "place": place, "block": block, "told": told}
+    return pa.RecordBatch.from_pylist([row], schema=BLOCKS)
+
+
+def _packed(rows: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as out:
+        out.write_table(rows)
+    return bytes(sink.getvalue())
+
+
+def _unpacked(block: bytes) -> pa.Table:
+    return pa.ipc.open_stream(block).read_all()

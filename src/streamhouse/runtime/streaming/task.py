@@ -1,0 +1,345 @@
+"""One task of a batch: read, join, combine and write, and hand back only commit messages."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+
+from streamhouse.lookup.strategies.selection import choose_all
+from streamhouse.paimon.commit import TableWriter, file_prefix
+from streamhouse.runtime.failpoint import TASK_STEP, reached
+from streamhouse.runtime.kernel import ROW, Kernel, numbered, only, without
+from streamhouse.runtime.spec import QuerySpec, TableAddress
+from streamhouse.runtime.state import pending_rows as pending
+from streamhouse.runtime.state.distinct_counts import DistinctValues
+from streamhouse.runtime.state.lookup_journal import LookedUp
+from streamhouse.runtime.streaming.dimensions import Dimensions
+from streamhouse.runtime.streaming.planner import TaskInput
+from streamhouse.source import ROW_KIND, Source
+
+RESULT = pa.schema(
+    [
+        pa.field("table", pa.string()),
+        pa.field("message", pa.binary()),
+        pa.field("report", pa.string()),
+    ]
+)
+"""What a task gives to the driver: commit messages of its tables, then one report."""
+
+CHUNK_ROWS = 262_144
+_kernels: dict[tuple[int, str, str, bool], Kernel] = {}
+_dimensions: dict[tuple[int, str, str], Dimensions] = {}
+_sources: dict[tuple[int, str, str], Source] = {}
+_journals: dict[tuple[int, str, str], LookedUp] = {}
+_distinct: dict[tuple[int, str, str], DistinctValues] = {}
+
+
+def _key(spec: QuerySpec) -> tuple[int, str, str]:
+    """Under what a process keeps what it has of a query.
+
+    A worker may outlive the run that it was started for, and the next may have other options, or
+    other versions of its tables, under the same SELECT.
+    """
+    looked_up = [sorted(lookup.table.options.items()) for lookup in spec.query.lookups]
+    tables = (
+        spec.source,
+        sorted(spec.source.options.items()),
+        spec.lookups,
+        looked_up,
+        spec.target,
+        [function.engine_name for function in spec.query.functions],
+    )
+    return os.getpid(), spec.query_id, f"{spec.query.fingerprint} {tables}"
+
+
+def kernel_for(spec: QuerySpec) -> Kernel:
+    """The process's own kernel of a query, kept between batches."""
+    number = spec.gathered and spec.query.numbered_sql is not None
+    key = (*_key(spec), number)
+    if key not in _kernels:
+        target = spec.target.planned()
+        _kernels[key] = Kernel(spec.query, target.arrow_schema, spec.combine(target), number)
+    return _kernels[key]
+
+
+def dimensions_for(spec: QuerySpec) -> Dimensions:
+    """The process's own dimensions of a query, kept between batches."""
+    key = _key(spec)
+    if key not in _dimensions:
+        specs = spec.dimensions()
+        _dimensions[key] = Dimensions(specs, spec.choices or choose_all(specs))
+    return _dimensions[key]
+
+
+def distinct_for(spec: QuerySpec) -> DistinctValues | None:
+    """The process's own counts of a query's distinct values, kept between batches."""
+    if spec.query.distinct is None:
+        return None
+    key = _key(spec)
+    if key not in _distinct:
+        _distinct[key] = DistinctValues(spec)
+    return _distinct[key]
+
+
+def journal_for(spec: QuerySpec) -> LookedUp | None:
+    """The process's own journal of what a query asks of servers, kept between batches."""
+    if spec.looked_up is None:
+        return None
+    key = _key(spec)
+    if key not in _journals:
+        _journals[key] = LookedUp(spec)
+    return _journals[key]
+
+
+def source_for(spec: QuerySpec) -> Source:
+    """The process's own source of a query; its connections stay open between batches."""
+    key = _key(spec)
+    if key not in _sources:
+        _sources[key] = spec.source.open(spec.query.source_columns)
+    return _sources[key]
+
+
+def chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Batches gathered to about `CHUNK_ROWS` rows, in order."""
+    held: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        held.append(batch)
+        rows += batch.num_rows
+        if rows >= CHUNK_ROWS:
+            yield pa.Table.from_batches(held)
+            held, rows = [], 0
+    if rows:
+        yield pa.Table.from_batches(held)
+
+
+@dataclass
+class _Output:
+    """What a task has gathered for its tables."""
+
+    rows: list[pa.Table] = field(default_factory=list)
+    pending: list[pa.Table] = field(default_factory=list)
+    unmatched: list[pa.Table] = field(default_factory=list)
+    values: list[pa.Table] = field(default_factory=list)
+    read: int = 0
+    missed: int = 0
+
+
+class Task:
+    """Runs one `TaskInput` of a query; executors.
+
+    Run twice with the same input it writes the same rows into other files; only one of the two
+    can be committed, as both carry the batch's number.
+    """
+
+    def __init__(self, spec: QuerySpec, task: TaskInput) -> None:
+        self._spec = spec
+        self._task = task
+        self._kernel = kernel_for(spec)
+        self._dimensions = dimensions_for(spec)
+        self._distinct = distinct_for(spec)
+        self._journal = journal_for(spec)
+        self._recorded: dict[str, pa.Table] | None = None
+        self._out = _Output()
+        self._attempt = uuid.uuid4().hex[:12]
+        context = TaskContext.get()
+        self._repeated = context is not None and context.attemptNumber() > 0
+
+    def run(self) -> Iterator[pa.RecordBatch]:
+        """Rows of `RESULT`."""
+        self._bind()
+        if self._task.due:
+            self._retry()
+        for number, piece in enumerate(self._task.pieces):
+            self._join(number, piece)
+        yield self._result(self._write())
+
+    def _result(self, messages: list[tuple[str, bytes]]) -> pa.RecordBatch:
+        """The messages and the task's report, as rows of `RESULT`."""
+        if not self._repeated:
+            reached(TASK_STEP, self._task.batch, self._spec.target.identifier)
+        report = {
+            "attempt": self._attempt,
+            "repeated": self._repeated,
+            "start": self._task.start,
+            "end": self._task.end,
+            "rows": self._out.read,
+            "missed": self._out.missed,
+            "loaded": self._loaded(),
+        }
+        records = [{"table": t, "message": m, "report": None} for t, m in messages]
+        records.append({"table": None, "message": None, "report": json.dumps(report)})
+        return pa.RecordBatch.from_pylist(records, schema=RESULT)
+
+    def _loaded(self) -> list[str] | None:
+        """Whose `coming` versions the process has by now; None if it joins nothing."""
+        return self._dimensions.loaded(self._task.end)
+
+    def _bind(self) -> None:
+        self._kernel.bind(self._task.now_ms, {})
+        self._recorded = None if self._journal is None else self._journal.recorded(self._task.batch)
+        self._dimensions.at(self._task.end, self._recorded)
+
+    def _join(self, number: int, piece: Any) -> None:
+        first = 0
+        missed: list[Any] = []
+        for place, chunk in enumerate(chunks(source_for(self._spec).read(piece))):
+            if place % self._task.shares == self._task.share:
+                misses = self._joined(numbered(chunk, first))
+                self._out.read += chunk.num_rows
+                if len(misses):
+                    missed.append(misses.to_numpy(zero_copy_only=False))
+            first += chunk.num_rows
+        if missed:
+            self._wait(number, piece, np.sort(np.concatenate(missed)))
+
+    def _joined(self, src: pa.Table) -> pa.Array:
+        """Join rows; `_row` of those that have to wait."""
+        self._dimensions.bind(self._kernel, src)
+        misses = self._kernel.misses(src)
+        self._emit(without(src, misses))
+        return misses
+
+    def _emit(self, src: pa.Table) -> int:
+        """Take the output of rows whose lookups are done; how many rows it has."""
+        out = self._kernel.rows(src)
+        self._out.rows.append(out)
+        if self._distinct is not None:
+            self._out.values.append(self._kernel.values(src))
+        return int(out.num_rows)
+
+    def _wait(self, number: int, piece: Any, missed: Any) -> None:
+        """Put missed rows, whole, into the pending table; they are read again to be whole."""
+        retry = self._spec.retry
+        assert retry is not None
+        source = self._spec.source.open()
+        first = 0
+        try:
+            for chunk in chunks(source.read(piece)):
+                here = missed[(missed >= first) & (missed < first + chunk.num_rows)]
+                if len(here):
+                    rows = chunk.take(pa.array(here - first))
+                    ids = [
+                        f"{self._task.batch:012d}-{self._task.index:04d}-{number:06d}-{row:012d}"
+                        for row in here
+                    ]
+                    self._put(rows, pa.array(ids), pa.array(np.zeros(len(ids), np.int32)), "+I")
+                first += chunk.num_rows
+        finally:
+            source.close()
+        self._out.missed += len(missed)
+
+    def _retry(self) -> None:
+        spec = self._spec
+        assert spec.retry is not None
+        due, src = self._due_rows()
+        if due.num_rows == 0:
+            return
+        misses = self._joined(src)
+        hit = pc.invert(pc.is_in(src.column(ROW), value_set=misses))
+        attempts = pc.add(due.column(pending.ATTEMPTS), 1)
+        spent = pc.and_(pc.invert(hit), pc.greater_equal(attempts, spec.retry.max_attempts))
+        again = pc.and_(pc.invert(hit), pc.invert(spent))
+        source = src.drop_columns([ROW])
+        ids = due.column(pending.ROW_ID)
+        self._put(source.filter(again), ids.filter(again), attempts.filter(again), "+U")
+        gone = pc.invert(again)
+        self._put(source.filter(gone), ids.filter(gone), attempts.filter(gone), "-D")
+        self._spent(src.filter(spent), attempts.filter(spent))
+
+    def _due_rows(self) -> tuple[pa.Table, pa.Table]:
+        """The waiting rows whose time has come, as they are kept and as rows of the source."""
+        spec = self._spec
+        assert spec.pending is not None
+        rows = pending.PendingRows(spec.pending, spec.query_id)
+        due = rows.due(int(self._task.end["pending"]), self._task.now_ms)
+        return due, numbered(pending.as_source(due, spec.query.changelog), 0)
+
+    def _put(self, source: pa.Table, ids: Any, attempts: Any, kind: str) -> None:
+        if source.num_rows == 0:
+            return
+        retry = self._spec.retry
+        assert retry is not None
+        due_ms = self._task.now_ms + retry.delay_ms
+        rows = pending.as_waiting(source, self._spec.query_id, ids, due_ms, attempts)
+        kinds = pa.repeat(pa.scalar(kind), rows.num_rows)
+        self._out.pending.append(rows.append_column(ROW_KIND, kinds))
+
+    def _spent(self, src: pa.Table, attempts: Any) -> None:
+        """Rows without attempts left: out with nulls (LEFT), or to the unmatched table (INNER)."""
+        if src.num_rows == 0:
+            return
+        lookups = self._spec.query.lookups
+        if all(lookup.left for lookup in lookups):
+            self._emit(src)
+            return
+        if all(not lookup.left for lookup in lookups if lookup.retry is not None):
+            lost = pa.repeat(pa.scalar(True), src.num_rows)
+        else:
+            lost = self._lost_of(src)
+        source = src.filter(lost).drop_columns([ROW])
+        self._out.unmatched.append(
+            pending.as_unmatched(source, pc.filter(attempts, lost), self._task.now_ms)
+        )
+
+    def _lost_of(self, src: pa.Table) -> pa.Array:
+        """Which rows come to nothing, where some lookups are LEFT and others INNER; one by one."""
+        lost = []
+        for row in src.column(ROW).to_pylist():
+            lost.append(self._emit(only(src, pa.array([row], pa.int64()))) == 0)
+        return pa.array(lost)
+
+    def _write(self) -> list[tuple[str, bytes]]:
+        spec = self._spec
+        rows = self._kernel.combine(self._out.rows)
+        values = None
+        if self._distinct is not None:
+            values = self._distinct.changes(self._out.values)
+            rows = self._distinct.counted(rows, values, int(self._task.end["distinct"]))
+        messages = self._write_table(spec.target, [rows])
+        messages += self._write_waiting()
+        if spec.distinct is not None and values is not None:
+            messages += self._write_table(spec.distinct, [values])
+        if self._journal is not None and spec.looked_up is not None and self._recorded is None:
+            found = self._journal.rows(self._task.batch, self._dimensions.taken())
+            messages += self._write_table(spec.looked_up, found)
+        return messages
+
+    def _write_waiting(self) -> list[tuple[str, bytes]]:
+        spec = self._spec
+        messages: list[tuple[str, bytes]] = []
+        if spec.pending is not None and spec.unmatched is not None:
+            messages += self._write_table(spec.unmatched, self._out.unmatched)
+            messages += self._write_table(spec.pending, self._out.pending)
+        return messages
+
+    def _write_table(
+        self, address: TableAddress, tables: list[pa.Table]
+    ) -> list[tuple[str, bytes]]:
+        if not any(table.num_rows for table in tables):
+            return []
+        spec, batch = self._spec, self._task.batch
+        writer = TableWriter(
+            address.warehouse,
+            address.identifier,
+            spec.query_id,
+            file_prefix(spec.query_id, batch, self._attempt),
+            planned=address.schema_id,
+        )
+        try:
+            for table in tables:
+                for part in table.combine_chunks().to_batches():
+                    writer.write(part)
+            prepared = writer.prepare(batch)
+        finally:
+            writer.close()
+        return [(address.identifier, message) for message in prepared]

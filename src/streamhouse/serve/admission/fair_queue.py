@@ -1,0 +1,150 @@
+"""A few things at a time, with a bounded queue in which every client has the same share."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections import Counter, OrderedDict, deque
+
+from streamhouse.serve.errors import Problem
+
+_MOST_RETRY_S = 60
+_WEIGHT = 0.2
+"""Of the newest turn in the average length of turns."""
+
+
+class Turn:
+    """A place in a lane, until `end` or the end of the `with`."""
+
+    def __init__(self, lane: Lane, client: str) -> None:
+        self._lane: Lane | None = lane
+        self._client = client
+        self._began = time.monotonic()
+
+    def __enter__(self) -> Turn:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """Give the place to the next; a second call does nothing."""
+        lane, self._lane = self._lane, None
+        if lane is not None:
+            lane.leave(self._client, time.monotonic() - self._began)
+
+
+class Lane:
+    """Lets `slots` turns go on at a time; at most `most_waiting` others wait.
+
+    The next place goes to the client that has the fewest, of these to the one that has waited for
+    it longest. Where the queue is full, a client that has fewer waiting than another takes the
+    place of the other's last. With `shared`, one client never has all places. `name` is for
+    messages and metrics. All calls are of one event loop.
+    """
+
+    def __init__(self, name: str, slots: int, most_waiting: int, shared: bool = False) -> None:
+        self.name = name
+        self._free = slots
+        self._slots = slots
+        self._most_waiting = most_waiting
+        self._most_of_one = slots - 1 if shared and slots > 1 else slots
+        self._running: Counter[str] = Counter()
+        self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
+        self._seconds = 1.0
+
+    @property
+    def running(self) -> int:
+        """How many turns go on."""
+        return self._slots - self._free
+
+    @property
+    def waiting(self) -> int:
+        """How many wait for one."""
+        return sum(map(len, self._waiting.values()))
+
+    def admits(self, client: str) -> bool:
+        """Whether the client would get a turn at once."""
+        return self._free > 0 and self._may(client) and self._next() is None
+
+    async def take(self, client: str, seconds: float) -> Turn:
+        """A turn; `Problem` busy if the queue is full, or none is free within the seconds."""
+        if self.admits(client):
+            self._count(client)
+            return Turn(self, client)
+        self._make_room(client)
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(client, deque()).append(waiter)
+        try:
+            async with asyncio.timeout(seconds):
+                await waiter
+        except BaseException as error:
+            self._forget(client, waiter)
+            if isinstance(error, TimeoutError):
+                raise self._busy(f"none was free within {seconds:g} s") from None
+            raise
+        return Turn(self, client)
+
+    def leave(self, client: str, seconds: float) -> None:
+        """Note that a turn of the client is over, which went on for so many seconds."""
+        self._seconds += _WEIGHT * (seconds - self._seconds)
+        self._release(client)
+
+    def _count(self, client: str) -> None:
+        self._free -= 1
+        self._running[client] += 1
+
+    def _release(self, client: str) -> None:
+        self._free += 1
+        self._running[client] -= 1
+        if not self._running[client]:
+            del self._running[client]
+        while self._free and (chosen := self._next()) is not None:
+            waiter = self._waiting[chosen].popleft()
+            self._waiting.move_to_end(chosen)
+            self._tidy(chosen)
+            if not waiter.done():
+                self._count(chosen)
+                waiter.set_result(None)
+
+    def _may(self, client: str) -> bool:
+        return self._running[client] < self._most_of_one
+
+    def _next(self) -> str | None:
+        """The client whose turn it is; None if nobody waits who may have one."""
+        able = (client for client in self._waiting if self._may(client))
+        return min(able, key=lambda client: self._running[client], default=None)
+
+    def _make_room(self, client: str) -> None:
+        if self.waiting < self._most_waiting:
+            return
+        greediest = max(self._waiting, key=lambda one: len(self._waiting[one]))
+        if len(self._waiting[greediest]) <= len(self._waiting.get(client, ())) + 1:
+            raise self._busy(f"{self._most_waiting} others wait already")
+        last = self._waiting[greediest].pop()
+        self._tidy(greediest)
+        if not last.done():
+            last.set_exception(self._busy("the queue is full, and others have asked for less"))
+
+    def _forget(self, client: str, waiter: asyncio.Future[None]) -> None:
+        if waiter in self._waiting.get(client, ()):
+            self._waiting[client].remove(waiter)
+            self._tidy(client)
+        elif waiter.done() and not waiter.cancelled() and waiter.exception() is None:
+            # Its turn came at the moment when it gave up.
+            self._release(client)
+
+    def _tidy(self, client: str) -> None:
+        if not self._waiting[client]:
+            del self._waiting[client]
+
+    def _busy(self, why: str) -> Problem:
+        wait = math.ceil(self._seconds * (self.waiting + 1) / self._slots)
+        after = min(max(1, wait), _MOST_RETRY_S)
+        return Problem(
+            "busy",
+            f"the server does as many {self.name} as it may at a time ({self._slots}), and {why}; "
+            f"ask again in {after} s",
+            {"Retry-After": str(after)},
+        )

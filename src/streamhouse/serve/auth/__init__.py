@@ -1,0 +1,1 @@
+"""Bearer tokens, and what each of them may read."""

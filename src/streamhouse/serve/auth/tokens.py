@@ -1,0 +1,152 @@
+"""Bearer tokens: who may read what, by a file that only the server's user can read.
+
+Either one token a line, each for everything:
+
+    # the dashboard in the hall
+    3f0c…
+
+or, with what each is good for, in YAML:
+
+    tokens:
+      - name: dashboard
+        token: 3f0c…              # or sha256: and the digest of it in hexadecimal digits
+        views: ["shop.*"]         # default: all
+        acts: [read, sql]         # default: these two; run is the third
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from streamhouse.errors import OptionError
+from streamhouse.options import check_known, choice
+from streamhouse.serve.auth.scope import ACTS, READ, SQL, Scope
+
+HOW_TO = (
+    "make one with `openssl rand -hex 32 > token` and give it with --token-file token, or in the "
+    "environment variable STREAMHOUSE_TOKEN"
+)
+
+_KEYS = ("name", "token", "sha256", "views", "acts")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_YAML = re.compile(r"^tokens\s*:", re.MULTILINE)
+_NO_TOKEN = re.compile(r"[\s:\"'{}\[\],]")
+
+
+@dataclass(frozen=True)
+class Token:
+    """A token's digest, and what it is good for; the token itself is not kept."""
+
+    digest: bytes = field(repr=False)
+    scope: Scope
+
+
+def digest(token: str) -> bytes:
+    """What of a token is kept."""
+    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
+
+
+def of_text(token: str, name: str = "token") -> Token:
+    """A token for everything; `OptionError` if it is empty."""
+    if not token.strip():
+        raise OptionError(f"the token is empty; {HOW_TO}")
+    return Token(digest(token.strip()), Scope(name))
+
+
+def find(tokens: Iterable[Token], given: str) -> Scope | None:
+    """What a given token is good for; None for an unknown one. Takes as long for any."""
+    wanted, found = digest(given), None
+    for token in tokens:
+        if hmac.compare_digest(token.digest, wanted):
+            found = token.scope
+    return found
+
+
+def read(path: str) -> tuple[Token, ...]:
+    """The tokens of a file; `OptionError` for one that cannot be read, without its text."""
+    where = f"option '--token-file': {path}"
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise OptionError(f"{where} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise OptionError(f"{where} is not text in UTF-8") from None
+    found = _of_yaml(text, where) if _YAML.search(text) else _of_lines(text, where)
+    if not found:
+        raise OptionError(f"{where} holds no token; {HOW_TO}")
+    if len({token.digest for token in found}) < len(found):
+        raise OptionError(f"{where}: a token is there twice; keep one of them")
+    return found
+
+
+def _of_lines(text: str, where: str) -> tuple[Token, ...]:
+    found: list[Token] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        token = line.strip()
+        if not token or token.startswith("#"):
+            continue
+        if _NO_TOKEN.search(token):
+            # Else each line of a YAML file with a slip in it would be a token for everything.
+            raise OptionError(
+                f"{where}, line {number}: a token has no blanks, colons, quotes or brackets; a "
+                "file that says what each token is good for begins with `tokens:`"
+            )
+        found.append(of_text(token, f"token {len(found) + 1}"))
+    return tuple(found)
+
+
+def _of_yaml(text: str, where: str) -> tuple[Token, ...]:
+    import yaml
+
+    try:
+        record = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f" in line {mark.line + 1}" if mark is not None else ""
+        # Not the parser's own message, which quotes the text.
+        raise OptionError(f"{where} is not YAML{line}") from None
+    tokens = record.get("tokens") if isinstance(record, dict) else None
+    if not isinstance(tokens, list) or not all(isinstance(one, dict) for one in tokens):
+        raise OptionError(f"{where}: 'tokens' is a list of `- name: …` with `token: …`")
+    check_known(map(str, record), ("tokens",), where)
+    return tuple(_token(one, f"{where}, token {place}") for place, one in enumerate(tokens, 1))
+
+
+def _token(record: Mapping[Any, Any], where: str) -> Token:
+    check_known(map(str, record), _KEYS, where)
+    given = [key for key in ("token", "sha256") if record.get(key) is not None]
+    if len(given) != 1:
+        raise OptionError(f"{where}: give either 'token' or 'sha256'")
+    value = record[given[0]]
+    if not isinstance(value, str):
+        # YAML takes 0123 for 83, and yes for true.
+        raise OptionError(f"{where}: '{given[0]}' is a text; put it between quotes")
+    value = value.strip()
+    if given[0] == "token":
+        kept = of_text(value).digest
+    elif _DIGEST.fullmatch(value.lower()):
+        kept = bytes.fromhex(value)
+    else:
+        raise OptionError(f"{where}: 'sha256' is 64 hexadecimal digits, as `sha256sum` prints")
+    acts = frozenset(
+        choice(f"{where}: acts", act, ACTS) for act in _texts(record, "acts", (READ, SQL), where)
+    )
+    views = _texts(record, "views", ("*",), where)
+    return Token(kept, Scope(str(record.get("name", "token")), views, acts))
+
+
+def _texts(
+    record: Mapping[Any, Any], key: str, default: tuple[str, ...], where: str
+) -> tuple[str, ...]:
+    value = record.get(key)
+    if value is None:
+        return default
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        raise OptionError(f"{where}: '{key}' is a list of texts, such as {list(default)}")
+    return tuple(value)

@@ -1,0 +1,165 @@
+"""Errors as clients get them: a status, and `{"error": {"code": …, "message": …}}`.
+
+| code         | status | when                                                              |
+|--------------|--------|-------------------------------------------------------------------|
+| bad_request  | 400    | a parameter or an option has a value that is not allowed          |
+| unauthorized | 401    | a token is needed, or is not known                                |
+| forbidden    | 403    | the token, the origin or the server's start does not allow it     |
+| not_found    | 404    | no such path, view, snapshot or tag, or not for this token        |
+| not_allowed  | 405    | the path is there, not with this method                           |
+| conflict     | 409    | it is there already, or has changed meanwhile                     |
+| expired      | 410    | what was there once is gone                                       |
+| too_large    | 413    | more than a limit allows: bytes, rows, time or memory             |
+| unsupported  | 415    | a body in a format that is not known                              |
+| invalid      | 422    | SQL or a parameter that cannot be read, or a query that fails     |
+| too_many     | 429    | more requests than one client may make                            |
+| failed       | 500    | the server's own fault, or a damaged table                        |
+| busy         | 503    | too many others, the warehouse cannot be reached, or a disk is    |
+|              |        | full; ask again                                                   |
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError, WebSocketRequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import HTTPConnection
+from starlette.responses import JSONResponse, Response
+
+from streamhouse import errors
+from streamhouse.options import hide_secrets
+from streamhouse.serve.formats.cells import printable
+from streamhouse.serve.private_paths import placeless
+
+STATUS = {
+    "bad_request": 400,
+    "unauthorized": 401,
+    "forbidden": 403,
+    "not_found": 404,
+    "not_allowed": 405,
+    "conflict": 409,
+    "expired": 410,
+    "too_large": 413,
+    "unsupported": 415,
+    "invalid": 422,
+    "too_many": 429,
+    "failed": 500,
+    "busy": 503,
+}
+_CODES = {status: code for code, status in STATUS.items()} | {408: "bad_request"}
+
+# The first that fits counts, so subclasses stand before their bases.
+_CLASSES: tuple[tuple[type[Exception], str], ...] = (
+    (errors.OptionError, "bad_request"),
+    (errors.TooLargeError, "too_large"),
+    (errors.BusyError, "busy"),
+    (errors.NoSpaceError, "busy"),
+    (errors.SqlError, "invalid"),
+    (errors.QueryError, "invalid"),
+    (errors.LimitError, "too_large"),
+    (errors.DataLossError, "expired"),
+    (errors.TableError, "not_found"),
+    (errors.ConnectError, "busy"),
+    (errors.SchemaChangeError, "conflict"),
+    (errors.CommitConflictError, "conflict"),
+    (errors.PipelineError, "conflict"),
+    (errors.StreamhouseError, "failed"),
+)
+_log = logging.getLogger("streamhouse.serve")
+
+
+class Problem(Exception):
+    """An answer that is an error; `more` are further keys of it, `headers` those of the answer."""
+
+    def __init__(
+        self, code: str, message: str, headers: Mapping[str, str] | None = None, **more: Any
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.headers = headers
+        self.more = more
+
+    @property
+    def status(self) -> int:
+        return STATUS[self.code]
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """The JSON object of the answer."""
+        message = hide_secrets(self.message)
+        return {"error": {"code": self.code, "message": message, **self.more}}
+
+    def response(self) -> Response:
+        """The answer; a WebSocket that is not open yet is refused with it."""
+        return JSONResponse(self.body, self.status, self.headers)
+
+
+def problem_of(error: Exception, warehouse: str = "") -> Problem:
+    """Any error as clients get it, without the place of the `warehouse` on the server's disk."""
+    if isinstance(error, Problem):
+        return error
+    code = next((code for kind, code in _CLASSES if isinstance(error, kind)), None)
+    if code is None:
+        return Problem("failed", "the server failed; what happened is in its log")
+    text = placeless(str(error), warehouse)
+    more: dict[str, Any] = {}
+    if isinstance(error, errors.SqlError) and error.line:
+        more = {"line": error.line, "column": error.column}
+    return Problem(code, text, **more)
+
+
+def install(app: FastAPI, warehouse: str) -> None:
+    """Have the application answer every error as a problem."""
+
+    async def known(connection: HTTPConnection, error: Exception) -> Response:
+        problem = problem_of(error, warehouse)
+        if problem.code == "failed":
+            path = printable(connection.scope["path"])
+            _log.error("%s failed: %s", path, hide_secrets(str(error)))
+        return problem.response()
+
+    async def plain(connection: HTTPConnection, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        return _of_status(connection, error).response()
+
+    async def invalid(connection: HTTPConnection, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError | WebSocketRequestValidationError)
+        return Problem("invalid", _sentence(list(error.errors()))).response()
+
+    app.add_exception_handler(Problem, known)
+    app.add_exception_handler(errors.StreamhouseError, known)
+    app.add_exception_handler(HTTPException, plain)
+    app.add_exception_handler(RequestValidationError, invalid)
+    app.add_exception_handler(WebSocketRequestValidationError, invalid)
+
+
+def _of_status(connection: HTTPConnection, error: HTTPException) -> Problem:
+    code = _CODES.get(error.status_code, "bad_request")
+    message, headers = str(error.detail), error.headers
+    if code == "not_found" and message == "Not Found":
+        message = f"there is nothing at {connection.url.path[:200]}; GET /docs lists the paths"
+    elif code == "not_allowed":
+        allowed = (headers or {}).get("Allow", "another method")
+        if "GET" in allowed and "HEAD" not in allowed:
+            allowed += ", HEAD"
+            headers = {**(headers or {}), "Allow": allowed}
+        message = f"this path takes {allowed}"
+    elif code == "too_large":
+        message = "the body of the request is too long; send less"
+    return Problem(code, message, headers)
+
+
+def _sentence(found: list[Any]) -> str:
+    """What is wrong with the parameters, in a line."""
+    texts = []
+    for one in found[:3]:
+        place = [str(part) for part in one.get("loc", ())]
+        name = place[-1] if place else "the request"
+        kind = "parameter" if place[:1] in (["query"], ["path"], ["header"]) else "body"
+        texts.append(f"{kind} '{name}': {one.get('msg', 'not valid')}")
+    return "; ".join(texts)

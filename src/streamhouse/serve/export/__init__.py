@@ -1,0 +1,1 @@
+"""A table or a view as a file."""

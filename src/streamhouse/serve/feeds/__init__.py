@@ -1,0 +1,1 @@
+"""A table or a view as its state, then as each of its changes, straight from the warehouse."""

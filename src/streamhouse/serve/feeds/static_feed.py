@@ -1,0 +1,46 @@
+"""A table as it was at one moment, in the shape of a feed that has one change."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from streamhouse.paimon.travel import named, pinned, record, settled
+from streamhouse.serve.feeds.table_feed import Change, Feed, with_kind
+
+if TYPE_CHECKING:
+    from streamhouse.paimon.catalog import Warehouse
+
+
+class Still(Feed):
+    """The rows of one moment; `poll` gives them once, and None ever after.
+
+    `moment` is a tag, a snapshot's number, a time in UTC or a duration such as `5 min ago`.
+    `TableError` and `DataLossError` for one that is not there say what there is.
+    """
+
+    def __init__(self, warehouse: Warehouse, identifier: str, moment: str) -> None:
+        super().__init__(warehouse, identifier)
+        found = settled(self._table, named(self._table, moment))
+        self._record = record(self._table, found)
+        self._table = pinned(self._table, found)
+        self._columns = self._pick()
+
+    def poll(self) -> Change | None:
+        """The rows, as `+I`; None afterwards, and where the table had no snapshot."""
+        if self._record is None or self._seen is not None:
+            return None
+        self._seen = self._record.id
+        rows = self._read(self._record.id, self._columns)
+        if self.primary_key:
+            rows = rows.sort_by([(name, "ascending") for name in self.primary_key])
+            self._rows = rows
+        batches = with_kind(rows, "+I").to_batches()
+        return Change(self._record.id, self._record.time_ms, True, rows.num_rows, batches)
+
+    def _read(self, snapshot: int, columns: Sequence[str]) -> pa.Table:
+        # Not by the snapshot's number: a tag outlives its snapshot.
+        batches = list(self._table.read(columns=list(columns)))
+        return pa.Table.from_batches(batches, self._table.read_schema(list(columns)))

@@ -1,0 +1,352 @@
+"""A table as what it is now, and then as each change of it, straight from the warehouse.
+
+Tables with a primary key are compared as a whole, newest snapshot against the last one seen, so it
+works for every merge engine and needs no changelog; snapshots in between are passed over. Tables
+without a key are followed snapshot by snapshot, and only the added rows are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from streamhouse.errors import DataLossError, TableError
+from streamhouse.options import nearest
+from streamhouse.paimon.difference import Differ
+from streamhouse.paimon.evolution import column_ids
+from streamhouse.paimon.files import is_local
+from streamhouse.paimon.identity import Identity
+from streamhouse.paimon.progress import ConsumerOptions, Progress
+from streamhouse.source import ROW_KIND
+
+if TYPE_CHECKING:
+    from streamhouse.paimon.catalog import Warehouse
+    from streamhouse.paimon.table import Table
+    from streamhouse.serve.streams.memory import Memory
+
+
+@dataclass(frozen=True)
+class Change:
+    """What one look at a table found.
+
+    `batches` have a leading `rowkind` column, and are to be taken before the next look. `first`
+    says that they are the whole table as it was found; `rows` is how many rows it has now, None
+    where an old writer did not count them. A snapshot that changed nothing visible, such as a
+    compaction, gives no batches.
+    """
+
+    snapshot: int
+    commit_time_ms: int
+    first: bool
+    rows: int | None
+    batches: Iterable[pa.RecordBatch]
+
+
+class Feed:
+    """Follows one table; not for use by several threads at once.
+
+    `columns` are those wanted, all by default. With a `consumer` the first look goes on where a
+    feed of that id was, and `taken` keeps how far this one has come. Columns that are renamed go on
+    under their new names. `TableError` when the table or a column is missing, here and in `poll`.
+
+    Snapshots of a table without a key that expired before they were looked at are a
+    `DataLossError`, or, with `lost`, told to it (the first and the last of them), and passed over.
+    """
+
+    memory: Memory | None = None
+    """Where a server counts what all of its feeds keep; None for any amount."""
+    _progress: Progress | None = None
+    _identity: Identity | None = None
+
+    def __init__(
+        self,
+        warehouse: Warehouse,
+        identifier: str,
+        columns: Sequence[str] | None = None,
+        consumer: ConsumerOptions | None = None,
+        lost: Callable[[int, int], None] | None = None,
+    ) -> None:
+        self._warehouse = warehouse
+        self._wanted = None if columns is None else tuple(columns)
+        self._lost = lost
+        self._differ: Differ | None = None
+        self._seen: int | None = None
+        self._rows: pa.Table | None = None
+        self._table = warehouse.table(identifier)
+        self.identifier: str = self._table.identifier
+        self._columns = self._pick()
+        if consumer is not None:
+            self._progress = Progress(consumer)
+            self._resume(self._progress)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The wanted columns, as the table has them now; without the row kind."""
+        schema: pa.Schema = self._table.arrow_schema
+        return pa.schema([schema.field(name) for name in self._columns])
+
+    @property
+    def primary_key(self) -> tuple[str, ...]:
+        """The table's primary key; empty for an append table."""
+        return tuple(self._table.primary_key)
+
+    @property
+    def rows(self) -> pa.Table | None:
+        """The rows as last seen, in the order of the key; None for an append table."""
+        return None if self._rows is None else self._rows.select(list(self._columns))
+
+    @property
+    def table(self) -> Table | None:
+        """The table as the last look found it; None for a view."""
+        return self._table
+
+    @property
+    def state(self) -> pa.Table | None:
+        """As `rows`, with columns of the key that are not wanted behind the others."""
+        return self._rows
+
+    @property
+    def incarnation(self) -> str:
+        """Tells the table from others that had or will have its name."""
+        return self._identified().digest
+
+    def replaced(self, snapshot: int, time_ms: int, sure: bool = True) -> bool:
+        """Whether what was seen, up to a snapshot of that commit time, is no longer so.
+
+        The table was made again, or rolled back. Unless `sure`, an object store is asked only now
+        and then.
+        """
+        return not self._identified().holds(snapshot, time_ms, sure)
+
+    def refresh(self) -> bool:
+        """Take over columns that changed without a commit; whether the table was altered.
+
+        Seen in local warehouses only; elsewhere the next commit shows it.
+        """
+        if not is_local(self._table.location) or self._table.schema_stamp() is not None:
+            return False
+        self._open_again()
+        if self.primary_key and self._seen is not None:
+            self._rows = self.state_at(self._seen)
+        return True
+
+    def go_on(self, snapshot: int, state: pa.Table | None) -> None:
+        """Have the next look tell what came after a snapshot.
+
+        `state` is what `state` was then; an append table needs none.
+        """
+        self._seen, self._rows = snapshot, state
+
+    def taken(self, change: Change) -> None:
+        """What a change brought has been used, and the consumer needs it no more."""
+        if self._progress is not None:
+            at = {"snapshot": change.snapshot}
+            self._progress.reached(self._table, at, bool(self.primary_key))
+
+    def _resume(self, progress: Progress) -> None:
+        """Begin with what came after the consumer's last look."""
+        following = progress.start(self._table)
+        if following is None or following == 1:
+            return
+        self._seen = following - 1
+        if self.primary_key:
+            self._rows = self.state_at(self._seen)
+
+    def close(self) -> None:
+        """Free what comparing needed; the feed is of no use afterwards."""
+        if self.memory is not None:
+            self.memory.free(self)
+        self._rows = None
+        if self._progress is not None:
+            self._progress.flush(self._table)
+        if self._differ is not None:
+            self._differ.close()
+
+    def poll(self) -> Change | None:
+        """The next change, or None if nothing was committed since the last look.
+
+        The first one is the table as it is. `DataLossError` when an append table's next snapshot
+        has expired before it was looked at, and nobody is to be told.
+        """
+        latest = self._table.latest_snapshot_id()
+        if self._progress is not None:
+            self._progress.keep_alive(self._table)
+        if latest == self._seen:
+            if latest is not None and self.primary_key:
+                # Loaded while there is time, not when the first change waits for it.
+                self._compare()
+            return None
+        # Another schema, or a table dropped and made again, shows itself here.
+        self._open_again()
+        if latest is None:
+            self._seen = None
+            return None
+        if self.primary_key:
+            return self._newest_state(latest)
+        if self._seen is None or latest < self._seen:
+            return self._all_rows(latest)
+        return self._next_rows(self._following(self._seen + 1, latest))
+
+    def _identified(self) -> Identity:
+        if self._identity is None:
+            self._identity = Identity(self._table)
+        return self._identity
+
+    def _open_again(self) -> None:
+        before, self._table = self._table, self._warehouse.table(self.identifier)
+        if self._table.schema_id > before.schema_id:
+            self._follow(before)
+        self._columns = self._pick()
+
+    def _follow(self, before: Table) -> None:
+        """Take over the columns' new names, by which nothing has changed in any row."""
+        now = {number: name for name, number in column_ids(self._table).items()}
+        names = {name: now.get(number, name) for name, number in column_ids(before).items()}
+        if self._wanted is not None:
+            self._wanted = tuple(names.get(name, name) for name in self._wanted)
+        if self._rows is not None:
+            gone = set(column_ids(before).values()) - set(now)
+            left = [n for n in self._rows.column_names if column_ids(before)[n] not in gone]
+            self._rows = self._rows.select(left).rename_columns([names[n] for n in left])
+
+    def _following(self, following: int, latest: int) -> int:
+        """The next snapshot that is there; those that have gone are told of."""
+        first = following
+        while self._lost is not None and following < latest:
+            if self._table.snapshots.find(following) is not None:
+                break
+            following = max(following + 1, self._table.earliest_snapshot_id() or 0)
+        if self._lost is not None and following > first:
+            self._lost(first, following - 1)
+        return following
+
+    def _pick(self) -> tuple[str, ...]:
+        known = tuple(column.name for column in self._table.columns)
+        if ROW_KIND in (known if self._wanted is None else self._wanted):
+            raise TableError(
+                f"table '{self.identifier}' has a column '{ROW_KIND}', which is the name of the "
+                "row kind here; leave it out of the columns, or rename it"
+            )
+        if self._wanted is None:
+            return known
+        for name in self._wanted:
+            if name not in known:
+                raise TableError(
+                    f"table '{self.identifier}' has no column '{name}'; {nearest(name, known)}"
+                )
+        return self._wanted
+
+    def _newest_state(self, latest: int) -> Change:
+        while True:
+            try:
+                return self._next_state(latest)
+            except DataLossError:
+                # It expired while it was read; then there is a newer one, or the loss is real.
+                newest = self._table.latest_snapshot_id()
+                if newest is None or newest <= latest:
+                    raise
+                latest = newest
+
+    def _next_state(self, latest: int) -> Change:
+        key = self.primary_key
+        new = self.state_at(latest)
+        if self.memory is not None:
+            self.memory.hold(self, new.nbytes, self.identifier)
+        old, self._rows, first = self._rows, new, self._seen is None
+        self._seen = latest
+        if first or old is None:
+            changes = with_kind(new, "+I")
+        else:
+            changes = self._compare().by_key(as_schema(old, new.schema), new, key)
+        visible = changes.select([ROW_KIND, *self._columns])
+        return self._change(latest, first, new.num_rows, visible.to_batches())
+
+    def state_at(self, snapshot: int) -> pa.Table:
+        """The wanted columns and the key, in the key's order."""
+        key = self.primary_key
+        columns = [*self._columns, *(name for name in key if name not in self._columns)]
+        return self._read(snapshot, columns).sort_by([(name, "ascending") for name in key])
+
+    def _all_rows(self, latest: int) -> Change:
+        self._seen = latest
+        batches = (
+            kinded(batch, "+I", self._columns)
+            for batch in self._table.read(columns=list(self._columns), snapshot=latest)
+        )
+        return self._change(latest, True, None, batches)
+
+    def _next_rows(self, following: int) -> Change:
+        kind = self._table.snapshot(following).commit_kind
+        self._seen = following
+        batches: Iterable[pa.RecordBatch] = ()
+        if kind == "APPEND":
+            batches = self._read_in_time(following)
+        elif kind == "OVERWRITE":
+            # An overwrite is not seen by incremental reads, only by comparing.
+            columns = list(self._columns)
+            old, new = self._read(following - 1, columns), self._read(following, columns)
+            changes = self._compare().by_row(as_schema(old, new.schema), new)
+            batches = changes.to_batches()
+        return self._change(following, False, None, batches)
+
+    def _read_in_time(self, snapshot: int) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from self._added(snapshot)
+        except DataLossError:
+            # It expired between the look and the reading.
+            if self._lost is None:
+                raise
+            self._lost(snapshot, snapshot)
+
+    def _added(self, snapshot: int) -> Iterator[pa.RecordBatch]:
+        columns = list(self._columns)
+        pieces = self._table.changes(snapshot - 1, snapshot, "delta", columns)
+        for batch in self._table.read(columns=columns, splits=pieces):
+            yield kinded(batch, "+I", self._columns)
+
+    def _change(
+        self, snapshot: int, first: bool, rows: int | None, batches: Iterable[pa.RecordBatch]
+    ) -> Change:
+        record = self._table.snapshot(snapshot)
+        total = record.total_record_count if rows is None else rows
+        return Change(snapshot, record.time_ms, first, total, batches)
+
+    def _read(self, snapshot: int, columns: Sequence[str]) -> pa.Table:
+        schema = self._table.read_schema(columns)
+        batches = self._table.read(columns=list(columns), snapshot=snapshot)
+        if self.memory is None:
+            table = pa.Table.from_batches(list(batches), schema)
+        else:
+            table = self.memory.table(batches, schema, self.identifier)
+        # States are laid side by side: whether a column may be null must not tell them apart.
+        return table.cast(pa.schema([field.with_nullable(True) for field in schema]))
+
+    def _compare(self) -> Differ:
+        if self._differ is None:
+            self._differ = Differ()
+        return self._differ
+
+
+def with_kind(table: pa.Table, kind: str) -> pa.Table:
+    """The table with a leading `rowkind` column of one kind."""
+    return table.add_column(0, ROW_KIND, pa.repeat(kind, table.num_rows))
+
+
+def kinded(batch: pa.RecordBatch, kind: str, columns: Sequence[str]) -> pa.RecordBatch:
+    """The batch's columns with a leading `rowkind` column of one kind."""
+    arrays = [pa.repeat(kind, batch.num_rows), *(batch.column(name) for name in columns)]
+    return pa.record_batch(arrays, names=[ROW_KIND, *columns])
+
+
+def as_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The table as it would be under a newer schema: added columns are null."""
+    columns = [
+        table.column(field.name).cast(field.type)
+        if field.name in table.schema.names
+        else pa.nulls(table.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.table(columns, schema=schema)

@@ -1,0 +1,166 @@
+"""A view as what it is now, and then as each change of it."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from streamhouse.engine import bounded_reader, run_bounded, warehouse_scanner
+from streamhouse.errors import TableError
+from streamhouse.paimon.identity import Identity
+from streamhouse.serve.feeds.table_feed import Change, Feed, with_kind
+from streamhouse.sql.batch.bounded_query import analyze_bounded
+from streamhouse.sql.plan import BoundedQuery, Position, Query
+
+if TYPE_CHECKING:
+    from streamhouse.paimon.catalog import Warehouse
+    from streamhouse.paimon.table import Table
+    from streamhouse.sql.plan import ViewResolver
+
+_DEFINITION_EVERY_S = 1.0
+
+
+class ViewFeed(Feed):
+    """Follows a view: its query is run again whenever one of its tables has a new snapshot.
+
+    A view has no key, so its rows are compared as a whole: rows that went are -D, rows that came
+    +I; `primary_key` is all columns. A change's `snapshot` is that of the view's table; of several
+    tables the sum of theirs, which grows as well. With a `query` that one is followed, under the
+    name `identifier`. `TableError` and `SqlError` when the view or what it reads is missing, here
+    and in `poll`.
+    """
+
+    def __init__(
+        self,
+        warehouse: Warehouse,
+        identifier: str,
+        resolver: ViewResolver,
+        query: str | None = None,
+    ) -> None:
+        self._warehouse = warehouse
+        self._resolver = resolver
+        self._query = query
+        self._differ = None
+        self._rows = None
+        self._states: tuple[int | None, ...] | None = None
+        self._identities: dict[str, Identity] = {}
+        self._times: dict[str, tuple[int, int]] = {}
+        self.identifier = identifier
+        self._defined = self._definition()
+        self._looked = time.monotonic()
+        self._plan, self._schema = self._planned()
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._schema
+
+    @property
+    def primary_key(self) -> tuple[str, ...]:
+        return tuple(self._schema.names)
+
+    @property
+    def rows(self) -> pa.Table | None:
+        return self._rows
+
+    @property
+    def table(self) -> None:
+        return None
+
+    @property
+    def incarnation(self) -> str:
+        """Tells the view from others of its name, and from itself over other tables."""
+        digest = hashlib.blake2b(self._plan.sql.encode(), digest_size=16)
+        for name, table in self._tables().items():
+            digest.update(f"{name} {self._identity_of(name, table).digest}".encode())
+        return digest.hexdigest()
+
+    def replaced(self, snapshot: int, time_ms: int, sure: bool = True) -> bool:
+        """Whether the view, or a table that it reads, was made again or rolled back."""
+        if sure or time.monotonic() - self._looked > _DEFINITION_EVERY_S:
+            self._looked = time.monotonic()
+            if self._definition() != self._defined:
+                return True
+        seen = self._times.items()
+        return not all(self._identities[name].holds(*moment, sure) for name, moment in seen)
+
+    def refresh(self) -> bool:
+        """Other columns beneath the view show themselves with the next commit."""
+        return False
+
+    def go_on(self, snapshot: int, state: pa.Table | None) -> None:
+        """Have the next look compare with `state`."""
+        self._rows, self._states = state, ()
+
+    def poll(self) -> Change | None:
+        tables = self._tables()
+        states = tuple(table.latest_snapshot_id() for table in tables.values())
+        if states == self._states:
+            return None
+        # Another view of that name, or other columns beneath it, show themselves here.
+        self._defined = self._definition()
+        self._plan, self._schema = self._planned()
+        new = self._answer().cast(self._schema)
+        order = [f.name for f in self._schema if not pa.types.is_nested(f.type)]
+        new = new.sort_by([(name, "ascending") for name in order]) if order else new
+        if self.memory is not None:
+            self.memory.hold(self, new.nbytes, self.identifier)
+        old, self._rows, first = self._rows, new, self._states is None
+        self._states = states
+        if first or old is None or old.schema != new.schema:
+            changes, first = with_kind(new, "+I"), True
+        else:
+            changes = self._compare().by_row(old, new)
+        number = sum(state or 0 for state in states)
+        self._times = self._commit_times(tables, states)
+        times = [time_ms for _, time_ms in self._times.values()]
+        return Change(number, max(times, default=0), first, new.num_rows, changes.to_batches())
+
+    def _answer(self) -> pa.Table:
+        if self.memory is None:
+            return run_bounded(self._plan, self._warehouse)
+        with bounded_reader(self._plan, self._warehouse) as reader:
+            return self.memory.table(reader, reader.schema, self.identifier)
+
+    def _commit_times(
+        self, tables: dict[str, Table], states: tuple[int | None, ...]
+    ) -> dict[str, tuple[int, int]]:
+        """The snapshot of each table that has one, and its commit time."""
+        found = {}
+        for (name, table), state in zip(tables.items(), states, strict=True):
+            self._identity_of(name, table)
+            if state is not None:
+                found[name] = (state, table.snapshot(state).time_ms)
+        return found
+
+    def _identity_of(self, name: str, table: Table) -> Identity:
+        if name not in self._identities:
+            self._identities[name] = Identity(table)
+        return self._identities[name]
+
+    def _tables(self) -> dict[str, Table]:
+        return {name: self._warehouse.table(name) for name in self._names()}
+
+    def _names(self) -> list[str]:
+        names = [".".join(scan.table.name[-2:]) for scan in self._plan.scans]
+        return list(dict.fromkeys(name for name in names if "$" not in name or "$branch_" in name))
+
+    def _definition(self) -> str | None:
+        """The view's own text; None for a query of no view."""
+        if self._query is not None:
+            return None
+        view = self._resolver.view(tuple(self.identifier.split(".", 1)))
+        if view is None:
+            raise TableError(f"there is no view '{self.identifier}' any more")
+        return view.query
+
+    def _planned(self) -> tuple[BoundedQuery, pa.Schema]:
+        name = ".".join(f"`{part}`" for part in self.identifier.split(".", 1))
+        query = self._query if self._query is not None else f"SELECT * FROM {name}"
+        plan = analyze_bounded(Query(query, Position(1, 1)), self._resolver)
+        scanner = warehouse_scanner(self._warehouse)
+        empty = run_bounded(plan, lambda scan: (scanner(scan)[0], lambda: iter(())))
+        fields = [field.with_nullable(True) for field in empty.schema]
+        return plan, pa.schema(fields)

@@ -1,0 +1,1 @@
+"""Rows as JSON, CSV, Parquet and Arrow."""

@@ -1,0 +1,79 @@
+"""Rows as JSON text, put together by columns: many times as fast as by rows and values."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pyarrow as pa
+
+from streamhouse.serve.formats.cells import json_values
+
+_BREAKS = (("\x85", r"\u0085"), ("\u2028", r"\u2028"), ("\u2029", r"\u2029"))
+"""What ends a line for some readers of events, and is not escaped in JSON."""
+_ESCAPED = r'["\\\x00-\x1f\x{85}\x{2028}\x{2029}]'
+
+
+def compact(value: Any) -> str:
+    """A value as JSON without spaces, in one line whatever a reader takes for the end of one."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    for char, escaped in _BREAKS:
+        if char in text:
+            text = text.replace(char, escaped)
+    return text
+
+
+def objects(batch: pa.RecordBatch) -> bytes:
+    """The rows as JSON objects with commas between them, in UTF-8."""
+    import pyarrow.compute as pc  # slow to import, and most answers do without
+
+    if not batch.num_rows or not batch.num_columns:
+        return b""
+    parts: list[Any] = []
+    opening = "{"
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        parts += [pa.scalar(f"{opening}{compact(name)}:", pa.large_string()), _texts(column)]
+        opening = ","
+    ends = pa.scalar("},", pa.large_string())
+    rows = pc.binary_join_element_wise(*parts, ends, pa.scalar("", pa.large_string()))
+    # The texts of all rows lie behind one another; the last comma separates nothing.
+    _, offsets, texts = rows.buffers()
+    end = memoryview(offsets).cast("q")[len(rows)]
+    return memoryview(texts)[: end - 1].tobytes()
+
+
+def _texts(column: pa.Array) -> pa.Array:
+    """Each value as JSON, a null as `null`."""
+    import pyarrow.compute as pc
+
+    kind, text = column.type, pa.large_string()
+    if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
+        found = column.cast(text)
+    elif pa.types.is_floating(kind):
+        finite = pc.if_else(pc.is_finite(column), column, None).to_pylist()
+        # Python's shortest digits, as everywhere; in numbers there are no commas.
+        found = pa.array(compact(finite)[1:-1].split(","), text)
+    elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        found = _strings(column.cast(text))
+    else:
+        told = _quoted if _is_plain(kind) else compact
+        found = pa.array(list(map(told, json_values(column))), text)
+    return pc.fill_null(found, "null")
+
+
+def _strings(column: pa.Array) -> pa.Array:
+    import pyarrow.compute as pc
+
+    if pc.any(pc.match_substring_regex(column, _ESCAPED)).as_py():
+        return pa.array(list(map(compact, column.to_pylist())), pa.large_string())
+    quote = pa.scalar('"', pa.large_string())
+    return pc.binary_join_element_wise(quote, column, quote, pa.scalar("", pa.large_string()))
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    """Whether values are texts that hold nothing to be escaped."""
+    return bool(pa.types.is_temporal(kind) or pa.types.is_decimal(kind))
+
+
+def _quoted(value: str | None) -> str:
+    return "null" if value is None else f'"{value}"'

@@ -1,0 +1,115 @@
+"""The formats of rows, and those that are text: JSON and CSV."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from enum import StrEnum
+from typing import IO, Any, BinaryIO
+
+import pyarrow as pa
+
+from streamhouse.paimon.rows import gathered
+from streamhouse.serve.formats import json_rows
+from streamhouse.serve.formats.cells import csv_values, json_values
+from streamhouse.serve.formats.json_rows import compact
+
+_TEXT_BYTES = 8 << 20
+"""How much of the rows becomes text at once."""
+_TEXT_ROWS = 16_384
+
+
+class Format(StrEnum):
+    """In what rows can be had, as answers and as files."""
+
+    JSON = "json"
+    CSV = "csv"
+    ARROW = "arrow"
+    PARQUET = "parquet"
+
+
+def json_objects(batch: pa.RecordBatch | pa.Table) -> Iterator[dict[str, Any]]:
+    """Each row as a flat object, values as `streamhouse.serve.formats.cells` describes."""
+    names = batch.schema.names
+    columns = [json_values(batch.column(i)) for i in range(batch.num_columns)]
+    for row in zip(*columns, strict=True):
+        yield dict(zip(names, row, strict=True))
+
+
+def json_line(record: dict[str, Any]) -> str:
+    """One object as one line, without its end."""
+    return json.dumps(record, ensure_ascii=False, allow_nan=False)
+
+
+def write_json(reader: Iterable[pa.RecordBatch], out: IO[str]) -> None:
+    """One array of objects, an object a line."""
+    separator = "[\n"
+    for batch in reader:
+        for record in json_objects(batch):
+            out.write(separator + json_line(record))
+            separator = ",\n"
+    out.write("[]\n" if separator == "[\n" else "\n]\n")
+
+
+def slices(batch: pa.RecordBatch, rows: int) -> Iterator[pa.RecordBatch]:
+    """The batch in parts of so many rows."""
+    nested = any(pa.types.is_nested(kind) for kind in batch.schema.types)
+    for first in range(0, batch.num_rows, rows):
+        part = batch.slice(first, rows)
+        # A slice of nested values has those of all rows behind it, to be gone through each time.
+        yield part.take(pa.array(range(part.num_rows))) if nested else part
+
+
+def _small(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows, few of them at once where they are large: as text they take several times
+    as much.
+    """
+    for batch in batches:
+        if batch.nbytes <= _TEXT_BYTES:
+            yield batch
+        else:
+            yield from slices(batch, max(1, batch.num_rows * _TEXT_BYTES // batch.nbytes))
+
+
+def write_rows(out: BinaryIO, head: Mapping[str, Any], batches: Iterable[pa.RecordBatch]) -> None:
+    """A JSON object up to the end of its last key `rows`; `head` are the keys before it.
+
+    What follows, at least the closing brace, is the caller's to write.
+    """
+    opening = compact(dict(head))[:-1] + ("," if head else "")
+    out.write(f'{opening}"rows":['.encode())
+    separator, end = "\n", "]"
+    for batch in _small(gathered(batches, _TEXT_ROWS, _TEXT_BYTES)):
+        if batch.num_rows:
+            out.write(separator.encode() + json_rows.objects(batch))
+            separator, end = ",\n", "\n]"
+    out.write(end.encode())
+
+
+def write_csv(schema: pa.Schema, reader: Iterable[pa.RecordBatch], out: IO[str]) -> None:
+    """CSV as RFC 4180 has it: a header, CRLF, quotes where needed.
+
+    A null is an empty field, an empty string is `""`.
+    """
+    plain = csv.writer(out, lineterminator="\r\n")
+    batches = _small(reader)
+    # Nothing is written before the query has proven itself with its first rows.
+    first = next(batches, None)
+    plain.writerow(schema.names)
+    for batch in itertools.chain([] if first is None else [first], batches):
+        columns = [csv_values(batch.column(i)) for i in range(batch.num_columns)]
+        for row in zip(*columns, strict=True):
+            if "" in row or (len(row) == 1 and row[0] is None):
+                out.write(",".join(map(_csv_field, row)) + "\r\n")
+            else:
+                plain.writerow(row)
+
+
+def _csv_field(value: str | None) -> str:
+    if value is None:
+        return ""
+    if value == "" or any(c in value for c in ',"\r\n'):
+        return '"' + value.replace('"', '""') + '"'
+    return value

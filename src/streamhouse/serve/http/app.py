@@ -1,0 +1,137 @@
+"""The application: its parts, put together once for a server."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import AsyncIterator
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+from fastapi import FastAPI
+from starlette.middleware.cors import CORSMiddleware
+
+from streamhouse.serve import errors
+from streamhouse.serve.admission.lanes import READERS, Admission
+from streamhouse.serve.admission.response_memory import Outgoing
+from streamhouse.serve.admission.thread_pool import LaneThreads, WarehousePool
+from streamhouse.serve.http.health import Health
+from streamhouse.serve.http.metrics import Metrics
+from streamhouse.serve.http.middleware import Access
+from streamhouse.serve.http.openapi import DESCRIPTION, TAGS
+from streamhouse.serve.http.routes import about, changes, history, page, pipelines, sql, views
+from streamhouse.serve.queries.executor import Queries
+from streamhouse.serve.streams.hub import Hub
+from streamhouse.serve.streams.memory import Memory
+from streamhouse.serve.views.catalog import Catalogue
+from streamhouse.work_folder import work_folder
+
+if TYPE_CHECKING:
+    from streamhouse.serve.feeds.table_feed import Feed
+    from streamhouse.serve.settings import ServerSettings
+    from streamhouse.serve.views.served_view import ServedView
+
+ROUTERS = (
+    about.router,
+    views.router,
+    history.router,
+    changes.router,
+    sql.router,
+    pipelines.router,
+    page.router,
+)
+
+
+def create_app(settings: ServerSettings) -> FastAPI:
+    """The application of a server; its `state` has the parts that routes use.
+
+    `settings`; `views`, the `Catalogue`; `hub`, the streams; `admission`, the lanes in which
+    requests wait; `threads` of the lane for small reads; `warehouse_pool`, which reads tables in
+    them; `outgoing`, the answers on their way, which lie in `folder`; `health`, for probes;
+    `queries`, which runs what clients ask; `metrics`; `end`, which closes all streams; `streams`,
+    how many are open.
+    """
+    app = FastAPI(
+        title="Streamhouse",
+        summary="Tables and views of a warehouse, and their changes as they happen.",
+        description=DESCRIPTION,
+        version=version("streamhouse"),
+        openapi_tags=TAGS,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        lifespan=_lifespan,
+        telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
+    )
+    state = app.state
+    state.settings = settings
+    state.started = time.time()
+    state.views = Catalogue(settings.views)
+    state.admission = Admission(settings)
+    state.outgoing = Outgoing(settings.answer_bytes)
+    state.threads = LaneThreads(state.admission.small, READERS)
+    state.warehouse_pool = WarehousePool(settings.warehouse, state.threads)
+    state.health = Health(settings.warehouse)
+    state.hub = Hub(_opener(settings), settings.follow)
+    state.metrics = Metrics(state.hub.stats, state.admission.lanes, state.outgoing)
+    state.queries = Queries(
+        settings, state.warehouse_pool, state.admission, state.outgoing, state.metrics
+    )
+    state.streams = 0
+    state.ending = False
+    state.end = _ender(app)
+    errors.install(app, settings.warehouse["warehouse"])
+    for router in ROUTERS:
+        app.include_router(router)
+    if settings.allow_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=sorted(settings.origin_set),
+            allow_methods=["GET", "HEAD", "POST", "DELETE"],
+            allow_headers=["Authorization", "Content-Type", "If-None-Match", "Last-Event-ID"],
+            expose_headers=[
+                "ETag",
+                "Retry-After",
+                "X-Streamhouse-Snapshot",
+                "X-Streamhouse-Time",
+                "X-Streamhouse-Truncated",
+            ],
+        )
+    app.add_middleware(Access, settings=settings, metrics=state.metrics, outgoing=state.outgoing)
+    return app
+
+
+@contextlib.asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    with work_folder("streamhouse-serve-") as folder:
+        app.state.folder = folder
+        app.state.queries.start(folder)
+        try:
+            yield
+        finally:
+            if not app.state.ending:
+                await app.state.end()
+            await app.state.queries.close()
+            app.state.threads.close()
+            app.state.health.close()
+
+
+def _ender(app: FastAPI) -> Any:
+    async def end() -> None:
+        app.state.ending = True
+        await app.state.hub.close()
+
+    return end
+
+
+def _opener(settings: ServerSettings) -> Any:
+    """Opens the feed of a served view; a feed has a warehouse object of its own."""
+    memory = Memory(settings.follow.table_bytes)
+
+    def open_feed(view: ServedView) -> Feed:
+        from streamhouse.paimon.catalog import Warehouse
+        from streamhouse.serve.streams.followed import open_view
+
+        return open_view(Warehouse(settings.warehouse), view, memory)
+
+    return open_feed

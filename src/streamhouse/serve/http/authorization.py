@@ -1,0 +1,155 @@
+"""Who may ask: hosts, origins and tokens, before anything is looked at."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Annotated
+
+from fastapi import Depends, Request
+from fastapi.security import HTTPBearer
+from starlette.requests import HTTPConnection
+
+from streamhouse.serve.auth import tokens
+from streamhouse.serve.auth.scope import EVERYTHING, READ, RUN, SQL, Scope
+from streamhouse.serve.errors import Problem
+from streamhouse.serve.settings import ANY_ORIGIN, is_loopback
+
+if TYPE_CHECKING:
+    from streamhouse.serve.settings import ServerSettings
+
+SUBPROTOCOL = "streamhouse"
+_BEARER = "bearer."
+_SAFE = ("GET", "HEAD", "OPTIONS")
+
+_scheme = HTTPBearer(
+    auto_error=False,
+    scheme_name="token",
+    description="Only where the server was started with --token-file or STREAMHOUSE_TOKEN.",
+)
+
+
+def check_place(settings: ServerSettings, method: str, headers: Mapping[str, str]) -> None:
+    """Whether a request may come from where it comes; `method` of a WebSocket is `WEBSOCKET`.
+
+    Without tokens, what protects the tables is that only this machine reaches the server. A page
+    of another site that runs in this machine's browser must not: neither under a name of its own
+    that leads here (the Host header), nor by requests across sites (Origin, Sec-Fetch-Site).
+    """
+    host = headers.get("host")
+    if not settings.tokens and host is not None and not is_loopback(_name(host)):
+        raise Problem(
+            "forbidden",
+            f"this server answers as localhost or 127.0.0.1, not as '{host[:80]}'; start it with "
+            "--token-file to serve other names",
+        )
+    origin = headers.get("origin")
+    if origin is not None and not _is_ours(settings, origin, host):
+        if method not in _SAFE or headers.get("sec-fetch-site") == "cross-site":
+            raise Problem(
+                "forbidden",
+                f"pages of '{origin[:80]}' may not ask this server; start it with "
+                f"--allow-origin {origin[:80]}",
+            )
+    if origin is None and _is_drawn_in(headers):
+        raise Problem("forbidden", "pages of other sites may not ask this server")
+
+
+def check_body(request: Request) -> None:
+    """A request that changes something has a JSON body, which pages of other sites cannot send."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise Problem("unsupported", "send the body as JSON, with Content-Type: application/json")
+
+
+async def allowed(request: HTTPConnection, _: Annotated[object, Depends(_scheme)]) -> Scope:
+    """What the client of a request or a WebSocket may see and do; `Problem` for an unknown one."""
+    settings: ServerSettings = request.app.state.settings
+    if not settings.tokens:
+        return EVERYTHING
+    scope = known(settings, request)
+    if scope is None:
+        message = "this server needs a token; send it as Authorization: Bearer <token>"
+        if _given(request) is not None:
+            message = "the token is not known here; ask whoever runs the server for a valid one"
+        raise Problem("unauthorized", message, {"WWW-Authenticate": "Bearer"})
+    request.scope["streamhouse.token"] = scope.name
+    return scope
+
+
+def known(settings: ServerSettings, connection: HTTPConnection) -> Scope | None:
+    """What the token of a request is good for; None without a token that is known here."""
+    given = _given(connection)
+    return None if given is None else tokens.find(settings.tokens, given)
+
+
+def may(act: str) -> Callable[..., Awaitable[Scope]]:
+    """A dependency that gives the scope of a client who may do the act."""
+
+    async def dependency(request: HTTPConnection, scope: Allowed) -> Scope:
+        if not scope.may(act):
+            raise Problem(
+                "forbidden", f"this token does not allow '{act}'; it allows {sorted(scope.acts)}"
+            )
+        settings: ServerSettings = request.app.state.settings
+        if act == RUN and not settings.allow_run:
+            raise Problem(
+                "forbidden",
+                "this server does not run pipelines; start it with --allow-run, for people whom "
+                "you would let run programs on its machine",
+            )
+        return scope
+
+    return dependency
+
+
+Allowed = Annotated[Scope, Depends(allowed)]
+Reads = Annotated[Scope, Depends(may(READ))]
+Asks = Annotated[Scope, Depends(may(SQL))]
+Runs = Annotated[Scope, Depends(may(RUN))]
+
+
+def subprotocol(connection: HTTPConnection) -> str | None:
+    """What a WebSocket is answered with, where it asked for one."""
+    asked: list[str] = connection.scope.get("subprotocols", [])
+    return SUBPROTOCOL if SUBPROTOCOL in asked else None
+
+
+def _given(connection: HTTPConnection) -> str | None:
+    scheme, _, token = connection.headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer" and token.strip():
+        return token.strip()
+    for asked in connection.scope.get("subprotocols", []):
+        if asked.startswith(_BEARER):
+            return _decoded(asked.removeprefix(_BEARER))
+    return None
+
+
+def _decoded(text: str) -> str:
+    padded = text + "=" * (-len(text) % 4)
+    try:
+        return base64.urlsafe_b64decode(padded).decode()
+    except (binascii.Error, UnicodeDecodeError, ValueError):
+        return ""
+
+
+def _name(host: str) -> str:
+    """The name in `name:port` or `[::1]:port`."""
+    if host.startswith("["):
+        return host.partition("]")[0] + "]"
+    return host.partition(":")[0].lower()
+
+
+def _is_ours(settings: ServerSettings, origin: str, host: str | None) -> bool:
+    allowed_origins = settings.origin_set
+    if ANY_ORIGIN in allowed_origins or origin in allowed_origins:
+        return True
+    own = "" if host is None else host.lower()
+    return bool(own) and origin.lower() in (f"http://{own}", f"https://{own}")
+
+
+def _is_drawn_in(headers: Mapping[str, str]) -> bool:
+    """Whether a page of another site asks without saying so, as an image or a script of its own."""
+    across = headers.get("sec-fetch-site") == "cross-site"
+    return across and headers.get("sec-fetch-mode") != "navigate"

@@ -1,0 +1,53 @@
+"""Whether a server works, for probes: one look for all who ask meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from streamhouse.paimon.files import is_local, local_path
+from streamhouse.serve.access_log import LOGGER
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+WELL = "ok"
+
+
+class Health:
+    """Looks whether the warehouse can be listed; on the event loop.
+
+    It has a thread of its own: probes are to be answered while all others are busy, and those who
+    probe need no token, so however many they are, there is one look at a time.
+    """
+
+    def __init__(self, warehouse: Mapping[str, str]) -> None:
+        self._options = dict(warehouse)
+        self._executor = ThreadPoolExecutor(1, "streamhouse-health")
+        self._look: asyncio.Future[str] | None = None
+
+    async def said(self) -> str:
+        """`ok`, or what is wrong."""
+        if self._look is None or self._look.done():
+            self._look = asyncio.get_running_loop().run_in_executor(self._executor, self._looked)
+        return await asyncio.shield(self._look)
+
+    def close(self) -> None:
+        """Look no more."""
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+    def _looked(self) -> str:
+        from streamhouse.paimon.catalog import Warehouse
+
+        try:
+            warehouse = Warehouse(self._options)
+            # Not by the catalog alone: a local warehouse that is not there has no databases.
+            if is_local(warehouse.path) and not os.path.isdir(local_path(warehouse.path)):
+                raise FileNotFoundError(warehouse.path)
+            warehouse.databases()
+            return WELL
+        except Exception as error:  # noqa: BLE001 - whatever it is, the warehouse is not well
+            LOGGER.warning("the warehouse cannot be read: %s", type(error).__name__)
+            return f"cannot be read: {type(error).__name__}"

@@ -1,0 +1,309 @@
+"""Around every request: what is too long or comes too often is refused, what was answered counted.
+
+Nothing but a problem in JSON leaves here when an answer fails, whatever failed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import time
+import traceback
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, HTTPConnection
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from streamhouse.errors import NoSpaceError, is_full, is_panic
+from streamhouse.options import hide_secrets
+from streamhouse.serve.access_log import LOGGER, log_request
+from streamhouse.serve.admission.lanes import CLIENT
+from streamhouse.serve.admission.rate_limits import Rate
+from streamhouse.serve.admission.response_memory import Delivery, Outgoing
+from streamhouse.serve.errors import Problem, problem_of
+from streamhouse.serve.formats.cells import printable
+from streamhouse.serve.http.authorization import check_place, known
+from streamhouse.serve.http.connections import neighbourhood
+from streamhouse.serve.http.responses import HEAD
+from streamhouse.serve.settings import MAX_BODY_BYTES, MAX_HEAD_BYTES, MAX_LINE_BYTES
+
+if TYPE_CHECKING:
+    from streamhouse.serve.http.metrics import Metrics
+    from streamhouse.serve.settings import ServerSettings
+
+BODY_S = 30.0
+"""How long the body of a request may take to come."""
+_LOGGED_CHARACTERS = 300
+_STREAM = "text/event-stream"
+_PIECE = 64 << 10
+"""Of an answer: what waits in memory for its reader is twice as much at most."""
+
+
+class Access:
+    """The outermost application: limits, headers, log and figures."""
+
+    def __init__(
+        self, app: ASGIApp, settings: ServerSettings, metrics: Metrics, outgoing: Outgoing
+    ) -> None:
+        self._app = app
+        self._settings = settings
+        self._metrics = metrics
+        self._outgoing = outgoing
+        self._rate = Rate(settings.rate)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        exchange = _Exchange(scope, send, self._outgoing, self._settings.send_s)
+        self._metrics.open.inc()
+        try:
+            try:
+                self._check(exchange.scope)
+            except Problem as problem:
+                await problem.response()(scope, receive, exchange.send)
+                return
+            with _ended_with_its_client(exchange):
+                await self._app(exchange.scope, _bounded(receive, exchange), exchange.send)
+        except ClientDisconnect:
+            # It went before its request was whole: nobody waits for an answer.
+            return
+        except asyncio.CancelledError:
+            if exchange.left:
+                return
+            # The server ends, and has closed the streams that were open.
+            if exchange.status is None:
+                ending = Problem("busy", "the server ends; ask again when it is there again")
+                await ending.response()(scope, receive, exchange.send)
+            elif not exchange.streams:
+                exchange.abort()
+        except BaseException as error:
+            if not isinstance(error, Exception) and not is_panic(error):
+                raise
+            # The last place where it can be told.
+            await self._failed(error, scope, receive, exchange)
+        finally:
+            exchange.close()
+            self._metrics.open.dec()
+            self._told(exchange)
+
+    def _check(self, scope: Scope) -> None:
+        line = len(scope.get("raw_path") or b"") + len(scope.get("query_string") or b"")
+        if line > MAX_LINE_BYTES:
+            raise Problem(
+                "too_large", f"the path and its parameters are longer than {MAX_LINE_BYTES:,} bytes"
+            )
+        if sum(len(name) + len(value) for name, value in scope["headers"]) > MAX_HEAD_BYTES:
+            raise Problem("too_large", f"the headers are longer than {MAX_HEAD_BYTES:,} bytes")
+        headers = Headers(scope=scope)
+        length = headers.get("content-length", "0")
+        if not length.isdecimal() or int(length[:20]) > MAX_BODY_BYTES:
+            message = f"the body of a request has at most {MAX_BODY_BYTES:,} bytes"
+            raise Problem("too_large", message, {"Connection": "close"})
+        check_place(self._settings, _method(scope), headers)
+        client = scope[CLIENT] = self._client(scope)
+        wait = self._rate.take(client)
+        if wait:
+            raise Problem(
+                "too_many",
+                f"that were more than {self._settings.rate:g} requests a second; wait a moment "
+                "between requests, or follow changes instead of asking again",
+                {"Retry-After": str(math.ceil(wait))},
+            )
+
+    def _client(self, scope: Scope) -> str:
+        """Whose requests are counted together: a known token's, else an address's."""
+        address = neighbourhood(scope.get("client"))
+        if not self._settings.tokens:
+            return address
+        found = known(self._settings, HTTPConnection(scope))
+        return address if found is None else f"token {found.name}"
+
+    async def _failed(
+        self, error: BaseException, scope: Scope, receive: Receive, exchange: _Exchange
+    ) -> None:
+        text = "".join(traceback.format_exception(error))
+        LOGGER.error("%s failed:\n%s", printable(scope["path"]), hide_secrets(text.rstrip()))
+        if exchange.status is not None:
+            exchange.abort()
+            return
+        problem = Problem("failed", "the server failed; what happened is in its log")
+        if is_full(error):
+            problem = problem_of(NoSpaceError())
+        await problem.response()(scope, receive, exchange.send)
+
+    def _told(self, exchange: _Exchange) -> None:
+        scope, status = exchange.scope, exchange.status or 499
+        seconds = time.perf_counter() - exchange.began
+        route = _route(scope)
+        method = exchange.method
+        self._metrics.requests.labels(route, method, str(status)).inc()
+        self._metrics.sent.labels(route).inc(exchange.bytes)
+        if not exchange.streams:
+            self._metrics.seconds.labels(route).observe(seconds)
+        log_request(
+            {
+                "client": (scope.get("client") or ("-",))[0],
+                "token": scope.get("streamhouse.token", ""),
+                "method": method,
+                "path": printable(scope["path"])[:_LOGGED_CHARACTERS],
+                "route": route,
+                "status": status,
+                "ms": round(seconds * 1000, 1),
+                "bytes": exchange.bytes,
+            }
+        )
+
+
+class _Exchange:
+    """What is sent in answer to one request, as it goes by.
+
+    A HEAD is for the application a GET, of which the body stays here.
+    """
+
+    def __init__(self, scope: Scope, send: Send, outgoing: Outgoing, send_s: float) -> None:
+        self.method = _method(scope)
+        self._bare = self.method == "HEAD"
+        self.scope: Scope = {**scope, "method": "GET", HEAD: True} if self._bare else scope
+        self.status: int | None = None
+        self.bytes = 0
+        self.streams = scope["type"] == "websocket"
+        self.left = False
+        """Whether the client has gone."""
+        self.began = time.perf_counter()
+        self._send = send
+        self._outgoing = outgoing
+        self._send_s = send_s
+        self._delivery: Delivery | None = None
+
+    async def send(self, message: Message) -> None:
+        kind = message["type"]
+        if kind in ("http.response.start", "websocket.http.response.start"):
+            headers = MutableHeaders(scope=message)
+            self.streams = self.streams or headers.get("content-type", "").startswith(_STREAM)
+            await self._hold(int(headers.get("content-length", "0")))
+            self.status = message["status"]
+            headers.setdefault("X-Content-Type-Options", "nosniff")
+            headers.setdefault("Cache-Control", "no-store")
+            headers.setdefault("Referrer-Policy", "no-referrer")
+        elif kind == "websocket.accept":
+            self.status = 101
+        elif kind == "websocket.close" and self.status is None:
+            self.status = 403
+        elif kind == "http.response.body":
+            await self._send_body({**message, "body": b""} if self._bare else message)
+            return
+        self.bytes += len(message.get("text") or b"")
+        await self._send(message)
+
+    async def _hold(self, size: int) -> None:
+        """Count an answer as on its way, or refuse it."""
+        if self._bare or self.streams or self.status is not None or not size:
+            return
+        client = self.scope.get(CLIENT, "")
+        try:
+            self._delivery = self._outgoing.begin(client, size, self.abort)
+        except Problem as problem:
+            self._bare = False
+            await problem.response()(self.scope, _nothing, self.send)
+            # Of a class that nobody answers: the application has an answer that is not wanted.
+            raise ClientDisconnect from None
+
+    async def _send_body(self, message: Message) -> None:
+        """Send a part of an answer in pieces, and cut off a reader that does not take one."""
+        body = memoryview(message.get("body") or b"")
+        if self.streams:
+            self.bytes += len(body)
+            await self._send(message)
+            return
+        for start in range(0, max(1, len(body)), _PIECE):
+            piece = bytes(body[start : start + _PIECE])
+            more = message.get("more_body", False) or start + _PIECE < len(body)
+            try:
+                async with asyncio.timeout(self._send_s):
+                    await self._send({**message, "body": piece, "more_body": more})
+            except TimeoutError:
+                if self._delivery is None:
+                    self.abort()
+                else:
+                    self._outgoing.stalled(self._delivery)
+                raise ClientDisconnect from None
+            self.bytes += len(piece)
+            if self._delivery is not None:
+                self._delivery.sent += len(piece)
+
+    def close(self) -> None:
+        """Note that nothing more is on its way."""
+        if self._delivery is not None:
+            self._outgoing.finish(self._delivery)
+
+    def abort(self) -> None:
+        """Cut the connection, so that half an answer cannot be taken for a whole one."""
+        abort = self.scope.get("streamhouse.abort")
+        if abort is not None:
+            abort()
+
+
+async def _nothing() -> Message:
+    return {"type": "http.disconnect"}
+
+
+@contextlib.contextmanager
+def _ended_with_its_client(exchange: _Exchange) -> Iterator[None]:
+    """Cancel the request once its client has gone: it waits, reads and computes for nobody."""
+    watch = exchange.scope.get("streamhouse.watch")
+    task = asyncio.current_task()
+    if watch is None or task is None:
+        yield
+        return
+
+    def left() -> None:
+        exchange.left = True
+        task.cancel()
+
+    watch(left)
+    try:
+        yield
+    finally:
+        watch(None)
+
+
+def _bounded(receive: Receive, exchange: _Exchange) -> Receive:
+    """The same, but a body that is too long, whatever was told, or too slow ends the request."""
+    taken, whole = 0, False
+    deadline = asyncio.get_running_loop().time() + BODY_S
+
+    async def bounded() -> Message:
+        nonlocal taken, whole
+        if whole:
+            return await receive()
+        try:
+            async with asyncio.timeout_at(deadline):
+                message = await receive()
+        except TimeoutError:
+            if exchange.status is not None:
+                return {"type": "http.disconnect"}
+            # Of a class that those who read bodies let pass, as below.
+            text = f"the body did not come within {BODY_S:g} s"
+            raise HTTPException(408, text, {"Connection": "close"}) from None
+        whole = not message.get("more_body", False)
+        taken += len(message.get("body") or b"")
+        if taken > MAX_BODY_BYTES:
+            raise HTTPException(413, headers={"Connection": "close"})
+        return message
+
+    return bounded
+
+
+def _route(scope: Scope) -> str:
+    """The path with its parameters' names: few, whatever clients ask for."""
+    path = getattr(scope.get("route"), "path", None)
+    return path if isinstance(path, str) else "other"
+
+
+def _method(scope: Scope) -> str:
+    return str(scope.get("method", "WEBSOCKET"))

@@ -1,0 +1,83 @@
+"""Answers on their way out."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Mapping
+from typing import BinaryIO
+
+import anyio.to_thread
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
+
+from streamhouse.serve.formats.json_rows import compact
+
+HEAD = "streamhouse.head"
+"""Is in the scope of a GET whose body nobody will see, since a HEAD was asked for."""
+_AT_ONCE = 256 << 10
+_CHUNK = 128 << 10
+END: Message = {"type": "http.response.body", "body": b"", "more_body": False}
+
+
+class FileAnswer(Response):
+    """Sends a file, which is gone afterwards."""
+
+    def __init__(self, path: str, media_type: str, headers: Mapping[str, str]) -> None:
+        self._path = path
+        self._size = os.path.getsize(path)
+        self.media_type = media_type
+        self.status_code = 200
+        self.background = None
+        self.init_headers({**headers, "Content-Length": str(self._size)})
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            with open(self._path, "rb") as file:
+                # Open files stay when their name goes, so nothing is left whatever comes.
+                os.unlink(self._path)
+                await send(
+                    {
+                        "type": "http.response.start",
+                        "status": self.status_code,
+                        "headers": self.raw_headers,
+                    }
+                )
+                if HEAD in scope:
+                    await send(END)
+                else:
+                    await self._send(file, send)
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._path)
+
+    async def _send(self, file: BinaryIO, send: Send) -> None:
+        left = self._size
+        while True:
+            if self._size <= _AT_ONCE:
+                chunk = file.read()
+            else:
+                chunk = await anyio.to_thread.run_sync(file.read, _CHUNK)
+            left -= len(chunk)
+            more = left > 0 and bool(chunk)
+            await send({"type": "http.response.body", "body": chunk, "more_body": more})
+            if not more:
+                return
+
+
+def json_answer(request: Request, value: object) -> Response:
+    """A JSON answer with an ETag, or 304 where the client has it already."""
+    body = compact(value).encode()
+    tag = f'"{hashlib.blake2b(body, digest_size=12).hexdigest()}"'
+    headers = {"ETag": tag, "Cache-Control": "private, no-cache", "Vary": "Authorization"}
+    if tag in known_tags(request):
+        return Response(status_code=304, headers=headers)
+    return Response(body, media_type="application/json", headers=headers)
+
+
+def known_tags(request: Request) -> tuple[str, ...]:
+    """The ETags of answers that the client has."""
+    given = request.headers.get("if-none-match", "")
+    return tuple(tag.strip().removeprefix("W/") for tag in given.split(",")[:50] if tag.strip())

@@ -1,0 +1,115 @@
+"""`/health`, `/metrics` and `/docs`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+from fastapi import APIRouter, Request
+from starlette.responses import JSONResponse, Response
+
+from streamhouse.errors import StreamhouseError
+from streamhouse.serve.admission.lanes import client_of
+from streamhouse.serve.auth.scope import EVERYTHING, RUN, Scope
+from streamhouse.serve.errors import Problem
+from streamhouse.serve.http.authorization import Reads, known
+from streamhouse.serve.http.health import WELL
+from streamhouse.serve.http.metrics import CONTENT_TYPE
+from streamhouse.serve.http.models import HealthAnswer
+from streamhouse.serve.http.openapi import refusals
+from streamhouse.serve.http.routes.parameters import check_parameters, state
+
+if TYPE_CHECKING:
+    from streamhouse.paimon.catalog import Warehouse
+    from streamhouse.serve.settings import ServerSettings
+    from streamhouse.serve.views.catalog import Catalogue
+
+router = APIRouter(tags=["server"])
+
+_POLICY = "default-src 'self'; object-src 'none'; base-uri 'none'; frame-ancestors 'none'"
+_PAGES = {"api.html": "text/html", "api.js": "text/javascript", "api.css": "text/css"}
+
+
+@router.get(
+    "/health",
+    summary="Whether the server works",
+    response_model=HealthAnswer,
+    responses={503: {"model": HealthAnswer, "description": "The warehouse cannot be read."}},
+)
+async def health(request: Request) -> Response:
+    """For probes, so it needs no token: `ok` as long as the warehouse can be listed.
+
+    Where the server has tokens, the rest is for those who have one.
+    """
+    parts = state(request)
+    settings: ServerSettings = parts.settings
+    scope = known(settings, request) if settings.tokens else EVERYTHING
+    said = await parts.health.said()
+    well = said == WELL
+    body: dict[str, object] = {"status": "ok" if well else "failing"}
+    body["token_needed"] = bool(settings.tokens)
+    if scope is not None:
+        count = partial(_count, parts.views, scope)
+        body |= {
+            "warehouse": said,
+            "views": await _views(request, count) if well else None,
+            "uptime_seconds": round(time.time() - parts.started, 3),
+            "allow_run": settings.allow_run and scope.may(RUN),
+            "limits": {
+                "query_seconds": settings.query_s,
+                "query_rows": settings.query_rows,
+            },
+            "version": request.app.version,
+        }
+    return JSONResponse(body, 200 if well else 503)
+
+
+@router.get(
+    "/metrics",
+    summary="Figures for Prometheus",
+    response_class=Response,
+    responses={
+        200: {"description": "Counters as text.", "content": {"text/plain": {}}},
+        **refusals("bad_request"),
+    },
+)
+async def metrics(request: Request, scope: Reads) -> Response:
+    """Requests, streams and queries; of streams those that the token sees."""
+    check_parameters(request)
+    return Response(state(request).metrics.text(scope), media_type=CONTENT_TYPE)
+
+
+@router.get("/docs", include_in_schema=False)
+async def docs() -> Response:
+    """This interface for people, made from /openapi.json."""
+    return _file("api.html")
+
+
+@router.get("/docs/{name}", include_in_schema=False)
+async def docs_part(name: str) -> Response:
+    """What /docs is made of."""
+    if name not in _PAGES:
+        raise Problem("not_found", f"there is no /docs/{name[:80]}; see /docs")
+    return _file(name)
+
+
+def _file(name: str) -> Response:
+    body = files("streamhouse.serve").joinpath("page", name).read_bytes()
+    headers = {"Content-Security-Policy": _POLICY, "Cache-Control": "no-cache"}
+    return Response(body, media_type=_PAGES[name], headers=headers)
+
+
+async def _views(request: Request, count: Callable[[Warehouse], int]) -> int | None:
+    """How many views there are; None while the server has more urgent things to do."""
+    try:
+        found: int = await state(request).warehouse_pool.run(client_of(request), count)
+        return found
+    except (Problem, StreamhouseError):
+        return None
+
+
+def _count(catalogue: Catalogue, scope: Scope, warehouse: Warehouse) -> int:
+    return len(catalogue.listed(warehouse, scope))

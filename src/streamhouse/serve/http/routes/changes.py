@@ -1,0 +1,305 @@
+"""`/views/{name}/changes`: a view as it is, then each change, as server-sent events or WebSocket.
+
+Readers get what the hub has encoded once for all of them. A reader that takes nothing is cut off,
+at the latest when what it has not taken is more than its queue holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import quote, urlencode
+
+from fastapi import APIRouter, Header, Query, Request, WebSocket
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+from starlette.websockets import WebSocketDisconnect
+
+from streamhouse.errors import (
+    BusyError,
+    DataLossError,
+    ExpiredError,
+    OptionError,
+    SlowReaderError,
+    StreamhouseError,
+    TableError,
+)
+from streamhouse.options import nearest
+from streamhouse.serve.admission.lanes import client_of
+from streamhouse.serve.auth import scope as scopes
+from streamhouse.serve.errors import Problem, problem_of
+from streamhouse.serve.formats.json_rows import compact
+from streamhouse.serve.http.authorization import Reads, subprotocol
+from streamhouse.serve.http.openapi import refusals
+from streamhouse.serve.http.responses import END, HEAD
+from streamhouse.serve.http.routes.parameters import (
+    Columns,
+    ViewName,
+    check_parameters,
+    names_of,
+    state,
+)
+from streamhouse.serve.queries import view_details
+from streamhouse.serve.streams import event
+
+if TYPE_CHECKING:
+    from streamhouse.paimon.catalog import Warehouse
+    from streamhouse.serve.streams.subscriber import Subscription
+    from streamhouse.serve.views.served_view import ServedView
+
+router = APIRouter(tags=["changes"])
+
+GOING_AWAY, POLICY, FAILED = 1001, 1008, 1011
+GONE, OVERFLOW, EXPIRED = 4404, 4408, 4410
+_CUT_S = 1.0
+"""How long a reader that was cut off still has to take the reason."""
+_MOST_MESSAGES = 100
+_REASON_BYTES = 120
+
+LastId = Annotated[
+    str | None,
+    Query(
+        description="The id of the last event that came: only what came after it is sent. "
+        "`latest`: only what comes from now on.",
+        examples=["17-k3x9"],
+        max_length=100,
+    ),
+]
+LastEventId = Annotated[
+    str | None,
+    Header(
+        alias="Last-Event-ID",
+        description="As `last_id`, and before it: browsers send it when they connect again, to the "
+        "address with which they began.",
+        max_length=100,
+    ),
+]
+
+_EVENTS = """
+`event: snapshot` with all rows, then an `event: changes` for each commit:
+`data: {"snapshot":17,"time":"…Z","rows":[{"rowkind":"+U", …columns}],"more":false}`. Row kinds are
+`+I`, `-U` (as it was), `+U` (as it is) and `-D`. A large event comes in parts, of which all but the
+last have `"more":true` and no id. `event: heartbeat` when nothing changes for a while,
+`event: overflow` before the end for a reader that is too slow, `event: error` with what other
+answers say (`data: {"error":{"code":…,"message":…}}`) before the end of a view that was dropped
+(`not_found`), and for a reader that has to begin anew (`expired`). The same path as a WebSocket
+gives the same objects with `type` and `id` in them, and closes with a code and the message instead.
+"""
+
+
+@router.get(
+    "/views/{name}/changes",
+    summary="A view, and each change of it",
+    response_class=Response,
+    responses={
+        200: {
+            "description": _EVENTS,
+            "content": {"text/event-stream": {"schema": {"type": "string"}}},
+        },
+        **refusals("bad_request", "not_found", "expired", "too_large"),
+    },
+)
+async def events(
+    request: Request,
+    scope: Reads,
+    name: ViewName,
+    last_id: LastId = None,
+    columns: Columns = None,
+    last_event_id: LastEventId = None,
+) -> Response:
+    """Server-sent events. Ask again with the last id after a break; 410 says to begin anew."""
+    check_parameters(request, "last_id", "columns")
+    subscription = await _subscribed(request, scope, name, last_event_id or last_id, columns)
+    return EventStream(subscription, state(request))
+
+
+@router.websocket("/views/{name}/changes")
+async def messages(
+    websocket: WebSocket,
+    scope: Reads,
+    name: ViewName,
+    last_id: LastId = None,
+    columns: Columns = None,
+    last_event_id: LastEventId = None,
+) -> None:
+    """The same events as WebSocket messages."""
+    check_parameters(websocket, "last_id", "columns")
+    subscription = await _subscribed(websocket, scope, name, last_event_id or last_id, columns)
+    parts = state(websocket)
+    with _counted(parts):
+        try:
+            await websocket.accept(subprotocol(websocket))
+            await _sent(websocket, subscription, parts)
+        finally:
+            await subscription.close()
+
+
+async def _subscribed(
+    connection: Request | WebSocket,
+    scope: scopes.Scope,
+    name: str,
+    last_id: str | None,
+    columns: str | None,
+) -> Subscription:
+    parts = state(connection)
+    if parts.ending:
+        raise BusyError("the server is ending; come again")
+    wanted = names_of("columns", columns)
+
+    def look(warehouse: Warehouse) -> ServedView:
+        found: ServedView = parts.views.find(warehouse, name, scope)
+        return found if wanted is None else _narrowed(warehouse, found, wanted)
+
+    view = await parts.warehouse_pool.run(client_of(connection), look)
+    try:
+        subscription: Subscription = await parts.hub.subscribe(view, last_id)
+    except ExpiredError as error:
+        more = {"restart": _address(name, columns), "earliest": error.earliest}
+        raise Problem("expired", str(error), None, **more) from None
+    return subscription
+
+
+def _address(name: str, columns: str | None) -> str:
+    """Where the stream of a view begins anew."""
+    chosen = "" if columns is None else f"?{urlencode({'columns': columns})}"
+    return f"/views/{quote(name, safe='$')}/changes{chosen}"
+
+
+def _narrowed(warehouse: Warehouse, view: ServedView, wanted: tuple[str, ...]) -> ServedView:
+    """The view with some of its columns, in its own order, so that few streams serve all."""
+    shape = view_details.schema(warehouse, view)
+    names = [column["name"] for column in shape["columns"]]
+    for column in wanted:
+        if column not in names:
+            raise OptionError(
+                f"parameter 'columns': there is no column '{column[:80]}'; {nearest(column, names)}"
+            )
+    kept = tuple(name for name in names if name in wanted)
+    return view if len(kept) == len(names) else replace(view, columns=kept)
+
+
+@contextlib.contextmanager
+def _counted(parts: Any) -> Iterator[None]:
+    """Count a stream while it is open: the server's end waits for it."""
+    parts.streams += 1
+    try:
+        yield
+    finally:
+        parts.streams -= 1
+
+
+class EventStream(Response):
+    """The events of a subscription as `text/event-stream`."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, subscription: Subscription, parts: Any) -> None:
+        self._subscription = subscription
+        self._parts = parts
+        self.status_code = 200
+        self.background = None
+        # Proxies must not collect what is meant to come at once.
+        self.init_headers({"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with _counted(self._parts):
+            try:
+                await send(
+                    {
+                        "type": "http.response.start",
+                        "status": self.status_code,
+                        "headers": self.raw_headers,
+                    }
+                )
+                if HEAD in scope:
+                    await send(END)
+                else:
+                    await self._streamed(scope, receive, send)
+            finally:
+                await self._subscription.close()
+
+    async def _streamed(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def stream() -> None:
+            async for text in self._blocks():
+                await send({"type": "http.response.body", "body": text, "more_body": True})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+        async def gone() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+
+        await _first(stream(), gone(), _stuck(self._subscription, scope))
+
+    async def _blocks(self) -> AsyncIterator[bytes]:
+        warehouse = self._parts.settings.warehouse["warehouse"]
+        try:
+            async for found in self._subscription:
+                yield found.sse
+        except SlowReaderError as error:
+            yield event.overflow(str(error), error.last_id).sse
+        except StreamhouseError as error:
+            # The connection is open: what is wrong is said with the next request.
+            body = problem_of(error, warehouse).body
+            yield f"event: error\ndata: {compact(body)}\n\n".encode()
+
+
+async def _sent(websocket: WebSocket, subscription: Subscription, parts: Any) -> None:
+    """Send all events, and close with the reason for which they end."""
+
+    async def stream() -> None:
+        code, reason = GOING_AWAY, "the server ends"
+        try:
+            async for found in subscription:
+                await websocket.send_text(found.text)
+        except SlowReaderError as error:
+            code, reason = OVERFLOW, str(error)
+        except DataLossError as error:
+            code, reason = EXPIRED, str(error)
+        except TableError as error:
+            code, reason = GONE, str(error)
+        except StreamhouseError as error:
+            warehouse = parts.settings.warehouse["warehouse"]
+            code, reason = FAILED, problem_of(error, warehouse).message
+        await websocket.close(code, _short(reason))
+
+    async def gone() -> None:
+        # Readers have nothing to say; one that talks is not one of ours.
+        for _ in range(_MOST_MESSAGES):
+            if (await websocket.receive())["type"] == "websocket.disconnect":
+                return
+        await websocket.close(POLICY, "this path takes no messages")
+
+    with contextlib.suppress(WebSocketDisconnect):
+        await _first(stream(), gone(), _stuck(subscription, websocket.scope))
+
+
+async def _stuck(subscription: Subscription, scope: Scope) -> None:
+    """Cut the connection of a reader that was cut off and does not even take the reason."""
+    await subscription.cut_off.wait()
+    await asyncio.sleep(_CUT_S)
+    abort = scope.get("streamhouse.abort")
+    if abort is not None:
+        abort()
+
+
+async def _first(*steps: Any) -> None:
+    """Run all until the first has ended, and cancel the others; its error comes up."""
+    tasks = [asyncio.ensure_future(step) for step in steps]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    for task in tasks:
+        if task in done:
+            task.result()
+            return
+
+
+def _short(reason: str) -> str:
+    """A close reason, which a frame limits to 123 bytes."""
+    return reason.encode()[:_REASON_BYTES].decode("utf-8", "ignore")

@@ -1,0 +1,85 @@
+"""A view's shape, snapshots, tags, files and options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response
+
+from streamhouse.serve.admission.lanes import client_of
+from streamhouse.serve.http.authorization import Reads
+from streamhouse.serve.http.models import (
+    FilesAnswer,
+    OptionsAnswer,
+    SchemaAnswer,
+    SnapshotsAnswer,
+    TagsAnswer,
+)
+from streamhouse.serve.http.openapi import refusals
+from streamhouse.serve.http.responses import json_answer
+from streamhouse.serve.http.routes.parameters import ViewName, check_parameters, state
+from streamhouse.serve.queries import view_details
+
+if TYPE_CHECKING:
+    from streamhouse.paimon.catalog import Warehouse
+    from streamhouse.serve.auth.scope import Scope
+    from streamhouse.serve.views.served_view import ServedView
+
+router = APIRouter(tags=["history"], responses=refusals("bad_request", "not_found", "expired"))
+
+Told = dict[str, Any]
+Count = Annotated[int, Query(description="At most so many.", ge=1, le=10_000)]
+
+
+@router.get(
+    "/views/{name}/snapshots", summary="Snapshots, newest first", response_model=SnapshotsAnswer
+)
+async def snapshots(request: Request, scope: Reads, name: ViewName, limit: Count = 100) -> Response:
+    """The commits that can still be read, with `as_of` or by `/changes`."""
+    check_parameters(request, "limit")
+    return await _told(
+        request, scope, name, lambda warehouse, view: view_details.snapshots(warehouse, view, limit)
+    )
+
+
+@router.get("/views/{name}/schema", summary="Columns and keys", response_model=SchemaAnswer)
+async def schema(request: Request, scope: Reads, name: ViewName) -> Response:
+    """The columns of now, and when they were changed."""
+    check_parameters(request)
+    return await _told(request, scope, name, view_details.schema)
+
+
+@router.get("/views/{name}/options", summary="Options", response_model=OptionsAnswer)
+async def options(request: Request, scope: Reads, name: ViewName) -> Response:
+    """The options of the table behind a view; secret values are stars."""
+    check_parameters(request)
+    return await _told(request, scope, name, view_details.options)
+
+
+@router.get("/views/{name}/files", summary="Data files", response_model=FilesAnswer)
+async def files(request: Request, scope: Reads, name: ViewName, limit: Count = 1_000) -> Response:
+    """The files of the newest snapshot."""
+    check_parameters(request, "limit")
+    return await _told(
+        request, scope, name, lambda warehouse, view: view_details.files(warehouse, view, limit)
+    )
+
+
+@router.get("/views/{name}/tags", summary="Tags", response_model=TagsAnswer)
+async def tags(request: Request, scope: Reads, name: ViewName) -> Response:
+    """The named snapshots, each good for `as_of`."""
+    check_parameters(request)
+    return await _told(request, scope, name, view_details.tags)
+
+
+async def _told(
+    request: Request, scope: Scope, name: str, tell: Callable[[Warehouse, ServedView], Told]
+) -> Response:
+    catalogue = state(request).views
+
+    def look(warehouse: Warehouse) -> Told:
+        return tell(warehouse, catalogue.find(warehouse, name, scope))
+
+    return json_answer(request, await state(request).warehouse_pool.run(client_of(request), look))

@@ -1,0 +1,133 @@
+"""What requests say in their path, their parameters and their headers."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import Path, Query, Request
+from starlette.requests import HTTPConnection
+
+from streamhouse.errors import OptionError
+from streamhouse.options import nearest
+from streamhouse.serve.formats.row_formats import Format
+from streamhouse.serve.settings import MAX_FILTER_CHARACTERS
+from streamhouse.serve.views.names import MOST_CHARACTERS, is_plain
+
+FORMATS = tuple(one.value for one in Format)
+_MOST_COLUMNS = 8_000
+_MOST_ROWS = 2**53
+
+ViewName = Annotated[
+    str,
+    Path(
+        description="The view as `database.table`, or a branch of a table: `db.t$branch_b`.",
+        examples=["shop.country_sales"],
+        max_length=MOST_CHARACTERS,
+    ),
+]
+FormatName = Annotated[
+    str | None,
+    Query(
+        alias="format",
+        description="By default what the Accept header says, else json.",
+        json_schema_extra={"enum": list(FORMATS)},
+        max_length=20,
+    ),
+]
+Columns = Annotated[
+    str | None,
+    Query(
+        description="The columns wanted, with commas between them; all by default.",
+        examples=["country,total"],
+        max_length=_MOST_COLUMNS,
+    ),
+]
+Filter = Annotated[
+    str | None,
+    Query(
+        description="A condition over the view's columns, in Flink's SQL.",
+        examples=["total > 0 AND country <> 'France'"],
+        max_length=MAX_FILTER_CHARACTERS,
+    ),
+]
+Order = Annotated[
+    str | None,
+    Query(
+        description="Columns to sort by, with commas between them; `-` before one: descending. "
+        "Nulls come last. By default the primary key.",
+        examples=["-total,country"],
+        max_length=_MOST_COLUMNS,
+    ),
+]
+Limit = Annotated[
+    int | None, Query(description="At most so many rows.", ge=0, le=_MOST_ROWS, examples=[100])
+]
+AsOf = Annotated[
+    str | None,
+    Query(
+        description="The moment to read: a snapshot's number, a tag, a time (UTC) or such as "
+        "`5 min ago`. By default now.",
+        examples=["17"],
+        max_length=200,
+    ),
+]
+
+_TYPES = {
+    "application/json": Format.JSON,
+    "text/csv": Format.CSV,
+    "application/vnd.apache.arrow.stream": Format.ARROW,
+    "application/vnd.apache.parquet": Format.PARQUET,
+    "application/x-parquet": Format.PARQUET,
+}
+
+
+def check_parameters(connection: HTTPConnection, *known: str) -> None:
+    """`OptionError` for a parameter that the path does not have, or has twice."""
+    seen = set()
+    for key, value in connection.query_params.multi_items():
+        if key not in known:
+            hint = nearest(key, known) if known else "this path has none"
+            raise OptionError(f"there is no parameter '{key[:40]}'; {hint}")
+        if key in seen:
+            raise OptionError(f"parameter '{key}' is given twice; give it once")
+        if not is_plain(value):
+            raise OptionError(f"parameter '{key}' holds a control character; leave it out")
+        seen.add(key)
+
+
+def format_of(request: Request, given: str | None) -> Format:
+    """The format asked for: by the parameter, else by the first type accepted that is known."""
+    if given is not None:
+        if given not in FORMATS:
+            raise OptionError(f"parameter 'format': '{given}' is not one of {', '.join(FORMATS)}")
+        return Format(given)
+    for accepted in request.headers.get("accept", "").split(","):
+        kind = accepted.partition(";")[0].strip().lower()
+        if kind in _TYPES:
+            return _TYPES[kind]
+    return Format.JSON
+
+
+def names_of(parameter: str, text: str | None) -> tuple[str, ...] | None:
+    """The names in a list with commas; None where none is given."""
+    if text is None:
+        return None
+    found = tuple(part.strip() for part in text.split(","))
+    if not all(found):
+        raise OptionError(
+            f"parameter '{parameter}': a name is missing between two commas; write a,b"
+        )
+    return found
+
+
+def order_of(text: str | None) -> tuple[tuple[str, bool], ...] | None:
+    """The columns to sort by, and whether each descends."""
+    names = names_of("order", text)
+    if names is None:
+        return None
+    return tuple((name.removeprefix("-").strip(), name.startswith("-")) for name in names)
+
+
+def state(connection: HTTPConnection) -> Any:
+    """The parts of the server, see `app.create_app`."""
+    return connection.app.state

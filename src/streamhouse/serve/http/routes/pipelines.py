@@ -1,0 +1,325 @@
+"""Pipelines over HTTP: seen by all who see every view; run only with --allow-run."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import anyio.to_thread
+from fastapi import APIRouter, Depends, FastAPI, Path, Query, Request
+from starlette.responses import Response
+
+from streamhouse.serve.admission.lanes import client_of
+from streamhouse.serve.admission.thread_pool import LaneThreads
+from streamhouse.serve.auth.scope import RUN, Scope
+from streamhouse.serve.errors import Problem
+from streamhouse.serve.http.authorization import Reads, Runs, check_body
+from streamhouse.serve.http.openapi import refusals
+from streamhouse.serve.http.routes.parameters import check_parameters
+from streamhouse.serve.pipelines.checker import Checker
+from streamhouse.serve.pipelines.listing import Pipelines
+from streamhouse.serve.pipelines.models import (
+    GraphModel,
+    PipelineBody,
+    PipelineList,
+    PipelineModel,
+    Right,
+    ScriptBody,
+    StartBody,
+    Wrong,
+)
+from streamhouse.serve.pipelines.runner import Runner
+
+if TYPE_CHECKING:
+    from streamhouse.serve.settings import ServerSettings
+
+T = TypeVar("T")
+_WAIT_S = 20.0
+"""How long a script may wait for those before it."""
+_SVG_HEADERS = {
+    # Drawn of what others wrote: no script runs in it, whatever it holds.
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; sandbox",
+    "X-Content-Type-Options": "nosniff",
+}
+
+Name = Annotated[str, Path(max_length=255, description="The pipeline's name.")]
+
+
+@dataclass(frozen=True)
+class Services:
+    """What the routes ask, for one client; made when they are first asked.
+
+    `app.state.pipelines` has those of nobody from then on.
+    """
+
+    pipelines: Pipelines
+    runner: Runner
+    checker: Checker
+    threads: LaneThreads
+    checks: LaneThreads
+    client: str = ""
+
+    @classmethod
+    def of(cls, state: Any) -> Services:
+        """The services of a server, by its `app.state`."""
+        warehouse = state.settings.warehouse
+        checks = LaneThreads(state.admission.scripts, 1, _WAIT_S)
+        return cls(
+            Pipelines(warehouse), Runner(warehouse), Checker(warehouse), state.threads, checks
+        )
+
+    async def read(self, function: Callable[[], T]) -> T:
+        """Run what reads the warehouse in a thread."""
+        return await self.threads.run(self.client, function)
+
+    async def check(self, function: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """Run what asks the checker in a thread, since it may take seconds."""
+        return await self.checks.run(self.client, function)
+
+    def close(self) -> None:
+        """End the process that checks scripts, also while it thinks."""
+        self.checks.close()
+        self.checker.close()
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    yield
+    services: Services | None = getattr(app.state, "pipelines", None)
+    if services is not None:
+        await anyio.to_thread.run_sync(services.close)
+
+
+router = APIRouter(lifespan=_lifespan, tags=["pipelines"])
+_making = threading.Lock()
+
+
+def _services(request: Request) -> Services:
+    state = request.app.state
+    with _making:
+        if getattr(state, "pipelines", None) is None:
+            state.pipelines = Services.of(state)
+    services: Services = state.pipelines
+    return replace(services, client=client_of(request))
+
+
+async def _sees_all(request: Request, scope: Reads) -> Scope:
+    if not {"*", "*.*"} & set(scope.views):
+        raise Problem(
+            "forbidden",
+            "pipelines name tables of the whole warehouse, and this token sees some of its views; "
+            "ask with a token for all of them",
+        )
+    settings: ServerSettings = request.app.state.settings
+    runs = settings.allow_run and scope.may(RUN)
+    if settings.views is not None and not runs:
+        raise Problem(
+            "forbidden",
+            "pipelines and scripts name tables of the whole warehouse, and this server serves some "
+            "of its views; start it with --allow-run, and ask with a token that may run them where "
+            "it has tokens",
+        )
+    return scope
+
+
+async def _may_run(request: Request, scope: Reads) -> bool:
+    """Whether the client may run programs here, which the modules of Python functions are."""
+    settings: ServerSettings = request.app.state.settings
+    return settings.allow_run and scope.may(RUN)
+
+
+async def _runs(scope: Runs, _: Annotated[Scope, Depends(_sees_all)]) -> Scope:
+    return scope
+
+
+async def _no_parameters(request: Request) -> None:
+    check_parameters(request)
+
+
+Seeing = [Depends(_sees_all), Depends(_no_parameters)]
+Running = [Depends(_runs), Depends(_no_parameters)]
+Asked = Annotated[Services, Depends(_services)]
+Programs = Annotated[bool, Depends(_may_run)]
+_CHANGED: dict[str, Any] = {
+    "dependencies": Running,
+    "response_model": PipelineModel,
+    "responses": refusals("bad_request", "not_found", "conflict"),
+}
+"""What the routes have alike that change a pipeline which is there."""
+
+
+@router.get(
+    "/pipelines",
+    summary="All pipelines",
+    dependencies=Seeing,
+    response_model=PipelineList,
+    responses=refusals("bad_request"),
+)
+async def pipelines(services: Asked) -> Any:
+    """What runs in the warehouse, how fast and how far behind, and what has ended."""
+
+    def all_of_them() -> dict[str, Any]:
+        services.runner.settle()
+        return {"pipelines": services.pipelines.all()}
+
+    return await services.read(all_of_them)
+
+
+@router.get(
+    "/pipelines/{name}",
+    summary="One pipeline",
+    dependencies=Seeing,
+    response_model=PipelineModel,
+    responses=refusals("bad_request", "not_found"),
+)
+async def pipeline(name: Name, services: Asked) -> Any:
+    """As in the list of all."""
+    return await services.read(lambda: _one(services, name))
+
+
+@router.get(
+    "/pipelines/{name}/graph",
+    summary="The graph of a pipeline",
+    dependencies=Seeing,
+    response_model=GraphModel,
+    responses=refusals("bad_request", "not_found"),
+)
+async def graph(name: Name, services: Asked, programs: Programs) -> Any:
+    """The tables and queries of its script, and what flows between them."""
+    return (await _drawn(services, name, programs))["graph"]
+
+
+@router.get(
+    "/pipelines/{name}/graph.svg",
+    summary="The graph of a pipeline, drawn",
+    dependencies=Seeing,
+    response_class=Response,
+    responses={
+        200: {"content": {"image/svg+xml": {"schema": {"type": "string"}}}},
+        **refusals("bad_request", "not_found"),
+    },
+)
+async def drawing(name: Name, services: Asked, programs: Programs) -> Response:
+    """It follows the reader's dark or light mode."""
+    drawn = await _drawn(services, name, programs)
+    return Response(drawn["svg"], media_type="image/svg+xml", headers=_SVG_HEADERS)
+
+
+@router.post(
+    "/scripts/check",
+    summary="Check a script",
+    dependencies=Seeing,
+    response_model=Right | Wrong,
+    responses=refusals("bad_request", "too_large"),
+)
+async def check(body: ScriptBody, services: Asked, programs: Programs) -> Any:
+    """Whether a script can be run, with its graph; nothing is made, and no server is asked.
+
+    A script with Python functions only with `--allow-run`, for those who may run pipelines: their
+    modules are imported.
+    """
+    return await services.check(lambda: services.checker.check(body.sql, programs))
+
+
+@router.post(
+    "/pipelines",
+    summary="Start a pipeline",
+    status_code=201,
+    dependencies=[*Running, Depends(check_body)],
+    response_model=PipelineModel,
+    responses=refusals("bad_request", "conflict", "too_large", "unsupported"),
+)
+async def start(body: PipelineBody, services: Asked) -> Any:
+    """Run a script until it is stopped; it goes on when the server ends.
+
+    One of the same name that has ended gets this script. `****` in it, as scripts are shown, stands
+    for the secret that its last one has there. Only with `--allow-run`.
+    """
+    found = await services.check(lambda: services.checker.check(body.sql, functions=True))
+    if not found["ok"]:
+        mistake = found["error"]
+        message, line, column = mistake["message"], mistake["line"], mistake["column"]
+        raise Problem("invalid", message, line=line, column=column)
+    how = (body.from_scratch, body.keep_targets)
+    return await _after(services, body.name, lambda runner: runner.start(body.name, body.sql, *how))
+
+
+@router.post("/pipelines/{name}/start", summary="Start a pipeline again", **_CHANGED)
+async def start_again(name: Name, services: Asked, body: StartBody | None = None) -> Any:
+    """Run one that has ended, with the script that it had; it goes on where it was.
+
+    The body may be left out. With `from_scratch` the queries begin anew instead.
+    """
+    how = (body.from_scratch, body.keep_targets) if body is not None else ()
+    return await _after(services, name, lambda runner: runner.start_again(name, *how))
+
+
+@router.delete("/pipelines/{name}", summary="Stop a pipeline", status_code=202, **_CHANGED)
+async def stop(name: Name, services: Asked) -> Any:
+    """Ask one that a server started to end between two batches; its end is not waited for."""
+    return await _after(services, name, lambda runner: runner.stop(name))
+
+
+@router.post("/pipelines/{name}/forget", summary="Forget a pipeline", **_CHANGED)
+async def forget(name: Name, services: Asked) -> Any:
+    """Remove the script, log and status of one that has ended; the answer is what it was.
+
+    Its tables and its checkpoints stay: the same script goes on where it was.
+    """
+
+    def forgotten() -> dict[str, Any]:
+        found = _one(services, name)
+        services.runner.forget(name)
+        return found
+
+    return await services.read(forgotten)
+
+
+@router.get(
+    "/pipelines/{name}/log",
+    summary="The log of a pipeline",
+    dependencies=[Depends(_runs)],
+    response_class=Response,
+    responses={
+        200: {"content": {"text/plain": {"schema": {"type": "string"}}}},
+        **refusals("bad_request", "not_found", "conflict"),
+    },
+)
+async def log(
+    request: Request,
+    name: Name,
+    services: Asked,
+    lines: Annotated[int, Query(ge=1, le=10_000, description="How many of the last lines.")] = 200,
+) -> Response:
+    """What one that a server started has written last."""
+    check_parameters(request, "lines")
+    text = await services.read(lambda: services.runner.log(name, lines))
+    return Response(text, media_type="text/plain")
+
+
+def _one(services: Services, name: str) -> dict[str, Any]:
+    services.runner.settle()
+    return services.pipelines.find(name)
+
+
+async def _after(services: Services, name: str, act: Callable[[Runner], None]) -> dict[str, Any]:
+    """A pipeline as it is after an act of the runner's."""
+
+    def done() -> dict[str, Any]:
+        act(services.runner)
+        return _one(services, name)
+
+    return await services.read(done)
+
+
+async def _drawn(services: Services, name: str, programs: bool) -> dict[str, Any]:
+    script = (await services.read(lambda: _one(services, name)))["script"]
+    if script is None:
+        raise Problem("not_found", f"the script of pipeline '{name}' is not known")
+    drawn = await services.check(lambda: services.checker.draw(script, programs))
+    if not drawn["ok"]:
+        raise Problem("invalid", f"the script cannot be drawn: {drawn['error']['message']}")
+    return drawn

@@ -1,0 +1,130 @@
+"""`POST /sql`: one SELECT over the served views."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from streamhouse.errors import OptionError, SqlError
+from streamhouse.options import check_known
+from streamhouse.serve.admission.lanes import client_of
+from streamhouse.serve.errors import Problem
+from streamhouse.serve.formats.row_formats import Format
+from streamhouse.serve.http.authorization import Asks
+from streamhouse.serve.http.models import SqlAnswer
+from streamhouse.serve.http.openapi import file_answer, refusals
+from streamhouse.serve.http.responses import FileAnswer
+from streamhouse.serve.http.routes.parameters import (
+    FORMATS,
+    FormatName,
+    check_parameters,
+    format_of,
+    state,
+)
+from streamhouse.serve.queries.output import MEDIA_TYPES, Target
+from streamhouse.serve.queries.question import Ask
+from streamhouse.serve.settings import MAX_ANSWER_BYTES, MAX_SQL_CHARACTERS
+from streamhouse.serve.views.names import is_plain
+
+router = APIRouter(tags=["sql"])
+
+_JSON = "application/json"
+_TEXTS = ("text/plain", "application/sql")
+_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            _JSON: {
+                "schema": {
+                    "type": "object",
+                    "required": ["sql"],
+                    "additionalProperties": False,
+                    "properties": {
+                        "sql": {
+                            "type": "string",
+                            "maxLength": MAX_SQL_CHARACTERS,
+                            "examples": ["SELECT COUNT(*) AS n FROM shop.country_sales"],
+                        },
+                        "format": {"type": "string", "enum": list(FORMATS)},
+                    },
+                }
+            },
+            **{
+                kind: {"schema": {"type": "string", "maxLength": MAX_SQL_CHARACTERS}}
+                for kind in _TEXTS
+            },
+        },
+    }
+}
+
+
+@router.post(
+    "/sql",
+    summary="One SELECT",
+    response_model=SqlAnswer,
+    responses={
+        200: {
+            "description": "The answer. Beyond the server's --query-rows the rest is left out, and "
+            "`truncated` (or the header `X-Streamhouse-Truncated`) is true.",
+            "content": file_answer("SqlAnswer"),
+        },
+        **refusals("bad_request", "not_found", "expired", "too_large", "unsupported"),
+    },
+    openapi_extra=_BODY,
+)
+async def sql(request: Request, scope: Asks, format_name: FormatName = None) -> Response:
+    """One SELECT (or WITH, or VALUES) in the Flink dialect over the served views.
+
+    Each view is read at its newest snapshot, or where the text says `FOR SYSTEM_TIME AS OF`.
+    """
+    check_parameters(request, "format")
+    parts = state(request)
+    settings = parts.settings
+    text, form = await _asked(request, format_name)
+    target = Target(parts.queries.path(), form, settings.query_rows, MAX_ANSWER_BYTES, cut=True)
+    question = Ask(text, target, settings.query_limits, settings.views, scope)
+    told = await parts.queries.run(client_of(request), question)
+    headers = {"X-Streamhouse-Truncated": "true" if told.truncated else "false"}
+    return FileAnswer(target.path, MEDIA_TYPES[form], headers)
+
+
+async def _asked(request: Request, format_name: str | None) -> tuple[str, Format]:
+    """The text of the query, and the format of its answer."""
+    body = await request.body()
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    try:
+        text = body.decode("utf-8")
+    except UnicodeDecodeError:
+        raise OptionError("the body is not text in UTF-8") from None
+    if kind == _JSON or kind.endswith("+json"):
+        text, format_name = _of_json(text, format_name)
+    elif kind not in _TEXTS:
+        raise Problem(
+            "unsupported",
+            'send the query as {"sql": "SELECT …"} with Content-Type: application/json, or as it '
+            "is with application/sql or text/plain",
+        )
+    if len(text) > MAX_SQL_CHARACTERS:
+        raise Problem(
+            "too_large", f"the query is longer than {MAX_SQL_CHARACTERS:,} characters; shorten it"
+        )
+    if not is_plain(text):
+        raise SqlError("the query holds a control character; leave it out")
+    return text, format_of(request, format_name)
+
+
+def _of_json(text: str, format_name: str | None) -> tuple[str, str | None]:
+    try:
+        record = json.loads(text)
+    except (ValueError, RecursionError):
+        raise OptionError('the body is not JSON; send {"sql": "SELECT …"}') from None
+    if not isinstance(record, dict) or not isinstance(record.get("sql"), str):
+        raise OptionError('the body has no text "sql"; send {"sql": "SELECT …"}')
+    check_known(record, ("sql", "format"), "the body")
+    form = record.get("format", format_name)
+    if form is not None and not isinstance(form, str):
+        raise OptionError(f'"format" is one of {", ".join(FORMATS)}')
+    return record["sql"], form

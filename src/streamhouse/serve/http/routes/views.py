@@ -1,0 +1,146 @@
+"""`/views` and `/views/{name}`: what is served, and its rows."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from streamhouse.serve.admission.lanes import client_of
+from streamhouse.serve.http.authorization import Reads
+from streamhouse.serve.http.models import RowsAnswer, ViewsAnswer, ViewShape
+from streamhouse.serve.http.openapi import file_answer, refusals
+from streamhouse.serve.http.responses import FileAnswer, json_answer, known_tags
+from streamhouse.serve.http.routes.parameters import (
+    AsOf,
+    Columns,
+    Filter,
+    FormatName,
+    Limit,
+    Order,
+    ViewName,
+    check_parameters,
+    format_of,
+    names_of,
+    order_of,
+    state,
+)
+from streamhouse.serve.queries import view_details
+from streamhouse.serve.queries.output import MEDIA_TYPES, Target
+from streamhouse.serve.queries.question import Rows, Told
+from streamhouse.serve.settings import MAX_ANSWER_BYTES
+from streamhouse.serve.streams.event import iso
+
+if TYPE_CHECKING:
+    from streamhouse.paimon.catalog import Warehouse
+    from streamhouse.serve.auth.scope import Scope
+
+router = APIRouter(tags=["views"])
+
+_ADVICE = (
+    "ask for fewer with limit=, filter= or columns=, follow /changes, or start the server with "
+    "more --max-rows"
+)
+_CACHED = "private, no-cache"
+"""Whoever keeps an answer asks each time whether it is still so."""
+
+
+@router.get(
+    "/views", summary="All views", response_model=ViewsAnswer, responses=refusals("bad_request")
+)
+async def views(request: Request, scope: Reads) -> Response:
+    """Every view that is served: its columns, keys, newest snapshot and how many rows it has."""
+    check_parameters(request)
+    catalogue = state(request).views
+
+    def look(warehouse: Warehouse) -> list[dict[str, Any]]:
+        found = catalogue.listed(warehouse, scope)
+        return [view_details.summary(warehouse, view) for view in found]
+
+    return json_answer(
+        request, {"views": await state(request).warehouse_pool.run(client_of(request), look)}
+    )
+
+
+@router.get(
+    "/views/{name}",
+    summary="Rows of a view",
+    response_model=RowsAnswer,
+    responses={
+        200: {
+            "description": "The rows, in the primary key's order unless another is asked for. "
+            "`X-Streamhouse-Snapshot` says of which snapshot, `ETag` changes with the rows.",
+            "content": file_answer("RowsAnswer"),
+        },
+        304: {"description": "What the client has (If-None-Match) is still so."},
+        **refusals("bad_request", "not_found", "expired", "too_large"),
+    },
+)
+async def rows(
+    request: Request,
+    scope: Reads,
+    name: ViewName,
+    format_name: FormatName = None,
+    columns: Columns = None,
+    filter: Filter = None,
+    order: Order = None,
+    limit: Limit = None,
+    as_of: AsOf = None,
+) -> Response:
+    """The rows of one moment: now, or a snapshot, a tag or a time."""
+    check_parameters(request, "format", "columns", "filter", "order", "limit", "as_of")
+    parts = state(request)
+    settings, form = parts.settings, format_of(request, format_name)
+    wanted, sorting = names_of("columns", columns), order_of(order)
+    client = client_of(request)
+    view = await parts.warehouse_pool.run(client, partial(_found, parts.views, name, scope))
+    target = Target(parts.queries.path(), form, settings.max_rows, MAX_ANSWER_BYTES, advice=_ADVICE)
+    asked = Rows(
+        view,
+        target,
+        settings.read_limits if filter is None else settings.query_limits,
+        wanted,
+        filter,
+        sorting,
+        limit,
+        as_of,
+        known_tags(request),
+    )
+    told = await parts.queries.run(client, asked)
+    return _answer(told, target)
+
+
+@router.get(
+    "/views/{name}/about",
+    summary="One view",
+    response_model=ViewShape,
+    responses=refusals("bad_request", "not_found"),
+)
+async def about(request: Request, scope: Reads, name: ViewName) -> Response:
+    """One view as `/views` tells it."""
+    check_parameters(request)
+    catalogue = state(request).views
+
+    def look(warehouse: Warehouse) -> dict[str, Any]:
+        return view_details.summary(warehouse, catalogue.find(warehouse, name, scope))
+
+    return json_answer(request, await state(request).warehouse_pool.run(client_of(request), look))
+
+
+def _found(catalogue: Any, name: str, scope: Scope, warehouse: Warehouse) -> Any:
+    return catalogue.find(warehouse, name, scope)
+
+
+def _answer(told: Told, target: Target) -> Response:
+    headers = {"Cache-Control": _CACHED, "Vary": "Accept, Authorization"}
+    if told.etag is not None:
+        headers["ETag"] = told.etag
+    if told.snapshot is not None:
+        headers["X-Streamhouse-Snapshot"] = str(told.snapshot)
+    if told.time_ms is not None:
+        headers["X-Streamhouse-Time"] = iso(told.time_ms)
+    if not told.changed:
+        return Response(status_code=304, headers=headers)
+    return FileAnswer(target.path, MEDIA_TYPES[target.format], headers)

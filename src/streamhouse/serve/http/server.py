@@ -1,0 +1,176 @@
+"""The web server around the application: its socket, its start, and an end within two seconds."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import resource
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import uvicorn
+
+from streamhouse.errors import OptionError
+from streamhouse.serve.access_log import LOGGER, logging_to_stderr
+from streamhouse.serve.http.connections import WebSocketConnection, http_protocol
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from streamhouse.serve.settings import ServerSettings
+
+_STREAMS_S = 0.4
+_GRACE_S = 0.6
+"""How long streams, then other open answers have, once the server was asked to end."""
+_BACKLOG = 2_048
+_SEND_BYTES = 512 << 10
+_OTHER_FILES = 512
+_MOST_MESSAGE = 4_096
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """The listening socket; `OptionError` naming the option where the address cannot be had."""
+    name = host.removeprefix("[").removesuffix("]")
+    try:
+        found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except socket.gaierror:
+        raise OptionError(
+            f"option '--host': there is no host '{host}'; give an address of this machine, such as "
+            "127.0.0.1, or 0.0.0.0 for all of them"
+        ) from None
+    family, _, _, _, address = found[0]
+    try:
+        listening = socket.create_server(address, family=family, backlog=_BACKLOG)
+    except OSError as error:
+        raise _unbound(error, host, port) from None
+    # Its connections have it too. The system would hold megabytes for each that is not read.
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BYTES)
+    return listening
+
+
+def _unbound(error: OSError, host: str, port: int) -> OptionError:
+    if error.errno == errno.EADDRINUSE:
+        return OptionError(
+            f"option '--port': {port} of {host} is in use by another program; choose another "
+            "port, or --port 0 for one that is free"
+        )
+    if error.errno == errno.EACCES:
+        return OptionError(
+            f"option '--port': {port} is for the system's administrator; choose one from 1024 on"
+        )
+    if error.errno == errno.EADDRNOTAVAIL:
+        return OptionError(f"option '--host': {host} is no address of this machine")
+    return OptionError(f"option '--port': {port} of {host} cannot be had: {error.strerror}")
+
+
+def url_of(host: str, port: int, tls: bool = False) -> str:
+    """Where a server is found that listens on a host and a port."""
+    shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "[::]": "[::1]"}.get(host, host)
+    if ":" in shown and not shown.startswith("["):
+        shown = f"[{shown}]"
+    return f"{'https' if tls else 'http'}://{shown}:{port}"
+
+
+class Server(uvicorn.Server):
+    """Listens until `stop` says so; `ready` is called with the port once it listens."""
+
+    def __init__(
+        self, config: uvicorn.Config, stop: Callable[[], bool], ready: Callable[[], None]
+    ) -> None:
+        super().__init__(config)
+        self._stop = stop
+        self._ready = ready
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        # The command takes signals; it knows which exit code each of them has.
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._ready()
+
+    async def on_tick(self, counter: int) -> bool:
+        return await super().on_tick(counter) or self._stop()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for server in self.servers:
+            server.close()
+        # Readers of streams are told first, while their connections are still there.
+        end: Callable[[], Any] = self.config.app.state.end  # type: ignore[union-attr]
+        try:
+            async with asyncio.timeout(_STREAMS_S):
+                await end()
+                await self._streams_left()
+        except TimeoutError:
+            LOGGER.warning("some readers were cut off: they took nothing of what they were sent")
+        await super().shutdown(sockets)
+
+    async def _streams_left(self) -> None:
+        """Wait until those who were told have gone."""
+        while self.config.app.state.streams:  # type: ignore[union-attr]
+            await asyncio.sleep(0.01)
+
+
+def serve(
+    app: FastAPI,
+    listening: socket.socket,
+    settings: ServerSettings,
+    stop: Callable[[], bool],
+    ready: Callable[[], None],
+) -> None:
+    """Serve until `stop` says so."""
+    tls = settings.tls
+    allow_files(settings.max_connections)
+    config = uvicorn.Config(
+        app,
+        http=http_protocol(settings.max_connections, settings.max_per_address, settings.send_s),
+        ws=WebSocketConnection,
+        ws_max_size=_MOST_MESSAGE,
+        ws_per_message_deflate=False,
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        backlog=_BACKLOG,
+        timeout_keep_alive=30,
+        ssl_context_factory=None if tls is None else lambda *_: tls,
+    )
+    # A float is taken too, whatever its declaration says.
+    config.timeout_graceful_shutdown = _GRACE_S  # type: ignore[assignment]
+    with logging_to_stderr(settings.log):
+        Server(config, stop, ready).run([listening])
+
+
+def allow_files(connections: int) -> None:
+    """Let the process have as many files open as it may have connections, or say that it cannot."""
+    wanted = connections + _OTHER_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return
+    allowed = wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    if allowed < wanted:
+        print(
+            f"notice: the system lets this process have {allowed} files open, which is too few for "
+            f"{connections} connections; raise it with ulimit -n {wanted}",
+            file=sys.stderr,
+        )
+
+
+def write_port(path: str, port: int) -> None:
+    """Tell programs the port, as a whole: a reader finds all digits or no file."""
+    target = Path(path)
+    fresh = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        fresh.write_text(f"{port}\n")
+        fresh.replace(target)
+    except OSError as error:
+        raise OptionError(
+            f"option '--port-file': {path} cannot be written: {error.strerror}"
+        ) from None

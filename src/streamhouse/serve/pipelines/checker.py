@@ -1,0 +1,169 @@
+"""Has scripts checked and drawn by a process beside the server, which may hang or die of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any
+
+from streamhouse.errors import BusyError
+from streamhouse.serve.private_paths import placeless
+
+_WORKER = "streamhouse.graph.worker"
+_START_S = 60.0
+ANSWER_S = 10.0
+"""How long a script may be thought about."""
+WAIT_S = 20.0
+"""How long one may wait for those before it."""
+_MOST_BYTES = 16 << 20
+_KEPT = 32
+_CHUNK = 1 << 16
+
+
+class Checker:
+    """Asks the worker, one script at a time; safe between threads, whom it keeps waiting.
+
+    The worker is started when it is first needed and again after it died; it ends by itself when
+    nobody asks. `warehouse` are the options of the catalog. `answer_s` and `wait_s` are seconds.
+    """
+
+    def __init__(
+        self, warehouse: Mapping[str, str], answer_s: float = ANSWER_S, wait_s: float = WAIT_S
+    ) -> None:
+        self._warehouse = dict(warehouse)
+        self._answer_s = answer_s
+        self._wait_s = wait_s
+        self._turn = threading.Lock()
+        self._worker: subprocess.Popen[bytes] | None = None
+        self._drawn: OrderedDict[str, dict[str, Any]] = OrderedDict()
+        self._closed = False
+
+    def check(self, sql: str, functions: bool = False) -> dict[str, Any]:
+        """`{"ok": true, "statements", "graph"}` or `{"ok": false, "error": {"message", "line",
+        "column"}}`; what takes too long, or too much memory, is an error too.
+
+        `functions`: the modules of its Python functions may be imported, which runs programs.
+        Without, creating one is an error. Raises `BusyError` if others have it busy for too long.
+        """
+        return self._ask({"sql": sql, "functions": functions})
+
+    def draw(self, sql: str, functions: bool = False) -> dict[str, Any]:
+        """As `check` of a script that runs already, with its drawing as `svg`; kept for later."""
+        found = self._drawn.get(sql)
+        if found is None:
+            asked = {"sql": sql, "applied": True, "svg": True, "functions": functions}
+            found = self._ask(asked)
+            if found["ok"]:
+                self._drawn[sql] = found
+                if len(self._drawn) > _KEPT:
+                    self._drawn.popitem(last=False)
+        return found
+
+    def close(self) -> None:
+        """End the worker, also while it thinks."""
+        self._closed = True
+        worker = self._worker
+        if worker is not None:
+            worker.kill()
+        with self._turn:
+            self._end()
+
+    def _ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        line = json.dumps({**request, "warehouse": self._warehouse}).encode() + b"\n"
+        if not self._turn.acquire(timeout=self._wait_s):
+            raise BusyError("other scripts are being checked; try again in a moment")
+        try:
+            answer = self._answer(line)
+        except TimeoutError:
+            self._end()
+            return _error(f"the script cannot be planned within {self._answer_s:g} s; cut it up")
+        except (OSError, ValueError):
+            self._end()
+            return _error("the script cannot be planned: it takes too much memory; cut it up")
+        finally:
+            self._turn.release()
+        return answer
+
+    def _answer(self, line: bytes) -> dict[str, Any]:
+        worker = self._running()
+        try:
+            _write(worker, line, self._answer_s)
+        except BrokenPipeError:
+            # It has just ended, since nobody asked.
+            self._end()
+            worker = self._running()
+            _write(worker, line, self._answer_s)
+        return self._placeless(json.loads(_read_line(worker, self._answer_s)))
+
+    def _placeless(self, answer: dict[str, Any]) -> dict[str, Any]:
+        """The answer, its message without the place of the warehouse on this machine."""
+        if not answer["ok"]:
+            error, place = answer["error"], self._warehouse["warehouse"]
+            error["message"] = placeless(error["message"], place)
+        return answer
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._closed:
+            raise OSError("the server is ending")
+        if self._worker is None or self._worker.poll() is not None:
+            self._end()
+            self._worker = subprocess.Popen(
+                [sys.executable, "-P", "-m", _WORKER],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                bufsize=0,
+                start_new_session=True,
+            )
+            _read_line(self._worker, _START_S)
+        return self._worker
+
+    def _end(self) -> None:
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.kill()
+            worker.communicate()
+
+
+def _error(message: str) -> dict[str, Any]:
+    return {"ok": False, "error": {"message": message, "line": None, "column": None}}
+
+
+def _write(worker: subprocess.Popen[bytes], line: bytes, within_s: float) -> None:
+    """Write all of a line to a process that may have stopped to read."""
+    assert worker.stdin is not None
+    deadline, handle, left = time.monotonic() + within_s, worker.stdin.fileno(), memoryview(line)
+    os.set_blocking(handle, False)
+    while left:
+        if not _ready(handle, select.POLLOUT, deadline):
+            raise TimeoutError
+        left = left[os.write(handle, left) :]
+
+
+def _read_line(worker: subprocess.Popen[bytes], within_s: float) -> bytes:
+    """A line that a process writes; `TimeoutError` and, when it has ended, `OSError`."""
+    assert worker.stdout is not None
+    deadline, handle, text = time.monotonic() + within_s, worker.stdout.fileno(), b""
+    while not text.endswith(b"\n"):
+        if not _ready(handle, select.POLLIN, deadline):
+            raise TimeoutError
+        read = os.read(handle, _CHUNK)
+        if not read or len(text) > _MOST_BYTES:
+            raise OSError("the process has ended")
+        text += read
+    return text
+
+
+def _ready(handle: int, event: int, deadline: float) -> bool:
+    """Whether the event comes before the deadline (monotonic seconds), or the end of the pipe."""
+    # Not select(): a server with a thousand readers has larger numbers than that takes.
+    waiting = select.poll()
+    waiting.register(handle, event)
+    return bool(waiting.poll(max(0.0, deadline - time.monotonic()) * 1000))

@@ -1,0 +1,115 @@
+"""The pipelines of a warehouse as people and programs see them.
+
+A pipeline is a JSON object:
+
+- `name`; `state`: `running`, `stopped` (it ended by itself, or was asked to), or `failed`
+- `pid` (null until it has told its own), `host`, `started`, `updated`, `ended` (null while it runs)
+- `script`: its text without secrets; null where it is not known
+- `startable`: whether a server of the warehouse started it, and may stop it and start it again
+- `restarts`: how often it began anew within an hour, by itself, since it failed
+- `last_error`, `last_error_time`
+- `queries`: of each its `name`, `target`, `sources`, `lookups`, `rows_per_second` (over the last
+  ten seconds), `rows` and `batches` of this run, `last_batch` (when it ended), `last_batch_ms` (how
+  long it took), `last_error`, and `lag`: `seconds`, `rows`, `snapshots`, `bytes`,
+  `waiting_rows` (committed, and visible only after a compaction), each null where the source cannot
+  tell it; null as a whole where it can tell nothing, and while nothing runs
+- `maintenance`: `busy` (how many tables are worked on), `failures`, `last_error`,
+  `last_error_time`; null where nothing is maintained
+
+Times are ISO 8601, in UTC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from streamhouse.errors import TableError
+from streamhouse.options import nearest
+from streamhouse.runtime.monitoring.status import (
+    SCRIPT,
+    MaintenanceStatus,
+    QueryStatus,
+    Status,
+    Statuses,
+)
+
+Pipeline = dict[str, Any]
+
+
+class Pipelines:
+    """Looks at the pipelines of a warehouse; `options` are those of its catalog."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._statuses = Statuses(options)
+
+    def all(self) -> list[Pipeline]:
+        """All of them, by name."""
+        found = ((name, self._statuses.read(name)) for name in self._statuses.names())
+        return [self._record(status) for _, status in found if status is not None]
+
+    def find(self, name: str) -> Pipeline:
+        """One of them; `TableError` naming the nearest if it is not there."""
+        status = self._statuses.read(name)
+        if status is None:
+            close = nearest(name, self._statuses.names())
+            raise TableError(f"there is no pipeline '{name}'; {close}")
+        return self._record(status)
+
+    def forget(self, name: str) -> None:
+        """Remove what is known of one that has ended; raises as `Statuses.forget`."""
+        self._statuses.forget(name)
+
+    def _record(self, status: Status) -> Pipeline:
+        name, lives = status.name, status.lives
+        return {
+            "name": name,
+            "state": "running" if lives else status.state,
+            "pid": None if status.state == "starting" else status.process.pid,
+            "host": status.process.host,
+            "started": _time(status.began_ms),
+            "updated": _time(status.updated_ms),
+            "ended": _time(status.ended_ms),
+            "script": self._statuses.shown(name),
+            "startable": self._statuses.has(name, SCRIPT),
+            "restarts": status.restarts,
+            "last_error": status.error,
+            "last_error_time": _time(status.error_ms),
+            "queries": [_query(query, lives) for query in status.queries],
+            "maintenance": _maintenance(status.maintenance),
+        }
+
+
+def _query(query: QueryStatus, lives: bool) -> dict[str, Any]:
+    return {
+        "name": query.name,
+        "target": query.target,
+        "sources": list(query.sources),
+        "lookups": list(query.lookups),
+        "rows_per_second": query.rows_per_second if lives else 0.0,
+        "rows": query.rows,
+        "batches": query.batches,
+        "last_batch": _time(query.last_batch_ms),
+        "last_batch_ms": query.took_ms,
+        "lag": None if query.lag is None or not lives else vars(query.lag),
+        "last_error": query.last_error,
+    }
+
+
+def _maintenance(told: MaintenanceStatus | None) -> dict[str, Any] | None:
+    if told is None:
+        return None
+    return {
+        "busy": told.busy,
+        "failures": told.failures,
+        "last_error": told.last_error,
+        "last_error_time": _time(told.last_error_ms),
+    }
+
+
+def _time(epoch_ms: int | None) -> str | None:
+    if epoch_ms is None:
+        return None
+    at = datetime.fromtimestamp(epoch_ms / 1000, UTC)
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,286 @@
+"""Pipelines that a server starts: processes of their own, which go on when the server ends.
+
+docs/decisions/072-pipelines-outlive-the-server.md says why.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from streamhouse.errors import OptionError, PipelineError, TableError
+from streamhouse.options import hide_secrets
+from streamhouse.paimon.files import is_local, local_path
+from streamhouse.runtime.monitoring.log_file import LOG, LogFile
+from streamhouse.runtime.monitoring.process import Process, own
+from streamhouse.runtime.monitoring.status import SCRIPT, Status, Statuses
+from streamhouse.sql.secrets import without_secrets
+from streamhouse.sql.statements.masked_secrets import with_secrets
+
+MOST_SQL_BYTES = 1 << 20
+_NAME = re.compile(r"[a-z0-9_-]{1,64}")
+_PROGRAM = ("-P", "-c", "from streamhouse.cli.main import main; main()")
+_STARTING_S, _STARTING_STEP_S = 1.0, 0.005
+_NOT_FOR_PIPELINES = ("STREAMHOUSE_TOKEN", "STREAMHOUSE_RESTARTS", "STREAMHOUSE_WAREHOUSE")
+
+
+class Runner:
+    """Starts, stops and looks after pipelines of one local warehouse; safe between threads.
+
+    Each is `streamhouse run` of a script that is kept in the warehouse. Who started it does not
+    matter: any server of the warehouse on the same machine stops it, as the same user.
+    """
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._warehouse = options["warehouse"]
+        self._statuses = Statuses(options)
+        self._lock = threading.Lock()
+        self._children: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(
+        self, name: str, sql: str, from_scratch: bool = False, keep_targets: bool = False
+    ) -> None:
+        """Start a new pipeline, or one that has ended with another script.
+
+        Where the script has stars for secrets, as scripts are shown, those of its last one are
+        taken (`sql.statements.masked_secrets`). `from_scratch` and `keep_targets` are for this
+        start only, as those of `streamhouse run`.
+
+        Raises `OptionError` for a name or a script that is not allowed, for `keep_targets` alone,
+        or where the warehouse is no local directory, `SqlError` for stars that stand for nothing
+        that is known, and `PipelineError` if one of that name runs.
+        """
+        self._check_local()
+        how = _how(from_scratch, keep_targets)
+        if not _NAME.fullmatch(name):
+            raise OptionError(
+                "the name of a pipeline is 1 to 64 of a to z, 0 to 9, _ and -, such as 'revenue'"
+            )
+        if len(sql.encode()) > MOST_SQL_BYTES:
+            raise OptionError(f"the script is longer than {MOST_SQL_BYTES:,} bytes; cut it up")
+        with self._lock:
+            self._check_free(name)
+            sql = with_secrets(sql, self._kept(name))
+            folder = self._folder(name)
+            folder.mkdir(parents=True, exist_ok=True)
+            _replace(folder / SCRIPT, sql)
+            self._statuses.show(name, without_secrets(sql))
+            self._launch(name, how)
+
+    def start_again(
+        self, name: str, from_scratch: bool = False, keep_targets: bool = False
+    ) -> None:
+        """Start a pipeline that has ended, with the script that it had; else as `start`.
+
+        Raises `TableError` if there is none of that name that a server has started, `PipelineError`
+        if it runs, `OptionError` for `keep_targets` alone.
+        """
+        how = _how(from_scratch, keep_targets)
+        with self._lock:
+            self._status(name)
+            self._check_free(name)
+            self._launch(name, how)
+
+    def stop(self, name: str) -> None:
+        """Ask a pipeline to end between two batches; returns at once.
+
+        Raises `TableError` as `start_again`, and `PipelineError` if it does not run, or not as a
+        process that may be ended from here.
+        """
+        with self._lock:
+            status = self._status(name)
+            child = self._child(name)
+            if status.state == "starting" and child is not None:
+                self._end(name, Process.of(child.pid))
+            elif status.state == "running":
+                self._end(name, status.process)
+            else:
+                raise PipelineError(f"pipeline '{name}' does not run")
+
+    def forget(self, name: str) -> None:
+        """Remove what is kept of a pipeline that has ended, whoever started it, but checkpoints.
+
+        Raises as `Statuses.forget`.
+        """
+        with self._lock:
+            self._child(name)
+            self._statuses.forget(name)
+
+    def log(self, name: str, lines: int) -> str:
+        """The last lines that a pipeline wrote; raises as `start_again`."""
+        self._status(name)
+        found = LogFile(self._folder(name) / LOG).last_lines(lines)
+        return hide_secrets("".join(f"{line}\n" for line in found))
+
+    def settle(self) -> None:
+        """Tell of pipelines that ended before they could tell it themselves."""
+        for name, child in list(self._children.items()):
+            if child.poll() is not None:
+                with self._lock:
+                    self._settle(name, child)
+
+    def _settle(self, name: str, child: subprocess.Popen[bytes]) -> None:
+        if self._children.get(name) is not child:
+            return
+        del self._children[name]
+        status = self._statuses.read(name)
+        if status is None or status.state != "starting":
+            return
+        now = _now_ms()
+        if child.returncode == -signal.SIGTERM:
+            ended = replace(status, state="stopped", ended_ms=now)
+        else:
+            said = LogFile(self._folder(name) / LOG).last_lines(1)
+            why = f"it ended with code {child.returncode} at its start: {''.join(said)}"
+            ended = replace(
+                status, state="failed", ended_ms=now, error=hide_secrets(why), error_ms=now
+            )
+        self._statuses.write(ended)
+
+    def _status(self, name: str) -> Status:
+        """The status of a pipeline that a server has started."""
+        status = self._statuses.read(name)
+        if status is None:
+            raise TableError(f"there is no pipeline '{name}'")
+        if not is_local(self._warehouse) or not self._statuses.has(name, SCRIPT):
+            raise PipelineError(
+                f"pipeline '{name}' was not started by a server; it is ended and started again "
+                f"where it was started (process {status.process.pid} on {status.process.host})"
+            )
+        return status
+
+    def _check_local(self) -> None:
+        if not is_local(self._warehouse):
+            raise OptionError(
+                "pipelines are started here only for a warehouse that is a local directory; for "
+                "others use `streamhouse run` with --checkpoints DIR"
+            )
+
+    def _check_free(self, name: str) -> None:
+        self._child(name)
+        status = self._statuses.read(name)
+        if status is not None and status.lives:
+            raise PipelineError(
+                f"pipeline '{name}' runs; stop it first and wait for its end, or take another name"
+            )
+
+    def _child(self, name: str) -> subprocess.Popen[bytes] | None:
+        """The process of a pipeline, if this server started it and it is still there."""
+        child = self._children.get(name)
+        if child is not None and child.poll() is not None:
+            self._settle(name, child)
+            return None
+        return child
+
+    def _launch(self, name: str, how: Sequence[str]) -> None:
+        folder, now = self._folder(name), _now_ms()
+        # Told before: the process itself tells the rest, and nobody may tell it later than that.
+        self._statuses.write(Status(name, "starting", own(), now, now))
+        kept = {k: v for k, v in os.environ.items() if k not in _NOT_FOR_PIPELINES}
+        with open(folder / LOG, "ab", opener=_private) as log:
+            child = subprocess.Popen(
+                [sys.executable, *_PROGRAM, *self._command(name), *how],
+                cwd=folder,
+                env=kept,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self._children[name] = child
+        # Whoever waits for it leaves no zombie, and no trace when the server ends before it.
+        threading.Thread(target=child.wait, name=f"pipeline-{name}", daemon=True).start()
+
+    def _end(self, name: str, process: Process | None) -> None:
+        """SIGTERM for a process, if it is the one that was started for the pipeline."""
+        if process is None:
+            raise PipelineError(f"pipeline '{name}' is just ending")
+        if not process.here:
+            raise PipelineError(
+                f"pipeline '{name}' runs on {process.host}; stop it by a server there"
+            )
+        with contextlib.ExitStack() as stack:
+            try:
+                handle = os.pidfd_open(process.pid)
+            except ProcessLookupError:
+                raise PipelineError(f"pipeline '{name}' has just ended") from None
+            stack.callback(os.close, handle)
+            # From here on the number cannot become another process's before the signal.
+            if not process.alive or not _runs(process.pid, self._command(name)):
+                raise PipelineError(
+                    f"process {process.pid} is not that of pipeline '{name}'; nothing was stopped"
+                )
+            self._statuses.ask_to_stop(name, process)
+            try:
+                signal.pidfd_send_signal(handle, signal.SIGTERM)
+            except (PermissionError, ProcessLookupError):
+                raise PipelineError(
+                    f"pipeline '{name}' (process {process.pid}) may not be ended by this server"
+                ) from None
+
+    def _command(self, name: str) -> list[str]:
+        warehouse = str(self._folder(name).parent.parent)
+        return ["run", SCRIPT, "--name", name, "--warehouse", warehouse]
+
+    def _kept(self, name: str) -> str:
+        """The script that a server started last under the name, secrets and all."""
+        try:
+            return (self._folder(name) / SCRIPT).read_bytes().decode()
+        except FileNotFoundError:
+            return ""
+
+    def _folder(self, name: str) -> Path:
+        return Path(local_path(self._statuses.path(name, SCRIPT))).absolute().parent
+
+
+def _how(from_scratch: bool, keep_targets: bool) -> list[str]:
+    """The arguments of `streamhouse run` that say how its queries begin."""
+    if keep_targets and not from_scratch:
+        raise OptionError("'keep_targets' needs 'from_scratch': without it no target is emptied")
+    given = (("--from-scratch", from_scratch), ("--keep-targets", keep_targets))
+    return [argument for argument, wanted in given if wanted]
+
+
+def _runs(pid: int, command: Sequence[str]) -> bool:
+    """Whether a process was started as `streamhouse` with this command, or one that begins so."""
+    words = _command_line(pid)
+    wanted = [word.encode() for word in (*_PROGRAM, *command)]
+    return words[1 : 1 + len(wanted)] == wanted
+
+
+def _command_line(pid: int) -> list[bytes]:
+    """What a process was started as; empty if it is gone."""
+    deadline = time.monotonic() + _STARTING_S
+    text = b""
+    with contextlib.suppress(OSError):
+        # Linux sets it only after it has closed the pipe by which Popen learns of the start.
+        while not (text := Path(f"/proc/{pid}/cmdline").read_bytes()):
+            if time.monotonic() > deadline:
+                break
+            time.sleep(_STARTING_STEP_S)
+    return text.split(b"\0")
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a file that only this user reads, as a whole."""
+    part = path.with_name(f".{path.name}.part")
+    with open(part, "w", encoding="utf-8", opener=_private) as file:
+        file.write(text)
+    part.replace(path)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,142 @@
+"""One SELECT of a client over the served views, and nothing else of the machine."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from streamhouse.engine import bounded_reader
+from streamhouse.errors import TableError, UnsupportedSqlError
+from streamhouse.options import nearest
+from streamhouse.serve.queries import output
+from streamhouse.serve.queries.pinned_tables import Pins
+from streamhouse.serve.queries.question import Ask, Told
+from streamhouse.serve.queries.single_select import selected
+from streamhouse.serve.streams.followed import definition
+from streamhouse.serve.views.catalog import Catalogue
+from streamhouse.serve.views.warehouse_tables import WarehouseTables
+from streamhouse.sql.batch.bounded_query import analyze_bounded
+from streamhouse.sql.expressions import lowering
+from streamhouse.sql.options.time_travel import TRAVEL_KEYS
+from streamhouse.sql.plan import AsOf, BoundedQuery, Name, Query, TableInfo, ViewInfo
+from streamhouse.sql.resolution import columns as names
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from streamhouse.paimon.catalog import Warehouse
+    from streamhouse.serve.views.served_view import ServedView
+
+_RAW, _SERVED = "streamhouse_source", "streamhouse_served"
+"""Catalogs of the names in a view's own definition, which clients cannot write."""
+_RELATION = re.compile(r"scan_\d+", re.IGNORECASE)
+
+
+def answer(warehouse: Warehouse, asked: Ask) -> Told:
+    """Write the rows, and tell how many.
+
+    Raises `SqlError` for what is not one SELECT over views that the scope sees, `QueryError` for
+    values that fail, `LimitError` and `TooLargeError` for what is too much.
+    """
+    pins = Pins(warehouse)
+    plan = planned(warehouse, asked)
+    pins.hold(plan.scans)
+    with bounded_reader(plan, pins.scanner, asked.limits, output.ROWS_AT_ONCE) as reader:
+        head = {"columns": _columns(reader.schema)}
+        counted = output.write(asked.target, reader.schema, reader, head, {})
+    return Told(rows=counted.rows, truncated=counted.truncated)
+
+
+def planned(warehouse: Warehouse, asked: Ask) -> BoundedQuery:
+    """The plan of the one SELECT."""
+    query = selected(asked.sql)
+    catalogue = Catalogue(asked.views)
+    tables = _Served(warehouse, catalogue, asked)
+    _check(query, tables)
+    return analyze_bounded(query, tables)
+
+
+class _Served(WarehouseTables):
+    """The names of a client's query: served views, each as it is served."""
+
+    def __init__(self, warehouse: Warehouse, catalogue: Catalogue, asked: Ask) -> None:
+        super().__init__(warehouse)
+        self._catalogue = catalogue
+        self._asked = asked
+
+    def served(self, name: Name) -> ServedView:
+        """The served view of a name as a client writes it; `TableError` naming the nearest."""
+        scope = self._asked.scope
+        if len(name) == 1:
+            full = self._catalogue.qualified(self._warehouse, name[0], scope)
+        elif len(name) == 2:
+            full = ".".join(name)
+        else:
+            raise TableError(f"'{'.'.join(name)}' names a catalog; write database.table")
+        return self._catalogue.find(self._warehouse, full, scope)
+
+    def view(self, name: Name) -> ViewInfo | None:
+        """What a served view is made of; None where it is a table as it is."""
+        if _is_raw(name):
+            found = super().view(name[1:])
+            return None if found is None else _raw(found)
+        served = self.served(name)
+        source = tuple(served.source.split(".", 1))
+        if served.columns is None and served.filter is None:
+            found = super().view(source)
+            if found is not None:
+                return _raw(found)
+            if served.name == served.source:
+                return None
+        return ViewInfo((_SERVED, *served.name.split(".", 1)), (), definition(served))
+
+    def table_as_of(self, name: Name, moment: AsOf) -> TableInfo:
+        raw = _is_raw(name)
+        full = name[1:] if raw else tuple(self.served(name).source.split(".", 1))
+        return super().table_as_of(full, moment)
+
+
+def _is_raw(name: Name) -> bool:
+    return len(name) == 3 and name[0] in (_RAW, _SERVED)
+
+
+def _raw(view: ViewInfo) -> ViewInfo:
+    """The view, whose own tables are then the warehouse's and not the served ones."""
+    return ViewInfo((_RAW, *view.name[-2:]), view.columns, view.query)
+
+
+def _check(query: Query, tables: _Served) -> None:
+    """What a client's text may hold, before the views that it names are put into it."""
+    parsed = names.parse_query(query)
+    tree, script = parsed.tree, parsed.script
+    for clause in tree.find_all(exp.With):
+        if clause.args.get("recursive"):
+            raise lowering.unsupported(script, clause, "WITH RECURSIVE is not supported")
+        _check_names(one.alias for one in clause.expressions)
+    for table in names.leaves(tree):
+        if not isinstance(table.this, exp.Identifier):
+            raise lowering.unsupported(script, table, "table functions are not supported here")
+        for key in names.table_options(script, table):
+            if key not in TRAVEL_KEYS:
+                message = f"hint OPTIONS: option '{key}' is not served; {nearest(key, TRAVEL_KEYS)}"
+                raise lowering.error(script, table.meta["hints"][0], message)
+        try:
+            tables.served(names.table_name(table))
+        except TableError as error:
+            raise lowering.error(script, table, str(error)) from None
+
+
+def _check_names(given: Iterable[str]) -> None:
+    """Names of a WITH query that the engine's own relations have could stand for these."""
+    for name in given:
+        if _RELATION.fullmatch(name):
+            raise UnsupportedSqlError(f"'{name}' is a reserved name; give the WITH query another")
+
+
+def _columns(schema: pa.Schema) -> list[dict[str, str]]:
+    from streamhouse.serve.queries.flink_types import sql_type
+
+    return [{"name": field.name, "type": sql_type(field.type)} for field in schema]

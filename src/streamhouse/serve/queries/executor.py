@@ -1,0 +1,287 @@
+"""Runs questions: small ones in threads, the others in processes of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import os
+import pickle
+import shutil
+import tempfile
+import threading
+import time
+import uuid
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from streamhouse.errors import LimitError, SqlError, StreamhouseError, TimeLimitError
+from streamhouse.serve.access_log import LOGGER
+from streamhouse.serve.admission.thread_pool import WarehousePool
+from streamhouse.serve.errors import Problem
+from streamhouse.serve.queries.answers import UnexpectedError, discard, small_answer
+from streamhouse.serve.queries.fork_messages import LENGTH, LONG_S
+from streamhouse.serve.queries.forks import Forks
+from streamhouse.serve.queries.question import Question, Rows, Told
+
+if TYPE_CHECKING:
+    from streamhouse.paimon.catalog import Warehouse
+    from streamhouse.serve.admission.lanes import Admission
+    from streamhouse.serve.admission.response_memory import Outgoing
+    from streamhouse.serve.http.metrics import Metrics
+    from streamhouse.serve.settings import ServerSettings
+
+_START_S = 60.0
+_GRACE_S = 0.5
+"""How long after its time a query may take to say itself that it was too long."""
+
+
+class Queries:
+    """Answers questions for the routes of one server, each when its client's turn comes.
+
+    What needs few rows, and no text of a client's, is answered by a thread. The rest goes to a
+    process, which is killed when it takes too long or too much, or when its client has gone.
+    """
+
+    def __init__(
+        self,
+        settings: ServerSettings,
+        pool: WarehousePool,
+        admission: Admission,
+        outgoing: Outgoing,
+        metrics: Metrics,
+    ) -> None:
+        self._settings = settings
+        self._pool = pool
+        self._admission = admission
+        self._outgoing = outgoing
+        self._idle: list[_Worker] = []
+        self._ending: set[asyncio.Task[None]] = set()
+        self._metrics = metrics
+        self._folder = ""
+        self._forks = Forks()
+
+    def start(self, folder: str) -> None:
+        """Take questions, whose answers lie in the folder until they were sent."""
+        self._folder = folder
+
+    def path(self) -> str:
+        """The name of a new file for an answer."""
+        return os.path.join(self._folder, uuid.uuid4().hex)
+
+    async def run(self, client: str, question: Question) -> Told:
+        """The answer for a client; errors as `answers.answer` raises them, and `Problem` busy."""
+        if isinstance(question, Rows) and question.trusted:
+            small = await self._pool.run(
+                client, lambda warehouse: small_answer(warehouse, question)
+            )
+            if small is not None:
+                return small
+        started, outcome = time.perf_counter(), "failed"
+        try:
+            told = await self._queried(client, question)
+            outcome = "answered"
+            return told
+        except LimitError:
+            outcome = "limited"
+            raise
+        except Problem:
+            outcome = "refused"
+            raise
+        finally:
+            self._metrics.queries.labels(outcome).inc()
+            self._metrics.query_seconds.observe(time.perf_counter() - started)
+
+    async def _small(self, client: str, asked: Rows) -> Told | None:
+        """What a thread answers; None if that is too much for one."""
+        left = threading.Event()
+
+        def answered(warehouse: Warehouse) -> Told | None:
+            found = small_answer(warehouse, asked)
+            if left.is_set():
+                discard(asked)
+            return found
+
+        try:
+            return await self._pool.run(client, answered)
+        except asyncio.CancelledError:
+            # The thread goes on, and what it has written is for nobody.
+            left.set()
+            discard(asked)
+            raise
+
+    async def _queried(self, client: str, question: Question) -> Told:
+        """What a process answers, within the question's time as a whole.
+
+        At most half of it is spent on waiting. Where all places are taken, a query may try for a
+        moment in the lane beside whether it is short; if not it begins anew when its turn comes.
+        """
+        began, seconds = time.monotonic(), question.limits.seconds
+        assert seconds is not None
+        # Not only when the answer is there: it would be for nobody.
+        self._outgoing.make_room(client)
+        heavy = self._admission.heavy
+        if not question.trusted and not heavy.admits(client) and seconds > 2 * LONG_S:
+            told = await self._tried(client, question, seconds / 4)
+            if told is not None:
+                return told
+        left = max(seconds / 2 - (time.monotonic() - began), LONG_S)
+        with await heavy.take(client, left):
+            waited = time.monotonic() - began
+            try:
+                return await self._asked(question, began)
+            except TimeLimitError as error:
+                if waited < seconds / 10:
+                    raise
+                raise Problem(
+                    "busy",
+                    f"{error}; of these it waited {waited:.1f} s for others: ask again",
+                    {"Retry-After": str(math.ceil(seconds))},
+                ) from None
+
+    async def _tried(self, client: str, question: Question, wait_s: float) -> Told | None:
+        """The answer of a query that is short; None if it is not, or has no turn in time."""
+        try:
+            turn = await self._admission.light.take(client, wait_s)
+        except Problem:
+            return None
+        with turn, contextlib.suppress(TimeLimitError):
+            return await self._asked(_within(question, LONG_S), time.monotonic())
+        return None
+
+    async def close(self) -> None:
+        """End the processes; what they work on is lost."""
+        while self._idle:
+            self._end(self._idle.pop())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_GRACE_S):
+                await asyncio.gather(*self._ending)
+        await self._forks.close()
+
+    def _end(self, worker: _Worker) -> None:
+        """End a process at once; what it has left is deleted when it is gone."""
+        task = asyncio.get_running_loop().create_task(worker.end())
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    @staticmethod
+    def _unexpected(question: Question, error: UnexpectedError) -> StreamhouseError:
+        LOGGER.error("a query failed unexpectedly:\n%s", error.trace)
+        return StreamhouseError(str(error)) if question.trusted else SqlError(str(error))
+
+    async def _asked(self, question: Question, began: float) -> Told:
+        """What a process answers within the question's time since `began`, or a second."""
+        seconds = question.limits.seconds
+        assert seconds is not None
+        worker = await self._worker()
+        asked = time.monotonic()
+        left = max(seconds - (asked - began), min(seconds, LONG_S))
+        try:
+            found = await worker.ask(_within(question, left), seconds)
+        except BaseException:
+            # Cancelled or cut off in the middle: it is of no more use, nor is what it wrote.
+            self._end(worker)
+            discard(question)
+            raise
+        if time.monotonic() - asked > LONG_S or isinstance(found, LimitError | UnexpectedError):
+            # What it took may not all come back, nor does its priority.
+            self._end(worker)
+        else:
+            self._idle.append(worker)
+        if isinstance(found, UnexpectedError):
+            raise self._unexpected(question, found)
+        if isinstance(found, TimeLimitError):
+            raise TimeLimitError.after(seconds)
+        if isinstance(found, StreamhouseError):
+            raise found
+        assert isinstance(found, Told)
+        return found
+
+    async def _worker(self) -> _Worker:
+        while self._idle:
+            worker = self._idle.pop()
+            if worker.alive:
+                return worker
+            # It died while it had nothing to do, which is not for the next query to be told.
+            self._end(worker)
+        folder = tempfile.mkdtemp(prefix="worker-", dir=self._folder)
+        return await _Worker.start(self._forks, self._settings, folder)
+
+
+def _within(question: Question, seconds: float) -> Question:
+    return replace(question, limits=replace(question.limits, seconds=seconds))
+
+
+class _Worker:
+    """One process of `queries.worker`; what it writes aside is in a folder of its own."""
+
+    def __init__(
+        self,
+        forks: Forks,
+        pid: int,
+        streams: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+        folder: str,
+    ) -> None:
+        self._forks = forks
+        self._reader, self._writer = streams
+        self.pid = pid
+        self.folder = folder
+
+    @classmethod
+    async def start(cls, forks: Forks, settings: ServerSettings, folder: str) -> _Worker:
+        """A process that is ready for questions."""
+        try:
+            pid, ours = await forks.fork()
+        except (OSError, TimeoutError):
+            raise _unstarted() from None
+        worker = cls(forks, pid, await asyncio.open_unix_connection(sock=ours), folder)
+        try:
+            async with asyncio.timeout(_START_S):
+                given = (dict(settings.warehouse), settings.query_memory, folder)
+                await worker._exchange(given)
+        except BaseException as error:
+            await worker.end()
+            if isinstance(error, TimeoutError | EOFError):
+                raise _unstarted() from None
+            raise
+        return worker
+
+    async def ask(self, question: Question, seconds: float) -> Any:
+        """What the process answers; `LimitError` where it is to be killed, or died of memory.
+
+        `seconds` is the time limit as the client knows it.
+        """
+        own = question.limits.seconds
+        try:
+            async with asyncio.timeout(None if own is None else own + _GRACE_S):
+                return await self._exchange(question)
+        except TimeoutError:
+            raise TimeLimitError.after(seconds) from None
+        except EOFError:
+            raise LimitError.of_memory(question.limits.memory) from None
+
+    @property
+    def alive(self) -> bool:
+        return not self._reader.at_eof()
+
+    async def end(self) -> None:
+        """End it at once, and delete what it has left: rows that a query had spilled."""
+        self._writer.close()
+        await self._forks.end(self.pid)
+        await asyncio.to_thread(shutil.rmtree, self.folder, ignore_errors=True)
+
+    async def _exchange(self, value: object) -> Any:
+        text = pickle.dumps(value)
+        try:
+            self._writer.write(LENGTH.pack(len(text)) + text)
+            await self._writer.drain()
+            (size,) = LENGTH.unpack(await self._reader.readexactly(LENGTH.size))
+            return pickle.loads(await self._reader.readexactly(size))
+        except (ConnectionError, asyncio.IncompleteReadError):
+            raise EOFError from None
+
+
+def _unstarted() -> StreamhouseError:
+    return StreamhouseError(
+        "the process that runs queries does not start; see what it wrote to standard error"
+    )

@@ -1,0 +1,108 @@
+"""The processes that run clients' queries: forks of one that has all loaded which they need.
+
+A process of its own for each would take more than a second of a processor to start, and a query
+that is cut off costs its process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+
+from streamhouse.errors import StreamhouseError
+from streamhouse.serve.queries.fork_messages import END, FORK, MESSAGE, NUMBER
+
+_START_S = 60.0
+_END_S = 0.5
+
+
+class Forks:
+    """Makes processes and ends them, by way of the parent that they have; on the event loop.
+
+    The parent is started when it is first needed, and again after it died. It ends with this
+    process, however that ends, and so do its forks.
+    """
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+        self._control: socket.socket | None = None
+        self._parent: asyncio.subprocess.Process | None = None
+
+    async def fork(self) -> tuple[int, socket.socket]:
+        """A process, by its id, and the socket at which it waits for what to do."""
+        ours, its = socket.socketpair()
+        try:
+            with its:
+                number = await self._told(FORK, 0, [its.fileno()])
+        except BaseException:
+            ours.close()
+            raise
+        return number, ours
+
+    async def end(self, process: int) -> None:
+        """End a process at once, and wait until it has ended."""
+        try:
+            await self._told(END, process)
+        except (OSError, StreamhouseError):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+
+    async def close(self) -> None:
+        """End the parent, and all of its processes."""
+        self._cut()
+        if self._parent is not None:
+            try:
+                async with asyncio.timeout(_END_S):
+                    await self._parent.wait()
+            except TimeoutError:
+                self._parent.kill()
+                await self._parent.wait()
+
+    def _cut(self) -> None:
+        """Have the parent end, with all that it has forked."""
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+
+    async def _told(self, kind: bytes, process: int, files: list[int] | None = None) -> int:
+        """What the parent answers; `OSError` if it is gone."""
+        async with self._lock:
+            if self._control is None:
+                if kind == END:
+                    raise ConnectionError
+                await self._start()
+            assert self._control is not None
+            loop = asyncio.get_running_loop()
+            message = MESSAGE.pack(kind, process)
+            try:
+                socket.send_fds(self._control, [message], files or [])
+                async with asyncio.timeout(_START_S):
+                    answer = await loop.sock_recv(self._control, NUMBER.size)
+                if len(answer) < NUMBER.size:
+                    raise ConnectionError
+            except BaseException:
+                # Its next answer would be to this.
+                self._cut()
+                raise
+            found: int = NUMBER.unpack(answer)[0]
+            return found
+
+    async def _start(self) -> None:
+        ours, its = socket.socketpair()
+        ours.setblocking(False)
+        environment = {k: v for k, v in os.environ.items() if k != "STREAMHOUSE_TOKEN"}
+        with its:
+            self._parent = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-P",
+                "-m",
+                "streamhouse.serve.queries.worker",
+                stdin=its.fileno(),
+                env=environment,
+                start_new_session=True,
+            )
+        self._control = ours

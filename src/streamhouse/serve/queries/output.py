@@ -1,0 +1,113 @@
+"""Answers in every format, written to a file in bounded memory before the first byte is sent."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+
+from streamhouse.errors import LimitError, TooLargeError
+from streamhouse.serve.formats import columnar
+from streamhouse.serve.formats.row_formats import Format, write_csv, write_rows
+
+MEDIA_TYPES = {
+    Format.JSON: "application/json",
+    Format.CSV: "text/csv; charset=utf-8; header=present",
+    Format.ARROW: "application/vnd.apache.arrow.stream",
+    Format.PARQUET: "application/vnd.apache.parquet",
+}
+
+ROWS_AT_ONCE = 256
+"""Of an answer as it comes from the engine: rows may be of any width."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where an answer goes, and how much of it there may be.
+
+    With more than `max_rows` rows the rest is left out if `cut`, else it is a `TooLargeError`
+    that ends with `advice`. More than `max_bytes` are a `LimitError`.
+    """
+
+    path: str
+    format: Format
+    max_rows: int
+    max_bytes: int
+    cut: bool = False
+    advice: str = ""
+
+
+@dataclass
+class Counted:
+    """What was written: its rows, and whether others were left out."""
+
+    rows: int = 0
+    truncated: bool = False
+
+
+def write(
+    target: Target,
+    schema: pa.Schema,
+    batches: Iterable[pa.RecordBatch],
+    head: Mapping[str, Any],
+    metadata: Mapping[str, str],
+) -> Counted:
+    """Write an answer; `head` are the keys of a JSON object before `rows`.
+
+    `metadata` goes into the schema of Arrow and Parquet.
+    """
+    counted = Counted()
+    with open(target.path, "wb") as out:
+        rows = _bounded(batches, target, out, counted)
+        stored = schema.with_metadata(dict(metadata))
+        match target.format:
+            case Format.JSON:
+                _write_json(rows, out, head, counted, target.cut)
+            case Format.CSV:
+                text = io.TextIOWrapper(out, encoding="utf-8", newline="", write_through=True)
+                with text:
+                    write_csv(schema, rows, text)
+            case Format.ARROW:
+                columnar.write_stream(out, stored, rows)
+            case Format.PARQUET:
+                columnar.write_parquet(out, stored, rows, "zstd")
+    return counted
+
+
+def _bounded(
+    batches: Iterable[pa.RecordBatch], target: Target, out: BinaryIO, counted: Counted
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        left = target.max_rows - counted.rows
+        if batch.num_rows > left:
+            if not target.cut:
+                raise TooLargeError(
+                    f"the answer has more than {target.max_rows:,} rows; {target.advice}"
+                )
+            counted.truncated = True
+            batch = batch.slice(0, left)
+        counted.rows += batch.num_rows
+        if batch.num_rows:
+            yield batch
+        if out.tell() > target.max_bytes:
+            raise LimitError(
+                f"the answer is longer than {target.max_bytes >> 20} MiB; ask for fewer rows or "
+                "columns, or for format=parquet"
+            )
+        if counted.truncated:
+            return
+
+
+def _write_json(
+    batches: Iterable[pa.RecordBatch],
+    out: BinaryIO,
+    head: Mapping[str, Any],
+    counted: Counted,
+    cut: bool,
+) -> None:
+    write_rows(out, head, batches)
+    end = f',"truncated":{"true" if counted.truncated else "false"}}}' if cut else "}"
+    out.write(f"{end}\n".encode())

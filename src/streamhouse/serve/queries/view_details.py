@@ -1,0 +1,300 @@
+"""What is told of a served view besides its rows: its shape, its snapshots, its files."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from streamhouse.errors import DataLossError, SqlError, StreamhouseError, TableError
+from streamhouse.options import hide_secrets, is_secret, nearest
+from streamhouse.paimon.system_tables import open_table
+from streamhouse.serve.access_log import LOGGER
+from streamhouse.serve.formats.row_formats import json_objects
+from streamhouse.serve.private_paths import placeless
+from streamhouse.serve.streams.event import iso
+from streamhouse.serve.views.served_view import ServedView
+from streamhouse.serve.views.warehouse_tables import WarehouseTables
+from streamhouse.sql.plan import Column
+
+if TYPE_CHECKING:
+    from streamhouse.paimon.catalog import Warehouse
+    from streamhouse.paimon.table import Table
+
+TABLE, VIEW = "table", "view"
+_COUNTED_RECORDS = 200_000
+_COUNTS_KEPT = 1_000
+_VERSIONS = 100
+MASK = "****"
+_WORD = re.compile(r"[^\s.,;:=|]+")
+
+
+def summary(warehouse: Warehouse, view: ServedView) -> dict[str, Any]:
+    """A view in the list of all; one that cannot be read has an `error` instead of columns."""
+    told: dict[str, Any] = {
+        "name": view.name,
+        "kind": TABLE,
+        "title": view.title,
+        "description": view.description,
+        "columns": [],
+        "primary_key": [],
+        "partitioned_by": [],
+        "snapshot": None,
+        "time": None,
+        "rows": None,
+        "chart": None if view.chart is None else dict(view.chart),
+    }
+    try:
+        table = data_table(warehouse, view)
+        return told | (_of_view(warehouse, view) if table is None else _of_table(table, view))
+    except _Missing:
+        # Without the text, which names the nearest of all tables.
+        return told | {"error": f"what view '{view.name}' shows is not there"}
+    except StreamhouseError as error:
+        return told | _error(error, warehouse)
+    except Exception as error:  # noqa: BLE001 - one table is not to take the list from all
+        LOGGER.error("%s cannot be told of: %s", view.name, hide_secrets(repr(error)))
+        return told | {"error": f"it cannot be read: {type(error).__name__}"}
+
+
+def data_table(warehouse: Warehouse, view: ServedView) -> Table | None:
+    """The table or branch behind a view; None where that is a SQL view."""
+    try:
+        return warehouse.table(view.source)
+    except TableError as error:
+        tables = WarehouseTables(warehouse)
+        if tables.view(tuple(view.source.split(".", 1))) is None:
+            raise _Missing(*error.args) from None
+        return None
+
+
+class _Missing(TableError):
+    """The table behind a view is not there."""
+
+
+def _error(error: StreamhouseError, warehouse: Warehouse) -> dict[str, str]:
+    return {"error": placeless(str(error), warehouse.path)}
+
+
+def required_table(warehouse: Warehouse, view: ServedView) -> Table:
+    """As `data_table`; a SQL view, which has no snapshots or files of its own, is an error."""
+    table = data_table(warehouse, view)
+    if table is None:
+        raise TableError(f"'{view.name}' is a view, which has no snapshots or files of its own")
+    return table
+
+
+def shown(view: ServedView, columns: tuple[Column, ...]) -> list[Column]:
+    """The columns of a table that a view shows."""
+    if view.columns is None:
+        return list(columns)
+    known = {column.name: column for column in columns}
+    missing = next((name for name in view.columns if name not in known), None)
+    if missing is not None:
+        raise TableError(
+            f"view '{view.name}' is to show column '{missing}', which {view.source} does not have; "
+            f"{nearest(missing, known)}"
+        )
+    return [known[name] for name in view.columns]
+
+
+def schema(warehouse: Warehouse, view: ServedView) -> dict[str, Any]:
+    """The columns and keys, and the versions that the columns have had."""
+    table = data_table(warehouse, view)
+    if table is None:
+        return _of_view(warehouse, view) | {"name": view.name, "kind": VIEW, "schema_versions": []}
+    columns = shown(view, table.columns)
+    keys = _keys(table, columns)
+    return {
+        "name": view.name,
+        "kind": TABLE,
+        "columns": _told_columns(columns),
+        **keys,
+        "version": table.schema_id,
+        "schema_versions": _versions(table),
+    }
+
+
+def options(warehouse: Warehouse, view: ServedView) -> dict[str, Any]:
+    """The table's options, without their secrets, and those that name hidden columns."""
+    table = required_table(warehouse, view)
+    hidden = {column.name for column in table.columns} - _names(view, table)
+    told = {
+        key: MASK if is_secret(key) else hide_secrets(value)
+        for key, value in sorted(table.options.items())
+        if key != "path" and hidden.isdisjoint(_WORD.findall(f"{key} {value}"))
+    }
+    return {"options": told}
+
+
+def snapshots(warehouse: Warehouse, view: ServedView, limit: int) -> dict[str, Any]:
+    """The newest snapshots, newest first; a view of some rows does not tell how many others are."""
+    table = required_table(warehouse, view)
+    found = [
+        {
+            "snapshot": one.id,
+            "time": iso(one.time_ms),
+            "kind": one.commit_kind,
+            "rows": one.total_record_count if view.filter is None else None,
+            "delta_rows": one.delta_record_count if view.filter is None else None,
+            "schema": one.schema_id,
+        }
+        for one in itertools.islice(table.snapshots.newest_first(), limit)
+    ]
+    return {"snapshots": found}
+
+
+def tags(warehouse: Warehouse, view: ServedView) -> dict[str, Any]:
+    """The tags, and the snapshot that each keeps."""
+    table = required_table(warehouse, view)
+    found = []
+    for name in table.tags():
+        one = table.tag(name)
+        if one is not None:
+            found.append({"tag": name, "snapshot": one.id, "time": iso(one.time_ms)})
+    return {"tags": found}
+
+
+def files(warehouse: Warehouse, view: ServedView, limit: int) -> dict[str, Any]:
+    """The data files of the newest snapshot: at most `limit` of them, and how many there are.
+
+    Their partitions are values of rows: those of hidden rows or columns are left out. So is how
+    many rows a file has, and how long it is, where some of them are hidden.
+    """
+    table = required_table(warehouse, view)
+    counted = view.filter is None
+    hidden = view.filter is not None or not set(table.partition_keys) <= _names(view, table)
+    columns = ("partition", "bucket", "file_path", "file_format", "level", "record_count",
+               "file_size_in_bytes", "creation_time")  # fmt: skip
+    rows = _system_rows(warehouse, view.source, "files", columns)
+    found = [
+        {
+            "partition": None if hidden else row["partition"],
+            "bucket": row["bucket"],
+            "file": str(row["file_path"]).rsplit("/", 1)[-1],
+            "format": row["file_format"],
+            "level": row["level"],
+            "rows": row["record_count"] if counted else None,
+            "bytes": row["file_size_in_bytes"] if counted else None,
+            "time": row["creation_time"],
+        }
+        for row in rows[:limit]
+    ]
+    return {"files": found, "total": len(rows)}
+
+
+def _system_rows(
+    warehouse: Warehouse, source: str, kind: str, columns: tuple[str, ...]
+) -> list[dict[str, Any]]:
+    table = open_table(warehouse, f"{source}${kind}")
+    batches = table.read(columns=list(columns))
+    return [row for batch in batches for row in json_objects(batch)]
+
+
+def _versions(table: Table) -> list[dict[str, Any]]:
+    """The newest versions of the columns, and when each came."""
+    found = []
+    for version in range(table.schema_id, max(-1, table.schema_id - _VERSIONS), -1):
+        text = table.files.read_text(f"{table.root}/schema/schema-{version}")
+        if text is not None:
+            time_ms = json.loads(text).get("timeMillis")
+            found.append({"version": version, "time": None if time_ms is None else iso(time_ms)})
+    return found
+
+
+def _of_table(table: Table, view: ServedView) -> dict[str, Any]:
+    columns = shown(view, table.columns)
+    told = {"kind": TABLE, "columns": _told_columns(columns), **_keys(table, columns)}
+    latest = table.latest_snapshot_id()
+    if latest is None:
+        return told | {"rows": 0}
+    try:
+        record = table.snapshot(latest)
+    except DataLossError:
+        return told
+    rows = record.total_record_count if view.filter is None else None
+    if rows is not None and table.primary_key:
+        rows = _COUNTS.rows(table, latest, record.time_ms, rows)
+    return told | {"snapshot": latest, "time": iso(record.time_ms), "rows": rows}
+
+
+def _of_view(warehouse: Warehouse, view: ServedView) -> dict[str, Any]:
+    """A view's columns; its snapshot is the sum of those of its tables, as its stream says."""
+    from streamhouse.serve.queries.pinned_tables import Pins
+    from streamhouse.sql.batch.bounded_query import analyze_bounded
+    from streamhouse.sql.plan import Position, Query
+
+    tables = WarehouseTables(warehouse)
+    database, name = view.source.split(".", 1)
+    info = tables.view((database, name))
+    if info is None:
+        raise TableError(f"view '{view.source}' was dropped meanwhile")
+    told: dict[str, Any] = {
+        "kind": VIEW,
+        "columns": _told_columns(shown(view, info.columns)),
+        "primary_key": [],
+        "partitioned_by": [],
+    }
+    if info.comment and view.description is None:
+        told["description"] = info.comment
+    try:
+        quoted = ".".join("`" + part.replace("`", "``") + "`" for part in (database, name))
+        plan = analyze_bounded(Query(f"SELECT * FROM {quoted}", Position(1, 1)), tables)
+        pins = Pins(warehouse)
+        pins.hold(plan.scans)
+    except (SqlError, TableError, DataLossError) as error:
+        return told | _error(error, warehouse)
+    time = None if pins.time_ms is None else iso(pins.time_ms)
+    return told | {"snapshot": pins.snapshot, "time": time}
+
+
+def _names(view: ServedView, table: Table) -> set[str]:
+    """The columns of a table that a view shows, by name."""
+    return {column.name for column in shown(view, table.columns)}
+
+
+def _told_columns(columns: list[Column]) -> list[dict[str, Any]]:
+    return [{"name": one.name, "type": one.type, "nullable": one.nullable} for one in columns]
+
+
+def _keys(table: Table, columns: list[Column]) -> Mapping[str, list[str]]:
+    """Keys that are shown as a whole: a part of a key is none."""
+    names = {column.name for column in columns}
+    key, parts = table.primary_key, table.partition_keys
+    return {
+        "primary_key": list(key) if set(key) <= names else [],
+        "partitioned_by": [name for name in parts if name in names],
+    }
+
+
+class _Counts:
+    """How many rows keyed tables have: their files count each version of a row."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, int, int], int] = {}
+        self._lock = threading.Lock()
+
+    def rows(self, table: Table, snapshot: int, time_ms: int, records: int) -> int | None:
+        """The rows of a snapshot that has so many records; None where counting takes long."""
+        key = (table.location + table.branch, snapshot, time_ms)
+        with self._lock:
+            if key in self._known:
+                return self._known[key]
+        if records > _COUNTED_RECORDS:
+            return None
+        try:
+            batches = list(table.read(columns=[table.primary_key[0]], snapshot=snapshot))
+        except StreamhouseError:
+            return None  # it expired meanwhile
+        found = int(sum(batch.num_rows for batch in batches))
+        with self._lock:
+            while len(self._known) >= _COUNTS_KEPT:
+                self._known.pop(next(iter(self._known)))
+            self._known[key] = found
+        return found
+
+
+_COUNTS = _Counts()

@@ -1,0 +1,284 @@
+"""Rows of a served view: one SELECT made of names and at most one parsed condition."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from sqlglot import exp
+
+from streamhouse.engine import Limits, bounded_reader
+from streamhouse.errors import DataLossError, LimitError, OptionError, TableError
+from streamhouse.options import nearest
+from streamhouse.serve.queries import output
+from streamhouse.serve.queries.pinned_tables import Pins, full_name, is_data, view_moments
+from streamhouse.serve.queries.question import Rows, Told
+from streamhouse.serve.queries.row_files import Origin
+from streamhouse.serve.views.warehouse_tables import WarehouseTables
+from streamhouse.sql.batch.bounded_query import analyze_tree
+from streamhouse.sql.expressions import lowering
+from streamhouse.sql.parser.dialect import parse_condition
+from streamhouse.sql.plan import AsOf, BoundedQuery, Name, TableInfo, ViewInfo
+from streamhouse.sql.resolution.columns import Parsed
+from streamhouse.sql.text import Script
+
+if TYPE_CHECKING:
+    from streamhouse.paimon.catalog import Warehouse
+    from streamhouse.serve.queries.pinned_tables import Pin
+
+_TRIES = 3
+SMALL_RECORDS = 20_000
+"""Of the tables that a small answer reads."""
+_SMALL = Limits(1.0, "128MiB", "0MiB")
+_SMALL_BYTES = 4 << 20
+
+
+def answer(warehouse: Warehouse, asked: Rows) -> Told:
+    """Write the rows, and tell of which snapshot they are.
+
+    Raises `OptionError` for a column that is not served, `SqlError` for a condition that cannot
+    be read, `TableError` and `DataLossError` for a moment that is not there, `LimitError` and
+    `TooLargeError` for what is too much.
+    """
+    for left in reversed(range(_TRIES)):
+        try:
+            return _answer(warehouse, asked)
+        except DataLossError:
+            # The newest snapshot expired while it was read; then there is a newer one.
+            if asked.as_of is not None or not left:
+                raise
+    raise AssertionError("the last try returns or raises")
+
+
+def small_answer(warehouse: Warehouse, asked: Rows) -> Told | None:
+    """As `answer` if that takes moments, else None: also where the client has a large one."""
+    few = replace(asked.target, max_bytes=_SMALL_BYTES)
+    try:
+        return answer(warehouse, replace(asked, target=few, limits=_SMALL, few=True))
+    except (_LargeError, LimitError):
+        return None
+
+
+class _LargeError(Exception):
+    """What is asked for may be large."""
+
+
+def _answer(warehouse: Warehouse, asked: Rows) -> Told:
+    source = _Source(warehouse, asked)
+    plan = source.plan()
+    pins = source.pins
+    etag = None if "getvariable(" in plan.sql.lower() else _etag(asked, plan, pins.stamp)
+    told = Told(pins.snapshot, pins.time_ms, etag)
+    if etag is not None and etag in asked.known:
+        return replace(told, changed=False)
+    if asked.few and pins.records > SMALL_RECORDS:
+        raise _LargeError
+    with bounded_reader(plan, pins.scanner, asked.limits, output.ROWS_AT_ONCE) as reader:
+        schema = source.schema(reader.schema)
+        batches = _cast(reader, schema)
+        origin = Origin(asked.view.name, pins.snapshot, pins.time_ms)
+        counted = output.write(asked.target, schema, batches, origin.head, origin.metadata)
+    return replace(told, rows=counted.rows, truncated=counted.truncated)
+
+
+class _Source:
+    """The table or view behind a served view, and the query that reads it."""
+
+    def __init__(self, warehouse: Warehouse, asked: Rows) -> None:
+        self._asked = asked
+        self._warehouse = warehouse
+        self.pins = Pins(warehouse, asked.as_of)
+        self._pin = self._table()
+        self._tables = _Held(warehouse, asked.view.source, self._pin)
+        self._all = self._columns()
+        self._served = self._shown()
+
+    def plan(self) -> BoundedQuery:
+        """The query, with all tables pinned that it reads."""
+        condition, script = self._condition()
+        wanted = self._wanted()
+        select = exp.Select(expressions=[exp.column(_quoted(name)) for name in wanted])
+        table = exp.Table(
+            this=_quoted(self._name[1]),
+            db=_quoted(self._name[0]),
+            alias=exp.TableAlias(this=_quoted(self._name[1])),
+        )
+        select.set("from_", exp.From(this=table))
+        if condition is not None:
+            select.set("where", exp.Where(this=condition))
+        order = self._order()
+        if order:
+            ordered = [
+                exp.Ordered(this=exp.column(_quoted(name)), desc=desc, nulls_first=False)
+                for name, desc in order
+            ]
+            select.set("order", exp.Order(expressions=ordered))
+        limit = self._limit()
+        select.set("limit", exp.Limit(expression=exp.Literal.number(limit)))
+        analyzed = analyze_tree(Parsed(script, select, ""), select, self._tables)
+        plan = analyzed.plan(analyzed.tree, list(wanted))
+        if self._pin is None and self._asked.as_of is not None:
+            self._check_moment(plan)
+            with view_moments(self._asked.view.name):
+                self.pins.hold(plan.scans)
+        self.pins.hold(plan.scans)
+        return plan
+
+    def _check_moment(self, plan: BoundedQuery) -> None:
+        names = sorted({full_name(scan) for scan in plan.scans if is_data(scan)})
+        if len(names) > 1 and (self._asked.as_of or "").isdigit():
+            raise TableError(
+                f"'{self._asked.view.name}' is a view of several tables ({', '.join(names)}), of "
+                "which a snapshot's number means another moment each; give a time"
+            )
+
+    def schema(self, given: pa.Schema) -> pa.Schema:
+        """The answer's types: a table's own, which the engine may have widened."""
+        if self._pin is None:
+            return given
+        own = self._pin.table.arrow_schema
+        return pa.schema([own.field(name) for name in given.names])
+
+    @property
+    def _name(self) -> tuple[str, str]:
+        database, table = self._asked.view.source.split(".", 1)
+        return database, table
+
+    def _table(self) -> Pin | None:
+        """The pinned table; None for a view."""
+        name = self._asked.view.source
+        try:
+            self._warehouse.table(name)
+        except TableError:
+            tables = WarehouseTables(self._warehouse)
+            if tables.view(tuple(name.split(".", 1))) is not None:
+                return None
+            raise
+        return self.pins.take(name)
+
+    def _columns(self) -> tuple[str, ...]:
+        if self._pin is not None:
+            return tuple(column.name for column in self._pin.table.columns)
+        view = self._tables.view(self._name)
+        if view is None:
+            raise TableError(f"view '{self._asked.view.source}' was dropped meanwhile; ask again")
+        return tuple(column.name for column in view.columns)
+
+    def _shown(self) -> tuple[str, ...]:
+        shown = self._asked.view.columns
+        if shown is None:
+            return self._all
+        for name in shown:
+            if name not in self._all:
+                raise TableError(
+                    f"view '{self._asked.view.name}' is to show column '{name}', which "
+                    f"{self._asked.view.source} does not have; {nearest(name, self._all)}"
+                )
+        return shown
+
+    def _wanted(self) -> tuple[str, ...]:
+        if self._asked.columns is None:
+            return self._served
+        for name in self._asked.columns:
+            self._check("columns", name)
+        return tuple(dict.fromkeys(self._asked.columns))
+
+    def _check(self, parameter: str, name: str) -> None:
+        if name not in self._served:
+            raise OptionError(
+                f"parameter '{parameter}': there is no column '{name[:80]}'; "
+                f"{nearest(name, self._served)}"
+            )
+
+    def _order(self) -> Sequence[tuple[str, bool]]:
+        if self._asked.order is not None:
+            for name, _ in self._asked.order:
+                self._check("order", name)
+            return self._asked.order
+        key = () if self._pin is None else self._pin.table.primary_key
+        return [(name, False) for name in key if set(key) <= set(self._served)]
+
+    def _limit(self) -> int:
+        most = self._asked.target.max_rows
+        wanted = self._asked.limit
+        # One more than may be told, so that it shows that there were more.
+        return most + 1 if wanted is None else min(wanted, most + 1)
+
+    def _condition(self) -> tuple[exp.Expr | None, Script]:
+        """What rows have to meet, and the text in which what is wrong with it is told."""
+        asked, own = self._asked.filter, self._asked.view.filter
+        given = None if asked is None else _parsed(asked)
+        if given is not None:
+            self._check_columns(given, Script(asked or ""))
+        fixed = None if own is None else _parsed(own)
+        script = Script(asked if asked is not None else own or "")
+        if given is None or fixed is None:
+            return (fixed if given is None else given), script
+        for node in fixed.walk():
+            for key in ("line", "col", "start", "end"):
+                node.meta.pop(key, None)
+        return exp.and_(exp.Paren(this=fixed), exp.Paren(this=given)), script
+
+    def _check_columns(self, condition: exp.Expr, script: Script) -> None:
+        """A client's condition is about the served columns: others could be guessed with it."""
+        table = self._name[1]
+        for column in condition.find_all(exp.Column):
+            parts = [part.name for part in column.parts]
+            # Behind the table's own name stands a column, also where a column is called like it.
+            behind = [name for before, name in itertools.pairwise(parts) if before == table]
+            for name in behind or parts[:1]:
+                if name not in self._served:
+                    message = f"there is no column '{name}'; {nearest(name, self._served)}"
+                    raise lowering.error(script, column, message)
+
+
+class _Held(WarehouseTables):
+    """The names of a warehouse, where one table is held as it was."""
+
+    def __init__(self, warehouse: Warehouse, name: str, held: Pin | None) -> None:
+        super().__init__(warehouse)
+        self._name: Name = tuple(name.split(".", 1))
+        self._pin = held
+
+    def view(self, name: Name) -> ViewInfo | None:
+        held = self._pin is not None and name == self._name
+        return None if held else super().view(name)
+
+    def table_as_of(self, name: Name, moment: AsOf) -> TableInfo:
+        if moment or self._pin is None or name != self._name:
+            return super().table_as_of(name, moment)
+        table = self._pin.table
+        return TableInfo(
+            name=(table.database, table.name),
+            columns=tuple(table.columns),
+            primary_key=tuple(table.primary_key),
+            partitioned_by=tuple(table.partition_keys),
+            options=dict(table.options),
+        )
+
+
+def _parsed(text: str) -> exp.Expr:
+    return lowering.simplify(Script(text), parse_condition(text))
+
+
+def _cast(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield batch if batch.schema.types == schema.types else batch.cast(schema)
+
+
+def _etag(asked: Rows, plan: BoundedQuery, stamp: str) -> str:
+    scans = [
+        (full_name(scan), scan.columns, str(scan.as_of)) for scan in plan.scans if is_data(scan)
+    ]
+    parts = (asked.target.format, plan.sql, plan.output, scans, stamp)
+    digest = hashlib.blake2b(json.dumps(parts).encode(), digest_size=12).hexdigest()
+    return f'"{digest}"'
+
+
+def _quoted(name: str) -> exp.Identifier:
+    return exp.to_identifier(name, quoted=True)

@@ -1,0 +1,347 @@
+"""One followed table and all its readers, on the event loop.
+
+A follower's thread finds changes and encodes them; here they are put behind the last link of the
+chain that all readers go along. A new reader gets the state, or what it has missed, and goes on
+behind the link that was the last at that moment, so nothing is lost between the two or told twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+
+from streamhouse.errors import (
+    BusyError,
+    DataLossError,
+    ExpiredError,
+    SqlError,
+    StreamhouseError,
+    TableError,
+)
+from streamhouse.serve.feeds.table_feed import Feed
+from streamhouse.serve.streams.encoding import Stopped, events
+from streamhouse.serve.streams.event import CHANGES, Moment, heartbeat
+from streamhouse.serve.streams.follow_settings import FollowSettings
+from streamhouse.serve.streams.follower import Follower, Found, Looks
+from streamhouse.serve.streams.initial_state import Starts, Work
+from streamhouse.serve.streams.resume import LATEST, Position
+from streamhouse.serve.streams.subscriber import Link, Start, Subscription
+from streamhouse.serve.views.served_view import ServedView
+
+_TRIES = 5
+_MOST_POSITIONS = 4096
+_EARLY_S = 0.002
+"""A timer may go off a little before its time."""
+
+
+@dataclass
+class Counts:
+    """What has been sent into a stream, ever growing; a row that was updated counts once."""
+
+    events: int = 0
+    rows: int = 0
+    bytes: int = 0
+    overflows: int = 0
+
+
+class Channel:
+    """Follows one served view as long as it has readers, and a little longer.
+
+    To be used on the event loop it was made on. `ended` is called once nobody needs it any more.
+    """
+
+    def __init__(
+        self,
+        view: ServedView,
+        open_feed: Callable[[ServedView], Feed],
+        settings: FollowSettings,
+        work: Work,
+        ended: Callable[[Channel], None],
+    ) -> None:
+        self.view = view
+        self.counts = Counts()
+        self.freshness_ms: int | None = None
+        self._settings = settings
+        self._trim = work.trim
+        self._ended = ended
+        self._loop = asyncio.get_running_loop()
+        self._current: Found | None = None
+        self._head = Link()
+        self._positions: dict[int, tuple[Moment, Link]] = {}
+        self._readers: set[Subscription] = set()
+        self._held = 0
+        self._closed = False
+        self._gone: TableError | None = None
+        self._rest: asyncio.TimerHandle | None = None
+        self._beating: asyncio.TimerHandle | None = None
+        self._told = self._loop.time()
+        self._starts = Starts(view, open_feed, settings, work, self._here)
+        self._follower = Follower(
+            view.name,
+            partial(open_feed, view),
+            settings,
+            partial(self._post, self._take),
+            partial(self._post, self._end_gone),
+        )
+        self._follower.start()
+
+    @property
+    def readers(self) -> int:
+        """How many read it now."""
+        return len(self._readers)
+
+    @property
+    def snapshot(self) -> int | None:
+        """The snapshot it has come to; None before the first look."""
+        return None if self._current is None else self._current.moment.snapshot
+
+    @property
+    def state_rows(self) -> int:
+        """Rows encoded for readers that began."""
+        return self._starts.rows_encoded
+
+    @property
+    def looks(self) -> Looks:
+        """How the table is looked at."""
+        return self._follower.looks
+
+    @property
+    def history_bytes(self) -> int:
+        """Memory of the events kept for readers that come back."""
+        oldest = next(iter(self._positions.values()), None)
+        return 0 if oldest is None else self._head.size - oldest[1].size
+
+    def forget_oldest(self) -> None:
+        """Keep one event less for readers that come back."""
+        del self._positions[next(iter(self._positions))]
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep the channel while somebody is about to read it."""
+        self._held += 1
+        try:
+            yield
+        finally:
+            self._held -= 1
+            self._maybe_rest()
+
+    async def start(self, place: Position | str | None) -> Start:
+        """Where a reader begins: with the state, behind its place, or `latest`.
+
+        All that was committed before is seen. `TableError` and `SqlError` when the table is not
+        there, `TooLargeError`, `ExpiredError` as `Hub.subscribe` has it.
+        """
+        for again in range(_TRIES, 0, -1):
+            try:
+                return await self._begin(place, await self._look())
+            except ExpiredError:
+                raise
+            except DataLossError:
+                # What was to be read has expired, or is of a table that was made again.
+                if again == 1:
+                    raise
+            except Stopped:
+                break
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                if not self._closed or (task is not None and task.cancelling()):
+                    raise
+                break
+        raise self._stopped()
+
+    def attach(self, start: Start, last_id: str | None = None) -> Subscription:
+        """A reader that begins there, and had `last_id` before."""
+        if self._closed:
+            raise self._stopped()
+        reader = Subscription(start, self._leave, last_id)
+        self._readers.add(reader)
+        if self._beating is None:
+            self._told = self._loop.time()
+            self._beat_at(self._told + self._settings.heartbeat_s)
+        return reader
+
+    def close(self, gone: TableError | None = None) -> None:
+        """End the looking, and the readers; with `gone` they get that behind all that came."""
+        if self._closed:
+            return
+        self._closed, self._gone = True, gone
+        for timer in (self._rest, self._beating):
+            if timer is not None:
+                timer.cancel()
+        if gone is None:
+            for reader in tuple(self._readers):
+                reader.end(None)
+        else:
+            self._head = self._head.append(None, gone)
+            self._wake()
+        self._starts.close()
+        self._follower.stop()
+        self._ended(self)
+
+    def join(self, seconds: float) -> None:
+        """Wait for the end of its thread; not on the event loop."""
+        self._follower.join(seconds)
+
+    async def _look(self) -> Found:
+        if self._closed:
+            raise self._stopped()
+        done: asyncio.Future[BaseException | None] = self._loop.create_future()
+        self._follower.ask(partial(self._post, _settle, done))
+        error = await done
+        if self._closed:
+            raise self._stopped()
+        gone = isinstance(error, TableError | SqlError)
+        if error is not None and (gone or self._current is None):
+            if isinstance(error, StreamhouseError):
+                raise error.with_traceback(None)
+            raise StreamhouseError(f"{self.view.name} cannot be read now: {error}") from error
+        return self._here()[0]
+
+    async def _begin(self, place: Position | str | None, now: Found) -> Start:
+        if place == LATEST:
+            return Start(events(CHANGES, now.moment, (), self._settings), self._head)
+        start = None
+        if isinstance(place, Position):
+            known = self._positions.get(place.snapshot)
+            if known is not None and place.names(known[0]):
+                return Start((), known[1])
+            start = await self._starts.missed(place)
+        start = start or await self._starts.state()
+        if start is None:
+            raise self._stopped()
+        return start
+
+    def _here(self) -> tuple[Found, Link]:
+        if self._current is None:
+            raise self._stopped()
+        return self._current, self._head
+
+    def _take(self, found: Found) -> None:
+        """Hand on what the follower found."""
+        if self._closed:
+            return
+        self._current = found
+        self._starts.changed(found)
+        if found.chunks is None:
+            self._break_off(found)
+        elif found.events:
+            if found.anew:
+                self._positions.clear()
+            else:
+                self.counts.rows += sum(chunk.changed for chunk in found.chunks)
+                self.freshness_ms = max(0, time.time_ns() // 1_000_000 - found.moment.time_ms)
+            self._publish(found)
+        self._mark(found.moment)
+
+    def _publish(self, found: Found) -> None:
+        self._cut_slow()
+        for event in found.events:
+            self._head = self._head.append(event)
+            self.counts.events += 1
+            self.counts.bytes += len(event.data)
+        self._wake()
+
+    def _break_off(self, found: Found) -> None:
+        self._cut_slow()
+        self._positions.clear()
+        error = ExpiredError(
+            f"the stream of {self.view.name} cannot go on: at snapshot {found.moment.snapshot} "
+            f"more than {self._settings.max_rows:,} rows changed at once, a table as large was "
+            "made again or altered, or it is too large to be followed; begin anew, with "
+            f"last_id={LATEST} if only the first snapshot is too large"
+        )
+        self._head = self._head.append(None, error)
+        self._wake()
+
+    def _end_gone(self) -> None:
+        """What it follows is not there any more: its readers are told, and nobody looks for it."""
+        # Of what a view reads nothing is named: who sees the view need not see that.
+        message = (
+            f"{self.view.name} is gone: it was dropped, or what it shows was; ask for it again "
+            "once it is there"
+        )
+        self.close(TableError(message))
+
+    def _wake(self) -> None:
+        self._told = self._loop.time()
+        for reader in self._readers:
+            reader.wake()
+
+    def _cut_slow(self) -> None:
+        """Cut off who has fallen too far behind before what comes now."""
+        settings = self._settings
+        for reader in tuple(self._readers):
+            waiting, size = reader.behind(self._head)
+            if waiting > settings.queue_events or size > settings.queue_bytes:
+                reader.cut(f"{waiting:,} events of {size:,} bytes were waiting for it")
+
+    def _mark(self, moment: Moment) -> None:
+        """Let readers go on from this moment."""
+        # At the end, so that the oldest stays first.
+        self._positions.pop(moment.snapshot, None)
+        self._positions[moment.snapshot] = (moment, self._head)
+        while len(self._positions) > _MOST_POSITIONS:
+            self.forget_oldest()
+        self._trim()
+
+    def _beat_at(self, when: float) -> None:
+        self._beating = self._loop.call_at(when, self._beat)
+
+    def _beat(self) -> None:
+        self._beating = None
+        self._starts.forget_unused()
+        if not self._readers:
+            return
+        now, idle = self._loop.time(), self._settings.heartbeat_s
+        if now - self._told >= idle - _EARLY_S and self._current is not None:
+            self._told = now
+            made = heartbeat(self._current.moment)
+            for reader in self._readers:
+                reader.beat(made)
+        self._beat_at(self._told + idle)
+
+    def _leave(self, reader: Subscription) -> None:
+        if reader not in self._readers:
+            return
+        self._readers.remove(reader)
+        self.counts.overflows += reader.cut_off.is_set()
+        self._maybe_rest()
+
+    def _maybe_rest(self) -> None:
+        if self._closed or self._held or self._readers:
+            return
+        if self._current is None:
+            self.close()
+            return
+        if self._rest is not None:
+            self._rest.cancel()
+        self._rest = self._loop.call_later(self._settings.linger_s, self._close_unused)
+
+    def _close_unused(self) -> None:
+        self._rest = None
+        if not self._held and not self._readers:
+            self.close()
+
+    def _post(self, function: Callable[..., None], *values: object) -> None:
+        """Have the event loop call it; from the follower's thread."""
+        try:
+            self._loop.call_soon_threadsafe(function, *values)
+        except RuntimeError:
+            # The loop has ended, and with it all who would read this.
+            self._follower.stop()
+
+    def _stopped(self) -> StreamhouseError:
+        if self._gone is not None:
+            return self._gone.with_traceback(None)
+        return BusyError(
+            f"{self.view.name} is not followed any more, since the server stops; ask again later"
+        )
+
+
+def _settle(done: asyncio.Future[BaseException | None], error: BaseException | None) -> None:
+    if not done.done():
+        done.set_result(error)

@@ -1,0 +1,136 @@
+"""Rows as JSON text, encoded once, and events put together from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from streamhouse.errors import TooLargeError
+from streamhouse.serve.formats.cells import json_values
+from streamhouse.serve.formats.json_rows import compact
+from streamhouse.serve.formats.row_formats import slices
+from streamhouse.serve.streams.event import Event, Moment
+from streamhouse.serve.streams.follow_settings import FollowSettings
+from streamhouse.source import ROW_KIND
+
+_RESERVED = ("snapshot", ROW_KIND)
+_TEXT_PER_ARROW = 2
+"""How much longer JSON is than Arrow's own form, about."""
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Some rows as JSON objects with commas between them.
+
+    `changed` counts a row that was updated once, though it is there as -U and as +U. `only_new`:
+    all rows are +I.
+    """
+
+    text: str
+    rows: int
+    changed: int
+    only_new: bool
+
+
+class Stopped(Exception):
+    """The server ends while rows are being encoded."""
+
+
+def encoded(
+    batches: Iterable[pa.RecordBatch],
+    settings: FollowSettings,
+    what: str,
+    most: int | None = None,
+    stopping: Callable[[], bool] = lambda: False,
+) -> tuple[Chunk, ...]:
+    """The rows of batches that have a leading `rowkind` column, in chunks that parts are made of.
+
+    `TooLargeError` about `what` (`the first snapshot of shop.orders`) when there are more than
+    `most` rows, by default `settings.max_rows`; `Stopped` once `stopping` says so.
+    """
+    most = settings.max_rows if most is None else most
+    chunks, rows = [], 0
+    for batch in batches:
+        rows += batch.num_rows
+        if rows > most:
+            raise too_large(what, most)
+        for piece in _pieces(batch, settings):
+            if stopping():
+                raise Stopped
+            chunks.append(_chunk(piece))
+    return tuple(chunks)
+
+
+def too_large(what: str, most: int) -> TooLargeError:
+    """The error for more rows than a stream carries at once."""
+    return TooLargeError(
+        f"{what} has more than {most:,} rows, which is more than a stream carries at once; give "
+        "last_id=latest to get only what comes from now on, and read the rows that are there with "
+        "GET and a filter"
+    )
+
+
+def events(
+    kind: str, moment: Moment, chunks: Sequence[Chunk], settings: FollowSettings
+) -> tuple[Event, ...]:
+    """One event with these rows, or its parts; only the last one has the moment's id."""
+    head = compact(moment.fields)[:-1] + ',"rows":['
+    texts = list(_parts(chunks, settings)) or [""]
+    found = []
+    for number, text in enumerate(texts, 1):
+        more = number < len(texts)
+        data = f'{head}{text}],"more":{"true" if more else "false"}}}'
+        name = None if more else moment.id
+        found.append(Event(name, kind, moment.snapshot, moment.time_ms, data))
+    return tuple(found)
+
+
+def row_count(chunks: Iterable[Chunk]) -> int:
+    return sum(chunk.rows for chunk in chunks)
+
+
+def _pieces(batch: pa.RecordBatch, settings: FollowSettings) -> Iterator[pa.RecordBatch]:
+    if not batch.num_rows:
+        return
+    row_bytes = max(1, _TEXT_PER_ARROW * batch.nbytes // batch.num_rows)
+    yield from slices(batch, max(1, min(settings.part_rows, settings.part_bytes // row_bytes)))
+
+
+def _chunk(batch: pa.RecordBatch) -> Chunk:
+    kinds = batch.column(0).to_pylist()
+    names = [ROW_KIND, *_shown(batch.schema.names[1:])]
+    columns = [json_values(batch.column(i)) for i in range(1, batch.num_columns)]
+    rows = [dict(zip(names, row, strict=True)) for row in zip(kinds, *columns, strict=True)]
+    changed = len(kinds) - kinds.count("-U")
+    only_new = kinds.count("+I") == len(kinds)
+    return Chunk(compact(rows)[1:-1], len(rows), changed, only_new)
+
+
+def _shown(names: Sequence[str]) -> list[str]:
+    """The columns' names in a row, where some words are taken."""
+    taken = {*names, *_RESERVED}
+    found = []
+    for name in names:
+        if name in _RESERVED:
+            while name in taken:
+                name += "_"
+            taken.add(name)
+        found.append(name)
+    return found
+
+
+def _parts(chunks: Sequence[Chunk], settings: FollowSettings) -> Iterator[str]:
+    """Chunks joined as long as they are small."""
+    texts: list[str] = []
+    rows = size = 0
+    for chunk in chunks:
+        full = rows + chunk.rows > settings.part_rows
+        if texts and (full or size + len(chunk.text) > settings.part_bytes):
+            yield ",".join(texts)
+            texts, rows, size = [], 0, 0
+        texts.append(chunk.text)
+        rows, size = rows + chunk.rows, size + len(chunk.text)
+    if texts:
+        yield ",".join(texts)

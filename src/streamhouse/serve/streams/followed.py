@@ -1,0 +1,51 @@
+"""The feed of a served view, whatever it is made of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from streamhouse.errors import TableError
+from streamhouse.serve.feeds.table_feed import Feed
+from streamhouse.serve.feeds.view_feed import ViewFeed
+from streamhouse.serve.views.warehouse_tables import WarehouseTables
+
+if TYPE_CHECKING:
+    from streamhouse.paimon.catalog import Warehouse
+    from streamhouse.serve.streams.memory import Memory
+    from streamhouse.serve.views.served_view import ServedView
+
+
+def open_view(warehouse: Warehouse, view: ServedView, memory: Memory | None = None) -> Feed:
+    """Follows a table, a branch or a view, with the columns and rows that are served of it.
+
+    What it keeps of them is counted in `memory`, and bounded by it.
+    """
+    feed = _opened(warehouse, view)
+    feed.memory = memory
+    return feed
+
+
+def _opened(warehouse: Warehouse, view: ServedView) -> Feed:
+    tables = WarehouseTables(warehouse)
+    if view.filter is None:
+        try:
+            return Feed(warehouse, view.source, view.columns)
+        except TableError:
+            if tables.view(tuple(view.source.split(".", 1))) is None:
+                raise
+        if view.columns is None:
+            return ViewFeed(warehouse, view.source, tables)
+    return ViewFeed(warehouse, view.name, tables, definition(view))
+
+
+def definition(view: ServedView) -> str:
+    """The query that gives what is served."""
+    columns = "*" if view.columns is None else ", ".join(map(_ticked, view.columns))
+    database, table = view.source.split(".", 1)
+    text = f"SELECT {columns} FROM {_ticked(database)}.{_ticked(table)}"
+    # A line of its own, lest a comment at its end swallows what follows.
+    return text if view.filter is None else f"{text} WHERE (\n{view.filter}\n)"
+
+
+def _ticked(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

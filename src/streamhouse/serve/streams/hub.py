@@ -1,0 +1,165 @@
+"""All streams of a server: one followed table each, shared by all who read it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+from streamhouse.errors import BusyError
+from streamhouse.serve.feeds.table_feed import Feed
+from streamhouse.serve.streams.channel import Channel
+from streamhouse.serve.streams.follow_settings import FollowSettings
+from streamhouse.serve.streams.initial_state import Work
+from streamhouse.serve.streams.resume import LATEST, Position
+from streamhouse.serve.streams.state import States
+from streamhouse.serve.streams.subscriber import Subscription
+from streamhouse.serve.views.served_view import Key, ServedView
+
+_WORKERS = 2
+_JOIN_S = 1.0
+
+
+@dataclass(frozen=True)
+class ChannelStats:
+    """The streams of one served view, for metrics.
+
+    `subscribers`, `streams` (several where readers chose columns), `snapshot` and `error` (why it
+    cannot be read now) are of now; `freshness_ms` is how old the last change was when it was handed
+    on. The rest are counts that only grow, also over streams that have ended: `events` and `bytes`
+    made (however many got them), `rows` encoded in changes (an updated row counts once),
+    `state_rows` encoded for first snapshots, `overflows` of readers that were cut off, `polls`,
+    the milliseconds they took together, and `failures` among them.
+    """
+
+    name: str
+    subscribers: int = 0
+    streams: int = 0
+    snapshot: int | None = None
+    freshness_ms: int | None = None
+    error: str | None = None
+    events: int = 0
+    rows: int = 0
+    state_rows: int = 0
+    bytes: int = 0
+    overflows: int = 0
+    polls: int = 0
+    poll_ms: float = 0.0
+    failures: int = 0
+
+
+class Hub:
+    """All streams of a server; made once, on the server's event loop.
+
+    `open_feed` opens the feed of a served view; it is called from several threads, and each of the
+    feeds is used by one thread only.
+    """
+
+    def __init__(
+        self, open_feed: Callable[[ServedView], Feed], settings: FollowSettings | None = None
+    ) -> None:
+        self._open_feed = open_feed
+        self._settings = settings or FollowSettings()
+        self._channels: dict[Key, Channel] = {}
+        self._past: dict[str, ChannelStats] = {}
+        self._stopping = threading.Event()
+        self._workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="stream")
+        states = States(self._settings.state_bytes)
+        self._work = Work(self._workers, states, self._trim, self._stopping.is_set)
+
+    async def subscribe(self, view: ServedView, last_id: str | None = None) -> Subscription:
+        """A reader of a view: all of its rows, then each change of them, in order.
+
+        With the `last_id` of an event that came before, or a snapshot's number, what came after it
+        instead of all rows; with `latest` only what comes from now on. A reader that cannot go on
+        by changes, since the columns are others now, gets all rows as well.
+
+        `BadIdError` for a `last_id` that cannot be read, `ExpiredError` for one from which there is
+        no way on, `TableError` and `SqlError` when the view is not there, `TooLargeError` when it
+        has too many rows, `BusyError` when too many views are read.
+        """
+        place: Position | str | None = last_id or None
+        if place is not None and place != LATEST:
+            place = Position.parse(str(place))
+        channel = self._channel(view)
+        with channel.held():
+            start = await channel.start(place)
+            return channel.attach(start, str(place) if isinstance(place, Position) else None)
+
+    async def close(self) -> None:
+        """End all streams: their readers' iterations end. Waits a second for what is under way."""
+        self._stopping.set()
+        channels = list(self._channels.values())
+        for channel in channels:
+            channel.close()
+        self._workers.shutdown(wait=False, cancel_futures=True)
+        if channels:
+            await asyncio.get_running_loop().run_in_executor(None, _join, channels)
+
+    def stats(self) -> list[ChannelStats]:
+        """The streams of each view that has been read, in the order of their names."""
+        found = dict(self._past)
+        for channel in self._channels.values():
+            found[channel.view.name] = _sum(found.get(channel.view.name), channel)
+        return [found[name] for name in sorted(found)]
+
+    def _channel(self, view: ServedView) -> Channel:
+        if self._stopping.is_set():
+            raise BusyError("the server is stopping; ask again later")
+        channel = self._channels.get(view.key)
+        if channel is None:
+            if len(self._channels) >= self._settings.max_streams:
+                raise BusyError(
+                    f"{len(self._channels)} views, or choices of their columns, are read already, "
+                    "and no more are followed at once; ask again later"
+                )
+            channel = Channel(view, self._open_feed, self._settings, self._work, self._ended)
+            self._channels[view.key] = channel
+        return channel
+
+    def _ended(self, channel: Channel) -> None:
+        name = channel.view.name
+        del self._channels[channel.view.key]
+        past = _sum(self._past.get(name), channel)
+        self._past[name] = replace(past, subscribers=0, streams=0, error=None)
+
+    def _trim(self) -> None:
+        """Keep less history where there is most of it, until all together is not too much."""
+        sizes = {channel: channel.history_bytes for channel in self._channels.values()}
+        total = sum(sizes.values())
+        while total > self._settings.history_bytes:
+            largest = max(sizes, key=lambda channel: sizes[channel])
+            largest.forget_oldest()
+            total -= sizes[largest] - largest.history_bytes
+            sizes[largest] = largest.history_bytes
+
+
+def _sum(before: ChannelStats | None, channel: Channel) -> ChannelStats:
+    past = before or ChannelStats(channel.view.name)
+    counts, looks = channel.counts, channel.looks
+    newest = (past.snapshot, channel.snapshot)
+    return replace(
+        past,
+        subscribers=past.subscribers + channel.readers,
+        streams=past.streams + 1,
+        snapshot=max((one for one in newest if one is not None), default=None),
+        freshness_ms=past.freshness_ms if channel.freshness_ms is None else channel.freshness_ms,
+        error=looks.error or past.error,
+        events=past.events + counts.events,
+        rows=past.rows + counts.rows,
+        state_rows=past.state_rows + channel.state_rows,
+        bytes=past.bytes + counts.bytes,
+        overflows=past.overflows + counts.overflows,
+        polls=past.polls + looks.polls,
+        poll_ms=past.poll_ms + looks.poll_ms,
+        failures=past.failures + looks.failures,
+    )
+
+
+def _join(channels: list[Channel]) -> None:
+    deadline = time.monotonic() + _JOIN_S
+    for channel in channels:
+        channel.join(max(0.0, deadline - time.monotonic()))

@@ -1,0 +1,197 @@
+"""What readers of one stream get first: the state, or what they have missed; made once for all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TypeVar
+
+from streamhouse.errors import DataLossError
+from streamhouse.serve.feeds.table_feed import Feed
+from streamhouse.serve.streams.encoding import Chunk, events, row_count
+from streamhouse.serve.streams.event import SNAPSHOT, Event, Moment
+from streamhouse.serve.streams.follow_settings import FollowSettings
+from streamhouse.serve.streams.follower import Found, alike
+from streamhouse.serve.streams.resume import Now, Position, missed
+from streamhouse.serve.streams.state import States, known_chunks, read_chunks
+from streamhouse.serve.streams.subscriber import Link, Start
+from streamhouse.serve.views.served_view import ServedView
+
+T = TypeVar("T")
+
+
+class Work:
+    """What all streams of a hub share: workers, and bounds of memory."""
+
+    def __init__(
+        self,
+        workers: ThreadPoolExecutor,
+        states: States,
+        trim: Callable[[], None],
+        stopping: Callable[[], bool],
+    ) -> None:
+        self._workers = workers
+        self.states = states
+        self.trim = trim
+        self.stopping = stopping
+        # States are asked for by all who begin, so what few have missed is not to hold them up.
+        self.catching_up = asyncio.Semaphore(1)
+
+    async def run(self, function: Callable[[], T]) -> T:
+        """The function's result, of a worker's thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._workers, function)
+
+
+class Starts:
+    """Makes the starts of one stream; on the event loop.
+
+    `here` gives what the stream has come to, and the last link of its chain. A start that is being
+    made is shared by all who want it, though the stream may have gone on since: what came is in the
+    chain behind the start's link.
+    """
+
+    def __init__(
+        self,
+        view: ServedView,
+        open_feed: Callable[[ServedView], Feed],
+        settings: FollowSettings,
+        work: Work,
+        here: Callable[[], tuple[Found, Link]],
+    ) -> None:
+        self.rows_encoded = 0
+        self._view = view
+        self._open_feed = open_feed
+        self._settings = settings
+        self._work = work
+        self._here = here
+        self._chunks: tuple[Chunk, ...] | None = None
+        self._since: tuple[Chunk, ...] | None = None
+        self._ready: Start | None = None
+        self._caught: dict[str, Start] = {}
+        self._tasks: dict[str, asyncio.Task[Start | None]] = {}
+        self._used = False
+
+    async def state(self) -> Start | None:
+        """All rows of now. `TooLargeError`; `DataLossError` when they expired meanwhile."""
+        self._used = True
+        if self._ready is not None:
+            return self._ready
+        return await self._shared("", self._make_state)
+
+    async def missed(self, place: Position) -> Start | None:
+        """What came after the place; None if the reader needs the state. Errors as `missed`."""
+        self._used = True
+        key = str(place)
+        if key in self._caught:
+            return self._caught[key]
+        return await self._shared(key, partial(self._catch_up, place))
+
+    def changed(self, found: Found) -> None:
+        """The stream has come to `found`."""
+        self._ready = None
+        self._caught.clear()
+        if found.anew or found.chunks is None:
+            self._chunks, self._since = found.chunks, None
+            self.rows_encoded += row_count(found.chunks or ())
+        elif found.chunks:
+            self._keep(found, found.chunks)
+
+    def forget_unused(self) -> None:
+        """Free what nobody has begun with since the last call."""
+        if not self._used:
+            self._chunks = self._ready = None
+            self._caught.clear()
+        self._used = False
+
+    def close(self) -> None:
+        """Make nothing more; who waits for a start is cancelled."""
+        for task in self._tasks.values():
+            task.cancel()
+
+    def _keep(self, found: Found, added: tuple[Chunk, ...]) -> None:
+        """Of an append table an encoded state stays right when what came is put behind it."""
+        only_new = not found.keyed and all(chunk.only_new for chunk in added)
+        self._chunks = self._joined(self._chunks, added) if only_new else None
+        self._since = self._joined(self._since, added) if only_new else None
+
+    def _joined(
+        self, kept: tuple[Chunk, ...] | None, added: tuple[Chunk, ...] | None
+    ) -> tuple[Chunk, ...] | None:
+        if kept is None or added is None:
+            return None
+        if row_count(kept) + row_count(added) > self._settings.max_rows:
+            return None
+        return (*kept, *added)
+
+    async def _shared(self, key: str, make: Callable[[], Awaitable[Start | None]]) -> Start | None:
+        task = self._tasks.get(key)
+        if task is None:
+            task = asyncio.get_running_loop().create_task(_awaited(make))
+            self._tasks[key] = task
+            task.add_done_callback(partial(self._made, key))
+        # One reader that goes away does not take it from the others.
+        return await asyncio.shield(task)
+
+    def _made(self, key: str, task: asyncio.Task[Start | None]) -> None:
+        del self._tasks[key]
+        if not task.cancelled():
+            task.exception()
+
+    async def _make_state(self) -> Start:
+        now, link = self._here()
+        chunks = self._chunks
+        if chunks is None:
+            self._since = ()
+            chunks = await self._work.run(partial(self._read_state, now))
+            self.rows_encoded += row_count(chunks)
+            # With what came while it was read, it is the state of now.
+            self._chunks, self._since = self._joined(chunks, self._since), None
+        made = await self._work.run(partial(events, SNAPSHOT, now.moment, chunks, self._settings))
+        start = Start(made, link)
+        self._work.states.add(start)
+        if self._here()[0] is now:
+            self._ready = start
+        return start
+
+    def _read_state(self, now: Found) -> tuple[Chunk, ...]:
+        name, settings, stopping = self._view.name, self._settings, self._work.stopping
+        if now.state is not None:
+            return known_chunks(now.state.select(now.schema.names), settings, name, stopping)
+        if now.keyed or not now.moment.snapshot:
+            return ()
+        feed = self._open_feed(self._view)
+        try:
+            moment, table = now.moment, feed.table
+            same = Moment.of(feed.incarnation, moment.snapshot, moment.time_ms) == moment
+            if table is None or not same or not alike(feed.schema, now.schema):
+                raise DataLossError(f"{name} is not the table any more that it was")
+            return read_chunks(table, now.schema.names, moment.snapshot, settings, name, stopping)
+        finally:
+            feed.close()
+
+    async def _catch_up(self, place: Position) -> Start | None:
+        async with self._work.catching_up:
+            now, link = self._here()
+            found = await self._work.run(partial(self._read_missed, place, now))
+        if found is None:
+            return None
+        start = Start(found, link)
+        self._work.states.add(start)
+        if self._here()[0] is now:
+            self._caught[str(place)] = start
+        return start
+
+    def _read_missed(self, place: Position, now: Found) -> tuple[Event, ...] | None:
+        feed = self._open_feed(self._view)
+        try:
+            upto = Now(now.moment, now.state)
+            name, stopping = self._view.name, self._work.stopping
+            return missed(feed, place, upto, self._settings, name, stopping)
+        finally:
+            feed.close()
+
+
+async def _awaited(make: Callable[[], Awaitable[Start | None]]) -> Start | None:
+    return await make()

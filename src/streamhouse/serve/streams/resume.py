@@ -1,0 +1,184 @@
+"""How a reader that was away goes on: what it has missed, out of the warehouse."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from streamhouse.errors import BadIdError, DataLossError, ExpiredError, TooLargeError
+from streamhouse.paimon.difference import Differ
+from streamhouse.paimon.table import Table
+from streamhouse.serve.feeds.table_feed import Feed, as_schema
+from streamhouse.serve.formats.cells import printable
+from streamhouse.serve.streams.encoding import encoded, events, row_count, too_large
+from streamhouse.serve.streams.event import CHANGES, Event, Moment
+from streamhouse.serve.streams.follow_settings import FollowSettings
+from streamhouse.serve.streams.follower import alike
+from streamhouse.source import ROW_KIND
+
+LATEST = "latest"
+"""Given as a last id: no rows that are there, only what comes from now on."""
+
+_ID = re.compile(r"([0-9]{1,18})(?:-([0-9a-z]{1,16}))?")
+_SHOWN = 40
+
+
+@dataclass(frozen=True)
+class Position:
+    """A place that a reader names; without a `stamp` it means the table that is there now."""
+
+    snapshot: int
+    stamp: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Position:
+        """The place of an event's id, or of a snapshot's number; `BadIdError` for all else."""
+        match = _ID.fullmatch(text)
+        if match is None:
+            raise BadIdError(
+                f"last_id '{printable(text[:_SHOWN])}' is no id of a stream; give the id of the "
+                "last event that came, such as 17-k3x9, or a snapshot's number, or "
+                f"'{LATEST}' for only what comes from now on"
+            )
+        return cls(int(match[1]), match[2])
+
+    def __str__(self) -> str:
+        return f"{self.snapshot}" if self.stamp is None else f"{self.snapshot}-{self.stamp}"
+
+    def names(self, moment: Moment) -> bool:
+        """Whether this is the place of that moment."""
+        return self.snapshot == moment.snapshot and self.stamp in (None, moment.stamp)
+
+
+@dataclass(frozen=True)
+class Now:
+    """What a reader is brought up to: a moment, and the state of a table with a key."""
+
+    moment: Moment
+    state: pa.Table | None
+
+
+def missed(
+    feed: Feed,
+    position: Position,
+    now: Now,
+    settings: FollowSettings,
+    name: str,
+    stopping: Callable[[], bool],
+) -> tuple[Event, ...] | None:
+    """The events that lead from a position to `now`; None if the reader is to begin anew.
+
+    Tables with a key are compared, which gives one event; of append tables each snapshot gives
+    one. The reader begins anew where the columns have changed. `ExpiredError` when the snapshot is
+    gone, not there yet, or of another table of that name; `TooLargeError` when too much was missed;
+    `DataLossError` when `now` itself is gone.
+    """
+    table = feed.table
+    if table is None:
+        raise ExpiredError(
+            f"the stream of {name} cannot go on from {position}: what a view gave is not kept for "
+            "long; begin anew, without last_id"
+        )
+    if now.moment != Moment.of(feed.incarnation, now.moment.snapshot, now.moment.time_ms):
+        raise DataLossError(f"{name} was made again")
+    found = _moment(table, feed.incarnation, position)
+    if found is None or not position.names(found) or found.snapshot > now.moment.snapshot:
+        raise expired(table, position, name)
+    if not found.snapshot or not _same_columns(feed, table, found.snapshot):
+        return None
+    try:
+        if feed.primary_key:
+            return _compared(feed, found, now, settings, name, stopping)
+        return _one_by_one(feed, found, now, settings, name, stopping)
+    except ExpiredError:
+        raise
+    except DataLossError:
+        raise expired(table, position, name) from None
+
+
+def expired(table: Table, position: Position, name: str) -> ExpiredError:
+    """The error for a place from which there is no way on."""
+    earliest = table.earliest_snapshot_id()
+    left = "the table has no snapshot" if earliest is None else f"the oldest left is {earliest}"
+    return ExpiredError(
+        f"the stream of {name} cannot go on from {position}: that snapshot has expired, or is none "
+        f"of this table's; {left}; begin anew, without last_id. The table options "
+        "snapshot.time-retained and snapshot.num-retained.min keep more",
+        earliest,
+    )
+
+
+def _moment(table: Table, incarnation: str, position: Position) -> Moment | None:
+    if not position.snapshot:
+        return Moment.of(incarnation, 0, 0)
+    record = table.snapshots.find(position.snapshot)
+    return None if record is None else Moment.of(incarnation, record.id, record.time_ms)
+
+
+def _same_columns(feed: Feed, table: Table, snapshot: int) -> bool:
+    then = table.find_schema(table.snapshot(snapshot).schema_id)
+    if then is None:
+        return False
+    names = feed.schema.names
+    if names == table.arrow_schema.names:
+        return alike(then.arrow_schema, feed.schema)
+    if any(name not in then.arrow_schema.names for name in names):
+        return False
+    return alike(pa.schema([then.arrow_schema.field(name) for name in names]), feed.schema)
+
+
+def _compared(
+    feed: Feed,
+    then: Moment,
+    now: Now,
+    settings: FollowSettings,
+    name: str,
+    stopping: Callable[[], bool],
+) -> tuple[Event, ...]:
+    old, new = feed.state_at(then.snapshot), now.state
+    if new is None:
+        raise DataLossError(f"{name} has no rows any more")
+    differ = Differ()
+    try:
+        changes = differ.by_key(as_schema(old, new.schema), new, feed.primary_key)
+    finally:
+        differ.close()
+    visible = changes.select([ROW_KIND, *feed.schema.names]).to_batches()
+    # Each row may be there as it was and as it is.
+    most = 2 * settings.max_rows
+    chunks = encoded(visible, settings, _what(name, then), most, stopping)
+    return events(CHANGES, now.moment, chunks, settings)
+
+
+def _one_by_one(
+    feed: Feed,
+    then: Moment,
+    now: Now,
+    settings: FollowSettings,
+    name: str,
+    stopping: Callable[[], bool],
+) -> tuple[Event, ...]:
+    feed.go_on(then.snapshot, None)
+    found: list[Event] = []
+    left, last, what = settings.max_rows, then.snapshot, _what(name, then)
+    while last < now.moment.snapshot:
+        change = feed.poll()
+        if change is None or change.first or change.snapshot > now.moment.snapshot:
+            raise DataLossError(f"{name} was rolled back")
+        last = change.snapshot
+        try:
+            chunks = encoded(change.batches, settings, what, left, stopping)
+        except TooLargeError:
+            raise too_large(what, settings.max_rows) from None
+        left -= row_count(chunks)
+        moment = Moment.of(feed.incarnation, change.snapshot, change.commit_time_ms)
+        if chunks or last == now.moment.snapshot:
+            found += events(CHANGES, moment, chunks, settings)
+    return tuple(found)
+
+
+def _what(name: str, then: Moment) -> str:
+    return f"what {name} has changed by since snapshot {then.snapshot}"

@@ -1,0 +1,1 @@
+"""The tables and views that a server serves, and under which names."""

@@ -1,0 +1,101 @@
+"""The served views: those of a file, or every table and view that the warehouse has just now."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from streamhouse.errors import TableError
+from streamhouse.options import nearest
+from streamhouse.paimon.table_name import MAIN, TableName
+from streamhouse.paimon.views import Views
+from streamhouse.serve.auth.scope import EVERYTHING, Scope
+from streamhouse.serve.views.names import is_name
+from streamhouse.serve.views.served_view import ServedView
+
+if TYPE_CHECKING:
+    from streamhouse.paimon.catalog import Warehouse
+
+_NAMED = 10
+
+
+class Catalogue:
+    """Finds served views by name; `views` are the only ones, None serves the whole warehouse.
+
+    What a scope does not see is not there. All calls look into the warehouse, so they block.
+    """
+
+    def __init__(self, views: Sequence[ServedView] | None = None) -> None:
+        self._fixed = None if views is None else {view.name: view for view in views}
+
+    def listed(self, warehouse: Warehouse, scope: Scope = EVERYTHING) -> list[ServedView]:
+        """The served views, by name; those of a file in its order."""
+        if self._fixed is not None:
+            return [view for name, view in self._fixed.items() if scope.sees(name)]
+        names = [
+            f"{database}.{name}"
+            for database in warehouse.databases()
+            for name in {*warehouse.tables(database), *Views(warehouse).names(database)}
+        ]
+        return [ServedView(name, name) for name in sorted(names) if scope.sees(name)]
+
+    def find(self, warehouse: Warehouse, name: str, scope: Scope = EVERYTHING) -> ServedView:
+        """The served view `database.table`, also a branch of it (`database.table$branch_b`).
+
+        `TableError` naming the nearest for one that is not there, or not for this scope.
+        """
+        if is_name(name) and scope.sees(name):
+            if self._fixed is not None and name in self._fixed:
+                return self._there(warehouse, self._fixed[name])
+            if self._fixed is None and self._exists(warehouse, name):
+                return ServedView(name, name)
+        raise self._missing(warehouse, name, scope)
+
+    def qualified(self, warehouse: Warehouse, name: str, scope: Scope) -> str:
+        """`database.table` of a bare name that only one served view has."""
+        having = [v.name for v in self.listed(warehouse, scope) if v.name.split(".", 1)[1] == name]
+        if len(having) == 1:
+            return having[0]
+        if having:
+            raise TableError(f"'{name}' is in several databases; write {' or '.join(having)}")
+        raise self._missing(warehouse, name, scope)
+
+    def _there(self, warehouse: Warehouse, view: ServedView) -> ServedView:
+        """A view of a file, if what it shows is there; else nothing is told of what else is."""
+        try:
+            if self._exists(warehouse, view.source):
+                return view
+        except TableError:
+            pass
+        raise TableError(
+            f"view '{view.name}' shows nothing now: what the server's file of views names for it "
+            "is not there"
+        )
+
+    def _exists(self, warehouse: Warehouse, name: str) -> bool:
+        database, table = name.split(".", 1)
+        parsed = TableName.parse(table)
+        if parsed.system is not None:
+            raise TableError(
+                f"'{name}' is a system table, which is not served; ask "
+                f"/views/{database}.{parsed.data}/snapshots, /files, /tags, /options or /schema"
+            )
+        if parsed.branch != MAIN:
+            # Its error names the branches that there are.
+            warehouse.table(name)
+            return True
+        if warehouse.exists(database, table):
+            return True
+        return database in warehouse.databases() and table in Views(warehouse).names(database)
+
+    def _missing(self, warehouse: Warehouse, name: str, scope: Scope) -> TableError:
+        known = [view.name for view in self.listed(warehouse, scope)]
+        shown = name[:80]
+        if not known:
+            return TableError(f"there is no view '{shown}'; nothing is served here yet")
+        if difflib.get_close_matches(name, known, n=1, cutoff=0.5) or len(known) <= _NAMED:
+            return TableError(f"there is no view '{shown}'; {nearest(name, known)}")
+        return TableError(
+            f"there is no view '{shown}'; GET /views lists the {len(known)} that there are"
+        )

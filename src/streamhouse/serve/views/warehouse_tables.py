@@ -1,0 +1,99 @@
+"""The names of a bounded query, resolved in one warehouse."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from streamhouse.errors import TableError
+from streamhouse.options import nearest
+from streamhouse.paimon.views import Views
+from streamhouse.runtime.session.computed_columns import computed_of
+from streamhouse.sql.plan import AsOf, Name, TableInfo, ViewInfo
+
+if TYPE_CHECKING:
+    from streamhouse.paimon.catalog import Warehouse
+    from streamhouse.serve.feeds.view_feed import ViewFeed
+
+
+class WarehouseTables:
+    """Resolves the names of a query in one warehouse."""
+
+    def __init__(self, warehouse: Warehouse) -> None:
+        self._warehouse = warehouse
+
+    def table(self, name: Name) -> TableInfo:
+        """The table of `database.table`, or of a bare name that only one database has."""
+        return self.table_as_of(name, AsOf())
+
+    def table_as_of(self, name: Name, moment: AsOf) -> TableInfo:
+        """As `table`, with the columns that it had then."""
+        table = self._warehouse.readable(".".join(self._full(name)), moment)
+        return TableInfo(
+            name=(table.database, table.name),
+            columns=tuple(table.columns),
+            primary_key=tuple(table.primary_key),
+            partitioned_by=tuple(table.partition_keys),
+            options=dict(table.options),
+        )
+
+    def view(self, name: Name) -> ViewInfo | None:
+        """The view of `database.view`, or of a bare name that only one database has."""
+        if "$" in name[-1]:
+            return None
+        try:
+            database, view = self._full(name)
+        except TableError:
+            return None  # `table` says so, with the place
+        return Views(self._warehouse).find(database, view)
+
+    def viewed(self, name: Name) -> TableInfo:
+        """As `table`, with computed columns, which a view may name.
+
+        Of a table that is missing only the name is told, which the view has: who sees the view need
+        not see the other tables.
+        """
+        try:
+            info = self.table(name)
+        except TableError:
+            missing = ".".join(name[-2:])
+            raise TableError(f"the view reads '{missing}', which is not there") from None
+        return replace(info, computed=computed_of(info.options)[1])
+
+    def qualified(self, name: str) -> str:
+        """`database.table` of a table as it was written."""
+        return ".".join(self._full(tuple(name.split("."))))
+
+    def _full(self, name: Name) -> Name:
+        if len(name) != 1:
+            return name[-2:]
+        base = name[0].partition("$")[0]
+        having = [db for db in self._warehouse.databases() if self._has(db, base)]
+        if len(having) == 1:
+            return having[0], name[0]
+        if having:
+            named = " or ".join(f"{database}.{name[0]}" for database in sorted(having))
+            raise TableError(f"table '{name[0]}' is in several databases; write {named}")
+        raise TableError(f"there is no table '{base}'; {self._nearest(base)}")
+
+    def _has(self, database: str, table: str) -> bool:
+        if table in self._warehouse.tables(database):
+            return True
+        return table in Views(self._warehouse).names(database)
+
+    def _nearest(self, word: str) -> str:
+        tables = {t: db for db in self._warehouse.databases() for t in self._warehouse.tables(db)}
+        text = nearest(word, tables)
+        for table, database in tables.items():
+            text = text.replace(f"'{table}'", f"'{database}.{table}'")
+        return text
+
+
+def view_feed(warehouse: Warehouse, name: str) -> ViewFeed | None:
+    """The feed of the view `database.view`, if the name is one's."""
+    tables = WarehouseTables(warehouse)
+    if tables.view(tuple(name.split(".", 1))) is None:
+        return None
+    from streamhouse.serve.feeds.view_feed import ViewFeed
+
+    return ViewFeed(warehouse, name, tables)

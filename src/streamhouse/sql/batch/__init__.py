@@ -1,0 +1,1 @@
+"""Queries and changes that end: SELECT, INSERT, MERGE, UPDATE, DELETE as of one moment."""

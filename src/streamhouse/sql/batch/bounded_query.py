@@ -1,0 +1,341 @@
+"""A query that ends: any SELECT or VALUES over tables as they are at one moment."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+
+from sqlglot import exp
+from sqlglot.errors import OptimizeError
+from sqlglot.optimizer.pushdown_projections import pushdown_projections
+from sqlglot.optimizer.qualify import qualify
+from sqlglot.schema import MappingSchema
+
+from streamhouse.options import nearest
+from streamhouse.sql.batch import literal_insert, time_travel
+from streamhouse.sql.expressions import aggregates, lowering, timestamp_digits
+from streamhouse.sql.expressions.binder import BindError, describe, generate, refusal
+from streamhouse.sql.literal_rows import LiteralRows
+from streamhouse.sql.nesting_depth import limited_depth
+from streamhouse.sql.parser import hints
+from streamhouse.sql.parser.dialect import Flink
+from streamhouse.sql.plan import ROWS, AsOf, BoundedQuery, BoundedScan, Query, Resolver, TableInfo
+from streamhouse.sql.resolution import columns as names
+from streamhouse.sql.resolution import insert_target as targets
+from streamhouse.sql.resolution.columns import Parsed, physical
+from streamhouse.sql.resolution.used_columns import columns_read
+from streamhouse.sql.resolution.view_expansion import inlined
+from streamhouse.sql.resolution.visible_columns import check_columns, leftmost
+from streamhouse.sql.types import column_type
+from streamhouse.sql.udf.call import functions_in
+
+
+@dataclass
+class _Scans:
+    """The tables of a query, in the order in which their relations are numbered."""
+
+    tables: list[tuple[TableInfo, dict[str, str], AsOf]] = field(default_factory=list)
+    rows: LiteralRows | None = None
+
+    @property
+    def relations(self) -> dict[str, dict[str, str]]:
+        found = {f"scan_{i}": physical(info) for i, (info, _, _) in enumerate(self.tables)}
+        return found if self.rows is None else found | {ROWS: self.rows.types}
+
+    @property
+    def digits(self) -> dict[str, dict[str, int]]:
+        """The precisions of their TIMESTAMP columns."""
+        tables = enumerate(self.tables)
+        return {f"scan_{i}": timestamp_digits.of_table(info) for i, (info, _, _) in tables}
+
+    def plan(self, tree: exp.Expr) -> tuple[BoundedScan, ...]:
+        found = []
+        read = columns_read([tree])
+        for place, (info, options, moment) in enumerate(self.tables):
+            relation = f"scan_{place}"
+            columns = (column.name for column in info.columns)
+            used = tuple(name for name in columns if name in read.get(relation, ()))
+            used = used or (info.columns[0].name,)
+            found.append(BoundedScan(info, relation, used, options, **dataclasses.asdict(moment)))
+        return tuple(found)
+
+
+def analyze_bounded(
+    query: Query,
+    resolver: Resolver,
+    target: TableInfo | None = None,
+    columns: tuple[str, ...] = (),
+) -> BoundedQuery:
+    """A SELECT or VALUES as DuckDB SQL over `scan_0`, `scan_1`, …, one for each table read.
+
+    With a `target` (and an INSERT's column list) the output is the target's columns in order.
+    Raises `SqlError` and `UnsupportedSqlError` with line and column. The time of the query is
+    `getvariable('now')` if that is set, else the clock's; the engine's time zone must be UTC.
+    """
+    with limited_depth(query):
+        made = None if query.rows is None else _of_rows(query, resolver)
+        return _finished(made or _parsed(query, resolver), target, columns)
+
+
+def _parsed(query: Query, resolver: Resolver) -> Analyzed:
+    parsed = names.parse_query(query)
+    tree = parsed.tree
+    tree = _values(tree) if isinstance(tree, exp.Values) else tree
+    if not isinstance(tree, exp.Query):
+        raise lowering.unsupported(parsed.script, tree, "a query is SELECT, WITH or VALUES")
+    return analyze_tree(parsed, tree, resolver)
+
+
+def _finished(made: Analyzed, target: TableInfo | None, columns: tuple[str, ...]) -> BoundedQuery:
+    """The plan of an analyzed query, its columns as those of the target if there is one."""
+    if target is None:
+        return made.plan(made.tree, made.output)
+    final = _into(made.parsed, made.tree, target, columns, made.output, made.types)
+    return made.plan(final, [column.name for column in target.columns])
+
+
+def _of_rows(query: Query, resolver: Resolver) -> Analyzed | None:
+    """A long list of VALUES, analyzed by a few of its rows; None if each has to be."""
+    assert query.rows is not None
+    parsed = literal_insert.parse_rows(query)
+    assert isinstance(parsed.tree, exp.Values)
+    made = analyze_tree(parsed, _values(parsed.tree), resolver)
+    if not literal_insert.replace_values(made.tree, query.rows):
+        return None
+    made.scans.rows = query.rows
+    return made
+
+
+@dataclass
+class Analyzed:
+    """A query with DuckDB's meaning, and the names and Flink types of its columns."""
+
+    parsed: Parsed
+    tree: exp.Query
+    scans: _Scans
+    output: list[str]
+    types: list[str]
+
+    def plan(self, tree: exp.Query, output: list[str]) -> BoundedQuery:
+        """The plan of `tree`, made from this one; `SqlError` if DuckDB does not take it."""
+        if tree is not self.tree:
+            _bound(self.parsed, tree, self.scans)
+        scans = self.scans.plan(tree)
+        called = functions_in(tree)
+        return BoundedQuery(scans, generate(tree), tuple(output), self.scans.rows, called)
+
+
+def analyze_tree(
+    parsed: Parsed, tree: exp.Query, resolver: Resolver, first: TableInfo | None = None
+) -> Analyzed:
+    """A query's tree analyzed; `first` is taken for the table that comes first in the text."""
+    viewed = inlined(Parsed(parsed.script, tree, parsed.canonical), resolver).tree
+    assert isinstance(viewed, exp.Query)
+    tree = viewed
+    _check_clauses(parsed, tree)
+    _drop_query_hints(parsed, tree)
+    scans = _Scans()
+    for place, table in enumerate(names.leaves(tree)):
+        _scan(parsed, resolver, scans, tree, table, first if place == 0 else None)
+    try:
+        qualified = _qualified(parsed, tree, scans)
+        lowered = lowering.lower(
+            parsed.script, qualified, scans.relations, bounded=True, digits=scans.digits
+        )
+        final = pushdown_projections(lowered)
+    except OptimizeError as error:
+        raise lowering.error(parsed.script, tree, _unclear(error)) from None
+    assert isinstance(final, exp.Query)
+    output = _name_outputs(final)
+    return Analyzed(parsed, final, scans, output, _bound(parsed, final, scans))
+
+
+def _values(tree: exp.Values) -> exp.Select:
+    """VALUES as a SELECT over them, its columns named as Flink names them."""
+    width = len(tree.expressions[0].expressions)
+    made = [exp.to_identifier(f"EXPR${i}", quoted=True) for i in range(width)]
+    tree = tree.copy()
+    alias = exp.TableAlias(this=exp.to_identifier("given", quoted=True), columns=made)
+    tree.set("alias", alias)
+    select = exp.Select(expressions=[exp.column(name.copy()) for name in made])
+    select.set("from_", exp.From(this=tree))
+    return select
+
+
+_SELECT_ARGS = (
+    "expressions from_ joins where group having order limit offset with_ distinct windows hint "
+    "laterals"
+).split()
+_TABLE_ARGS = "this db catalog alias version joins laterals".split()
+_CLAUSES = {
+    "locks": "FOR UPDATE",
+    "sample": "TABLESAMPLE",
+    "pivots": "PIVOT",
+    "into": "INTO",
+    "match": "MATCH_RECOGNIZE",
+}
+
+
+def _check_clauses(parsed: Parsed, tree: exp.Expr) -> None:
+    """Only clauses that Flink has and that mean the same here."""
+    for node in tree.find_all(exp.Select, exp.Table, exp.Subquery):
+        allowed = _SELECT_ARGS if isinstance(node, exp.Select) else _TABLE_ARGS + _SELECT_ARGS
+        extra = names.first_set(node.args, allowed)
+        if extra:
+            word = _CLAUSES.get(extra, extra.strip("_").upper().replace("_", " "))
+            raise lowering.unsupported(
+                parsed.script, node, f"{word} is not supported; leave it out"
+            )
+
+
+def _drop_query_hints(parsed: Parsed, tree: exp.Expr) -> None:
+    """LOOKUP hints are checked; a query that ends waits for no partner."""
+    for select in tree.find_all(exp.Select):
+        hint = select.args.get("hint")
+        if hint is None:
+            continue
+        known = {table.alias_or_name for table in select.find_all(exp.Table)}
+        known |= {table.name for table in select.find_all(exp.Table)}
+        body, start = hint.expressions[0].name, hint.meta["start"] + 3
+        for found in hints.lookup_hints(parsed.script, body, start):
+            if found.table not in known:
+                message = f"hint LOOKUP: there is no table '{found.table}'; "
+                message += nearest(found.table, known)
+                raise parsed.script.error(message, found.start, found.end)
+        select.set("hint", None)
+    for subquery in tree.find_all(exp.Subquery):
+        if subquery.meta.get("hints"):
+            hinted = subquery.meta["hints"][0]
+            raise lowering.error(parsed.script, hinted, "a hint stands on a table, not a subquery")
+
+
+def _scan(
+    parsed: Parsed,
+    resolver: Resolver,
+    scans: _Scans,
+    tree: exp.Expr,
+    table: exp.Table,
+    known: TableInfo | None = None,
+) -> None:
+    """Put a relation in the place of a table."""
+    options, moment = time_travel.moment(parsed, tree, table, resolver)
+    info = known or names.resolve_table(parsed.script, table, time_travel.back(resolver, moment))
+    relation = exp.to_identifier(f"scan_{len(scans.tables)}", quoted=True)
+    scans.tables.append((info, options, moment))
+    alias = table.args.get("alias") or exp.TableAlias(this=table.this.copy())
+    new: exp.Expr = exp.Table(this=relation)
+    if info.computed:
+        inner = table.name
+        shown = names.visible_columns(info, inner)
+        items = [
+            exp.alias_(
+                made.copy() if made is not None else exp.column(_quoted(name), _quoted(inner)),
+                _quoted(name),
+            )
+            for name, made in shown.items()
+        ]
+        new.set("alias", exp.TableAlias(this=_quoted(inner)))
+        select = exp.Select(expressions=items)
+        select.set("from_", exp.From(this=new))
+        new = exp.Subquery(this=select)
+    new.set("alias", alias.copy())
+    for key in ("joins", "laterals", "pivots", "sample"):
+        if table.args.get(key):
+            new.set(key, table.args[key])
+    table.replace(new)
+
+
+def _quoted(name: str) -> exp.Identifier:
+    return exp.to_identifier(name, quoted=True)
+
+
+def _qualified(parsed: Parsed, tree: exp.Query, scans: _Scans) -> exp.Query:
+    """Stars written out, every column with its table; what cannot be found is an error."""
+    for select in list(tree.find_all(exp.Select)):
+        names.name_expressions(select)
+    check_columns(parsed.script, tree, scans.relations)
+    schema = MappingSchema({**scans.relations}, dialect="duckdb", normalize=False)
+    done = qualify(
+        tree,
+        dialect=Flink(),
+        schema=schema,
+        validate_qualify_columns=False,
+        identify=True,
+    )
+    assert isinstance(done, exp.Query)
+    return done
+
+
+_UNCLEAR = (
+    ("Alias already used: ", "'{}' is used twice; give the table another alias"),
+    ("Cannot automatically join: ", "USING: '{}' is not a column of both tables; write ON"),
+    (
+        "Unknown output column: ",
+        "there is no column number {} to order or group by; write its name",
+    ),
+    ("Invalid set operation", "the parts of UNION, EXCEPT or INTERSECT need as many columns each"),
+)
+
+
+def _unclear(error: OptimizeError) -> str:
+    """What is wrong with names that the optimizer cannot place, in our words."""
+    text = str(error).split("\n", 1)[0]
+    for start, message in _UNCLEAR:
+        if text.startswith(start):
+            return message.format(text.removeprefix(start).rstrip("."))
+    return "not every column of this can be found; give each table an alias, and write alias.column"
+
+
+def _name_outputs(tree: exp.Expr) -> list[str]:
+    """Give the outermost columns unique names, Flink's own where the query gives none."""
+    first = leftmost(tree)
+    wanted = names.output_names(first.selects if isinstance(first, exp.Select) else [])
+    if isinstance(first, exp.Select):
+        for item, name in zip(first.selects, wanted, strict=True):
+            if isinstance(item, exp.Alias):
+                item.set("alias", _quoted(name))
+            elif item.alias_or_name != name:
+                item.replace(exp.alias_(item.copy(), _quoted(name)))
+    return wanted
+
+
+def _bound(parsed: Parsed, tree: exp.Expr, scans: _Scans) -> list[str]:
+    """Flink types of the columns; `SqlError` if DuckDB does not take the query."""
+    try:
+        found = describe(generate(tree), scans.relations)
+        return [column_type(kind) for _, kind in found]
+    except (BindError, ValueError) as failure:
+        kind = refusal(failure)
+        raise lowering.error(parsed.script, parsed.tree, str(failure), kind) from None
+
+
+def _into(
+    parsed: Parsed,
+    tree: exp.Query,
+    target: TableInfo,
+    given: tuple[str, ...],
+    output: list[str],
+    types: list[str],
+) -> exp.Query:
+    """The query's columns as the target's: its order, its types, NULL for what is missing."""
+    node = parsed.tree
+    _widen(tree)
+    items: list[exp.Expr] = []
+    for slot in targets.slots(parsed.script, node, target, given, len(output)):
+        if slot.index is None:
+            item = targets.cast_to(exp.Null(), "STRING", slot.column.type)
+        else:
+            column = exp.column(_quoted(output[slot.index]), _quoted("made"))
+            kind = types[slot.index]
+            item = targets.converted(parsed.script, node, column, kind, slot.column)
+        items.append(exp.alias_(item, _quoted(slot.column.name)))
+    select = exp.Select(expressions=items)
+    alias = exp.TableAlias(this=_quoted("made"))
+    select.set("from_", exp.From(this=exp.Subquery(this=tree, alias=alias)))
+    return select
+
+
+def _widen(tree: exp.Query) -> None:
+    """Sums that go into a column as they are do not exceed their argument's type, but its own."""
+    for item in tree.expressions if isinstance(tree, exp.Select) else ():
+        item.unalias().replace(aggregates.widened(item.unalias()))

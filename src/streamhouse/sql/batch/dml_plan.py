@@ -1,0 +1,363 @@
+"""MERGE, UPDATE and DELETE as one bounded query that gives each changed row before and after."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from streamhouse.errors import SqlError
+from streamhouse.options import nearest
+from streamhouse.sql.batch.bounded_query import Analyzed, analyze_tree
+from streamhouse.sql.batch.dml_syntax import MATCHED, MISSING, ORPHAN, Clause, Parts, parts_of
+from streamhouse.sql.expressions import lowering
+from streamhouse.sql.nesting_depth import limited_depth
+from streamhouse.sql.plan import ROW, Change, ChangeQuery, Column, Resolver, TableInfo
+from streamhouse.sql.resolution import insert_target as targets
+from streamhouse.sql.resolution.columns import Parsed, resolve_table
+
+ACTION, THERE = "__action", "__there"
+_MARKS = (ROW, THERE, ACTION)
+
+
+def analyze_change(statement: Change, resolver: Resolver, everything: bool = False) -> ChangeQuery:
+    """The query that computes a statement; with `everything` it also gives rows that stay.
+
+    Raises `SqlError` with line and column for names that are not there, values that do not fit
+    their column, a changed primary key, and for what a clause may not use.
+    """
+    with limited_depth(statement.query):
+        return _Analysis(statement, resolver, everything).plan()
+
+
+@dataclass
+class _Value:
+    """What one clause puts into one column: a place in the wide query, and where it stood."""
+
+    clause: int
+    column: Column
+    place: int
+    node: exp.Expr
+
+
+class _Analysis:
+    def __init__(self, statement: Change, resolver: Resolver, everything: bool) -> None:
+        self._script, self._parts = parts_of(statement.query)
+        self._resolver = resolver
+        self._everything = everything
+        self._target = resolve_table(self._script, self._parts.target, resolver)
+        self._alias = self._parts.target.alias_or_name
+        self._source_columns: list[str] = []
+        self._source_alias = ""
+        self._items: list[exp.Expr] = []
+        self._values: list[_Value] = []
+        self._conditions: dict[int, tuple[int, exp.Expr]] = {}
+
+    def plan(self) -> ChangeQuery:
+        names = [column.name for column in self._target.columns]
+        self._check_names(names, self._parts.target)
+        if self._parts.source is not None:
+            self._find_source(self._parts.source)
+        for number, clause in enumerate(self._parts.clauses):
+            self._add(number, clause)
+        made = analyze_tree(self._parsed(self._wide()), self._wide(), self._resolver, self._marked)
+        return ChangeQuery(
+            self._target,
+            made.plan(self._narrow(made), self._output()),
+            tuple(clause.action for clause in self._parts.clauses),
+            frozenset(
+                value.column.name
+                for value in self._values
+                if self._parts.clauses[value.clause].action == "update"
+            ),
+            self._parts.source is not None,
+        )
+
+    @property
+    def _marked(self) -> TableInfo:
+        """The target with the column that numbers its rows."""
+        columns = (*self._target.columns, Column(ROW, "BIGINT"))
+        return dataclasses.replace(self._target, columns=columns)
+
+    def _parsed(self, tree: exp.Expr) -> Parsed:
+        return Parsed(self._script, tree, "")
+
+    def _check_names(self, names: list[str], node: exp.Expr) -> None:
+        for name in names:
+            if name in _MARKS:
+                raise self._error(node, f"'{name}' is a reserved name; give the column another")
+
+    def _find_source(self, source: exp.Expr) -> None:
+        self._source_alias = source.alias_or_name
+        if not self._source_alias:
+            raise self._error(source, "give the source a name: USING (SELECT …) AS s")
+        if self._source_alias == self._alias:
+            raise self._error(
+                source, f"target and source are both '{self._alias}'; write AS after one of them"
+            )
+        every = exp.Select(expressions=[exp.Star()])
+        every.set("from_", exp.From(this=source.copy()))
+        made = analyze_tree(self._parsed(every), every, self._resolver)
+        self._source_columns = made.output
+        self._check_names(made.output, source)
+
+    def _add(self, number: int, clause: Clause) -> None:
+        """Put a clause's condition and values among the items of the wide query."""
+        if clause.condition is not None:
+            node = clause.condition
+            self._conditions[number] = (self._item(clause, node), node)
+        if clause.star:
+            self._add_star(number, clause)
+        elif clause.action == "update":
+            for token, node in clause.assignments:
+                column = self._settable(token.text, token.start, token.end + 1)
+                self._values.append(_Value(number, column, self._item(clause, node), node))
+        elif clause.action == "insert":
+            self._add_insert(number, clause)
+
+    def _add_star(self, number: int, clause: Clause) -> None:
+        start, end = clause.place.start, clause.place.end + 1
+        for column in self._target.columns:
+            if clause.action == "update" and column.name in self._target.primary_key:
+                continue
+            if column.name not in self._source_columns:
+                raise self._script.error(
+                    f"* takes each column of the target from the source, and "
+                    f"'{self._source_alias}' has no '{column.name}'; name the columns",
+                    start,
+                    end,
+                )
+            node = _column(self._source_alias, column.name)
+            node.this.meta.update({"start": start, "end": end - 1})
+            self._values.append(_Value(number, column, self._item(clause, node), node))
+
+    def _add_insert(self, number: int, clause: Clause) -> None:
+        columns = {column.name: column for column in self._target.columns}
+        given = [token.text for token, _ in clause.assignments if token.text]
+        names = given or list(columns)
+        place = clause.assignments[0][0]
+        if len(names) != len(clause.assignments):
+            raise self._script.error(
+                f"{len(clause.assignments)} value(s) are given, {_dotted(self._target)} has "
+                f"{len(names)} columns: {', '.join(names)}",
+                place.start,
+            )
+        for name, (token, node) in zip(names, clause.assignments, strict=True):
+            if name not in columns:
+                raise self._no_column(name, token.start, token.end + 1)
+            item = self._item(clause, node)
+            self._values.append(_Value(number, columns[name], item, node))
+        for key in self._target.primary_key:
+            if key not in names:
+                raise self._script.error(
+                    f"INSERT gives no value for '{key}' of the primary key", clause.place.start
+                )
+
+    def _settable(self, name: str, start: int, end: int) -> Column:
+        found = next((c for c in self._target.columns if c.name == name), None)
+        if found is None:
+            raise self._no_column(name, start, end)
+        if name in self._target.primary_key:
+            raise self._script.error(
+                f"'{name}' is of the primary key, which says which row it is and cannot change; "
+                "DELETE the row and INSERT another",
+                start,
+                end,
+            )
+        if self._target.primary_key and name in self._target.partitioned_by:
+            moves = set(self._target.partitioned_by).isdisjoint(self._target.primary_key)
+            way = "INSERT the row again" if moves else "DELETE the row and INSERT another"
+            raise self._script.error(
+                f"'{name}' is a partition key and cannot be changed by UPDATE; {way}",
+                start,
+                end,
+            )
+        return found
+
+    def _no_column(self, name: str, start: int, end: int) -> SqlError:
+        if any(column.name == name for column in self._target.computed):
+            message = f"{_dotted(self._target)}: '{name}' is computed, it cannot be written"
+            return self._script.error(message, start, end)
+        names = [column.name for column in self._target.columns]
+        message = f"{_dotted(self._target)} has no column '{name}'; {nearest(name, names)}"
+        return self._script.error(message, start, end)
+
+    def _item(self, clause: Clause, node: exp.Expr) -> int:
+        """Make an expression an item of the wide query, and return its place."""
+        self._check_scope(clause, node)
+        self._items.append(node)
+        return len(self._items) - 1
+
+    def _check_scope(self, clause: Clause, node: exp.Expr) -> None:
+        """A clause without a target row sees the source only, one without a source the target."""
+        if clause.when == MATCHED:
+            return
+        own, other = self._source_alias, self._alias
+        known = self._source_columns
+        if clause.when == ORPHAN:
+            own, other = other, own
+            known = [c.name for c in self._target.columns]
+            known += [c.name for c in self._target.computed]
+        for column in list(node.find_all(exp.Column)):
+            if column.find_ancestor(exp.Select) is not None:
+                continue
+            if column.table == other:
+                raise self._error(column, f"{clause.when} has no row of '{other}'; use '{own}'")
+            if not column.table and column.name in known:
+                column.set("table", exp.to_identifier(own, quoted=True))
+
+    def _wide(self) -> exp.Select:
+        """All conditions and values over the join, beside the target's row as it is."""
+        old = [ROW, *(column.name for column in self._target.columns)]
+        items: list[exp.Expr] = [_column(self._alias, name) for name in old]
+        if self._parts.source is not None:
+            items.append(_column(self._source_alias, THERE))
+        items += [node.copy() for node in self._items]
+        select = exp.Select(expressions=[_named(item, f"i{n}") for n, item in enumerate(items)])
+        select.set("from_", exp.From(this=self._parts.target.copy()))
+        if self._parts.source is not None:
+            select.append("joins", self._join(self._parts))
+        return select
+
+    def _join(self, parts: Parts) -> exp.Join:
+        assert parts.source is not None and parts.on is not None
+        whens = {clause.when for clause in parts.clauses}
+        targets_stay, sources_stay = ORPHAN in whens or self._everything, MISSING in whens
+        there = _named(exp.true(), THERE)
+        inner = exp.Select(expressions=[exp.Star(), there])
+        inner.set("from_", exp.From(this=parts.source.copy()))
+        alias = exp.TableAlias(this=_quoted(self._source_alias))
+        join = exp.Join(this=exp.Subquery(this=inner, alias=alias), on=parts.on.copy())
+        side = {(True, True): "FULL", (True, False): "LEFT", (False, True): "RIGHT"}
+        if (targets_stay, sources_stay) in side:
+            join.set("side", side[targets_stay, sources_stay])
+        return join
+
+    def _narrow(self, made: Analyzed) -> exp.Query:
+        """The changes: action, row, old and new columns, by the clause that applies."""
+        wide = made.tree
+        assert isinstance(wide, exp.Select)
+        lowered = [item.this for item in wide.expressions]
+        count = len(self._target.columns)
+        first = 1 + count + (self._parts.source is not None)
+        there = lowered[1 + count] if self._parts.source is not None else None
+        action = self._action(lowered[0], there, lowered[first:], made.types[first:])
+        new = self._new(lowered[1 : 1 + count], lowered[first:], made.types[first:], action)
+        items = [action, lowered[0], *lowered[1 : 1 + count], *new]
+        wide = wide.copy()
+        wide.set(
+            "expressions",
+            [_named(item, name) for item, name in zip(items, self._output(), strict=True)],
+        )
+        if self._everything:
+            return wide if self._parts.source is None else _once(wide)
+        select = exp.Select(expressions=[exp.Star()])
+        alias = exp.TableAlias(this=_quoted("changes"))
+        select.set("from_", exp.From(this=exp.Subquery(this=wide, alias=alias)))
+        applies = exp.Is(this=exp.column(_quoted(ACTION)), expression=exp.Null())
+        select.set("where", exp.Where(this=exp.Not(this=applies)))
+        return select
+
+    def _output(self) -> list[str]:
+        count = len(self._target.columns)
+        old, new = (f"__old_{n}" for n in range(count)), (f"__new_{n}" for n in range(count))
+        return [ACTION, ROW, *old, *new]
+
+    def _action(
+        self, row: exp.Expr, there: exp.Expr | None, items: list[exp.Expr], types: list[str]
+    ) -> exp.Expr:
+        """The number of the first clause that applies to a row of the join."""
+        cases = []
+        for number, clause in enumerate(self._parts.clauses):
+            tests = {MATCHED: [_is(row, False)], MISSING: [_is(row, True)], ORPHAN: []}[clause.when]
+            if there is not None:
+                tests.append(_is(there, clause.when == ORPHAN))
+            if number in self._conditions:
+                place, node = self._conditions[number]
+                if types[place] != "BOOLEAN":
+                    raise self._error(
+                        node, "a condition must be BOOLEAN; compare it with something"
+                    )
+                tests.append(exp.Paren(this=items[place].copy()))
+            cases.append((exp.and_(*tests, copy=True), exp.Literal.number(number)))
+        return _case(cases, None)
+
+    def _new(
+        self, old: list[exp.Expr], items: list[exp.Expr], types: list[str], action: exp.Expr
+    ) -> list[exp.Expr]:
+        """Each column as it becomes; the values of a clause are computed for its rows only."""
+        # DuckDB lets an alias stand for an expression beside it, but not for a subquery.
+        again = action if action.find(exp.Query) else exp.column(_quoted(ACTION))
+        values = {(value.column.name, value.clause): value for value in self._values}
+        found = []
+        for before, column in zip(old, self._target.columns, strict=True):
+            cases: list[tuple[exp.Expr, exp.Expr]] = []
+            for number, clause in enumerate(self._parts.clauses):
+                value = values.get((column.name, number))
+                if value is not None:
+                    then = targets.converted(
+                        self._script, value.node, items[value.place].copy(), types[value.place],
+                        column,
+                    )  # fmt: skip
+                elif clause.action == "update":
+                    then = before.copy()
+                else:
+                    then = targets.cast_to(exp.Null(), "STRING", column.type)
+                applies = exp.EQ(this=again.copy(), expression=exp.Literal.number(number))
+                cases.append((applies, then))
+            stays = before.copy() if self._everything else None
+            found.append(_case(cases, stays))
+        return found
+
+    def _error(self, node: exp.Expr, message: str) -> SqlError:
+        return lowering.error(self._script, node, message)
+
+
+def _once(wide: exp.Select) -> exp.Select:
+    """Without the second and third sight of a row that stays, which several source rows give."""
+    number = exp.Window(
+        this=exp.RowNumber(),
+        partition_by=[exp.column(_quoted(ROW))],
+        order=exp.Order(
+            expressions=[exp.Ordered(this=exp.column(_quoted(ACTION)), nulls_first=False)]
+        ),
+    )
+    counted = exp.Select(expressions=[exp.Star(), _named(number, "__nth")])
+    alias = exp.TableAlias(this=_quoted("changes"))
+    counted.set("from_", exp.From(this=exp.Subquery(this=wide, alias=alias)))
+    select = exp.Select(expressions=[exp.column(_quoted(item.alias)) for item in wide.expressions])
+    alias = exp.TableAlias(this=_quoted("counted"))
+    select.set("from_", exp.From(this=exp.Subquery(this=counted, alias=alias)))
+    acts = exp.Not(this=exp.Is(this=exp.column(_quoted(ACTION)), expression=exp.Null()))
+    first = exp.EQ(this=exp.column(_quoted("__nth")), expression=exp.Literal.number(1))
+    select.set("where", exp.Where(this=exp.Or(this=acts, expression=first)))
+    return select
+
+
+def _case(cases: Sequence[tuple[exp.Expr, exp.Expr]], otherwise: exp.Expr | None) -> exp.Expr:
+    ifs = [exp.If(this=test, true=then) for test, then in cases]
+    return exp.Case(ifs=ifs, default=otherwise)
+
+
+def _named(node: exp.Expr, name: str) -> exp.Alias:
+    # Not `exp.alias_`: that names a subquery as if it stood in FROM.
+    return exp.Alias(this=node.copy(), alias=_quoted(name))
+
+
+def _is(node: exp.Expr, null: bool) -> exp.Expr:
+    test = exp.Is(this=node.copy(), expression=exp.Null())
+    return test if null else exp.Not(this=test)
+
+
+def _column(alias: str, name: str) -> exp.Column:
+    return exp.column(_quoted(name), _quoted(alias))
+
+
+def _quoted(name: str) -> exp.Identifier:
+    return exp.to_identifier(name, quoted=True)
+
+
+def _dotted(target: TableInfo) -> str:
+    return "table " + ".".join(target.name)

@@ -1,0 +1,268 @@
+"""The syntax of MERGE, UPDATE, DELETE and TRUNCATE: tokens of each clause, trees of expressions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from sqlglot import exp
+from sqlglot.tokenizer_core import Token, TokenType
+
+from streamhouse.sql.expressions import lowering
+from streamhouse.sql.parser import dialect
+from streamhouse.sql.parser.token_cursor import Cursor
+from streamhouse.sql.plan import Change, Position, Query, Truncate
+from streamhouse.sql.resolution.columns import first_set
+from streamhouse.sql.text import Script, of_query
+
+MATCHED, MISSING, ORPHAN = "WHEN MATCHED", "WHEN NOT MATCHED", "WHEN NOT MATCHED BY SOURCE"
+
+
+@dataclass
+class Clause:
+    """What happens to some rows; `when` is `MATCHED`, `MISSING` or `ORPHAN`.
+
+    `assignments` are the values of SET or VALUES in order, each with the token of its column;
+    `star` stands for `UPDATE SET *` and `INSERT *`.
+    """
+
+    action: str
+    when: str
+    place: Token
+    condition: exp.Expr | None = None
+    assignments: list[tuple[Token, exp.Expr]] = field(default_factory=list)
+    star: bool = False
+
+
+@dataclass
+class Parts:
+    """A statement taken apart; without a `source` it is an UPDATE or a DELETE."""
+
+    target: exp.Table
+    source: exp.Expr | None
+    on: exp.Expr | None
+    clauses: list[Clause]
+
+
+def parse_change(cursor: Cursor, position: Position, text: str) -> Change:
+    """A MERGE, UPDATE or DELETE whose syntax is right; raises `SqlError`."""
+    first = cursor.offset
+    prefix = cursor.script.text[first - position.column + 1 : first]
+    target = _parts(cursor).target
+    name = tuple(part.name for part in target.parts)
+    query = Query(text, position, prefix, functions=cursor.script.functions)
+    return Change(position, text, name, query)
+
+
+def parse_truncate(cursor: Cursor, position: Position, text: str) -> Truncate:
+    cursor.expect("TRUNCATE", "TABLE")
+    name = cursor.name("the table's name")
+    cursor.end()
+    return Truncate(position, text, name)
+
+
+def parts_of(query: Query) -> tuple[Script, Parts]:
+    """The parts of a statement, with the script that tells the places of its nodes."""
+    script = of_query(query)
+    tokens = dialect.lex(script, len(script.text) - len(query.text))
+    return script, _parts(Cursor(script, tokens))
+
+
+def _parts(cursor: Cursor) -> Parts:
+    word = cursor.peek()
+    cursor.take()
+    if word == "MERGE":
+        return _merge(cursor)
+    if word == "UPDATE":
+        return _update(cursor)
+    cursor.expect("FROM")
+    target = _target(cursor, _until(cursor, "WHERE"))
+    clause = Clause("delete", MATCHED, cursor.tokens[0])
+    if cursor.accept("WHERE"):
+        clause.condition = _expression(cursor, _until(cursor))
+    cursor.end()
+    return Parts(target, None, None, [clause])
+
+
+def _update(cursor: Cursor) -> Parts:
+    target = _target(cursor, _until(cursor, "SET"))
+    clause = Clause("update", MATCHED, cursor.tokens[0])
+    cursor.expect("SET")
+    _assignments(cursor, clause, "WHERE")
+    if cursor.accept("WHERE"):
+        clause.condition = _expression(cursor, _until(cursor))
+    cursor.end()
+    return Parts(target, None, None, [clause])
+
+
+def _merge(cursor: Cursor) -> Parts:
+    cursor.expect("INTO")
+    target = _target(cursor, _until(cursor, "USING"))
+    cursor.expect("USING")
+    source = _from_item(cursor, _until(cursor, "ON"))
+    cursor.expect("ON")
+    on = _expression(cursor, _until(cursor, "WHEN"))
+    clauses: list[Clause] = []
+    if not cursor.at("WHEN"):
+        cursor.fail("expected WHEN MATCHED or WHEN NOT MATCHED")
+    while cursor.at("WHEN"):
+        clauses.append(_clause(cursor))
+    cursor.end("WHEN or the end of the statement (;)")
+    _check_reachable(cursor, clauses)
+    return Parts(target, source, on, clauses)
+
+
+def _clause(cursor: Cursor) -> Clause:
+    place = cursor.take()
+    when = MISSING if cursor.accept("NOT") else MATCHED
+    cursor.expect("MATCHED")
+    if when == MISSING and cursor.accept("BY"):
+        if not cursor.accept("TARGET"):
+            cursor.expect("SOURCE")
+            when = ORPHAN
+    clause = Clause("", when, place)
+    if cursor.accept("AND"):
+        clause.condition = _expression(cursor, _until(cursor, "THEN"))
+    cursor.expect("THEN")
+    words = ("INSERT",) if when == MISSING else ("UPDATE", "DELETE")
+    if cursor.peek() not in words:
+        cursor.fail(f"expected {' or '.join(words)} after {when} … THEN")
+    clause.action = cursor.take().text.lower()
+    if clause.action == "update":
+        cursor.expect("SET")
+        if when == MATCHED and cursor.accept("*"):
+            clause.star = True
+        else:
+            _assignments(cursor, clause, "WHEN")
+    elif clause.action == "insert":
+        _insert(cursor, clause)
+    return clause
+
+
+def _assignments(cursor: Cursor, clause: Clause, end: str) -> None:
+    """`a = …, t.b = …`."""
+    while True:
+        start = cursor.index
+        cursor.name("a column")
+        name = cursor.tokens[cursor.index - 1]
+        if any(name.text == other.text for other, _ in clause.assignments):
+            raise cursor.error(f"column '{name.text}' is set twice", cursor.tokens[start].start)
+        cursor.expect("=")
+        clause.assignments.append((name, _expression(cursor, _until(cursor, ",", end))))
+        if not cursor.accept(","):
+            return
+
+
+def _insert(cursor: Cursor, clause: Clause) -> None:
+    """`*`, or `[(columns)] VALUES (…)`; without columns their tokens have no text."""
+    if cursor.accept("*"):
+        clause.star = True
+        return
+    columns: list[Token] = []
+    place = cursor.offset
+    if cursor.accept("("):
+        while not columns or cursor.accept(","):
+            cursor.identifier("a column")
+            columns.append(cursor.tokens[cursor.index - 1])
+        cursor.expect(")")
+        if len({token.text for token in columns}) < len(columns):
+            raise cursor.error("a column is named twice", place)
+    given = bool(columns)
+    cursor.expect("VALUES")
+    place = cursor.offset
+    cursor.expect("(")
+    values: list[exp.Expr] = []
+    while not values or cursor.accept(","):
+        values.append(_expression(cursor, _until(cursor, ",")))
+    cursor.expect(")")
+    if given and len(columns) != len(values):
+        raise cursor.error(
+            f"{len(columns)} column(s) are named and {len(values)} value(s) given", place
+        )
+    columns = columns or [Token(TokenType.VAR, "", start=place, end=place)] * len(values)
+    clause.assignments = list(zip(columns, values, strict=True))
+
+
+def _check_reachable(cursor: Cursor, clauses: list[Clause]) -> None:
+    for place, clause in enumerate(clauses):
+        before = [c for c in clauses[:place] if c.when == clause.when and c.condition is None]
+        if before:
+            raise cursor.error(
+                f"this clause is never reached: a {clause.when} without AND stands before it",
+                clause.place.start,
+            )
+
+
+def _until(cursor: Cursor, *ends: str) -> list[Token]:
+    """The tokens up to one of the words outside of parentheses and CASE … END; not none."""
+    start, depth, cases = cursor.index, 0, 0
+    while not cursor.done:
+        word, kind = cursor.peek(), cursor.tokens[cursor.index].token_type
+        if depth == 0 and (kind == TokenType.R_PAREN or (cases == 0 and word in ends)):
+            break
+        depth += (kind == TokenType.L_PAREN) - (kind == TokenType.R_PAREN)
+        cases += (word == "CASE") - (word == "END" and cases > 0)
+        cursor.index += 1
+    if cursor.index == start:
+        cursor.fail("expected an expression or a name")
+    return cursor.tokens[start : cursor.index]
+
+
+def _lexed(cursor: Cursor, tokens: list[Token]) -> list[Token]:
+    """The tokens as the lexer gave them."""
+    first, last = tokens[0].start, tokens[-1].end
+    return [token for token in cursor.original if first <= token.start and token.end <= last]
+
+
+def _made(kind: TokenType, text: str, before: Token) -> Token:
+    return Token(kind, text, start=before.start, end=before.start)
+
+
+def _expression(cursor: Cursor, tokens: list[Token]) -> exp.Expr:
+    """The tree of one expression."""
+    found = _lexed(cursor, tokens)
+    select = _made(TokenType.SELECT, "SELECT", found[0])
+    tree = dialect.parse_tokens(cursor.script, [select, *found])
+    start, end = found[0].start, found[-1].end + 1
+    extra = first_set(tree.args, ("expressions",)) if isinstance(tree, exp.Select) else "query"
+    if extra or len(tree.expressions) != 1:
+        raise cursor.error("expected one expression", start, end)
+    (item,) = lowering.simplify(cursor.script, tree).expressions
+    if isinstance(item, exp.Alias | exp.Star) or isinstance(item.this, exp.Star):
+        raise cursor.error("expected an expression, without a name of its own", start, end)
+    loose = [node for node in item.find_all(exp.AggFunc) if node.find_ancestor(exp.Select) is tree]
+    if loose:
+        raise lowering.error(
+            cursor.script, loose[0], "an aggregate stands in a subquery: (SELECT SUM(…) FROM …)"
+        )
+    item.pop()
+    assert isinstance(item, exp.Expr)
+    return item
+
+
+def _from_item(cursor: Cursor, tokens: list[Token]) -> exp.Expr:
+    """The tree of a table or a subquery with its alias."""
+    found = _lexed(cursor, tokens)
+    head = [
+        _made(TokenType.SELECT, "SELECT", found[0]),
+        _made(TokenType.STAR, "*", found[0]),
+        _made(TokenType.FROM, "FROM", found[0]),
+    ]
+    tree = dialect.parse_tokens(cursor.script, [*head, *found])
+    source = tree.args.get("from_")
+    joined = source is not None and source.this.args.get("joins")
+    if first_set(tree.args, ("expressions", "from_")) or source is None or joined:
+        raise cursor.error(
+            "expected one table or one (SELECT …)", found[0].start, found[-1].end + 1
+        )
+    item: exp.Expr = lowering.simplify(cursor.script, tree).args["from_"].this
+    item.pop()
+    return item
+
+
+def _target(cursor: Cursor, tokens: list[Token]) -> exp.Table:
+    item = _from_item(cursor, tokens)
+    if not isinstance(item, exp.Table) or item.args.get("version"):
+        raise cursor.error(
+            "expected the name of the table to change", tokens[0].start, tokens[-1].end + 1
+        )
+    return item

@@ -1,0 +1,152 @@
+"""The plan of a long INSERT … VALUES: one cell of each form analyzed, the literals from a table.
+
+The first cells of all forms make a short VALUES list, which goes the way of every query: so what is
+an error, and which type a column has, is decided there. In the SQL that comes out, the literals of
+these cells are then replaced by columns of the relation `ROWS`.
+"""
+
+from __future__ import annotations
+
+from duckdb.sqltypes import DuckDBPyType
+from sqlglot import exp
+from sqlglot.errors import ParseError
+from sqlglot.tokenizer_core import Token, TokenType
+
+from streamhouse.sql.expressions import lowering
+from streamhouse.sql.expressions.binder import describe, generate
+from streamhouse.sql.literal_rows import ROW, Form, LiteralRows, form_column, text_column
+from streamhouse.sql.parser import dialect
+from streamhouse.sql.plan import ROWS, Query
+from streamhouse.sql.resolution.columns import Parsed
+from streamhouse.sql.text import Script, of_query
+
+_PLACE = "literal"
+
+
+def parse_first_cells(script: Script, base: int, rows: LiteralRows) -> exp.Values:
+    """A VALUES list of the first cell of each form; `base` is where the query's text starts.
+
+    Raises `SqlError` at the place in the script, as for any query.
+    """
+    columns = [[_cell(script, base, form) for form in forms] for forms in rows.columns]
+    found: list[Token] = []
+    for number in range(max(len(forms) for forms in columns)):
+        row: list[Token] = []
+        for cells in columns:
+            cell = cells[min(number, len(cells) - 1)]
+            row += [_mark(TokenType.COMMA, ",", cell[0])] if row else []
+            row += cell
+        found += [_mark(TokenType.COMMA, ",", row[0])] if found else []
+        opening, closing = TokenType.L_PAREN, TokenType.R_PAREN
+        found += [_mark(opening, "(", row[0]), *row, _mark(closing, ")", row[-1])]
+    tree = dialect.parse_tokens(script, [_mark(TokenType.VALUES, "VALUES", found[0]), *found])
+    assert isinstance(tree, exp.Values)
+    return tree
+
+
+def _cell(script: Script, base: int, form: Form) -> list[Token]:
+    return dialect.lex(script, base + form.start, base + form.end)
+
+
+def _mark(kind: TokenType, text: str, beside: Token) -> Token:
+    """A token that the text has elsewhere, placed at another one."""
+    return Token(kind, text, beside.line, beside.col, beside.start, beside.end)
+
+
+def parse_rows(query: Query) -> Parsed:
+    """The tree of `parse_first_cells`, its literals marked with the columns that have them."""
+    assert query.rows is not None
+    script = of_query(query)
+    base = len(script.text) - len(query.text)
+    tree = parse_first_cells(script, base, query.rows)
+    columns = {
+        base + start: text_column(number, place)
+        for number, forms in enumerate(query.rows.columns)
+        for form in forms
+        for place, start in enumerate(form.literals)
+    }
+    for literal in tree.find_all(exp.Literal):
+        name = columns.get(literal.meta.get("start", -1))
+        if name is not None:
+            literal.meta[_PLACE] = name
+    return Parsed(script, lowering.simplify(script, tree), "")
+
+
+def replace_values(tree: exp.Query, rows: LiteralRows) -> bool:
+    """Put the relation `ROWS` into the place of the VALUES of an analyzed query.
+
+    False if the analysis has used up a literal, so that its value decides what is computed.
+    """
+    values = tree.find(exp.Values)
+    assert values is not None
+    kinds = [kind for _, kind in describe(generate(tree), {})]
+    numbers = _number_types(values)
+    lines = [line.expressions for line in values.expressions]
+    items: list[exp.Expr] = []
+    for number, forms in enumerate(rows.columns):
+        cells = [lines[kind][number] for kind in range(len(forms))]
+        for cell, form in zip(cells, forms, strict=True):
+            if len(_literals(cell)) != len(form.literals):
+                return False
+        item = _column(number, [_over_rows(cell, numbers) for cell in cells], kinds[number])
+        if item is None:
+            return False
+        items.append(exp.alias_(item, _name(f"column_{number}")))
+    select = exp.Select(expressions=items)
+    select.set("from_", exp.From(this=exp.Table(this=_name(ROWS))))
+    order = exp.Ordered(this=exp.column(_name(ROW), _name(ROWS)))
+    select.set("order", exp.Order(expressions=[order]))
+    values.replace(exp.Subquery(this=select, alias=values.args["alias"]))
+    return True
+
+
+def _literals(cell: exp.Expr) -> set[str]:
+    """The columns that have the literals of a cell."""
+    return {one.meta[_PLACE] for one in cell.find_all(exp.Literal) if _PLACE in one.meta}
+
+
+def _number_types(values: exp.Values) -> dict[str, exp.DataType]:
+    """The type of each number among the literals."""
+    marked = (one for one in values.find_all(exp.Literal) if _PLACE in one.meta)
+    texts = list(dict.fromkeys(str(one.this) for one in marked if not one.is_string))
+    if not texts:
+        return {}
+    kinds = [kind for _, kind in describe(f"SELECT {', '.join(texts)}", {})]
+    built = (exp.DataType.build(str(kind), dialect="duckdb") for kind in kinds)
+    return dict(zip(texts, built, strict=True))
+
+
+def _column(number: int, made: list[exp.Expr], kind: DuckDBPyType) -> exp.Expr | None:
+    """A column of all rows, of the cells of each form; None for a type that a cast cannot name."""
+    if len(made) == 1:
+        return made[0]
+    try:
+        to = None if kind.id == "null" else exp.DataType.build(str(kind), dialect="duckdb")
+    except ParseError:
+        return None
+    form = exp.column(_name(form_column(number)), _name(ROWS))
+    branches = []
+    for place, cell in enumerate(made):
+        this = exp.EQ(this=form.copy(), expression=exp.Literal.number(place))
+        value = cell if to is None else exp.Cast(this=cell, to=to.copy())
+        branches.append(exp.If(this=this, true=value))
+    return exp.Case(ifs=branches)
+
+
+def _over_rows(cell: exp.Expr, numbers: dict[str, exp.DataType]) -> exp.Expr:
+    """A cell with the columns of all rows in the places of its literals."""
+    around = exp.Paren(this=cell.copy())
+    for literal in list(around.find_all(exp.Literal)):
+        if _PLACE not in literal.meta:
+            continue
+        column: exp.Expr = exp.column(_name(literal.meta[_PLACE]), _name(ROWS))
+        if not literal.is_string:
+            column = exp.Cast(this=column, to=numbers[str(literal.this)].copy())
+        literal.replace(column)
+    inner = around.this
+    assert isinstance(inner, exp.Expr)
+    return inner
+
+
+def _name(text: str) -> exp.Identifier:
+    return exp.to_identifier(text, quoted=True)

@@ -1,0 +1,129 @@
+"""Time travel: the moment at which a query reads a table, from its clauses and options."""
+
+from __future__ import annotations
+
+import duckdb
+from sqlglot import exp
+
+from streamhouse.errors import OptionError
+from streamhouse.sql import functions
+from streamhouse.sql.expressions import lowering
+from streamhouse.sql.expressions.binder import generate
+from streamhouse.sql.expressions.sealed_connection import sealed
+from streamhouse.sql.options.time_travel import epoch_ms, split_options
+from streamhouse.sql.plan import AsOf, Name, Resolver, TableInfo, TravellingResolver
+from streamhouse.sql.resolution import columns as names
+from streamhouse.sql.resolution.columns import Parsed
+
+
+def moment(
+    parsed: Parsed, tree: exp.Expr, table: exp.Table, resolver: Resolver
+) -> tuple[dict[str, str], AsOf]:
+    """The other options of a table's hint, and the moment that its hint or its clause names."""
+    hinted = names.table_options(parsed.script, table)
+    try:
+        options, found = split_options(hinted)
+    except OptionError as error:
+        raise lowering.error(parsed.script, table.meta["hints"][0], str(error)) from None
+    branch = options.pop("branch", "")
+    if branch:
+        _to_branch(table, branch)
+    said = _clause(parsed, tree, table, resolver)
+    if found and said:
+        raise lowering.error(
+            parsed.script,
+            table.args["version"],
+            "the table's OPTIONS hint names a moment too; keep one of them",
+        )
+    return options, said or found
+
+
+def _to_branch(table: exp.Table, branch: str) -> None:
+    """Have a table's name be the branch's, under the name that the query knows it by."""
+    if table.args.get("alias") is None:
+        table.set("alias", exp.TableAlias(this=table.this.copy()))
+    name = exp.to_identifier(f"{table.name}$branch_{branch}", quoted=True)
+    name.meta.update(table.this.meta)
+    table.set("this", name)
+
+
+class _Back:
+    """A resolver whose tables are those of one moment."""
+
+    def __init__(self, resolver: TravellingResolver, moment: AsOf) -> None:
+        self._resolver = resolver
+        self._moment = moment
+
+    def table(self, name: Name) -> TableInfo:
+        return self._resolver.table_as_of(name, self._moment)
+
+
+def back(resolver: Resolver, moment: AsOf) -> Resolver:
+    """The resolver at that moment, if it can travel."""
+    if moment and isinstance(resolver, TravellingResolver):
+        return _Back(resolver, moment)
+    return resolver
+
+
+def _clause(parsed: Parsed, tree: exp.Expr, table: exp.Table, resolver: Resolver) -> AsOf:
+    version = table.args.get("version")
+    if version is None:
+        return AsOf()
+    moment: exp.Expr | None = version.args.get("expression")
+    if moment is None:
+        raise lowering.error(parsed.script, version, "AS OF needs a moment: TIMESTAMP '…'")
+    if moment.find(exp.Query, exp.Table) is not None:
+        message = "AS OF takes one moment and no query; write it as TIMESTAMP '…'"
+        raise lowering.unsupported(parsed.script, version, message)
+    if version.this == "VERSION":
+        return _version(parsed, version)
+    if isinstance(moment, exp.Literal) and not moment.is_string and moment.name.isdigit():
+        return AsOf(timestamp_ms=epoch_ms(int(moment.name)))
+    if moment.find(exp.Column) is None:
+        return AsOf(timestamp_ms=_milliseconds(parsed, version, moment))
+    if isinstance(moment, exp.Column) and _is_processing_time(tree, moment.name, resolver):
+        return AsOf()
+    raise lowering.unsupported(
+        parsed.script,
+        version,
+        "FOR SYSTEM_TIME AS OF takes a TIMESTAMP '…' or a column that is computed as PROCTIME()",
+    )
+
+
+def _version(parsed: Parsed, version: exp.Expr) -> AsOf:
+    given = version.expression
+    if isinstance(given, exp.Literal):
+        text = str(given.this)
+        if given.is_string and text:
+            return AsOf(version=text) if text.isdigit() else AsOf(tag=text)
+        if text.isdigit() and int(text):
+            return AsOf(snapshot=int(text))
+    message = "VERSION AS OF takes a snapshot's number or a tag's 'name'"
+    raise lowering.error(parsed.script, version, message)
+
+
+def _is_processing_time(tree: exp.Expr, name: str, resolver: Resolver) -> bool:
+    for alias in tree.find_all(exp.Alias):
+        if alias.alias == name and functions.moment_name(alias.this) == "PROCTIME":
+            return True
+    for table in names.leaves(tree):
+        if table.name.startswith("scan_"):
+            continue
+        for computed in resolver.table(names.table_name(table)).computed:
+            if computed.name == name:
+                return "".join(computed.expression.upper().split()) == "PROCTIME()"
+    return False
+
+
+def _milliseconds(parsed: Parsed, version: exp.Expr, moment: exp.Expr) -> int:
+    """A constant moment in milliseconds since 1970, UTC."""
+    try:
+        lowered = lowering.lower(parsed.script, moment.copy(), {}, bounded=True)
+        with sealed() as connection:
+            text = f"SELECT epoch_ms(CAST({generate(lowered)} AS TIMESTAMP))"
+            row = connection.execute(text).fetchone()
+    except duckdb.Error:
+        row = None
+    if not row or row[0] is None:
+        raise lowering.error(parsed.script, version, "AS OF needs a moment: TIMESTAMP '…'")
+    return int(row[0])

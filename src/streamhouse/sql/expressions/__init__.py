@@ -1,0 +1,1 @@
+"""Flink's expressions in DuckDB's terms: values, types and errors as Flink has them."""

@@ -1,0 +1,170 @@
+"""Aggregates with Flink's types and values.
+
+SUM and AVG have the type of what they add up; of decimals they have 38 digits, and AVG is exact.
+FIRST_VALUE and LAST_VALUE pass over nulls. An aggregate is taken together with the FILTER and the
+OVER around it: what is put in its place must not come between them.
+"""
+
+from __future__ import annotations
+
+from duckdb.sqltypes import DuckDBPyType
+from sqlglot import exp
+
+from streamhouse.sql.expressions import decimals, type_probe
+from streamhouse.sql.expressions.type_probe import Relations
+from streamhouse.sql.functions.calls import call, cast, concat, when
+from streamhouse.sql.types import duck_type, flink_type
+
+_AROUND = (exp.Filter, exp.Window, exp.IgnoreNulls, exp.RespectNulls)
+_WIDE, _NARROWED = "wide", "narrowed"
+_WHOLE = ("tinyint", "smallint", "integer", "bigint")
+_WIDER = {"float": "DOUBLE"}
+_KNOWN = {
+    exp.DType.TINYINT: "TINYINT",
+    exp.DType.SMALLINT: "SMALLINT",
+    exp.DType.INT: "INTEGER",
+    exp.DType.BIGINT: "BIGINT",
+    exp.DType.FLOAT: "FLOAT",
+    exp.DType.DOUBLE: "DOUBLE",
+}
+_BRACKETS = {"JSON_ARRAYAGG": "[]", "JSON_OBJECTAGG": "{}"}
+_ORDERED: dict[type[exp.Expr], str] = {exp.FirstValue: "FIRST", exp.LastValue: "LAST"}
+
+
+def is_whole(node: exp.Expr) -> bool:
+    """Whether a node is an aggregate with all that belongs to it."""
+    part = isinstance(node.parent, _AROUND) and node.arg_key == "this"
+    return not part and isinstance(_core(node), exp.AggFunc)
+
+
+def _core(node: exp.Expr) -> exp.Expr:
+    while isinstance(node, _AROUND):
+        node = node.this
+    return node
+
+
+def _replaced(whole: exp.Expr, made: exp.Expr) -> exp.Expr:
+    """The same FILTER and OVER around another aggregate."""
+    if not isinstance(whole, _AROUND):
+        return made
+    new = whole.copy()
+    _core(new).replace(made)
+    return new
+
+
+def expressed(whole: exp.Expr) -> exp.Expr:
+    """An aggregate in DuckDB's terms, as far as types do not decide them."""
+    core = _core(whole)
+    if isinstance(core, exp.AnonymousAggFunc) and core.name in _BRACKETS:
+        return _json(whole, core)
+    name = _ORDERED.get(type(core))
+    return whole if name is None else _ordered(whole, core, name)
+
+
+def _json(whole: exp.Expr, core: exp.AnonymousAggFunc) -> exp.Expr:
+    """JSON_ARRAYAGG and JSON_OBJECTAGG: members as texts, and commas between them."""
+    member, *keys = core.expressions
+    start, end = (exp.Literal.string(mark) for mark in _BRACKETS[core.name])
+    listed = _replaced(whole, call("STRING_AGG", member.copy(), exp.Literal.string(",")))
+    members = exp.Coalesce(this=listed, expressions=[exp.Literal.string("")])
+    text: exp.Expr = cast(exp.Paren(this=concat(start, members, end)), "VARCHAR")
+    for key in keys:
+        rows, named, distinct = (
+            _replaced(whole, exp.Count(this=counted, big_int=True))
+            for counted in (exp.Star(), key.copy(), exp.Distinct(expressions=[key.copy()]))
+        )
+        text = _unless(rows, named, "JSON_OBJECTAGG: a key must not be NULL", text)
+        text = _unless(named.copy(), distinct, "JSON_OBJECTAGG: a key occurs more than once", text)
+    return text
+
+
+def _unless(one: exp.Expr, other: exp.Expr, message: str, text: exp.Expr) -> exp.Expr:
+    """A text, or an error where two counts differ."""
+    failed = call("ERROR", exp.Literal.string(message))
+    return when(exp.NEQ(this=one, expression=other), failed, text)
+
+
+def _ordered(whole: exp.Expr, core: exp.Expr, name: str) -> exp.Expr:
+    """FIRST_VALUE or LAST_VALUE, which pass over nulls."""
+    if isinstance(whole, exp.Window):
+        return _replaced(_without_nulls_words(whole), exp.IgnoreNulls(this=core.copy()))
+    there: exp.Expr = exp.Not(
+        this=exp.Is(this=exp.Paren(this=core.this.copy()), expression=exp.Null())
+    )
+    if isinstance(whole, exp.Filter):
+        there = exp.and_(whole.expression.this.copy(), there)
+    return exp.Filter(this=call(name, core.this.copy()), expression=exp.Where(this=there))
+
+
+def _without_nulls_words(whole: exp.Expr) -> exp.Expr:
+    new = whole.copy()
+    inner = new.find(exp.IgnoreNulls, exp.RespectNulls)
+    if inner is not None:
+        inner.replace(inner.this)
+    return new
+
+
+def typed(whole: exp.Expr, relations: Relations) -> exp.Expr | None:
+    """SUM, AVG or COLLECT of Flink's type; None where its argument has none that is known."""
+    core = _core(whole)
+    collects = isinstance(core, exp.AnonymousAggFunc) and core.name == "COLLECT"
+    if not isinstance(core, exp.Sum | exp.Avg) and not collects:
+        return whole
+    argument = _argument(core)
+    kinds = type_probe.types(whole, [argument], relations)
+    if kinds is None and isinstance(argument.type, exp.DataType):
+        # In a subquery that reads columns of the query around it.
+        kinds = [DuckDBPyType(_KNOWN[argument.type.this])] if argument.is_type(*_KNOWN) else None
+    if kinds is None:
+        return whole if isinstance(core, exp.Sum) else None
+    kind = kinds[0]
+    if collects:
+        return _multiset(whole, core, kind)
+    return _sum(whole, core, kind) if isinstance(core, exp.Sum) else _average(whole, core, kind)
+
+
+def _argument(core: exp.Expr) -> exp.Expr:
+    value: exp.Expr = core.expressions[0] if core.expressions else core.this
+    return value.expressions[0] if isinstance(value, exp.Distinct) else value
+
+
+def _sum(whole: exp.Expr, core: exp.Expr, kind: DuckDBPyType) -> exp.Expr:
+    if kind.id not in (*_WHOLE, *_WIDER):
+        return whole
+    wider = _WIDER.get(kind.id, "BIGINT")
+    if core.meta.get(_WIDE):
+        return cast(whole.copy(), wider)
+    made = cast(whole.copy(), str(kind))
+    made.meta[_NARROWED] = wider
+    return made
+
+
+def _average(whole: exp.Expr, core: exp.Expr, kind: DuckDBPyType) -> exp.Expr:
+    if kind.id in _WIDER:
+        return cast(whole.copy(), str(kind))
+    total = _replaced(whole, exp.Sum(this=core.this.copy()))
+    count = _replaced(whole, exp.Count(this=core.this.copy(), big_int=True))
+    if kind.id in _WHOLE:
+        # Not of a DOUBLE, as DuckDB's AVG, which has 16 digits.
+        return cast(exp.Paren(this=exp.IntDiv(this=total, expression=count)), str(kind))
+    digits = decimals.digits(kind)
+    return whole if digits is None else decimals.average(total, count, digits[1])
+
+
+def _multiset(whole: exp.Expr, core: exp.Expr, kind: DuckDBPyType) -> exp.Expr:
+    """A multiset as a map of its values, without nulls, to how often they occur."""
+    counts = _replaced(whole, call("HISTOGRAM", *(one.copy() for one in core.expressions)))
+    found = exp.Coalesce(this=counts, expressions=[call("MAP")])
+    return cast(found, f"MAP({duck_type(flink_type(kind))}, INTEGER)")
+
+
+def widen(node: exp.Expr) -> None:
+    """Have a sum that goes into a column be as wide as the column, not as its argument."""
+    if isinstance(node, exp.Sum):
+        node.meta[_WIDE] = True
+
+
+def widened(item: exp.Expr) -> exp.Expr:
+    """A typed projection that is a sum, without the cast to its argument's type."""
+    wider = item.meta.get(_NARROWED)
+    return item if wider is None else cast(item.this, wider)

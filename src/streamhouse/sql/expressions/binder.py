@@ -1,0 +1,131 @@
+"""DuckDB as the judge of a generated query: does it bind, and with which types?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import TypeAlias
+
+import duckdb
+from duckdb.sqltypes import DuckDBPyType
+from sqlglot import exp
+from sqlglot.errors import ErrorLevel, UnsupportedError
+
+from streamhouse.errors import SqlError, UnsupportedSqlError
+from streamhouse.sql.expressions.sealed_connection import sealed
+from streamhouse.sql.nesting_depth import TOO_DEEP
+from streamhouse.sql.udf.macros import macros
+
+Relations = Mapping[str, Mapping[str, str]]
+Shapes: TypeAlias = tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
+_BEYOND = (
+    "a part of this is not supported; write it with the clauses of the guide and the functions "
+    "that SHOW FUNCTIONS lists"
+)
+_LIMITS = (
+    duckdb.CatalogException,
+    duckdb.InternalException,
+    duckdb.NotImplementedException,
+    duckdb.ParserException,
+)
+"""What DuckDB says of a text that it should never have been given."""
+_DEPTH = "Max expression depth limit"
+_NO_FUNCTION = re.compile(
+    r"No function matches the given name and argument types '([^(]+)\((.*)\)'"
+)
+
+
+class BindError(ValueError):
+    """DuckDB does not take the query; the text is its reason in one line.
+
+    `unsupported`: not the query is wrong, but what DuckDB can say or do ends here.
+    """
+
+    def __init__(self, message: str, unsupported: bool = False) -> None:
+        super().__init__(message)
+        self.unsupported = unsupported
+
+
+def generate(tree: exp.Expr) -> str:
+    """The tree as DuckDB SQL, every name quoted; `BindError` for what DuckDB cannot say."""
+    try:
+        return tree.sql(
+            dialect="duckdb", identify=True, comments=False, unsupported_level=ErrorLevel.RAISE
+        )
+    except UnsupportedError as error:
+        raise BindError(_BEYOND, unsupported=True) from error
+    except RecursionError:
+        raise BindError(TOO_DEEP, unsupported=True) from None
+
+
+def describe(sql: str, relations: Relations) -> list[tuple[str, DuckDBPyType]]:
+    """The columns that a query gives over empty relations of the given types."""
+    shapes = tuple((name, tuple(columns.items())) for name, columns in relations.items())
+    return list(_described(sql, shapes))
+
+
+@lru_cache(maxsize=256)
+def _described(sql: str, relations: Shapes) -> list[tuple[str, DuckDBPyType]]:
+    # Kept, since servers ask the same again.
+    with sealed() as connection:
+        for name, columns in relations:
+            _check_case([column for column, _ in columns])
+            body = ", ".join(f"{quote(column)} {kind}" for column, kind in columns)
+            connection.execute(f"CREATE TEMP TABLE {quote(name)} ({body})")
+        for macro in macros(sql):
+            connection.execute(macro)
+        try:
+            relation = connection.sql(sql)
+        except duckdb.Error as error:
+            if _DEPTH in str(error):
+                raise BindError(TOO_DEEP, unsupported=True) from error
+            if isinstance(error, _LIMITS):
+                raise BindError(_BEYOND, unsupported=True) from error
+            raise BindError(_reason(str(error))) from None
+        if relation is None:
+            raise BindError("the query gives no rows")
+        return list(zip(relation.columns, relation.types, strict=True))
+
+
+def _check_case(columns: list[str]) -> None:
+    known: dict[str, str] = {}
+    for column in columns:
+        other = known.setdefault(column.lower(), column)
+        if other != column:
+            raise BindError(
+                f"columns '{other}' and '{column}' differ by their case alone, which SQL here does "
+                "not tell apart; rename one of them"
+            )
+
+
+def computes(sql: str) -> bool:
+    """Whether DuckDB can compute an expression that reads no table."""
+    with sealed() as connection:
+        try:
+            connection.execute(f"SELECT {sql}")
+        except duckdb.Error:
+            return False
+    return True
+
+
+def quote(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _reason(text: str) -> str:
+    """DuckDB's message without its class name, candidates and listing of the SQL."""
+    first = text.split("\n", 1)[0]
+    if "must be a constant expression" in first:
+        return "of a DECIMAL, ROUND and TRUNCATE take digits that are a literal; CAST it to DOUBLE"
+    wrong = _NO_FUNCTION.search(first)
+    if wrong is not None:
+        return f"'{wrong[1].upper()}' does not take ({wrong[2]}); add a CAST"
+    first = re.sub(r"^(\w+ )+Error: ", "", first)
+    return first.replace("You might need to add explicit type casts.", "Add a CAST.").strip()
+
+
+def refusal(failure: ValueError) -> type[SqlError]:
+    """The class of error that tells a failure: a limit of ours, or a mistake of the user's."""
+    limit = isinstance(failure, BindError) and failure.unsupported
+    return UnsupportedSqlError if limit else SqlError

@@ -1,0 +1,72 @@
+"""What the types that DuckDB binds decide: divisions, aggregates and TYPEOF."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sqlglot import exp
+
+from streamhouse.errors import SqlError
+from streamhouse.sql.expressions import aggregates, decimals, type_probe
+from streamhouse.sql.expressions.type_probe import Relations
+from streamhouse.sql.functions.calls import call, cast
+from streamhouse.sql.types import base, column_type
+
+_DIGITS = "digits"
+_MOMENTS = ("TIMESTAMP", "TIME")
+_DIVISION = "the type of this division is not known; CAST what is divided"
+_TYPE = "the type of this is not known here; take TYPEOF of a column or a CAST"
+_AGGREGATE = "the type of what is added up here is not known; CAST it"
+
+
+def resolved(
+    tree: exp.Expr,
+    relations: Relations,
+    refused: Callable[[exp.Expr, str], SqlError],
+) -> exp.Expr:
+    """A tree in DuckDB's terms with Flink's divisions and aggregates.
+
+    `refused` makes the error where DuckDB cannot tell a type.
+    """
+    kinds = (exp.Div, exp.Typeof, exp.AggFunc, exp.Filter, exp.Window)
+    for node in type_probe.inner_first(tree, *kinds):
+        if isinstance(node, exp.Typeof):
+            new, message = _name(node, relations), _TYPE
+        elif isinstance(node, exp.Div):
+            new, message = decimals.divided(node, relations), _DIVISION
+        elif aggregates.is_whole(node):
+            new, message = aggregates.typed(node, relations), _AGGREGATE
+        else:
+            continue
+        if new is None:
+            raise refused(node, message)
+        if node is tree:
+            tree = new
+        elif new is not node:
+            node.replace(new)
+    return tree
+
+
+def note_digits(node: exp.Typeof, precision: int | None) -> None:
+    """Note the precision of the moment that TYPEOF is about, which DuckDB's type has no more."""
+    node.meta[_DIGITS] = precision
+
+
+def _name(node: exp.Typeof, relations: Relations) -> exp.Expr | None:
+    """TYPEOF: Flink's name of a type, without NOT NULL."""
+    kinds = type_probe.types(node, [node.this], relations)
+    if kinds is None:
+        return None
+    try:
+        found = column_type(kinds[0])
+    except ValueError:
+        return None
+    precision = node.meta.get(_DIGITS)
+    if precision is not None and base(found) in _MOMENTS:
+        found = f"{base(found)}({precision})"
+    text = exp.Literal.string(found)
+    if node.this.find(exp.AggFunc) is None:
+        return cast(text, "VARCHAR")
+    # Still an aggregate, so that its query has one row of each group.
+    kept = exp.Coalesce(this=call("ANY_VALUE", text), expressions=[text.copy()])
+    return cast(kept, "VARCHAR")

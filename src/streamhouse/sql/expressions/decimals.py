@@ -1,0 +1,144 @@
+"""A division of decimals with Flink's type and every digit of it.
+
+DuckDB divides decimals as DOUBLE, which has about 16 digits. Here both sides become whole numbers
+of up to 38 digits, and the last digit of their quotient is rounded half up. A longer number is
+DuckDB's error; no digit is ever lost.
+"""
+
+from __future__ import annotations
+
+from duckdb.sqltypes import DuckDBPyType
+from sqlglot import exp
+
+from streamhouse.sql.expressions import type_probe
+from streamhouse.sql.expressions.type_probe import Relations
+from streamhouse.sql.functions.arrow import arrow_call
+from streamhouse.sql.functions.calls import call, cast
+
+_MOST, _LEAST_SCALE = 38, 6
+_WHOLE = {"tinyint": 3, "smallint": 5, "integer": 10, "bigint": 19, "hugeint": 38}
+"""Whole numbers, and how many digits they have in Flink."""
+_REAL = ("float", "double", "null")
+
+
+def divided(node: exp.Div, relations: Relations) -> exp.Expr | None:
+    """A division with Flink's value, its sides in DuckDB's terms; None for what is not divided."""
+    if _is_real(node.left) or _is_real(node.right):
+        return node
+    kinds = type_probe.types(node, [node.left, node.right], relations)
+    return None if kinds is None else _divided(node, kinds)
+
+
+def average(total: exp.Expr, count: exp.Expr, scale: int) -> exp.Expr:
+    """The quotient of a sum of decimals and their number, of 38 digits; nulls of no rows.
+
+    In Python: as an expression it would repeat the sum a dozen times.
+    """
+    scale = max(_LEAST_SCALE, scale)
+    mean = arrow_call("average", total, count, exp.Literal.number(scale))
+    return _decimal_cast(mean, _MOST, scale)
+
+
+def result_type(one: tuple[int, int], two: tuple[int, int]) -> tuple[int, int]:
+    """Precision and scale of a quotient, of those of what is divided."""
+    scale = max(_LEAST_SCALE, one[1] + two[0] + 1)
+    whole = one[0] - one[1] + two[1]
+    if whole + scale <= _MOST:
+        return whole + scale, scale
+    return _MOST, max(_MOST - whole, min(scale, _LEAST_SCALE))
+
+
+def _is_real(side: exp.Expr) -> bool:
+    inner = side.unnest()
+    return isinstance(inner, exp.Cast) and inner.to.is_type(exp.DType.DOUBLE, exp.DType.FLOAT)
+
+
+def digits(kind: DuckDBPyType) -> tuple[int, int] | None:
+    """Precision and scale of a number that is no floating one."""
+    if kind.id in _WHOLE:
+        return _WHOLE[kind.id], 0
+    if kind.id != "decimal":
+        return None
+    sizes = {name: int(str(value)) for name, value in kind.children}
+    return sizes["precision"], sizes["scale"]
+
+
+def _divided(node: exp.Div, kinds: list[DuckDBPyType]) -> exp.Expr | None:
+    """What a division of these types is; None for types that are not divided."""
+    if all(kind.id in _WHOLE for kind in kinds):
+        whole = exp.IntDiv(this=_wrapped(node.left), expression=_wrapped(node.right))
+        return exp.Paren(this=whole)
+    one, two = (digits(kind) for kind in kinds)
+    if one is None or two is None:
+        known = all(kind.id in _REAL or digits(kind) is not None for kind in kinds)
+        return node if known else None
+    if max(one[1], two[1]) >= _MOST:
+        return None
+    return _quotient(node.left, node.right, one, two)
+
+
+def _quotient(
+    left: exp.Expr, right: exp.Expr, one: tuple[int, int], two: tuple[int, int]
+) -> exp.Expr:
+    precision, scale = result_type(one, two)
+    # So many digits does the quotient of the two whole numbers lack.
+    lacking = scale - one[1] + two[1]
+    ten = _number("1" + "0" * lacking)
+    above, below = _magnitude(left, one), _magnitude(right, two)
+    whole: exp.Expr | None = None
+    if one[0] + lacking > _MOST:
+        whole = _times(_over(above, below), ten)
+        above = _mod(above, below)
+    above = _times(above, ten)
+    most, rest = _over(above, below), _mod(above, below)
+    up = exp.GTE(this=rest, expression=exp.Paren(this=exp.Sub(this=below.copy(), expression=rest)))
+    last = exp.Case(ifs=[exp.If(this=up, true=exp.Literal.number(1))], default=_number("0"))
+    made = exp.Add(this=most, expression=last)
+    made = made if whole is None else exp.Add(this=whole, expression=made)
+    sign = _times(call("SIGN", left.copy()), call("SIGN", right.copy()))
+    signed = _times(sign, exp.Paren(this=made))
+    point = _decimal_cast(exp.Literal.string(f"0.{'1'.zfill(scale)}"), _MOST, scale)
+    shifted = _times(_decimal_cast(signed, _MOST, 0), point)
+    return _decimal_cast(shifted, precision, scale)
+
+
+def _magnitude(side: exp.Expr, kind: tuple[int, int]) -> exp.Expr:
+    """The digits of a number without its point and its sign, as a whole number."""
+    precision, scale = kind
+    value = _wrapped(side.copy())
+    if scale and precision + scale <= _MOST:
+        # Products of shorter decimals would be held to 18 digits.
+        shift = _decimal_cast(exp.Literal.string("1" + "0" * scale), _MOST, 0)
+        value = exp.Mul(this=value, expression=shift)
+    elif scale:
+        # The product would have too many digits; a text has them all.
+        value = call("REPLACE", cast(value, "VARCHAR"), _text("."), _text(""))
+    return call("ABS", cast(value, "HUGEINT"))
+
+
+def _text(text: str) -> exp.Expr:
+    return exp.Literal.string(text)
+
+
+def _number(text: str) -> exp.Expr:
+    return cast(exp.Literal.string(text), "HUGEINT")
+
+
+def _decimal_cast(node: exp.Expr, precision: int, scale: int) -> exp.Cast:
+    return cast(node, f"DECIMAL({precision}, {scale})")
+
+
+def _times(left: exp.Expr, right: exp.Expr) -> exp.Expr:
+    return exp.Paren(this=exp.Mul(this=left.copy(), expression=right.copy()))
+
+
+def _over(left: exp.Expr, right: exp.Expr) -> exp.Expr:
+    return exp.Paren(this=exp.IntDiv(this=left.copy(), expression=right.copy()))
+
+
+def _mod(left: exp.Expr, right: exp.Expr) -> exp.Expr:
+    return exp.Paren(this=exp.Mod(this=left.copy(), expression=right.copy()))
+
+
+def _wrapped(node: exp.Expr) -> exp.Expr:
+    return exp.Paren(this=node) if isinstance(node, exp.Binary) else node

@@ -1,0 +1,411 @@
+"""A Flink expression's meaning, said in DuckDB's terms: types decide what `/` and CAST do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from sqlglot import exp
+from sqlglot.optimizer.annotate_types import annotate_types
+from sqlglot.schema import MappingSchema
+
+from streamhouse.errors import SqlError, UnsupportedSqlError
+from streamhouse.sql import functions
+from streamhouse.sql.expressions import (
+    aggregates,
+    bound_types,
+    casts,
+    intervals,
+    nested_text,
+    timestamp_digits,
+    udf_conversion,
+)
+from streamhouse.sql.expressions.timestamp_digits import Digits
+from streamhouse.sql.expressions.type_probe import Relations
+from streamhouse.sql.functions import json, texts, times
+from streamhouse.sql.functions.arrow import arrow_call
+from streamhouse.sql.functions.calls import call, cast, number, try_cast, when
+from streamhouse.sql.text import Script, span
+
+_INTS = exp.DataType.INTEGER_TYPES
+_TIME = exp.DType.TIME
+_REALS = (exp.DType.FLOAT, exp.DType.DOUBLE)
+
+
+def place(script: Script, node: exp.Expr) -> tuple[int, int]:
+    """Where a node stands, or the nearest node around it that knows."""
+    current: exp.Expr | None = node
+    while current is not None:
+        found = span(current)
+        if found:
+            return found
+        current = current.parent
+    return len(script.text) - len(script.text.lstrip()), len(script.text)
+
+
+def error(
+    script: Script, node: exp.Expr, message: str, kind: type[SqlError] = SqlError
+) -> SqlError:
+    """An error that points at a node."""
+    start, end = place(script, node)
+    return script.error(message, start, end, kind)
+
+
+def unsupported(script: Script, node: exp.Expr, message: str) -> SqlError:
+    return error(script, node, message, UnsupportedSqlError)
+
+
+def _rewrite(tree: exp.Expr, rule: Callable[[exp.Expr], exp.Expr]) -> exp.Expr:
+    """Apply a rule to every node, parts before wholes."""
+    for node in reversed(list(tree.walk(bfs=False))):
+        new = rule(node)
+        if new is not node:
+            if new.type is None:
+                new.type = node.type
+            if node is tree:
+                tree = new
+            else:
+                node.replace(new)
+    return tree
+
+
+def simplify(script: Script, tree: exp.Expr) -> exp.Expr:
+    """Forms of Flink's as plain calls (EXTRACT, FLOOR … TO, SIMILAR TO, …); needs no types."""
+
+    def rule(node: exp.Expr) -> exp.Expr:
+        try:
+            if isinstance(node, exp.Extract):
+                return _located(functions.extract(node), node)
+            if isinstance(node, exp.Floor | exp.Ceil) and node.args.get("to"):
+                return _located(functions.rounded(node), node)
+            if isinstance(node, exp.Escape) and isinstance(node.this, exp.SimilarTo):
+                return _located(texts.similar(node.this, node.expression.name), node)
+            if isinstance(node, exp.SimilarTo) and not isinstance(node.parent, exp.Escape):
+                return _located(texts.similar(node), node)
+            if isinstance(node, exp.Is) and isinstance(node.expression, exp.JSON):
+                return _located(json.is_json(node.this, str(node.expression.this or "")), node)
+            if isinstance(node, exp.Add) and intervals.units(node.left):
+                return _moment_first(node)
+            if isinstance(node, exp.Overlaps):
+                return _located(times.overlaps(node), node)
+            if isinstance(node, exp.Bracket):
+                # Counted as in DuckDB already.
+                node.set("offset", 1)
+            if isinstance(node, exp.HexString):
+                return _located(_bytes(node.name), node)
+            if isinstance(node, exp.Anonymous):
+                return _located(udf_conversion.typed(script, node), node)
+            if isinstance(node, exp.Fetch) and node.args.get("count") is None:
+                node.set("count", number(1))
+        except functions.ArgumentError as failure:
+            kind = UnsupportedSqlError if failure.unsupported else SqlError
+            raise error(script, node, str(failure), kind) from None
+        return node
+
+    return _rewrite(tree, rule)
+
+
+def _moment_first(node: exp.Add) -> exp.Expr:
+    """An interval and a moment as the moment and the interval, which every rule here knows."""
+    if intervals.units(node.right):
+        return node
+    return _located(exp.Add(this=node.right, expression=node.left), node)
+
+
+def _bytes(digits: str) -> exp.Expr:
+    """The bytes of X'…'."""
+    escaped = "".join(f"\\x{digits[place : place + 2]}" for place in range(0, len(digits), 2))
+    return cast(exp.Literal.string(escaped), "BLOB")
+
+
+def _located(new: exp.Expr, old: exp.Expr) -> exp.Expr:
+    new.meta.update({k: v for k, v in old.meta.items() if k in ("line", "col", "start", "end")})
+    return new
+
+
+def fix_moments(tree: exp.Expr, bounded: bool) -> exp.Expr:
+    """PROCTIME() and its like as the variable `now`, so that a replay sees the same time."""
+    now: exp.Expr = cast(call("GETVARIABLE", exp.Literal.string("now")), "TIMESTAMP")
+    if bounded:
+        clock = cast(exp.Anonymous(this="NOW"), "TIMESTAMP")
+        now = exp.Coalesce(this=now, expressions=[clock])
+    now = times.in_millis(now)
+
+    def rule(node: exp.Expr) -> exp.Expr:
+        name = functions.moment_name(node)
+        if name is None:
+            return node
+        if name == "LOCALTIME":
+            return _clock(now.copy(), 0)
+        return cast(now.copy(), "DATE") if name == "CURRENT_DATE" else now.copy()
+
+    return _rewrite(tree, rule)
+
+
+def lower(
+    script: Script,
+    tree: exp.Expr,
+    relations: Relations,
+    bounded: bool,
+    digits: Digits = timestamp_digits.NONE,
+) -> exp.Expr:
+    """The query with DuckDB's meaning; every column must be qualified.
+
+    `digits` has the precisions of the relations' TIMESTAMP columns.
+
+    Raises `UnsupportedSqlError` where a type decides the meaning and is not known.
+    """
+    tree = fix_moments(tree, bounded)
+    schema = MappingSchema(
+        {name: dict(columns) for name, columns in relations.items()},
+        dialect="duckdb",
+        normalize=False,
+    )
+    tree = annotate_types(tree, schema=schema, dialect="duckdb", overwrite_types=True)
+    if tree.find(exp.Interval) or any(map(times.follows_argument, tree.find_all(exp.Cast))):
+        tree = _rewrite(tree, _dates)
+        tree = annotate_types(tree, schema=schema, dialect="duckdb", overwrite_types=True)
+
+    _check_types(script, tree)
+
+    def rule(node: exp.Expr) -> exp.Expr:
+        if isinstance(node, exp.Div):
+            return _divide(node)
+        if isinstance(node, exp.Typeof):
+            bound_types.note_digits(node, timestamp_digits.shown(node.this, digits))
+            return node
+        if isinstance(node, exp.Substring):
+            return _from_one(node)
+        if isinstance(node, exp.Floor | exp.Ceil) and node.this.is_type(*_INTS):
+            whole: exp.Expr = node.this
+            return whole
+        if isinstance(node, exp.Cast):
+            if not node.meta.get("plain"):
+                return _convert(node, digits)
+            return times.lenient(_to_moment(node))
+        if isinstance(node, exp.Add | exp.Sub):
+            return timestamp_digits.stepped(node)
+        if isinstance(node, _COMPARED) and not isinstance(node.parent, exp.Join):
+            return _compared(node)
+        if isinstance(node, exp.Bracket) and node.this.is_type(exp.DType.ARRAY, exp.DType.LIST):
+            return _from_first(node)
+        return aggregates.expressed(node) if aggregates.is_whole(node) else node
+
+    def refused(node: exp.Expr, message: str) -> SqlError:
+        return unsupported(script, node, message)
+
+    tree = bound_types.resolved(_rewrite(tree, rule), relations, refused)
+    return udf_conversion.converted(script, tree, relations)
+
+
+_ARITHMETIC = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%"}
+
+
+def _check_types(script: Script, tree: exp.Expr) -> None:
+    """Strings do not count as numbers, nor numbers as conditions, as DuckDB would let them."""
+    for node in tree.find_all(*_ARITHMETIC):
+        for side in (node.this, node.expression):
+            if side.is_type(*exp.DataType.TEXT_TYPES):
+                sign = _ARITHMETIC[type(node)]
+                raise error(script, node, f"'{sign}' does not take a string; CAST it to a number")
+    conditions = [node.this for node in tree.find_all(exp.Where, exp.Having)]
+    conditions += [node.args["on"] for node in tree.find_all(exp.Join) if node.args.get("on")]
+    for condition in conditions:
+        if condition.is_type(*_INTS, *_REALS, exp.DType.DECIMAL, *exp.DataType.TEXT_TYPES):
+            raise error(script, condition, "a condition must be BOOLEAN; compare it with something")
+
+
+def _dates(node: exp.Expr) -> exp.Expr:
+    """A DATE and days, months or years make a DATE; DuckDB makes a TIMESTAMP of them."""
+    if isinstance(node, exp.Cast):
+        return times.typed(node)
+    if not isinstance(node, exp.Add | exp.Sub):
+        return node
+    left, right = node.left.unnest(), node.right.unnest()
+    days = left.is_type(exp.DType.DATE) and intervals.is_whole_days(right)
+    if isinstance(node, exp.Add):
+        days = days or (right.is_type(exp.DType.DATE) and intervals.is_whole_days(left))
+    return times.as_date(node) if days else node
+
+
+def _from_one(node: exp.Substring) -> exp.Expr:
+    """In Flink the text from place 0 on is the same as from place 1."""
+    start, one = node.args.get("start"), number(1)
+    if isinstance(start, exp.Literal):
+        if start.name == "0":
+            node.set("start", one)
+    elif start is not None and not isinstance(start, exp.Neg):
+        zero = exp.EQ(this=_wrap(start.copy()), expression=number(0))
+        node.set("start", when(zero, one, start.copy()))
+    return node
+
+
+_COMPARED = (exp.GT, exp.GTE, exp.LT, exp.LTE, exp.EQ, exp.NEQ)
+
+
+def _compared(node: exp.Binary) -> exp.Expr:
+    """NaN is not equal to, greater or less than anything; in DuckDB it is the greatest number."""
+    if not (node.left.is_type(*_REALS) or node.right.is_type(*_REALS)):
+        return node
+    side = node.right if isinstance(node, exp.LT | exp.LTE) else node.left
+    if isinstance(side.unnest(), exp.Literal):
+        side = node.left if side is node.right else node.right
+        if not isinstance(node, exp.EQ | exp.NEQ):
+            return node
+    nan = cast(call("ISNAN", cast(side.copy(), "DOUBLE")), "BOOLEAN")
+    if isinstance(node, exp.NEQ):
+        return exp.Paren(this=exp.Or(this=node.copy(), expression=nan))
+    return exp.Paren(this=exp.And(this=node.copy(), expression=exp.Not(this=nan)))
+
+
+def _from_first(node: exp.Bracket) -> exp.Expr:
+    """An array has no places before 1; DuckDB counts negative ones from its end."""
+    (place,) = node.expressions
+    if isinstance(place, exp.Literal):
+        return node
+    there = exp.GT(this=_wrap(place.copy()), expression=number(0))
+    return when(there, node.copy())
+
+
+def _divide(node: exp.Div) -> exp.Expr:
+    """Whole numbers give whole numbers; what other types give, `decimals` knows."""
+    left, right = node.left, node.right
+    if left.is_type(*_INTS) and right.is_type(*_INTS):
+        new = exp.IntDiv(this=_wrap(left), expression=_wrap(right))
+        # `//` binds differently from `/` among its neighbours.
+        return exp.Paren(this=new)
+    return exp.Div(this=_wrap(left), expression=_wrap(right), typed=False, safe=False)
+
+
+def _wrap(node: exp.Expr) -> exp.Expr:
+    return exp.Paren(this=node) if isinstance(node, exp.Binary) else node
+
+
+def _duck(kind: exp.DataType) -> exp.DataType:
+    """The type of a CAST as DuckDB names it: precision of timestamps decides the unit."""
+    if kind.is_type(exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ):
+        size = int(kind.expressions[0].name) if kind.expressions else 6
+        word = "TIMESTAMP_MS" if size <= 3 else "TIMESTAMP" if size <= 6 else "TIMESTAMP_NS"
+        return exp.DataType.build(word, dialect="duckdb")
+    if kind.is_type(exp.DType.TIMESTAMPLTZ):
+        return exp.DataType.build("TIMESTAMPTZ", dialect="duckdb")
+    if kind.is_type(*exp.DataType.TEXT_TYPES):
+        return exp.DataType.build("VARCHAR", dialect="duckdb")
+    if kind.is_type(exp.DType.TIME):
+        return exp.DataType.build("TIME", dialect="duckdb")
+    if kind.is_type(exp.DType.BINARY, exp.DType.VARBINARY):
+        return exp.DataType.build("BLOB", dialect="duckdb")
+    return kind
+
+
+def _convert(node: exp.Cast, digits: Digits) -> exp.Expr:
+    kind = node.args["to"]
+    to = _duck(kind)
+    tried = isinstance(node, exp.TryCast)
+    into = try_cast if tried else cast
+    if kind.is_type(exp.DType.BINARY, exp.DType.VARBINARY):
+        new = casts.as_bytes(node.this, kind, tried)
+    elif to.is_type(*exp.DataType.TEXT_TYPES):
+        value = casts.readable(node.this, tried) or _text_of(node.this, digits)
+        new = casts.sized(into(value, to), kind)
+    else:
+        new = into(_value_of(node.this, to), to)
+        if kind.is_type(_TIME):
+            new = _clock(times.on_epoch_day(new), timestamp_digits.precision(kind, 0))
+    if kind.is_type(exp.DType.TIMESTAMPLTZ) and timestamp_digits.precision(kind) <= 3:
+        unit = "milliseconds" if timestamp_digits.precision(kind) else "second"
+        new = cast(call("DATE_TRUNC", exp.Literal.string(unit), new), "TIMESTAMPTZ")
+    if kind.is_type(exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ):
+        if timestamp_digits.precision(kind) == 0:
+            new = cast(call("DATE_TRUNC", exp.Literal.string("second"), new), "TIMESTAMP_MS")
+        timestamp_digits.mark(new, timestamp_digits.precision(kind))
+    new.meta["plain"] = True
+    new.type = to
+    return new
+
+
+def _value_of(source: exp.Expr, to: exp.DataType) -> exp.Expr:
+    """What is to be cast: DuckDB rounds where Flink cuts off."""
+    if source.is_type(_TIME) and to.is_type(*times.TIMESTAMPS):
+        return times.on_epoch_day(source)
+    if source.is_type(exp.DType.TIMESTAMP_NS) and not to.is_type(exp.DType.TIMESTAMP_NS):
+        source = timestamp_digits.in_micros(source)
+    if to.is_type(*_INTS) and source.is_type(*_REALS, exp.DType.DECIMAL):
+        return call("TRUNC", source)
+    moment = source.is_type(exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ)
+    if to.is_type(exp.DType.TIMESTAMP_MS) and moment:
+        return call("DATE_TRUNC", exp.Literal.string("milliseconds"), source)
+    return source
+
+
+def _to_moment(node: exp.Cast) -> exp.Cast:
+    """A typed plain cast to TIMESTAMP of what DuckDB would not cast, or would round."""
+    if not node.to.is_type(exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ):
+        return node
+    if node.this.is_type(_TIME):
+        node.set("this", times.on_epoch_day(node.this))
+    elif node.this.is_type(exp.DType.TIMESTAMP_NS):
+        node.set("this", timestamp_digits.in_micros(node.this))
+    elif intervals.units(node.this):
+        node.set("to", exp.DataType.build("INTERVAL"))
+    return node
+
+
+def _clock(moment: exp.Expr, digits: int) -> exp.Expr:
+    """The TIME of a TIMESTAMP, without what is finer than its type says."""
+    unit = exp.Literal.string("milliseconds" if digits else "second")
+    new = cast(call("DATE_TRUNC", unit, moment), "TIME")
+    timestamp_digits.mark(new, digits)
+    return new
+
+
+def _text_of(source: exp.Expr, digits: Digits) -> exp.Expr:
+    if source.is_type(exp.DType.BOOLEAN):
+        return exp.Upper(this=cast(source, "VARCHAR"))
+    if source.is_type(*_REALS):
+        return _real_text(source)
+    interval = intervals.text(source)
+    if interval is not None:
+        return interval
+    if nested_text.is_row(source):
+        return nested_text.of_row(source, lambda part: _text_of(part, digits))
+    if source.is_type(exp.DType.ARRAY, exp.DType.LIST, exp.DType.MAP, exp.DType.STRUCT):
+        common = partial(timestamp_digits.common, known=digits)
+        return nested_text.of(source, _element_text, common) or source
+    return source if source.type is None else _time_text(source, digits)
+
+
+def _element_text(element: exp.Expr) -> exp.Expr:
+    """The text of what stands in an array, a map or a row."""
+    return cast(_text_of(element, timestamp_digits.NONE), "VARCHAR")
+
+
+def _real_text(source: exp.Expr) -> exp.Expr:
+    """Java's text of a number; DuckDB's is the same between 0.001 and 10,000,000."""
+    if source.is_type(exp.DType.FLOAT):
+        return arrow_call("float_text", source)
+    usual = exp.Between(
+        this=exp.Abs(this=source.copy()),
+        low=exp.Literal.number("0.001"),
+        high=exp.Literal.number("9999999"),
+    )
+    short = cast(source.copy(), "VARCHAR")
+    return when(usual, short, arrow_call("double_text", source))
+
+
+def _time_text(source: exp.Expr, digits: Digits) -> exp.Expr:
+    """Flink writes all the digits of a timestamp's fraction, DuckDB none that are zero."""
+    if source.is_type(exp.DType.TIMESTAMPTZ, exp.DType.TIMESTAMPLTZ):
+        return _zoned_text(cast(source, "TIMESTAMP"))
+    return timestamp_digits.text(source, digits) or source
+
+
+def _zoned_text(told: exp.Expr) -> exp.Expr:
+    """A TIMESTAMP_LTZ in milliseconds, unless it has more digits: DuckDB does not tell how many."""
+    whole = call("DATE_TRUNC", exp.Literal.string("milliseconds"), told.copy())
+    short, long = (
+        call("STRFTIME", told.copy(), exp.Literal.string(f"%Y-%m-%d %H:%M:%S.{digits}"))
+        for digits in ("%g", "%f")
+    )
+    exact = exp.EQ(this=whole, expression=told)
+    return when(exact, short, long)

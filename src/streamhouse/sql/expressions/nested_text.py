@@ -1,0 +1,136 @@
+"""The text of an array, a map or a row as Flink writes it: `[1, NULL]`, `{a=1}`, `(1, TRUE)`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from streamhouse.sql.expressions import timestamp_digits
+from streamhouse.sql.functions.calls import call, cast, concat, lambda_of, when
+
+Text = Callable[[exp.Expr], exp.Expr]
+"""The text of an element whose `type` is set."""
+Digits = Callable[[Sequence[exp.Expr]], int | None]
+"""The precision of the moments that an array, or the keys or values of a map, are made of."""
+_MICROS = 6
+_TIMESTAMPS = (exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ)
+_NULL = "NULL"
+
+
+def is_row(source: exp.Expr) -> bool:
+    """Whether a node is ROW(…), or (…, …)."""
+    called = isinstance(source, exp.Anonymous) and source.name.upper() == "ROW"
+    return called or isinstance(source, exp.Tuple)
+
+
+def of_row(source: exp.Expr, text: Text) -> exp.Expr:
+    """The text of ROW(…), of the expressions that it is made of."""
+    parts: list[exp.Expr] = []
+    for value in source.expressions:
+        parts += [exp.Literal.string(", "), _or_null(text(value))]
+    whole = concat(exp.Literal.string("("), *parts[1:], exp.Literal.string(")"))
+    return exp.Paren(this=whole)
+
+
+def of(source: exp.Expr, text: Text, digits: Digits, depth: int = 0) -> exp.Expr | None:
+    """The text of a typed node; None where the types that it holds are not known."""
+    kind = source.type
+    if not isinstance(kind, exp.DataType) or not kind.expressions:
+        return None
+    parts = kind.expressions
+    if kind.is_type(exp.DType.ARRAY, exp.DType.LIST):
+        body = _each(source, _elements(source, parts[:1], digits), ("{}",), text, depth)
+        return None if body is None else _between(source, "[", body, "]")
+    if kind.is_type(exp.DType.MAP):
+        entries = call("MAP_ENTRIES", source)
+        kinds = _elements(source, parts[:2], digits)
+        body = _each(entries, kinds, ("{}.key", "{}.value"), text, depth)
+        return None if body is None else _between(source, "{", body, "}")
+    return _row(source, parts, text, depth)
+
+
+@dataclass(frozen=True)
+class _Element:
+    """The type of what an array, or one side of a map, holds, and the precision of moments."""
+
+    kind: exp.Expr
+    precision: int | None = None
+
+    def typed(self, element: exp.Expr) -> exp.DataType | None:
+        """The type, set on an element; None if it is not known."""
+        if not isinstance(self.kind, exp.DataType):
+            return None
+        kind = self.kind
+        if self.precision is not None:
+            timestamp_digits.mark(element, self.precision)
+            if self.precision > _MICROS and kind.is_type(*_TIMESTAMPS):
+                kind = exp.DataType.build("TIMESTAMP_NS", dialect="duckdb")
+        element.type = kind
+        return kind
+
+
+def _elements(source: exp.Expr, kinds: Sequence[exp.Expr], digits: Digits) -> list[_Element]:
+    inner = source.unnest()
+    made: list[Sequence[exp.Expr]] = []
+    if isinstance(inner, exp.Array):
+        made = [inner.expressions]
+    elif isinstance(inner, exp.Map):
+        made = [inner.args[side].expressions for side in ("keys", "values")]
+    if len(made) != len(kinds):
+        return [_Element(kind) for kind in kinds]
+    return [_Element(kind, digits(each)) for kind, each in zip(kinds, made, strict=True)]
+
+
+def _each(
+    array: exp.Expr, kinds: Sequence[_Element], places: Sequence[str], text: Text, depth: int
+) -> exp.Expr | None:
+    """The texts of an array's elements, or of their parts with `=` between, and commas."""
+    name = f"e{depth}"
+    found = []
+    for kind, place in zip(kinds, places, strict=True):
+        element: exp.Expr = exp.Var(this=place.format(f'"{name}"'))
+        part = _part(element, kind, text, depth)
+        if part is None:
+            return None
+        found.append(part)
+    body = found[0]
+    for part in found[1:]:
+        body = concat(body, exp.Literal.string("="), part)
+    texts = call("LIST_TRANSFORM", array.copy(), lambda_of(name, body))
+    return call("ARRAY_TO_STRING", texts, exp.Literal.string(", "))
+
+
+def _row(source: exp.Expr, fields: Sequence[exp.Expr], text: Text, depth: int) -> exp.Expr | None:
+    found = []
+    for field in fields:
+        if not isinstance(field, exp.ColumnDef):
+            return None
+        place = exp.Literal.string(field.name)
+        value = call("STRUCT_EXTRACT", source.copy(), place)
+        part = _part(value, _Element(field.args["kind"]), text, depth)
+        if part is None:
+            return None
+        found.append(part)
+    return _between(source, "(", call("CONCAT_WS", exp.Literal.string(", "), *found), ")")
+
+
+def _part(element: exp.Expr, known: _Element, text: Text, depth: int) -> exp.Expr | None:
+    """The text of an element of a type; a null is `NULL`."""
+    kind = known.typed(element)
+    if kind is None:
+        return None
+    nested = kind.is_type(exp.DType.ARRAY, exp.DType.LIST, exp.DType.MAP, exp.DType.STRUCT)
+    found = of(element, text, lambda _: None, depth + 1) if nested else text(element)
+    return None if found is None else _or_null(found)
+
+
+def _or_null(text: exp.Expr) -> exp.Expr:
+    return exp.Coalesce(this=cast(text, "VARCHAR"), expressions=[exp.Literal.string(_NULL)])
+
+
+def _between(source: exp.Expr, start: str, body: exp.Expr, end: str) -> exp.Expr:
+    whole = concat(exp.Literal.string(start), body, exp.Literal.string(end))
+    null = exp.Is(this=source.copy(), expression=exp.Null())
+    return when(null, exp.Null(), exp.Paren(this=whole))

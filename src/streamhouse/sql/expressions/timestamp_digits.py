@@ -1,0 +1,193 @@
+"""How many digits the text of a TIMESTAMP has behind the second: as many as its type says.
+
+The engine has one type for 0 to 3 digits, one up to 6 and one up to 9, so what a column or a CAST
+says is looked up where it is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from sqlglot import exp
+
+from streamhouse.sql.expressions import intervals
+from streamhouse.sql.functions import times
+from streamhouse.sql.functions.calls import call, cast, number, remainder
+from streamhouse.sql.plan import TableInfo
+from streamhouse.sql.types import base, digits
+
+Digits = Mapping[str, Mapping[str, int]]
+"""Relation name to its TIMESTAMP columns and their precisions."""
+
+NONE: Digits = MappingProxyType({})
+_MARK = "digits"
+_DEFAULTS = {"TIMESTAMP": 6, "TIME": 0}
+_CLOCK_DIGITS = 3
+"""A TIME has milliseconds at most."""
+_TO_SECOND = "%Y-%m-%d %H:%M:%S"
+_UNITS = {
+    exp.DType.TIMESTAMP_MS: (3, ".%g"),
+    exp.DType.TIMESTAMP: (6, ".%f"),
+    exp.DType.TIMESTAMPNTZ: (6, ".%f"),
+    exp.DType.TIMESTAMP_NS: (9, ".%n"),
+}
+"""The engine's types with their digits, and how it writes them."""
+
+
+def of_table(info: TableInfo) -> dict[str, int]:
+    """The precisions of a table's TIMESTAMP and TIME columns."""
+    moments = [column for column in info.columns if base(column.type) in _DEFAULTS]
+    return {column.name: digits(column.type, _DEFAULTS[base(column.type)]) for column in moments}
+
+
+def mark(node: exp.Expr, precision: int) -> None:
+    """Note the precision of a CAST whose type says it no more."""
+    node.meta[_MARK] = precision
+
+
+def precision(kind: exp.DataType, default: int = 6) -> int:
+    """The digits of a TIMESTAMP(p) as it is written."""
+    return int(kind.expressions[0].name) if kind.expressions else default
+
+
+def text(source: exp.Expr, known: Digits) -> exp.Expr | None:
+    """The text of a moment; None if the node is none of a type with digits."""
+    kind = source.type.this if isinstance(source.type, exp.DataType) else None
+    if kind == exp.DType.TIME:
+        written = _written(source, known)
+        shown = _CLOCK_DIGITS if written is None else min(written, _CLOCK_DIGITS)
+        return _text(times.on_epoch_day(source), "%H:%M:%S", ".%g", _CLOCK_DIGITS, shown)
+    if kind not in _UNITS:
+        return None
+    most, pattern = _UNITS[kind]
+    written = _written(source, known)
+    shown = most if written is None else min(written, most)
+    moment = source if most == 9 else cast(source, "TIMESTAMP")
+    return _text(moment, _TO_SECOND, pattern, most, shown)
+
+
+def shown(node: exp.Expr, known: Digits) -> int | None:
+    """The precision of a moment as it is written; None if its type tells it."""
+    return _written(node, known)
+
+
+def in_micros(fine: exp.Expr) -> exp.Expr:
+    """A TIMESTAMP_NS as a TIMESTAMP, its nanoseconds cut off: DuckDB rounds them."""
+    whole = exp.Sub(this=call("EPOCH_NS", fine.copy()), expression=_rest(fine))
+    micros = exp.IntDiv(this=exp.Paren(this=whole), expression=number(1_000))
+    new = cast(call("MAKE_TIMESTAMP", micros), "TIMESTAMP")
+    new.type = exp.DataType.build("TIMESTAMP", dialect="duckdb")
+    return new
+
+
+def _rest(fine: exp.Expr) -> exp.Expr:
+    """The nanoseconds behind the microseconds."""
+    return remainder(call("EPOCH_NS", fine.copy()), 1_000)
+
+
+def stepped(node: exp.Add | exp.Sub) -> exp.Expr:
+    """A TIMESTAMP_NS and an interval with all nanoseconds: DuckDB drops them."""
+    for name, step in (("this", node.right), ("expression", node.left)):
+        fine = node.args[name]
+        if intervals.units(step) and fine.is_type(exp.DType.TIMESTAMP_NS):
+            moved = node.copy()
+            moved.set(name, in_micros(fine))
+            nanos = exp.Add(
+                this=call("EPOCH_NS", cast(exp.Paren(this=moved), "TIMESTAMP_NS")),
+                expression=_rest(fine),
+            )
+            new = cast(call("MAKE_TIMESTAMP_NS", nanos), "TIMESTAMP_NS")
+            new.type = exp.DataType.build("TIMESTAMP_NS", dialect="duckdb")
+            mark(new, 9)
+            return new
+    return node
+
+
+def _text(moment: exp.Expr, whole: str, fraction: str, most: int, shown: int) -> exp.Expr:
+    pattern = exp.Literal.string(whole + (fraction if shown else ""))
+    full = call("STRFTIME", moment, pattern)
+    if shown in (0, most):
+        return full
+    return call(
+        "LEFT", full, exp.Sub(this=call("LENGTH", full.copy()),
+                              expression=number(most - shown)),
+    )  # fmt: skip
+
+
+def _of_call(node: exp.Expr, known: Digits) -> int | None:
+    """The precision of what is made of another moment: that of the other one."""
+    given = times.argument(node)
+    if given is None and isinstance(node, exp.Add | exp.Sub):
+        sides = [(node.left, node.right), (node.right, node.left)]
+        for one, step in sides:
+            if intervals.units(step) and not intervals.units(one):
+                found = _of_moment(one, known)
+                return None if found is None else max(found, 3 * intervals.has_fraction(step))
+    return None if given is None else _of_moment(given, known)
+
+
+def _of_moment(node: exp.Expr, known: Digits) -> int | None:
+    found = _written(node, known)
+    kind = node.type.this if isinstance(node.type, exp.DataType) else None
+    return _UNITS[kind][0] if found is None and kind in _UNITS else found
+
+
+def _written(node: exp.Expr, known: Digits) -> int | None:
+    """The precision of a column or a CAST, also of one in a subquery; None of anything else."""
+    inner = node.unnest()
+    if _MARK in inner.meta:
+        found: int = inner.meta[_MARK]
+        return found
+    if isinstance(inner, exp.Cast) and not inner.meta.get("plain"):
+        if inner.to.is_type(exp.DType.TIME):
+            return precision(inner.to, 0)
+        moment = inner.to.is_type(exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ)
+        return precision(inner.to) if moment else None
+    if isinstance(inner, exp.Case | exp.Coalesce):
+        return common(_choices(inner), known)
+    clock = times.clock_of(inner)
+    if clock is not None:
+        return _written(clock, known)
+    made = _of_call(inner, known)
+    if made is None and isinstance(inner, exp.Cast):
+        made = _of_call(inner.this, known)
+    if made is not None:
+        return made
+    select = inner.find_ancestor(exp.Select) if isinstance(inner, exp.Column) else None
+    clause = select.args.get("from_") if select is not None else None
+    if select is None or clause is None:
+        return None
+    for part in (clause.this, *(join.this for join in select.args.get("joins") or [])):
+        if part.alias_or_name == inner.text("table"):
+            return _of_source(part, inner.name, known)
+    return None
+
+
+def _choices(node: exp.Case | exp.Coalesce) -> list[exp.Expr]:
+    """The values that a CASE or a COALESCE chooses from."""
+    if isinstance(node, exp.Coalesce):
+        return [node.this, *node.expressions]
+    values = [one.args["true"] for one in node.args["ifs"]]
+    return values + [one for one in (node.args.get("default"),) if one is not None]
+
+
+def common(values: Sequence[exp.Expr], known: Digits) -> int | None:
+    """The greatest precision of values that are no nulls; None if one is not known."""
+    given = [
+        one for one in values if not (isinstance(one, exp.Null) or one.is_type(exp.DType.NULL))
+    ]
+    precisions = [_of_moment(one, known) for one in given]
+    found = [one for one in precisions if one is not None]
+    return max(found) if found and len(found) == len(precisions) else None
+
+
+def _of_source(source: exp.Expr, name: str, known: Digits) -> int | None:
+    """The precision of a column of something in FROM."""
+    if isinstance(source, exp.Table):
+        return known.get(source.name, {}).get(name)
+    query = source.unnest() if isinstance(source, exp.Subquery) else None
+    for item in query.expressions if isinstance(query, exp.Select) else ():
+        if item.alias_or_name == name:
+            return _written(item.unalias(), known)
+    return None

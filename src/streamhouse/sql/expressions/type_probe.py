@@ -1,0 +1,83 @@
+"""The types of parts of a query, as DuckDB binds them; sqlglot does not know all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from duckdb.sqltypes import DuckDBPyType
+from sqlglot import exp
+
+from streamhouse.sql.expressions.binder import BindError, describe, generate
+
+Relations = Mapping[str, Mapping[str, str]]
+"""Relation name to its columns and their DuckDB types."""
+_CLAUSES = ("from_", "joins", "laterals", "group")
+
+
+def inner_first(tree: exp.Expr, *kinds: type[exp.Expr]) -> list[exp.Expr]:
+    """The nodes of these classes, those before others that may be made of them."""
+    ctes = {id(cte): place for place, cte in enumerate(tree.find_all(exp.CTE))}
+
+    def order(node: exp.Expr) -> tuple[int, int, int]:
+        place, queries, current = len(ctes), 0, node.parent
+        while current is not None:
+            place = ctes.get(id(current), place)
+            queries += isinstance(current, exp.Select)
+            current = current.parent
+        return place, -queries, -node.depth
+
+    return sorted(tree.find_all(*kinds), key=order)
+
+
+def types(
+    node: exp.Expr, parts: Sequence[exp.Expr], relations: Relations
+) -> list[DuckDBPyType] | None:
+    """DuckDB's types of `parts`, which stand where `node` does; None if it cannot tell them."""
+    known = [_of_column(part, node, relations) for part in parts]
+    if all(known):
+        return [DuckDBPyType(kind) for kind in known if kind]
+    around = node.find_ancestor(exp.Select)
+    args = around.args if around is not None else {}
+    probe = exp.Select(
+        expressions=[exp.alias_(part.copy(), f"part{place}") for place, part in enumerate(parts)]
+    )
+    for key in _CLAUSES:
+        part = args.get(key)
+        if part:
+            copies = [one.copy() for one in part] if isinstance(part, list) else part.copy()
+            probe.set(key, copies)
+    _with(probe, node)
+    for _ in range(2):
+        try:
+            return [kind for _, kind in describe(generate(probe), relations)]
+        except (BindError, ValueError):
+            # What rows are grouped by may be made of the part itself.
+            probe.set("group", None)
+    return None
+
+
+def _of_column(part: exp.Expr, node: exp.Expr, relations: Relations) -> str | None:
+    """The type of a column of a relation, which takes no query."""
+    inner, select = part.unnest(), node.find_ancestor(exp.Select)
+    if not isinstance(inner, exp.Column) or select is None or select.args.get("from_") is None:
+        return None
+    for source in (select.args["from_"], *(select.args.get("joins") or [])):
+        table = source.this
+        if isinstance(table, exp.Table) and table.alias_or_name == inner.table:
+            return relations.get(table.name, {}).get(inner.name)
+    return None
+
+
+def _with(probe: exp.Select, node: exp.Expr) -> None:
+    """Give a query the WITH queries that stand around a node."""
+    found: list[exp.Expr] = []
+    recursive = False
+    current = node.parent
+    while current is not None:
+        clause = current.args.get("with_")
+        if clause is not None:
+            found = [*(cte.copy() for cte in clause.expressions), *found]
+            recursive = recursive or bool(clause.args.get("recursive"))
+        current = current.parent
+    if found:
+        probe.set("with_", exp.With(expressions=found, recursive=recursive))

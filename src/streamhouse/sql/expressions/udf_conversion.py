@@ -1,0 +1,181 @@
+"""Calls of Python functions in a query's tree: typed, their arguments checked and converted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from duckdb.sqltypes import DuckDBPyType
+from sqlglot import exp
+
+from streamhouse.errors import SqlError
+from streamhouse.sql.expressions import timestamp_digits, type_probe
+from streamhouse.sql.functions.calls import cast
+from streamhouse.sql.text import Script
+from streamhouse.sql.types import NULL, base, column_type, digits, duck_type, scale
+from streamhouse.sql.udf.call import declaration_of
+from streamhouse.sql.udf.registry import defined, known
+
+_MOMENTS = ("TIMESTAMP", "TIMESTAMP_LTZ")
+_WHOLE = {"TINYINT": 3, "SMALLINT": 5, "INT": 10, "BIGINT": 19}
+
+
+def typed(script: Script, node: exp.Expr) -> exp.Expr:
+    """A call with the type of its result, once its function has been defined.
+
+    Raises `SqlError` for a wrong number of arguments.
+    """
+    declaration = declaration_of(node)
+    function = None if declaration is None else defined(declaration)
+    if function is None:
+        return node
+    parameters = function.signature.parameters
+    if len(node.expressions) != len(parameters):
+        kinds = ", ".join(slot.type for slot in parameters)
+        raise _error(
+            script,
+            node,
+            f"{function.name} takes {len(parameters)} argument(s), not {len(node.expressions)}; "
+            f"write {function.name}({kinds})",
+        )
+    call = exp.Anonymous(this=function.engine_name, expressions=node.expressions)
+    call.meta.update(node.meta)
+    result = function.signature.result.type
+    made = cast(call, duck_type(result))
+    if base(result) in ("TIMESTAMP", "TIME"):
+        timestamp_digits.mark(made, digits(result, 0))
+    return made
+
+
+def converted(
+    script: Script, tree: exp.Expr, relations: Mapping[str, Mapping[str, str]]
+) -> exp.Expr:
+    """A tree in DuckDB's terms whose calls get arguments of their parameters' types.
+
+    Raises `SqlError` for an argument that is not converted without CAST.
+    """
+    calls = [node for node in tree.find_all(exp.Anonymous) if declaration_of(node) is not None]
+    selects: dict[int, list[exp.Expr]] = {}
+    for call in calls:
+        selects.setdefault(id(call.find_ancestor(exp.Select)), []).append(call)
+    kinds: dict[int, str | None] = {}
+    for group in selects.values():
+        kinds |= _types(group, relations)
+    for call in calls:
+        function = known(call.name)
+        assert function is not None
+        slots = function.signature.parameters
+        made = []
+        for number, (argument, slot) in enumerate(zip(call.expressions, slots, strict=True)):
+            what = f"argument {number + 1} of {function.name}"
+            _check(script, call, argument, kinds[id(argument)], slot.type, what)
+            made.append(cast(argument, duck_type(slot.type)))
+        call.set("expressions", made)
+    return tree
+
+
+def _types(
+    calls: list[exp.Expr], relations: Mapping[str, Mapping[str, str]]
+) -> dict[int, str | None]:
+    """The Flink types of all arguments of calls in one SELECT, by `id`; None: it cannot be told.
+
+    What a call gives has its type whatever its arguments are, so they are asked for together.
+    """
+    found: dict[int, str | None] = {}
+    left: list[exp.Expr] = []
+    for argument in (one for call in calls for one in call.expressions):
+        inner = argument.unnest()
+        if isinstance(inner, exp.Cast):
+            # Known also where the value is one of a query around this one.
+            null = exp.Cast(this=exp.Null(), to=inner.to.copy())
+            found[id(argument)] = _flink(type_probe.types(exp.Null(), [null], {}))
+        else:
+            left.append(argument)
+    if left:
+        together = type_probe.types(calls[0], left, relations)
+        for number, argument in enumerate(left):
+            alone = None if together is None else together[number : number + 1]
+            found[id(argument)] = _flink(alone or type_probe.types(calls[0], [argument], relations))
+    return found
+
+
+def _flink(kinds: list[DuckDBPyType] | None) -> str | None:
+    if kinds is None:
+        return None
+    try:
+        return column_type(kinds[0])
+    except ValueError:
+        return str(kinds[0]).upper()
+
+
+def _check(
+    script: Script, call: exp.Expr, argument: exp.Expr, given: str | None, wanted: str, what: str
+) -> None:
+    if given is None:
+        raise _error(script, call, f"the type of {what} is not known; write CAST(… AS {wanted})")
+    if widens(given, wanted) or _literal_fits(argument, wanted):
+        return
+    message = f"{what} is {given}, the function takes {wanted}; write CAST(… AS {wanted})"
+    raise _error(script, call, message)
+
+
+def widens(source: str, target: str) -> bool:
+    """Whether every value of Flink type `source` is one of `target`, as nearly as Flink asks."""
+    one, two = base(source), base(target)
+    if one == NULL or source == target:
+        return True
+    if one in _WHOLE:
+        if two in _WHOLE:
+            return _WHOLE[one] <= _WHOLE[two]
+        return two == "DOUBLE" or (two == "FLOAT" and _WHOLE[one] <= 5) or _holds(source, target)
+    if one == "DECIMAL":
+        return two == "DOUBLE" or _holds(source, target)
+    if one == "FLOAT":
+        return two == "DOUBLE"
+    if one in _MOMENTS and two in _MOMENTS:
+        # The session's time zone is UTC. The planner knows no precision of a TIMESTAMP_LTZ.
+        return one == two == "TIMESTAMP_LTZ" or _unit(source) <= _unit(target)
+    if one == two == "TIME":
+        return True
+    known_types = one in ("ARRAY", "MAP", "ROW") and one == two
+    return known_types and duck_type(source) == duck_type(target)
+
+
+def _holds(source: str, target: str) -> bool:
+    """Whether a DECIMAL has all digits of a whole number or another DECIMAL."""
+    if base(target) != "DECIMAL":
+        return False
+    whole, fraction = _digits(source)
+    wider, finer = _digits(target)
+    return whole <= wider and fraction <= finer
+
+
+def _digits(kind: str) -> tuple[int, int]:
+    if base(kind) in _WHOLE:
+        return _WHOLE[base(kind)], 0
+    return digits(kind, 10) - scale(kind), scale(kind)
+
+
+def _unit(kind: str) -> int:
+    return -(-digits(kind) // 3)
+
+
+def _literal_fits(argument: exp.Expr, target: str) -> bool:
+    """Whether a whole number, as it is written, is one of a type."""
+    inner = argument.unnest()
+    negative = isinstance(inner, exp.Neg)
+    inner = inner.this.unnest() if isinstance(inner, exp.Neg) else inner
+    if not isinstance(inner, exp.Literal) or inner.is_string or not inner.name.isdigit():
+        return False
+    value = int(inner.name)
+    limits = {"TINYINT": 2**7, "SMALLINT": 2**15, "INT": 2**31, "BIGINT": 2**63}
+    if base(target) in limits:
+        return value < limits[base(target)] + negative
+    if base(target) == "DECIMAL":
+        return len(str(value)) <= _digits(target)[0]
+    return False
+
+
+def _error(script: Script, node: exp.Expr, message: str) -> SqlError:
+    """An error at the function's name; what is around it may come from elsewhere in the text."""
+    start = node.meta.get("start", 0)
+    return script.error(message, start, node.meta.get("end", start) + 1)

@@ -1,0 +1,1 @@
+"""Keys and values that scripts set (SET, WITH, CREATE CATALOG), in all their releases."""

@@ -1,0 +1,701 @@
+"""Flink's dialect, as a small delta over sqlglot's base dialect.
+
+The parser gives queries only; statements around them are read by
+`streamhouse.sql.statements.script`. Two things are kept that the base would drop or misread:
+`/*+ … */` blocks reach the tree (as `TableHints` on a table, as `Hint` on a SELECT) or are an
+error, and only the functions of `streamhouse.sql.functions` exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any, ClassVar
+
+from sqlglot import exp, parser, tokens
+from sqlglot.dialects.dialect import Dialect, NormalizationStrategy
+from sqlglot.errors import ErrorLevel, TokenError
+from sqlglot.tokenizer_core import Token, TokenType
+
+from streamhouse.errors import SqlError, UnsupportedSqlError
+from streamhouse.sql import functions
+from streamhouse.sql.expressions import intervals
+from streamhouse.sql.functions import json, texts
+from streamhouse.sql.nesting_depth import TOO_DEEP, allow_depth, balanced
+from streamhouse.sql.parser import unsupported_constructs
+from streamhouse.sql.parser.misread_syntax import FlinkParseError, Refusing, unread
+from streamhouse.sql.text import Script, span, suggestion
+from streamhouse.sql.udf.call import declared_call
+from streamhouse.sql.udf.declaration import NONE, Declaration, Declarations
+
+_CLAUSES = "FROM WHERE GROUP HAVING ORDER LIMIT JOIN LEFT INNER UNION SELECT VALUES".split()
+
+# Keywords of the base dialect: operators that Flink does not have, and names of functions.
+_NO_KEYWORDS = frozenset(
+    ("/*+", "::", "?::", "??", "->", "->>", "~~", "~~~", "~~*", "~*", "SESSION")
+)
+_SYNTAX = frozenset({*parser.Parser.SUBQUERY_PREDICATES, TokenType.TABLE})
+"""What stands before a parenthesis like a function, and is none."""
+_NO_ITEM = (
+    TokenType.FROM,
+    TokenType.GROUP_BY,
+    TokenType.ORDER_BY,
+    TokenType.R_PAREN,
+    TokenType.WHERE,
+)
+_BROKEN = (AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError)
+
+
+_INTERVAL_UNITS = ("SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "QUARTER", "YEAR")
+_MOST_DIGITS = 9
+
+
+class TableHints(exp.Expression):
+    """`/*+ … */` after a table's name or alias; `this` is the text inside."""
+
+    arg_types = {"this": True}
+
+
+class Flink(Dialect):
+    """Apache Flink SQL, its queries."""
+
+    NORMALIZATION_STRATEGY = NormalizationStrategy.CASE_SENSITIVE
+    SUPPORTS_USER_DEFINED_TYPES = False
+    TYPED_DIVISION = True
+    SAFE_DIVISION = False
+    # The base parser would shift the literals among the places of arrays and keys of maps.
+    INDEX_OFFSET = 0
+
+    class Tokenizer(tokens.Tokenizer):
+        IDENTIFIERS = ["`"]
+        QUOTES = ["'"]
+        UNICODE_STRINGS: ClassVar[list[str | tuple[str, str]]] = [("U&'", "'"), ("u&'", "'")]
+        HEX_STRINGS: ClassVar[list[str | tuple[str, str]]] = [("x'", "'"), ("X'", "'")]
+        IDENTIFIER_ESCAPES = ["`"]
+        COMMANDS: ClassVar[set[TokenType]] = set()
+        VAR_SINGLE_TOKENS = {"$"}
+        KEYWORDS = {
+            **{
+                word: token
+                for word, token in tokens.Tokenizer.KEYWORDS.items()
+                if word not in _NO_KEYWORDS
+            },
+            "BYTES": TokenType.VARBINARY,
+            "ROW": TokenType.STRUCT,
+            "MATCH_RECOGNIZE": TokenType.MATCH_RECOGNIZE,
+        }
+
+        def tokenize(self, sql: str) -> list[Token]:
+            """Tokens with each hint block as a HINT token of its own; raises `SqlError`."""
+            return _with_hints(Script(sql), 0, len(sql), super().tokenize)
+
+        def tokenize_part(self, script: Script, start: int, end: int) -> list[Token]:
+            """As `tokenize`, of a part of a script; the tokens have their offsets in the whole."""
+            return _with_hints(script, start, end, super().tokenize)
+
+    class Parser(Refusing):
+        declared: Declarations = NONE
+        """The Python functions of the script."""
+
+        FUNCTIONS = functions.BUILDERS
+        FUNCTION_PARSERS = {
+            name: parser.Parser.FUNCTION_PARSERS[name]
+            for name in ("CAST", "CEIL", "EXTRACT", "FLOOR", "POSITION", "SUBSTRING", "TRIM")
+        } | {
+            "OVERLAY": lambda self: self._parse_placing(),
+            "TRY_CAST": parser.Parser.FUNCTION_PARSERS["TRY_CAST"],
+            "JSON_ARRAY": lambda self: self._parse_json_array(),
+            "JSON_ARRAYAGG": lambda self: self._parse_array_of_rows(),
+            "JSON_EXISTS": lambda self: self._parse_json("JSON_EXISTS"),
+            "JSON_OBJECT": lambda self: self._parse_pairs(),
+            "JSON_OBJECTAGG": lambda self: self._parse_object_of_rows(),
+            "JSON_QUERY": lambda self: self._parse_json("JSON_QUERY"),
+            "JSON_VALUE": lambda self: self._parse_json("JSON_VALUE"),
+        }
+        PRIMARY_PARSERS: ClassVar[dict[Any, Any]] = {
+            **parser.Parser.PRIMARY_PARSERS,
+            TokenType.UNICODE_STRING: lambda self, token: self._parse_code_points(token),
+        }
+        TYPE_LITERAL_PARSERS: ClassVar[dict[Any, Any]] = {
+            kind: lambda self, this, kind: _moment_literal(this, kind)
+            for kind in (exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ)
+        }
+        VERSION_PHRASES: ClassVar[dict[tuple[str, ...], str]] = {
+            **parser.Parser.VERSION_PHRASES,
+            ("FOR", "SYSTEM_VERSION"): "VERSION",
+        }
+        NO_PAREN_FUNCTION_PARSERS = {
+            "CASE": lambda self: self._parse_case(),
+        }
+        NO_PAREN_FUNCTIONS = {
+            TokenType.CURRENT_DATE: lambda: functions.moment("CURRENT_DATE"),
+            TokenType.CURRENT_TIME: lambda: functions.moment("LOCALTIME"),
+            TokenType.CURRENT_TIMESTAMP: lambda: functions.moment("CURRENT_TIMESTAMP"),
+            TokenType.LOCALTIME: lambda: functions.moment("LOCALTIME"),
+            TokenType.LOCALTIMESTAMP: lambda: functions.moment("LOCALTIMESTAMP"),
+        }
+
+        def _parse_hint(self) -> exp.Hint | None:
+            if not self._match(TokenType.HINT):
+                return None
+            token = self._prev
+            return exp.Hint(expressions=[exp.Var(this=token.text)]).update_positions(token)
+
+        def _parse_table(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
+            mark = self._index
+            table = super()._parse_table(*args, **kwargs)
+            self._take_hints()
+            if table is None:
+                return None
+            own = [
+                token
+                for start, token in sorted(self._hints.items())
+                if start >= self._tokens[mark].start
+            ]
+            for token in own:
+                del self._hints[token.start]
+            if own:
+                hints = [TableHints(this=t.text).update_positions(t) for t in own]
+                table.meta["hints"] = hints
+            return table
+
+        def _parse_table_parts(self, *args: Any, **kwargs: Any) -> Any:
+            table = super()._parse_table_parts(*args, **kwargs)
+            self._take_hints()
+            return table
+
+        def _parse_version(self) -> exp.Version | None:
+            start, mark = self._curr, self._index
+            version = super()._parse_version()
+            if version is not None:
+                words = [token.text.upper() for token in self._tokens[mark : mark + 4]]
+                if version.args.get("kind") == "AS OF" and "OF" not in words:
+                    self.raise_error("Expecting AS OF", self._tokens[mark + 2])
+                if version.args.get("kind") != "AS OF":
+                    raise FlinkParseError(
+                        "only AS OF one moment is supported here; write FOR SYSTEM_TIME AS OF …",
+                        start,
+                        unsupported=True,
+                    )
+                version.update_positions(start)
+                self._take_hints()
+            return version
+
+        def _take_hints(self) -> None:
+            while self._match(TokenType.HINT):
+                self._hints[self._prev.start] = self._prev
+
+        def reset(self) -> None:
+            super().reset()
+            # Keyed by offset: the base parser backs up and may read a hint twice.
+            self._hints: dict[int, Token] = {}
+
+        def _parse_table_alias(
+            self, alias_tokens: Collection[TokenType] | None = None
+        ) -> exp.TableAlias | None:
+            if self._curr.token_type == TokenType.STRING:
+                raise FlinkParseError("an alias is a name, not a string", self._curr)
+            return super()._parse_table_alias(alias_tokens)
+
+        def _parse_function_call(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
+            token = self._curr
+            declaration = self._declaration(token)
+            if declaration is not None:
+                return self._parse_declared(declaration)
+            if token and self._is_unknown_function(token):
+                raise FlinkParseError(functions.unknown(token.text), token, unsupported=True)
+            try:
+                made = super()._parse_function_call(*args, **kwargs)
+                if made is not None and "start" not in made.meta:
+                    made.update_positions(token)
+                return made
+            except functions.ArgumentError as error:
+                kind = error.unsupported
+                raise FlinkParseError(str(error), token, unsupported=kind) from None
+
+        def _declaration(self, token: Token | None) -> Declaration | None:
+            """The Python function that is called at a token."""
+            if token is None or self._next.token_type != TokenType.L_PAREN:
+                return None
+            if token.token_type not in (TokenType.VAR, TokenType.IDENTIFIER):
+                return None
+            found = self.declared.get(token.text.lower())
+            if found is not None and self._prev.token_type == TokenType.DOT:
+                raise FlinkParseError(
+                    f"a Python function is the script's, not a database's; write {found.name}(…)",
+                    token,
+                )
+            return found
+
+        def _parse_declared(self, declaration: Declaration) -> exp.Expr:
+            token = self._curr
+            self._advance(2)
+            arguments: list[exp.Expr] = []
+            if self._curr.token_type != TokenType.R_PAREN:
+                arguments = self._parse_csv(self._parse_disjunction)
+            if not self._match(TokenType.R_PAREN) or any(
+                isinstance(one, exp.Star) for one in arguments
+            ):
+                self.raise_error("Expecting )")
+            return declared_call(declaration, arguments).update_positions(token)
+
+        def _is_unknown_function(self, token: Token) -> bool:
+            if self._next.token_type != TokenType.L_PAREN:
+                return False
+            name = token.text.upper()
+            known = name in self.FUNCTIONS or name in self.FUNCTION_PARSERS
+            if known and self._prev.token_type != TokenType.DOT:
+                return False
+            # What follows a point is a database's function, which there are none of here. Words of
+            # types are among the tokens: the base would pass them on as functions.
+            return token.token_type in self.FUNC_TOKENS and token.token_type not in _SYNTAX
+
+        def _parse_code_points(self, token: Token) -> exp.Expr:
+            """U&'…' [UESCAPE 'c']."""
+            escape = "\\"
+            if self._match_text_seq("UESCAPE"):
+                escape = self._curr.text
+                self._advance()
+                if len(escape) != 1 or self._prev.token_type != TokenType.STRING:
+                    raise FlinkParseError("UESCAPE takes a string of one character", self._prev)
+            try:
+                return texts.of_code_points(token.text, escape)
+            except functions.ArgumentError as error:
+                raise FlinkParseError(str(error), token) from None
+
+        def _parse_placing(self) -> exp.Expr:
+            """OVERLAY(text PLACING new FROM start [FOR length]), or with commas."""
+            parts = self._parse_csv(self._parse_bitwise)
+            for word in ("PLACING", "FROM", "FOR"):
+                if self._match_text_seq(word):
+                    parts += self._parse_csv(self._parse_bitwise)
+            return functions.BUILDERS["OVERLAY"](parts)
+
+        def _parse_interval(
+            self, require_interval: bool = True, parse_function_unit: bool = True
+        ) -> Any:
+            """INTERVAL 'text' unit [TO unit]; a precision changes nothing."""
+            index = self._index
+            if not self._match(TokenType.INTERVAL):
+                return None
+            value = self._parse_primary() or self._parse_term()
+            if value is None or _unit_word(self._curr) not in _INTERVAL_UNITS:
+                self._retreat(index)
+                return None
+            first = self._parse_interval_unit()
+            if not self._match_text_seq("TO"):
+                made = exp.Interval(this=_quoted(value), unit=exp.Var(this=first))
+                return self.expression(made)
+            second = self._parse_interval_unit()
+            if not (isinstance(value, exp.Literal) and value.is_string):
+                self.refuse("an INTERVAL of two units takes a string, as INTERVAL '1-06' …")
+            try:
+                return intervals.of_two_units(value.name, first, second)
+            except intervals.IntervalError as error:
+                raise FlinkParseError(str(error), self._prev) from None
+
+        def _parse_interval_unit(self) -> str:
+            word = _unit_word(self._curr)
+            if word not in _INTERVAL_UNITS:
+                self.raise_error("Expecting a unit of time")
+            self._advance()
+            if self._match(TokenType.L_PAREN):
+                self._parse_csv(self._parse_number)
+                if not self._match(TokenType.R_PAREN):
+                    self.raise_error("Expecting )")
+            return word
+
+        def _parse_case(self) -> exp.Expr | None:
+            """CASE [value] WHEN a, b THEN …: several values where there is one to compare."""
+            value = self._parse_disjunction()
+            branches, otherwise = [], None
+            while self._match(TokenType.WHEN):
+                these = self._parse_csv(self._parse_disjunction)
+                if not self._match(TokenType.THEN):
+                    self.raise_error("Expecting THEN")
+                then = self._parse_disjunction()
+                if value is None and len(these) > 1:
+                    self.raise_error("Expecting THEN")
+                for number, one in enumerate(these):
+                    # To copy the first, too, would take the square of the depth of nested ones.
+                    true = then.copy() if then and number else then
+                    branches.append(exp.If(this=one, true=true))
+            if not branches:
+                self.raise_error("Expecting WHEN")
+            if self._match(TokenType.ELSE):
+                otherwise = self._parse_disjunction()
+            if not self._match(TokenType.END):
+                self.raise_error("Expecting END")
+            return self.expression(exp.Case(this=value, ifs=branches, default=otherwise))
+
+        def _parse_json(self, name: str) -> exp.Expr:
+            """JSON_VALUE(text, path [RETURNING type] [… ON EMPTY] [… ON ERROR]) and its like.
+
+            A value that is not of the type is null.
+            """
+            arguments = self._parse_csv(self._parse_disjunction)
+            if self._curr.text.upper() == "RETURNING" and name != "JSON_VALUE":
+                self.refuse(f"RETURNING in {name} is not supported; leave it out")
+            kind = self._parse_types() if self._match_text_seq("RETURNING") else None
+            if name == "JSON_EXISTS":
+                return json.exists_or(self._two(name, arguments), self._parse_exists_error())
+            if name == "JSON_QUERY":
+                return self._parse_query(self._two(name, arguments))
+            made = self._parse_scalar(arguments)
+            return made if kind is None else exp.TryCast(this=made, to=kind)
+
+        def _two(self, name: str, arguments: list[exp.Expr]) -> list[exp.Expr]:
+            functions.BUILDERS[name]([one.copy() for one in arguments])
+            return arguments
+
+        def _parse_exists_error(self) -> exp.Expr | None:
+            """TRUE, FALSE, UNKNOWN or ERROR, ON ERROR."""
+            values = {"TRUE": exp.true(), "FALSE": exp.false(), "UNKNOWN": exp.Null()}
+            word = self._curr.text.upper()
+            if word not in (*values, "ERROR"):
+                return exp.false()
+            self._advance()
+            if not self._match_text_seq("ON", "ERROR"):
+                self.raise_error("Expecting ON ERROR")
+            return values.get(word)
+
+        def _parse_query(self, arguments: list[exp.Expr]) -> exp.Expr:
+            """The wrapper of JSON_QUERY, and what stands for nothing and for an error."""
+            wrapper = ""
+            if self._match_text_seq("WITH"):
+                wrapper = "UNCONDITIONAL"
+                if self._match_text_seq("CONDITIONAL"):
+                    wrapper = "CONDITIONAL"
+                else:
+                    self._match_text_seq("UNCONDITIONAL")
+            if wrapper or self._match_text_seq("WITHOUT"):
+                self._match_text_seq("ARRAY")
+                if not self._match_text_seq("WRAPPER"):
+                    self.raise_error("Expecting WRAPPER")
+            found: dict[str, exp.Expr | None] = {}
+            while self._curr.text.upper() in ("NULL", "ERROR", "EMPTY"):
+                value = self._parse_query_value()
+                if not self._match_text_seq("ON"):
+                    self.raise_error("Expecting ON")
+                when = self._curr.text.upper()
+                if when not in ("EMPTY", "ERROR") or when in found:
+                    self.raise_error("Expecting EMPTY or ERROR")
+                self._advance()
+                found[when] = value
+            null = exp.Null()
+            return json.query_or(
+                arguments, wrapper, found.get("EMPTY", null), found.get("ERROR", null)
+            )
+
+        def _parse_query_value(self) -> exp.Expr | None:
+            """NULL, EMPTY ARRAY, EMPTY OBJECT, or None for ERROR."""
+            word = self._curr.text.upper()
+            self._advance()
+            if word != "EMPTY":
+                return exp.Null() if word == "NULL" else None
+            if self._match_text_seq("OBJECT"):
+                return exp.Literal.string("{}")
+            self._match_text_seq("ARRAY")
+            return exp.Literal.string("[]")
+
+        def _parse_scalar(self, arguments: list[exp.Expr]) -> exp.Expr:
+            """The behaviours of JSON_VALUE: NULL, ERROR or DEFAULT value, ON EMPTY or ON ERROR."""
+            found: dict[str, exp.Expr | None] = {}
+            while self._curr and self._curr.text.upper() in ("NULL", "ERROR", "DEFAULT"):
+                word = self._curr.text.upper()
+                self._advance()
+                value: exp.Expr | None = exp.Null()
+                if word == "DEFAULT":
+                    value = self._parse_disjunction()
+                if not self._match_text_seq("ON"):
+                    self.raise_error("Expecting ON")
+                when = self._curr.text.upper() if self._curr else ""
+                if when not in ("EMPTY", "ERROR") or when in found:
+                    self.raise_error("Expecting EMPTY or ERROR")
+                self._advance()
+                found[when] = None if word == "ERROR" else value
+            made = functions.BUILDERS["JSON_VALUE"](arguments)
+            if not found:
+                return made
+            null = exp.Null()
+            return json.value_or(
+                arguments, made, found.get("EMPTY", null), found.get("ERROR", null)
+            )
+
+        def _parse_pairs(self) -> exp.Expr:
+            """JSON_OBJECT([KEY] key VALUE value, …, or key: value, … [NULL|ABSENT ON NULL])."""
+            pairs: list[tuple[exp.Expr, exp.Expr]] = []
+            while self._curr and self._curr.token_type != TokenType.R_PAREN:
+                if self._absent(peek=True) is not None:
+                    break
+                self._match_text_seq("KEY")
+                key = self._parse_bitwise()
+                if not self._match_text_seq("VALUE") and not self._match(TokenType.COLON):
+                    self.raise_error("Expecting VALUE")
+                value = self._parse_disjunction()
+                if key is None or value is None:
+                    raise FlinkParseError("JSON_OBJECT takes a key and a value", self._prev)
+                pairs.append((key, value))
+                if not self._match(TokenType.COMMA):
+                    break
+            return json.made(json.json_object(pairs, bool(self._absent())))
+
+        def _parse_object_of_rows(self) -> exp.Expr:
+            """JSON_OBJECTAGG([KEY] key VALUE value [NULL|ABSENT ON NULL])."""
+            self._match_text_seq("KEY")
+            key = self._parse_bitwise()
+            if not self._match_text_seq("VALUE") and not self._match(TokenType.COLON):
+                self.raise_error("Expecting VALUE")
+            value = self._parse_disjunction()
+            if key is None or value is None:
+                raise FlinkParseError("JSON_OBJECTAGG takes a key and a value", self._prev)
+            return json.object_of_rows(key, value, bool(self._absent()))
+
+        def _parse_array_of_rows(self) -> exp.Expr:
+            """JSON_ARRAYAGG(value [NULL|ABSENT ON NULL])."""
+            value = self._parse_disjunction()
+            if value is None:
+                raise FlinkParseError("JSON_ARRAYAGG takes a value", self._prev)
+            return json.array_of_rows(value, self._absent() is not False)
+
+        def _parse_json_array(self) -> exp.Expr:
+            """JSON_ARRAY(value, … [NULL|ABSENT ON NULL])."""
+            values = []
+            if self._absent(peek=True) is None and self._curr.token_type != TokenType.R_PAREN:
+                values = self._parse_csv(self._parse_disjunction)
+            absent = self._absent()
+            return json.made(json.json_array(values, absent is not False))
+
+        def _absent(self, peek: bool = False) -> bool | None:
+            """Whether nulls are left out, if that is said: ABSENT ON NULL, or NULL ON NULL."""
+            index = self._index
+            for word, absent in (("ABSENT", True), ("NULL", False)):
+                if self._match_text_seq(word, "ON", "NULL"):
+                    if peek:
+                        self._retreat(index)
+                    return absent
+            return None
+
+        def _parse_bracket(self, this: exp.Expr | None = None) -> exp.Expr | None:
+            word = _bare(this) if self._curr.token_type == TokenType.L_BRACKET else ""
+            if word == "MULTISET":
+                self.refuse("multisets are not supported; write ARRAY[…]", self._prev)
+            if word != "MAP":
+                return super()._parse_bracket(this)
+            token = self._prev
+            self._advance()
+            parts = self._parse_csv(self._parse_disjunction)
+            if not self._match(TokenType.R_BRACKET):
+                self.raise_error("Expecting ]")
+            if len(parts) % 2:
+                raise FlinkParseError("MAP takes pairs: MAP[key, value, …]", token)
+            keys, values = (exp.Array(expressions=parts[first::2]) for first in (0, 1))
+            return super()._parse_bracket(exp.Map(keys=keys, values=values))
+
+
+def _moment_literal(this: exp.Expr, kind: exp.DataType) -> exp.Expr:
+    """TIMESTAMP '…' has as many digits as are written behind its second."""
+    if isinstance(this, exp.Literal) and not kind.expressions:
+        digits = len(this.name.strip().partition(".")[2])
+        if digits <= _MOST_DIGITS:
+            kind = exp.DataType(
+                this=exp.DType.TIMESTAMP,
+                expressions=[exp.DataTypeParam(this=exp.Literal.number(digits))],
+            )
+    return exp.Cast(this=this, to=kind)
+
+
+def _unit_word(token: Token | None) -> str:
+    return str(token.text).upper().removesuffix("S") if token else ""
+
+
+def _quoted(value: exp.Expr) -> exp.Expr:
+    is_number = isinstance(value, exp.Literal) and not value.is_string
+    return exp.Literal.string(value.name) if is_number else value
+
+
+def _bare(node: exp.Expr | None) -> str:
+    """The word that a node is, in upper case; empty if it is more, or in quotes."""
+    if not isinstance(node, exp.Column) or node.table or not isinstance(node.this, exp.Identifier):
+        return ""
+    return "" if node.this.quoted else node.name.upper()
+
+
+def _with_hints(
+    script: Script, start: int, end: int, tokenize: Callable[[str], list[Token]]
+) -> list[Token]:
+    """Tokens of a part; a hint block becomes a HINT token whose text is what stands inside."""
+    found: list[Token] = []
+    at = start
+    for hint in script.hints(start, end):
+        found += _plain(script, at, hint.start, tokenize)
+        found.append(Token(TokenType.HINT, hint.body, start=hint.start, end=hint.end - 1))
+        at = hint.end
+    return found + _plain(script, at, end, tokenize)
+
+
+def _plain(
+    script: Script, start: int, end: int, tokenize: Callable[[str], list[Token]]
+) -> list[Token]:
+    """Tokens of a part that has no hints."""
+    try:
+        found = tokenize(script.text[start:end])
+    except TokenError:
+        raise SqlError("the text cannot be read; a number or a quote in it is not whole") from None
+    for token in found:
+        token.start += start
+        token.end += start
+        token.comments = []
+    return found
+
+
+def lex(script: Script, start: int = 0, end: int | None = None) -> list[Token]:
+    """All tokens of a script, or of a part of it."""
+    tokenizer: Any = Flink.Tokenizer(dialect=Flink())
+    last = len(script.text) if end is None else end
+    found: list[Token] = tokenizer.tokenize_part(script, start, last)
+    return found
+
+
+def parse_tokens(
+    script: Script, found: list[Token], method: Callable[[Any], exp.Expr | None] | None = None
+) -> exp.Expr:
+    """The query or expression that the tokens make; raises `SqlError` with its place.
+
+    `method` is the parser's, where only one kind of text may stand there.
+    """
+    _check_commas(script, found)
+    allow_depth()
+    flink = Flink.Parser(dialect=Flink(), error_level=ErrorLevel.IMMEDIATE)
+    flink.declared = script.functions
+    try:
+        if method is None:
+            tree = flink.parse(found, script.text)
+        else:
+            tree = flink._parse(method, found, script.text)
+    except FlinkParseError as error:
+        raise _located(script, found, error) from None
+    except RecursionError:
+        raise script.error(TOO_DEEP, found[0].start, found[-1].end + 1) from None
+    except _BROKEN:
+        # The library breaks down on some texts that are no SQL.
+        raise script.error(
+            "this cannot be read; write it otherwise, or as several statements",
+            found[0].start,
+            found[-1].end + 1,
+        ) from None
+    if len(tree) != 1 or tree[0] is None:
+        raise script.error("a query is expected here", found[0].start, found[-1].end + 1)
+    query = balanced(tree[0])
+    _check_reads(script, found, query)
+    unsupported_constructs.check(script, query, found[0].start, found[-1].end + 1)
+    if any(not select.expressions for select in query.find_all(exp.Select)):
+        raise script.error("SELECT needs at least one column", found[0].start, found[0].end + 1)
+    if any(one.is_star and not one.args.get("from_") for one in query.find_all(exp.Select)):
+        raise script.error("SELECT * needs a FROM", found[0].start, found[0].end + 1)
+    return query
+
+
+def _check_commas(script: Script, found: list[Token]) -> None:
+    """The parser passes over a comma with nothing behind it."""
+    for comma, after in zip(found, [*found[1:], None], strict=True):
+        nothing = after is None or after.token_type in _NO_ITEM
+        if comma.token_type == TokenType.COMMA and nothing:
+            raise script.error("an expression is expected after ','", comma.start, comma.end + 1)
+
+
+_STATEMENTS = (
+    exp.DDL,
+    exp.DML,
+    exp.Alter,
+    exp.Attach,
+    exp.Cache,
+    exp.Command,
+    exp.Describe,
+    exp.Drop,
+    exp.Kill,
+    exp.Pragma,
+    exp.Set,
+    exp.Show,
+    exp.Summarize,
+    exp.Transaction,
+    exp.Use,
+)
+"""What the base parser takes within a query, and no query may hold."""
+
+
+def _check_reads(script: Script, found: list[Token], tree: exp.Expr) -> None:
+    """A query only reads: the parser takes any statement for a WITH query."""
+    wrong: exp.Expr | None = tree.find(*_STATEMENTS)
+    for clause in tree.find_all(exp.With):
+        for one in clause.expressions:
+            if not isinstance(one, exp.CTE) or not isinstance(one.this, exp.Query):
+                wrong = wrong or one
+    if wrong is not None:
+        start, end = span(wrong) or (found[0].start, found[-1].end + 1)
+        message = "a query only reads; it is SELECT or VALUES, also in WITH and between brackets"
+        raise script.error(message, start, end, UnsupportedSqlError)
+
+
+def _located(script: Script, found: list[Token], error: FlinkParseError) -> SqlError:
+    token, message = error.token, error.message
+    kind = UnsupportedSqlError if error.unsupported else SqlError
+    if not token:
+        message = f"the statement ends too early: {_expectation(message)}"
+        return script.error(message, found[-1].end + 1, kind=kind)
+    if error.own:
+        return script.error(message, token.start, token.end + 1, kind=kind)
+    limit, misspelt = unread(found, token), _misspelt(found, token)
+    if token.token_type == TokenType.HINT:
+        message = "a hint /*+ … */ can only stand after SELECT or after a table"
+    elif limit is not None:
+        (token, message), kind = limit, UnsupportedSqlError
+    elif misspelt is not None:
+        token, guess = misspelt
+        message = f"'{token.text}' is not a keyword; did you mean {guess}?"
+    else:
+        got = script.text[token.start : token.end + 1]
+        message = f"'{got}' is not expected here; {_expectation(message)}"
+    return script.error(message, token.start, token.end + 1, kind=kind)
+
+
+def _misspelt(found: list[Token], token: Token) -> tuple[Token, str] | None:
+    """A word at or just before the token that looks like a clause's keyword."""
+    place = found.index(token) if token in found else 0
+    for word in found[max(0, place - 2) : place + 1]:
+        text = word.text.upper()
+        if word.token_type != TokenType.VAR or len(text) < 3:
+            continue
+        if text in ("GROUP", "ORDER"):
+            return word, f"{text} BY"
+        guess = suggestion(text, _CLAUSES, cutoff=0.74)
+        if guess and guess != text:
+            return word, guess
+    return None
+
+
+def _expectation(message: str) -> str:
+    if message.startswith("Expecting "):
+        return f"expected '{message.removeprefix('Expecting ').rstrip('.')}'"
+    if message.startswith("Expected "):
+        return message[0].lower() + message[1:].split(" but got")[0]
+    if message.startswith("Required argument"):
+        return "expected an expression"
+    return "expected an expression, a clause (FROM, JOIN, WHERE, GROUP BY, …) or the end"
+
+
+def parse_condition(text: str) -> exp.Expr:
+    """One boolean expression over columns, with no query in it; raises `SqlError`."""
+    script = Script(text)
+    found = lex(script)
+    if not found:
+        raise SqlError("there is no condition; write one such as total > 0")
+    tree = parse_tokens(script, found, Flink.Parser._parse_disjunction)
+    inner = tree.find(exp.Query, exp.Table)
+    if inner is not None:
+        raise script.error(
+            "a condition holds no query; compare columns with values",
+            found[0].start,
+            found[-1].end + 1,
+            UnsupportedSqlError,
+        )
+    return tree

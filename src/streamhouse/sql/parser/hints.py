@@ -1,0 +1,184 @@
+"""`/*+ OPTIONS(…) */` on tables and `/*+ LOOKUP(…) */` on queries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sqlglot.tokenizer_core import Token
+
+from streamhouse.errors import OptionError, UnsupportedSqlError
+from streamhouse.options import boolean, choice, duration_ms, integer, nearest
+from streamhouse.sql.options import renamed_options
+from streamhouse.sql.parser import dialect
+from streamhouse.sql.parser.token_cursor import Cursor
+from streamhouse.sql.plan import LookupRetry
+from streamhouse.sql.secrets import quoted_options
+from streamhouse.sql.text import Script, suggestion
+
+_OTHER_HINTS = (
+    "BROADCAST",
+    "SHUFFLE_HASH",
+    "SHUFFLE_MERGE",
+    "NEST_LOOP",
+    "STATE_TTL",
+    "MULTI_JOIN",
+)
+_RETRY = ("retry-predicate", "retry-strategy", "fixed-delay", "max-attempts")
+
+LOOKUP_STRATEGIES = ("full", "partial", "bucket")
+LOOKUP_HINT_KEYS = {
+    "table": "the alias or name of the table that is looked up",
+    "retry-predicate": "lookup_miss: a row without a partner waits and is tried again",
+    "retry-strategy": "fixed_delay",
+    "fixed-delay": "the time between two tries",
+    "max-attempts": "how often a row is tried again",
+    "strategy": "full, partial or bucket: how the table is kept; default: chosen by a rule",
+    "shuffle": "true: strategy bucket, where the table allows it",
+    "async": "accepted; has no effect (rows that wait never hold up others)",
+    "output-mode": "ordered: rows of an append table stand in the order of the stream",
+    "capacity": "accepted; has no effect",
+    "timeout": "accepted; has no effect",
+}
+
+
+@dataclass(frozen=True)
+class LookupHint:
+    """A LOOKUP hint: the table it is about, the retry and the strategy it asks for.
+
+    `strategy` is `full`, `partial`, `bucket`, or `shuffle`: `bucket` where that is possible.
+    `ordered`: the output keeps the order of the stream, whatever the target.
+    """
+
+    table: str
+    retry: LookupRetry | None
+    strategy: str | None
+    ordered: bool
+    start: int
+    end: int
+
+
+def table_options(script: Script, token: Token) -> dict[str, str]:
+    """The options of a table's hint block, whose text stands in the token, by today's names.
+
+    Those of earlier releases that have no effect today are not among them (see `outdated`).
+    """
+    found: dict[str, str] = {}
+    for name, start, cursor in _each(script, token.text, token.start + 3):
+        if name != "OPTIONS":
+            _wrong(cursor, name, start, ("OPTIONS",), "on a table")
+        places: dict[str, int] = {}
+        options = cursor.options(places)
+        for key in options:
+            if key in found:
+                raise script.error(f"option '{key}' is given twice", places[key])
+        found |= options
+    try:
+        today = renamed_options.current(found)[0]
+    except OptionError as error:
+        raise script.error(f"hint OPTIONS: {error}", token.start, token.end + 1) from None
+    return {key: value for key, value in today.items() if not renamed_options.is_dropped(key)}
+
+
+def outdated(text: str) -> list[str]:
+    """What to tell of the options of earlier Paimon releases in the hints of a statement."""
+    if "/*+" not in text:
+        return []
+    notices: dict[str, None] = {}
+    for hint in Script(text).hints(0, len(text)):
+        # Each hint is about a table of its own.
+        found = {
+            option.key: hint.body[option.start : option.end] for option in quoted_options(hint.body)
+        }
+        notices |= dict.fromkeys(renamed_options.current(found)[1])
+    return list(notices)
+
+
+def lookup_hints(script: Script, body: str, offset: int) -> list[LookupHint]:
+    """The LOOKUP hints of a query's hint block whose text starts at `offset`."""
+    found = []
+    for name, start, cursor in _each(script, body, offset):
+        if name != "LOOKUP":
+            _wrong(cursor, name, start, ("LOOKUP",), "after SELECT")
+        places: dict[str, int] = {}
+        options = cursor.options(places)
+        end = cursor.tokens[cursor.index - 1].end + 1
+        for key in options:
+            if key not in LOOKUP_HINT_KEYS:
+                raise script.error(
+                    f"hint LOOKUP: unknown option '{key}'; {nearest(key, LOOKUP_HINT_KEYS)}",
+                    places[key],
+                    places[key] + len(key) + 2,
+                )
+        if "table" not in options:
+            raise script.error("hint LOOKUP: option 'table' is missing", start, end)
+        try:
+            retry, strategy, ordered = _retry(options), _strategy(options), _ordered(options)
+        except OptionError as error:
+            raise script.error(f"hint LOOKUP: {error}", start, end) from None
+        found.append(LookupHint(options["table"], retry, strategy, ordered, start, end))
+    return found
+
+
+def _retry(options: dict[str, str]) -> LookupRetry | None:
+    if "async" in options:
+        boolean("async", options["async"])
+    if "capacity" in options:
+        integer("capacity", options["capacity"], 1)
+    if "timeout" in options:
+        duration_ms("timeout", options["timeout"])
+    given = [key for key in _RETRY if key in options]
+    if not given:
+        return None
+    missing = [key for key in _RETRY if key not in options]
+    if missing:
+        raise OptionError(f"'{given[0]}' needs '{missing[0]}' beside it")
+    choice("retry-predicate", options["retry-predicate"], ("lookup_miss",))
+    choice("retry-strategy", options["retry-strategy"], ("fixed_delay",))
+    delay = duration_ms("fixed-delay", options["fixed-delay"])
+    return LookupRetry(delay, integer("max-attempts", options["max-attempts"], 1))
+
+
+def _ordered(options: dict[str, str]) -> bool:
+    mode = options.get("output-mode", "allow_unordered").lower()
+    return choice("output-mode", mode, ("ordered", "allow_unordered")) == "ordered"
+
+
+def _strategy(options: dict[str, str]) -> str | None:
+    shuffled = boolean("shuffle", options.get("shuffle", "false"))
+    if "strategy" not in options:
+        return "shuffle" if shuffled else None
+    strategy = choice("strategy", options["strategy"].lower(), LOOKUP_STRATEGIES)
+    if shuffled and strategy != "bucket":
+        raise OptionError(f"'shuffle' = 'true' is strategy 'bucket', and not '{strategy}'")
+    return strategy
+
+
+def _each(script: Script, body: str, offset: int) -> Iterator[tuple[str, int, Cursor]]:
+    """(name, offset, walk standing at its parenthesis) of every hint in a block."""
+    if not script.text.startswith(body, offset):
+        # The body stands in a view's text, and the offset is where the view is read.
+        script = Script(" " * offset + body)
+    cursor = Cursor(script, dialect.lex(script, offset, offset + len(body)))
+    if not cursor.tokens:
+        raise script.error("the hint is empty; leave it out", offset - 3, offset + len(body) + 2)
+    while True:
+        start = cursor.offset
+        yield cursor.identifier("a hint's name").upper(), start, cursor
+        if cursor.done:
+            return
+        cursor.accept(",")
+
+
+def _wrong(cursor: Cursor, name: str, start: int, known: tuple[str, ...], where: str) -> None:
+    end = start + len(name)
+    if name in ("OPTIONS", "LOOKUP"):
+        place = "after the table's name" if name == "OPTIONS" else "after SELECT"
+        raise cursor.error(f"hint {name} cannot stand {where}; it stands {place}", start, end)
+    if name in _OTHER_HINTS:
+        raise cursor.script.error(
+            f"hint {name} is not supported; leave it out", start, end, UnsupportedSqlError
+        )
+    guess = suggestion(name, known)
+    hint = f"did you mean {guess}?" if guess else f"known here: {', '.join(known)}"
+    raise cursor.error(f"unknown hint {name}; {hint}", start, end)

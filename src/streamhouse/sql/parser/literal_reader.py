@@ -1,0 +1,325 @@
+"""The rows of a long INSERT … VALUES, read from the text without the SQL parser.
+
+The parser makes a dozen objects of each value and several passes over all of them. Rows that
+programs write differ in their literals only, so here each cell is read as a *form* and the literals
+in it: `-1.5`, `CAST('a' AS BYTES)` and `TIMESTAMP '2024-01-01 00:00:00'` are three forms. Only the
+first cell of each form is parsed (`streamhouse.sql.batch.literal_insert`), the literals of all
+others are columns of an Arrow table. What does not read as such rows is left to the parser.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from streamhouse.sql.literal_rows import Form, LiteralRows
+
+MOST_FORMS = 64
+"""A column with more forms than this has expressions rather than values: the parser reads them."""
+LEAST_CHARS = 2000
+"""Shorter lists are left to the parser."""
+
+_STRING = r"'[^']*(?:''[^']*)*'(?!')"
+_BLOCK = r"/\*(?!\+)[^*]*(?:\*(?!/)[^*]*)*\*/"
+_COMMENT = rf"--[^\n]*|{_BLOCK}"
+_SPACE = rf"\s*(?:(?:{_COMMENT})\s*)*"
+
+
+def _inside(depth: int) -> str:
+    """What stands between parentheses; inner ones are nested at most `depth` deep."""
+    special = rf"{_STRING}|{_COMMENT}|-(?!-)|/(?!\*)"
+    if depth:
+        special += rf"|\({_inside(depth - 1)}\)"
+    plain = r"[^-'()`\";/]*"
+    return rf"{plain}(?:(?:{special}){plain})*"
+
+
+_ROW = re.compile(rf"\({_inside(3)}\)")
+_BETWEEN = re.compile(rf"{_SPACE},{_SPACE}(?=\()")
+_GAP = re.compile(_SPACE)
+_VALUES = re.compile(
+    rf"(?P<skip>{_STRING}|`[^`]*`|{_COMMENT}|/\*\+.*?\*/)|(?P<end>;)|\b(?P<word>VALUES)\b{_SPACE}(?=\()",
+    re.DOTALL | re.IGNORECASE,
+)
+_HEAD = re.compile(r"\bINSERT\b", re.IGNORECASE)
+_OTHER = re.compile(r"\b(?:MERGE|SELECT|WITH|FROM)\b", re.IGNORECASE)
+_HIDDEN = re.compile(rf"{_STRING}|`[^`]*`|{_COMMENT}|/\*\+.*?\*/", re.DOTALL)
+
+_NUMBER = r"(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\w.])"
+_TOKEN = re.compile(
+    rf"{_SPACE}(?:(?P<string>{_STRING})|(?P<number>{_NUMBER})|(?P<word>[A-Za-z_]\w*)"
+    r"|(?P<open>[(\[])|(?P<close>[)\]])|(?P<comma>,)|(?P<other>[-+*/%|.:<>=!?$&^~{}#@]|\d[\w.]*))"
+)
+_LITERAL = re.compile(rf"({_STRING}|(?<![\w.]){_NUMBER})")
+_COMMENTED = re.compile(r"--|/\*")
+_CONSTANTS = ("NULL", "TRUE", "FALSE")
+_OPENERS = ("ARRAY", "CAST", "MAP", "ROW", "TRY_CAST", "DATE", "TIME", "TIMESTAMP", *_CONSTANTS)
+"""Words whose meaning does not depend on the literals among them."""
+_OF_FIRST = (
+    "ABS", "FROM_BASE64", "LOWER", "MD5", "SHA256", "TO_BASE64", "TO_DATE", "TO_TIMESTAMP",
+    "TO_TIMESTAMP_LTZ", "UPPER",
+)  # fmt: skip
+"""Functions whose first argument may be any literal; the others decide what they compute."""
+_INT, _LONG = 2**31 - 1, 2**63 - 1
+
+
+def spans(text: str) -> Iterator[tuple[int, int]]:
+    """Where the long lists of INSERT … VALUES stand: from the first row to the end of the last."""
+    begin, at, fresh = 0, 0, True
+    while match := _VALUES.search(text, at):
+        at = match.end()
+        if match["end"]:
+            begin, fresh = at, True
+        elif match["word"] and fresh:
+            fresh = False
+            head = _HIDDEN.sub(" ", text[begin : match.start()])
+            if not _HEAD.search(head) or _OTHER.search(head):
+                continue
+            end = _list_end(text, at)
+            if end - at >= LEAST_CHARS and _ends(text, end):
+                yield at, end
+                at = end
+
+
+def _list_end(text: str, start: int) -> int:
+    """The end of the last row of a list; `start` if there is no row."""
+    end = start
+    row = _ROW.match(text, start)
+    while row is not None:
+        end = row.end()
+        between = _BETWEEN.match(text, end)
+        row = None if between is None else _ROW.match(text, between.end())
+    return end
+
+
+def _ends(text: str, offset: int) -> bool:
+    """Whether the statement ends at an offset."""
+    gap = _GAP.match(text, offset)
+    assert gap is not None
+    return gap.end() == len(text) or text[gap.end()] == ";"
+
+
+def read(text: str, start: int, end: int) -> LiteralRows | None:
+    """The rows between two offsets of a query's text; None where the parser has to read them."""
+    try:
+        return _Reader(text, end).rows(start)
+    except _NoLiterals:
+        return None
+
+
+class _NoLiterals(Exception):
+    """Something else than rows of literals, all of the same width."""
+
+
+class _Reader:
+    """Reads the rows of one list from left to right.
+
+    The tokens of a row are looked at only where something is new in it. A row with the same text
+    around its literals as one before, and with literals of the same kinds, has the same forms.
+    """
+
+    def __init__(self, text: str, end: int) -> None:
+        self._text = text
+        self._end = end
+        self._forms: list[dict[str, Form]] = []
+        self._templates: dict[str, _Template] = {}
+
+    def rows(self, start: int) -> LiteralRows:
+        at, count = start, 0
+        while match := _ROW.match(self._text, at, self._end):
+            self._row(match[0], at, count)
+            at, count = match.end(), count + 1
+            between = _BETWEEN.match(self._text, at, self._end)
+            at = at if between is None else between.end()
+        if at != self._end:
+            raise _NoLiterals
+        return LiteralRows(count, tuple(tuple(column.values()) for column in self._forms))
+
+    def _row(self, text: str, start: int, row: int) -> None:
+        parts = _LITERAL.split(text)
+        around, literals = "\0".join(parts[::2]), parts[1::2]
+        # An apostrophe in a comment begins no string.
+        commented = _COMMENTED.search(around) is not None
+        template = None if commented else self._templates.get(around)
+        if template is not None and template.add(literals, row):
+            return
+        cells = self._cells(start, row)
+        if not commented and sum(len(cell.given) for cell, _ in cells) == len(literals):
+            template = self._templates.setdefault(around, _Template([cell for cell, _ in cells]))
+            template.learn(cells, literals)
+
+    def _cells(self, start: int, row: int) -> list[tuple[_Cell, Form]]:
+        """Read a row by its tokens."""
+        found: list[tuple[_Cell, Form]] = []
+        at, last = start + 1, False
+        while not last:
+            cell, begin = _Cell(), at
+            while match := _TOKEN.match(self._text, at, self._end):
+                at = match.end()
+                if cell.ends(match):
+                    break
+                cell.add(match)
+            if match is None or not cell.written:
+                raise _NoLiterals
+            found.append((cell, self._form(len(found), row, cell, (begin, at - 1))))
+            last = match.lastgroup == "close"
+        if len(found) != len(self._forms):
+            raise _NoLiterals
+        for cell, form in found:
+            form.rows.append(row)
+            for texts, (_, text) in zip(form.texts, cell.literals, strict=True):
+                texts.append(_value(text))
+        return found
+
+    def _form(self, column: int, row: int, cell: _Cell, span: tuple[int, int]) -> Form:
+        """The form of a cell, which may be a new one."""
+        if column == len(self._forms):
+            if row:
+                raise _NoLiterals
+            self._forms.append({})
+        forms = self._forms[column]
+        found = forms.get(cell.key)
+        if found is None:
+            if len(forms) == MOST_FORMS:
+                raise _NoLiterals
+            places = tuple(place for place, _ in cell.literals)
+            found = forms[cell.key] = Form(*span, places, [], tuple([] for _ in places))
+        return found
+
+
+class _Template:
+    """The cells of rows that have the same text around their literals."""
+
+    def __init__(self, cells: list[_Cell]) -> None:
+        # For each cell: where its literals begin and end, which of them are parameters, its forms.
+        self._cells: list[tuple[int, int, list[int], dict[tuple[str, ...], Form]]] = []
+        at = 0
+        for cell in cells:
+            places = [place for place, _ in cell.literals]
+            free = [at + n for n, place in enumerate(cell.given) if place in places]
+            self._cells.append((at, at + len(cell.given), free, {}))
+            at += len(cell.given)
+
+    def add(self, literals: list[str], row: int) -> bool:
+        """Note a row by its literals; False if one of its forms is not known."""
+        kinds = [_kind(literal) for literal in literals]
+        found = []
+        for first, last, free, forms in self._cells:
+            form = forms.get(self._key(first, last, free, kinds, literals))
+            if form is None:
+                return False
+            found.append((form, free))
+        for form, free in found:
+            form.rows.append(row)
+            for texts, place in zip(form.texts, free, strict=True):
+                texts.append(_value(literals[place]))
+        return True
+
+    def learn(self, cells: list[tuple[_Cell, Form]], literals: list[str]) -> None:
+        """Take the forms of a row's cells for those of rows with the same literals or kinds."""
+        kinds = [_kind(literal) for literal in literals]
+        for (first, last, free, forms), (_, form) in zip(self._cells, cells, strict=True):
+            forms[self._key(first, last, free, kinds, literals)] = form
+
+    @staticmethod
+    def _key(
+        first: int, last: int, free: list[int], kinds: list[str], literals: list[str]
+    ) -> tuple[str, ...]:
+        if len(free) == last - first:
+            return tuple(kinds[first:last])
+        return tuple(kinds[n] if n in free else literals[n] for n in range(first, last))
+
+
+class _Cell:
+    """The form of a cell, while its tokens are read.
+
+    Literals are parameters of the form where only words of `_OPENERS` and the first arguments of
+    `_OF_FIRST` are around them, and no operator but a sign beside them; else they are a part of it.
+    `given` has the offsets of all of them.
+    """
+
+    def __init__(self) -> None:
+        self.given: list[int] = []
+        self.written: list[str] = []
+        self._parts: list[str] = []
+        self._found: list[tuple[int, str]] = []
+        self._fixed = False
+        self._verbatim = False
+        self._open: list[tuple[bool, str]] = []
+        self._last = ""
+
+    def ends(self, match: re.Match[str]) -> bool:
+        """Whether a token ends the cell."""
+        return not self._open and match.lastgroup in ("comma", "close")
+
+    @property
+    def literals(self) -> list[tuple[int, str]]:
+        """The parameters of the form: the offset and the text of each literal."""
+        return [] if self._verbatim else self._found
+
+    @property
+    def key(self) -> str:
+        """The same for all cells of one form."""
+        return "=" + " ".join(self.written) if self._verbatim else " ".join(self._parts)
+
+    def add(self, match: re.Match[str]) -> None:
+        """Take the next token."""
+        kind = match.lastgroup or ""
+        text = match[kind]
+        self.written.append(text)
+        if kind in ("string", "number"):
+            self._literal(match.start(kind), text)
+            return
+        word = text.upper()
+        self._parts.append(word)
+        if kind == "open":
+            plain = self._last in ("", "(", "[", ",", "-", *_OPENERS, *_OF_FIRST)
+            self._verbatim |= not plain and not self._fixed
+            self._open.append((self._fixed, self._last))
+        elif kind == "close":
+            self._fixed = self._open.pop()[0]
+        elif kind == "comma":
+            self._fixed = self._fixed or self._open[-1][1] in _OF_FIRST
+        elif word == "AS":
+            # A type follows, whose sizes are no values.
+            self._fixed = True
+        elif not self._fixed:
+            self._verbatim |= word not in (*_OPENERS, *_OF_FIRST, "-")
+        self._last = word
+
+    def _literal(self, start: int, text: str) -> None:
+        self.given.append(start)
+        if self._fixed:
+            self._parts.append(text)
+        else:
+            self._parts.append(_kind(text))
+            self._found.append((start, text))
+        self._last = "''"
+
+
+def _value(literal: str) -> str:
+    """What a literal stands for, as text."""
+    return literal[1:-1].replace("''", "'") if literal[0] == "'" else literal
+
+
+_MOMENT = re.compile(r"'\s*\d+-\d+-\d+[ T][\d:]+(?:\.(\d*))?\s*'")
+_WHOLE = [f"#{digits}" for digits in range(10)]
+
+
+def _kind(literal: str) -> str:
+    """What the type of a literal depends on: a number's digits, its exponent, its size.
+
+    Of a moment's text it is the digits behind its second.
+    """
+    if literal[0] == "'":
+        moment = _MOMENT.fullmatch(literal)
+        return "''" if moment is None else f"''.{len(moment[1] or '')}"
+    if literal.isdigit():
+        if len(literal) < len(_WHOLE):
+            return _WHOLE[len(literal)]
+        size = int(literal)
+        return f"#{len(literal)}{'' if size <= _INT else 'L' if size <= _LONG else 'H'}"
+    if "e" in literal or "E" in literal:
+        return "#E"
+    whole, _, fraction = literal.partition(".")
+    return f"#{0 if whole == '0' else len(whole)}.{len(fraction)}"

@@ -1,0 +1,148 @@
+"""Parts of an expression or a query that are read, and that nothing here can run.
+
+Each is told with its place and a way round, before the engine sees it: its parser takes other
+things than Flink's, and its errors speak of a text that the user did not write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sqlglot import exp
+
+from streamhouse.errors import SqlError, UnsupportedSqlError
+from streamhouse.sql.expressions import lowering
+from streamhouse.sql.text import Script, span
+
+_NAMED = "arguments by name are not supported; give them in their order"
+_PARAMETER = "parameters are not supported; write the value itself"
+
+_REFUSED: dict[type[exp.Expr], str] = {
+    exp.AtTimeZone: "AT TIME ZONE is not supported; write CONVERT_TZ(text, 'UTC', 'Asia/Tokyo')",
+    exp.Collate: "COLLATE is not supported; leave it out",
+    exp.Comprehension: "a list made by FOR … IN is not supported; write the list out",
+    exp.Connect: "START WITH … CONNECT BY is not supported; write the levels as joins",
+    exp.Introducer: "a character set before a string is not supported; leave it out",
+    exp.Kwarg: _NAMED,
+    exp.Lambda: "lambdas are not supported; write the expression out",
+    exp.Parameter: _PARAMETER,
+    exp.Placeholder: _PARAMETER,
+    exp.PropertyEQ: _NAMED,
+    exp.SessionParameter: _PARAMETER,
+}
+_PLAIN = (
+    exp.DType.BIGINT, exp.DType.BINARY, exp.DType.BOOLEAN, exp.DType.CHAR, exp.DType.DATE,
+    exp.DType.DECIMAL, exp.DType.DOUBLE, exp.DType.FLOAT, exp.DType.INT, exp.DType.SMALLINT,
+    exp.DType.TEXT, exp.DType.TIME, exp.DType.TIMESTAMP, exp.DType.TIMESTAMPLTZ,
+    exp.DType.TIMESTAMPNTZ, exp.DType.TINYINT, exp.DType.VARBINARY, exp.DType.VARCHAR,
+)  # fmt: skip
+_WORDS = {
+    exp.DType.STRUCT: "ROW",
+    exp.DType.TEXT: "STRING",
+    exp.DType.TIMESTAMPTZ: "TIMESTAMP WITH TIME ZONE",
+}
+_NESTED = {exp.DType.ARRAY: 1, exp.DType.MAP: 2, exp.DType.STRUCT: None}
+"""Types that hold others, and how many."""
+_KNOWN = (
+    "BOOLEAN, TINYINT, SMALLINT, INT, BIGINT, FLOAT, DOUBLE, DECIMAL(p, s), CHAR(n), VARCHAR(n), "
+    "STRING, BINARY(n), BYTES, DATE, TIME, TIMESTAMP(p), TIMESTAMP_LTZ(p), ARRAY<…>, MAP<…, …>, "
+    "ROW<…>"
+)
+_SIZES = {
+    exp.DType.BINARY: (1, 2147483647),
+    exp.DType.CHAR: (1, 2147483647),
+    exp.DType.TIME: (0, 9),
+    exp.DType.TIMESTAMP: (0, 9),
+    exp.DType.TIMESTAMPLTZ: (0, 9),
+    exp.DType.TIMESTAMPNTZ: (0, 9),
+    exp.DType.VARBINARY: (1, 2147483647),
+    exp.DType.VARCHAR: (1, 2147483647),
+}
+"""Types with a size, and the least and the greatest."""
+
+
+def check(script: Script, tree: exp.Expr, start: int, end: int) -> None:
+    """Raise for the first part that cannot be run: `UnsupportedSqlError`, or `SqlError`.
+
+    `start` and `end` are where the whole stands, for a part that does not know its own place.
+    """
+    for node in tree.walk(bfs=False):
+        message = None if node.meta.get("plain") else _REFUSED.get(type(node))
+        if message is None and isinstance(node, exp.DataType):
+            message = _odd_type(node)
+        elif isinstance(node, exp.LimitOptions):
+            message = _odd_limit(node)
+        elif isinstance(node, exp.Join) and node.method.upper() == "NATURAL":
+            message = "NATURAL JOIN is not supported; write JOIN … USING (columns), or ON"
+        kind = SqlError if message is None else UnsupportedSqlError
+        message = message or _mistake(node)
+        if message is not None:
+            known = any(span(one) for one in (node, *_around(node)))
+            place = lowering.place(script, node) if known else (start, end)
+            raise script.error(message, *place, kind)
+
+
+def _around(node: exp.Expr) -> Iterator[exp.Expr]:
+    while node.parent is not None:
+        node = node.parent
+        yield node
+
+
+def _mistake(node: exp.Expr) -> str | None:
+    if isinstance(node, exp.Values):
+        widths = {len(row.expressions) for row in node.expressions}
+        if len(widths) > 1 or 0 in widths:
+            return "each row of VALUES needs the same number of values, at least one"
+    if isinstance(node, exp.Group) and not any(node.args.values()):
+        return "GROUP BY needs something to group by; name a column"
+    if isinstance(node, exp.DataType) and node.this in _PLAIN:
+        return _odd_size(node.this, [part.name for part in node.expressions])
+    return None
+
+
+def _odd_limit(node: exp.LimitOptions) -> str | None:
+    if node.args.get("with_ties"):
+        return "WITH TIES is not supported; number the rows with RANK, and filter by the number"
+    if node.args.get("percent"):
+        return "a LIMIT in percent is not supported; write a number of rows"
+    return None
+
+
+def _odd_type(node: exp.DataType) -> str | None:
+    around = node.parent
+    if isinstance(around, exp.Cast) and around.meta.get("plain"):
+        # Not the user's, but what a function is made of.
+        return None
+    kind = node.this
+    if kind in _NESTED:
+        wanted = _NESTED[kind]
+        given = len(node.expressions)
+        if given == 0 or (wanted is not None and given != wanted):
+            return f"type {_word(kind)} needs the types that it holds; write {_KNOWN}"
+        return None
+    if kind not in _PLAIN:
+        return f"type {_word(kind)} is not supported; write one of {_KNOWN}"
+    return None
+
+
+def _word(kind: object) -> str:
+    if not isinstance(kind, exp.DType):
+        return "INTERVAL"
+    return _WORDS.get(kind, kind.value)
+
+
+def _odd_size(kind: exp.DType, sizes: list[str]) -> str | None:
+    if not sizes:
+        return None
+    numbers = [int(size) for size in sizes if size.isdigit()]
+    if kind == exp.DType.DECIMAL:
+        precision, scale = (*numbers, 0)[:2] if numbers else (0, 0)
+        if len(numbers) == len(sizes) <= 2 and 1 <= precision <= 38 and scale <= precision:
+            return None
+        return "DECIMAL(p, s) needs 1 <= p <= 38 and 0 <= s <= p; write it so"
+    if kind not in _SIZES:
+        return f"type {_word(kind)} takes no size; leave it out"
+    least, most = _SIZES[kind]
+    if len(numbers) == len(sizes) == 1 and least <= numbers[0] <= most:
+        return None
+    return f"the size of {_word(kind)} is from {least} to {most}; write one of these"

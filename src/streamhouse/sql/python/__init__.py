@@ -1,1 +1,0 @@
-"""Python functions of a script: declared by CREATE FUNCTION, called like Flink's own."""

@@ -1,0 +1,287 @@
+"""Tables and columns of a query, found by name; what is not found is told with its place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from sqlglot import exp
+from sqlglot.tokenizer_core import Token, TokenType
+
+from streamhouse.errors import SqlError, TableError
+from streamhouse.options import nearest
+from streamhouse.sql.expressions import lowering
+from streamhouse.sql.parser import dialect, hints
+from streamhouse.sql.plan import Name, Query, Resolver, TableInfo, ViewResolver
+from streamhouse.sql.text import Script, of_query
+from streamhouse.sql.types import duck_type
+
+Visible = dict[str, dict[str, exp.Expr | None]]
+"""Alias to its columns; a computed column has its expression over physical ones."""
+
+VIEWED = "viewed"
+"""Mark of a table that a view reads."""
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """A query's tree, its script (for places) and its tokens' text."""
+
+    script: Script
+    tree: exp.Expr
+    canonical: str
+
+
+def parse_query(query: Query) -> Parsed:
+    """The tree of a query; raises `SqlError`."""
+    script = of_query(query)
+    tokens = dialect.lex(script, len(script.text) - len(query.text))
+    tree = dialect.parse_tokens(script, tokens)
+    words = [f"{t.token_type.name} {' '.join(t.text.split())}" for t in tokens]
+    canonical = "\n".join(
+        word.upper() if not word.startswith(("VAR ", "IDENTIFIER ", "STRING ", "HINT ")) else word
+        for word in words
+    )
+    canonical = canonical.replace("IDENTIFIER ", "VAR ")
+    return Parsed(script, lowering.simplify(script, tree), canonical)
+
+
+def table_name(table: exp.Table) -> Name:
+    return tuple(part.name for part in table.parts)
+
+
+def leaves(tree: exp.Expr) -> list[exp.Table]:
+    """The catalog's tables of a query, not the names of WITH queries, in the order of the text."""
+    ctes = _Ctes(tree.root())
+    found = [table for table in tree.find_all(exp.Table) if not ctes.names(table)]
+    return sorted(found, key=lambda table: table.this.meta.get("start", 0))
+
+
+class _Ctes:
+    """The WITH queries of a tree, and which tables are names of one."""
+
+    def __init__(self, root: exp.Expr) -> None:
+        self._places: dict[int, dict[str, int]] = {}
+        self._aliases: set[str] = set()
+        for clause in root.find_all(exp.With):
+            places = self._places[id(clause)] = {}
+            for place, cte in enumerate(clause.expressions):
+                places.setdefault(cte.alias, place)
+            self._aliases |= places.keys()
+
+    def names(self, table: exp.Table) -> bool:
+        """Whether a table is the name of a WITH query around it."""
+        if table.args.get("db"):
+            return not isinstance(table.this, exp.Identifier)
+        if table.name not in self._aliases:
+            return False
+        inside: exp.Expr | None = None
+        current: exp.Expr | None = table
+        while current is not None:
+            clause = current.args.get("with_")
+            if clause is not None:
+                place = self._places[id(clause)].get(table.name)
+                if place is not None and self._sees(clause, place, inside):
+                    return True
+            inside = current if isinstance(current, exp.CTE) else inside
+            current = current.parent
+        return False
+
+    def _sees(self, clause: exp.With, place: int, inside: exp.Expr | None) -> bool:
+        """Whether what stands inside a WITH query sees the one at a place of the clause.
+
+        It sees those before its own only, unless they may be recursive.
+        """
+        if inside is None or inside.parent is not clause or clause.args.get("recursive"):
+            return True
+        own = inside.index
+        return own is None or place < own
+
+
+def resolve_table(script: Script, table: exp.Table, resolver: Resolver) -> TableInfo:
+    """The table behind a name; an unknown one is a `SqlError` with its place."""
+    if not isinstance(table.this, exp.Identifier):
+        message = "table functions are not supported here; name a table, or write a (SELECT …)"
+        raise lowering.unsupported(script, table, message)
+    try:
+        if table.meta.get(VIEWED) and isinstance(resolver, ViewResolver):
+            return resolver.viewed(table_name(table))
+        return resolver.table(table_name(table))
+    except SqlError:
+        raise
+    except TableError as error:
+        names = [part for part in table.parts if "start" in part.meta]
+        if not names:
+            raise
+        start, end = names[0].meta["start"], names[-1].meta["end"] + 1
+        raise script.error(str(error), start, end) from None
+
+
+def table_options(script: Script, node: exp.Expr) -> dict[str, str]:
+    """What the OPTIONS hints of a table say."""
+    found: dict[str, str] = {}
+    for hint in node.meta.get("hints", ()):
+        found |= hints.table_options(script, _token(hint))
+    return found
+
+
+def _token(hint: exp.Expr) -> Token:
+    return Token(TokenType.HINT, str(hint.this), start=hint.meta["start"], end=hint.meta["end"])
+
+
+def physical(info: TableInfo) -> dict[str, str]:
+    """Physical columns with their DuckDB types."""
+    return {column.name: duck_type(column.type) for column in info.columns}
+
+
+def visible_columns(info: TableInfo, alias: str) -> dict[str, exp.Expr | None]:
+    """The columns of a table under an alias, computed ones as expressions over it."""
+    found: dict[str, exp.Expr | None] = {column.name: None for column in info.columns}
+    for computed in info.computed:
+        script = Script(computed.expression)
+        tree = dialect.parse_tokens(script, dialect.lex(script))
+        tree = lowering.simplify(script, tree)
+        for column in list(tree.find_all(exp.Column)):
+            if column.name not in found:
+                raise TableError(
+                    f"table {'.'.join(info.name)}: computed column '{computed.name}' uses "
+                    f"'{column.name}', which is not a column; {nearest(column.name, found)}"
+                )
+            new = _column(alias, column.name)
+            tree = new if column is tree else tree
+            column.replace(new)
+        for node in tree.walk():
+            for key in ("line", "col", "start", "end"):
+                node.meta.pop(key, None)
+        found[computed.name] = tree
+    return found
+
+
+def _column(alias: str, name: str) -> exp.Column:
+    return exp.column(exp.to_identifier(name, quoted=True), exp.to_identifier(alias, quoted=True))
+
+
+def resolve(script: Script, tree: exp.Expr, visible: Visible) -> exp.Expr:
+    """The expression with every column qualified and computed columns put in their places."""
+    for column in list(tree.find_all(exp.Column)):
+        new = _resolve_column(script, column, visible)
+        if column is tree:
+            tree = new
+        else:
+            column.replace(new)
+    return tree
+
+
+def _resolve_column(script: Script, column: exp.Column, visible: Visible) -> exp.Expr:
+    if isinstance(column.this, exp.Star):
+        raise lowering.error(script, column, "* cannot stand inside an expression")
+    if column.db in visible and column.table in visible[column.db]:
+        struct = _found(column, column.db, column.table, visible)
+        return exp.Dot(this=struct, expression=exp.to_identifier(column.name, quoted=True))
+    if column.args.get("db"):
+        raise lowering.unsupported(
+            script, column, "a column has at most one qualifier; give the table an alias"
+        )
+    name, alias = column.name, column.table
+    if alias and alias not in visible:
+        owners = [owner for owner, columns in visible.items() if alias in columns]
+        if len(owners) == 1:
+            struct = _found(column, owners[0], alias, visible)
+            return exp.Dot(this=struct, expression=exp.to_identifier(name, quoted=True))
+        raise lowering.error(
+            script, column, f"there is no table or alias '{alias}'; {nearest(alias, visible)}"
+        )
+    if alias:
+        if name not in visible[alias]:
+            raise lowering.error(
+                script, column, f"'{alias}' has no column '{name}'; {nearest(name, visible[alias])}"
+            )
+        return _found(column, alias, name, visible)
+    owners = [owner for owner, columns in visible.items() if name in columns]
+    if not owners:
+        known = {known for columns in visible.values() for known in columns}
+        raise lowering.error(script, column, f"there is no column '{name}'; {nearest(name, known)}")
+    if len(owners) > 1:
+        choices = " or ".join(f"{owner}.{name}" for owner in owners)
+        raise lowering.error(script, column, f"column '{name}' is ambiguous; write {choices}")
+    return _found(column, owners[0], name, visible)
+
+
+def _found(column: exp.Column, alias: str, name: str, visible: Visible) -> exp.Expr:
+    computed = visible[alias][name]
+    new = computed.copy() if computed is not None else _column(alias, name)
+    keys = ("line", "col", "start", "end")
+    target = new if computed is not None else new.this
+    target.meta.update({k: v for k, v in column.this.meta.items() if k in keys})
+    return exp.Paren(this=new) if isinstance(new, exp.Binary) else new
+
+
+def is_star(item: exp.Expr) -> bool:
+    """Whether a projection is `*` or `alias.*` (COUNT(*) is not)."""
+    starred = isinstance(item, exp.Column) and isinstance(item.this, exp.Star)
+    return starred or isinstance(item, exp.Star)
+
+
+def expand_stars(script: Script, select: exp.Select, visible: Visible) -> list[exp.Expr]:
+    """The projections of a SELECT with `*` and `alias.*` written out, each under its name."""
+    found: list[exp.Expr] = []
+    for item in select.expressions:
+        star = item if isinstance(item, exp.Star) else None
+        alias = ""
+        if isinstance(item, exp.Column) and isinstance(item.this, exp.Star):
+            star, alias = item.this, item.table
+        if star is None:
+            found.append(item.copy())
+            continue
+        if any(star.args.get(key) for key in ("except_", "replace", "rename", "ilike")):
+            message = "* takes no EXCEPT, REPLACE or RENAME; write the columns out"
+            raise lowering.unsupported(script, item, message)
+        if alias and alias not in visible:
+            message = f"there is no table or alias '{alias}'; {nearest(alias, visible)}"
+            raise lowering.error(script, item, message)
+        for owner in [alias] if alias else list(visible):
+            found += [_column(owner, name) for name in visible[owner]]
+    return found
+
+
+def output_names(items: Iterable[exp.Expr]) -> list[str]:
+    """The names of projections as Flink gives them, made unique by a number."""
+    names: list[str] = []
+    for place, item in enumerate(items):
+        wanted = item.alias if isinstance(item, exp.Alias) else ""
+        if not wanted and isinstance(item, exp.Column | exp.Dot):
+            wanted = item.name
+        wanted = wanted or f"EXPR${place}"
+        name, number = wanted, 0
+        while name in names:
+            name, number = f"{wanted}{number}", number + 1
+        names.append(name)
+    return names
+
+
+def name_expressions(select: exp.Expr) -> None:
+    """EXPR$n, Flink's name, for what is not a column of a SELECT and has no name."""
+    for place, item in enumerate(select.expressions if isinstance(select, exp.Select) else ()):
+        if not isinstance(item, exp.Alias | exp.Column | exp.Star | exp.Dot):
+            name = exp.to_identifier(f"EXPR${place}", quoted=True)
+            item.replace(exp.alias_(item.copy(), name))
+
+
+def unaliased(item: exp.Expr) -> exp.Expr:
+    inner: exp.Expr = item.this if isinstance(item, exp.Alias) else item
+    return inner
+
+
+def reserved(script: Script, names: Iterable[str], node: exp.Expr) -> None:
+    """Names that the engine needs for itself cannot be columns."""
+    for name in names:
+        if name in ("_row", "rowkind"):
+            raise lowering.error(
+                script, node, f"'{name}' is a reserved name; give the column another", SqlError
+            )
+
+
+def first_set(args: Mapping[str, object], allowed: Iterable[str]) -> str | None:
+    """The first argument of a node that is set and not among the allowed ones."""
+    known = set(allowed)
+    return next((key for key, value in args.items() if value and key not in known), None)

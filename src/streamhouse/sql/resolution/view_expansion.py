@@ -1,0 +1,121 @@
+"""Views where they are read: the view's own query in the place of its name.
+
+So a stream over a view is a stream over the view's table, and all that holds for a subquery holds
+for a view.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from streamhouse.errors import SqlError
+from streamhouse.sql.expressions import lowering
+from streamhouse.sql.plan import Name, Position, Query, Resolver, ViewInfo, ViewResolver
+from streamhouse.sql.resolution import columns as names
+from streamhouse.sql.resolution.columns import Parsed
+from streamhouse.sql.text import Script
+
+_PLACE = ("start", "end", "line", "col")
+_MOVED = ("joins", "laterals", "pivots", "sample")
+
+
+def inlined(parsed: Parsed, resolver: Resolver) -> Parsed:
+    """The query with each view that it reads replaced by the view's own query.
+
+    What is wrong in a view is told at the place where the view is read. Raises
+    `UnsupportedSqlError` for `AS OF` on a view and for a hint that could mean several tables.
+    """
+    if not isinstance(resolver, ViewResolver):
+        return parsed
+    used: list[str] = []
+    tree = _Views(parsed.script, resolver, used).replaced(parsed.tree, ())
+    # A view made anew is another query.
+    canonical = "\n".join([parsed.canonical, *used])
+    return Parsed(parsed.script, tree, canonical) if used else parsed
+
+
+@dataclass(frozen=True)
+class _Views:
+    """Puts views in their places; `used` takes the texts of those that were there."""
+
+    script: Script
+    resolver: ViewResolver
+    used: list[str]
+
+    def replaced(self, tree: exp.Expr, around: tuple[Name, ...]) -> exp.Expr:
+        for table in names.leaves(tree):
+            if not isinstance(table.this, exp.Identifier):
+                continue
+            view = self.resolver.view(names.table_name(table))
+            if view is None:
+                continue
+            self.used.append(view.query)
+            new = self._subquery(table, view, around)
+            if table is tree:
+                return new
+            table.replace(new)
+        return tree
+
+    def _subquery(self, table: exp.Table, view: ViewInfo, around: tuple[Name, ...]) -> exp.Expr:
+        if view.name in around:
+            name = ".".join(view.name[-2:])
+            message = f"view {name} reads itself; DROP and CREATE it anew"
+            raise lowering.error(self.script, table, message)
+        if table.args.get("version") is not None:
+            raise lowering.unsupported(
+                self.script,
+                table,
+                f"'{table.name}' is a view, which takes no AS OF and cannot be looked up; name the "
+                "table that it reads",
+            )
+        place = {key: table.this.meta[key] for key in _PLACE if key in table.this.meta}
+        inner = self.replaced(_body(view, place), (*around, view.name))
+        _hand_on(self.script, table, inner)
+        alias = table.args.get("alias") or exp.TableAlias(this=table.this.copy())
+        new = exp.Subquery(this=inner, alias=alias.copy())
+        new.meta.update(place)
+        for key in _MOVED:
+            if table.args.get(key):
+                new.set(key, table.args[key])
+        return new
+
+
+def _body(view: ViewInfo, place: dict[str, object]) -> exp.Expr:
+    """The view's tree; all of it stands at `place`, and its tables are of the view's catalog."""
+    query = Query(view.query, Position(1, 1), functions=view.functions)
+    body = names.parse_query(query).tree
+    if not isinstance(body, exp.Query | exp.Values):
+        name = ".".join(view.name[-2:])
+        raise SqlError(f"view {name} is no query; DROP and CREATE it anew")
+    for table in names.leaves(body):
+        if len(names.table_name(table)) == 2 and len(view.name) == 3:
+            table.set("catalog", exp.to_identifier(view.name[0], quoted=True))
+        table.meta[names.VIEWED] = True
+    for select in list(body.find_all(exp.Select)):
+        names.name_expressions(select)
+    for node in body.walk():
+        if "start" in node.meta:
+            node.meta.update(place)
+        for hint in node.meta.get("hints", ()):
+            hint.meta.update(place)
+    return body
+
+
+def _hand_on(script: Script, view: exp.Table, inner: exp.Expr) -> None:
+    """OPTIONS on a view are meant for the table that it reads, where there is one."""
+    hints = view.meta.get("hints")
+    if not hints:
+        return
+    tables = [one for one in names.leaves(inner) if one.args.get("version") is None]
+    if len({names.table_name(one) for one in tables}) != 1:
+        read = ", ".join(dict.fromkeys(".".join(names.table_name(one)[-2:]) for one in tables))
+        raise lowering.unsupported(
+            script,
+            hints[0],
+            f"OPTIONS on view '{view.name}' could be meant for any of its tables ({read}); write "
+            "them in the view, behind the table's name",
+        )
+    for one in tables:
+        one.meta["hints"] = [*one.meta.get("hints", ()), *(hint.copy() for hint in hints)]

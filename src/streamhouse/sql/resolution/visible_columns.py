@@ -1,0 +1,143 @@
+"""Whether a bounded query has its columns: what each of its SELECTs sees, and those around it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from sqlglot import exp
+from sqlglot.optimizer.scope import Scope, traverse_scope
+
+from streamhouse.options import nearest
+from streamhouse.sql.expressions import lowering
+from streamhouse.sql.resolution import columns as names
+from streamhouse.sql.text import Script
+
+Relations = Mapping[str, Mapping[str, str]]
+_Names = dict[str, list[str] | None]
+
+
+def check_columns(script: Script, tree: exp.Query, relations: Relations) -> None:
+    """Raise `SqlError` for a column that no table has, or several have."""
+    for scope in traverse_scope(tree):
+        for column in scope.columns:
+            # A scope also lists what the subqueries in it may mean by an outer column.
+            if column.parent_select is scope.expression:
+                _check_column(script, scope, column, relations)
+
+
+def leftmost(tree: exp.Expr) -> exp.Expr:
+    """The SELECT that gives a query its column names."""
+    while isinstance(tree, exp.SetOperation | exp.Subquery):
+        tree = tree.this
+    return tree
+
+
+def _check_column(script: Script, scope: Scope, column: exp.Column, relations: Relations) -> None:
+    if isinstance(column.this, exp.Star):
+        return
+    around = list(_around(scope, relations))
+    if column.table:
+        _check_qualified(script, column, around)
+        return
+    name = column.name
+    clause = column.find_ancestor(exp.Order, exp.Group, exp.Having, exp.Select)
+    own = scope.expression
+    if isinstance(own, exp.Query) and not isinstance(clause, exp.Select):
+        if name in own.named_selects:
+            return
+    joined = _joined_by_name(own)
+    for visible in around:
+        owners = [owner for owner, known in visible.items() if known and name in known]
+        if len(owners) > 1 and name not in joined:
+            choices = " or ".join(f"{owner}.{name}" for owner in owners)
+            message = f"column '{name}' is ambiguous; write {choices}"
+            raise lowering.error(script, column, message)
+        if owners or None in visible.values():
+            return
+    everything = {n for visible in around for known in visible.values() for n in known or ()}
+    message = f"there is no column '{name}'; {nearest(name, everything)}"
+    raise lowering.error(script, column, message)
+
+
+def _joined_by_name(query: exp.Expr) -> set[str]:
+    """The columns of USING, which are one for both tables."""
+    joins = query.args.get("joins") or []
+    return {column.name for join in joins for column in join.args.get("using") or []}
+
+
+def _check_qualified(script: Script, column: exp.Column, around: list[_Names]) -> None:
+    alias, name = column.table, column.name
+    for visible in around:
+        if alias in visible:
+            known = visible[alias]
+            if known is not None and name not in known:
+                message = f"'{alias}' has no column '{name}'; {nearest(name, known)}"
+                raise lowering.error(script, column, message)
+            return
+        if any(known is not None and alias in known for known in visible.values()):
+            return
+    everything = {other for visible in around for other in visible}
+    message = f"there is no table or alias '{alias}'; {nearest(alias, everything)}"
+    raise lowering.error(script, column, message)
+
+
+def _around(scope: Scope, relations: Relations) -> Iterator[_Names]:
+    """What a scope sees, then what the scopes around it see."""
+    current: Scope | None = scope
+    while current is not None:
+        yield _visible(current, relations)
+        # A subquery in FROM sees nothing of the query around it.
+        current = None if current.is_derived_table or current.is_cte else current.parent
+
+
+def _visible(scope: Scope, relations: Relations) -> _Names:
+    """Alias to the columns that it gives; None where they are not known."""
+    found: _Names = {}
+    for alias, (node, source) in scope.selected_sources.items():
+        renamed = _renamed(node, source)
+        if renamed:
+            found[alias] = renamed
+        elif isinstance(source, Scope):
+            found[alias] = _selects(source, relations)
+        else:
+            relation = relations.get(source.name)
+            found[alias] = list(relation) if relation is not None else None
+    return found
+
+
+def _renamed(node: exp.Expr, source: exp.Table | Scope) -> list[str]:
+    """The names that stand after an alias or after a WITH query's name, if any do."""
+    around: list[exp.Expr | None] = [node]
+    current = node.parent
+    while isinstance(current, exp.Subquery):
+        around.append(current)
+        current = current.parent
+    if isinstance(source, Scope):
+        around.append(source.expression.parent)
+    for one in around:
+        alias = one.args.get("alias") if one is not None else None
+        if isinstance(alias, exp.TableAlias) and alias.columns:
+            return [column.name for column in alias.columns]
+    return []
+
+
+def _selects(scope: Scope, relations: Relations) -> list[str] | None:
+    """The columns that a scope gives, `*` written out; None where they are not known."""
+    first = leftmost(scope.expression)
+    if not isinstance(first, exp.Select):
+        return None
+    if first is not scope.expression:
+        inner = [s for s in scope.traverse() if s.expression is first]
+        scope = inner[0] if inner else scope
+    found: list[str] = []
+    for item in first.expressions:
+        if not names.is_star(item):
+            found.append(item.alias_or_name)
+            continue
+        wanted = item.table if isinstance(item, exp.Column) else None
+        for alias, known in _visible(scope, relations).items():
+            if wanted in (None, "", alias):
+                if known is None:
+                    return None
+                found += known
+    return found

@@ -1,0 +1,268 @@
+"""ALTER TABLE, in Flink's and in Spark's spelling."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from sqlglot.tokenizer_core import TokenType
+
+from streamhouse.sql.changes import (
+    AddColumn,
+    Change,
+    DropColumn,
+    MoveColumn,
+    Place,
+    RenameColumn,
+    ResetTableOption,
+    SetColumnComment,
+    SetDefault,
+    SetNullable,
+    SetTableOption,
+    SetType,
+)
+from streamhouse.sql.parser.token_cursor import Cursor
+from streamhouse.sql.plan import Column, Name, Position, Statement
+from streamhouse.sql.statements.create_table import parse_type
+from streamhouse.sql.statements.unsupported_statements import refuse_thing
+
+_ACTIONS = ("ADD", "DROP", "RENAME", "MODIFY", "ALTER", "CHANGE", "SET", "RESET", "UNSET")
+_OTHERS = {
+    "CATALOG": "DROP and CREATE it anew",
+    "DATABASE": "leave it out, a database has no options",
+    "VIEW": "DROP and CREATE it anew",
+}
+_KEYS = "a primary key cannot be changed; make a new table with INSERT INTO … SELECT"
+
+
+@dataclass(frozen=True)
+class AlterTable(Statement):
+    """Changes of one table, made together or not at all; `new_name` renames it instead."""
+
+    name: Name
+    changes: tuple[Change, ...] = ()
+    new_name: Name = ()
+    if_exists: bool = False
+
+
+@dataclass(frozen=True)
+class _Written:
+    """A column as a statement writes it; None and False where nothing is said."""
+
+    path: Name
+    type: str
+    nullable: bool | None
+    comment: str | None
+    default: str | None
+    place: Place | None
+
+
+def parse_alter(cursor: Cursor, position: Position, text: str) -> AlterTable:
+    """The whole statement."""
+    cursor.expect("ALTER")
+    start = cursor.offset
+    if cursor.peek() in _OTHERS:
+        way = f"only ALTER TABLE is: {_OTHERS[cursor.peek()]}"
+        cursor.unsupported(f"ALTER {cursor.peek()} is not supported; {way}")
+    refuse_thing(cursor, start)
+    cursor.expect("TABLE")
+    if_exists = cursor.accept("IF", "EXISTS")
+    name = cursor.name("the table's name")
+    statement = AlterTable(position, text, name, if_exists=if_exists)
+    if cursor.accept("RENAME", "TO"):
+        statement = replace(statement, new_name=cursor.name("the table's new name"))
+    else:
+        statement = replace(statement, changes=tuple(_changes(cursor)))
+    cursor.end()
+    return statement
+
+
+def _changes(cursor: Cursor) -> list[Change]:
+    if cursor.accept("ADD"):
+        return _add(cursor)
+    if cursor.accept("DROP"):
+        return _drop(cursor)
+    if cursor.accept("RENAME"):
+        return _rename(cursor)
+    if cursor.accept("MODIFY"):
+        return _modify(cursor)
+    if cursor.accept("ALTER") or cursor.accept("CHANGE"):
+        return _alter_column(cursor)
+    if cursor.accept("SET"):
+        cursor.accept("TBLPROPERTIES")
+        return [SetTableOption(key, value) for key, value in cursor.options().items()]
+    if cursor.accept("RESET"):
+        return [ResetTableOption(key) for key in _strings(cursor)]
+    if cursor.accept("UNSET", "TBLPROPERTIES"):
+        cursor.accept("IF", "EXISTS")
+        return [ResetTableOption(key) for key in _strings(cursor)]
+    if cursor.at("PARTITION"):
+        cursor.unsupported("changes of one PARTITION are not supported; change the table")
+    cursor.keyword(_ACTIONS)
+
+
+def _no_key(cursor: Cursor, action: str) -> None:
+    """What Flink has and Paimon cannot do, each with its reason."""
+    if cursor.at("PRIMARY", "KEY") or cursor.at("CONSTRAINT") or cursor.at("UNIQUE"):
+        cursor.unsupported(_KEYS)
+    if cursor.at("WATERMARK"):
+        cursor.unsupported("WATERMARK is not supported yet; leave it out")
+    if cursor.at("DISTRIBUTION"):
+        way = "leave it out, the buckets of a table stay"
+        cursor.unsupported(f"{action} DISTRIBUTION is not supported; {way}")
+    if cursor.at("PARTITION"):
+        words = (
+            "leave it out, they come with their rows" if action == "ADD" else "DELETE their rows"
+        )
+        cursor.unsupported(f"{action} PARTITION is not supported; {words}")
+
+
+def _add(cursor: Cursor) -> list[Change]:
+    _no_key(cursor, "ADD")
+    if_not_exists = False
+    if cursor.accept("COLUMN") or cursor.accept("COLUMNS"):
+        if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
+    found: list[Change] = []
+    for one in _columns(cursor, "ADD"):
+        column = Column(one.path[-1], one.type, one.nullable is not False, one.comment)
+        found.append(AddColumn(column, one.place, if_not_exists, one.path[:-1]))
+        found += _default_of(one)
+    return found
+
+
+def _default_of(one: _Written) -> list[Change]:
+    return [] if one.default is None else [SetDefault(one.path, one.default)]
+
+
+def _columns(cursor: Cursor, action: str) -> list[_Written]:
+    """`(c type …, …)`, or the same without parentheses."""
+    wrapped = cursor.accept("(")
+    found = [_column(cursor, action)]
+    while cursor.accept(","):
+        found.append(_column(cursor, action))
+    if wrapped and not cursor.accept(")"):
+        cursor.fail("expected ',' or ')'")
+    return found
+
+
+def _column(cursor: Cursor, action: str) -> _Written:
+    _no_key(cursor, action)
+    path = cursor.name("a column")
+    if cursor.at("AS") or cursor.at("METADATA"):
+        cursor.unsupported(
+            "computed columns are part of CREATE TABLE only; write the expression in the query"
+        )
+    cursor.accept(":")
+    kind = parse_type(cursor)
+    nullable: bool | None = None
+    comment = default = place = None
+    while not (cursor.done or cursor.at(",") or cursor.at(")")):
+        if cursor.accept("NOT", "NULL"):
+            nullable = False
+        elif cursor.accept("NULL"):
+            nullable = True
+        elif cursor.accept("COMMENT"):
+            comment = cursor.string("a comment")
+        elif cursor.accept("DEFAULT"):
+            default = _literal(cursor)
+        elif cursor.at("FIRST") or cursor.at("AFTER"):
+            place = _place(cursor)
+        elif cursor.at("PRIMARY", "KEY") or cursor.at("UNIQUE"):
+            cursor.unsupported(_KEYS)
+        else:
+            cursor.fail("expected NOT NULL, COMMENT, DEFAULT, FIRST, AFTER, ',' or ')'")
+    return _Written(path, kind, nullable, comment, default, place)
+
+
+def _place(cursor: Cursor) -> Place:
+    if cursor.accept("FIRST"):
+        return Place()
+    cursor.expect("AFTER")
+    return Place(cursor.identifier("the column before it"))
+
+
+def _literal(cursor: Cursor) -> str:
+    """A default as Paimon keeps it: the text of a constant."""
+    sign = "-" if cursor.accept("-") else ""
+    token = cursor.current
+    plain = token is not None and token.text.upper() in ("TRUE", "FALSE")
+    typed = cursor.peek() in ("DATE", "TIMESTAMP") and cursor.peek(1) == ""
+    if typed and not sign:
+        cursor.take()
+        return cursor.string("a constant")
+    kinds = (TokenType.NUMBER,) if sign else (TokenType.NUMBER, TokenType.STRING)
+    if token is None or not (token.token_type in kinds or (plain and not sign)):
+        cursor.fail("expected a constant: a number, a 'string', TRUE or FALSE")
+    return sign + cursor.take().text
+
+
+def _drop(cursor: Cursor) -> list[Change]:
+    _no_key(cursor, "DROP")
+    if_exists = False
+    if cursor.accept("COLUMN") or cursor.accept("COLUMNS"):
+        if_exists = cursor.accept("IF", "EXISTS")
+    wrapped = cursor.accept("(")
+    paths = [cursor.name("a column")]
+    while cursor.accept(","):
+        paths.append(cursor.name("a column"))
+    if wrapped:
+        cursor.expect(")")
+    return [DropColumn(path, if_exists) for path in paths]
+
+
+def _rename(cursor: Cursor) -> list[Change]:
+    if_exists = cursor.accept("COLUMN") and cursor.accept("IF", "EXISTS")
+    path = cursor.name("a column")
+    cursor.expect("TO")
+    return [RenameColumn(path, cursor.identifier("the column's new name"), if_exists)]
+
+
+def _modify(cursor: Cursor) -> list[Change]:
+    """As in Flink the new definition stands for the old one: without NOT NULL, nulls are allowed.
+
+    A comment that is not given stays.
+    """
+    cursor.accept("COLUMN")
+    found: list[Change] = []
+    for one in _columns(cursor, "MODIFY"):
+        found.append(SetType(one.path, one.type))
+        found.append(SetNullable(one.path, one.nullable is not False, one.nullable is None))
+        if one.comment is not None:
+            found.append(SetColumnComment(one.path, one.comment))
+        found += _default_of(one)
+        if one.place is not None:
+            found.append(MoveColumn(one.path[-1], one.place))
+    return found
+
+
+def _alter_column(cursor: Cursor) -> list[Change]:
+    """Spark's `ALTER | CHANGE [COLUMN] c <what>`; what is not named stays."""
+    cursor.accept("COLUMN")
+    path = cursor.name("a column")
+    if cursor.accept("SET", "NOT", "NULL"):
+        return [SetNullable(path, False)]
+    if cursor.accept("DROP", "NOT", "NULL"):
+        return [SetNullable(path, True)]
+    if cursor.accept("SET", "DEFAULT"):
+        return [SetDefault(path, _literal(cursor))]
+    if cursor.accept("DROP", "DEFAULT"):
+        return [SetDefault(path, None)]
+    found: list[Change] = []
+    if not (cursor.at("COMMENT") or cursor.at("FIRST") or cursor.at("AFTER")):
+        if not cursor.accept("SET", "DATA", "TYPE"):
+            cursor.accept("TYPE")
+        found.append(SetType(path, parse_type(cursor)))
+    if cursor.accept("COMMENT"):
+        found.append(SetColumnComment(path, cursor.string("a comment")))
+    if cursor.at("FIRST") or cursor.at("AFTER"):
+        found.append(MoveColumn(path[-1], _place(cursor)))
+    return found
+
+
+def _strings(cursor: Cursor) -> list[str]:
+    """`('a', 'b')`."""
+    cursor.expect("(")
+    found = [cursor.string("an option's key")]
+    while cursor.accept(","):
+        found.append(cursor.string("an option's key"))
+    cursor.expect(")")
+    return found

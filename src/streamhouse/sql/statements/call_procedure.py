@@ -1,0 +1,121 @@
+"""CALL: the name of a procedure and its arguments, as Flink and Spark write them."""
+
+from __future__ import annotations
+
+from sqlglot.tokenizer_core import TokenType
+
+from streamhouse.sql.parser.token_cursor import Cursor
+from streamhouse.sql.plan import Argument, Call, Position, Statement, Value
+
+_NAMED = "=>"
+_WORDS: dict[str, Value] = {"TRUE": True, "FALSE": False, "NULL": None}
+_CLOSING = {"(": ")", "[": "]"}
+
+
+def parse_call(cursor: Cursor, position: Position, text: str) -> Statement:
+    """`CALL [catalog.]sys.procedure(…)`; `SqlError` tells the place of a mistake."""
+    cursor.expect("CALL")
+    start = cursor.offset
+    name = cursor.name("the procedure's name")
+    if len(name) < 2 or name[-2].lower() != "sys":
+        raise cursor.error(
+            f"procedures are in the database 'sys'; write CALL sys.{name[-1]}(…)",
+            start,
+            cursor.tokens[cursor.index - 1].end + 1,
+        )
+    arguments = _arguments(cursor)
+    cursor.end()
+    return Call(position, text, name[-1], arguments, name[0] if len(name) == 3 else None)
+
+
+def _arguments(cursor: Cursor) -> tuple[Argument, ...]:
+    cursor.expect("(")
+    found: list[Argument] = []
+    while not cursor.accept(")"):
+        if found:
+            cursor.expect(",")
+        start = cursor.offset
+        argument = _argument(cursor)
+        if argument.name is None and found and found[-1].name is not None:
+            raise cursor.error("an argument without a name must come before the named ones", start)
+        if argument.name is not None and argument.name in (one.name for one in found):
+            raise cursor.error(f"argument '{argument.name}' is given twice", start)
+        found.append(argument)
+    return tuple(found)
+
+
+def _argument(cursor: Cursor) -> Argument:
+    if cursor.peek(1) == "=":
+        cursor.take()
+        cursor.fail("write name => value")
+    if cursor.peek(1) != _NAMED:
+        return Argument(None, _value(cursor))
+    name = cursor.identifier("an argument's name")
+    cursor.expect(_NAMED)
+    return Argument(name, _value(cursor))
+
+
+def _value(cursor: Cursor) -> Value:
+    token = cursor.current
+    if token is not None and token.token_type == TokenType.STRING:
+        return cursor.take().text
+    if cursor.accept("-"):
+        return -_number(cursor)
+    if token is not None and token.token_type == TokenType.NUMBER:
+        return _number(cursor)
+    word = cursor.peek()
+    if word in _WORDS:
+        cursor.take()
+        return _WORDS[word]
+    if cursor.accept("CAST"):
+        return _cast(cursor)
+    if cursor.accept("TIMESTAMP") or cursor.accept("DATE"):
+        return cursor.string("a point in time")
+    if cursor.accept("ARRAY"):
+        return tuple(_list(cursor))
+    if cursor.accept("MAP"):
+        return _map(cursor)
+    cursor.fail("expected a literal: a 'string', a number, TRUE, FALSE or NULL")
+
+
+def _number(cursor: Cursor) -> int | float:
+    token = cursor.current
+    if token is None or token.token_type != TokenType.NUMBER:
+        cursor.fail("expected a number")
+    text = cursor.take().text
+    try:
+        return int(text)
+    except ValueError:
+        return float(text)
+
+
+def _cast(cursor: Cursor) -> Value:
+    """`CAST(10 AS BIGINT)`, which Flink asks for: what the procedure takes decides the type."""
+    cursor.expect("(")
+    value = _value(cursor)
+    cursor.expect("AS")
+    if not cursor.until(")"):
+        cursor.fail("expected a type")
+    cursor.expect(")")
+    return value
+
+
+def _list(cursor: Cursor) -> list[Value]:
+    close = _CLOSING.get(cursor.peek())
+    if close is None:
+        cursor.fail("expected [ or (")
+    cursor.take()
+    found: list[Value] = []
+    while not cursor.accept(close):
+        if found:
+            cursor.expect(",")
+        found.append(_value(cursor))
+    return found
+
+
+def _map(cursor: Cursor) -> dict[str, str]:
+    start = cursor.offset
+    items = [str(one) for one in _list(cursor)]
+    if len(items) % 2:
+        raise cursor.error("MAP takes pairs: MAP['key', 'value', …]", start)
+    return dict(zip(items[::2], items[1::2], strict=True))

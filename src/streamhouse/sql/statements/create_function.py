@@ -1,0 +1,119 @@
+"""CREATE FUNCTION and DROP FUNCTION: the Python functions of a script.
+
+A function is called from its CREATE to its DROP, or to the end of the script, and is kept nowhere.
+"""
+
+from __future__ import annotations
+
+import re
+
+from sqlglot.tokenizer_core import TokenType
+
+from streamhouse.options import nearest
+from streamhouse.sql import functions
+from streamhouse.sql.parser import dialect
+from streamhouse.sql.parser.token_cursor import Cursor
+from streamhouse.sql.plan import CreateFunction, Drop, Position, Statement
+from streamhouse.sql.text import Script
+from streamhouse.sql.udf.declaration import Declaration, Declarations
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_TARGET = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
+_JVM = (
+    "functions in Java or Scala are not supported; write it in Python: CREATE TEMPORARY FUNCTION f "
+    "AS 'module.function' LANGUAGE PYTHON"
+)
+_JAR = "USING JAR is not supported, functions are written in Python; leave it out"
+_OPTIONS = "options of a function are not supported; leave out WITH (…)"
+
+
+def parse_create_function(
+    cursor: Cursor, position: Position, text: str, temporary: bool, start: int
+) -> CreateFunction:
+    """What stands after CREATE [TEMPORARY]; `start` is where the statement does."""
+    system = temporary and cursor.accept("SYSTEM")
+    cursor.expect("FUNCTION")
+    if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
+    name, place, end = _name(cursor, system)
+    cursor.expect("AS")
+    target_place = cursor.offset
+    target = cursor.string("the function, as 'module.function',")
+    target_end = cursor.tokens[cursor.index - 1].end + 1
+    if not cursor.accept("LANGUAGE"):
+        if cursor.at("USING"):
+            cursor.unsupported(_JAR)
+        cursor.index = len(cursor.tokens)
+        cursor.unsupported(_JVM, start)
+    if cursor.peek() in ("JAVA", "SCALA"):
+        cursor.unsupported(_JVM)
+    if not cursor.accept("PYTHON"):
+        cursor.keyword(("PYTHON",))
+    if cursor.at("USING"):
+        cursor.unsupported(_JAR)
+    if cursor.at("WITH"):
+        cursor.unsupported(_OPTIONS)
+    cursor.end()
+    if not _TARGET.fullmatch(target):
+        message = f"'{target}' names no function of a module; write 'module.function'"
+        raise cursor.error(message, target_place, target_end)
+    _check_free(cursor, name, place, end)
+    there = name in cursor.script.functions
+    if there and not if_not_exists:
+        message = f"function '{name}' exists already; DROP it or write IF NOT EXISTS"
+        raise cursor.error(message, place, end)
+    return CreateFunction(
+        position, text, Declaration(name, target), not temporary, there and if_not_exists
+    )
+
+
+def parse_drop_function(cursor: Cursor, position: Position, text: str, temporary: bool) -> Drop:
+    """What stands after DROP [TEMPORARY]."""
+    system = temporary and cursor.accept("SYSTEM")
+    cursor.expect("FUNCTION")
+    if_exists = cursor.accept("IF", "EXISTS")
+    name, place, end = _name(cursor, system)
+    cursor.end()
+    declared = cursor.script.functions
+    if name not in declared and not if_exists:
+        known = nearest(name, declared) if declared else "the script has created none"
+        if name.upper() in functions.known():
+            known = "it is built in, and stays"
+        raise cursor.error(f"there is no Python function '{name}'; {known}", place, end)
+    return Drop(position, text, "FUNCTION", (name,), if_exists, temporary)
+
+
+def declared_after(declared: Declarations, statement: Statement) -> Declarations:
+    """The functions that may be called behind a statement."""
+    match statement:
+        case CreateFunction(declaration=one):
+            return {**declared, one.name: declared.get(one.name, one)}
+        case Drop(kind="FUNCTION", name=(name,)):
+            return {key: one for key, one in declared.items() if key != name}
+    return declared
+
+
+def _name(cursor: Cursor, system: bool) -> tuple[str, int, int]:
+    """The name in lower case without catalog and database, and where it stands."""
+    start = cursor.offset
+    parts = cursor.name("the function's name")
+    end = cursor.tokens[cursor.index - 1].end + 1
+    if system and len(parts) > 1:
+        raise cursor.error("a system function has a name alone, without a database", start, end)
+    if not _NAME.fullmatch(parts[-1]):
+        message = f"'{parts[-1]}' is no name of a function; write letters, digits and _"
+        raise cursor.error(message, start, end)
+    return parts[-1].lower(), start, end
+
+
+def _check_free(cursor: Cursor, name: str, start: int, end: int) -> None:
+    """Raise for a name that means something else before a parenthesis."""
+    upper = name.upper()
+    parser = dialect.Flink.Parser
+    built_in = upper in functions.known() or upper in parser.FUNCTION_PARSERS
+    if built_in or upper in functions.WINDOW_TABLES:
+        message = f"{upper} is a built-in function, which a Python function cannot replace; "
+        raise cursor.error(message + "choose another name", start, end)
+    (token, *_) = dialect.lex(Script(upper))
+    if token.token_type != TokenType.VAR:
+        message = f"{upper} is a word of SQL; choose another name for the function"
+        raise cursor.error(message, start, end)

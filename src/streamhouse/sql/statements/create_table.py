@@ -1,0 +1,369 @@
+"""CREATE TABLE: columns, types, keys and options."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+from sqlglot.tokenizer_core import Token, TokenType
+
+from streamhouse.sql.parser import dialect
+from streamhouse.sql.parser.token_cursor import Cursor
+from streamhouse.sql.plan import Column, ComputedColumn, CreateTable, Position
+from streamhouse.sql.types import UNSUPPORTED_TYPES, base
+from streamhouse.sql.udf.call import declarations_in
+
+_PLAIN = {
+    "BOOLEAN": "BOOLEAN",
+    "TINYINT": "TINYINT",
+    "SMALLINT": "SMALLINT",
+    "INT": "INT",
+    "INTEGER": "INT",
+    "BIGINT": "BIGINT",
+    "FLOAT": "FLOAT",
+    "REAL": "FLOAT",
+    "STRING": "STRING",
+    "BYTES": "BYTES",
+    "DATE": "DATE",
+}
+# Sized types: (least, most, size that Flink takes when none is given).
+_SIZED = {
+    "CHAR": (1, 2147483647, 1),
+    "VARCHAR": (1, 2147483647, 2147483647),
+    "BINARY": (1, 2147483647, 1),
+    "VARBINARY": (1, 2147483647, 2147483647),
+    "TIME": (0, 9, 0),
+    "TIMESTAMP": (0, 9, 6),
+    "TIMESTAMP_LTZ": (0, 9, 6),
+}
+TYPES = (*_PLAIN, *_SIZED, "DOUBLE", "DECIMAL", "NUMERIC", "DEC", "ARRAY", "MAP", "ROW")
+_ELSEWHERE = {
+    "DATETIME": "TIMESTAMP(3)",
+    "TIMESTAMPTZ": "TIMESTAMP_LTZ(3)",
+    "TEXT": "STRING",
+    "JSON": "STRING",
+    "LONG": "BIGINT",
+    "SHORT": "SMALLINT",
+    "BYTE": "TINYINT",
+    "BOOL": "BOOLEAN",
+    "BLOB": "BYTES",
+    "NUMBER": "DECIMAL(20, 4)",
+    "CHARACTER": "CHAR(n)",
+    "UUID": "STRING",
+}
+_LIKE_HELP = "write the columns out"
+_NO_QUERY = "CREATE TABLE … AS is not supported; write CREATE TABLE with its columns, then INSERT"
+
+
+def parse_type(cursor: Cursor) -> str:
+    """A type in Flink's upper-case spelling, without NOT NULL at the top."""
+    kind = _type(cursor)
+    while True:
+        if cursor.at("MULTISET"):
+            _unsupported_type(cursor, "MULTISET")
+        if cursor.accept("ARRAY"):
+            kind = f"ARRAY<{kind}>"
+        elif cursor.accept("NOT", "NULL", "ARRAY"):
+            kind = f"ARRAY<{kind} NOT NULL>"
+        else:
+            return kind
+
+
+def _unsupported_type(cursor: Cursor, word: str) -> NoReturn:
+    cursor.unsupported(f"type {word} is not supported; {UNSUPPORTED_TYPES[word]}")
+
+
+def _type(cursor: Cursor) -> str:
+    start, word = cursor.offset, cursor.peek()
+    if word not in TYPES:
+        if word in UNSUPPORTED_TYPES:
+            _unsupported_type(cursor, word)
+        if word in _ELSEWHERE:
+            message = f"'{word}' is no type of Flink's; write {_ELSEWHERE[word]}"
+            raise cursor.error(message, start, start + len(word))
+        cursor.keyword(TYPES)
+    cursor.take()
+    if word in _PLAIN:
+        return _PLAIN[word]
+    if word == "DOUBLE":
+        cursor.accept("PRECISION")
+        return "DOUBLE"
+    if word in ("DECIMAL", "NUMERIC", "DEC"):
+        return _decimal(cursor, start)
+    if word in _SIZED:
+        return _sized(cursor, word, start)
+    return _nested(cursor, word)
+
+
+def _decimal(cursor: Cursor, start: int) -> str:
+    precision, scale = 10, 0
+    if cursor.accept("("):
+        precision = cursor.number("the precision")
+        if cursor.accept(","):
+            scale = cursor.number("the scale")
+        cursor.expect(")")
+    if not (1 <= precision <= 38 and scale <= precision):
+        raise cursor.error("DECIMAL(p, s) needs 1 <= p <= 38 and 0 <= s <= p", start)
+    return f"DECIMAL({precision}, {scale})"
+
+
+def _sized(cursor: Cursor, word: str, start: int) -> str:
+    least, most, size = _SIZED[word]
+    if cursor.accept("("):
+        size = cursor.number(f"the size of {word}")
+        cursor.expect(")")
+    if not least <= size <= most:
+        raise cursor.error(f"the size of {word} is from {least} to {most}, not {size}", start)
+    if word == "TIMESTAMP":
+        if cursor.accept("WITH", "LOCAL", "TIME", "ZONE"):
+            word = "TIMESTAMP_LTZ"
+        elif cursor.at("WITH", "TIME", "ZONE"):
+            cursor.unsupported("TIMESTAMP WITH TIME ZONE is not supported; use TIMESTAMP_LTZ")
+        else:
+            cursor.accept("WITHOUT", "TIME", "ZONE")
+    elif word == "TIME":
+        cursor.accept("WITHOUT", "TIME", "ZONE")
+    if word == "VARCHAR" and size == most:
+        return "STRING"
+    if word == "VARBINARY" and size == most:
+        return "BYTES"
+    return f"{word}({size})"
+
+
+def _element(cursor: Cursor) -> str:
+    kind = parse_type(cursor)
+    if cursor.accept("NOT", "NULL"):
+        return f"{kind} NOT NULL"
+    cursor.accept("NULL")
+    return kind
+
+
+def _nested(cursor: Cursor, word: str) -> str:
+    closing = ")" if word == "ROW" and cursor.at("(") else ">"
+    cursor.expect("(" if closing == ")" else "<")
+    if word == "ARRAY":
+        inner = _element(cursor)
+    elif word == "MAP":
+        key = _element(cursor)
+        cursor.expect(",")
+        inner = f"{key}, {_element(cursor)}"
+    else:
+        fields = [_field(cursor)]
+        while cursor.accept(","):
+            fields.append(_field(cursor))
+        inner = ", ".join(fields)
+    cursor.expect(closing)
+    return f"{word}<{inner}>"
+
+
+def _field(cursor: Cursor) -> str:
+    name = cursor.identifier("a field's name")
+    quoted = name if name.isidentifier() else f"`{name.replace('`', '``')}`"
+    kind = _element(cursor)
+    token = cursor.current
+    if token is not None and token.token_type == TokenType.STRING:
+        cursor.take()  # a comment, for which a type has no place
+    return f"{quoted} {kind}"
+
+
+@dataclass
+class _Body:
+    """What has been read of the parentheses of a CREATE TABLE."""
+
+    columns: list[Column] = field(default_factory=list)
+    computed: list[ComputedColumn] = field(default_factory=list)
+    primary_key: tuple[str, ...] = ()
+    key_start: int = 0
+    watermark: str | None = None
+    watermark_start: int = 0
+
+    def taken(self) -> set[str]:
+        return {c.name for c in self.columns} | {c.name for c in self.computed}
+
+
+def parse_create_table(
+    cursor: Cursor, position: Position, text: str, temporary: bool
+) -> CreateTable:
+    """The rest of CREATE [TEMPORARY] TABLE, to the end of the statement."""
+    if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
+    name = cursor.name("the table's name")
+    _no_query(cursor)
+    if cursor.at("WITH"):
+        cursor.unsupported(_NO_QUERY)
+    body = _Body()
+    if cursor.at("LIKE"):
+        _like(cursor)
+    cursor.expect("(")
+    _item(cursor, body)
+    while cursor.accept(","):
+        _item(cursor, body)
+    if not cursor.accept(")"):
+        cursor.fail("expected ',' or ')'")
+    comment = cursor.string("a comment") if cursor.accept("COMMENT") else None
+    if cursor.at("DISTRIBUTED"):
+        cursor.unsupported(
+            "DISTRIBUTED BY is not supported; use the options 'bucket', 'bucket-key'"
+        )
+    partitioned: tuple[str, ...] = ()
+    partition_start = cursor.offset
+    if cursor.accept("PARTITIONED", "BY"):
+        partitioned = cursor.names("a partition column")
+    options = cursor.options() if cursor.accept("WITH") else {}
+    if cursor.at("LIKE"):
+        _like(cursor)
+    cursor.end("COMMENT, PARTITIONED BY, WITH or the end of the statement (;)")
+    _check(cursor, body, partitioned, partition_start)
+    columns = tuple(
+        Column(c.name, c.type, c.nullable and c.name not in body.primary_key, c.comment)
+        for c in body.columns
+    )
+    return CreateTable(
+        position, text, name, columns, tuple(body.computed), body.primary_key, partitioned,
+        options, comment, temporary, if_not_exists, body.watermark,
+    )  # fmt: skip
+
+
+def _no_query(cursor: Cursor) -> None:
+    """Raise for CREATE TABLE … AS, whose columns may have no types of their own."""
+    depth = 0
+    for place in range(cursor.index, len(cursor.tokens)):
+        kind = cursor.tokens[place].token_type
+        depth += (kind == TokenType.L_PAREN) - (kind == TokenType.R_PAREN)
+        if depth == 0 and cursor.peek(place - cursor.index) == "AS":
+            cursor.index = place
+            cursor.unsupported(_NO_QUERY)
+
+
+def _like(cursor: Cursor) -> NoReturn:
+    cursor.unsupported(f"LIKE is not supported yet; {_LIKE_HELP}")
+
+
+def _item(cursor: Cursor, body: _Body) -> None:
+    """One column, computed column or constraint."""
+    if cursor.at("WATERMARK", "FOR"):
+        _watermark(cursor, body)
+        return
+    if cursor.at("CONSTRAINT") or cursor.at("PRIMARY", "KEY"):
+        start = cursor.offset
+        if cursor.accept("CONSTRAINT"):
+            cursor.identifier("the constraint's name")
+        if not cursor.at("PRIMARY", "KEY"):
+            cursor.unsupported(
+                "of the constraints only PRIMARY KEY … NOT ENFORCED is supported; leave this out"
+            )
+        cursor.expect("PRIMARY", "KEY")
+        _set_key(cursor, body, cursor.names("a key column"), start)
+        _not_enforced(cursor)
+        return
+    if cursor.at("FOREIGN", "KEY") or (cursor.at("CHECK") and cursor.peek(1) == "("):
+        cursor.unsupported(f"{cursor.peek()} is not supported; leave it out")
+    if cursor.at("UNIQUE") and cursor.peek(1) == "(":
+        cursor.unsupported("UNIQUE is not supported; use PRIMARY KEY … NOT ENFORCED")
+    _column(cursor, body)
+
+
+def _watermark(cursor: Cursor, body: _Body) -> None:
+    """`WATERMARK FOR column AS expression`: read, checked, and of no effect (decision 090)."""
+    start = cursor.offset
+    cursor.expect("WATERMARK", "FOR")
+    if body.watermark is not None:
+        raise cursor.error("a table has one WATERMARK; this is the second", start)
+    body.watermark_start = cursor.offset
+    body.watermark = cursor.identifier("the column of the time")
+    cursor.expect("AS")
+    expression = cursor.until(",")
+    if not expression:
+        cursor.fail("expected an expression")
+    _checked_expression(cursor, expression)
+
+
+def _check_watermark(cursor: Cursor, body: _Body) -> None:
+    if body.watermark is None:
+        return
+    if body.watermark not in body.taken():
+        known = ", ".join(column.name for column in body.columns)
+        message = f"WATERMARK: there is no column '{body.watermark}'; known: {known}"
+        raise cursor.error(message, body.watermark_start)
+    kind = next((c.type for c in body.columns if c.name == body.watermark), "TIMESTAMP")
+    if base(kind) not in ("TIMESTAMP", "TIMESTAMP_LTZ"):
+        message = f"WATERMARK: column '{body.watermark}' is {kind}; it must be a TIMESTAMP"
+        raise cursor.error(message, body.watermark_start)
+
+
+def _column(cursor: Cursor, body: _Body) -> None:
+    start = cursor.offset
+    name = cursor.identifier("a column's name")
+    if name in body.taken():
+        raise cursor.error(f"column '{name}' is defined twice", start, start + len(name))
+    if cursor.accept("AS"):
+        expression = cursor.until(",", "COMMENT")
+        if not expression:
+            cursor.fail("expected an expression")
+        _checked_expression(cursor, expression)
+        if cursor.accept("COMMENT"):
+            cursor.string("a comment")
+        body.computed.append(ComputedColumn(name, cursor.text_of(expression)))
+        return
+    kind = parse_type(cursor)
+    nullable, comment = True, None
+    while not cursor.at(",") and not cursor.at(")") and not cursor.done:
+        if cursor.accept("NOT", "NULL"):
+            nullable = False
+        elif cursor.accept("NULL"):
+            nullable = True
+        elif cursor.at("PRIMARY", "KEY"):
+            place = cursor.offset
+            cursor.expect("PRIMARY", "KEY")
+            _set_key(cursor, body, (name,), place)
+            _not_enforced(cursor)
+        elif cursor.accept("COMMENT"):
+            comment = cursor.string("a comment")
+        elif cursor.at("METADATA"):
+            cursor.unsupported(f"METADATA columns are not supported yet; leave out '{name}'", start)
+        elif cursor.at("UNIQUE") or cursor.at("DEFAULT") or cursor.at("CHECK"):
+            cursor.unsupported(f"{cursor.peek()} on a column is not supported; leave it out")
+        else:
+            cursor.fail("expected NOT NULL, PRIMARY KEY NOT ENFORCED, COMMENT, ',' or ')'")
+    body.columns.append(Column(name, kind, nullable, comment))
+
+
+def _checked_expression(cursor: Cursor, tokens: list[Token]) -> None:
+    """Errors of a computed column's expression are found when it is written."""
+    first, last = tokens[0].start, tokens[-1].end
+    whole = [t for t in cursor.original if first <= t.start and t.end <= last]
+    tree = dialect.parse_tokens(cursor.script, whole)
+    for one in declarations_in(tree):
+        raise cursor.error(
+            f"an expression of a table is kept with the table, and function '{one.name}' is only "
+            "the script's; call it in the SELECT that reads the table, or in a temporary view",
+            first,
+            last + 1,
+        )
+
+
+def _set_key(cursor: Cursor, body: _Body, key: tuple[str, ...], start: int) -> None:
+    if body.primary_key:
+        raise cursor.error("a table has one PRIMARY KEY; this is the second", start)
+    body.primary_key, body.key_start = key, start
+
+
+def _not_enforced(cursor: Cursor) -> None:
+    if not cursor.accept("NOT", "ENFORCED"):
+        cursor.fail("expected NOT ENFORCED after PRIMARY KEY")
+
+
+def _check(cursor: Cursor, body: _Body, partitioned: tuple[str, ...], partition_start: int) -> None:
+    names = {column.name for column in body.columns}
+    for what, keys, start in (
+        ("PRIMARY KEY", body.primary_key, body.key_start),
+        ("PARTITIONED BY", partitioned, partition_start),
+    ):
+        for key in keys:
+            if key not in names:
+                known = ", ".join(column.name for column in body.columns)
+                raise cursor.error(f"{what}: there is no column '{key}'; known: {known}", start)
+        if len(set(keys)) < len(keys):
+            raise cursor.error(f"{what} names a column twice", start)
+    if not body.columns:
+        raise cursor.error("a table needs at least one column that is stored", body.key_start)
+    _check_watermark(cursor, body)

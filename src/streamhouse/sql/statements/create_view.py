@@ -1,0 +1,157 @@
+"""CREATE VIEW: its syntax, and the text that is kept of its query.
+
+The kept text names every table in full and every column by its name, so that the view means the
+same wherever it is read, and keeps its columns when a table gets others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from streamhouse.sql.batch.bounded_query import analyze_tree
+from streamhouse.sql.expressions import lowering
+from streamhouse.sql.nesting_depth import limited_depth
+from streamhouse.sql.parser.token_cursor import Cursor
+from streamhouse.sql.plan import Column, Name, Position, Query, Resolver, Statement, ViewInfo
+from streamhouse.sql.resolution import columns as names
+from streamhouse.sql.text import of_query
+from streamhouse.sql.types import NULL
+from streamhouse.sql.udf.call import declaration_of
+
+
+@dataclass(frozen=True)
+class CreateView(Statement):
+    """CREATE [TEMPORARY] VIEW [IF NOT EXISTS] name [(columns)] [COMMENT '…'] AS query."""
+
+    name: Name
+    columns: tuple[str, ...]
+    query: Query
+    comment: str | None = None
+    temporary: bool = False
+    if_not_exists: bool = False
+
+
+def parse_create_view(
+    cursor: Cursor,
+    position: Position,
+    text: str,
+    temporary: bool,
+    query: Callable[[Cursor], Query],
+) -> CreateView:
+    """What stands after the word VIEW; `query` reads the rest of a statement as a query."""
+    if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
+    name = cursor.name("the view's name")
+    columns: tuple[str, ...] = ()
+    if cursor.at("("):
+        place = cursor.offset
+        columns = _columns(cursor)
+        if len(set(columns)) < len(columns):
+            raise cursor.error("a column is named twice", place)
+    comment = cursor.string("a comment") if cursor.accept("COMMENT") else None
+    if cursor.at("WITH"):
+        cursor.unsupported("options of a view are not supported; leave out WITH (…)")
+    cursor.expect("AS")
+    if cursor.at("VALUES"):
+        cursor.unsupported(
+            "a view over VALUES is not supported; write SELECT * FROM (VALUES …) AS t (a, b)"
+        )
+    if cursor.peek() not in ("SELECT", "WITH", "("):
+        cursor.fail("expected SELECT or WITH")
+    read = query(cursor)
+    return CreateView(position, text, name, columns, read, comment, temporary, if_not_exists)
+
+
+def _columns(cursor: Cursor) -> tuple[str, ...]:
+    """`(a, b COMMENT '…', …)`; a column's comment is read and not kept."""
+    cursor.expect("(")
+    found: list[str] = []
+    while not found or cursor.accept(","):
+        found.append(cursor.identifier("a column"))
+        if cursor.accept("COMMENT"):
+            cursor.string("a comment")
+        elif not cursor.at(",") and not cursor.at(")"):
+            cursor.fail("a view's column is a name alone, its type is the query's; expected , or )")
+    cursor.expect(")")
+    return tuple(found)
+
+
+def described(statement: CreateView, full: Name, resolver: Resolver, written: str) -> ViewInfo:
+    """The view of a statement; `written` is its query's text with all tables named in full.
+
+    Raises `SqlError` for a query that cannot be run, or whose columns do not fit.
+    """
+    parsed = names.parse_query(statement.query)
+    tree = parsed.tree
+    if not isinstance(tree, exp.Query):
+        raise lowering.unsupported(parsed.script, tree, "a view is a SELECT")
+    star = not isinstance(tree, exp.Select) or any(map(_is_star, tree.expressions))
+    with limited_depth(statement.query):
+        made = analyze_tree(names.parse_query(statement.query), tree.copy(), resolver)
+    wanted = list(statement.columns) or made.output
+    if len(wanted) != len(made.output):
+        raise lowering.error(
+            parsed.script,
+            tree,
+            f"view {'.'.join(full[-2:])} names {len(wanted)} column(s), its query gives "
+            f"{len(made.output)}: {', '.join(made.output)}",
+        )
+    names.reserved(parsed.script, wanted, tree)
+    if star or wanted != made.output:
+        items = ", ".join(
+            f"{ticked(old)} AS {ticked(new)}" for old, new in zip(made.output, wanted, strict=True)
+        )
+        written = f"SELECT {items}\nFROM (\n{written}\n) AS {ticked(full[-1])}"
+    types = ["STRING" if kind == NULL else kind for kind in made.types]
+    columns = tuple(Column(name, kind) for name, kind in zip(wanted, types, strict=True))
+    return ViewInfo(
+        full, columns, written, statement.comment, statement.temporary,
+        statement.query.functions if statement.temporary else {},
+    )  # fmt: skip
+
+
+def check_lasts(statement: CreateView) -> None:
+    """Raise `UnsupportedSqlError` for a view that is kept and calls a function that is not."""
+    parsed = names.parse_query(statement.query)
+    for node in parsed.tree.find_all(exp.Anonymous):
+        one = declaration_of(node)
+        if one is not None and not statement.temporary:
+            message = f"a view is kept, and function '{one.name}' is only the script's; "
+            raise lowering.unsupported(parsed.script, node, message + "write CREATE TEMPORARY VIEW")
+
+
+def _is_star(item: exp.Expr) -> bool:
+    return isinstance(item, exp.Star) or isinstance(item.args.get("this"), exp.Star)
+
+
+def written_out(query: Query, full: Callable[[Name], Name]) -> str:
+    """The query's text with each table's name as `full` makes it."""
+    script = of_query(query)
+    base, text = len(script.text) - len(query.text), query.text
+    places = {}
+    for table in names.leaves(names.parse_query(query).tree):
+        parts = [part.meta for part in table.parts if "start" in part.meta]
+        if isinstance(table.this, exp.Identifier) and parts:
+            name = full(names.table_name(table))
+            places[parts[0]["start"] - base] = (parts[-1]["end"] + 1 - base, name)
+    for first, (last, name) in sorted(places.items(), reverse=True):
+        text = text[:first] + ".".join(map(ticked, name)) + text[last:]
+    return text
+
+
+def ticked(name: str) -> str:
+    """A name in Flink's quotes."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def create_text(view: ViewInfo) -> str:
+    """The statement that makes the view."""
+    columns = ", ".join(ticked(column.name) for column in view.columns)
+    comment = ""
+    if view.comment is not None:
+        comment = " COMMENT '" + view.comment.replace("'", "''") + "'"
+    word = "TEMPORARY VIEW" if view.temporary else "VIEW"
+    name = ".".join(ticked(part) for part in view.name[-2:])
+    return f"CREATE {word} {name} ({columns}){comment} AS\n{view.query}"

@@ -1,0 +1,437 @@
+"""A script as a list of statements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sqlglot import exp
+from sqlglot.tokenizer_core import Token, TokenType
+
+from streamhouse.sql.batch.dml_syntax import parse_change, parse_truncate
+from streamhouse.sql.batch.literal_insert import parse_first_cells
+from streamhouse.sql.parser import dialect, hints, literal_reader
+from streamhouse.sql.parser.token_cursor import Cursor
+from streamhouse.sql.plan import (
+    CreateCatalog,
+    CreateDatabase,
+    Describe,
+    Drop,
+    Explain,
+    Insert,
+    Position,
+    Query,
+    ResetOption,
+    Select,
+    SetOption,
+    Show,
+    Statement,
+    StatementSet,
+    UseCatalog,
+    UseDatabase,
+)
+from streamhouse.sql.statements.alter_table import parse_alter
+from streamhouse.sql.statements.call_procedure import parse_call
+from streamhouse.sql.statements.create_function import (
+    declared_after,
+    parse_create_function,
+    parse_drop_function,
+)
+from streamhouse.sql.statements.create_table import parse_create_table
+from streamhouse.sql.statements.create_view import parse_create_view
+from streamhouse.sql.statements.unsupported_statements import (
+    UNSUPPORTED,
+    refuse_described,
+    refuse_explained,
+    refuse_plan,
+    refuse_shown,
+    refuse_thing,
+)
+from streamhouse.sql.text import Script
+from streamhouse.sql.udf.declaration import NONE, Declarations
+
+
+def parse_script(text: str, declared: Declarations = NONE) -> list[Statement]:
+    """The statements of a script; `SqlError` and `UnsupportedSqlError` tell line and column.
+
+    `declared` are the Python functions of texts before this one (`declared_after` all of them).
+    """
+    script = Script(text, functions=declared)
+    found: list[Statement] = []
+    for tokens in _split(script, _lexed(script)):
+        found.append(_statement(Cursor(script, tokens)))
+        after = declared_after(script.functions, found[-1])
+        if after is not script.functions:
+            script = Script(text, functions=after)
+    return found
+
+
+def _lexed(script: Script) -> list[Token]:
+    """The tokens of a script; a long list of VALUES is one token of type `_LIST`."""
+    found: list[Token] = []
+    at = 0
+    for start, end in literal_reader.spans(script.text):
+        found += dialect.lex(script, at, start)
+        found.append(Token(_LIST, "(", start=start, end=end - 1))
+        at = end
+    return found + dialect.lex(script, at)
+
+
+def _split(script: Script, tokens: list[Token]) -> list[list[Token]]:
+    """Tokens of each statement; a statement set stays in one piece."""
+    found: list[list[Token]] = [[]]
+    inside = False
+    for token in tokens:
+        current = found[-1]
+        if token.token_type == TokenType.SEMICOLON and not inside:
+            found.append([])
+            continue
+        current.append(token)
+        inside = not _ends(current) if inside else _begins(current)
+    if inside:
+        first = found[-1][0]
+        raise script.error(
+            "the statement set is never closed; write END; after its last INSERT",
+            first.start,
+            found[-1][min(2, len(found[-1]) - 1)].end + 1,
+        )
+    return [tokens for tokens in found if tokens]
+
+
+def _begins(tokens: list[Token]) -> bool:
+    """Whether the last tokens of a statement begin a statement set."""
+    words = [token.text.upper() for token in tokens[-3:]]
+    if words == ["BEGIN", "STATEMENT", "SET"]:
+        return len(tokens) == 3
+    around = tokens[0].text.upper()
+    return words == ["STATEMENT", "SET", "BEGIN"] and around in ("EXECUTE", "EXPLAIN")
+
+
+def _ends(tokens: list[Token]) -> bool:
+    """Whether the last token is the END of a statement set (CASE has an END too)."""
+    return (
+        tokens[-1].token_type == TokenType.END
+        and len(tokens) > 1
+        and tokens[-2].token_type in (TokenType.SEMICOLON, TokenType.BEGIN, TokenType.SET)
+    )
+
+
+def _statement(cursor: Cursor) -> Statement:
+    word = cursor.peek()
+    if word in UNSUPPORTED:
+        cursor.unsupported(UNSUPPORTED[word])
+    parse = _select if word == "(" else _STATEMENTS.get(word)
+    if parse is None:
+        cursor.keyword((*_STATEMENTS, *UNSUPPORTED))
+    position = cursor.position()
+    text = cursor.text_of(cursor.tokens)
+    return parse(cursor, position, text)
+
+
+def _create(cursor: Cursor, position: Position, text: str) -> Statement:
+    start = cursor.offset
+    cursor.expect("CREATE")
+    if cursor.accept("CATALOG"):
+        if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
+        name = cursor.identifier("the catalog's name")
+        if cursor.at("COMMENT"):
+            cursor.unsupported("a catalog takes no COMMENT; leave it out")
+        cursor.expect("WITH")
+        options = cursor.options()
+        cursor.end()
+        return CreateCatalog(position, text, name, options, if_not_exists)
+    if cursor.accept("DATABASE"):
+        if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
+        full = cursor.name("the database's name")
+        comment = cursor.string("a comment") if cursor.accept("COMMENT") else None
+        if cursor.at("WITH"):
+            cursor.unsupported("options of a database are not supported; leave out WITH (…)")
+        cursor.end("COMMENT or the end of the statement (;)")
+        return CreateDatabase(position, text, full, if_not_exists, comment)
+    temporary = cursor.accept("TEMPORARY")
+    if cursor.accept("TABLE"):
+        return parse_create_table(cursor, position, text, temporary)
+    if cursor.at("FUNCTION") or (temporary and cursor.at("SYSTEM", "FUNCTION")):
+        return parse_create_function(cursor, position, text, temporary, start)
+    if cursor.accept("VIEW"):
+        return parse_create_view(cursor, position, text, temporary, _query)
+    if cursor.at("OR"):
+        words = f"CREATE OR {cursor.peek(1)}"
+        cursor.unsupported(f"{words} is not supported; use DROP and CREATE", start)
+    refuse_thing(cursor, start)
+    cursor.keyword(("TABLE", "TEMPORARY", "CATALOG", "DATABASE", "VIEW", "FUNCTION"))
+
+
+def _drop(cursor: Cursor, position: Position, text: str) -> Statement:
+    start = cursor.offset
+    cursor.expect("DROP")
+    temporary = cursor.accept("TEMPORARY")
+    if cursor.at("FUNCTION") or (temporary and cursor.at("SYSTEM", "FUNCTION")):
+        return parse_drop_function(cursor, position, text, temporary)
+    refuse_thing(cursor, start)
+    kind = cursor.peek()
+    if kind not in ("TABLE", "DATABASE", "CATALOG", "VIEW"):
+        cursor.keyword(("TABLE", "DATABASE", "CATALOG", "VIEW", "FUNCTION"))
+    cursor.take()
+    if_exists = cursor.accept("IF", "EXISTS")
+    name = cursor.name(f"the {kind.lower()}'s name")
+    if kind == "DATABASE" and cursor.at("CASCADE"):
+        cursor.unsupported("CASCADE is not supported; drop the tables first")
+    if kind == "DATABASE":
+        cursor.accept("RESTRICT")
+    cursor.end()
+    return Drop(position, text, kind, name, if_exists, temporary)
+
+
+def _use(cursor: Cursor, position: Position, text: str) -> Statement:
+    cursor.expect("USE")
+    if cursor.at("MODULES"):
+        cursor.unsupported("USE MODULES is not supported; leave it out")
+    if cursor.at("CATALOG") and cursor.peek(1) != ".":
+        cursor.take()
+        catalog = cursor.identifier("the catalog's name")
+        cursor.end()
+        return UseCatalog(position, text, catalog)
+    name = cursor.name("the database's name")
+    cursor.end()
+    return UseDatabase(position, text, name)
+
+
+def _key(cursor: Cursor) -> str:
+    """An option's key: a string, or words joined by dots and dashes."""
+    token = cursor.current
+    if token is not None and token.token_type == TokenType.STRING:
+        return cursor.take().text
+    parts: list[Token] = []
+    while not cursor.done and not cursor.at("="):
+        parts.append(cursor.take())
+    if not parts:
+        cursor.fail("expected an option's key")
+    key = cursor.text_of(parts)
+    if any(char.isspace() for char in key):
+        raise cursor.error(f"expected 'key' = 'value', got {key}", parts[0].start)
+    return key
+
+
+def _set(cursor: Cursor, position: Position, text: str) -> Statement:
+    cursor.expect("SET")
+    if cursor.done:
+        return SetOption(position, text)
+    key = _key(cursor)
+    cursor.expect("=")
+    if cursor.current is not None and cursor.current.token_type == TokenType.STRING:
+        value = cursor.take().text
+        cursor.end()
+    else:
+        rest = cursor.tokens[cursor.index :]
+        if not rest:
+            cursor.fail(f"expected the value of option '{key}'")
+        value = cursor.text_of(rest)
+    return SetOption(position, text, key, value)
+
+
+def _reset(cursor: Cursor, position: Position, text: str) -> Statement:
+    cursor.expect("RESET")
+    key = None if cursor.done else _key(cursor)
+    cursor.end()
+    return ResetOption(position, text, key)
+
+
+_LIST = TokenType.HEREDOC_STRING
+"""A token for a list of rows that the lexer of queries has not seen; it makes none of this type."""
+_NO_NAME = ("SELECT", "VALUES", "WITH", "PARTITION", "(", ".")
+_SHOW = ("CATALOGS", "DATABASES", "TABLES", "VIEWS", "FUNCTIONS", "USER FUNCTIONS", "JOBS",
+         "CURRENT CATALOG", "CURRENT DATABASE", "CREATE TABLE", "CREATE VIEW",
+         "COLUMNS")  # fmt: skip
+
+
+def _show(cursor: Cursor, position: Position, text: str) -> Statement:
+    cursor.expect("SHOW")
+    refuse_shown(cursor)
+    for kind in _SHOW:
+        if cursor.accept(*kind.split()):
+            break
+    else:
+        cursor.keyword(_SHOW)
+    if kind in ("CREATE TABLE", "CREATE VIEW"):
+        name = cursor.name(f"the {kind.split()[1].lower()}'s name")
+    elif kind == "COLUMNS":
+        if not cursor.accept("IN"):
+            cursor.expect("FROM")
+        name = cursor.name("the table's name")
+    elif cursor.accept("IN") or cursor.accept("FROM"):
+        if kind not in ("TABLES", "VIEWS"):
+            cursor.unsupported(f"SHOW {kind} takes no name; leave it out")
+        name = cursor.name("the database's name")
+    else:
+        name = ()
+    if cursor.peek() in ("LIKE", "ILIKE", "NOT"):
+        cursor.unsupported("LIKE is not supported in SHOW; leave it out")
+    cursor.end()
+    return Show(position, text, kind, name)
+
+
+def _describe(cursor: Cursor, position: Position, text: str) -> Statement:
+    cursor.take()
+    refuse_described(cursor)
+    cursor.accept("TABLE")
+    name = cursor.name("the table's name")
+    cursor.end()
+    return Describe(position, text, name)
+
+
+def _explain(cursor: Cursor, position: Position, text: str) -> Statement:
+    cursor.expect("EXPLAIN")
+    if not cursor.accept("PLAN", "FOR") and cursor.peek() in (
+        "ESTIMATED_COST", "CHANGELOG_MODE", "JSON_EXECUTION_PLAN", "PLAN_ADVICE",
+    ):  # fmt: skip
+        cursor.unsupported("details of EXPLAIN are not supported; write EXPLAIN <statement>")
+    words = ("SELECT", "WITH", "INSERT", "VALUES", "EXECUTE", "STATEMENT")
+    if cursor.done or cursor.peek() not in words:
+        if cursor.peek() in (*_STATEMENTS, *UNSUPPORTED):
+            refuse_explained(cursor)
+        cursor.fail("expected SELECT, WITH, VALUES or INSERT")
+    part = cursor.part(cursor.tokens[cursor.index :])
+    if part.at("STATEMENT"):
+        inner: Statement = _statement_set(part, part.position(), part.text_of(part.tokens))
+    else:
+        inner = _statement(part)
+    return Explain(position, text, inner)
+
+
+def _insert(cursor: Cursor, position: Position, text: str) -> Insert:
+    cursor.expect("INSERT")
+    overwrite = cursor.accept("OVERWRITE")
+    if overwrite:
+        cursor.accept("INTO")
+    else:
+        cursor.expect("INTO")
+    if cursor.at("TABLE") and cursor.peek(1) not in _NO_NAME:
+        # So Spark writes it.
+        cursor.take()
+    target = cursor.name("the target table's name")
+    options: dict[str, str] = {}
+    while cursor.current is not None and cursor.current.token_type == TokenType.HINT:
+        options |= hints.table_options(cursor.script, cursor.take())
+    partition = _partition(cursor) if cursor.accept("PARTITION") else {}
+    columns: tuple[str, ...] = ()
+    if cursor.at("(") and cursor.peek(1) not in ("SELECT", "WITH", "VALUES", "("):
+        place = cursor.offset
+        columns = cursor.names("a column")
+        if len(set(columns)) < len(columns):
+            raise cursor.error("a column is named twice", place)
+    if cursor.peek() not in ("SELECT", "WITH", "VALUES", "("):
+        guesses = ("SELECT", "VALUES", "WITH")
+        cursor.keyword(guesses)
+    query = _rows(cursor) or _query(cursor)
+    return Insert(position, text, target, columns, query, overwrite, options, partition)
+
+
+def _rows(cursor: Cursor) -> Query | None:
+    """A long list of VALUES as a query; None if it is something else, or the parser's work."""
+    end = cursor.tokens[-1]
+    if end.token_type != _LIST:
+        return None
+    script, place, first = cursor.script, cursor.position(), cursor.offset
+    text = script.text[first : end.end + 1]
+    rows = literal_reader.read(text, end.start - first, len(text))
+    if rows is None:
+        whole = dialect.lex(script, end.start, end.end + 1)
+        cursor.original = [*(token for token in cursor.original if token is not end), *whole]
+        cursor.tokens = [*cursor.tokens[:-1], *whole]
+        return None
+    parse_first_cells(script, first, rows)
+    prefix = script.text[first - place.column + 1 : first]
+    return Query(text, place, prefix, rows, script.functions)
+
+
+def _partition(cursor: Cursor) -> dict[str, str]:
+    """`(p = 'x', q = 1)`."""
+    found: dict[str, str] = {}
+    cursor.expect("(")
+    while not found or cursor.accept(","):
+        place = cursor.offset
+        name = cursor.identifier("a partition column")
+        if name in found:
+            raise cursor.error(f"column '{name}' is named twice", place)
+        if not cursor.accept("="):
+            cursor.fail(
+                "a value is expected here: (p = 'x'); columns whose values come with the rows "
+                "are left out"
+            )
+        if cursor.peek() in ("DATE", "TIMESTAMP"):
+            cursor.take()
+        token = cursor.current
+        if token is None or token.token_type not in (TokenType.STRING, TokenType.NUMBER):
+            cursor.fail("expected the partition's value as a 'string' or a number")
+        found[name] = cursor.take().text
+    cursor.expect(")")
+    return found
+
+
+def _query(cursor: Cursor) -> Query:
+    """The rest of the statement as a query; its syntax is checked here."""
+    tokens = cursor.rest()
+    place = cursor.position()
+    first = cursor.offset
+    text = cursor.text_of(tokens)
+    if not isinstance(dialect.parse_tokens(cursor.script, tokens), exp.Query | exp.Values):
+        raise cursor.error("expected SELECT, WITH or VALUES", first, tokens[-1].end + 1)
+    prefix = cursor.script.text[first - place.column + 1 : first]
+    return Query(text, place, prefix, functions=cursor.script.functions)
+
+
+def _select(cursor: Cursor, position: Position, text: str) -> Statement:
+    return Select(position, text, _query(cursor))
+
+
+def _statement_set(cursor: Cursor, position: Position, text: str) -> Statement:
+    if cursor.accept("EXECUTE") or cursor.at("STATEMENT"):
+        if cursor.peek() in ("INSERT", "SELECT", "WITH", "VALUES"):
+            return _statement(cursor.part(cursor.tokens[cursor.index :]))
+        refuse_plan(cursor)
+        cursor.expect("STATEMENT", "SET")
+        cursor.expect("BEGIN")
+    else:
+        cursor.expect("BEGIN", "STATEMENT", "SET")
+        cursor.accept(";")
+    inserts = []
+    while not cursor.at("END"):
+        start = cursor.index
+        while not cursor.at(";") and not cursor.done:
+            cursor.index += 1
+        part = cursor.part(cursor.tokens[start : cursor.index])
+        if not part.at("INSERT"):
+            cursor.index = start
+            cursor.fail("a statement set holds INSERT statements and ends with END")
+        inserts.append(_insert(part, part.position(), part.text_of(part.tokens)))
+        cursor.expect(";")
+    cursor.expect("END")
+    cursor.end()
+    if not inserts:
+        raise cursor.error("the statement set is empty", cursor.tokens[0].start)
+    return StatementSet(position, text, tuple(inserts))
+
+
+_STATEMENTS: dict[str, Callable[[Cursor, Position, str], Statement]] = {
+    "CREATE": _create,
+    "DROP": _drop,
+    "ALTER": parse_alter,
+    "USE": _use,
+    "SET": _set,
+    "RESET": _reset,
+    "SHOW": _show,
+    "DESCRIBE": _describe,
+    "DESC": _describe,
+    "CALL": parse_call,
+    "EXPLAIN": _explain,
+    "INSERT": _insert,
+    "MERGE": parse_change,
+    "UPDATE": parse_change,
+    "DELETE": parse_change,
+    "TRUNCATE": parse_truncate,
+    "SELECT": _select,
+    "WITH": _select,
+    "VALUES": _select,
+    "BEGIN": _statement_set,
+    "EXECUTE": _statement_set,
+}

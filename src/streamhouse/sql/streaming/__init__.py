@@ -1,0 +1,1 @@
+"""Continuous queries: analysis, retraction, grouping and the DuckDB SQL of a micro-batch."""

@@ -1,0 +1,393 @@
+"""From a query's text to what an embedded engine runs: continuous or bounded."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+
+from sqlglot import exp
+
+from streamhouse.errors import SqlError, UnsupportedSqlError
+from streamhouse.merge_functions import merge_function
+from streamhouse.sql import functions
+from streamhouse.sql.expressions import lowering
+from streamhouse.sql.expressions.binder import generate
+from streamhouse.sql.nesting_depth import limited_depth
+from streamhouse.sql.plan import (
+    Column,
+    LookupJoin,
+    Name,
+    Query,
+    Resolver,
+    StreamQuery,
+    TableInfo,
+)
+from streamhouse.sql.resolution import columns as names
+from streamhouse.sql.resolution import insert_target as targets
+from streamhouse.sql.resolution.insert_target import Slot
+from streamhouse.sql.resolution.used_columns import used_columns
+from streamhouse.sql.resolution.view_expansion import inlined
+from streamhouse.sql.streaming import (
+    count_distinct,
+    group_by,
+    partial_sums,
+    retraction,
+    row_number,
+    union_all,
+)
+from streamhouse.sql.streaming.generated_sql import ROW, Stream, bound
+from streamhouse.sql.streaming.levels import Level, Lookup, Reader
+from streamhouse.sql.streaming.lookup_keys import LookupKeys, lookup_keys
+from streamhouse.sql.text import span
+from streamhouse.sql.udf.call import functions_in
+from streamhouse.sql.udf.function import PythonFunction
+
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
+def tables_of(query: Query) -> list[Name]:
+    """The catalog's tables that a query reads, each once, in the order of the text."""
+    if query.rows is not None:
+        return []
+    tree = names.parse_query(query).tree
+    return list(dict.fromkeys(names.table_name(table) for table in names.leaves(tree)))
+
+
+def ends(query: Query, resolver: Resolver) -> bool:
+    """Whether a query ends in any mode: each table it reads is a system table or of one moment."""
+    if query.rows is not None:
+        return True
+    with limited_depth(query):
+        tree = inlined(names.parse_query(query), resolver).tree
+    return all(_is_fixed(table) for table in names.leaves(tree))
+
+
+def _is_fixed(table: exp.Table) -> bool:
+    _, _, system = table.name.replace("$branch_", "", 1).partition("$")
+    version = table.args.get("version")
+    return bool(system) or (version is not None and version.find(exp.Column) is None)
+
+
+def is_changelog(table: TableInfo) -> bool:
+    """Whether a stream over the table can change rows that it gave before."""
+    return table.connector == "mysql-cdc" or (
+        table.connector == "paimon" and bool(table.primary_key)
+    )
+
+
+def analyze_stream(
+    query: Query,
+    resolver: Resolver,
+    target: TableInfo | None = None,
+    columns: tuple[str, ...] = (),
+) -> StreamQuery:
+    """A SELECT over one streaming source, as SQL over `src` and `dim_n`.
+
+    `target` and `columns` are an INSERT's table and column list; without a target the columns are
+    the query's own. Raises `SqlError` for what is wrong and `UnsupportedSqlError` for what is not
+    supported, both with line and column in the script.
+    """
+    found = analyze_streams(query, resolver, target, columns)
+    if len(found) > 1:
+        raise UnsupportedSqlError(
+            "UNION ALL of several tables makes several continuous queries",
+            line=query.position.line,
+            column=query.position.column,
+        )
+    return found[0]
+
+
+def analyze_streams(
+    query: Query,
+    resolver: Resolver,
+    target: TableInfo | None = None,
+    columns: tuple[str, ...] = (),
+    fixed: Mapping[str, str] = _NOTHING,
+) -> list[StreamQuery]:
+    """As `analyze_stream`, of a query that may hold UNION ALL: one for each table it reads.
+
+    `fixed` has the texts of the columns that PARTITION (…) of an INSERT gives.
+    """
+    with limited_depth(query):
+        return _analyzed(query, resolver, target, columns, fixed)
+
+
+def _analyzed(
+    query: Query,
+    resolver: Resolver,
+    target: TableInfo | None,
+    columns: tuple[str, ...],
+    fixed: Mapping[str, str],
+) -> list[StreamQuery]:
+    parsed = inlined(names.parse_query(query), resolver)
+    parts = Reader(parsed.script, resolver).parts(parsed.tree)
+    groups: dict[tuple[object, ...], list[_Analysis]] = {}
+    for part in parts:
+        one = _Analysis(parsed, part, resolver, fixed=fixed)
+        groups.setdefault(one.reads, []).append(one)
+    found = [_together(group, resolver, target, columns) for group in groups.values()]
+    if len(found) > 1 and any(one.distinct is not None for one in found):
+        raise _counted_apart(parsed)
+    return found
+
+
+def _counted_apart(parsed: names.Parsed) -> SqlError:
+    return lowering.unsupported(
+        parsed.script,
+        parsed.tree,
+        "COUNT(DISTINCT …) over UNION ALL would count the values of each part on their own; "
+        "INSERT the parts into one table, and count there",
+    )
+
+
+def _together(
+    group: list[_Analysis], resolver: Resolver, target: TableInfo | None, given: tuple[str, ...]
+) -> StreamQuery:
+    """The parts of UNION ALL that read one table as one query."""
+    if len(group) == 1:
+        return group[0].run(target, given)
+    made: list[StreamQuery] = []
+    ordered = not any(one.aggregates for one in group)
+    for number, one in enumerate(group):
+        if number:
+            dimensions = sum(len(part.lookups) for part in made)
+            one = _Analysis(one.parsed, one.tree, resolver, dimensions, one.fixed)
+        made.append(one.run(target, given, keep_row=ordered))
+    if any(one.distinct is not None for one in made):
+        raise _counted_apart(group[0].parsed)
+    first, top = made[0], group[-1].top
+    for other in made[1:]:
+        kinds = [column.type for column in other.output]
+        if other.row_kinds != first.row_kinds or kinds != [c.type for c in first.output]:
+            raise lowering.unsupported(
+                group[-1].parsed.script,
+                top.select,
+                "the parts of UNION ALL over one table must give the same types, all with GROUP BY "
+                "or all without; write CAST, or one INSERT for each part",
+            )
+    return union_all.merged(made, ordered)
+
+
+class _Analysis:
+    """One continuous query on its way to a plan."""
+
+    def __init__(
+        self,
+        parsed: names.Parsed,
+        tree: exp.Expr,
+        resolver: Resolver,
+        dimensions: int = 0,
+        fixed: Mapping[str, str] = _NOTHING,
+    ) -> None:
+        self.parsed = parsed
+        self.tree = tree.copy()
+        self.fixed = fixed
+        reader = Reader(parsed.script, resolver, dimensions)
+        top = reader.read(tree)
+        assert reader.source is not None
+        self.source_options = reader.source_options
+        changelog = is_changelog(reader.source)
+        self.stream = Stream(self.parsed.script, top, reader.source, changelog)
+
+    @property
+    def top(self) -> Level:
+        return self.stream.top
+
+    @property
+    def reads(self) -> tuple[object, ...]:
+        """What the query reads, and how."""
+        return (self.stream.source.name, tuple(sorted(self.source_options.items())))
+
+    @property
+    def aggregates(self) -> bool:
+        """Whether the query sums up rows."""
+        return bool(self.top.group) or any(item.find(exp.AggFunc) for item in self.top.items)
+
+    def run(
+        self, table: TableInfo | None, given: tuple[str, ...], keep_row: bool = False
+    ) -> StreamQuery:
+        script, top, stream = self.parsed.script, self.top, self.stream
+        filled = self._slots(table, given)
+        counted = count_distinct.taken(script, top, filled)
+        grouped = group_by.check(script, top, table, filled)
+        if grouped and table is not None:
+            partial_sums.check(stream, table, filled)
+        upsert = row_number.check(script, top, stream.source, stream.changelog, table, filled)
+        signed = stream.changelog and (grouped or retraction.can_sign(script, top, table, filled))
+        if signed and grouped and table is not None:
+            top.items = retraction.sign_aggregates(script, top, table, filled)
+        ordered = any(item.find(exp.FirstValue, exp.LastValue) for item in top.items)
+        if ordered:
+            self._order_values(table, filled)
+        types = bound(stream, stream.rows(top.items, top.names, ordered, signed=signed))
+        items, output = self._output(filled, [kind for _, kind in types])
+        if signed and not grouped and table is not None:
+            items = retraction.sign_columns(items, top, table, filled)
+        # A join may give rows in any order, and changes of one key must keep theirs.
+        sort = bool(stream.lookups) and not grouped
+        asked = any(lookup.ordered for lookup in stream.lookups)
+        sort = sort and (asked or (stream.changelog and not signed) or targets.needs_order(table))
+        made = [column.name for column in output]
+        rows = stream.rows(
+            items, made, carry_row=ordered, ordered=sort, signed=signed, keep_row=keep_row
+        )
+        misses = stream.misses()
+        if table is not None and counted:
+            counts, trees = count_distinct.plan(stream, table, filled, counted)
+            query = self._query(rows, misses, output, grouped, trees)
+            return replace(query, signed=signed, distinct=counts)
+        query = self._query(rows, misses, output, grouped)
+        query = replace(query, signed=signed, upsert=upsert)
+        if not sort:
+            return query
+        row = exp.column(exp.to_identifier(ROW, quoted=True), self._top_alias())
+        numbered = stream.rows([*items, row], [*made, ROW], carry_row=True, signed=signed)
+        return replace(query, numbered_sql=generate(numbered))
+
+    def _top_alias(self) -> exp.Identifier:
+        return exp.to_identifier(self.top.alias, quoted=True)
+
+    def _slots(self, table: TableInfo | None, given: tuple[str, ...]) -> list[Slot]:
+        if table is None:
+            return []
+        count = len(self.top.items)
+        filled = targets.slots(self.parsed.script, self.top.select, table, given, count)
+        return [self._fixed(slot) if slot.column.name in self.fixed else slot for slot in filled]
+
+    def _fixed(self, slot: Slot) -> Slot:
+        """A column of PARTITION (…), as one more projection."""
+        script, top, column = self.parsed.script, self.top, slot.column
+        top.items.append(targets.constant(script, top.select, self.fixed[column.name], column))
+        top.names.append(f"__partition_{column.name}")
+        return Slot(column, len(top.items) - 1)
+
+    def _order_values(self, table: TableInfo | None, filled: list[Slot]) -> None:
+        """FIRST_VALUE and LAST_VALUE go by the order of the rows."""
+        alias = self._top_alias()
+        row = exp.column(exp.to_identifier("_row", quoted=True), alias)
+        merged = {
+            slot.index: merge_function(table.options, slot.column.name)
+            for slot in filled
+            if table is not None
+        }
+        for place, item in enumerate(self.top.items):
+            wrapped = exp.Paren(this=item)
+            for node in list(wrapped.find_all(exp.FirstValue, exp.LastValue)):
+                name = "FIRST" if isinstance(node, exp.FirstValue) else "LAST"
+                order = exp.Order(this=node.this, expressions=[exp.Ordered(this=row.copy())])
+                made: exp.Expr = functions.call(name, order)
+                if merged.get(place) == "last_non_null_value":
+                    made = self._there(made, node)
+                node.replace(made)
+            self.top.items[place] = wrapped.this
+
+    def _there(self, made: exp.Expr, node: exp.Expr) -> exp.Expr:
+        """The last value that is there: no null, and no row that is taken back."""
+        left: exp.Expr = exp.Not(this=exp.Is(this=node.this.copy(), expression=exp.Null()))
+        if self.stream.changelog:
+            left = exp.and_(left, exp.Not(this=retraction.retracts(self.top.alias)))
+        around = node.parent
+        if isinstance(around, exp.Filter):
+            where = around.expression
+            where.set("this", exp.and_(where.this, left))
+            return made
+        return exp.Filter(this=made, expression=exp.Where(this=left))
+
+    def _output(
+        self, filled: list[Slot], types: list[str]
+    ) -> tuple[list[exp.Expr], tuple[Column, ...]]:
+        """The projections as the target wants them, and the columns they make."""
+        top = self.top
+        if not filled:
+            output = tuple(Column(name, kind) for name, kind in zip(top.names, types, strict=False))
+            pairs = zip(top.items, output, strict=True)
+            return [targets.cast_to(item, c.type, c.type) for item, c in pairs], output
+        items: list[exp.Expr] = []
+        for slot in filled:
+            if slot.index is None:
+                items.append(targets.cast_to(exp.Null(), "STRING", slot.column.type))
+                continue
+            item, kind = top.items[slot.index], types[slot.index]
+            node = item if span(item) else top.select
+            items.append(targets.converted(self.parsed.script, node, item, kind, slot.column))
+        return items, tuple(slot.column for slot in filled)
+
+    def _query(
+        self,
+        rows: exp.Expr,
+        misses: exp.Expr | None,
+        output: tuple[Column, ...],
+        grouped: bool,
+        more: Sequence[exp.Expr] = (),
+    ) -> StreamQuery:
+        """`more` are other trees that are run over the same rows."""
+        stream = self.stream
+        trees = [rows, *more] if misses is None else [rows, misses, *more]
+        keys = [lookup_keys(stream, lookup) for lookup in stream.lookups]
+        source_columns = used_columns(trees, "src", stream.source)
+        # A source must be read even when none of its columns is needed (SELECT 1 FROM t).
+        source_columns = source_columns or (stream.source.columns[0].name,)
+        lookups = tuple(
+            _lookup_join(lookup, trees, found)
+            for lookup, found in zip(stream.lookups, keys, strict=True)
+        )
+        return StreamQuery(
+            source=stream.source,
+            source_options=self.source_options,
+            source_columns=source_columns,
+            lookups=lookups,
+            output=output,
+            rows_sql=generate(rows),
+            misses_sql=None if misses is None else generate(misses),
+            changelog=stream.changelog,
+            grouped=grouped,
+            fingerprint=self._fingerprint(source_columns, lookups, output),
+            functions=self._functions,
+        )
+
+    @property
+    def _functions(self) -> tuple[PythonFunction, ...]:
+        return functions_in(self.parsed.tree)
+
+    def _fingerprint(
+        self,
+        source_columns: tuple[str, ...],
+        lookups: tuple[LookupJoin, ...],
+        output: tuple[Column, ...],
+    ) -> str:
+        """Of the words of the query and of the parts of its tables that it uses."""
+
+        def used(table: TableInfo, names: tuple[str, ...]) -> list[object]:
+            kinds = [(c.name, c.type) for c in table.columns if c.name in names]
+            computed = [(c.name, " ".join(c.expression.split())) for c in table.computed]
+            return [table.name, table.connector, kinds, computed]
+
+        parts = [
+            self.parsed.canonical,
+            used(self.stream.source, source_columns),
+            [used(lookup.table, lookup.columns) for lookup in lookups],
+            [(column.name, column.type) for column in output],
+            *([sorted(self.fixed.items())] if self.fixed else []),
+            *(function.record() for function in self._functions),
+        ]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def _lookup_join(lookup: Lookup, trees: list[exp.Expr], keys: LookupKeys) -> LookupJoin:
+    return LookupJoin(
+        table=lookup.table,
+        relation=lookup.relation,
+        columns=used_columns(trees, lookup.relation, lookup.table),
+        keys=lookup.keys,
+        left=lookup.left,
+        retry=lookup.retry,
+        options=lookup.options,
+        strategy=lookup.strategy,
+        ordered=lookup.ordered,
+        key_columns=keys.columns,
+        keys_sql=keys.sql,
+        row_keys_sql=keys.row_sql,
+    )

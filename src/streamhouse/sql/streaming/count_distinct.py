@@ -1,0 +1,138 @@
+"""COUNT(DISTINCT …) of a continuous GROUP BY: which values come and go, in a query of its own.
+
+The rows for the target have 0 where such a count goes. Beside them a second query gives, for each
+group, column and value, how many rows with it came, less those that were taken back; the runtime
+keeps these numbers in a table, and adds to the target what their first and last rows change.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from sqlglot import exp
+
+from streamhouse.sql.expressions import lowering
+from streamhouse.sql.expressions.binder import generate, quote
+from streamhouse.sql.functions import call
+from streamhouse.sql.plan import Column, DistinctCounts, TableInfo
+from streamhouse.sql.resolution import insert_target as targets
+from streamhouse.sql.resolution.insert_target import Slot
+from streamhouse.sql.streaming.generated_sql import Stream, bound
+from streamhouse.sql.streaming.levels import Level
+from streamhouse.sql.streaming.retraction import retracts
+from streamhouse.sql.text import Script, span
+from streamhouse.sql.types import base
+
+COLUMN, VALUE, COUNT = "_column", "_value", "_count"
+_SIGN = "_sign"
+_NESTED = ("ARRAY", "MAP", "ROW", "MULTISET")
+
+
+@dataclass(frozen=True)
+class Counted:
+    """A COUNT(DISTINCT value) and the target's column that it goes to."""
+
+    column: str
+    value: exp.Expr
+    node: exp.Expr
+
+
+def taken(script: Script, level: Level, filled: list[Slot]) -> list[Counted]:
+    """The counts of distinct values among a level's projections, which become sums of 0."""
+    found = []
+    for slot in filled:
+        if slot.index is None:
+            continue
+        item = targets.unwrapped(level.items[slot.index])
+        count = item.this if isinstance(item, exp.Filter) else item
+        if not isinstance(count, exp.Count) or not isinstance(count.this, exp.Distinct):
+            continue
+        values = count.this.expressions
+        if len(values) != 1:
+            raise lowering.unsupported(
+                script,
+                item,
+                "COUNT(DISTINCT …) on a stream takes one expression; put several into one text "
+                "with CONCAT_WS",
+            )
+        value = values[0].copy()
+        if isinstance(item, exp.Filter):
+            value = exp.Case().when(item.expression.this.copy(), value)
+        found.append(Counted(slot.column.name, value, item))
+        level.items[slot.index] = _nothing(item)
+    return found
+
+
+def _nothing(item: exp.Expr) -> exp.Expr:
+    """A sum of 0 that stands where a projection stood."""
+    zero = exp.Literal.number(0)
+    place = span(item)
+    if place is not None:
+        zero.meta.update(start=place[0], end=place[1] - 1)
+    return exp.Sum(this=zero)
+
+
+def plan(
+    stream: Stream, target: TableInfo, filled: list[Slot], counted: list[Counted]
+) -> tuple[DistinctCounts, list[exp.Expr]]:
+    """The query of the values, and its trees, which tell what it reads.
+
+    Raises `UnsupportedSqlError` for values that have no text of their own.
+    """
+    flat = replace(stream, top=replace(stream.top, group=[]))
+    slots = [slot for key in target.primary_key for slot in filled if slot.column.name == key]
+    groups = [stream.top.items[slot.index] for slot in slots if slot.index is not None]
+    items = [*groups, *(one.value for one in counted)]
+    names = [f"c{place}" for place in range(len(items))]
+    kinds = [kind for _, kind in bound(flat, flat.rows(items, names, False, signed=True))]
+    keys = [
+        targets.converted(stream.script, group, group, kind, slot.column)
+        for group, kind, slot in zip(groups, kinds, slots, strict=False)
+    ]
+    key_names = [slot.column.name for slot in slots]
+    trees: list[exp.Expr] = []
+    parts = []
+    listed = ", ".join(quote(name) for name in key_names)
+    for one, kind in zip(counted, kinds[len(groups) :], strict=True):
+        text = _text(stream.script, one, kind)
+        made = [*keys, text, _sign(stream)]
+        tree = flat.rows(made, [*key_names, VALUE, _SIGN], False, signed=True)
+        trees.append(tree)
+        name = generate(exp.Literal.string(one.column))
+        parts.append(
+            f"SELECT {listed}, {name} AS {COLUMN}, {VALUE}, {_SIGN} FROM ({generate(tree)})"
+        )
+    sql = (
+        f"SELECT {listed}, {COLUMN}, {VALUE}, CAST(SUM({_SIGN}) AS BIGINT) AS {COUNT} "
+        f"FROM ({' UNION ALL '.join(parts)}) WHERE {VALUE} IS NOT NULL GROUP BY ALL"
+    )
+    columns = tuple(Column(s.column.name, s.column.type, False) for s in slots)
+    return DistinctCounts(columns, tuple(one.column for one in counted), sql), trees
+
+
+def _sign(stream: Stream) -> exp.Expr:
+    """1 for a row that comes, -1 for one that is taken back."""
+    one = exp.Literal.number(1)
+    if not stream.changelog:
+        return one
+    return exp.Case().when(retracts(stream.top.alias), exp.Neg(this=one.copy())).else_(one)
+
+
+def _text(script: Script, one: Counted, kind: str) -> exp.Expr:
+    """A value as text; two values are equal if their texts are."""
+    word = base(kind)
+    if word in _NESTED:
+        raise lowering.unsupported(
+            script,
+            one.node,
+            f"COUNT(DISTINCT …) of {kind} on a stream is not supported; count a column or a field",
+        )
+    value: exp.Expr = exp.Paren(this=one.value.copy())
+    if word in ("BYTES", "BINARY", "VARBINARY"):
+        return call("HEX", value)
+    if word in ("FLOAT", "DOUBLE"):
+        # -0.0 and 0.0 are one value.
+        value = exp.Paren(this=exp.Add(this=value, expression=exp.Literal.number("0.0")))
+    text = exp.Cast(this=value, to=exp.DataType.build("VARCHAR", dialect="duckdb"))
+    text.meta["plain"] = True
+    return text

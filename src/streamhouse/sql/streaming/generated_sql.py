@@ -1,0 +1,241 @@
+"""A continuous query's levels as DuckDB SQL over `src` and `dim_n`: its rows and its misses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlglot import exp
+from sqlglot.optimizer.pushdown_projections import pushdown_projections
+
+from streamhouse.sql.expressions import lowering, timestamp_digits
+from streamhouse.sql.expressions.binder import BindError, describe, generate, refusal
+from streamhouse.sql.plan import TableInfo
+from streamhouse.sql.resolution.columns import physical
+from streamhouse.sql.streaming.levels import Level, Lookup, conjuncts, equalities
+from streamhouse.sql.text import Script
+from streamhouse.sql.types import flink_type
+
+SOURCE = "src"
+ROW = "_row"
+ROW_KIND = "rowkind"
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Everything that the SQL of one continuous query is made from."""
+
+    script: Script
+    top: Level
+    source: TableInfo
+    changelog: bool
+
+    @property
+    def lookups(self) -> list[Lookup]:
+        return [lookup for level in self.top.outwards() for lookup in level.lookups]
+
+    @property
+    def relations(self) -> dict[str, dict[str, str]]:
+        """Every relation with its DuckDB types."""
+        source = {**physical(self.source), ROW: "BIGINT"}
+        if self.changelog:
+            source[ROW_KIND] = "VARCHAR"
+        found = {SOURCE: source}
+        for lookup in self.lookups:
+            found[lookup.relation] = physical(lookup.table)
+        return found
+
+    @property
+    def digits(self) -> dict[str, dict[str, int]]:
+        """The precisions of the relations' TIMESTAMP columns."""
+        found = {SOURCE: timestamp_digits.of_table(self.source)}
+        for lookup in self.lookups:
+            found[lookup.relation] = timestamp_digits.of_table(lookup.table)
+        return found
+
+    def rows(
+        self,
+        items: list[exp.Expr],
+        names: list[str],
+        carry_row: bool,
+        ordered: bool = False,
+        signed: bool = False,
+        keep_row: bool = False,
+    ) -> exp.Select:
+        """The query with these projections (resolved at the top level) under these names.
+
+        A changelog's rows end with their kind, unless the projections are `signed` by it; before it
+        is `_row`, with `keep_row`.
+        """
+        carry_row = carry_row or ordered or keep_row
+        carried = ([ROW] if carry_row else []) + ([ROW_KIND] if self.changelog else [])
+        last = [ROW] if keep_row else []
+        last += [ROW_KIND] if self.changelog and not signed else []
+        select = _select(self.top, items, names, carried, last)
+        if self.top.group:
+            select.set("group", exp.Group(expressions=[g.copy() for g in self.top.group]))
+        elif any(item.find(exp.AggFunc) for item in items):
+            # Of no rows at all there is no row.
+            count = exp.Count(this=exp.Star(), big_int=True)
+            some = exp.GT(this=count, expression=exp.Literal.number(0))
+            select.set("having", exp.Having(this=some))
+        if ordered:
+            row = exp.column(_name(ROW), _name(self.top.alias))
+            select.set("order", exp.Order(expressions=[exp.Ordered(this=row)]))
+        return self.finished(select)
+
+    def finished(self, select: exp.Select) -> exp.Select:
+        """The tree with DuckDB's meaning and only the columns that are needed."""
+        lowered = lowering.lower(
+            self.script, select, self.relations, bounded=False, digits=self.digits
+        )
+        pruned = pushdown_projections(lowered)
+        assert isinstance(pruned, exp.Select)
+        return pruned
+
+    def misses(self) -> exp.Expr | None:
+        """`_row` of the rows that find no partner in a lookup that has a retry policy."""
+        found: list[exp.Select] = []
+        for level in self.top.outwards():
+            for place, lookup in enumerate(level.lookups):
+                if lookup.retry is not None:
+                    found.append(self.finished(self._miss(level, place)))
+        if not found:
+            return None
+        if len(found) == 1:
+            return found[0]
+        tree: exp.Query = found[0]
+        for other in found[1:]:
+            tree = exp.Union(this=tree, expression=other, distinct=True)
+        return tree
+
+    def _miss(self, level: Level, place: int) -> exp.Select:
+        row = exp.column(_name(ROW), _name(level.alias))
+        select = exp.Select(expressions=[exp.alias_(row, _name(ROW))])
+        select.set("from_", exp.From(this=_source(level, [ROW])))
+        joins = [_join(lookup) for lookup in level.lookups[:place]]
+        missed = _join(level.lookups[place])
+        missed.set("side", None)
+        missed.set("kind", "ANTI")
+        select.set("joins", [*joins, missed])
+        self._filter(select, level)
+        if len(self.lookups) > 1:
+            select.set("distinct", exp.Distinct())
+        return select
+
+    def wanted(self, lookup: Lookup, key: Sequence[str]) -> exp.Select:
+        """What the rows of a chunk compare with `key`, columns of a lookup's table.
+
+        The source side of their equalities in ON, under their names, row by row; over `src` and
+        the lookups before this one. Rows that the filters over the source leave out may be missing.
+        """
+        level = next(one for one in self.top.outwards() if lookup in one.lookups)
+        sides = equalities(lookup.on, lookup.alias)
+        items = [exp.alias_(sides[name].copy(), _name(name)) for name in key]
+        select = exp.Select(expressions=items)
+        select.set("from_", exp.From(this=_source(level, [])))
+        before = level.lookups[: level.lookups.index(lookup)]
+        select.set("joins", [_join(one) for one in before])
+        self._filter(select, level)
+        return self.finished(select)
+
+    def row_keys(self, lookup: Lookup, key: Sequence[str]) -> exp.Select | None:
+        """`_row` and, as in `wanted`, what each row compares with `key`; over `src` alone.
+
+        None where that takes what another lookup finds.
+        """
+        level = next(one for one in self.top.outwards() if lookup in one.lookups)
+        sides = equalities(lookup.on, lookup.alias)
+        if any(one.lookups for one in level.outwards()[:-1]):
+            return None
+        if not all(_only(sides[name], level.alias) for name in key):
+            return None
+        row = exp.column(_name(ROW), _name(level.alias))
+        items = [exp.alias_(sides[name].copy(), _name(name)) for name in key]
+        select = exp.Select(expressions=[exp.alias_(row, _name(ROW)), *items])
+        select.set("from_", exp.From(this=_source(level, [ROW])))
+        self._filter(select, level)
+        return self.finished(select)
+
+    def _filter(self, select: exp.Select, level: Level) -> None:
+        """Leave out the rows that filters over the source's own columns leave out."""
+        own = [part for part in conjuncts(level.where) if _only(part, level.alias)]
+        filters = own + self._outer_filters(level)
+        if filters:
+            where = exp.and_(*(exp.Paren(this=part.copy()) for part in filters), copy=False)
+            select.set("where", exp.Where(this=where))
+
+    def _outer_filters(self, level: Level) -> list[exp.Expr]:
+        """Filters of the levels around this one, as far as they concern the source only."""
+        found = []
+        levels = self.top.outwards()
+        for place in range(levels.index(level) + 1, len(levels)):
+            for part in conjuncts(levels[place].where):
+                inner: exp.Expr | None = part.copy()
+                for outer in reversed(levels[levels.index(level) + 1 : place + 1]):
+                    inner = _inwards(inner, outer)
+                if inner is not None and _only(inner, level.alias):
+                    found.append(inner)
+        return found
+
+
+def _inwards(part: exp.Expr | None, level: Level) -> exp.Expr | None:
+    """A condition of a level said in the columns of the level below; None if it cannot be."""
+    if part is None or level.below is None or not _only(part, level.alias):
+        return None
+    wrapped: exp.Expr = exp.Paren(this=part)
+    for column in list(wrapped.find_all(exp.Column)):
+        column.replace(exp.Paren(this=level.below.definition(column.name).copy()))
+    return wrapped
+
+
+def _only(part: exp.Expr, alias: str) -> bool:
+    return all(column.table == alias for column in part.find_all(exp.Column))
+
+
+def _name(text: str) -> exp.Identifier:
+    return exp.to_identifier(text, quoted=True)
+
+
+def _aliased(relation: str, alias: str) -> exp.Table:
+    return exp.Table(this=_name(relation), alias=exp.TableAlias(this=_name(alias)))
+
+
+def _select(
+    level: Level, items: list[exp.Expr], names: list[str], carried: list[str], last: list[str]
+) -> exp.Select:
+    """A level's SELECT; `carried` columns come up from below, `last` ones go on upwards."""
+    made = [exp.alias_(item.copy(), _name(name)) for item, name in zip(items, names, strict=True)]
+    for name in last:
+        made.append(exp.alias_(exp.column(_name(name), _name(level.alias)), _name(name)))
+    select = exp.Select(expressions=made)
+    select.set("from_", exp.From(this=_source(level, carried)))
+    select.set("joins", [_join(lookup) for lookup in level.lookups])
+    if level.where is not None:
+        select.set("where", exp.Where(this=level.where.copy()))
+    return select
+
+
+def _source(level: Level, carried: list[str]) -> exp.Expr:
+    below = level.below
+    if below is None:
+        return _aliased(SOURCE, level.alias)
+    inner = _select(below, below.items, below.names, carried, carried)
+    return exp.Subquery(this=inner, alias=exp.TableAlias(this=_name(level.alias)))
+
+
+def _join(lookup: Lookup) -> exp.Join:
+    join = exp.Join(this=_aliased(lookup.relation, lookup.alias), on=lookup.on.copy())
+    if lookup.left:
+        join.set("side", "LEFT")
+    return join
+
+
+def bound(stream: Stream, tree: exp.Expr) -> list[tuple[str, str]]:
+    """Names and Flink types of a query's columns; `SqlError` if DuckDB does not take it."""
+    try:
+        found = describe(generate(tree), stream.relations)
+        return [(name, flink_type(kind)) for name, kind in found]
+    except (BindError, ValueError) as failure:
+        start, end = lowering.place(stream.script, stream.top.select)
+        raise stream.script.error(str(failure), start, end, refusal(failure)) from None

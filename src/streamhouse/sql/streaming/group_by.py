@@ -1,0 +1,184 @@
+"""A continuous GROUP BY: what its target must be, so that its merge functions carry on the sums."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from streamhouse.errors import SqlError
+from streamhouse.merge_functions import merge_function
+from streamhouse.sql import functions
+from streamhouse.sql.expressions import lowering
+from streamhouse.sql.plan import TableInfo
+from streamhouse.sql.resolution.insert_target import Slot, aggregate
+from streamhouse.sql.text import Script
+
+if TYPE_CHECKING:
+    from streamhouse.sql.streaming.levels import Level
+
+# Which merge functions of an aggregation table carry on with the partial results of a function.
+_MERGES: dict[type[exp.Expr], tuple[str, ...]] = {
+    exp.Sum: ("sum",),
+    exp.Count: ("sum",),
+    exp.Min: ("min",),
+    exp.Max: ("max",),
+    exp.LastValue: ("last_value", "last_non_null_value"),
+    exp.FirstValue: ("first_value",),
+}
+# Those that keep one value of many: a value of the whole group may come any number of times.
+_KEEPING = (
+    "last_value", "last_non_null_value", "first_value", "first_non_null_value", "min", "max",
+)  # fmt: skip
+
+
+def check(script: Script, level: Level, target: TableInfo | None, filled: list[Slot]) -> bool:
+    """Whether the query aggregates, in a way that the target's merge functions carry on.
+
+    Raises `UnsupportedSqlError` saying which table declaration would do.
+    """
+    aggregates = [node for item in level.items for node in item.find_all(exp.AggFunc)]
+    if not aggregates and not level.group:
+        return False
+    node = aggregates[0] if aggregates else level.group[0]
+    if target is None:
+        raise lowering.unsupported(
+            script,
+            node,
+            "an aggregation that runs for ever needs a table to keep its results: INSERT INTO a "
+            "table with 'merge-engine' = 'aggregation', or SET 'execution.runtime-mode' = 'batch'",
+        )
+    if not target.primary_key or target.options.get("merge-engine") != "aggregation":
+        raise lowering.unsupported(script, node, _declaration(script, level, target, filled))
+    groups = {_text(one) for one in level.group if not is_constant(one)}
+    where = level.group[0] if level.group else node
+    made: set[str] = set()
+    for slot in filled:
+        if slot.column.name not in target.primary_key:
+            continue
+        parts = None if slot.index is None else _key_parts(level.items[slot.index], groups)
+        if parts is None:
+            raise _otherwise(script, where, level, target, filled)
+        made |= parts
+    if made != groups:
+        raise _otherwise(script, where, level, target, filled, groups - made)
+    for slot in filled:
+        if slot.column.name not in target.primary_key:
+            _check_merge(script, level, target, slot, groups)
+    return True
+
+
+def is_constant(item: exp.Expr) -> bool:
+    """Whether a value is the same in all rows of all batches."""
+    return item.find(exp.Column, exp.AggFunc, exp.Anonymous, exp.Null) is None
+
+
+def _text(item: exp.Expr) -> str:
+    return item.unnest().sql()
+
+
+def _key_parts(item: exp.Expr, groups: Collection[str]) -> set[str] | None:
+    """As `_parts`; a key is no null, and not the time of a batch."""
+    if isinstance(item.unnest(), exp.Null):
+        return None
+    return _parts(item, groups, moments=False)
+
+
+def _parts(item: exp.Expr, groups: Collection[str], moments: bool) -> set[str] | None:
+    """The grouping expressions that a value is computed from; None if it needs anything else.
+
+    With `moments`, it may need the time of the batch.
+    """
+    inner = item.unnest()
+    text = inner.sql()
+    if text in groups:
+        return {text}
+    if isinstance(inner, exp.Column | exp.AggFunc):
+        return None
+    if functions.moment_name(inner) is not None and not moments:
+        return None
+    found: set[str] = set()
+    for child in inner.iter_expressions():
+        parts = _parts(child, groups, moments)
+        if parts is None:
+            return None
+        found |= parts
+    return found
+
+
+def _otherwise(
+    script: Script,
+    node: exp.Expr,
+    level: Level,
+    target: TableInfo,
+    filled: list[Slot],
+    wrong: Collection[str] = (),
+) -> SqlError:
+    """The error for groups that are not the target's keys; `wrong` are those too many."""
+    message = (
+        f"GROUP BY must be exactly the primary key of {_dotted(target)}: "
+        f"{', '.join(target.primary_key)}; declare another key, or group otherwise"
+    )
+    for slot in filled:
+        if slot.index is None or slot.column.name in target.primary_key:
+            continue
+        item = level.items[slot.index].unnest()
+        if isinstance(item, exp.Column) and _text(item) in wrong:
+            message += f": LAST_VALUE({item.name}) gives '{slot.column.name}' without it"
+            break
+    return lowering.unsupported(script, node, message)
+
+
+def _check_merge(
+    script: Script, level: Level, target: TableInfo, slot: Slot, groups: Collection[str]
+) -> None:
+    if slot.index is None:
+        return
+    item = level.items[slot.index].unnest()
+    name, inner = slot.column.name, aggregate(item)
+    key, given = f"fields.{name}.aggregate-function", merge_function(target.options, name)
+    known = _MERGES.get(type(inner), ())
+    if isinstance(inner, exp.AggFunc) and inner.find(exp.Distinct):
+        known = ()
+    if not known and _parts(item, groups, moments=True) is not None:
+        if given in _KEEPING:
+            return
+        raise lowering.unsupported(
+            script,
+            item,
+            f"column '{name}' of {_dotted(target)} merges by {given}, and the query gives it one "
+            f"value of each group; declare '{key}' = 'last_value'",
+        )
+    if not known:
+        raise lowering.unsupported(
+            script,
+            item,
+            f"column '{name}': a continuous GROUP BY takes only SUM, COUNT, MIN, MAX, "
+            "FIRST_VALUE and LAST_VALUE, each as a column of its own; keep SUM and COUNT for an "
+            "average and divide when reading",
+        )
+    if given not in known:
+        raise lowering.unsupported(
+            script,
+            item,
+            f"column '{name}' of {_dotted(target)} merges by {given}; "
+            f"for this aggregate declare '{key}' = '{known[0]}'",
+        )
+
+
+def _declaration(script: Script, level: Level, target: TableInfo, filled: list[Slot]) -> str:
+    options = ["'merge-engine' = 'aggregation'"]
+    for slot in filled:
+        item = level.items[slot.index].unnest() if slot.index is not None else None
+        known = _MERGES.get(type(aggregate(item))) if item is not None else None
+        if known:
+            options.append(f"'fields.{slot.column.name}.aggregate-function' = '{known[0]}'")
+    return (
+        f"GROUP BY on a stream needs a target that keeps the sums: declare {_dotted(target)} with "
+        f"a PRIMARY KEY of the grouping columns and WITH ({', '.join(options)})"
+    )
+
+
+def _dotted(target: TableInfo) -> str:
+    return "table " + ".".join(target.name)

@@ -1,0 +1,408 @@
+"""A continuous SELECT taken apart: from its source outwards, one level for each SELECT."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+from sqlglot import exp
+
+from streamhouse.errors import SqlError
+from streamhouse.options import nearest
+from streamhouse.sql import functions
+from streamhouse.sql.expressions import lowering
+from streamhouse.sql.parser import hints
+from streamhouse.sql.plan import LookupRetry, Resolver, TableInfo
+from streamhouse.sql.resolution import columns
+from streamhouse.sql.resolution.columns import Visible
+from streamhouse.sql.streaming import row_number as ranked
+from streamhouse.sql.streaming import union_all
+from streamhouse.sql.streaming.row_number import Ranked
+from streamhouse.sql.text import Script
+
+_SELECT_ARGS = ("expressions", "from_", "joins", "where", "group", "hint")
+_CLAUSES = {
+    "distinct": "DISTINCT is not supported on a stream; use a primary-key table as the target",
+    "order": "ORDER BY is not supported on a stream; order when reading the target table",
+    "limit": "LIMIT is not supported on a stream; limit when reading the target table",
+    "offset": "OFFSET is not supported on a stream; leave it out",
+    "having": "HAVING is not supported on a stream; filter when reading the target table",
+    "windows": "WINDOW is not supported on a stream; number the rows when reading the table",
+    "qualify": "QUALIFY is not supported; filter by the number in a query around this one",
+    "locks": "FOR UPDATE is not supported; leave it out",
+    "into": "INTO is not supported; write INSERT INTO t SELECT …",
+    "laterals": "LATERAL is not supported on a stream; keep what it gives in a table",
+}
+_ONCE = "run it once with SET 'execution.runtime-mode' = 'batch'"
+_BATCH = f"or {_ONCE}"
+_JOIN_HELP = (
+    "a join of two streams is not supported; join with "
+    "JOIN t FOR SYSTEM_TIME AS OF o.proc_time AS c ON …, " + _BATCH
+)
+_GROUPS = (
+    "GROUP BY {} is not supported on a stream; write one INSERT for each grouping, into a table of "
+    "its own"
+)
+_SEVERAL = {exp.Cube: "CUBE", exp.GroupingSets: "GROUPING SETS", exp.Rollup: "ROLLUP"}
+_TABLES = (exp.Table, exp.Subquery)
+
+
+@dataclass
+class Lookup:
+    """One lookup join as found in the query, names resolved."""
+
+    table: TableInfo
+    alias: str
+    relation: str
+    left: bool
+    on: exp.Expr
+    keys: tuple[str, ...]
+    options: dict[str, str]
+    retry: LookupRetry | None = None
+    strategy: str | None = None
+    ordered: bool = False
+
+
+@dataclass
+class Level:
+    """One SELECT: what it reads (the level below, or the source itself) and what it makes."""
+
+    select: exp.Select
+    alias: str
+    below: Level | None
+    lookups: list[Lookup] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    items: list[exp.Expr] = field(default_factory=list)
+    where: exp.Expr | None = None
+    group: list[exp.Expr] = field(default_factory=list)
+    ranked: Ranked | None = None
+
+    def outwards(self) -> list[Level]:
+        """From the one next to the source up to this one."""
+        return [*(self.below.outwards() if self.below else ()), self]
+
+    def definition(self, name: str) -> exp.Expr:
+        return self.items[self.names.index(name)]
+
+
+class Reader:
+    """Takes a continuous query apart; `source` and `source_options` are set by `read`."""
+
+    def __init__(self, script: Script, resolver: Resolver, dimensions: int = 0) -> None:
+        self.script = script
+        self.resolver = resolver
+        self.source: TableInfo | None = None
+        self.source_options: dict[str, str] = {}
+        self._dimensions = dimensions
+
+    def parts(self, tree: exp.Expr) -> list[exp.Expr]:
+        """The SELECTs that the query is the UNION ALL of, each to be `read` by its own reader."""
+        if isinstance(tree, exp.Subquery):
+            tree = tree.unnest()
+        for inner in list(tree.find_all(exp.Query)):
+            if inner is not tree and inner.args.get("with_"):
+                inner.replace(self._inlined(inner))
+        return union_all.branches(self.script, self._inlined(tree))
+
+    def read(self, tree: exp.Expr) -> Level:
+        """The levels of a query; raises `SqlError` and `UnsupportedSqlError` with the place."""
+        if isinstance(tree, exp.SetOperation):
+            word = type(tree).__name__.upper()
+            self._no(tree, f"{word} is not supported on a stream; {_ONCE}")
+        if not isinstance(tree, exp.Select):
+            self._no(tree, f"a continuous query is a SELECT over a table; {_ONCE}")
+        return self._level(tree)
+
+    def _no(self, node: exp.Expr, message: str) -> NoReturn:
+        raise lowering.unsupported(self.script, node, message)
+
+    def _wrong(self, node: exp.Expr, message: str) -> SqlError:
+        return lowering.error(self.script, node, message)
+
+    def _inlined(self, tree: exp.Expr) -> exp.Expr:
+        """WITH queries in the places where they are read."""
+        clause = tree.args.get("with_")
+        if clause is None:
+            return tree
+        if clause.args.get("recursive"):
+            self._no(clause, f"WITH RECURSIVE is not supported on a stream; {_ONCE}")
+        bodies: dict[str, exp.Expr] = {}
+        tree.set("with_", None)
+        for cte in clause.expressions:
+            if cte.args["alias"].columns:
+                self._no(cte, "column names after a WITH query's name are not supported; use AS")
+            bodies[cte.alias] = self._replace(cte.this, bodies)
+        return self._replace(tree, bodies)
+
+    def _replace(self, tree: exp.Expr, bodies: dict[str, exp.Expr]) -> exp.Expr:
+        for table in list(tree.find_all(exp.Table)):
+            if table.args.get("db") or table.name not in bodies or table.args.get("version"):
+                continue
+            alias = exp.TableAlias(this=exp.to_identifier(table.alias_or_name))
+            new = exp.Subquery(this=bodies[table.name].copy(), alias=alias)
+            new.meta.update(table.meta)
+            table.replace(new)
+        return tree
+
+    def _level(self, select: exp.Select) -> Level:
+        ranked.mark(self.script, select)
+        self._check_clauses(select)
+        visible: Visible = {}
+        clause = select.args.get("from_")
+        if clause is None:
+            self._no(select, "a continuous query needs FROM; use VALUES or SELECT for fixed rows")
+        alias, below = self._read_source(clause.this, visible)
+        level = Level(select, alias, below)
+        for join in select.args.get("joins") or []:
+            level.lookups.append(self._lookup(join, visible, level))
+        self._apply_hints(select, level)
+        self._projections(level, visible)
+        where = select.args.get("where")
+        if where is not None:
+            level.where = columns.resolve(self.script, where.this.copy(), visible)
+            for node in level.where.find_all(exp.AggFunc):
+                raise self._wrong(node, "an aggregate cannot stand in WHERE")
+        self._group(level, visible)
+        level.ranked = ranked.read(self.script, select, visible)
+        return level
+
+    def _check_clauses(self, select: exp.Select) -> None:
+        for key in select.args:
+            if not select.args[key] or key in _SELECT_ARGS:
+                continue
+            found = select.args[key]
+            node = found[0] if isinstance(found, list) else found
+            word = key.upper().strip("_")
+            message = _CLAUSES.get(key, f"{word} is not supported on a stream; leave it out")
+            self._no(node if isinstance(node, exp.Expr) else select, message)
+        parts = [*select.expressions, *(select.args.get(k) for k in ("where", "group"))]
+        parts += [join.args.get("on") for join in select.args.get("joins") or []]
+        for part in parts:
+            for node in part.find_all(exp.Window, exp.Query) if part is not None else ():
+                if isinstance(node, exp.Window):
+                    self._no(node, f"window functions are not supported on a stream; {_ONCE}")
+                self._no(node, f"a subquery here is not supported on a stream; {_ONCE}")
+
+    def _read_source(self, node: exp.Expr, visible: Visible) -> tuple[str, Level | None]:
+        if isinstance(node, exp.Subquery):
+            extra = columns.first_set(node.args, ("this", "alias"))
+            if extra or node.meta.get("hints"):
+                self._no(node, "a subquery takes an alias only; hints stand on its table")
+            inner = node.this
+            while isinstance(inner, exp.Subquery):
+                inner = inner.this
+            if isinstance(inner, exp.SetOperation):
+                word = type(inner).__name__.upper()
+                self._no(inner, f"{word} is not supported on a stream; {_ONCE}")
+            if not isinstance(inner, exp.Select):
+                self._no(
+                    inner,
+                    "only a SELECT over a table can stand in parentheses here; leave them out",
+                )
+            below = self._level(inner)
+            alias = node.alias or "EXPR$"
+            if node.args.get("alias") is not None and node.args["alias"].columns:
+                self._no(
+                    node.args["alias"], "column names after an alias are not supported; use AS"
+                )
+            if below.group or _aggregates(below.items):
+                self._no(
+                    node,
+                    "an aggregation in a subquery is not supported; INSERT it into a table of its "
+                    "own and read that, write COUNT(DISTINCT …) to count what is grouped twice, "
+                    + _BATCH,
+                )
+            visible[alias] = dict.fromkeys(below.names)
+            return alias, below
+        if not isinstance(node, exp.Table):
+            self._no(node, _not_a_table(node))
+        self._check_table(node)
+        if node.args.get("version") is not None:
+            self._no(
+                node.args["version"], "a stream's own table takes no FOR … AS OF; leave it out"
+            )
+        self.source = columns.resolve_table(self.script, node, self.resolver)
+        if self.source.connector == "jdbc":
+            self._no(
+                node,
+                f"table '{node.name}' (connector 'jdbc') has rows, but no changes that a stream "
+                "could follow; declare it with 'connector' = 'mysql-cdc', look it up (JOIN … FOR "
+                f"SYSTEM_TIME AS OF …), {_BATCH}",
+            )
+        self.source_options = columns.table_options(self.script, node)
+        columns.reserved(self.script, (c.name for c in self.source.columns), node)
+        visible[node.alias_or_name] = columns.visible_columns(self.source, node.alias_or_name)
+        return node.alias_or_name, None
+
+    def _check_table(self, node: exp.Table) -> None:
+        allowed = ("this", "db", "catalog", "alias", "version")
+        extra = columns.first_set(node.args, allowed)
+        if extra == "joins":
+            self._no(node, "nested joins are not supported; write them one after the other")
+        if extra:
+            self._no(
+                node, f"{extra.upper()} after a table is not supported on a stream; leave it out"
+            )
+        if node.args.get("alias") is not None and node.args["alias"].columns:
+            self._no(node.args["alias"], "column names after an alias are not supported; use AS")
+
+    def _lookup(self, join: exp.Join, visible: Visible, level: Level) -> Lookup:
+        table = join.this
+        version = table.args.get("version") if isinstance(table, exp.Table) else None
+        if not isinstance(table, exp.Table) or version is None:
+            self._no(table, _not_a_table(table) if not isinstance(table, _TABLES) else _JOIN_HELP)
+        self._check_table(table)
+        side, kind = join.side.upper(), join.kind.upper()
+        if side not in ("", "LEFT") or kind not in ("", "INNER", "OUTER") or join.method:
+            words = " ".join(word for word in (join.method, side, kind) if word)
+            self._no(table, f"{words} JOIN is not supported here; use JOIN or LEFT JOIN")
+        on = join.args.get("on")
+        if on is None:
+            self._no(
+                table,
+                "a lookup join needs ON with an equality of columns; write ON o.customer_id = c.id",
+            )
+        self._check_moment(version, visible, level.alias, level.below)
+        info = columns.resolve_table(self.script, table, self.resolver)
+        if info.connector not in ("paimon", "jdbc"):
+            self._no(
+                table,
+                f"table '{table.name}' (connector '{info.connector}') cannot be looked up; keep it "
+                "in a Paimon table and look up that one, or declare a MySQL table with "
+                "'connector' = 'jdbc'",
+            )
+        columns.reserved(self.script, (c.name for c in info.columns), table)
+        alias = table.alias_or_name
+        if alias in visible:
+            raise self._wrong(table, f"'{alias}' is used twice; give the table another alias")
+        visible[alias] = columns.visible_columns(info, alias)
+        condition = columns.resolve(self.script, on.copy(), visible)
+        keys = tuple(equalities(condition, alias))
+        if not keys:
+            self._no(
+                on,
+                f"ON needs an equality between a column of '{alias}' and the stream; write one "
+                "beside the other conditions",
+            )
+        options = columns.table_options(self.script, table)
+        relation = f"dim_{self._dimensions}"
+        self._dimensions += 1
+        return Lookup(info, alias, relation, side == "LEFT", condition, keys, options)
+
+    def _check_moment(
+        self, version: exp.Version, visible: Visible, alias: str, below: Level | None
+    ) -> None:
+        """FOR SYSTEM_TIME AS OF must name a processing-time column."""
+        moment = version.expression
+        if version.this != "TIMESTAMP" or not isinstance(moment, exp.Column):
+            if functions.moment_name(moment) != "PROCTIME":
+                self._no(version, "a lookup join is FOR SYSTEM_TIME AS OF a column PROCTIME()")
+            return
+        place = lowering.place(self.script, moment)
+        found = columns.resolve(self.script, moment.copy(), visible)
+        while isinstance(found, exp.Column) and below is not None and found.table == alias:
+            found = below.definition(found.name)
+            alias, below = below.alias, below.below
+        if functions.moment_name(found) != "PROCTIME":
+            message = (
+                f"'{self.script.text[slice(*place)]}' is not a processing-time column; join "
+                "FOR SYSTEM_TIME AS OF a column that is computed as PROCTIME()"
+            )
+            self._no(moment, message)
+
+    def _apply_hints(self, select: exp.Select, level: Level) -> None:
+        hint = select.args.get("hint")
+        if hint is None:
+            return
+        body, start = hint.expressions[0].name, hint.meta["start"] + 3
+        seen: set[str] = set()
+        for found in hints.lookup_hints(self.script, body, start):
+            named = [k for k in level.lookups if found.table in (k.alias, k.table.name[-1])]
+            if not named:
+                known = [k.alias for k in level.lookups]
+                message = f"hint LOOKUP: no lookup join has the table '{found.table}'; "
+                message += nearest(found.table, known)
+                raise self.script.error(message, found.start, found.end)
+            if len(named) > 1 or named[0].alias in seen:
+                message = f"hint LOOKUP: '{found.table}' does not name one join; use its alias once"
+                raise self.script.error(message, found.start, found.end)
+            seen.add(named[0].alias)
+            named[0].retry = found.retry
+            named[0].strategy = found.strategy
+            named[0].ordered = found.ordered
+
+    def _projections(self, level: Level, visible: Visible) -> None:
+        found = columns.expand_stars(self.script, level.select, visible)
+        level.names = columns.output_names(found)
+        for name, item in zip(level.names, found, strict=True):
+            columns.reserved(self.script, [name], item)
+            inner = columns.unaliased(item)
+            level.items.append(columns.resolve(self.script, inner, visible))
+        like = level.select.meta.get(union_all.LIKE)
+        if like is not None:
+            self._name_like(level, Reader(self.script, self.resolver)._level(like.copy()).names)
+
+    def _name_like(self, level: Level, names: list[str]) -> None:
+        """A part of UNION ALL has the column names of the first part."""
+        if len(names) != len(level.names):
+            raise self._wrong(
+                level.select,
+                f"this part of UNION ALL gives {len(level.names)} column(s), the first one "
+                f"{len(names)}: {', '.join(names)}",
+            )
+        level.names = names
+
+    def _group(self, level: Level, visible: Visible) -> None:
+        group = level.select.args.get("group")
+        if group is None:
+            return
+        extra = columns.first_set(group.args, ("expressions",))
+        if extra:
+            self._no(group, _GROUPS.format(extra.upper()))
+        for item in group.expressions:
+            if type(item) in _SEVERAL:
+                self._no(item, _GROUPS.format(_SEVERAL[type(item)]))
+        level.group = [
+            columns.resolve(self.script, item.copy(), visible) for item in group.expressions
+        ]
+
+
+def _not_a_table(node: exp.Expr) -> str:
+    """What to do about something that stands where a stream reads a table."""
+    if isinstance(node, exp.Unnest):
+        word = "UNNEST"
+    elif isinstance(node, exp.Lateral):
+        word = "LATERAL"
+    elif isinstance(node, exp.Values):
+        word = "VALUES"
+    else:
+        return f"a continuous query reads one table, or a subquery over one; name it, {_BATCH}"
+    return f"{word} is not supported on a stream; keep the rows in a table and read that, {_BATCH}"
+
+
+def _aggregates(items: list[exp.Expr]) -> list[exp.Expr]:
+    return [node for item in items for node in item.find_all(exp.AggFunc)]
+
+
+def conjuncts(condition: exp.Expr | None) -> list[exp.Expr]:
+    """The parts that AND joins."""
+    if condition is None:
+        return []
+    inner = condition.unnest()
+    return list(inner.flatten()) if isinstance(inner, exp.And) else [condition]
+
+
+def equalities(condition: exp.Expr, alias: str) -> dict[str, exp.Expr]:
+    """The columns of `alias` that are compared for equality, and what with (the first of each)."""
+    found: dict[str, exp.Expr] = {}
+    for part in conjuncts(condition):
+        inner = part.unnest()
+        if not isinstance(inner, exp.EQ):
+            continue
+        for one, other in ((inner.left, inner.right), (inner.right, inner.left)):
+            one = one.unnest()
+            others = {column.table for column in other.find_all(exp.Column)}
+            if isinstance(one, exp.Column) and one.table == alias and alias not in others:
+                found.setdefault(one.name, other)
+                break
+    return found

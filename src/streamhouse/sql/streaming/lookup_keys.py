@@ -1,0 +1,56 @@
+"""The keys that a chunk of the stream looks for in a dimension, as DuckDB SQL."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from streamhouse.sql.expressions.binder import generate, quote
+from streamhouse.sql.resolution.columns import physical
+from streamhouse.sql.streaming.generated_sql import ROW, Stream, bound
+from streamhouse.sql.streaming.levels import Lookup
+from streamhouse.sql.types import base
+
+# Within a group, what is equal in the type of the comparison is equal in the column's own type.
+# Not so with floating numbers: many whole numbers are one DOUBLE, and 0.0 equals -0.0.
+_GROUPS = (
+    ("TINYINT", "SMALLINT", "INT", "INTEGER", "BIGINT", "DECIMAL"),
+    ("STRING", "VARCHAR", "CHAR"),
+    ("BYTES", "BINARY", "VARBINARY"),
+    ("BOOLEAN",),
+    ("DATE", "TIMESTAMP"),
+    ("TIME",),
+    ("TIMESTAMP_LTZ",),
+)
+
+
+@dataclass(frozen=True)
+class LookupKeys:
+    """`LookupJoin.key_columns`, `.keys_sql` and `.row_keys_sql`."""
+
+    columns: tuple[str, ...]
+    sql: str | None
+    row_sql: str | None
+
+
+def lookup_keys(stream: Stream, lookup: Lookup) -> LookupKeys:
+    """The keys of a lookup, those left out whose equality is one of other types."""
+    own = {column.name: column.type for column in lookup.table.columns}
+    given = dict(bound(stream, stream.wanted(lookup, lookup.keys)))
+    names = tuple(name for name in lookup.keys if same_group(own[name], given[name]))
+    if not names:
+        return LookupKeys((), None, None)
+    types = physical(lookup.table)
+    casts = ", ".join(f"TRY_CAST({quote(n)} AS {types[n]}) AS {quote(n)}" for n in names)
+    there = " AND ".join(f"{quote(name)} IS NOT NULL" for name in names)
+    wanted = generate(stream.wanted(lookup, names))
+    rows = stream.row_keys(lookup, names)
+    return LookupKeys(
+        names,
+        f"SELECT DISTINCT * FROM (SELECT {casts} FROM ({wanted})) WHERE {there}",
+        None if rows is None else f"SELECT {quote(ROW)}, {casts} FROM ({generate(rows)})",
+    )
+
+
+def same_group(one: str, other: str) -> bool:
+    """Whether equality of two types is equality in either of them."""
+    return any(base(one) in group and base(other) in group for group in _GROUPS)

@@ -1,0 +1,41 @@
+"""Sums that are written in parts must be exact in the target's type.
+
+Each batch writes what its rows add up to, and the table adds that to what it has. A part that is
+rounded to fewer digits is off by a little, each one, so the figure would tell how the rows were cut
+into batches.
+"""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from streamhouse.sql.expressions import lowering
+from streamhouse.sql.plan import TableInfo
+from streamhouse.sql.resolution.insert_target import Slot, aggregate
+from streamhouse.sql.streaming.generated_sql import Stream, bound
+from streamhouse.sql.types import base, scale
+
+
+def check(stream: Stream, target: TableInfo, filled: list[Slot]) -> None:
+    """Raise `UnsupportedSqlError` for a SUM of more digits than its column of decimals has."""
+    found: list[tuple[Slot, exp.Expr]] = []
+    for slot in filled:
+        item = None if slot.index is None else aggregate(stream.top.items[slot.index])
+        if isinstance(item, exp.Sum) and base(slot.column.type) == "DECIMAL":
+            found.append((slot, item))
+    if not found:
+        return
+    names = [f"c{number}" for number in range(len(found))]
+    sums = stream.rows([item for _, item in found], names, False, signed=True)
+    for (slot, item), (_, kind) in zip(found, bound(stream, sums), strict=True):
+        if base(kind) == "DECIMAL" and scale(kind) <= scale(slot.column.type):
+            continue
+        if base(kind) in ("DECIMAL", "FLOAT", "DOUBLE"):
+            raise lowering.unsupported(
+                stream.script,
+                item,
+                f"column '{slot.column.name}' of table {'.'.join(target.name)} is "
+                f"{slot.column.type}, and the sum is a {kind}: each batch would round its part of "
+                f"it; write SUM(CAST(… AS {slot.column.type})), or declare the column with as many "
+                "digits",
+            )

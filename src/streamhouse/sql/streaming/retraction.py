@@ -1,0 +1,183 @@
+"""Sums of a stream whose rows change: each row is added or taken back, by its sign.
+
+An aggregation table could be given the row kinds themselves. But what a `-U` takes back from
+`last_non_null_value` is gone for all rows of the key, and other functions refuse to take anything
+back. So the sign is put into the values: what is taken back is added with a minus, and written as
+an insert like any other. That is the same in any order, and may be summed up before it is written.
+"""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from streamhouse.merge_functions import merge_function
+from streamhouse.sql.expressions import lowering
+from streamhouse.sql.plan import TableInfo
+from streamhouse.sql.resolution.insert_target import Slot
+from streamhouse.sql.streaming.levels import Level
+from streamhouse.sql.text import Script
+
+# Merge functions to which a null says nothing; what takes back rows gives them a null.
+_PASS_NULL = (
+    "last_non_null_value", "first_non_null_value", "min", "max", "product", "listagg", "bool_and",
+    "bool_or", "collect", "merge_map", "nested_update", "rbm32", "rbm64", "hll_sketch",
+    "theta_sketch",
+)  # fmt: skip
+# Those that Paimon itself can take rows back from, where it is given the row kinds.
+_TAKE_BACK = ("sum", "product", "last_value", "last_non_null_value", "collect", "merge_map",
+              "nested_update", "count")  # fmt: skip
+_REMOVE = "aggregation.remove-record-on-delete"
+
+
+def retracts(alias: str) -> exp.Expr:
+    """Whether a row of the level under `alias` takes an earlier one back."""
+    kind = exp.column(
+        exp.to_identifier("rowkind", quoted=True), exp.to_identifier(alias, quoted=True)
+    )
+    taken = [exp.Literal.string(text) for text in ("-U", "-D")]
+    return exp.In(this=kind, expressions=taken)
+
+
+def sign_aggregates(
+    script: Script, level: Level, target: TableInfo, filled: list[Slot]
+) -> list[exp.Expr]:
+    """The level's projections with SUM and COUNT counting down what is taken back.
+
+    LAST_VALUE stays, to be given its order. Raises `UnsupportedSqlError` for an aggregate that
+    would need the rows that are left.
+    """
+    items = [item.copy() for item in level.items]
+    for slot in filled:
+        if slot.index is None or slot.column.name in target.primary_key:
+            continue
+        wrapped = exp.Paren(this=items[slot.index])
+        for node in list(wrapped.find_all(exp.AggFunc)):
+            _check(script, node, target, slot)
+            _sign(node, level.alias)
+        items[slot.index] = wrapped.this
+    return items
+
+
+def _check(script: Script, node: exp.Expr, target: TableInfo, slot: Slot) -> None:
+    name = slot.column.name
+    if isinstance(node, exp.Sum | exp.Count):
+        return
+    if isinstance(node, exp.LastValue):
+        if merge_function(target.options, name) == "last_non_null_value":
+            return
+        raise lowering.unsupported(
+            script,
+            node,
+            f"column '{name}': over rows that change, LAST_VALUE needs a column that a row taken "
+            f"back leaves as it is; declare 'fields.{name}.aggregate-function' = "
+            "'last_non_null_value'",
+        )
+    if isinstance(node, exp.Min | exp.Max) and _ignores(target, slot):
+        return
+    word = type(node).__name__.upper().replace("FIRSTVALUE", "FIRST_VALUE")
+    way = ""
+    if isinstance(node, exp.Min | exp.Max):
+        way = f"declare 'fields.{name}.ignore-retract' = 'true' to keep what was, "
+    raise lowering.unsupported(
+        script,
+        node,
+        f"{word} over a table whose rows change: what is left when a row is taken back is not "
+        f"known; {way}keep the rows in a table with a primary key and take the {word} in a query "
+        "that ends, or read a table without a primary key",
+    )
+
+
+def _sign(node: exp.Expr, alias: str) -> None:
+    if isinstance(node, exp.Sum):
+        node.set("this", _minus(node.this, alias))
+    if isinstance(node, exp.Min | exp.Max):
+        node.set("this", exp.Case().when(retracts(alias), exp.Null()).else_(node.this.copy()))
+    if not isinstance(node, exp.Count):
+        return
+    case = exp.Case()
+    counted = node.this
+    if not isinstance(counted, exp.Star):
+        is_null = exp.Is(this=_wrapped(counted.copy()), expression=exp.Null())
+        case = case.when(is_null, exp.Literal.number(0))
+    less = exp.Neg(this=exp.Literal.number(1))
+    total = exp.Sum(this=case.when(retracts(alias), less).else_(exp.Literal.number(1)))
+    around = node.parent
+    if isinstance(around, exp.Filter):
+        # Without any row there is no sum, but a count of 0.
+        node.replace(total)
+        zero = exp.Literal.number(0)
+        around.replace(exp.Coalesce(this=around.copy(), expressions=[zero]))
+    else:
+        node.replace(total)
+
+
+def _minus(value: exp.Expr, alias: str) -> exp.Expr:
+    """The value, or what takes it back."""
+    inner = _wrapped(value.copy())
+    return exp.Case().when(retracts(alias), exp.Neg(this=inner)).else_(value.copy())
+
+
+def _wrapped(value: exp.Expr) -> exp.Expr:
+    plain = isinstance(value, exp.Column | exp.Paren | exp.Func)
+    return value if plain else exp.Paren(this=value)
+
+
+def can_sign(script: Script, level: Level, target: TableInfo | None, filled: list[Slot]) -> bool:
+    """Whether changes written into an aggregation table are written as signed values.
+
+    That is so where a column is a sum, all others are left alone by a null, and a deleted row is
+    not to remove the sums. Else the table is given the row kinds; raises `UnsupportedSqlError` for
+    a function that could not take them.
+    """
+    if target is None or target.options.get("merge-engine") != "aggregation":
+        return False
+    if target.options.get("ignore-delete", "").lower() == "true":
+        return False
+    columns = [slot for slot in filled if slot.column.name not in target.primary_key]
+    for slot in columns:
+        function = merge_function(target.options, slot.column.name)
+        if slot.index is not None and function not in _TAKE_BACK and not _ignores(target, slot):
+            key = f"fields.{slot.column.name}"
+            raise lowering.unsupported(
+                script,
+                level.items[slot.index],
+                f"column '{slot.column.name}' merges by {function}, which cannot take back a row "
+                f"that is changed or deleted; declare '{key}.ignore-retract' = 'true' to keep what "
+                "was, or read a table without a primary key",
+            )
+    if target.options.get(_REMOVE, "").lower() == "true":
+        return False
+    sums = [
+        slot
+        for slot in columns
+        if slot.index is not None and merge_function(target.options, slot.column.name) == "sum"
+    ]
+    return bool(sums) and all(_is_signable(target, slot) for slot in columns)
+
+
+def _ignores(target: TableInfo, slot: Slot) -> bool:
+    return target.options.get(f"fields.{slot.column.name}.ignore-retract", "").lower() == "true"
+
+
+def _is_signable(target: TableInfo, slot: Slot) -> bool:
+    function = merge_function(target.options, slot.column.name)
+    if function in ("sum", "last_non_null_value"):
+        return True
+    return _ignores(target, slot) and function in _PASS_NULL
+
+
+def sign_columns(
+    items: list[exp.Expr], level: Level, target: TableInfo, filled: list[Slot]
+) -> list[exp.Expr]:
+    """The target's columns (as `items`, in its order) for a row that is added or taken back."""
+    order = target.options.get("sequence.field", "").replace(" ", "").split(",")
+    signed: list[exp.Expr] = []
+    for item, slot in zip(items, filled, strict=True):
+        name = slot.column.name
+        if name in target.primary_key or name in order or slot.index is None:
+            signed.append(item)
+        elif merge_function(target.options, name) == "sum" and not _ignores(target, slot):
+            signed.append(_minus(item, level.alias))
+        else:
+            signed.append(exp.Case().when(retracts(level.alias), exp.Null()).else_(item))
+    return signed

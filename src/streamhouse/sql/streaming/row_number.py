@@ -1,0 +1,376 @@
+"""`ROW_NUMBER() … = 1`: the newest (or oldest) row of each key, as an upsert by that key.
+
+A stream keeps no state to number rows in. But a table with the key as its primary key keeps one row
+of each, and `sequence.field` tells it which: so the number is taken out of the query, and the
+target must be such a table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from streamhouse.sql import functions
+from streamhouse.sql.expressions import lowering
+from streamhouse.sql.plan import TableInfo
+from streamhouse.sql.resolution import columns
+from streamhouse.sql.resolution.columns import Visible
+from streamhouse.sql.resolution.insert_target import Slot
+from streamhouse.sql.streaming.group_by import is_constant
+from streamhouse.sql.text import Script
+from streamhouse.sql.types import keeps_order
+
+if TYPE_CHECKING:
+    from streamhouse.sql.streaming.levels import Level
+
+MARK = "ranked"
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """PARTITION BY and ORDER BY of a level whose first rows are wanted, names resolved.
+
+    `nulls_first` says of each column of `order` whether a row without a value there comes first.
+    """
+
+    node: exp.Expr
+    partition: tuple[exp.Expr, ...]
+    order: tuple[exp.Expr, ...]
+    newest: bool
+    nulls_first: tuple[bool, ...]
+
+
+def mark(script: Script, outer: exp.Select) -> None:
+    """Take `ROW_NUMBER() OVER (…) AS rn` of a subquery and `rn = 1` around it out of a query.
+
+    The subquery's SELECT is marked with the window; its number becomes the constant 1. Between the
+    two may stand SELECTs that only hand columns on, such as a view's.
+    """
+    below = _Below(outer)
+    inner = below.select
+    numbers = [item for item in inner.expressions if _is_number(item)] if inner is not None else []
+    name = below.shown(numbers[0].alias) if numbers else None
+    if inner is None or name is None:
+        return
+    (item, *others), where = numbers, outer.args.get("where")
+    if others:
+        raise lowering.unsupported(script, others[0], "only one ROW_NUMBER of a query can be kept")
+    parts = [] if where is None else _conjuncts(where.this)
+    firsts = [part for part in parts if _is_first(part, name)]
+    if not firsts:
+        raise lowering.unsupported(
+            script,
+            item,
+            f"ROW_NUMBER on a stream keeps the first row of each key: write WHERE {name} = 1 "
+            "around this SELECT; for more rows, number them when reading the table",
+        )
+    if len(parts) > 1:
+        other = next(part for part in parts if part not in firsts) if len(firsts) == 1 else parts[1]
+        raise lowering.unsupported(
+            script,
+            other,
+            f"a condition beside {name} = 1 would have to take back rows that were the "
+            "newest; put it into the inner SELECT, or filter when reading the table",
+        )
+    outer.set("where", None)
+    inner.meta[MARK] = item.this
+    item.set("this", exp.cast(exp.Literal.number(1), "BIGINT"))
+
+
+def _is_number(item: exp.Expr) -> bool:
+    return (
+        isinstance(item, exp.Alias)
+        and isinstance(item.this, exp.Window)
+        and isinstance(item.this.this, exp.RowNumber)
+    )
+
+
+class _Below:
+    """The nearest SELECT below another that makes something (`select`, None if there is none)."""
+
+    def __init__(self, outer: exp.Select) -> None:
+        self.select = _subquery(outer)
+        self._all, self._renamed = True, dict[str, str]()
+        while self.select is not None and _hands_on(self.select):
+            below = _subquery(self.select)
+            if below is None:
+                return
+            self._pass(self.select)
+            self.select = below
+
+    def shown(self, name: str) -> str | None:
+        """The name of a column of `select` in the SELECT above; None if that does not see it."""
+        return self._renamed.get(name, name if self._all else None)
+
+    def _pass(self, layer: exp.Select) -> None:
+        made = {}
+        for item in layer.expressions:
+            shown = None if columns.is_star(item) else self.shown(item.alias_or_name)
+            if shown is not None:
+                made[item.unalias().name] = shown
+        if any(columns.is_star(item) for item in layer.expressions):
+            self._renamed = {**self._renamed, **made}
+        else:
+            self._all, self._renamed = False, made
+
+
+def _subquery(select: exp.Select) -> exp.Select | None:
+    clause = select.args.get("from_")
+    source = clause.this if clause is not None else None
+    inner = source.unnest() if isinstance(source, exp.Subquery) else None
+    return inner if isinstance(inner, exp.Select) else None
+
+
+def _hands_on(select: exp.Select) -> bool:
+    """Whether a SELECT only names columns of what it reads."""
+    if columns.first_set(select.args, ("expressions", "from_")):
+        return False
+    return all(
+        columns.is_star(item) or isinstance(item.unalias(), exp.Column)
+        for item in select.expressions
+    )
+
+
+def _conjuncts(condition: exp.Expr) -> list[exp.Expr]:
+    inner = condition.unnest()
+    return list(inner.flatten()) if isinstance(inner, exp.And) else [inner]
+
+
+def _is_first(part: exp.Expr, name: str) -> bool:
+    """`rn = 1`, `1 = rn`, `rn <= 1` or `rn < 2`."""
+    inner = part.unnest()
+    if not isinstance(inner, exp.EQ | exp.LTE | exp.LT):
+        return False
+    left, right = inner.left.unnest(), inner.right.unnest()
+    if isinstance(inner, exp.EQ) and isinstance(right, exp.Column):
+        left, right = right, left
+    most = "2" if isinstance(inner, exp.LT) else "1"
+    return isinstance(left, exp.Column) and left.name == name and right.sql() == most
+
+
+def read(script: Script, select: exp.Select, visible: Visible) -> Ranked | None:
+    """The window of a marked SELECT, its names resolved."""
+    window = select.meta.get(MARK)
+    if window is None:
+        return None
+    ordered = window.args["order"].expressions if window.args.get("order") else []
+    partition = window.args.get("partition_by") or []
+    if not ordered or not partition:
+        message = "ROW_NUMBER on a stream needs OVER (PARTITION BY key ORDER BY time DESC)"
+        raise lowering.unsupported(script, window, message)
+    newest = {bool(one.args.get("desc")) for one in ordered}
+    if len(newest) > 1:
+        message = "ORDER BY of ROW_NUMBER goes in one direction: all columns DESC, or none"
+        raise lowering.unsupported(script, window, message)
+    return Ranked(
+        window,
+        tuple(columns.resolve(script, one.copy(), visible) for one in partition),
+        tuple(columns.resolve(script, one.this.copy(), visible) for one in ordered),
+        newest.pop(),
+        # By default NULL is the smallest value: the parser has set it.
+        tuple(bool(one.args.get("nulls_first")) for one in ordered),
+    )
+
+
+def check(
+    script: Script,
+    top: Level,
+    source: TableInfo,
+    changelog: bool,
+    target: TableInfo | None,
+    filled: list[Slot],
+) -> str:
+    """What the upsert keeps, in words; empty if the query numbers no rows.
+
+    Raises `UnsupportedSqlError` saying how to declare a target that keeps those rows.
+    """
+    level = next((one for one in top.outwards() if one.ranked is not None), None)
+    if level is None or level.ranked is None:
+        return ""
+    ranked = level.ranked
+    _check_around(script, top, level)
+    if target is None or not target.primary_key:
+        message = "the first row of each key needs a table that keeps it: INSERT INTO a table with "
+        message += f"PRIMARY KEY ({', '.join(_words(ranked.partition))})"
+        raise lowering.unsupported(script, ranked.node, message)
+    made = {slot.column.name: _down(top, slot, level) for slot in filled}
+    name = "table " + ".".join(target.name)
+    keys = {_text(one) for one in ranked.partition}
+    # A column that is the same in all rows tells no rows apart.
+    constant = {
+        slot.column.name
+        for slot in filled
+        if slot.index is not None and is_constant(top.items[slot.index])
+    }
+    if {made[key] for key in target.primary_key if key not in constant} != keys:
+        raise lowering.unsupported(
+            script,
+            ranked.node,
+            f"PARTITION BY must be exactly the primary key of {name}: "
+            f"{', '.join(target.primary_key)}",
+        )
+    if changelog:
+        _check_changes(script, level, source)
+    else:
+        _check_order(script, ranked, target, name, made)
+        _check_nulls(script, level, source, target)
+        _check_types(script, level, source, target, made)
+    word = "newest" if ranked.newest else "oldest"
+    return f"upsert: {word} by {', '.join(_words(ranked.order))} of each " + ", ".join(
+        target.primary_key
+    )
+
+
+def _check_around(script: Script, top: Level, level: Level) -> None:
+    levels = top.outwards()
+    for outer in levels[levels.index(level) + 1 :]:
+        help_ = "do it in the inner SELECT, or when reading the table"
+        if outer.where is not None:
+            message = f"WHERE around the newest row of each key is not supported; {help_}"
+            raise lowering.unsupported(script, outer.where, message)
+        if outer.group:
+            message = f"GROUP BY over the newest row of each key is not supported; {help_}"
+            raise lowering.unsupported(script, outer.group[0], message)
+        for lookup in outer.lookups:
+            if not lookup.left:
+                message = "a join that can drop the newest row of a key is not supported; write "
+                message += "LEFT JOIN, or join in the inner SELECT"
+                raise lowering.unsupported(script, lookup.on, message)
+
+
+def _check_changes(script: Script, level: Level, source: TableInfo) -> None:
+    """Each key must be of one row: when the newest of several goes, the next is not known."""
+    assert level.ranked is not None
+    names = {_source_column(one, level) for one in level.ranked.partition}
+    if not set(source.primary_key) <= names:
+        raise lowering.unsupported(
+            script,
+            level.ranked.node,
+            f"ROW_NUMBER over {'.'.join(source.name)}, whose rows change: when the newest row of a "
+            "key goes, the one before it is not known; PARTITION BY its primary key, or read a "
+            "table without one",
+        )
+
+
+def _check_nulls(script: Script, level: Level, source: TableInfo, target: TableInfo) -> None:
+    """Refuse an order by which a row without a value comes first: in `sequence.field` any value
+    goes before NULL, in either direction."""
+    ranked = level.ranked
+    if ranked is None:
+        return
+    sequence = _sequence(target)
+    required = {one.name for one in source.columns if not one.nullable}
+    if not any(one.nullable for one in target.columns if one.name in sequence):
+        return
+    for order, nulls_first in zip(ranked.order, ranked.nulls_first, strict=True):
+        if nulls_first and _source_column(order, level) not in required:
+            by = _words((order,))[0] + (" DESC" if ranked.newest else "")
+            raise lowering.unsupported(
+                script,
+                ranked.node,
+                f"ORDER BY {by} puts NULL first, and a 'sequence.field' never keeps a row without "
+                f"a value; write ORDER BY {by} NULLS LAST, or declare the column NOT NULL",
+            )
+
+
+def _check_types(
+    script: Script,
+    level: Level,
+    source: TableInfo,
+    target: TableInfo,
+    made: dict[str, str | None],
+) -> None:
+    """Refuse a `sequence.field` in which rows that the order tells apart may be equal."""
+    assert level.ranked is not None
+    given = {one.name: one.type for one in source.columns}
+    kept = [one for one in target.columns if one.name in _sequence(target)]
+    for order in level.ranked.order:
+        kind = given.get(_source_column(order, level) or "")
+        if kind is None:
+            continue
+        for column in kept:
+            if made[column.name] == _text(order) and not keeps_order(kind, column.type):
+                raise lowering.unsupported(
+                    script,
+                    level.ranked.node,
+                    f"ORDER BY {_words((order,))[0]} goes by a {kind}, of which column "
+                    f"'{column.name}' of table {'.'.join(target.name)}, a {column.type}, keeps "
+                    f"fewer digits, so the wrong row could stay; declare '{column.name}' as {kind}",
+                )
+
+
+def _sequence(target: TableInfo) -> list[str]:
+    """The columns of the target's `sequence.field`."""
+    names = target.options.get("sequence.field", "").split(",")
+    return [name.strip() for name in names if name.strip()]
+
+
+def _source_column(item: exp.Expr, level: Level) -> str | None:
+    """The column of the source that an expression of a level is; None if it is another."""
+    found, below = item.unnest(), level
+    while isinstance(found, exp.Column) and below.below is not None:
+        found, below = below.below.definition(found.name).unnest(), below.below
+    if isinstance(found, exp.Column) and found.table == below.alias:
+        return found.name
+    return None
+
+
+def _check_order(
+    script: Script, ranked: Ranked, target: TableInfo, name: str, made: dict[str, str | None]
+) -> None:
+    engine = target.options.get("merge-engine", "deduplicate")
+    sequence = _sequence(target)
+    if len(ranked.order) == 1 and functions.moment_name(ranked.order[0]) == "PROCTIME":
+        wanted = "deduplicate" if ranked.newest else "first-row"
+        if engine == wanted and not sequence:
+            return
+        needs = f"'merge-engine' = '{wanted}' and no sequence.field"
+    else:
+        by = [next((n for n, t in made.items() if t == _text(o)), None) for o in ranked.order]
+        missing = [w for w, n in zip(_words(ranked.order), by, strict=True) if n is None]
+        if missing:
+            raise lowering.unsupported(
+                script,
+                ranked.node,
+                f"{name} must hold what the rows are ordered by; select {', '.join(missing)} into "
+                "a column that is its 'sequence.field'",
+            )
+        descending = target.options.get("sequence.field.sort-order", "ascending") == "descending"
+        if engine == "deduplicate" and sequence == by and descending != ranked.newest:
+            return
+        needs = f"'sequence.field' = '{','.join(n for n in by if n)}'"
+        if not ranked.newest:
+            needs += ", 'sequence.field.sort-order' = 'descending'"
+        needs += " and merge-engine deduplicate"
+    raise lowering.unsupported(
+        script,
+        ranked.node,
+        f"{name} must keep the {'last' if ranked.newest else 'first'} row of a key by that order: "
+        f"declare it with {needs}",
+    )
+
+
+def _down(top: Level, slot: Slot, level: Level) -> str | None:
+    """A column of the target in the columns of the ranked level; None if it cannot be said so."""
+    if slot.index is None:
+        return None
+    current, item = top, top.items[slot.index]
+    while current is not level:
+        wrapped: exp.Expr = exp.Paren(this=item.copy())
+        for column in list(wrapped.find_all(exp.Column)):
+            if column.table != current.alias or current.below is None:
+                return None
+            column.replace(current.below.definition(column.name).copy())
+        assert current.below is not None
+        current, item = current.below, wrapped.this
+    return _text(item)
+
+
+def _text(item: exp.Expr) -> str:
+    return item.unnest().sql()
+
+
+def _words(items: tuple[exp.Expr, ...]) -> list[str]:
+    return [i.name if isinstance(i, exp.Column) else i.sql() for i in (o.unnest() for o in items)]

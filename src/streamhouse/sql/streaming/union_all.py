@@ -1,0 +1,103 @@
+"""UNION ALL of streams: the parts of a query, and parts over one table as one query again.
+
+All around a UNION ALL is done to each part: projections, filters, lookups, and sums too, since the
+target adds them up. Parts over the same table become one query, which gives their rows in the order
+of the table's changes: a row that an update moves from one part to another is taken away there and
+comes here in the right order. Rows of different tables have no order among each other, so those
+parts are queries of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from sqlglot import exp
+
+from streamhouse.sql.expressions import lowering
+from streamhouse.sql.expressions.binder import quote
+from streamhouse.sql.plan import StreamQuery
+from streamhouse.sql.text import Script
+
+LIKE = "like"
+"""Mark of a part's SELECT: the first part, whose column names it takes."""
+_ROW, _KIND, _PART = "_row", "rowkind", "_part"
+_AFTER = ("order", "limit", "offset", "with_")
+
+
+def branches(script: Script, tree: exp.Expr) -> list[exp.Expr]:
+    """The SELECTs that a query is the UNION ALL of; WITH must have been put in its places.
+
+    Raises `UnsupportedSqlError` for a UNION that removes duplicates.
+    """
+    inner = tree.unnest() if isinstance(tree, exp.Subquery) else tree
+    if isinstance(inner, exp.Union):
+        return _united(script, inner)
+    clause = inner.args.get("from_") if isinstance(inner, exp.Select) else None
+    if clause is None or not isinstance(clause.this, exp.Subquery):
+        return [inner]
+    below = branches(script, clause.this)
+    if len(below) == 1:
+        return [inner]
+    found = []
+    for part in below:
+        copied = inner.copy()
+        subquery = copied.args["from_"].this
+        while isinstance(subquery.this, exp.Subquery):
+            subquery = subquery.this
+        subquery.set("this", part)
+        found.append(copied)
+    return found
+
+
+def _united(script: Script, union: exp.Union) -> list[exp.Expr]:
+    if union.args.get("distinct"):
+        raise lowering.unsupported(
+            script,
+            union.expression,
+            "UNION on a stream cannot know all rows before, to leave out duplicates; write UNION "
+            "ALL, into a table whose primary key keeps each row once",
+        )
+    for key in _AFTER:
+        if union.args.get(key):
+            found = union.args[key]
+            message = f"{key.strip('_').upper()} around UNION ALL is not supported on a stream"
+            raise lowering.unsupported(script, found, f"{message}; do it when reading the table")
+    first, *others = [*branches(script, union.this), *branches(script, union.expression)]
+    for other in others:
+        other.meta[LIKE] = first
+    return [first, *others]
+
+
+def merged(parts: Sequence[StreamQuery], ordered: bool) -> StreamQuery:
+    """Parts over one table as one query.
+
+    With `ordered`, the parts' rows end with `_row` (before `rowkind`) and are given in its order.
+    """
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    shown = [quote(column.name) for column in first.output]
+    shown += [quote(_KIND)] if first.row_kinds else []
+    texts = [
+        f"SELECT *, {number} AS {quote(_PART)} FROM ({part.rows_sql}) AS p{number}"
+        for number, part in enumerate(parts)
+    ]
+    rows = f"SELECT {', '.join(shown)} FROM ({' UNION ALL '.join(texts)}) AS u"
+    if ordered:
+        rows += f" ORDER BY {quote(_ROW)}, {quote(_PART)}"
+    used = {name for part in parts for name in part.source_columns}
+    misses = [part.misses_sql for part in parts if part.misses_sql is not None]
+    return replace(
+        first,
+        source_columns=tuple(c.name for c in first.source.columns if c.name in used),
+        # A row is sent to one task, and each part may look for another key.
+        lookups=tuple(
+            replace(lookup, row_keys_sql=None) for part in parts for lookup in part.lookups
+        ),
+        numbered_sql=None,
+        rows_sql=rows,
+        misses_sql=" UNION ".join(f"({one})" for one in misses) if misses else None,
+        grouped=any(part.grouped for part in parts),
+        upsert="; ".join(dict.fromkeys(part.upsert for part in parts if part.upsert)),
+    )

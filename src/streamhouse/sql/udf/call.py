@@ -1,0 +1,36 @@
+"""Calls of Python functions as the parser reads them: nothing but the name is known of each."""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from streamhouse.sql.udf import registry
+from streamhouse.sql.udf.declaration import Declaration
+from streamhouse.sql.udf.function import PythonFunction
+
+_DECLARED = "python"
+
+
+def declared_call(declaration: Declaration, arguments: list[exp.Expr]) -> exp.Expr:
+    """The node of a call."""
+    node = exp.Anonymous(this=declaration.name, expressions=arguments)
+    node.meta[_DECLARED] = declaration
+    return node
+
+
+def declaration_of(node: exp.Expr) -> Declaration | None:
+    """What a call calls, if it is of a declared function."""
+    found = node.meta.get(_DECLARED) if isinstance(node, exp.Anonymous) else None
+    return found if isinstance(found, Declaration) else None
+
+
+def declarations_in(tree: exp.Expr) -> list[Declaration]:
+    """The functions that a tree calls, each once."""
+    found = (declaration_of(node) for node in tree.find_all(exp.Anonymous))
+    return list(dict.fromkeys(one for one in found if one is not None))
+
+
+def functions_in(tree: exp.Expr) -> tuple[PythonFunction, ...]:
+    """The defined functions that a tree calls, each once."""
+    found = (registry.defined(one) for one in declarations_in(tree))
+    return tuple(one for one in found if one is not None)

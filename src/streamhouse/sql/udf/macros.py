@@ -1,0 +1,31 @@
+"""Python functions for DuckDB connections that bind queries, and run none."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from streamhouse.sql.types import duck_type
+from streamhouse.sql.udf.function import PREFIX
+from streamhouse.sql.udf.registry import known
+
+_CALLED = re.compile(rf"\b{PREFIX}\w+_[0-9a-f]{{12}}\b", re.IGNORECASE)
+
+
+def macros(sql: str) -> Iterator[str]:
+    """Statements that make a macro of each function that a text calls.
+
+    It has the function's name, number of arguments and type of result, and calls nothing. It takes
+    arguments of any type: `conversion` has checked them, or is about to ask for their types.
+    """
+    for name in {one.lower() for one in _CALLED.findall(sql)}:
+        function = known(name)
+        if function is None:
+            continue
+        names = [f"a{number}" for number in range(len(function.signature.parameters))]
+        given = " AND ".join(f"{one} IS NULL" for one in names)
+        kind = duck_type(function.signature.result.type)
+        yield (
+            f"CREATE TEMP MACRO {name}({', '.join(names)}) AS "
+            f"CASE WHEN {given} THEN CAST(NULL AS {kind}) END"
+        )

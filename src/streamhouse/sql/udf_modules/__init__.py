@@ -1,0 +1,1 @@
+"""The Python modules of user-defined functions: imported, typed by their annotations, called."""

@@ -1,0 +1,280 @@
+"""Python functions on a DuckDB connection: calls, checks of what they return, their errors."""
+
+from __future__ import annotations
+
+import datetime
+import inspect
+import threading
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+from duckdb.func import FunctionNullHandling, PythonUDFType
+
+from streamhouse.errors import QueryError
+from streamhouse.sql.types import base, digits, duck_type
+from streamhouse.sql.udf.function import PythonFunction, Slot
+from streamhouse.sql.udf_modules.module import compute_of
+
+_MARK = "a Python function has failed"
+_LONGEST = 200
+_one_at_a_time = threading.Lock()
+"""DuckDB calls from several threads; functions need not know of threads."""
+_UNITS = {0: "s", 3: "ms", 6: "us", 9: "ns"}
+_VALUES: dict[str, tuple[type, ...]] = {
+    "BOOLEAN": (bool,),
+    "TINYINT": (int,),
+    "SMALLINT": (int,),
+    "INT": (int,),
+    "BIGINT": (int,),
+    "FLOAT": (float, int),
+    "DOUBLE": (float, int),
+    "DECIMAL": (Decimal, int),
+    "STRING": (str,),
+    "BYTES": (bytes,),
+    "DATE": (datetime.date,),
+    "TIME": (datetime.time,),
+    "TIMESTAMP": (datetime.datetime,),
+    "TIMESTAMP_LTZ": (datetime.datetime,),
+}
+"""What a function may return for a type; Arrow would convert more, and lose some of it."""
+
+
+class Evaluations:
+    """The Python functions of one plan, for the connections that run it.
+
+    DuckDB hands on the text of an exception only; `failure` gives the whole error.
+    """
+
+    def __init__(self, functions: Iterable[PythonFunction]) -> None:
+        self._functions = tuple(functions)
+        self._failure: QueryError | None = None
+
+    def register(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Make the functions known to a connection, which must be closed before the process ends.
+
+        Raises `QueryError` for a function that cannot be loaded in this process.
+        """
+        for function in self._functions:
+            signature = function.signature
+            connection.create_function(
+                function.engine_name,
+                self._caller(function),
+                [duck_type(slot.type) for slot in signature.parameters],
+                duck_type(signature.result.type),
+                type=PythonUDFType.ARROW,
+                null_handling=FunctionNullHandling.SPECIAL,
+            )
+
+    def failure(self, error: BaseException) -> QueryError | None:
+        """What a function raised, if that is why DuckDB did."""
+        return self._failure if _MARK in str(error) else None
+
+    def _caller(self, function: PythonFunction) -> Callable[..., pa.Array]:
+        compute = compute_of(function)
+        evaluate = _arrays if function.signature.arrays else _values
+
+        def call(*columns: pa.ChunkedArray) -> pa.Array:
+            try:
+                with _one_at_a_time:
+                    return evaluate(function, compute, [_whole(column) for column in columns])
+            except QueryError as error:
+                self._failure = error
+                raise RuntimeError(_MARK) from None
+
+        # DuckDB counts the parameters.
+        named = [
+            inspect.Parameter(f"argument_{number}", inspect.Parameter.POSITIONAL_ONLY)
+            for number in range(len(function.signature.parameters))
+        ]
+        call.__signature__ = inspect.Signature(named)  # type: ignore[attr-defined]
+        return call
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
+
+
+def _arrays(
+    function: PythonFunction, compute: Callable[..., Any], columns: Sequence[pa.Array]
+) -> pa.Array:
+    rows = len(columns[0])
+    try:
+        made = compute(*columns)
+    except (Exception, SystemExit) as error:
+        raise _raised(function, error, f"for {rows:,} rows") from error
+    if isinstance(made, pa.ChunkedArray):
+        made = pa.concat_arrays(made.chunks) if made.num_chunks else pa.array([], made.type)
+    if not isinstance(made, pa.Array):
+        raise _wrong(function, f"a {type(made).__name__}; return a pyarrow.Array")
+    if len(made) != rows:
+        raise _wrong(function, f"{len(made):,} values for {rows:,} rows; return one for each")
+    return _conformed(function, made)
+
+
+def _values(
+    function: PythonFunction, compute: Callable[..., Any], columns: Sequence[pa.Array]
+) -> pa.Array:
+    signature = function.signature
+    strict = [place for place, slot in enumerate(signature.parameters) if not slot.nullable]
+    made: list[Any] = []
+    given = [
+        _python_values(column, slot)
+        for column, slot in zip(columns, signature.parameters, strict=True)
+    ]
+    for row in zip(*given, strict=True):
+        if any(row[place] is None for place in strict):
+            made.append(None)
+            continue
+        try:
+            value = compute(*row)
+        except (Exception, SystemExit) as error:
+            raise _raised(function, error, f"for {_shown(row)}") from error
+        _check_value(function, value, row)
+        made.append(value)
+    return _conformed(function, _array(function, made))
+
+
+def _python_values(column: pa.Array, slot: Slot) -> list[Any]:
+    values: list[Any] = column.to_pylist()
+    if base(slot.type) == "MAP":
+        # Arrow gives pairs.
+        return [None if value is None else dict(value) for value in values]
+    return values
+
+
+def _check_value(function: PythonFunction, value: Any, row: Sequence[Any]) -> None:
+    slot = function.signature.result
+    if value is None:
+        if slot.nullable:
+            return
+        raise _wrong(function, f"None for {_shown(row)}; annotate the result as … | None")
+    allowed = _VALUES.get(base(slot.type))
+    wrong = allowed is not None and not isinstance(value, allowed)
+    wrong = wrong or (isinstance(value, bool) and allowed != (bool,))
+    wrong = wrong or (base(slot.type) == "DATE" and isinstance(value, datetime.datetime))
+    if wrong:
+        raise _wrong(function, f"{_shown(value)} for {_shown(row)}, which is no {slot.type}")
+    if isinstance(value, datetime.datetime):
+        zoned = value.utcoffset() is not None
+        if zoned != (base(slot.type) == "TIMESTAMP_LTZ"):
+            which = "has no" if not zoned else "has a"
+            raise _wrong(function, f"{_shown(value)}, which {which} time zone; it is {slot.type}")
+
+
+def _array(function: PythonFunction, values: Sequence[Any]) -> pa.Array:
+    result = function.signature.result
+    word = base(result.type)
+    kind = _strict(result)
+    if word in ("TIMESTAMP", "TIMESTAMP_LTZ"):
+        # Arrow would cut off what the unit does not hold.
+        kind = pa.timestamp("us", "UTC" if word == "TIMESTAMP_LTZ" else None)
+    elif word == "TIME":
+        kind = pa.time64("us")
+    try:
+        return pa.array(values, kind)
+    except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+        for value in values:
+            try:
+                pa.array([value], kind)
+            except (pa.ArrowException, OverflowError, TypeError, ValueError) as first:
+                what = f"{_shown(value)}, which is no {result.type}: {first}"
+                raise _wrong(function, what) from error
+        raise _wrong(function, f"values that are no {result.type}: {error}") from error
+
+
+def _strict(slot: Slot) -> pa.DataType:
+    """The Arrow type that has what the SQL type has, and no more digits."""
+    word = base(slot.type)
+    if word == "TIMESTAMP":
+        return pa.timestamp(_UNITS[digits(slot.type)])
+    if word == "TIMESTAMP_LTZ":
+        return pa.timestamp(_UNITS[digits(slot.type)], "UTC")
+    if word == "TIME":
+        return pa.time32(_UNITS[digits(slot.type, 0)])
+    return engine_type(slot.type)
+
+
+_engine_types: dict[str, pa.DataType] = {}
+
+
+def engine_type(flink: str) -> pa.DataType:
+    """The Arrow type in which values of a Flink type come to a function."""
+    if flink not in _engine_types:
+        with duckdb.connect(":memory:") as connection:
+            connection.execute("SET TimeZone = 'UTC'")
+            made = connection.sql(f"SELECT CAST(NULL AS {duck_type(flink)}) AS v").to_arrow_table()
+        _engine_types[flink] = made.schema.field(0).type
+    return _engine_types[flink]
+
+
+def _conformed(function: PythonFunction, made: pa.Array) -> pa.Array:
+    """The values as DuckDB takes them; `QueryError` for what would lose something."""
+    slot = function.signature.result
+    strict, engine = _strict(slot), engine_type(slot.type)
+    if made.type == engine == strict:
+        return made
+    if not _same_family(made.type, strict):
+        raise _wrong(function, f"an array of {made.type}, declared as {slot.type}; cast it")
+    try:
+        if pa.types.is_decimal(strict) and pa.types.is_integer(made.type):
+            # Arrow wants room for every value of the type, not for those that there are.
+            made = made.cast(pa.decimal128(38, strict.scale))
+        return made.cast(strict, safe=True).cast(engine, safe=True)
+    except pa.ArrowException as error:
+        raise _wrong(function, f"a value that is no {slot.type}: {error}") from error
+
+
+def _same_family(given: pa.DataType, wanted: pa.DataType) -> bool:
+    kinds = pa.types
+    if kinds.is_null(given) or given == wanted:
+        return True
+    if kinds.is_dictionary(given):
+        return _same_family(given.value_type, wanted)
+    if kinds.is_timestamp(given) and kinds.is_timestamp(wanted):
+        return (given.tz is None) == (wanted.tz is None)
+    if kinds.is_float64(wanted):
+        return bool(kinds.is_floating(given))
+    if kinds.is_decimal(wanted):
+        return bool(kinds.is_decimal(given) or kinds.is_integer(given))
+    if kinds.is_list(wanted):
+        return bool(kinds.is_list(given) or kinds.is_large_list(given)) and _same_family(
+            given.value_type, wanted.value_type
+        )
+    families = (
+        (kinds.is_integer,),
+        (kinds.is_string, kinds.is_large_string, kinds.is_string_view),
+        (kinds.is_binary, kinds.is_large_binary, kinds.is_binary_view),
+        (kinds.is_date,),
+        (kinds.is_time,),
+    )
+    for family in families:
+        if any(one(wanted) for one in family):
+            return any(one(given) for one in family)
+    return bool(given.id == wanted.id and (kinds.is_map(wanted) or kinds.is_struct(wanted)))
+
+
+def _raised(function: PythonFunction, error: BaseException, where: str) -> QueryError:
+    frames = traceback.extract_tb(error.__traceback__)[1:]
+    own = [frame for frame in frames if frame.filename == frames[0].filename]
+    inside = f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
+    text = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(": ")
+    return QueryError(
+        f"function {function.name} ('{function.target}') raised {text}{inside}, {where}; have it "
+        "return a value for them, or leave such rows out"
+    )
+
+
+def _wrong(function: PythonFunction, what: str) -> QueryError:
+    return QueryError(f"function {function.name} ('{function.target}') returned {what}")
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_shown, value))})"
+    text = repr(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

@@ -1,0 +1,261 @@
+"""Modules of Python functions: found, read, and imported from the text that was read.
+
+The driver reads a module once, when CREATE FUNCTION runs. Executors get its text with the plan, so
+all tasks of a run have the same code, whatever becomes of the file.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from streamhouse.errors import QueryError, SqlError
+from streamhouse.options import nearest
+from streamhouse.sql.udf import registry
+from streamhouse.sql.udf.declaration import Declaration
+from streamhouse.sql.udf.function import Module, PythonFunction, Sources
+from streamhouse.sql.udf_modules.signature import SignatureError, signature_of
+
+_MOST_BYTES = 1 << 20
+_OWN = "streamhouse"
+
+
+class _ReadModules(importlib.abc.MetaPathFinder, importlib.abc.ExecutionLoader):
+    """Imports modules from texts in memory, before any file is looked for."""
+
+    def __init__(self) -> None:
+        self._modules: dict[str, Module] = {}
+
+    def add(self, sources: Sources) -> None:
+        """Have these texts imported from now on; those of another version are forgotten."""
+        if self not in sys.meta_path:
+            sys.meta_path.insert(0, self)
+        if sources.folder not in sys.path:
+            sys.path.append(sources.folder)
+        changed = [one for one in sources.modules if self._modules.get(one.name) != one]
+        # What imports a module that has become another must be imported anew, too.
+        replaced = any(one.name in self._modules for one in changed)
+        for module in sources.modules if replaced else changed:
+            self._modules[module.name] = module
+            sys.modules.pop(module.name, None)
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        found = self._modules.get(name)
+        if found is None:
+            return None
+        inside = [str(Path(found.path).parent)] if found.is_package else None
+        return importlib.util.spec_from_file_location(
+            name, found.path, loader=self, submodule_search_locations=inside
+        )
+
+    def get_source(self, name: str) -> str:
+        return self._modules[name].text
+
+    def get_filename(self, name: str) -> str:
+        return self._modules[name].path
+
+
+_read = _ReadModules()
+
+
+def search(folders: Sequence[Path]) -> None:
+    """Look for modules in these folders, too, after all others."""
+    for folder in folders:
+        path = str(folder.absolute())
+        if path not in sys.path:
+            sys.path.append(path)
+
+
+def define(declaration: Declaration) -> PythonFunction:
+    """Import a declared function; `SqlError` for one that is not there or that SQL cannot call.
+
+    Nothing else here imports a module on the driver.
+    """
+    sources = _sources(declaration.module)
+    compute = _imported(declaration, sources)
+    try:
+        signature = signature_of(compute)
+    except SignatureError as error:
+        raise SqlError(f"function '{declaration.target}': {error}") from None
+    digest = "" if sources is None else sources.digest
+    function = PythonFunction(declaration.name, declaration.target, signature, digest, sources)
+    registry.define(declaration, function, compute)
+    return function
+
+
+def compute_of(function: PythonFunction) -> Callable[..., Any]:
+    """The function itself, imported from a plan's sources where this process has not defined it.
+
+    Raises `QueryError` where an installed module is missing or another one than on the driver.
+    """
+    found = registry.compute_of(function)
+    if found is None:
+        found = _loaded(function)
+        registry.keep(function, found)
+    return found
+
+
+def _loaded(function: PythonFunction) -> Callable[..., Any]:
+    declaration = Declaration(function.name, function.target)
+    sources = function.sources
+    try:
+        if sources is None:
+            sources = _sources(declaration.module)
+        compute = _imported(declaration, sources)
+        same = signature_of(compute) == function.signature
+    except (SqlError, SignatureError) as error:
+        raise QueryError(f"function {function.name}: {error}") from None
+    if not same or function.digest != ("" if sources is None else sources.digest):
+        raise QueryError(
+            f"function {function.name}: '{function.target}' is not the one that the query was "
+            "planned with; have the same version of its module here"
+        )
+    return compute
+
+
+def _imported(declaration: Declaration, sources: Sources | None) -> Callable[..., Any]:
+    if sources is not None:
+        _read.add(sources)
+    try:
+        module = importlib.import_module(declaration.module)
+    except (Exception, SystemExit) as error:
+        raise SqlError(
+            f"module '{declaration.module}' cannot be imported: {type(error).__name__}: {error}"
+        ) from error
+    found = getattr(module, declaration.attribute, None)
+    if found is None:
+        own = [name for name, value in vars(module).items() if callable(value)]
+        close = nearest(declaration.attribute, own)
+        place = getattr(module, "__file__", None) or "built in"
+        raise SqlError(
+            f"module '{declaration.module}' ({place}) has no function "
+            f"'{declaration.attribute}'; {close}"
+        )
+    compute: Callable[..., Any] = found
+    return compute
+
+
+def _sources(module: str) -> Sources | None:
+    """What a module is made of; None for one of an installed package or of Python itself."""
+    importlib.invalidate_caches()
+    folder, found = _place(module)
+    if found is None or folder is None or _installed(folder):
+        return None
+    modules: dict[str, Module] = {}
+    left, beside = [module], {_top(module): True}
+    while left:
+        name = left.pop()
+        if _top(name) not in beside:
+            beside[_top(name)] = _is_beside(folder, _top(name))
+        for part in _with_parents(name) if beside[_top(name)] else ():
+            path = _file(folder, part)
+            if part in modules or path is None:
+                continue
+            text = _text(path)
+            modules[part] = Module(part, str(path), text)
+            left += _imports(part, text, path.name == "__init__.py")
+    if sum(len(one.text) for one in modules.values()) > _MOST_BYTES:
+        raise SqlError(
+            f"module '{module}' and what it imports beside it are more than {_MOST_BYTES:,} bytes, "
+            "which every batch would send; install them as a package"
+        )
+    return Sources(str(folder), tuple(modules[name] for name in sorted(modules)))
+
+
+def _is_beside(folder: Path, top: str) -> bool:
+    """Whether an import of a module means the file in a folder, and no other of that name."""
+    spec = importlib.machinery.PathFinder.find_spec(top)
+    if spec is None or top == _OWN or top in sys.stdlib_module_names:
+        return False
+    return _folder_of(spec, top)[0] == folder
+
+
+def _place(module: str) -> tuple[Path | None, Path | None]:
+    """The folder of `sys.path` that a module is found in, and its file; None, None if in none.
+
+    No module is imported for it. Raises `SqlError` where there is no such module.
+    """
+    top = _top(module)
+    spec = importlib.machinery.PathFinder.find_spec(top)
+    if spec is None:
+        if top in sys.builtin_module_names:
+            return None, None
+        raise SqlError(
+            f"there is no Python module '{module}'; put {top}.py beside the script, or name its "
+            "folder in PYTHONPATH"
+        )
+    return _folder_of(spec, module)
+
+
+def _folder_of(
+    spec: importlib.machinery.ModuleSpec, module: str
+) -> tuple[Path | None, Path | None]:
+    """The folder in which a top-level module was found, and the file of it or of one below it."""
+    places = [spec.origin] if spec.origin else list(spec.submodule_search_locations or ())
+    for place in places:
+        file = Path(place)
+        folder = file.parent.parent if file.name == "__init__.py" else file.parent
+        found = _file(folder, module)
+        if found is not None:
+            return folder.absolute(), found
+    return None, None
+
+
+def _file(folder: Path, module: str) -> Path | None:
+    """The file of a module below a folder, if that is Python source."""
+    path = folder.joinpath(*module.split("."))
+    for file in (path / "__init__.py", path.with_name(f"{path.name}.py")):
+        if file.is_file():
+            return file
+    return None
+
+
+def _installed(folder: Path) -> bool:
+    names = ("stdlib", "platstdlib", "purelib", "platlib")
+    return any(folder == Path(sysconfig.get_path(name)) for name in names)
+
+
+def _text(path: Path) -> str:
+    try:
+        return importlib.util.decode_source(path.read_bytes())
+    except (OSError, SyntaxError, UnicodeDecodeError) as error:
+        raise SqlError(f"module {path} cannot be read: {error}") from None
+
+
+def _top(module: str) -> str:
+    return module.partition(".")[0]
+
+
+def _with_parents(name: str) -> Iterator[str]:
+    parts = name.split(".")
+    return (".".join(parts[: count + 1]) for count in range(len(parts)))
+
+
+def _imports(module: str, text: str, is_package: bool) -> Iterator[str]:
+    """The names of all modules that a text may import, also within functions."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):
+        # The import itself tells it, with its line.
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            around = module.split(".")
+            around = around[: len(around) - node.level + is_package] if node.level else []
+            parts = [*around, *filter(None, [node.module])]
+            if parts:
+                yield ".".join(parts)
+            yield from (".".join([*parts, alias.name]) for alias in node.names)

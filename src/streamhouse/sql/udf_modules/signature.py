@@ -1,0 +1,187 @@
+"""The SQL types of a Python function, from its annotations.
+
+`Annotated[pa.Array, "DECIMAL(10, 2)"]` and `Annotated[pa.Array, pa.int64()]` make a function of
+arrays; plain Python types, and `Annotated[Decimal, "DECIMAL(10, 2)"]`, one of a row's values.
+"""
+
+from __future__ import annotations
+
+import datetime
+import inspect
+import types
+import typing
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Annotated, Any, get_args, get_origin
+
+import pyarrow as pa
+
+from streamhouse.errors import SqlError
+from streamhouse.sql.parser import dialect
+from streamhouse.sql.parser.token_cursor import Cursor
+from streamhouse.sql.statements.create_table import parse_type
+from streamhouse.sql.text import Script
+from streamhouse.sql.types import base, digits
+from streamhouse.sql.udf.function import Signature, Slot
+
+_PLAIN: dict[Any, str] = {
+    bool: "BOOLEAN",
+    int: "BIGINT",
+    float: "DOUBLE",
+    str: "STRING",
+    bytes: "BYTES",
+    datetime.date: "DATE",
+    datetime.time: "TIME(3)",
+    datetime.datetime: "TIMESTAMP(6)",
+}
+_ARROW: dict[pa.DataType, str] = {
+    pa.bool_(): "BOOLEAN",
+    pa.int8(): "TINYINT",
+    pa.int16(): "SMALLINT",
+    pa.int32(): "INT",
+    pa.int64(): "BIGINT",
+    pa.float32(): "FLOAT",
+    pa.float64(): "DOUBLE",
+    pa.string(): "STRING",
+    pa.binary(): "BYTES",
+    pa.date32(): "DATE",
+    pa.timestamp("s"): "TIMESTAMP(0)",
+    pa.timestamp("ms"): "TIMESTAMP(3)",
+    pa.timestamp("us"): "TIMESTAMP(6)",
+    pa.timestamp("ns"): "TIMESTAMP(9)",
+    pa.timestamp("ms", "UTC"): "TIMESTAMP_LTZ(3)",
+    pa.timestamp("us", "UTC"): "TIMESTAMP_LTZ(6)",
+    pa.time32("s"): "TIME(0)",
+    pa.time32("ms"): "TIME(3)",
+}
+_PRECISIONS = {"TIME": (0, 3), "TIMESTAMP": (0, 3, 6, 9), "TIMESTAMP_LTZ": (0, 3, 6)}
+_KINDS = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+class SignatureError(ValueError):
+    """A function that SQL cannot call; the text says what to change."""
+
+
+def signature_of(function: Callable[..., object]) -> Signature:
+    """The types of a function; `SignatureError` for what is missing or has no SQL type."""
+    _check_shape(function)
+    try:
+        hints = typing.get_type_hints(function, include_extras=True)
+        parameters = inspect.signature(function).parameters.values()
+    except (NameError, TypeError, ValueError, AttributeError) as error:
+        raise SignatureError(f"its annotations cannot be read: {error}") from None
+    slots, kinds = [], []
+    for parameter in parameters:
+        if parameter.kind not in _KINDS:
+            raise SignatureError(
+                f"parameter '{parameter.name}' cannot be given by its place; take each argument "
+                "as a parameter of its own"
+            )
+        if parameter.name not in hints:
+            raise SignatureError(
+                f"parameter '{parameter.name}' has no type; annotate it, as {parameter.name}: int "
+                f'or {parameter.name}: Annotated[pa.Array, "BIGINT"]'
+            )
+        slot, arrays = _slot(hints[parameter.name], f"parameter '{parameter.name}'")
+        slots.append(slot)
+        kinds.append(arrays)
+    if not slots:
+        raise SignatureError("it has no parameters; write its value into the SQL instead")
+    if "return" not in hints:
+        raise SignatureError("its result has no type; annotate it, as -> int")
+    result, arrays = _slot(hints["return"], "the result")
+    if {*kinds, arrays} == {True, False}:
+        raise SignatureError(
+            "it takes arrays and single values; annotate all parameters and the result with "
+            "pa.Array, or none"
+        )
+    return Signature(tuple(slots), result, arrays)
+
+
+def _check_shape(function: Callable[..., object]) -> None:
+    if inspect.isclass(function) or not callable(function):
+        raise SignatureError("it is no function; name one that def makes")
+    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+        raise SignatureError("it is asynchronous, or a generator; write a plain def with return")
+
+
+def _slot(hint: Any, what: str) -> tuple[Slot, bool]:
+    """The type of one annotation, and whether it is that of arrays."""
+    hint, optional = _without_none(hint)
+    given: list[Any] = []
+    if get_origin(hint) is Annotated:
+        hint, *extras = get_args(hint)
+        given = [one for one in extras if isinstance(one, str | pa.DataType)]
+        hint, inner = _without_none(hint)
+        optional = optional or inner
+    arrays = inspect.isclass(hint) and issubclass(hint, pa.Array | pa.ChunkedArray)
+    if len(given) > 1:
+        raise SignatureError(f"{what} has two types; write one")
+    if given:
+        kind = _of_text(given[0], what) if isinstance(given[0], str) else _of_arrow(given[0], what)
+    elif hint in _PLAIN:
+        kind = _PLAIN[hint]
+    else:
+        raise SignatureError(f"{what} has no SQL type; {_instead(hint, arrays)}")
+    if not arrays and kind == "TIMESTAMP(9)":
+        raise SignatureError(
+            f"{what} is TIMESTAMP(9), which Python's datetime cannot hold; take arrays, or "
+            "TIMESTAMP(6)"
+        )
+    return Slot(kind, True if arrays else optional), arrays
+
+
+def _without_none(hint: Any) -> tuple[Any, bool]:
+    """`T` of `T | None`."""
+    if get_origin(hint) not in (typing.Union, types.UnionType):
+        return hint, False
+    parts = [one for one in get_args(hint) if one is not type(None)]
+    if len(parts) != 1:
+        return hint, False
+    return parts[0], len(parts) < len(get_args(hint))
+
+
+def _instead(hint: Any, arrays: bool) -> str:
+    if arrays:
+        return 'write Annotated[pa.Array, "BIGINT"], with its own type'
+    if hint is Decimal:
+        return 'write Annotated[Decimal, "DECIMAL(10, 2)"]'
+    known = ", ".join(one.__name__ for one in _PLAIN)
+    return f'annotate it with one of {known}, or with Annotated[…, "ARRAY<STRING>"]'
+
+
+def _of_text(text: str, what: str) -> str:
+    script = Script(text)
+    try:
+        cursor = Cursor(script, dialect.lex(script))
+        kind = parse_type(cursor)
+        cursor.end("the end of the type")
+    except SqlError as error:
+        raise SignatureError(f"{what}: '{text}' is no SQL type: {error.message}") from None
+    return _checked(kind, what)
+
+
+def _checked(kind: str, what: str) -> str:
+    word = base(kind)
+    if word in ("CHAR", "VARCHAR", "BINARY", "VARBINARY"):
+        plain = "STRING" if "CHAR" in word else "BYTES"
+        raise SignatureError(f"{what} is {kind}; a function takes no lengths, write {plain}")
+    if word in _PRECISIONS and digits(kind) not in _PRECISIONS[word]:
+        known = " or ".join(f"{word}({one})" for one in _PRECISIONS[word])
+        raise SignatureError(f"{what} is {kind}; write {known}")
+    return kind
+
+
+def _of_arrow(kind: pa.DataType, what: str) -> str:
+    if kind in _ARROW:
+        return _ARROW[kind]
+    if pa.types.is_decimal128(kind) and 0 <= kind.scale <= kind.precision:
+        return f"DECIMAL({kind.precision}, {kind.scale})"
+    if pa.types.is_list(kind):
+        return f"ARRAY<{_of_arrow(kind.value_type, what)}>"
+    if pa.types.is_map(kind):
+        return f"MAP<{_of_arrow(kind.key_type, what)}, {_of_arrow(kind.item_type, what)}>"
+    if pa.types.is_struct(kind):
+        fields = (f"`{field.name}` {_of_arrow(field.type, what)}" for field in kind)
+        return f"ROW<{', '.join(fields)}>"
+    raise SignatureError(f"{what} is Arrow's {kind}, which no SQL type is; write the SQL type")
