@@ -5,31 +5,26 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
-from pypaimon_rust.datafusion import PaimonCatalog
 
 from streamhouse.errors import OptionError, StreamhouseError, TableError
 from streamhouse.options import nearest
-from streamhouse.paimon import avro, bucket_rules, orc, types
+from streamhouse.paimon import avro, bucket_rules, orc, rust_core, types
 from streamhouse.paimon.alter import alter_table
 from streamhouse.paimon.exclusive_options import check_exclusive
 from streamhouse.paimon.files import Files, files_of, is_local, local_path
 from streamhouse.paimon.fine_times import check_type
 from streamhouse.paimon.lock import creation_lock
+from streamhouse.paimon.system_tables import SystemTable, open_table
 from streamhouse.paimon.table import Table, resolve
-from streamhouse.paimon.table_name import MAIN, TableName
+from streamhouse.paimon.table_name import MAIN, TableName, split_identifier
 from streamhouse.paimon.table_options import check_table_options
 from streamhouse.sql.changes import Change, SetDefault
 from streamhouse.sql.options import renamed_options
 from streamhouse.sql.plan import AsOf, Column
 
-if TYPE_CHECKING:
-    from streamhouse.paimon.system_tables import SystemTable
-
-_RUST_ERRORS = (ValueError, RuntimeError, OSError, KeyError)
-_catalogs: dict[tuple[int, tuple[tuple[str, str], ...]], Any] = {}
 _tables: dict[tuple[int, tuple[tuple[str, str], ...], str], tuple[object, Table]] = {}
 
 
@@ -69,7 +64,7 @@ class Warehouse:
         """Names of all databases, sorted."""
         try:
             return sorted(self._rust().list_databases())
-        except _RUST_ERRORS:
+        except rust_core.CATALOG_ERRORS:
             if is_local(self.path) and not os.path.isdir(self.path):
                 return []
             raise
@@ -276,14 +271,12 @@ class Warehouse:
         pin: bool = False,
     ) -> Table | SystemTable:
         """A table, branch or system table for reading, as `system_tables.open_table` opens it."""
-        from streamhouse.paimon.system_tables import open_table
-
         return open_table(self, identifier, moment, options, pin)
 
     def _open(self, database: str, name: str) -> Table:
         try:
             rust = self._rust().get_table((database, name))
-        except _RUST_ERRORS:
+        except rust_core.CATALOG_ERRORS:
             self._check_readable(database, TableName.parse(name))
             # Somebody may have created it between the first look and the check.
             rust = None
@@ -291,7 +284,7 @@ class Warehouse:
             if rust is None:
                 rust = self._rust().get_table((database, name))
             return resolve(rust, database, name, self.options)
-        except _RUST_ERRORS as error:
+        except rust_core.CATALOG_ERRORS as error:
             raise StreamhouseError(f"table {database}.{name} cannot be opened: {error}") from error
 
     def _check_readable(self, database: str, name: TableName) -> None:
@@ -348,10 +341,7 @@ class Warehouse:
         return True
 
     def _rust(self) -> Any:
-        key = (os.getpid(), self._key)
-        if key not in _catalogs:
-            _catalogs[key] = PaimonCatalog(dict(self.options))
-        return _catalogs[key]
+        return rust_core.catalog(self.options)
 
     def _python(self) -> Any:
         from pypaimon import CatalogFactory
@@ -371,14 +361,6 @@ class Warehouse:
             return self._no_database(database)
         hint = nearest(name, self._rust().list_tables(database))
         return TableError(f"there is no table '{name}' in database '{database}'; {hint}")
-
-
-def split_identifier(identifier: str) -> tuple[str, str]:
-    """Database and table of `database.table`; `TableError` if it is not of that form."""
-    database, dot, name = identifier.partition(".")
-    if not (database and dot and name):
-        raise TableError(f"'{identifier}' does not name a table; write database.table")
-    return database, name
 
 
 def _declared(

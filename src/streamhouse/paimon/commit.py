@@ -13,6 +13,7 @@ from pypaimon_rust.datafusion import CommitMessage
 
 from streamhouse.errors import CommitConflictError, StreamhouseError, TableError
 from streamhouse.merge_functions import MERGING_ENGINES
+from streamhouse.paimon import rust_core
 from streamhouse.paimon.catalog import Warehouse
 from streamhouse.paimon.data_files import data_files
 from streamhouse.paimon.evolution import for_now
@@ -41,8 +42,6 @@ COMMIT_OPTIONS = {
     "snapshot.ignore-empty-commit": "true",
 }
 """Retries are short and many, since a compactor commits beside every stream."""
-
-_RUST_ERRORS = (ValueError, RuntimeError, OSError)
 
 
 def query_tag(commit_user: str) -> str:
@@ -155,7 +154,7 @@ class TableWriter:
         self._added.take(rows)
         try:
             self._writer.write_arrow(rows)
-        except _RUST_ERRORS as error:
+        except rust_core.ERRORS as error:
             raise write_error(self._table, error) from error
 
     def _alike(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -192,7 +191,7 @@ class TableWriter:
         try:
             given = () if self._overwrite else (True, identifier)
             messages: Sequence[Any] = self._writer.prepare_commit(*given)
-        except _RUST_ERRORS as error:
+        except rust_core.ERRORS as error:
             raise write_error(self._table, error) from error
         return messages
 
@@ -253,7 +252,7 @@ class TableCommitter:
                 self._check_sums(identifier, messages)
                 done = self._commit.filter_and_commit({identifier: parts})
                 self._sums.committed()
-        except _RUST_ERRORS as error:
+        except rust_core.ERRORS as error:
             raise write_error(self._table, error) from error
         if not done:
             self.discard(identifier, messages)
@@ -348,7 +347,7 @@ def overwrite_table(
     try:
         with _locked(table, lock_held):
             commit.commit(parts)
-    except _RUST_ERRORS as error:
+    except rust_core.ERRORS as error:
         raise write_error(table, error) from error
 
 
@@ -360,7 +359,7 @@ def truncate_table(table: Table, commit_user: str, lock_held: bool = False) -> N
     try:
         with _locked(table, lock_held):
             _overwriting(writable(table), commit_user).new_commit().truncate_table()
-    except _RUST_ERRORS as error:
+    except rust_core.ERRORS as error:
         raise write_error(table, error) from error
 
 

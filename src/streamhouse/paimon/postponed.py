@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamhouse.errors import TableError
+from streamhouse.errors import DataLossError, StreamhouseError, TableError
+from streamhouse.paimon import rust_core
 from streamhouse.paimon.bucket_rules import POSTPONED
+from streamhouse.paimon.version_clause import version_clause
 from streamhouse.sql.plan import AsOf
 
 if TYPE_CHECKING:
@@ -51,11 +54,8 @@ def check_read(table: Table, snapshot: int | None) -> None:
     at = table.latest_snapshot_id() if snapshot is None else snapshot
     if not at:
         return
-    from streamhouse.paimon.catalog import Warehouse
-
-    files = Warehouse(table.catalog_options).readable(f"{table.identifier}$files", AsOf(at))
     waiting = 0
-    for batch in files.read(["bucket", "record_count"]):
+    for batch in _files(table, at):
         rows = batch.filter(pc.equal(batch.column("bucket"), POSTPONED))
         waiting += pc.sum(rows.column("record_count")).as_py() or 0
     if waiting:
@@ -64,3 +64,17 @@ def check_read(table: Table, snapshot: int | None) -> None:
             f"{'row' if waiting == 1 else 'rows'} of snapshot {at} have no bucket yet, so no "
             "reader sees them; compact the table with Flink (CALL sys.compact), then read it"
         )
+
+
+def _files(table: Table, snapshot: int) -> list[pa.RecordBatch]:
+    """`bucket` and `record_count` of the data files of a snapshot."""
+    context = rust_core.sql_context(table.catalog_options)
+    version = version_clause(table, table.identifier, AsOf(snapshot))
+    names = ("bucket", "record_count")
+    try:
+        return rust_core.query(context, table.database, f"{table.name}$files", names, version)
+    except rust_core.ERRORS as error:
+        lost = rust_core.is_gone(error)
+        kind = DataLossError if lost else StreamhouseError
+        why = "a file expired meanwhile; ask again" if lost else "its files cannot be listed"
+        raise kind(f"table {table.identifier}: {why}: {error}") from error

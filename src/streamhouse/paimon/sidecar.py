@@ -25,8 +25,7 @@ from streamhouse.paimon.kept_write import KeptWrite
 from streamhouse.paimon.leftovers import noted
 from streamhouse.paimon.lock import commit_lock
 from streamhouse.paimon.removed_records import removes_records
-from streamhouse.paimon.table import branch_root
-from streamhouse.paimon.table_name import TableName
+from streamhouse.paimon.table_name import TableName, branch_root
 
 COMMIT_USER = "streamhouse-maintenance"
 """Who commits compactions; never the user of a query."""

@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 
 from streamhouse.errors import OptionError
 from streamhouse.options import boolean, choice, integer, nearest
-from streamhouse.paimon.catalog import split_identifier
 from streamhouse.paimon.progress import CONSUMER_KEYS
 from streamhouse.paimon.scan import SCAN_KEYS, TABLE_KEYS
-from streamhouse.paimon.table_name import MAIN, TableName
+from streamhouse.paimon.table_name import MAIN, TableName, split_identifier
 from streamhouse.sql.options.time_travel import TRAVEL_KEYS, split_options
 from streamhouse.sql.plan import AsOf
 

@@ -6,26 +6,26 @@ Names, order and types of the columns are those of Paimon's Java core 1.4.
 from __future__ import annotations
 
 import json
-import os
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pypaimon_rust.datafusion import SQLContext
 
 from streamhouse.errors import DataLossError, StreamhouseError, TableError
 from streamhouse.options import nearest
-from streamhouse.paimon import types
-from streamhouse.paimon.catalog import Warehouse, split_identifier
+from streamhouse.paimon import rust_core, types
 from streamhouse.paimon.compacted import compacted_only
 from streamhouse.paimon.key_set import KeySet
 from streamhouse.paimon.table import Table, conformed
-from streamhouse.paimon.table_name import TableName
+from streamhouse.paimon.table_name import TableName, split_identifier
 from streamhouse.paimon.travel import pinned, settled
+from streamhouse.paimon.version_clause import version_clause
 from streamhouse.paimon.visibility import hides_new_rows
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.plan import AsOf, Column
+
+if TYPE_CHECKING:
+    from streamhouse.paimon.catalog import Warehouse
 
 _STATIC = {
     "aggregation_fields": """field_name STRING!, field_type STRING!, function STRING,
@@ -70,12 +70,7 @@ TRAVELLING = ("audit_log", "binlog", "file_key_ranges", "files", "manifests", "r
 # Where the Rust core names a table or a column otherwise.
 _RUST_TABLES = {"file_key_ranges": "files", "binlog": "audit_log"}
 _RUST_COLUMNS = {"deleteRowCount": "delete_row_count"}
-_RUST_ERRORS = (ValueError, RuntimeError, OSError)
-_GONE = re.compile(r"not found|No such file|Snapshot \d+ does not exist", re.IGNORECASE)
-_TRIES = 10
-_CATALOG = "paimon"
 _DEDUPLICATE = "deduplicate"
-_contexts: dict[tuple[int, tuple[tuple[str, str], ...]], SQLContext] = {}
 
 
 class SystemTable:
@@ -84,9 +79,8 @@ class SystemTable:
     primary_key: tuple[str, ...] = ()
     partition_keys: tuple[str, ...] = ()
 
-    def __init__(self, warehouse: Warehouse, data: Table, name: TableName, moment: AsOf) -> None:
+    def __init__(self, data: Table, name: TableName, moment: AsOf) -> None:
         assert name.system is not None
-        self._warehouse = warehouse
         self._data = data
         self._kind = name.system
         self._moment = moment
@@ -132,7 +126,7 @@ class SystemTable:
     def _query(self, columns: Sequence[str]) -> Iterable[pa.RecordBatch]:
         if self._kind in ("audit_log", "binlog"):
             return self._audited(columns)
-        return self._sql(_context(self._warehouse), columns, self._moment)
+        return self._sql(rust_core.sql_context(self._data.catalog_options), columns, self._moment)
 
     def _audited(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """The rows of one snapshot as the Java core tells of them, those of deleted keys too.
@@ -157,7 +151,7 @@ class SystemTable:
     ) -> Iterator[pa.RecordBatch]:
         key = list(data.primary_key)
         wanted = [*columns, *(name for name in key if name not in columns)]
-        gone = f" WHERE {_quoted(ROW_KIND)} IN ('-U', '-D')"
+        gone = f" WHERE {rust_core.quoted(ROW_KIND)} IN ('-U', '-D')"
         batches = self._deduplicated(data, wanted, moment, gone)
         if not sum(batch.num_rows for batch in batches):
             return
@@ -170,7 +164,7 @@ class SystemTable:
         self, data: Table, columns: Sequence[str], moment: AsOf, condition: str = ""
     ) -> list[pa.RecordBatch]:
         one_by_one, from_orc = data.checked(columns, data.splits())
-        context = _opened(self._warehouse)
+        context = rust_core.new_sql_context(data.catalog_options)
         context.sql(f"SET 'paimon.merge-engine' = '{_DEDUPLICATE}'")
         if one_by_one:
             context.sql("SET 'paimon.read.batch-size' = '1'")
@@ -188,34 +182,12 @@ class SystemTable:
     ) -> list[pa.RecordBatch]:
         system = _RUST_TABLES.get(self._kind, self._kind)
         table = f"{TableName.parse(self.name).data}${system}"
-        items = ", ".join(_quoted(_RUST_COLUMNS.get(name, name)) for name in columns)
-        path = ".".join(_quoted(part) for part in (_CATALOG, self.database, table))
-        query = f"SELECT {items} FROM {path}{self._version(moment)}{condition}"
-        for left in reversed(range(_TRIES)):
-            try:
-                found: list[pa.RecordBatch] = context.sql(query)
-                break
-            except _RUST_ERRORS as error:
-                # Snapshot expiry removes files between their listing and their reading.
-                if moment or not left or not _GONE.search(str(error)):
-                    raise self._explained(error) from error
-        return found
-
-    def _version(self, moment: AsOf) -> str:
-        if moment.tag is not None:
-            tag = moment.tag.replace("'", "''")
-            return f" VERSION AS OF '{tag}'"
-        if moment.snapshot is None:
-            return ""
-        number = str(moment.snapshot)
-        if number in self._data.tags():
-            if self._data.latest_snapshot_id() == moment.snapshot:
-                return ""
-            raise TableError(
-                f"table {self.identifier}: a tag is called '{number}' too, so snapshot {number} "
-                "cannot be told from it; rename the tag"
-            )
-        return f" VERSION AS OF {number}"
+        names = [_RUST_COLUMNS.get(name, name) for name in columns]
+        version = version_clause(self._data, self.identifier, moment)
+        try:
+            return rust_core.query(context, self.database, table, names, version, condition)
+        except rust_core.ERRORS as error:
+            raise self._explained(error) from error
 
     def _shaped(self, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         named = pa.RecordBatch.from_arrays(batch.columns, names=schema.names)
@@ -234,7 +206,7 @@ class SystemTable:
 
     def _explained(self, error: Exception) -> StreamhouseError:
         text = " ".join(str(error).split())
-        if _GONE.search(text):
+        if rust_core.is_gone(error):
             return DataLossError(
                 f"table {self.identifier}: a file that it tells of expired meanwhile; ask again: "
                 f"{text}"
@@ -270,11 +242,11 @@ def open_table(
                 f"table '{identifier}' is not read as of a snapshot or time; these are: "
                 f"{', '.join('$' + one for one in TRAVELLING)}"
             )
-        return SystemTable(warehouse, data, parsed, AsOf())
+        return SystemTable(data, parsed, AsOf())
     if moment or pin:
         moment = settled(data, moment)
         data = pinned(data, moment)
-    return SystemTable(warehouse, data, parsed, moment)
+    return SystemTable(data, parsed, moment)
 
 
 def _columns(kind: str, data: Table) -> tuple[Column, ...]:
@@ -316,21 +288,3 @@ def _sorted_keys(texts: pa.Array) -> pa.Array:
 def _in_lists(array: pa.Array, kind: pa.DataType) -> pa.Array:
     offsets = pa.array(range(len(array) + 1), pa.int32())
     return pa.ListArray.from_arrays(offsets, array.cast(kind.value_type))
-
-
-def _context(warehouse: Warehouse) -> Any:
-    key = (os.getpid(), tuple(sorted(warehouse.options.items())))
-    if key not in _contexts:
-        _contexts[key] = _opened(warehouse)
-    return _contexts[key]
-
-
-def _opened(warehouse: Warehouse) -> Any:
-    context = SQLContext()
-    # Without a default database, lest it be made.
-    context.register_catalog(_CATALOG, dict(warehouse.options), "")
-    return context
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

@@ -20,6 +20,7 @@ from streamhouse.paimon import (
     newest_level,
     orc,
     postponed,
+    rust_core,
     types,
 )
 from streamhouse.paimon.bucket_rules import crosses_partitions
@@ -27,14 +28,13 @@ from streamhouse.paimon.conditions import Filter, only_on
 from streamhouse.paimon.files import Files, files_of
 from streamhouse.paimon.snapshots import Snapshot, Snapshots, from_json
 from streamhouse.paimon.split_frame import SplitFrame
+from streamhouse.paimon.table_name import branch_root
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.options.renamed_options import stored
 from streamhouse.sql.plan import Column
 
 READ_BATCH_ROWS = 65_536
 """Rows of a batch as read; the core's own default of 1,024 costs more in calls than in work."""
-
-_RUST_ERRORS = (ValueError, RuntimeError, OSError)
 
 
 class Table:
@@ -315,7 +315,7 @@ class Table:
     def _batches(self, builder: Any, splits: Sequence[bytes]) -> Iterator[pa.RecordBatch]:
         try:
             yield from builder.new_read().read_arrow([Split.deserialize(one) for one in splits])
-        except _RUST_ERRORS as error:
+        except rust_core.ERRORS as error:
             raise self._read_error(error) from error
         except BaseException as error:
             if type(error).__name__ != "PanicException":
@@ -353,7 +353,7 @@ class Table:
             options["scan.snapshot-id"] = str(snapshot)
         try:
             builder = self.rust.new_read_builder(options)
-        except _RUST_ERRORS as error:
+        except rust_core.ERRORS as error:
             raise self._plan_error(error, snapshot) from error
         if columns is not None:
             self.read_schema(columns)
@@ -367,7 +367,7 @@ class Table:
     def _plan(self, scan: Any, snapshot: int | None) -> list[bytes]:
         try:
             return [split.serialize() for split in scan.plan().splits()]
-        except _RUST_ERRORS as error:
+        except rust_core.ERRORS as error:
             raise self._plan_error(error, snapshot) from error
 
     def _plan_error(self, error: Exception, snapshot: int | None) -> StreamhouseError:
@@ -408,11 +408,6 @@ def resolve(rust: Any, database: str, name: str, catalog_options: Mapping[str, s
     schema = json.loads(text)
     table = rust.copy_with_resolved_schema(text)
     return Table(table, database, name, catalog_options, schema)
-
-
-def branch_root(location: str, branch: str) -> str:
-    """Where a branch has its schemas, snapshots and tags; its data files are the table's."""
-    return location if branch == "main" else f"{location}/branch/branch-{branch}"
 
 
 def _named(files: Files, folder: str, prefix: str) -> list[str]:

@@ -43,3 +43,16 @@ class TableName:
 
     def __str__(self) -> str:
         return self.data if self.system is None else f"{self.data}${self.system}"
+
+
+def branch_root(location: str, branch: str) -> str:
+    """Where a branch has its schemas, snapshots and tags; its data files are the table's."""
+    return location if branch == MAIN else f"{location}/branch/branch-{branch}"
+
+
+def split_identifier(identifier: str) -> tuple[str, str]:
+    """Database and table of `database.table`; `TableError` if it is not of that form."""
+    database, dot, name = identifier.partition(".")
+    if not (database and dot and name):
+        raise TableError(f"'{identifier}' does not name a table; write database.table")
+    return database, name

@@ -10,10 +10,11 @@ import re
 from collections.abc import Mapping
 from contextlib import nullcontext
 
-from streamhouse.errors import CommitConflictError, StreamhouseError
+from streamhouse.errors import CommitConflictError, StreamhouseError, TableError
+from streamhouse.paimon import rust_core
 from streamhouse.paimon.files import Files, files_of
 from streamhouse.paimon.lock import commit_lock, holds_lock
-from streamhouse.paimon.table_name import TableName
+from streamhouse.paimon.table_name import TableName, branch_root, split_identifier
 
 _TORN = re.compile(r"snapshot-\d+\.tmp-.+")
 _TOLD = re.compile(r"\d+\.tmp-[0-9a-f]{8}-")
@@ -30,16 +31,19 @@ def remove_torn(catalog_options: Mapping[str, str], identifier: str) -> bool:
 
     Whoever holds the lock commits alone, so what is unfinished then has been given up.
     """
-    from streamhouse.paimon.catalog import Warehouse, split_identifier
-
     database, name = split_identifier(identifier)
-    table = Warehouse(catalog_options).table(f"{database}.{TableName.parse(name).data}")
-    files = files_of(table.location, catalog_options)
-    locked = holds_lock(table.location)
+    parsed = TableName.parse(name)
     try:
-        with nullcontext() if locked else commit_lock(table.location, _WAIT_S):
-            for folder in {f"{table.location}/snapshot", f"{table.root}/snapshot"}:
-                _remove(files, folder)
+        table = rust_core.catalog(catalog_options).get_table((database, parsed.table))
+    except rust_core.CATALOG_ERRORS as error:
+        raise TableError(f"table {identifier} cannot be opened: {error}") from error
+    location = table.location()
+    files = files_of(location, catalog_options)
+    locked = holds_lock(location)
+    try:
+        with nullcontext() if locked else commit_lock(location, _WAIT_S):
+            for root in {location, branch_root(location, parsed.branch)}:
+                _remove(files, f"{root}/snapshot")
     except CommitConflictError:
         return False
     return True
