@@ -24,8 +24,8 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from streamhouse.paimon.catalog import Warehouse
-from streamhouse.paimon.commit import TableCommitter, TableWriter
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.write.commit import TableCommitter, TableWriter
 
 CUSTOMERS = 10_000
 COUNTRIES = 50

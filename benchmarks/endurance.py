@@ -30,8 +30,8 @@ from pypaimon.read.split_serializer import deserialize_split_v1
 from pypaimon.schema.data_types import DataTypeParser
 
 from streamhouse.errors import StreamhouseError
-from streamhouse.paimon.catalog import Warehouse
-from streamhouse.paimon.table import Table
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.read.table import Table
 from streamhouse.runtime.monitoring.commit_times import VARIABLE
 
 VIEW = "shop.country_sales"

@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 import psutil
 
-from streamhouse.paimon.catalog import Warehouse
-from streamhouse.paimon.source import PaimonSource
-from streamhouse.paimon.table import Table
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.changelog.stream_source import PaimonSource
+from streamhouse.paimon.read.table import Table
 
 ASIDE_S = 15
 START_S = 120

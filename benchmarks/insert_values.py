@@ -35,7 +35,7 @@ from typing import Any
 import pyarrow as pa
 
 import streamhouse
-from streamhouse.paimon.catalog import Warehouse
+from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.sql.statements.script import parse_script
 
 GOAL_S = 5.0

@@ -46,12 +46,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 import streamhouse
-from streamhouse.paimon.bucket_hash import bucket_of
-from streamhouse.paimon.catalog import Warehouse
-from streamhouse.paimon.commit import TableCommitter, TableWriter
-from streamhouse.paimon.maintenance import Maintenance
-from streamhouse.paimon.sidecar import Sidecar
-from streamhouse.paimon.table import READ_BATCH_ROWS, Table
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.java.sidecar import Sidecar
+from streamhouse.paimon.maintenance.maintenance import Maintenance
+from streamhouse.paimon.read.table import READ_BATCH_ROWS, Table
+from streamhouse.paimon.write.bucket_hash import bucket_of
+from streamhouse.paimon.write.commit import TableCommitter, TableWriter
 from streamhouse.sql.plan import Column
 
 SLOTS = 2

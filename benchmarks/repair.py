@@ -24,8 +24,8 @@ import numpy as np
 import pyarrow as pa
 
 import streamhouse
-from streamhouse.paimon.catalog import Warehouse
-from streamhouse.paimon.commit import TableCommitter, TableWriter
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.write.commit import TableCommitter, TableWriter
 
 GOAL_SECONDS = 60.0
 DAY = "2026-06-01"

@@ -40,8 +40,8 @@ import pyarrow as pa
 import uvloop
 from websockets.asyncio.client import ClientConnection, connect
 
-from streamhouse.paimon.catalog import Warehouse
-from streamhouse.paimon.commit import TableCommitter, TableWriter
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.write.commit import TableCommitter, TableWriter
 from streamhouse.sql.plan import Column
 
 TABLE = "shop.numbers"

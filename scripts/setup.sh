@@ -242,7 +242,7 @@ packages_are_there() {
 jar_is_there() {
   "$venv/bin/python" - <<'PY' 2>/dev/null
 import os, sys
-from streamhouse.paimon.jars import COORDINATES, JAR_VARIABLE, cache_folder
+from streamhouse.paimon.java.jars import COORDINATES, JAR_VARIABLE, cache_folder
 _, name, version = COORDINATES.split(":")
 given = os.environ.get(JAR_VARIABLE)
 sys.exit(not os.path.isfile(given or cache_folder() / f"{name}-{version}.jar"))
@@ -272,7 +272,7 @@ fi
 if jar_is_there; then
   printf "[4/5] Paimon's Java core is there\n"
 else
-  step "[4/5] Paimon's Java core …" "$venv/bin/python" -m streamhouse.paimon.jars
+  step "[4/5] Paimon's Java core …" "$venv/bin/python" -m streamhouse.paimon.java.jars
 fi
 # Halves the time that Spark takes to start; all works without it.
 # shellcheck disable=SC2016  # $0 is the inner shell's: the path needs no quoting.

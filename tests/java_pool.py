@@ -12,8 +12,8 @@ from unittest.mock import patch
 import pytest
 from py4j.protocol import Py4JError
 
-from streamhouse.paimon import sidecar
-from streamhouse.paimon.jvm import END_SECONDS, JavaProcess
+from streamhouse.paimon.java import sidecar
+from streamhouse.paimon.java.jvm import END_SECONDS, JavaProcess
 
 _MOST_IDLE = 3
 _MOST_USES = 40

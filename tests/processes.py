@@ -33,7 +33,7 @@ FORKS.set_forkserver_preload(
         "streamhouse.cli.output",
         "streamhouse.cli.serve",
         "streamhouse.cli.watch",
-        "streamhouse.paimon.views",
+        "streamhouse.paimon.catalog.views",
         "streamhouse.runtime.execute",
         "streamhouse.serve.http.app",
         "streamhouse.serve.http.server",

@@ -27,7 +27,7 @@ from streamhouse.work_folder import work_folder
 if TYPE_CHECKING:
     import duckdb
 
-    from streamhouse.paimon.catalog import Warehouse
+    from streamhouse.paimon.catalog.warehouse import Warehouse
 
 THREADS = 2
 MEMORY_LIMIT = "1GB"

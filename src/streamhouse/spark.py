@@ -26,7 +26,7 @@ from streamhouse.errors import SchemaChangeError
 from streamhouse.source import ROW_KIND, Offset, Source
 
 _DATA_SOURCES = (
-    ("streamhouse.paimon.datasource", "PaimonDataSource"),
+    ("streamhouse.paimon.spark.datasource", "PaimonDataSource"),
     ("streamhouse.mysql.datasource", "MysqlCdcDataSource"),
 )
 

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from tests.java_pool import java_pool, lent_java
 
 import streamhouse
-from streamhouse.paimon.catalog import Warehouse
+from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.runtime.spark import class_archive
 from streamhouse.runtime.spark.session import end_session
 from streamhouse.runtime.spark.worker_python import worker_python

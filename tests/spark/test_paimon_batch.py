@@ -10,7 +10,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
 
-from streamhouse.paimon.catalog import Warehouse
+from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.spark import prepare
 from streamhouse.sql.plan import Column
 

@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from streamhouse.paimon.catalog import Warehouse
-from streamhouse.paimon.commit import TableCommitter, TableWriter
-from streamhouse.paimon.sidecar import Sidecar
-from streamhouse.paimon.source import PaimonSource
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.changelog.stream_source import PaimonSource
+from streamhouse.paimon.java.sidecar import Sidecar
+from streamhouse.paimon.write.commit import TableCommitter, TableWriter
 from streamhouse.sql.plan import Column
 
 COLUMNS = [Column("k", "INT"), Column("v", "BIGINT")]

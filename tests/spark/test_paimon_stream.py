@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from streamhouse import execute
-from streamhouse.paimon.catalog import Warehouse
+from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.sql.changes import AddColumn, DropColumn, Place, RenameColumn, SetType
 from streamhouse.sql.plan import Column
 

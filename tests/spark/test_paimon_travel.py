@@ -12,7 +12,7 @@ from pypaimon.schema.schema_change import SchemaChange
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from streamhouse.paimon.catalog import Warehouse
+from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.sql.plan import Column
 
 

@@ -18,9 +18,9 @@ from pyspark.sql import SparkSession
 
 from streamhouse import procedures
 from streamhouse.errors import CommitConflictError, TableError, UnsupportedSqlError
-from streamhouse.paimon.catalog import Warehouse
-from streamhouse.paimon.commit import TableCommitter, TableWriter
-from streamhouse.paimon.sidecar import Sidecar
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.java.sidecar import Sidecar
+from streamhouse.paimon.write.commit import TableCommitter, TableWriter
 from streamhouse.procedures import Context, messages, sorting
 from streamhouse.sql.plan import Column
 

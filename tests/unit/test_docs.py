@@ -18,8 +18,8 @@ from streamhouse.mysql.jdbc import KNOWN as JDBC_OPTIONS
 from streamhouse.mysql.jdbc import parse as parse_jdbc
 from streamhouse.mysql.options import KNOWN as MYSQL_OPTIONS
 from streamhouse.mysql.options import parse as parse_mysql
-from streamhouse.paimon import spark_options
-from streamhouse.paimon.table_options import check_table_options
+from streamhouse.paimon.schema.table_options import check_table_options
+from streamhouse.paimon.spark import spark_options
 from streamhouse.sql import functions
 from streamhouse.sql.batch.bounded_query import analyze_bounded
 from streamhouse.sql.batch.dml_plan import analyze_change

@@ -12,7 +12,7 @@ import typer
 from streamhouse.errors import OptionError, TableError
 
 if TYPE_CHECKING:
-    from streamhouse.paimon.catalog import Warehouse
+    from streamhouse.paimon.catalog.warehouse import Warehouse
 
 DEFAULT_WAREHOUSE = "./warehouse"
 
@@ -79,7 +79,7 @@ def is_local(warehouse: str) -> bool:
 
 def check_warehouse(warehouse: str) -> None:
     """`TableError` for a local directory that is not there."""
-    from streamhouse.paimon.files import local_path
+    from streamhouse.paimon.storage.files import local_path
 
     if is_local(warehouse) and not Path(local_path(warehouse)).is_dir():
         raise TableError(
@@ -90,7 +90,7 @@ def check_warehouse(warehouse: str) -> None:
 
 def open_warehouse(warehouse: str, options: Sequence[str] | None = None) -> Warehouse:
     """The warehouse; `TableError` when it is a local directory that is not there."""
-    from streamhouse.paimon.catalog import Warehouse
+    from streamhouse.paimon.catalog.warehouse import Warehouse
 
     given = catalog_options(warehouse, options)
     check_warehouse(warehouse)

@@ -217,7 +217,7 @@ def _start_again(reporter: Reporter | None, what: str, why: str) -> None:
 def _absolute(warehouse: str) -> str:
     if not is_local(warehouse):
         return warehouse
-    from streamhouse.paimon.files import local_path
+    from streamhouse.paimon.storage.files import local_path
 
     return os.path.abspath(local_path(warehouse))
 

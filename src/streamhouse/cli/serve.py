@@ -253,7 +253,7 @@ def _leave(code: int) -> NoReturn:
 
 
 def _options(warehouse: str, option: list[str] | None) -> dict[str, str]:
-    from streamhouse.paimon.files import local_path
+    from streamhouse.paimon.storage.files import local_path
 
     options = catalog_options(warehouse, option)
     if is_local(warehouse):

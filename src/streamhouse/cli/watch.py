@@ -23,7 +23,7 @@ from streamhouse.errors import OptionError, TableError
 from streamhouse.options import duration_ms
 
 if TYPE_CHECKING:
-    from streamhouse.paimon.catalog import Warehouse
+    from streamhouse.paimon.catalog.warehouse import Warehouse
     from streamhouse.serve.feeds.table_feed import Change, Feed
 
 LOCAL_POLL_MS = 15
@@ -132,7 +132,7 @@ def _open(
     consumer_id: str | None,
     fail_on_data_loss: bool,
 ) -> Feed:
-    from streamhouse.paimon.progress import ConsumerOptions
+    from streamhouse.paimon.changelog.consumer_progress import ConsumerOptions
     from streamhouse.serve.feeds.table_feed import Feed
     from streamhouse.serve.views.warehouse_tables import view_feed
 

@@ -11,7 +11,7 @@ from typing import Any
 from streamhouse.demo.driver import start_command
 from streamhouse.demo.scenario import CUSTOMERS, MOVE, SANTA, VIEW, Scenario
 from streamhouse.errors import StreamhouseError, TableError
-from streamhouse.paimon.catalog import Warehouse
+from streamhouse.paimon.catalog.warehouse import Warehouse
 
 OLD, NEW, EMPTY = "France", "China", "North Pole"
 _MOVE_S, _SANTA_S = 20.0, 40.0

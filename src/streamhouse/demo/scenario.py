@@ -18,7 +18,7 @@ from streamhouse.demo.folder import Folder
 from streamhouse.demo.freshness import Freshness, SnapshotClock
 from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
 from streamhouse.errors import TableError
-from streamhouse.paimon.catalog import Warehouse
+from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.runtime.audit.audit import Audit, audit
 from streamhouse.runtime.spec import TableAddress
 

@@ -17,7 +17,7 @@ from streamhouse.demo.driver import Check
 from streamhouse.demo.page import Page
 from streamhouse.demo.scenario import ORDERS, UNMATCHED, VIEW, Kills, Scenario
 from streamhouse.errors import StreamhouseError, TableError
-from streamhouse.paimon.catalog import Warehouse
+from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.serve.feeds.table_feed import Feed
 
 _START_S = 120.0

@@ -9,8 +9,8 @@ from typing import Protocol
 import pyarrow as pa
 
 from streamhouse.lookup.partitions import Partition
-from streamhouse.paimon.catalog import Warehouse
-from streamhouse.paimon.table import Table
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.read.table import Table
 from streamhouse.sql.plan import LookupJoin
 
 

@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 
 from streamhouse.errors import OptionError
 from streamhouse.options import nearest
-from streamhouse.paimon.conditions import Filter
-from streamhouse.paimon.table import Table
+from streamhouse.paimon.read.conditions import Filter
+from streamhouse.paimon.read.table import Table
 
 Partition: TypeAlias = tuple[str | None, ...]
 """A partition as its folder names it: a text for each partition key, None for null."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from streamhouse.errors import OptionError
 from streamhouse.options import duration_ms
-from streamhouse.paimon.table_options import check_table_options
+from streamhouse.paimon.schema.table_options import check_table_options
 from streamhouse.sql.options.renamed_options import current
 
 _RUN_OPTIONS = ("sink.parallelism", "scan.parallelism")

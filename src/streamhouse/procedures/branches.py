@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.options import nearest
-from streamhouse.paimon.table import Table
+from streamhouse.paimon.read.table import Table
 from streamhouse.procedures.arguments import names
 from streamhouse.procedures.context import Context
 from streamhouse.procedures.holds import refuse_if_held

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from streamhouse.paimon.catalog import Warehouse
-from streamhouse.paimon.lock import commit_lock
-from streamhouse.paimon.sidecar import Sidecar
-from streamhouse.paimon.table import Table
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.java.sidecar import Sidecar
+from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.storage.lock import commit_lock
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from streamhouse.errors import OptionError
-from streamhouse.paimon.snapshots import EXPIRY_USER
+from streamhouse.paimon.storage.snapshots import EXPIRY_USER
 from streamhouse.procedures.arguments import age_ms, moment_ms, parse_options
 from streamhouse.procedures.context import Context
 from streamhouse.procedures.groups import partition_specs

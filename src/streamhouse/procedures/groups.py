@@ -15,7 +15,7 @@ from sqlglot.errors import SqlglotError
 
 from streamhouse.errors import OptionError
 from streamhouse.options import duration_ms, nearest
-from streamhouse.paimon.table import Table
+from streamhouse.paimon.read.table import Table
 from streamhouse.procedures.arguments import parse_partitions
 from streamhouse.procedures.context import Context
 

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 from streamhouse.errors import OptionError, StreamhouseError, TableError
-from streamhouse.paimon.consumers import QUERY, Consumers
-from streamhouse.paimon.table import Table
+from streamhouse.paimon.changelog.consumers import QUERY, Consumers
+from streamhouse.paimon.read.table import Table
 from streamhouse.procedures.context import Context
 from streamhouse.procedures.registry import procedure
 from streamhouse.procedures.rows import rows

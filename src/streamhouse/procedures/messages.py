@@ -8,7 +8,7 @@ from typing import Any
 
 from py4j.protocol import Py4JJavaError
 
-from streamhouse.paimon.lock import commit_lock
+from streamhouse.paimon.storage.lock import commit_lock
 
 COMMIT_USER = "streamhouse-procedures"
 """Who commits what procedures do; never the user of a query."""

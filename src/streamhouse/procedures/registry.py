@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from streamhouse.errors import OptionError
 from streamhouse.options import boolean, nearest
-from streamhouse.paimon.catalog import Warehouse
+from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.procedures.context import Context
 from streamhouse.sql.plan import Argument, Value
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streamhouse.paimon.catalog import Warehouse
-from streamhouse.paimon.commit import TableWriter, file_prefix
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.write.commit import TableWriter, file_prefix
 from streamhouse.procedures.curves import Curve
 
 SAMPLE = "sample BINARY, rows BIGINT"

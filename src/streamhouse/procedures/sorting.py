@@ -18,9 +18,9 @@ import pyarrow.compute as pc
 
 from streamhouse.errors import DataLossError, StreamhouseError, TableError, UnsupportedSqlError
 from streamhouse.options import nearest
-from streamhouse.paimon.commit import TableCommitter
-from streamhouse.paimon.pieces import file_ids
-from streamhouse.paimon.table import Table
+from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.storage.split_groups import file_ids
+from streamhouse.paimon.write.commit import TableCommitter
 from streamhouse.procedures.context import Context
 from streamhouse.procedures.curves import MOST_COLUMNS, Curve, is_sortable
 from streamhouse.procedures.groups import Group, groups_of, partition_table, selected

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamhouse.paimon.sidecar import Sidecar
+from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.procedures.messages import COMMIT_USER, closing, serialised
 
 RESULT = "message BINARY"

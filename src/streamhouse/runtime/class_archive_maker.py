@@ -14,13 +14,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from streamhouse.errors import StreamhouseError
-from streamhouse.paimon import core_classes
+from streamhouse.paimon.java import class_archive
 from streamhouse.runtime.spark import jvm as spark_jvm
 from streamhouse.runtime.spark.class_archive import OUT_VARIABLE, archive_path, options_path
 
 _MAKE_SECONDS = 300
 _SPARK, _CORE = "spark", "core"
-_OUT = {_SPARK: OUT_VARIABLE, _CORE: core_classes.OUT_VARIABLE}
+_OUT = {_SPARK: OUT_VARIABLE, _CORE: class_archive.OUT_VARIABLE}
 
 SCRIPT = """
 CREATE DATABASE shop; USE shop;
@@ -115,9 +115,9 @@ def _train(work: str) -> None:
 
 def _train_core(work: str) -> None:
     """Have the sidecar do what it does beside queries, and write its archive when it ends."""
-    from streamhouse.paimon.catalog import Warehouse
-    from streamhouse.paimon.expiry import expire
-    from streamhouse.paimon.sidecar import Sidecar
+    from streamhouse.paimon.catalog.warehouse import Warehouse
+    from streamhouse.paimon.java.sidecar import Sidecar
+    from streamhouse.paimon.maintenance.expiry import expire
     from streamhouse.runtime.execute import execute
 
     warehouse = Warehouse(f"{work}/warehouse")
@@ -161,7 +161,7 @@ def _made(place: Callable[[], Path], make: Callable[[Path], None]) -> bool:
 
 def main() -> int:
     """Make the archives that are not there, and print where they are."""
-    from streamhouse.paimon.sidecar import classpath
+    from streamhouse.paimon.java.sidecar import classpath
 
     if sys.argv[1:2] == ["--train"]:
         train = {_SPARK: _train, _CORE: _train_core}[sys.argv[2]]
@@ -169,7 +169,7 @@ def main() -> int:
         return 0
     made = [
         _made(archive_path, make),
-        _made(lambda: core_classes.archive_path(classpath()), make_core),
+        _made(lambda: class_archive.archive_path(classpath()), make_core),
     ]
     return 0 if all(made) else 1
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from streamhouse.errors import UnsupportedSqlError
-from streamhouse.paimon.catalog import Warehouse
-from streamhouse.paimon.sidecar import Sidecar
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.runtime.batch import bounded_statements, dml
 from streamhouse.runtime.batch.dml import Changed
 from streamhouse.runtime.session.definitions import define, located, tell_outdated

@@ -10,9 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
 from streamhouse.errors import StreamhouseError
-from streamhouse.paimon.maintenance import Maintenance
-from streamhouse.paimon.visibility import changes_visible, hides_new_rows
-from streamhouse.paimon.waiting import Waiting
+from streamhouse.paimon.changelog.invisible_rows import Waiting
+from streamhouse.paimon.maintenance.maintenance import Maintenance
+from streamhouse.paimon.read.visibility import changes_visible, hides_new_rows
 from streamhouse.runtime.binlog_relays import Relays
 from streamhouse.runtime.monitoring.reporter import Reporter
 from streamhouse.runtime.spec import TableAddress

@@ -10,9 +10,9 @@ from streamhouse.datagen.source import DatagenSource
 from streamhouse.errors import OptionError
 from streamhouse.lookup.dimension import DimensionSpec, is_server
 from streamhouse.lookup.strategies.selection import BUCKET, Choice
-from streamhouse.paimon.catalog import Warehouse
-from streamhouse.paimon.source import PaimonSource
-from streamhouse.paimon.table import Table
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.changelog.stream_source import PaimonSource
+from streamhouse.paimon.read.table import Table
 from streamhouse.runtime.kernel import Combine
 from streamhouse.source import Source
 from streamhouse.sql.plan import Column, LookupJoin, LookupRetry, StreamQuery, TableInfo

@@ -18,8 +18,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from streamhouse.errors import StreamhouseError
-from streamhouse.paimon.catalog import Warehouse
-from streamhouse.paimon.views import Views
+from streamhouse.paimon.catalog.views import Views
+from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.thrift.source import FORMAT, SERVED, served_schema
 
 SOURCES = "streamhouse_sources"

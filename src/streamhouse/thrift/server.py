@@ -11,7 +11,7 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 
 from streamhouse.errors import ConnectError, OptionError, StreamhouseError
-from streamhouse.paimon.catalog import Warehouse
+from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.runtime.spark.session import end_session, start_session
 from streamhouse.thrift.catalog import ServedCatalog
 from streamhouse.thrift.guard import install

@@ -19,9 +19,9 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWrite
 from pyspark.sql.types import StructType
 
 from streamhouse.errors import OptionError, TableError
-from streamhouse.paimon.catalog import Warehouse
-from streamhouse.paimon.datasource import PaimonReader
-from streamhouse.paimon.spark_options import SparkOptions
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.spark.datasource import PaimonReader
+from streamhouse.paimon.spark.spark_options import SparkOptions
 from streamhouse.serve.views.names import is_name
 from streamhouse.spark import SourcePartition, for_spark, spark_schema
 

@@ -10,8 +10,8 @@ from typing import Any
 from tests.integration.differential.layout import COLUMNS
 from tests.integration.differential.model import Event, Row
 
-from streamhouse.paimon.catalog import Warehouse
-from streamhouse.paimon.sidecar import Sidecar
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.java.sidecar import Sidecar
 
 ADDED = "added"
 """The column that an ALTER TABLE adds to a source."""

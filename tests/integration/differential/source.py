@@ -11,7 +11,7 @@ from tests.integration.differential.layout import COLUMNS, Layout
 from tests.integration.differential.model import Event, Key, Model, Row
 
 from streamhouse import execute
-from streamhouse.paimon.catalog import Warehouse
+from streamhouse.paimon.catalog.warehouse import Warehouse
 
 _ALL = ", ".join(COLUMNS)
 

@@ -11,7 +11,7 @@ from tests.unit.lookup.conftest import Join, Lab, Oracle, plan
 from tests.unit.lookup.test_strategies import ITEMS, PRICES, orders
 
 from streamhouse.lookup.strategies import full
-from streamhouse.paimon.sidecar import Sidecar
+from streamhouse.paimon.java.sidecar import Sidecar
 
 QUERY = (
     "SELECT o.n, p.price, p.at_ FROM orders AS o LEFT JOIN prices "

@@ -9,14 +9,14 @@ from typing import Any
 from tests.integration.paimon import java_rows
 
 from streamhouse.errors import StreamhouseError
-from streamhouse.paimon import newest_level
-from streamhouse.paimon.catalog import Warehouse
-from streamhouse.paimon.commit import TableCommitter, TableWriter
-from streamhouse.paimon.sidecar import Sidecar
-from streamhouse.paimon.source import PaimonSource
-from streamhouse.paimon.system_tables import open_table
-from streamhouse.paimon.table import Table
-from streamhouse.paimon.visibility import hides_new_rows
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.changelog.stream_source import PaimonSource
+from streamhouse.paimon.java.sidecar import Sidecar
+from streamhouse.paimon.read import lookup_merge
+from streamhouse.paimon.read.system_tables import open_table
+from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.read.visibility import hides_new_rows
+from streamhouse.paimon.write.commit import TableCommitter, TableWriter
 from streamhouse.sql.plan import Column
 
 KEYS = 40
@@ -111,7 +111,7 @@ class Game:
 
     def check(self) -> None:
         table = self.table
-        self.layered += any(map(newest_level.has_levels, table.splits()))
+        self.layered += any(map(lookup_merge.has_levels, table.splits()))
         expected = sorted_rows(java_rows.read(self._java, self.identifier))
         assert self._ours(table) == expected
         assert self._ours(table, ["w", "v"]) == sorted_rows(

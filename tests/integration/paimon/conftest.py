@@ -14,9 +14,9 @@ from pypaimon import CatalogFactory, Schema
 from pypaimon_rust.datafusion import PaimonCatalog
 from tests.integration.paimon import java_rows
 
-from streamhouse.paimon.catalog import Warehouse
-from streamhouse.paimon.lock import commit_lock
-from streamhouse.paimon.sidecar import Sidecar
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.java.sidecar import Sidecar
+from streamhouse.paimon.storage.lock import commit_lock
 
 SALES = pa.schema(
     [

@@ -24,13 +24,13 @@ from tests.integration.paimon.model import (
 )
 
 from streamhouse.errors import DataLossError, SchemaChangeError, StreamhouseError
-from streamhouse.paimon.catalog import Warehouse
-from streamhouse.paimon.commit import TableCommitter, query_tag
-from streamhouse.paimon.expiry import expire
-from streamhouse.paimon.lock import commit_lock
-from streamhouse.paimon.sidecar import Sidecar
-from streamhouse.paimon.source import PaimonSource
-from streamhouse.paimon.table import Table
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.changelog.stream_source import PaimonSource
+from streamhouse.paimon.java.sidecar import Sidecar
+from streamhouse.paimon.maintenance.expiry import expire
+from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.storage.lock import commit_lock
+from streamhouse.paimon.write.commit import TableCommitter, query_tag
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.changes import (
     AddColumn,

@@ -11,8 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamhouse.paimon.catalog import Warehouse
-from streamhouse.paimon.commit import TableCommitter, TableWriter, file_prefix
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.write.commit import TableCommitter, TableWriter, file_prefix
 from streamhouse.source import ROW_KIND
 
 STEPS = ("opened", "written", "prepared", "committing", "committed")

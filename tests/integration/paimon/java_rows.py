@@ -13,9 +13,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamhouse.paimon.lock import commit_lock
-from streamhouse.paimon.sidecar import JAVA_OPTIONS, Sidecar, _bound, _closing, _for_each
-from streamhouse.paimon.table import Table
+from streamhouse.paimon.java.sidecar import JAVA_OPTIONS, Sidecar, _bound, _closing, _for_each
+from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.storage.lock import commit_lock
 from streamhouse.source import ROW_KIND
 
 JavaRow = dict[str, Any]

@@ -13,12 +13,12 @@ import pytest
 
 from streamhouse import execute
 from streamhouse.errors import StreamhouseError
-from streamhouse.paimon.catalog import Warehouse
-from streamhouse.paimon.commit import TableCommitter, TableWriter
-from streamhouse.paimon.lock import commit_lock
-from streamhouse.paimon.sidecar import Sidecar
-from streamhouse.paimon.table import Table
-from streamhouse.paimon.widening import widens
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.java.sidecar import Sidecar
+from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.schema.type_widening import widens
+from streamhouse.paimon.storage.lock import commit_lock
+from streamhouse.paimon.write.commit import TableCommitter, TableWriter
 from streamhouse.sql.changes import SetType
 from streamhouse.sql.plan import Column
 

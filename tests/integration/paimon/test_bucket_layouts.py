@@ -11,8 +11,8 @@ import pytest
 from pypaimon import CatalogFactory, Schema
 
 from streamhouse.errors import StreamhouseError
-from streamhouse.paimon.catalog import Warehouse
-from streamhouse.paimon.sidecar import Sidecar
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.runtime.execute import execute
 
 Case = tuple[str, str, dict[str, str]]

@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 from tests.unit.paimon.bucket_values import KINDS, value
 
-from streamhouse.paimon.bucket_hash import bucket_of
-from streamhouse.paimon.catalog import Warehouse
-from streamhouse.paimon.commit import TableCommitter, TableWriter
-from streamhouse.paimon.sidecar import Sidecar
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.java.sidecar import Sidecar
+from streamhouse.paimon.write.bucket_hash import bucket_of
+from streamhouse.paimon.write.commit import TableCommitter, TableWriter
 from streamhouse.sql.plan import Column
 
 ROWS = 60

@@ -7,9 +7,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from streamhouse.paimon import core_classes
-from streamhouse.paimon.jars import JAR_VARIABLE, paimon_jar
-from streamhouse.paimon.sidecar import Sidecar, classpath
+from streamhouse.paimon.java import class_archive
+from streamhouse.paimon.java.jars import JAR_VARIABLE, paimon_jar
+from streamhouse.paimon.java.sidecar import Sidecar, classpath
 from streamhouse.runtime.class_archive_maker import make_core
 
 
@@ -17,7 +17,7 @@ from streamhouse.runtime.class_archive_maker import make_core
 def test_it_is_made_and_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(JAR_VARIABLE, str(paimon_jar()))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    path = core_classes.archive_path(classpath())
+    path = class_archive.archive_path(classpath())
     make_core(path)
     with Sidecar({"warehouse": str(tmp_path / "warehouse")}) as java:
         java.start()

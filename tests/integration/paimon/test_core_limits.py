@@ -16,11 +16,11 @@ import pytest
 from pypaimon_rust.datafusion import SQLContext
 from tests.integration.paimon import java_rows, typed_values
 
-from streamhouse.paimon.catalog import Warehouse
-from streamhouse.paimon.commit import writable
-from streamhouse.paimon.core_limits import CORE_VERSION, LIMITS
-from streamhouse.paimon.sidecar import JAVA_OPTIONS, Sidecar
-from streamhouse.paimon.table import Table
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.java.sidecar import JAVA_OPTIONS, Sidecar
+from streamhouse.paimon.read.rust_core_limits import CORE_VERSION, LIMITS
+from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.write.commit import writable
 from streamhouse.sql.changes import AddColumn
 from streamhouse.sql.plan import Column
 

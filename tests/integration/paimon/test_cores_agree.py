@@ -12,8 +12,8 @@ pytest.register_assert_rewrite("tests.integration.paimon.both_cores")
 
 from tests.integration.paimon.both_cores import Game  # noqa: E402
 
-from streamhouse.paimon.catalog import Warehouse  # noqa: E402
-from streamhouse.paimon.sidecar import Sidecar  # noqa: E402
+from streamhouse.paimon.catalog.warehouse import Warehouse  # noqa: E402
+from streamhouse.paimon.java.sidecar import Sidecar  # noqa: E402
 
 SEED = int(os.environ.get("STREAMHOUSE_CORES_SEED", "1"))
 STEPS, SOAK_STEPS = 4, 10

@@ -9,8 +9,8 @@ import pytest
 from tests.integration.paimon.conftest import Lake
 
 from streamhouse import execute
-from streamhouse.paimon.catalog import Warehouse
-from streamhouse.paimon.sidecar import Sidecar
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.java.sidecar import Sidecar
 
 TABLES = {
     "partial-update": "'merge-engine' = 'partial-update'",

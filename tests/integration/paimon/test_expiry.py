@@ -16,12 +16,12 @@ import pytest
 from tests.integration.paimon.conftest import Lake, sale
 
 from streamhouse.errors import DataLossError
-from streamhouse.paimon.catalog import Warehouse
-from streamhouse.paimon.consumers import Consumers, query_consumer
-from streamhouse.paimon.expiry import expire, is_due
-from streamhouse.paimon.leftovers import remove_leftovers
-from streamhouse.paimon.sidecar import Sidecar
-from streamhouse.paimon.table import Table
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.changelog.consumers import Consumers, query_consumer
+from streamhouse.paimon.java.sidecar import Sidecar
+from streamhouse.paimon.java.unfinished_compactions import remove_leftovers
+from streamhouse.paimon.maintenance.expiry import expire, is_due
+from streamhouse.paimon.read.table import Table
 
 FEW = {
     "snapshot.num-retained.min": "1",
@@ -79,7 +79,7 @@ def test_nothing_goes_before_its_time(
     assert not is_due(table)
     assert expire(java, table) == 0
     assert not table.snapshots.names_earliest()
-    monkeypatch.setattr("streamhouse.paimon.expiry._MANY_SNAPSHOTS", 4)
+    monkeypatch.setattr("streamhouse.paimon.maintenance.expiry._MANY_SNAPSHOTS", 4)
     assert expire(java, table) == 0
     assert table.earliest_snapshot_id() == 1
     assert table.snapshots.names_earliest(), "no look for it lists the snapshots any more"
@@ -220,7 +220,7 @@ def _short_tag(jvm: Any, table: Any) -> None:
 
 _KILLED = """
 import os, signal, sys
-from streamhouse.paimon.sidecar import Sidecar
+from streamhouse.paimon.java.sidecar import Sidecar
 sidecar = Sidecar({"warehouse": sys.argv[1]})
 def die(*arguments):
     os.kill(sidecar.pid, signal.SIGKILL)

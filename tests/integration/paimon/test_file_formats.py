@@ -11,12 +11,12 @@ from tests.integration.paimon import java_rows, typed_values
 from tests.integration.paimon.typed_values import TYPES, is_fine, normal, values
 
 from streamhouse.errors import StreamhouseError, TableError
-from streamhouse.paimon import orc
-from streamhouse.paimon.catalog import Warehouse
-from streamhouse.paimon.commit import TableCommitter, TableWriter
-from streamhouse.paimon.sidecar import JAVA_OPTIONS, Sidecar
-from streamhouse.paimon.system_tables import open_table
-from streamhouse.paimon.table import Table
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.java.sidecar import JAVA_OPTIONS, Sidecar
+from streamhouse.paimon.read.system_tables import open_table
+from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.schema import orc_values
+from streamhouse.paimon.write.commit import TableCommitter, TableWriter
 from streamhouse.sql.changes import AddColumn, SetTableOption, SetType
 from streamhouse.sql.plan import Column
 
@@ -237,7 +237,7 @@ def test_orc_files_of_another_time_zone(warehouse: Warehouse) -> None:
         options={"bucket": "1", "file.format": "orc"},
     )  # fmt: skip
     instants = warehouse.table("db.instants")
-    assert instants.options[orc.LTZ_OPTION] == "false"
+    assert instants.options[orc_values.LTZ_OPTION] == "false"
     zone = "-Duser.timezone=Asia/Shanghai"
     with Sidecar(warehouse.options, java_options=(*JAVA_OPTIONS, zone)) as java:
         for table in (local, clock, instants):
@@ -256,7 +256,7 @@ def test_orc_files_of_another_time_zone(warehouse: Warehouse) -> None:
     with java_rows.utc_sidecar(warehouse.options) as java:
         in_utc = made(warehouse, "TIMESTAMP_LTZ(3)", file_format="orc")
         put(java, in_utc, "2026-02-28 12:00:00")
-    warehouse.alter_table(in_utc.identifier, SetTableOption(orc.LTZ_OPTION, "true"))
+    warehouse.alter_table(in_utc.identifier, SetTableOption(orc_values.LTZ_OPTION, "true"))
     assert ours(warehouse.table(in_utc.identifier)) == ["2026-02-28 12:00:00"]
 
 

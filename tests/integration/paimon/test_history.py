@@ -13,8 +13,8 @@ pytest.register_assert_rewrite("tests.integration.paimon.history")
 
 from tests.integration.paimon.history import KINDS, History, Kind  # noqa: E402
 
-from streamhouse.paimon.catalog import Warehouse  # noqa: E402
-from streamhouse.paimon.sidecar import Sidecar  # noqa: E402
+from streamhouse.paimon.catalog.warehouse import Warehouse  # noqa: E402
+from streamhouse.paimon.java.sidecar import Sidecar  # noqa: E402
 
 # py4j leaves the socket open with which it has tried to reach a JVM that was killed.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

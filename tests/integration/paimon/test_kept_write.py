@@ -16,9 +16,9 @@ import pyarrow as pa
 import pytest
 from tests.integration.paimon.conftest import Lake
 
-from streamhouse.paimon.catalog import Warehouse
-from streamhouse.paimon.leftovers import remove_leftovers
-from streamhouse.paimon.sidecar import Sidecar
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.java.sidecar import Sidecar
+from streamhouse.paimon.java.unfinished_compactions import remove_leftovers
 
 SCHEMA = pa.schema(
     [
@@ -154,7 +154,7 @@ def test_a_rollback_and_an_overwrite_are_seen(shared: tuple[Lake, Sidecar]) -> N
 
 _KILLED = """
 import os, signal, sys
-from streamhouse.paimon.sidecar import Sidecar
+from streamhouse.paimon.java.sidecar import Sidecar
 from tests.integration.paimon.conftest import Lake
 from tests.integration.paimon.test_kept_write import changes
 import pathlib, random

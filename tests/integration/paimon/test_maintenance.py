@@ -14,9 +14,9 @@ import pytest
 from tests.integration.paimon.history_writer import write
 
 from streamhouse.errors import StreamhouseError
-from streamhouse.paimon.care import Pace
-from streamhouse.paimon.maintenance import Maintenance
-from streamhouse.paimon.sidecar import Sidecar
+from streamhouse.paimon.java.sidecar import Sidecar
+from streamhouse.paimon.maintenance.maintenance import Maintenance
+from streamhouse.paimon.maintenance.policy import Pace
 
 QUICK = Pace(
     poll_seconds=0.02,

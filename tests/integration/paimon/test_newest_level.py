@@ -13,8 +13,8 @@ from tests.integration.paimon import java_rows  # noqa: E402
 from tests.integration.paimon.both_cores import Game  # noqa: E402
 
 from streamhouse.errors import OptionError  # noqa: E402
-from streamhouse.paimon.catalog import Warehouse  # noqa: E402
-from streamhouse.paimon.sidecar import Sidecar  # noqa: E402
+from streamhouse.paimon.catalog.warehouse import Warehouse  # noqa: E402
+from streamhouse.paimon.java.sidecar import Sidecar  # noqa: E402
 from streamhouse.sql.changes import SetTableOption  # noqa: E402
 
 SEED = int(os.environ.get("STREAMHOUSE_LEVELS_SEED", "1"))

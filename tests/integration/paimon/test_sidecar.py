@@ -21,9 +21,9 @@ import pytest
 from tests.processes import gone
 
 from streamhouse.errors import CommitConflictError, StreamhouseError, TableError
-from streamhouse.paimon.jars import paimon_jar
-from streamhouse.paimon.lock import commit_lock
-from streamhouse.paimon.sidecar import COMMIT_USER, Sidecar
+from streamhouse.paimon.java.jars import paimon_jar
+from streamhouse.paimon.java.sidecar import COMMIT_USER, Sidecar
+from streamhouse.paimon.storage.lock import commit_lock
 
 
 def by_key(rows: list[dict[str, Any]], key: str = "country") -> dict[Any, dict[str, Any]]:
@@ -440,7 +440,7 @@ def test_the_jvm_dies_with_its_killed_parent(lake: Any, make_sale: Any) -> None:
     lake.commit(name, 0, make_sale(("China", 1, 0.5)))
     code = (
         "import sys, time\n"
-        "from streamhouse.paimon.sidecar import Sidecar\n"
+        "from streamhouse.paimon.java.sidecar import Sidecar\n"
         f"sidecar = Sidecar({lake.options!r})\n"
         f"sidecar.read({name!r})\n"
         "print(sidecar.pid, flush=True)\n"

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 from tests.integration.paimon.conftest import Lake, sale
 
-from streamhouse.paimon.catalog import Warehouse
-from streamhouse.paimon.sidecar import Sidecar
-from streamhouse.paimon.system_tables import SYSTEM_TABLES, TRAVELLING
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.java.sidecar import Sidecar
+from streamhouse.paimon.read.system_tables import SYSTEM_TABLES, TRAVELLING
 from streamhouse.sql.plan import AsOf
 
 OPTIONS = {"bucket": "2", "changelog-producer": "input", "snapshot.num-retained.min": "1"}

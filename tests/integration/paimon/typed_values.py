@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamhouse.paimon import types
+from streamhouse.paimon.schema import types
 
 _UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _EPOCH = datetime.date(1970, 1, 1).toordinal()

@@ -21,7 +21,7 @@ import pytest
 from tests.processes import reachable
 
 import streamhouse
-from streamhouse.paimon.catalog import Warehouse
+from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.runtime import failpoint
 from streamhouse.runtime.script import Script, ScriptOptions
 from streamhouse.runtime.spark import handover

@@ -11,7 +11,7 @@ from tests.integration.runtime import revenue
 from tests.integration.runtime.conftest import Dying, Shop
 
 from streamhouse.errors import TableError
-from streamhouse.paimon.commit import TableCommitter, TableWriter
+from streamhouse.paimon.write.commit import TableCommitter, TableWriter
 from streamhouse.runtime.audit.audit import audit
 
 VIEW = "default.country_sales"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.integration.runtime.conftest import Shop
 
 import streamhouse
-from streamhouse.paimon.sidecar import Sidecar
+from streamhouse.paimon.java.sidecar import Sidecar
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS prices (item INT PRIMARY KEY NOT ENFORCED, kind STRING, price BIGINT)

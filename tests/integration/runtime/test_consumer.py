@@ -6,8 +6,8 @@ from tests.integration.runtime.conftest import Shop
 
 import streamhouse
 from streamhouse import procedures
-from streamhouse.paimon.origin import bare
-from streamhouse.paimon.source import PaimonSource
+from streamhouse.paimon.changelog.offset_origin import bare
+from streamhouse.paimon.changelog.stream_source import PaimonSource
 from streamhouse.runtime.audit.audit import audit
 
 TABLES = """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.integration.runtime.conftest import Dying, Shop
 
 import streamhouse
-from streamhouse.paimon.sidecar import Sidecar
+from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.runtime.audit.audit import audit
 from streamhouse.runtime.failpoint import DISTINCT_STEP
 

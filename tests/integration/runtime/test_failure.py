@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from streamhouse.paimon.catalog import Warehouse
+from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.runtime.monitoring.status import Statuses
 
 SCRIPT = """

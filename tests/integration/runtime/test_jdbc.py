@@ -14,7 +14,7 @@ from tests.integration.runtime.conftest import Dying, Shop
 import streamhouse
 from streamhouse.demo.mariadb import MariaDB
 from streamhouse.errors import ConnectError, OptionError, StreamhouseError, TableError
-from streamhouse.paimon.sidecar import Sidecar
+from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.runtime.audit.audit import audit
 from streamhouse.runtime.audit.repair import repair
 from streamhouse.runtime.failpoint import LOOKED_UP_STEP

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 from tests.integration.runtime.conftest import Shop
 
-from streamhouse.paimon.commit import TableCommitter, TableWriter
-from streamhouse.paimon.sidecar import Sidecar
+from streamhouse.paimon.java.sidecar import Sidecar
+from streamhouse.paimon.write.commit import TableCommitter, TableWriter
 from streamhouse.sql.plan import Column
 
 STRATEGIES = ("full", "partial", "bucket")

@@ -6,7 +6,7 @@ import pytest
 from tests.integration.runtime.conftest import Shop
 
 from streamhouse.errors import StreamhouseError
-from streamhouse.paimon.sidecar import Sidecar
+from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.runtime.streaming.query import QueryFailed
 
 TABLES = """

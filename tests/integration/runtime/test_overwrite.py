@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 import streamhouse
-from streamhouse.paimon.catalog import Warehouse
-from streamhouse.paimon.sidecar import Sidecar
-from streamhouse.paimon.source import PaimonSource
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.changelog.stream_source import PaimonSource
+from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.runtime.batch import bounded_statements
 
 COLUMNS = "day_ STRING, id BIGINT, v INT, at_ TIMESTAMP(3)"

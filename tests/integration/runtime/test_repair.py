@@ -14,9 +14,9 @@ from tests.integration.runtime.conftest import DEADLINE_S, Shop, rest
 
 import streamhouse
 from streamhouse.errors import TableError
-from streamhouse.paimon.catalog import Warehouse
-from streamhouse.paimon.commit import TableCommitter, TableWriter
-from streamhouse.paimon.sidecar import Sidecar
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.java.sidecar import Sidecar
+from streamhouse.paimon.write.commit import TableCommitter, TableWriter
 from streamhouse.runtime.audit import repair as repair_module
 from streamhouse.runtime.audit.audit import audit
 from streamhouse.runtime.audit.deviation import Deviation

@@ -16,9 +16,9 @@ from tests.integration.runtime.terminal import on_terminal
 
 import streamhouse
 from streamhouse.errors import CommitConflictError, TableError
-from streamhouse.paimon.change_files import CHANGE_USER
-from streamhouse.paimon.commit import TableCommitter, TableWriter
-from streamhouse.paimon.lock import commit_lock
+from streamhouse.paimon.storage.lock import commit_lock
+from streamhouse.paimon.write.commit import TableCommitter, TableWriter
+from streamhouse.paimon.write.dml_attempts import CHANGE_USER
 from streamhouse.runtime.audit import repair as repair_module
 from streamhouse.runtime.audit.audit import audit
 from streamhouse.runtime.audit.repair import repair

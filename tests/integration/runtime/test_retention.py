@@ -18,10 +18,10 @@ from tests.integration.runtime import revenue
 from tests.integration.runtime.conftest import DEADLINE_S, Dying, Shop
 
 from streamhouse.errors import StreamhouseError
-from streamhouse.paimon.commit import TableCommitter, TableWriter
-from streamhouse.paimon.consumers import Consumers
-from streamhouse.paimon.expiry import expire
-from streamhouse.paimon.sidecar import Sidecar
+from streamhouse.paimon.changelog.consumers import Consumers
+from streamhouse.paimon.java.sidecar import Sidecar
+from streamhouse.paimon.maintenance.expiry import expire
+from streamhouse.paimon.write.commit import TableCommitter, TableWriter
 from streamhouse.runtime.audit.audit import audit
 from streamhouse.runtime.state import lineage_retention
 

@@ -9,7 +9,7 @@ from typing import Any
 from tests.integration.runtime.conftest import Dying, Shop
 
 import streamhouse
-from streamhouse.paimon.sidecar import Sidecar
+from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.runtime.audit.audit import audit
 
 SCORE = """

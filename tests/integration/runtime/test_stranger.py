@@ -19,8 +19,8 @@ from tests.integration.runtime.conftest import Run, Told
 from tests.integration.runtime.contracts import Business
 
 from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
-from streamhouse.paimon.catalog import Warehouse
-from streamhouse.paimon.sidecar import Sidecar
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.runtime.script import Script, ScriptOptions
 from streamhouse.sql.statements.script import parse_script
 

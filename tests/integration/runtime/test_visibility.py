@@ -6,7 +6,7 @@ import pytest
 from tests.integration.runtime.conftest import Shop, Told
 
 from streamhouse.errors import DataLossError
-from streamhouse.paimon.consumers import Consumers, query_consumer
+from streamhouse.paimon.changelog.consumers import Consumers, query_consumer
 from streamhouse.runtime.audit.audit import audit
 
 TABLES = {

@@ -13,7 +13,7 @@ import httpx
 import pytest
 from tests.integration.runtime.conftest import Run, rest
 
-from streamhouse.paimon.catalog import Warehouse
+from streamhouse.paimon.catalog.warehouse import Warehouse
 
 DEADLINE_S = 240.0
 SCRIPT = """

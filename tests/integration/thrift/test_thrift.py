@@ -21,7 +21,7 @@ from tests.processes import listening, reachable
 from tests.unit.conftest import Shop
 from tests.unit.serve.test_view_feed import keep
 
-from streamhouse.paimon.jvm import JavaProcess, java_command, spark_jars
+from streamhouse.paimon.java.jvm import JavaProcess, java_command, spark_jars
 from streamhouse.sql.changes import AddColumn
 from streamhouse.sql.plan import Column
 

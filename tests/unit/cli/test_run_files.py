@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from streamhouse.cli.main import build
-from streamhouse.paimon.catalog import Warehouse
+from streamhouse.paimon.catalog.warehouse import Warehouse
 
 TABLES = "CREATE DATABASE d; USE d; CREATE TABLE t (a INT PRIMARY KEY NOT ENFORCED);"
 

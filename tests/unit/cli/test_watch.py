@@ -299,7 +299,7 @@ def test_a_moment_of_an_append_table_is_a_table_on_the_screen(
 
 
 def test_a_view_is_watched(shop: Any, watch: Callable[..., Watching]) -> None:
-    from streamhouse.paimon.views import Views
+    from streamhouse.paimon.catalog.views import Views
     from streamhouse.sql.plan import ViewInfo
 
     table = shop.sales()

@@ -24,7 +24,7 @@ from streamhouse.graph.layout import Box, place
 from streamhouse.graph.model import Graph, QueryNode
 from streamhouse.graph.svg import draw
 from streamhouse.graph.text import render
-from streamhouse.paimon.catalog import Warehouse
+from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.runtime.execute import execute
 from streamhouse.sql.statements.script import parse_script
 

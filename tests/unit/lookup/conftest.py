@@ -12,9 +12,9 @@ import pytest
 
 from streamhouse.lookup.dimension import DimensionSpec
 from streamhouse.lookup.strategies.selection import Choice
-from streamhouse.paimon.catalog import Warehouse
-from streamhouse.paimon.commit import TableCommitter, TableWriter
-from streamhouse.paimon.table import Table
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.write.commit import TableCommitter, TableWriter
 from streamhouse.runtime.kernel import Kernel, numbered
 from streamhouse.runtime.streaming.dimensions import Dimensions
 from streamhouse.source import ROW_KIND

@@ -19,7 +19,7 @@ from streamhouse.lookup.strategies.background_refresh import Succession
 from streamhouse.lookup.strategies.bucket import BucketKey, bucket_key
 from streamhouse.lookup.strategies.full import FullDimension
 from streamhouse.lookup.strategies.selection import Choice
-from streamhouse.paimon.table import Table
+from streamhouse.paimon.read.table import Table
 from streamhouse.runtime.kernel import Kernel
 from streamhouse.runtime.streaming.dimensions import Dimensions
 from streamhouse.source import Offset

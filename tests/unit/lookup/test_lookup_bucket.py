@@ -16,8 +16,8 @@ from streamhouse.lookup.dimension import DimensionSpec
 from streamhouse.lookup.options import CacheOptions
 from streamhouse.lookup.strategies.bucket import BucketDimension, BucketKey, bucket_key
 from streamhouse.lookup.strategies.selection import choose, choose_all
-from streamhouse.paimon.catalog import Warehouse
-from streamhouse.paimon.commit import TableCommitter, TableWriter
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.write.commit import TableCommitter, TableWriter
 from streamhouse.sql.plan import Column, LookupJoin, TableInfo
 
 COLUMNS = (

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 from pypaimon import CatalogFactory
 
-from streamhouse.paimon.catalog import Warehouse
-from streamhouse.paimon.commit import TableCommitter, TableWriter, file_prefix
-from streamhouse.paimon.table import Table
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.write.commit import TableCommitter, TableWriter, file_prefix
 from streamhouse.sql.plan import Column
 
 USER = "0f8fad5b-d9cb-469f-a165-70867728950e"

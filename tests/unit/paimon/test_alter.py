@@ -8,12 +8,12 @@ import pyarrow as pa
 import pytest
 
 from streamhouse.errors import OptionError, SchemaChangeError, StreamhouseError, TableError
-from streamhouse.paimon.catalog import Warehouse
-from streamhouse.paimon.commit import TableCommitter, TableWriter
-from streamhouse.paimon.evolution import renamed_to
-from streamhouse.paimon.source import PaimonSource
-from streamhouse.paimon.table import Table
-from streamhouse.paimon.widening import widens, wider
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.changelog.stream_source import PaimonSource
+from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.schema.schema_evolution import renamed_to
+from streamhouse.paimon.schema.type_widening import widens, wider
+from streamhouse.paimon.write.commit import TableCommitter, TableWriter
 from streamhouse.runtime.session.session import Session
 from streamhouse.sql.plan import Column
 from streamhouse.sql.statements.alter_table import AlterTable

@@ -10,9 +10,9 @@ import pytest
 from pypaimon import CatalogFactory, Schema
 
 from streamhouse.errors import OptionError, StreamhouseError, TableError
-from streamhouse.paimon.bucket_rules import checked
-from streamhouse.paimon.catalog import Warehouse
-from streamhouse.paimon.source import PaimonSource
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.changelog.stream_source import PaimonSource
+from streamhouse.paimon.schema.bucket_rules import checked
 from streamhouse.runtime.execute import execute
 
 COLUMNS = {"k": "INT", "p": "INT", "s": "STRING", "a": "ARRAY<INT>"}

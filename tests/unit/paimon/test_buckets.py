@@ -7,9 +7,9 @@ import pyarrow as pa
 import pytest
 from tests.unit.paimon.bucket_values import KINDS, value
 
-from streamhouse.paimon.bucket_hash import bucket_of
-from streamhouse.paimon.buckets import Grouping
-from streamhouse.paimon.rows import gathered
+from streamhouse.paimon.write.bucket_hash import bucket_of
+from streamhouse.paimon.write.buckets import Grouping
+from streamhouse.paimon.write.rows import gathered
 from streamhouse.sql.plan import Column
 
 if TYPE_CHECKING:

@@ -15,14 +15,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streamhouse.errors import DataLossError, StreamhouseError
-from streamhouse.paimon.catalog import Warehouse
-from streamhouse.paimon.commit import TableCommitter, TableWriter
-from streamhouse.paimon.lock import commit_lock
-from streamhouse.paimon.origin import bare
-from streamhouse.paimon.rows import to_table
-from streamhouse.paimon.source import PaimonSource
-from streamhouse.paimon.successive import stretches
-from streamhouse.paimon.table import Table
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.changelog.multi_snapshot_changes import stretches
+from streamhouse.paimon.changelog.offset_origin import bare
+from streamhouse.paimon.changelog.stream_source import PaimonSource
+from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.storage.lock import commit_lock
+from streamhouse.paimon.write.commit import TableCommitter, TableWriter
+from streamhouse.paimon.write.rows import to_table
 from streamhouse.source import Offset
 from streamhouse.sql.plan import Column
 
@@ -248,7 +248,7 @@ def test_all_buckets_of_a_snapshot_are_compared_at_once(
 def test_buckets_of_a_large_snapshot_are_compared_one_by_one(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streamhouse.paimon.successive.MOST_KEYS", 30)
+    monkeypatch.setattr("streamhouse.paimon.changelog.multi_snapshot_changes.MOST_KEYS", 30)
     table = store.make({"bucket": "2"})
     for value in range(2):
         store.write(table, [("a", k, value, "x", 0, "+I") for k in range(40)])

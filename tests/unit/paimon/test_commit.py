@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 from streamhouse.errors import CommitConflictError, StreamhouseError, TableError
-from streamhouse.paimon.commit import TableWriter, file_prefix, query_tag, write_error
-from streamhouse.paimon.lock import commit_lock
-from streamhouse.paimon.travel import pinned
+from streamhouse.paimon.read.time_travel import pinned
+from streamhouse.paimon.storage.lock import commit_lock
+from streamhouse.paimon.write.commit import TableWriter, file_prefix, query_tag, write_error
 from streamhouse.sql.plan import AsOf
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ import pytest
 from tests.processes import FORKS
 
 from streamhouse.errors import CommitConflictError, TableError
-from streamhouse.paimon.catalog import Warehouse
-from streamhouse.paimon.lock import creation_lock
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.storage.lock import creation_lock
 from streamhouse.runtime.execute import execute
 from streamhouse.runtime.spec import TableAddress
 from streamhouse.runtime.state import lookup_journal, pending_rows

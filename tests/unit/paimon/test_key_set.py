@@ -10,7 +10,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from streamhouse.paimon.key_set import KeySet
+from streamhouse.paimon.read.key_set import KeySet
 
 MOMENT = datetime.datetime(2026, 6, 1, 12, 30, 15, 250_000)
 VALUES: list[tuple[pa.DataType, list[object]]] = [

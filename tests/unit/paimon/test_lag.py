@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from streamhouse.paimon.source import PaimonSource
+from streamhouse.paimon.changelog.stream_source import PaimonSource
 from streamhouse.source import Lag, Lagging
 
 if TYPE_CHECKING:

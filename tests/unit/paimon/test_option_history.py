@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from streamhouse.errors import OptionError, SqlError, StreamhouseError
-from streamhouse.paimon.care import Care, Pace
-from streamhouse.paimon.catalog import Warehouse
-from streamhouse.paimon.table import Table
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.maintenance.policy import Care, Pace
+from streamhouse.paimon.read.table import Table
 from streamhouse.runtime.session.definitions import define, tell_outdated
 from streamhouse.runtime.session.session import Session
 from streamhouse.sql.options.renamed_options import DROPPED, RENAMED, current, stored

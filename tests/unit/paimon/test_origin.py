@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from streamhouse.errors import DataLossError
-from streamhouse.paimon.origin import OF, bare
-from streamhouse.paimon.source import PaimonSource
+from streamhouse.paimon.changelog.offset_origin import OF, bare
+from streamhouse.paimon.changelog.stream_source import PaimonSource
 from streamhouse.source import Offset
 from streamhouse.sql.changes import SetTableOption
 

@@ -8,9 +8,9 @@ import time
 import pytest
 
 from streamhouse.errors import OptionError
-from streamhouse.paimon import pressure as module
-from streamhouse.paimon.care import Care, Pace
-from streamhouse.paimon.pressure import Pressure
+from streamhouse.paimon.maintenance import backpressure as module
+from streamhouse.paimon.maintenance.backpressure import Pressure
+from streamhouse.paimon.maintenance.policy import Care, Pace
 
 
 def never() -> bool:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from streamhouse.errors import DataLossError, OptionError
-from streamhouse.paimon.consumers import Consumers
-from streamhouse.paimon.origin import bare
-from streamhouse.paimon.source import PaimonSource
-from streamhouse.paimon.table import Table
+from streamhouse.paimon.changelog.consumers import Consumers
+from streamhouse.paimon.changelog.offset_origin import bare
+from streamhouse.paimon.changelog.stream_source import PaimonSource
+from streamhouse.paimon.read.table import Table
 from streamhouse.source import Offset
 
 if TYPE_CHECKING:

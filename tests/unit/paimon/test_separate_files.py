@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from streamhouse.errors import TableError
-from streamhouse.paimon.catalog import Warehouse
-from streamhouse.paimon.commit import TableCommitter, TableWriter
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.write.commit import TableCommitter, TableWriter
 from streamhouse.sql.plan import Column
 
 Row = dict[str, Any]

@@ -10,12 +10,12 @@ import pytest
 from pyspark.sql.types import StringType, StructType
 
 from streamhouse.errors import OptionError, TableError
-from streamhouse.paimon import sink, staging
-from streamhouse.paimon.commit import query_tag
-from streamhouse.paimon.consumers import Consumers, query_consumer
-from streamhouse.paimon.datasource import PaimonDataSource
-from streamhouse.paimon.sink import PaimonStreamWriter, PaimonWriter, Written
-from streamhouse.paimon.table import Table
+from streamhouse.paimon.changelog.consumers import Consumers, query_consumer
+from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.spark import sink, staging
+from streamhouse.paimon.spark.datasource import PaimonDataSource
+from streamhouse.paimon.spark.sink import PaimonStreamWriter, PaimonWriter, Written
+from streamhouse.paimon.write.commit import query_tag
 
 if TYPE_CHECKING:
     from tests.unit.paimon.conftest import Lab

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from streamhouse.paimon import snapshots as module
-from streamhouse.paimon.files import files_of
-from streamhouse.paimon.snapshots import Snapshots
+from streamhouse.paimon.storage import snapshots as module
+from streamhouse.paimon.storage.files import files_of
+from streamhouse.paimon.storage.snapshots import Snapshots
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from pypaimon.table.source.deletion_file import DeletionFile
 from pypaimon_rust.datafusion import Split
 
 from streamhouse.errors import StreamhouseError
-from streamhouse.paimon.split_frame import SplitFrame
+from streamhouse.paimon.storage.split_files import SplitFrame
 
 if TYPE_CHECKING:
     from tests.unit.paimon.conftest import Lab

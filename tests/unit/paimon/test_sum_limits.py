@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 
 from streamhouse.errors import TableError
-from streamhouse.paimon.catalog import Warehouse
-from streamhouse.paimon.commit import TableCommitter, TableWriter, overwrite_table
-from streamhouse.paimon.data_files import data_files
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.storage.data_files import data_files
+from streamhouse.paimon.write.commit import TableCommitter, TableWriter, overwrite_table
 from streamhouse.sql.changes import AddColumn, SetType
 from streamhouse.sql.plan import Column
 

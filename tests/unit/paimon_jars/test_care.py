@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streamhouse.errors import OptionError
-from streamhouse.paimon.care import Care, Pace
+from streamhouse.paimon.maintenance.policy import Care, Pace
 
 PACE = Pace()
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from streamhouse.paimon import core_classes
+from streamhouse.paimon.java import class_archive
 
 
 @pytest.fixture
@@ -20,15 +20,15 @@ def jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
 
 def test_the_archive_is_used_once_it_is_there(jars: list[Path]) -> None:
-    assert core_classes.java_options(jars) == ()
-    path = core_classes.archive_path(jars)
+    assert class_archive.java_options(jars) == ()
+    path = class_archive.archive_path(jars)
     path.parent.mkdir(parents=True)
     path.touch()
-    assert core_classes.java_options(jars)[0] == f"-XX:SharedArchiveFile={path}"
+    assert class_archive.java_options(jars)[0] == f"-XX:SharedArchiveFile={path}"
 
 
 def test_other_jars_have_another_archive(jars: list[Path]) -> None:
-    before = core_classes.archive_path(jars)
-    assert core_classes.archive_path(jars[::-1]) != before
+    before = class_archive.archive_path(jars)
+    assert class_archive.archive_path(jars[::-1]) != before
     os.utime(jars[0], (1, 1))
-    assert core_classes.archive_path(jars) != before
+    assert class_archive.archive_path(jars) != before

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from streamhouse.errors import StreamhouseError
-from streamhouse.paimon import jars
+from streamhouse.paimon.java import jars
 
 
 def test_the_environment_variable_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

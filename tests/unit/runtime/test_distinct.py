@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import streamhouse
 from streamhouse.errors import StreamhouseError
-from streamhouse.paimon.commit import TableCommitter, TableWriter
+from streamhouse.paimon.write.commit import TableCommitter, TableWriter
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.spec import QuerySpec, TableAddress
 from streamhouse.runtime.state.distinct_counts import create_table

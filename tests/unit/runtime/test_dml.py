@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from streamhouse.errors import SqlError, StreamhouseError, TableError
-from streamhouse.paimon.catalog import Warehouse
-from streamhouse.paimon.table import Table
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.read.table import Table
 from streamhouse.runtime.script import Script, ScriptOptions
 from streamhouse.sql.statements.script import parse_script
 

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from streamhouse.errors import DataLossError
-from streamhouse.paimon.catalog import Warehouse
-from streamhouse.paimon.commit import TableCommitter, TableWriter
-from streamhouse.paimon.consumers import Consumers
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.changelog.consumers import Consumers
+from streamhouse.paimon.write.commit import TableCommitter, TableWriter
 from streamhouse.runtime.spec import QuerySpec, SourceSpec, TableAddress
 from streamhouse.runtime.state import retention_holds
 from streamhouse.runtime.state.checkpoint import Checkpoint

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from streamhouse.paimon.catalog import Warehouse
-from streamhouse.paimon.commit import TableCommitter, TableWriter
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.write.commit import TableCommitter, TableWriter
 from streamhouse.runtime.spec import TableAddress
 from streamhouse.runtime.state.lineage import COLUMNS, LineageFeed
 

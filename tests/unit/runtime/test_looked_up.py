@@ -14,7 +14,7 @@ import pytest
 import streamhouse
 from streamhouse.errors import StreamhouseError
 from streamhouse.lookup.dimension import Taken
-from streamhouse.paimon.commit import TableCommitter, TableWriter
+from streamhouse.paimon.write.commit import TableCommitter, TableWriter
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.spec import LOOKED_UP, QuerySpec
 from streamhouse.runtime.state import lineage_retention, lookup_journal

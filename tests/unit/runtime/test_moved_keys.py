@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from streamhouse.errors import SqlError, TableError
-from streamhouse.paimon.catalog import Warehouse
+from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.runtime.audit.audit import _Scratch
 from streamhouse.runtime.execute import execute
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from streamhouse.lookup.storage import changed_keys
-from streamhouse.paimon.catalog import Warehouse
-from streamhouse.paimon.commit import TableCommitter, TableWriter
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.write.commit import TableCommitter, TableWriter
 from streamhouse.runtime.spec import QuerySpec, SourceSpec, TableAddress
 from streamhouse.runtime.state import pending_rows
 from streamhouse.runtime.streaming import preload_reports

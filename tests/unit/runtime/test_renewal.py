@@ -13,10 +13,10 @@ import pyarrow as pa
 import pytest
 
 import streamhouse
-from streamhouse.paimon import parts
-from streamhouse.paimon.catalog import Warehouse
-from streamhouse.paimon.commit import TableCommitter, TableWriter
-from streamhouse.paimon.consumers import Consumers, query_consumer
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.changelog import key_preserving_partitions
+from streamhouse.paimon.changelog.consumers import Consumers, query_consumer
+from streamhouse.paimon.write.commit import TableCommitter, TableWriter
 from streamhouse.runtime.batch import insert_differences
 from streamhouse.runtime.batch.dml import Changed
 from streamhouse.sql.plan import AsOf
@@ -132,8 +132,8 @@ def test_equal_rows_are_written_when_asked_for(lab: Lab) -> None:
 
 
 def test_large_buckets_are_compared_in_shares(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "MOST_ROWS", 3)
-    monkeypatch.setattr(parts.parts, "__defaults__", (3,))
+    monkeypatch.setattr(key_preserving_partitions, "MOST_ROWS", 3)
+    monkeypatch.setattr(key_preserving_partitions.parts, "__defaults__", (3,))
     lab.ods()
     lab.fill("ods", *(row(i, i) for i in range(20)))
     lab.fill("raw", *(row(i, i if i % 5 else -1) for i in range(1, 25)))
@@ -235,7 +235,7 @@ def test_other_partitions_of_the_source_are_not_read(lab: Lab) -> None:
 KILLED = """
 import os, signal, sys
 import streamhouse
-from streamhouse.paimon.consumers import Consumers, query_consumer
+from streamhouse.paimon.changelog.consumers import Consumers, query_consumer
 from streamhouse.runtime.batch import insert_differences
 
 def die(self, writer):

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from streamhouse.errors import OptionError, SqlError, StreamhouseError, TableError
-from streamhouse.paimon.commit import TableCommitter, TableWriter
-from streamhouse.paimon.consumers import Consumers, query_consumer
+from streamhouse.paimon.changelog.consumers import Consumers, query_consumer
+from streamhouse.paimon.write.commit import TableCommitter, TableWriter
 from streamhouse.runtime.execute import execute
 from streamhouse.runtime.failpoint import RESET_STEPS
 from streamhouse.runtime.reset import reset as module

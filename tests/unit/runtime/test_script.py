@@ -286,7 +286,7 @@ def test_a_branch_is_written_by_its_name(run: Run, tmp_path: Path) -> None:
 
 
 def test_spellings_often_met_are_taken_for_the_right_ones(run: Run, tmp_path: Path) -> None:
-    from streamhouse.paimon.catalog import Warehouse
+    from streamhouse.paimon.catalog.warehouse import Warehouse
 
     kept = run(
         "CREATE TABLE t (k INT PRIMARY KEY NOT ENFORCED, s INT, u INT, w INT) WITH ("

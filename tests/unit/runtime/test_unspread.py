@@ -11,8 +11,8 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from streamhouse.lookup.strategies.selection import BUCKET, Choice
-from streamhouse.paimon.catalog import Warehouse
-from streamhouse.paimon.commit import TableCommitter, TableWriter
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.write.commit import TableCommitter, TableWriter
 from streamhouse.runtime.spec import QuerySpec, SourceSpec, TableAddress
 from streamhouse.runtime.streaming import small_batches
 from streamhouse.runtime.streaming.fused_source import SPEC, FusedReader, TaskPartition

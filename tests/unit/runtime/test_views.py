@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from streamhouse.cli.main import build
 from streamhouse.errors import StreamhouseError
-from streamhouse.paimon.catalog import Warehouse
+from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.sql.statements.create_view import CreateView
 from streamhouse.sql.statements.script import parse_script
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from streamhouse.paimon.catalog import Warehouse
+from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.serve.feeds.table_feed import Change, Feed
 from streamhouse.serve.streams.event import Event
 from streamhouse.serve.streams.follow_settings import FollowSettings

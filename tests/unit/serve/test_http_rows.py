@@ -14,7 +14,7 @@ import pytest
 from tests.serving import problem
 from tests.unit.serve.test_view_feed import keep
 
-from streamhouse.paimon.views import Views
+from streamhouse.paimon.catalog.views import Views
 from streamhouse.serve.views.served_view import ServedView
 from streamhouse.sql.changes import AddColumn
 from streamhouse.sql.plan import Column, ViewInfo

@@ -17,7 +17,7 @@ import pytest
 from tests.serving import Serving, problem, servers
 from tests.unit.conftest import Shop
 
-from streamhouse.paimon.views import Views
+from streamhouse.paimon.catalog.views import Views
 from streamhouse.serve.auth.scope import Scope
 from streamhouse.serve.auth.tokens import Token, digest
 from streamhouse.serve.views.served_view import ServedView

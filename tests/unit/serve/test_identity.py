@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from streamhouse.paimon.files import LocalFiles
-from streamhouse.paimon.identity import Identity
+from streamhouse.paimon.storage.files import LocalFiles
+from streamhouse.paimon.storage.table_identity import Identity
 
 
 class NoStamps(LocalFiles):

@@ -9,8 +9,8 @@ import pytest
 from tests.unit.serve.test_feed import taken
 
 from streamhouse.errors import SqlError
-from streamhouse.paimon.catalog import Warehouse
-from streamhouse.paimon.views import Views
+from streamhouse.paimon.catalog.views import Views
+from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.serve.feeds.view_feed import ViewFeed
 from streamhouse.serve.views.warehouse_tables import WarehouseTables
 from streamhouse.sql.plan import Column, ViewInfo

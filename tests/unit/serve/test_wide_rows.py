@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streamhouse.paimon.rows import gathered
+from streamhouse.paimon.write.rows import gathered
 from streamhouse.serve.formats import columnar, row_formats
 from streamhouse.serve.formats.row_formats import slices, write_csv, write_rows
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from streamhouse.demo.mariadb import MariaDB
 from streamhouse.errors import TableError
-from streamhouse.paimon.catalog import Warehouse
+from streamhouse.paimon.catalog.warehouse import Warehouse
 
 _MEMBERS = (
     "SELECT SUBSTRING(v_date, 1, 7) AS v_month, "

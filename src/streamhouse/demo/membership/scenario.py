@@ -14,7 +14,7 @@ from streamhouse.demo.membership.figures import FIGURES, Figures
 from streamhouse.demo.membership.probes import Probes
 from streamhouse.demo.scenario import Kills
 from streamhouse.errors import StreamhouseError
-from streamhouse.paimon.catalog import Warehouse
+from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.runtime.audit.audit import audit
 from streamhouse.runtime.spec import TableAddress
 from streamhouse.runtime.state.lineage import SUFFIX

@@ -9,10 +9,10 @@ import pyarrow as pa
 from pypaimon_rust.datafusion import Split
 
 from streamhouse.lookup.storage.key_location import Group, Groups
-from streamhouse.paimon.conditions import Filter
-from streamhouse.paimon.evolution import columns_now
-from streamhouse.paimon.pushdown import one_of
-from streamhouse.paimon.table import Table
+from streamhouse.paimon.read.conditions import Filter
+from streamhouse.paimon.read.pushdown import one_of
+from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.schema.schema_evolution import columns_now
 
 KEYS_A_READ = 5_000
 

@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamhouse.paimon.evolution import columns_now
-from streamhouse.paimon.pieces import file_ids
-from streamhouse.paimon.snapshots import Snapshot
-from streamhouse.paimon.table import Table
-from streamhouse.paimon.visibility import hides_new_rows
+from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.read.visibility import hides_new_rows
+from streamhouse.paimon.schema.schema_evolution import columns_now
+from streamhouse.paimon.storage.snapshots import Snapshot
+from streamhouse.paimon.storage.split_groups import file_ids
 from streamhouse.source import ROW_KIND
 
 MOST_SNAPSHOTS = 200

@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamhouse.paimon.bucket_hash import bucket_of
-from streamhouse.paimon.buckets import bucket_fields
-from streamhouse.paimon.changes import bucket_folder
-from streamhouse.paimon.table import Table
+from streamhouse.paimon.changelog.snapshot_changes import bucket_folder
+from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.write.bucket_hash import bucket_of
+from streamhouse.paimon.write.buckets import bucket_fields
 
 Group = tuple[str, int]
 """A partition's folder and a bucket; `*` and -1 where a key does not tell."""

@@ -23,10 +23,10 @@ from streamhouse.lookup.partitions import Partition
 from streamhouse.lookup.storage.changed_keys import Version, version_of
 from streamhouse.lookup.storage.key_location import hashed_fields
 from streamhouse.lookup.storage.spill import mapped
-from streamhouse.paimon.bucket_hash import bucket_of
-from streamhouse.paimon.changes import bucket_folder
-from streamhouse.paimon.evolution import columns_now
-from streamhouse.paimon.table import Table
+from streamhouse.paimon.changelog.snapshot_changes import bucket_folder
+from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.schema.schema_evolution import columns_now
+from streamhouse.paimon.write.bucket_hash import bucket_of
 
 _PARTITION = 36
 _NUMBER, _LENGTH, _TOTAL = struct.Struct(">i"), struct.Struct(">H"), struct.Struct(">?i")

@@ -14,7 +14,7 @@ from streamhouse.lookup.refresh import RefreshRule
 from streamhouse.lookup.strategies.bucket import BucketDimension, BucketKey, bucket_key
 from streamhouse.lookup.strategies.full import FullDimension
 from streamhouse.lookup.strategies.partial import PartialDimension
-from streamhouse.paimon.table import Table
+from streamhouse.paimon.read.table import Table
 from streamhouse.sql.plan import LookupJoin
 
 FULL, PARTIAL, BUCKET, SHUFFLE = "full", "partial", "bucket", "shuffle"

@@ -14,12 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.errors import TableError
-from streamhouse.paimon.catalog import Warehouse
-from streamhouse.paimon.change_files import CHANGE_USER
-from streamhouse.paimon.commit import TableCommitter, TableWriter
-from streamhouse.paimon.removed_records import remove_option
-from streamhouse.paimon.snapshots import Snapshot
-from streamhouse.paimon.table import Table
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.schema.removal_option import remove_option
+from streamhouse.paimon.storage.snapshots import Snapshot
+from streamhouse.paimon.write.commit import TableCommitter, TableWriter
+from streamhouse.paimon.write.dml_attempts import CHANGE_USER
 from streamhouse.runtime.audit.provable_range import ground, waiting_at
 from streamhouse.runtime.audit.recompute import Batch, Recomputation
 from streamhouse.runtime.audit.unread_commits import Unread, unread

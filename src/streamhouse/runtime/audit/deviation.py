@@ -14,7 +14,7 @@ from sqlglot.errors import SqlglotError
 
 from streamhouse.errors import OptionError
 from streamhouse.options import nearest
-from streamhouse.paimon.difference import Places
+from streamhouse.paimon.changelog.state_difference import Places
 from streamhouse.source import ROW_KIND
 
 _ROW = "row"

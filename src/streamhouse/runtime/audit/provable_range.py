@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.errors import DataLossError, TableError
-from streamhouse.paimon.snapshots import Snapshot
-from streamhouse.paimon.source import PaimonSource
-from streamhouse.paimon.table import Table
+from streamhouse.paimon.changelog.stream_source import PaimonSource
+from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.storage.snapshots import Snapshot
 from streamhouse.runtime.audit.recompute import ATTEMPTS_COLUMN, DUE_COLUMN, Batch
 from streamhouse.runtime.spec import QuerySpec, TableAddress
 from streamhouse.runtime.state.lookup_journal import LookedUp

@@ -18,13 +18,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.errors import CommitConflictError, StreamhouseError, TableError
-from streamhouse.paimon.change_files import CHANGE_USER, attempt, remove_dead
-from streamhouse.paimon.commit import TableCommitter, TableWriter, overwrite_table
-from streamhouse.paimon.consumers import Consumers, query_consumer
-from streamhouse.paimon.lock import commit_lock
-from streamhouse.paimon.scratch import Scratch
-from streamhouse.paimon.table import Table
-from streamhouse.paimon.written import rows_of, written_since
+from streamhouse.paimon.changelog.consumers import Consumers, query_consumer
+from streamhouse.paimon.changelog.unread_commits import rows_of, written_since
+from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.storage.lock import commit_lock
+from streamhouse.paimon.write.commit import TableCommitter, TableWriter, overwrite_table
+from streamhouse.paimon.write.dml_attempts import CHANGE_USER, attempt, remove_dead
+from streamhouse.paimon.write.temporary_table import Scratch
 from streamhouse.runtime.audit.audit import newest_told
 from streamhouse.runtime.audit.deviation import Deviation, deviation
 from streamhouse.runtime.audit.provable_range import waiting_at

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from streamhouse.errors import StreamhouseError
-from streamhouse.paimon.waiting import Waiting
+from streamhouse.paimon.changelog.invisible_rows import Waiting
 from streamhouse.runtime.audit.recompute import Batch
 from streamhouse.runtime.spec import QuerySpec, TableAddress
 from streamhouse.runtime.state.query_definition import spec_of

@@ -14,11 +14,11 @@ import pyarrow as pa
 from streamhouse.engine import bounded_reader
 from streamhouse.errors import TableError, UnsupportedSqlError
 from streamhouse.options import choice
-from streamhouse.paimon.change_files import rows_changed, with_retries
-from streamhouse.paimon.commit import TableCommitter, TableWriter, overwrite_table
-from streamhouse.paimon.lock import commit_lock
-from streamhouse.paimon.sidecar import Sidecar
-from streamhouse.paimon.table import Table
+from streamhouse.paimon.java.sidecar import Sidecar
+from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.storage.lock import commit_lock
+from streamhouse.paimon.write.commit import TableCommitter, TableWriter, overwrite_table
+from streamhouse.paimon.write.dml_attempts import rows_changed, with_retries
 from streamhouse.runtime.batch.insert_columns import given_columns
 from streamhouse.runtime.batch.progress_line import Progress, progress
 from streamhouse.runtime.batch.scans import Scans, scan_of
@@ -113,7 +113,7 @@ def _write_all(
 @contextmanager
 def _core(address: TableAddress, sidecar: Sidecar | None) -> Iterator[Sidecar | None]:
     """The Java core where rows show only once compacted: an overwritten table would be empty."""
-    from streamhouse.paimon.visibility import hides_new_rows
+    from streamhouse.paimon.read.visibility import hides_new_rows
 
     if not hides_new_rows(address.open()):
         yield None
@@ -126,7 +126,7 @@ def _core(address: TableAddress, sidecar: Sidecar | None) -> Iterator[Sidecar | 
 
 def _warn_if_fed(table: Table) -> None:
     """Tell that a query adds to what an overwrite of a view of sums puts there."""
-    from streamhouse.paimon.compactors import written_by_live_query
+    from streamhouse.paimon.maintenance.other_compactors import written_by_live_query
 
     if table.options.get("merge-engine") == "aggregation" and written_by_live_query(table):
         _LOG.warning(

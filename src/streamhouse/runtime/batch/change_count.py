@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.errors import TableError
-from streamhouse.paimon.table import Table
+from streamhouse.paimon.read.table import Table
 from streamhouse.runtime.batch.change_kinds import actions_of, after, before
 from streamhouse.sql.plan import ROW, ChangeQuery
 

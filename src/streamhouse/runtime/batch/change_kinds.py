@@ -11,8 +11,9 @@ import pyarrow.compute as pc
 
 from streamhouse.errors import TableError
 from streamhouse.merge_functions import merge_function
-from streamhouse.paimon.removed_records import remove_option, removes_records, without_values
-from streamhouse.paimon.table import Table
+from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.schema.removal_option import remove_option, removes_records
+from streamhouse.paimon.write.record_removal import without_values
 from streamhouse.runtime.kernel import conformed
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.plan import ChangeQuery
@@ -152,7 +153,7 @@ def _partial_update(table: Table, change: ChangeQuery, where: str) -> Way:
 def kinds(table: Table, way: Way, change: ChangeQuery, batch: pa.Table) -> list[pa.Table]:
     """The rows to be written for a batch of changes, with their kinds, in order.
 
-    Each `-U` is followed by its `+U` at once, as writers expect (`paimon.replaced`).
+    Each `-U` is followed by its `+U` at once, as writers expect (`paimon.write.before_images`).
     """
     schema = table.arrow_schema
     old, new = before(table, batch), after(table, batch)

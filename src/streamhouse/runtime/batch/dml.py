@@ -13,11 +13,16 @@ import pyarrow as pa
 
 from streamhouse.engine import Batches, bounded_reader
 from streamhouse.errors import UnsupportedSqlError
-from streamhouse.paimon.change_files import CHANGE_USER, attempt, remove_dead
-from streamhouse.paimon.commit import TableCommitter, TableWriter, overwrite_table, truncate_table
-from streamhouse.paimon.lock import commit_lock
-from streamhouse.paimon.purge import Purge
-from streamhouse.paimon.sidecar import Sidecar
+from streamhouse.paimon.java.sidecar import Sidecar
+from streamhouse.paimon.maintenance.full_compaction import Purge
+from streamhouse.paimon.storage.lock import commit_lock
+from streamhouse.paimon.write.commit import (
+    TableCommitter,
+    TableWriter,
+    overwrite_table,
+    truncate_table,
+)
+from streamhouse.paimon.write.dml_attempts import CHANGE_USER, attempt, remove_dead
 from streamhouse.runtime.batch import unfinished_delete
 from streamhouse.runtime.batch.change_count import ChangeCount
 from streamhouse.runtime.batch.change_kinds import kinds, remaining, way_of

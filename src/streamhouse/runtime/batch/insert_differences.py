@@ -16,17 +16,17 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamhouse.paimon.catalog import Warehouse
-from streamhouse.paimon.change_files import CHANGE_USER, attempt, remove_dead, with_retries
-from streamhouse.paimon.commit import TableCommitter, TableWriter
-from streamhouse.paimon.difference import Differ
-from streamhouse.paimon.lock import commit_lock
-from streamhouse.paimon.parts import parts
-from streamhouse.paimon.pushdown import one_of
-from streamhouse.paimon.scratch import Scratch
-from streamhouse.paimon.table import Table
-from streamhouse.paimon.visibility import hides_new_rows
-from streamhouse.paimon.written import hidden, rows_of, written_since
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.changelog.key_preserving_partitions import parts
+from streamhouse.paimon.changelog.state_difference import Differ
+from streamhouse.paimon.changelog.unread_commits import hidden, rows_of, written_since
+from streamhouse.paimon.read.pushdown import one_of
+from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.read.visibility import hides_new_rows
+from streamhouse.paimon.storage.lock import commit_lock
+from streamhouse.paimon.write.commit import TableCommitter, TableWriter
+from streamhouse.paimon.write.dml_attempts import CHANGE_USER, attempt, remove_dead, with_retries
+from streamhouse.paimon.write.temporary_table import Scratch
 from streamhouse.runtime.batch.progress_line import Progress
 from streamhouse.source import ROW_KIND
 

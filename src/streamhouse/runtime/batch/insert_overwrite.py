@@ -12,10 +12,10 @@ from contextlib import nullcontext
 from typing import Any
 
 from streamhouse.options import boolean
-from streamhouse.paimon.lock import commit_lock
-from streamhouse.paimon.sidecar import Sidecar
-from streamhouse.paimon.table import Table
-from streamhouse.paimon.visibility import hides_new_rows
+from streamhouse.paimon.java.sidecar import Sidecar
+from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.read.visibility import hides_new_rows
+from streamhouse.paimon.storage.lock import commit_lock
 from streamhouse.procedures.messages import COMMIT_OPTIONS, closing, deserialised
 
 _DYNAMIC = "dynamic-partition-overwrite"

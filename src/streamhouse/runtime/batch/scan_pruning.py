@@ -10,8 +10,8 @@ import pyarrow as pa
 import sqlglot
 from sqlglot import exp
 
-from streamhouse.paimon.conditions import Filter
-from streamhouse.paimon.pushdown import compared
+from streamhouse.paimon.read.conditions import Filter
+from streamhouse.paimon.read.pushdown import compared
 from streamhouse.sql.plan import BoundedQuery
 
 _METHODS: dict[type[exp.Expr], tuple[str, str]] = {

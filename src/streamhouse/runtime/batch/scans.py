@@ -12,9 +12,9 @@ from streamhouse.errors import OptionError
 from streamhouse.mysql import MySqlSource
 from streamhouse.mysql.jdbc import parse as parse_jdbc
 from streamhouse.mysql.keyed import KeyedTable
-from streamhouse.paimon.catalog import Warehouse
-from streamhouse.paimon.conditions import Filter
-from streamhouse.paimon.table import Table
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.read.conditions import Filter
+from streamhouse.paimon.read.table import Table
 from streamhouse.runtime.batch.progress_line import Progress
 from streamhouse.runtime.batch.scan_pruning import Pruning
 from streamhouse.runtime.session.connectors import connector_options

@@ -10,14 +10,14 @@ from typing import Any
 
 from streamhouse.errors import CommitConflictError
 from streamhouse.options import boolean
-from streamhouse.paimon.catalog import Warehouse
-from streamhouse.paimon.compactors import written_by_live_query
-from streamhouse.paimon.files import files_of
-from streamhouse.paimon.leftovers import noted
-from streamhouse.paimon.sidecar import JAVA_OPTIONS, Sidecar
-from streamhouse.paimon.table import Table
-from streamhouse.paimon.visibility import hides_new_rows
-from streamhouse.paimon.written import hidden
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.changelog.unread_commits import hidden
+from streamhouse.paimon.java.sidecar import JAVA_OPTIONS, Sidecar
+from streamhouse.paimon.java.unfinished_compactions import noted
+from streamhouse.paimon.maintenance.other_compactors import written_by_live_query
+from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.read.visibility import hides_new_rows
+from streamhouse.paimon.storage.files import files_of
 from streamhouse.procedures.messages import commit, deserialised
 from streamhouse.procedures.worker import Work
 

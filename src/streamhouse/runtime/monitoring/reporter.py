@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.options import hide_secrets
-from streamhouse.paimon.files import is_local, local_path
+from streamhouse.paimon.storage.files import is_local, local_path
 from streamhouse.runtime.monitoring.log_file import LOG, LogFile
 from streamhouse.runtime.monitoring.metrics import Figures
 from streamhouse.runtime.monitoring.process import own
@@ -65,7 +65,7 @@ class Reported(Protocol):
 
 
 class Cared(Protocol):
-    """What maintenance tells; see `paimon.maintenance.Maintenance`."""
+    """What maintenance tells; see `paimon.maintenance.maintenance.Maintenance`."""
 
     @property
     def busy(self) -> int: ...

@@ -22,7 +22,7 @@ from urllib.parse import quote, unquote
 
 from streamhouse.errors import PipelineError, TableError
 from streamhouse.options import nearest
-from streamhouse.paimon.files import Files, files_of
+from streamhouse.paimon.storage.files import Files, files_of
 from streamhouse.runtime.monitoring.process import Process
 from streamhouse.source import Lag
 

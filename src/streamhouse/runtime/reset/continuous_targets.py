@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from streamhouse.errors import StreamhouseError, TableError
-from streamhouse.paimon.files import is_local
+from streamhouse.paimon.storage.files import is_local
 from streamhouse.runtime.batch.insert_columns import given_columns
 from streamhouse.runtime.session.definitions import define, located
 from streamhouse.runtime.session.dry_run import Draft

@@ -13,9 +13,9 @@ from streamhouse.errors import TableError
 from streamhouse.lookup.dimension import DimensionSpec
 from streamhouse.lookup.strategies.selection import WORDS, choose_all
 from streamhouse.options import nearest
-from streamhouse.paimon.catalog import Warehouse
-from streamhouse.paimon.table_name import split_identifier
-from streamhouse.paimon.types import arrow_type, parse
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.schema.table_name import split_identifier
+from streamhouse.paimon.schema.types import arrow_type, parse
 from streamhouse.runtime.session.session import DEFAULT_CATALOG, Session
 from streamhouse.runtime.session.views import Names, SessionViews
 from streamhouse.runtime.spec import unshuffled

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from streamhouse.errors import OptionError, TableError
 from streamhouse.lookup.dimension import is_server
 from streamhouse.options import nearest
-from streamhouse.paimon.catalog import Warehouse
-from streamhouse.paimon.evolution import renamed_to
-from streamhouse.paimon.files import is_local, local_path
-from streamhouse.paimon.option_aliases import resolved
-from streamhouse.paimon.table import Table
-from streamhouse.paimon.table_name import TableName
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.schema.option_aliases import resolved
+from streamhouse.paimon.schema.schema_evolution import renamed_to
+from streamhouse.paimon.schema.table_name import TableName
+from streamhouse.paimon.storage.files import is_local, local_path
 from streamhouse.runtime.session.computed_columns import computed_of, with_computed
 from streamhouse.runtime.session.connectors import check_connector, connector_options
 from streamhouse.runtime.session.functions import SessionFunctions

@@ -9,8 +9,8 @@ from typing import Protocol
 
 from streamhouse.errors import TableError
 from streamhouse.options import nearest
-from streamhouse.paimon.catalog import Warehouse
-from streamhouse.paimon.views import Views
+from streamhouse.paimon.catalog.views import Views
+from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.sql.plan import Drop, Name, ViewInfo, ViewResolver
 from streamhouse.sql.statements.create_view import CreateView, check_lasts, described, written_out
 

@@ -16,12 +16,12 @@ from pathlib import Path
 
 import pyspark
 
-from streamhouse.paimon import core_classes
-from streamhouse.paimon.jars import cache_folder
-from streamhouse.paimon.jvm import java_command
+from streamhouse.paimon.java import class_archive
+from streamhouse.paimon.java.jars import cache_folder
+from streamhouse.paimon.java.jvm import java_command
 from streamhouse.runtime.spark import jvm
 
-_SILENT = " ".join(core_classes.SILENT)
+_SILENT = " ".join(class_archive.SILENT)
 OUT_VARIABLE = "STREAMHOUSE_CLASS_ARCHIVE_OUT"
 """Names, for a JVM that is to make an archive, the file."""
 

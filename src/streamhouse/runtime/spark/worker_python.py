@@ -14,7 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from streamhouse.paimon.jars import cache_folder
+from streamhouse.paimon.java.jars import cache_folder
 from streamhouse.runtime.spark import handover
 from streamhouse.runtime.spark.handover import Jvm
 

@@ -22,8 +22,8 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from streamhouse.errors import OptionError, StreamhouseError
-from streamhouse.paimon.compactors import LOCK
-from streamhouse.paimon.files import is_local, local_path
+from streamhouse.paimon.maintenance.other_compactors import LOCK
+from streamhouse.paimon.storage.files import is_local, local_path
 from streamhouse.source import Offset
 from streamhouse.sql.plan import StreamQuery
 

@@ -19,8 +19,8 @@ from streamhouse.errors import StreamhouseError
 from streamhouse.lookup.dimension import DimensionSpec
 from streamhouse.lookup.options import CacheOptions
 from streamhouse.lookup.strategies.partial import PartialDimension
-from streamhouse.paimon.catalog import Warehouse
-from streamhouse.paimon.table_name import split_identifier
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.schema.table_name import split_identifier
 from streamhouse.runtime.kernel import conformed
 from streamhouse.runtime.spec import QuerySpec, TableAddress
 from streamhouse.sql.expressions.binder import quote

@@ -22,9 +22,9 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamhouse.paimon.catalog import Warehouse
-from streamhouse.paimon.commit import TableCommitter, TableWriter, file_prefix, query_tag
-from streamhouse.paimon.table_name import split_identifier
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.schema.table_name import split_identifier
+from streamhouse.paimon.write.commit import TableCommitter, TableWriter, file_prefix, query_tag
 from streamhouse.runtime.failpoint import reached
 from streamhouse.runtime.spec import QuerySpec, TableAddress
 from streamhouse.runtime.state import lineage_retention

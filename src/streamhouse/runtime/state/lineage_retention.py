@@ -9,7 +9,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamhouse.paimon.table import Table
+from streamhouse.paimon.read.table import Table
 from streamhouse.source import ROW_KIND
 
 EVERY_S = 60.0

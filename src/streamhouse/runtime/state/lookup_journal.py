@@ -21,9 +21,9 @@ import pyarrow.compute as pc
 from streamhouse.embedded import LastingConnection
 from streamhouse.errors import StreamhouseError
 from streamhouse.lookup.dimension import Taken, is_server
-from streamhouse.paimon.catalog import Warehouse
-from streamhouse.paimon.table import Table
-from streamhouse.paimon.table_name import split_identifier
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.schema.table_name import split_identifier
 from streamhouse.runtime.spec import QuerySpec, TableAddress
 from streamhouse.runtime.state import lineage_retention
 from streamhouse.source import ROW_KIND

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamhouse.paimon.catalog import Warehouse
-from streamhouse.paimon.table_name import split_identifier
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.schema.table_name import split_identifier
 from streamhouse.runtime.spec import TableAddress
 from streamhouse.runtime.state.pending_columns import follow
 from streamhouse.source import ROW_KIND

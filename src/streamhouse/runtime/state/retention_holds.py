@@ -2,7 +2,7 @@
 
 A batch that was cut off runs again. Then its commits must still be recognised as made, in every
 table that it writes, and all that it read must still be there. So the query has a consumer at each
-of these tables (`paimon.consumers`), which expiry honours:
+of these tables (`paimon.changelog.consumers`), which expiry honours:
 
 - at tables that it writes, at the newest snapshot of a moment when no commit of a batch was made
   that Spark did not know to be done: commits to be recognised come later;
@@ -22,8 +22,8 @@ from typing import Any
 
 from streamhouse.errors import DataLossError
 from streamhouse.lookup.refresh import RefreshRule
-from streamhouse.paimon.consumers import Consumers, query_consumer
-from streamhouse.paimon.source import PaimonSource
+from streamhouse.paimon.changelog.consumers import Consumers, query_consumer
+from streamhouse.paimon.changelog.stream_source import PaimonSource
 from streamhouse.runtime.spec import QuerySpec, TableAddress
 from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.source import Offset, Source

@@ -9,10 +9,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.errors import TableError
-from streamhouse.paimon.change_files import CHANGE_USER
-from streamhouse.paimon.commit import TableWriter, file_prefix, overwrite_table, truncate_table
-from streamhouse.paimon.lock import commit_lock
-from streamhouse.paimon.table import Table
+from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.storage.lock import commit_lock
+from streamhouse.paimon.write.commit import (
+    TableWriter,
+    file_prefix,
+    overwrite_table,
+    truncate_table,
+)
+from streamhouse.paimon.write.dml_attempts import CHANGE_USER
 from streamhouse.runtime.spec import LOOKED_UP, TableAddress
 
 BY_QUERY = {

@@ -20,12 +20,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from streamhouse.lookup.dimension import is_server
-from streamhouse.paimon.change_files import rows_changed, with_retries
-from streamhouse.paimon.commit import TableCommitter, query_tag
-from streamhouse.paimon.lock import commit_lock
-from streamhouse.paimon.pressure import Pressure
-from streamhouse.paimon.table import Table
-from streamhouse.paimon.visibility import hides_new_rows
+from streamhouse.paimon.maintenance.backpressure import Pressure
+from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.read.visibility import hides_new_rows
+from streamhouse.paimon.storage.lock import commit_lock
+from streamhouse.paimon.write.commit import TableCommitter, query_tag
+from streamhouse.paimon.write.dml_attempts import rows_changed, with_retries
 from streamhouse.runtime.failpoint import LOOKED_UP_STEP, reached
 from streamhouse.runtime.monitoring.commit_times import timed
 from streamhouse.runtime.monitoring.metrics import Figures

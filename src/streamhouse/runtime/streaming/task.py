@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from streamhouse.lookup.strategies.selection import choose_all
-from streamhouse.paimon.commit import TableWriter, file_prefix
+from streamhouse.paimon.write.commit import TableWriter, file_prefix
 from streamhouse.runtime.failpoint import TASK_STEP, reached
 from streamhouse.runtime.kernel import ROW, Kernel, numbered, only, without
 from streamhouse.runtime.spec import QuerySpec, TableAddress

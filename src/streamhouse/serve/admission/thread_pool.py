@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from streamhouse.serve.admission.lanes import WAIT_S
 
 if TYPE_CHECKING:
-    from streamhouse.paimon.catalog import Warehouse
+    from streamhouse.paimon.catalog.warehouse import Warehouse
     from streamhouse.serve.admission.fair_queue import Lane
 
 T = TypeVar("T")
@@ -63,7 +63,7 @@ class WarehousePool:
         return await self._threads.run(client, lambda: function(self._own()))
 
     def _own(self) -> Warehouse:
-        from streamhouse.paimon.catalog import Warehouse
+        from streamhouse.paimon.catalog.warehouse import Warehouse
 
         warehouse: Warehouse | None = getattr(self._local, "warehouse", None)
         if warehouse is None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from streamhouse.engine import Batches, Scanner, bounded_reader
 from streamhouse.errors import TableError
-from streamhouse.paimon.table import Table
+from streamhouse.paimon.read.table import Table
 from streamhouse.serve.queries.pinned_tables import Pin, Pins
 from streamhouse.serve.views.warehouse_tables import WarehouseTables
 from streamhouse.sql.batch.bounded_query import analyze_bounded
@@ -21,7 +21,7 @@ from streamhouse.sql.plan import BoundedQuery, BoundedScan, Position, Query, Tab
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from streamhouse.paimon.catalog import Warehouse
+    from streamhouse.paimon.catalog.warehouse import Warehouse
     from streamhouse.sql.plan import ViewInfo
 
 Tick: TypeAlias = Callable[[int], None]

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from streamhouse.paimon.travel import named, pinned, record, settled
+from streamhouse.paimon.read.time_travel import named, pinned, record, settled
 from streamhouse.serve.feeds.table_feed import Change, Feed, with_kind
 
 if TYPE_CHECKING:
-    from streamhouse.paimon.catalog import Warehouse
+    from streamhouse.paimon.catalog.warehouse import Warehouse
 
 
 class Still(Feed):

@@ -15,16 +15,16 @@ import pyarrow as pa
 
 from streamhouse.errors import DataLossError, TableError
 from streamhouse.options import nearest
-from streamhouse.paimon.difference import Differ
-from streamhouse.paimon.evolution import column_ids
-from streamhouse.paimon.files import is_local
-from streamhouse.paimon.identity import Identity
-from streamhouse.paimon.progress import ConsumerOptions, Progress
+from streamhouse.paimon.changelog.consumer_progress import ConsumerOptions, Progress
+from streamhouse.paimon.changelog.state_difference import Differ
+from streamhouse.paimon.schema.schema_evolution import column_ids
+from streamhouse.paimon.storage.files import is_local
+from streamhouse.paimon.storage.table_identity import Identity
 from streamhouse.source import ROW_KIND
 
 if TYPE_CHECKING:
-    from streamhouse.paimon.catalog import Warehouse
-    from streamhouse.paimon.table import Table
+    from streamhouse.paimon.catalog.warehouse import Warehouse
+    from streamhouse.paimon.read.table import Table
     from streamhouse.serve.streams.memory import Memory
 
 

@@ -10,14 +10,14 @@ import pyarrow as pa
 
 from streamhouse.engine import bounded_reader, run_bounded, warehouse_scanner
 from streamhouse.errors import TableError
-from streamhouse.paimon.identity import Identity
+from streamhouse.paimon.storage.table_identity import Identity
 from streamhouse.serve.feeds.table_feed import Change, Feed, with_kind
 from streamhouse.sql.batch.bounded_query import analyze_bounded
 from streamhouse.sql.plan import BoundedQuery, Position, Query
 
 if TYPE_CHECKING:
-    from streamhouse.paimon.catalog import Warehouse
-    from streamhouse.paimon.table import Table
+    from streamhouse.paimon.catalog.warehouse import Warehouse
+    from streamhouse.paimon.read.table import Table
     from streamhouse.sql.plan import ViewResolver
 
 _DEFINITION_EVERY_S = 1.0

@@ -10,7 +10,7 @@ from typing import BinaryIO, Literal
 
 import pyarrow as pa
 
-from streamhouse.paimon.rows import gathered
+from streamhouse.paimon.write.rows import gathered
 
 ROW_GROUP_ROWS = 131_072
 ROW_GROUP_BYTES = 64 << 20

@@ -11,7 +11,7 @@ from typing import IO, Any, BinaryIO
 
 import pyarrow as pa
 
-from streamhouse.paimon.rows import gathered
+from streamhouse.paimon.write.rows import gathered
 from streamhouse.serve.formats import json_rows
 from streamhouse.serve.formats.cells import csv_values, json_values
 from streamhouse.serve.formats.json_rows import compact

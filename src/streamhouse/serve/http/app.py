@@ -129,7 +129,7 @@ def _opener(settings: ServerSettings) -> Any:
     memory = Memory(settings.follow.table_bytes)
 
     def open_feed(view: ServedView) -> Feed:
-        from streamhouse.paimon.catalog import Warehouse
+        from streamhouse.paimon.catalog.warehouse import Warehouse
         from streamhouse.serve.streams.followed import open_view
 
         return open_view(Warehouse(settings.warehouse), view, memory)

@@ -7,7 +7,7 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from streamhouse.paimon.files import is_local, local_path
+from streamhouse.paimon.storage.files import is_local, local_path
 from streamhouse.serve.access_log import LOGGER
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Health:
         self._executor.shutdown(wait=False, cancel_futures=True)
 
     def _looked(self) -> str:
-        from streamhouse.paimon.catalog import Warehouse
+        from streamhouse.paimon.catalog.warehouse import Warehouse
 
         try:
             warehouse = Warehouse(self._options)

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from streamhouse.errors import OptionError, PipelineError, TableError
 from streamhouse.options import hide_secrets
-from streamhouse.paimon.files import is_local, local_path
+from streamhouse.paimon.storage.files import is_local, local_path
 from streamhouse.runtime.monitoring.log_file import LOG, LogFile
 from streamhouse.runtime.monitoring.process import Process, own
 from streamhouse.runtime.monitoring.status import SCRIPT, Status, Statuses

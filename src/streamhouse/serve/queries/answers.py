@@ -19,7 +19,7 @@ from streamhouse.errors import (
 from streamhouse.serve.queries.question import Question, Rows, Told
 
 if TYPE_CHECKING:
-    from streamhouse.paimon.catalog import Warehouse
+    from streamhouse.paimon.catalog.warehouse import Warehouse
 
 
 # What a reader of files says where the system refuses it memory.

@@ -27,7 +27,7 @@ from streamhouse.sql.resolution import columns as names
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from streamhouse.paimon.catalog import Warehouse
+    from streamhouse.paimon.catalog.warehouse import Warehouse
     from streamhouse.serve.views.served_view import ServedView
 
 _RAW, _SERVED = "streamhouse_source", "streamhouse_served"

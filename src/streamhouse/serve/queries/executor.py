@@ -25,7 +25,7 @@ from streamhouse.serve.queries.forks import Forks
 from streamhouse.serve.queries.question import Question, Rows, Told
 
 if TYPE_CHECKING:
-    from streamhouse.paimon.catalog import Warehouse
+    from streamhouse.paimon.catalog.warehouse import Warehouse
     from streamhouse.serve.admission.lanes import Admission
     from streamhouse.serve.admission.response_memory import Outgoing
     from streamhouse.serve.http.metrics import Metrics

@@ -11,14 +11,14 @@ import pyarrow as pa
 
 from streamhouse.engine import Batches
 from streamhouse.errors import OptionError, TableError
-from streamhouse.paimon.travel import named, pinned, record, settled
+from streamhouse.paimon.read.time_travel import named, pinned, record, settled
 from streamhouse.sql.options.time_travel import split_options
 from streamhouse.sql.plan import AsOf, BoundedScan
 
 if TYPE_CHECKING:
-    from streamhouse.paimon.catalog import Warehouse
-    from streamhouse.paimon.snapshots import Snapshot
-    from streamhouse.paimon.table import Table
+    from streamhouse.paimon.catalog.warehouse import Warehouse
+    from streamhouse.paimon.read.table import Table
+    from streamhouse.paimon.storage.snapshots import Snapshot
 
 
 @dataclass(frozen=True)

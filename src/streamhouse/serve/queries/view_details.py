@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamhouse.errors import DataLossError, SqlError, StreamhouseError, TableError
 from streamhouse.options import hide_secrets, is_secret, nearest
-from streamhouse.paimon.system_tables import open_table
+from streamhouse.paimon.read.system_tables import open_table
 from streamhouse.serve.access_log import LOGGER
 from streamhouse.serve.formats.row_formats import json_objects
 from streamhouse.serve.private_paths import placeless
@@ -21,8 +21,8 @@ from streamhouse.serve.views.warehouse_tables import WarehouseTables
 from streamhouse.sql.plan import Column
 
 if TYPE_CHECKING:
-    from streamhouse.paimon.catalog import Warehouse
-    from streamhouse.paimon.table import Table
+    from streamhouse.paimon.catalog.warehouse import Warehouse
+    from streamhouse.paimon.read.table import Table
 
 TABLE, VIEW = "table", "view"
 _COUNTED_RECORDS = 200_000

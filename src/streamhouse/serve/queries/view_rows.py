@@ -28,7 +28,7 @@ from streamhouse.sql.resolution.columns import Parsed
 from streamhouse.sql.text import Script
 
 if TYPE_CHECKING:
-    from streamhouse.paimon.catalog import Warehouse
+    from streamhouse.paimon.catalog.warehouse import Warehouse
     from streamhouse.serve.queries.pinned_tables import Pin
 
 _TRIES = 3

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from streamhouse.errors import StreamhouseError
-from streamhouse.paimon.catalog import Warehouse
+from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.serve.queries.answers import answer
 from streamhouse.serve.queries.fork_messages import FORK, LENGTH, LONG_S, MESSAGE, NUMBER
 
@@ -33,7 +33,7 @@ _LIBRARIES = (
     "pyarrow.compute",
     "pyarrow.parquet",
     "sqlglot.dialects.duckdb",
-    "streamhouse.paimon.system_tables",
+    "streamhouse.paimon.read.system_tables",
     "streamhouse.serve.queries.client_select",
     "streamhouse.serve.queries.view_rows",
     "streamhouse.serve.queries.flink_types",

@@ -10,7 +10,7 @@ from streamhouse.serve.feeds.view_feed import ViewFeed
 from streamhouse.serve.views.warehouse_tables import WarehouseTables
 
 if TYPE_CHECKING:
-    from streamhouse.paimon.catalog import Warehouse
+    from streamhouse.paimon.catalog.warehouse import Warehouse
     from streamhouse.serve.streams.memory import Memory
     from streamhouse.serve.views.served_view import ServedView
 

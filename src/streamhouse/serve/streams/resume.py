@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from streamhouse.errors import BadIdError, DataLossError, ExpiredError, TooLargeError
-from streamhouse.paimon.difference import Differ
-from streamhouse.paimon.table import Table
+from streamhouse.paimon.changelog.state_difference import Differ
+from streamhouse.paimon.read.table import Table
 from streamhouse.serve.feeds.table_feed import Feed, as_schema
 from streamhouse.serve.formats.cells import printable
 from streamhouse.serve.streams.encoding import encoded, events, row_count, too_large

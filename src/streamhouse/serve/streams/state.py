@@ -14,7 +14,7 @@ from streamhouse.serve.streams.follow_settings import FollowSettings
 from streamhouse.serve.streams.subscriber import Start
 
 if TYPE_CHECKING:
-    from streamhouse.paimon.table import Table
+    from streamhouse.paimon.read.table import Table
 
 
 def state_chunks(

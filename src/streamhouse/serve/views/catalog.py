@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from streamhouse.errors import TableError
 from streamhouse.options import nearest
-from streamhouse.paimon.table_name import MAIN, TableName
-from streamhouse.paimon.views import Views
+from streamhouse.paimon.catalog.views import Views
+from streamhouse.paimon.schema.table_name import MAIN, TableName
 from streamhouse.serve.auth.scope import EVERYTHING, Scope
 from streamhouse.serve.views.names import is_name
 from streamhouse.serve.views.served_view import ServedView
 
 if TYPE_CHECKING:
-    from streamhouse.paimon.catalog import Warehouse
+    from streamhouse.paimon.catalog.warehouse import Warehouse
 
 _NAMED = 10
 

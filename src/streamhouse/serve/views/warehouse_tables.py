@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from streamhouse.errors import TableError
 from streamhouse.options import nearest
-from streamhouse.paimon.views import Views
+from streamhouse.paimon.catalog.views import Views
 from streamhouse.runtime.session.computed_columns import computed_of
 from streamhouse.sql.plan import AsOf, Name, TableInfo, ViewInfo
 
 if TYPE_CHECKING:
-    from streamhouse.paimon.catalog import Warehouse
+    from streamhouse.paimon.catalog.warehouse import Warehouse
     from streamhouse.serve.feeds.view_feed import ViewFeed
 
 

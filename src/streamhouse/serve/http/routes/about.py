@@ -23,7 +23,7 @@ from streamhouse.serve.http.openapi import refusals
 from streamhouse.serve.http.routes.parameters import check_parameters, state
 
 if TYPE_CHECKING:
-    from streamhouse.paimon.catalog import Warehouse
+    from streamhouse.paimon.catalog.warehouse import Warehouse
     from streamhouse.serve.settings import ServerSettings
     from streamhouse.serve.views.catalog import Catalogue
 

@@ -46,7 +46,7 @@ from streamhouse.serve.queries import view_details
 from streamhouse.serve.streams import event
 
 if TYPE_CHECKING:
-    from streamhouse.paimon.catalog import Warehouse
+    from streamhouse.paimon.catalog.warehouse import Warehouse
     from streamhouse.serve.streams.subscriber import Subscription
     from streamhouse.serve.views.served_view import ServedView
 

@@ -23,7 +23,7 @@ from streamhouse.serve.http.routes.parameters import ViewName, check_parameters,
 from streamhouse.serve.queries import view_details
 
 if TYPE_CHECKING:
-    from streamhouse.paimon.catalog import Warehouse
+    from streamhouse.paimon.catalog.warehouse import Warehouse
     from streamhouse.serve.auth.scope import Scope
     from streamhouse.serve.views.served_view import ServedView
 

@@ -34,7 +34,7 @@ from streamhouse.serve.settings import MAX_ANSWER_BYTES
 from streamhouse.serve.streams.event import iso
 
 if TYPE_CHECKING:
-    from streamhouse.paimon.catalog import Warehouse
+    from streamhouse.paimon.catalog.warehouse import Warehouse
     from streamhouse.serve.auth.scope import Scope
 
 router = APIRouter(tags=["views"])

@@ -1,0 +1,346 @@
+"""Changing a table's columns and options through the official catalog, while it is in use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from streamhouse.errors import SchemaChangeError, TableError
+from streamhouse.options import nearest
+from streamhouse.paimon.catalog.immutable_options import check_option
+from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.schema import bucket_rules, option_columns, orc_values, types
+from streamhouse.paimon.schema.exclusive_options import check_exclusive
+from streamhouse.paimon.schema.nanosecond_timestamps import check_type
+from streamhouse.paimon.schema.table_options import check_table_options
+from streamhouse.paimon.schema.type_widening import widens, wider
+from streamhouse.paimon.storage.lock import commit_lock
+from streamhouse.sql.changes import (
+    AddColumn,
+    Change,
+    DropColumn,
+    MoveColumn,
+    Place,
+    RenameColumn,
+    ResetTableOption,
+    SetColumnComment,
+    SetDefault,
+    SetNullable,
+    SetTableOption,
+    SetType,
+)
+from streamhouse.sql.options import renamed_options
+from streamhouse.sql.plan import Column, Name
+
+if TYPE_CHECKING:
+    from streamhouse.paimon.catalog.warehouse import Warehouse
+
+NOT_NULL_OPTION = "alter-column-null-to-not-null.disabled"
+
+
+def alter_table(
+    warehouse: Warehouse, catalog: Any, identifier: str, changes: Sequence[Change]
+) -> None:
+    """Make all changes as one new version of the schema, or none of them.
+
+    `catalog` is pypaimon's. Raises `TableError` for a column that is missing or there already,
+    `SchemaChangeError` for a change that would lose values, `OptionError` for options.
+    """
+    defaults: list[SetDefault] = []
+    with commit_lock(warehouse.table(identifier).location):
+        draft = _Draft(warehouse.table(identifier))
+        for change in changes:
+            change = _today(change)
+            if isinstance(change, SetDefault):
+                draft.column(change.path)
+                defaults.append(change)
+            else:
+                draft.take(change)
+        draft.check()
+        if draft.official:
+            try:
+                catalog.alter_table(identifier, draft.official, False)
+            except (RuntimeError, ValueError) as error:
+                raise SchemaChangeError(f"{draft.where}: {_reason(error)}") from error
+        if defaults:
+            from streamhouse.paimon.catalog.column_defaults import set_defaults
+
+            set_defaults(warehouse.options, identifier, defaults)
+
+
+def _today(change: Change) -> Change:
+    """A change of an option by the name that it has today."""
+    if not isinstance(change, SetTableOption | ResetTableOption):
+        return change
+    default = renamed_options.DEFAULT_VALUE.fullmatch(change.key)
+    value = change.value if isinstance(change, SetTableOption) else None
+    if default is not None:
+        return SetDefault((default["column"],), value)
+    if value is None:
+        return ResetTableOption(renamed_options.renamed(change.key))
+    ((key, value),) = renamed_options.current({change.key: value})[0].items()
+    return SetTableOption(key, value)
+
+
+class _Draft:
+    """The table as it is after the changes taken so far, and the official form of those."""
+
+    def __init__(self, table: Table) -> None:
+        from pypaimon.schema.schema_change import Move, SchemaChange
+
+        self._table = table
+        self._columns = {column.name: column for column in table.columns}
+        self._options = dict(table.options)
+        self._primary_key = list(table.primary_key)
+        self._set_options: set[str] = set()
+        self._official, self._move = SchemaChange, Move
+        self._filled = table.latest_snapshot_id() is not None
+        self.where = f"table {table.identifier}"
+        self.official: list[Any] = []
+
+    def take(self, change: Change) -> None:
+        takers: Mapping[type, Callable[[Any], None]] = {
+            AddColumn: self._add,
+            DropColumn: self._drop,
+            RenameColumn: self._rename,
+            SetType: self._type,
+            SetNullable: self._nullable,
+            SetColumnComment: self._comment,
+            MoveColumn: self._moved,
+            SetTableOption: self._set,
+            ResetTableOption: self._reset,
+        }
+        takers[type(change)](change)
+
+    def check(self) -> None:
+        """Raise what is wrong with options that do not fit together, if the changes set one."""
+        if not self._set_options:
+            return
+        check_exclusive(self.where, self._options, self._set_options)
+        if self._set_options & bucket_rules.RELEVANT:
+            columns = {one.name: one.type for one in self._columns.values()}
+            partition = self._table.partition_keys
+            found = bucket_rules.checked(
+                self.where, columns, self._primary_key, partition, self._options
+            )
+            self._change_options({k: v for k, v in found.items() if self._options[k] != v})
+
+    def column(self, path: Name) -> Column:
+        """The top column of a path; `TableError` naming the nearest."""
+        if path[0] not in self._columns:
+            hint = nearest(path[0], self._columns)
+            raise TableError(f"{self.where} has no column '{path[0]}'; {hint}")
+        return self._columns[path[0]]
+
+    def _free(self, name: str) -> None:
+        if name in self._columns:
+            raise TableError(f"{self.where}: column '{name}' exists already; take another name")
+
+    def _add(self, change: AddColumn) -> None:
+        column = change.column
+        if not change.parent:
+            if change.if_not_exists and column.name in self._columns:
+                return
+            self._free(column.name)
+        else:
+            self.column(change.parent)
+        if not column.nullable:
+            raise SchemaChangeError(
+                f"{self.where}: the new column '{column.name}' cannot be NOT NULL, since the rows "
+                "that are there have no value of it; leave out NOT NULL"
+            )
+        move = None if change.place is None else self._placed(column.name, change.place)
+        kind = self._writable_type(column.name, column.type)
+        self.official.append(
+            self._official.add_column([*change.parent, column.name], kind, column.comment, move)
+        )
+        self._for_orc({column.name: column.type})
+        if not change.parent:
+            self._columns[column.name] = column
+
+    def _for_orc(self, new: Mapping[str, str]) -> None:
+        """The option under which ORC files hold TIMESTAMP_LTZ, as long as they hold none."""
+        columns = {one.name: one.type for one in self._columns.values()}
+        if not orc_values.made_with(columns, self._options):
+            self._change_options(orc_values.made_with({**columns, **new}, self._options))
+
+    def _placed(self, name: str, place: Place) -> Any:
+        if place.after is None:
+            return self._move.first(name)
+        self.column((place.after,))
+        return self._move.after(name, place.after)
+
+    def _drop(self, change: DropColumn) -> None:
+        name = change.path[0]
+        if change.if_exists and name not in self._columns:
+            return
+        self.column(change.path)
+        if len(change.path) == 1:
+            self._not_a_key(name, "dropped")
+            if len(self._columns) == 1:
+                raise SchemaChangeError(
+                    f"{self.where}: '{name}' is its last column; drop the table"
+                )
+            self._change_options(option_columns.dropped(self._options, name, self.where))
+            del self._columns[name]
+        self.official.append(self._official.drop_column(list(change.path)))
+
+    def _rename(self, change: RenameColumn) -> None:
+        name, new = change.path[0], change.new_name
+        if change.if_exists and name not in self._columns:
+            return
+        column = self.column(change.path)
+        if len(change.path) == 1:
+            if name in self._table.partition_keys:
+                self._not_a_key(name, "renamed")
+            self._free(new)
+            self._change_options(option_columns.renamed(self._options, name, new, self.where))
+            self._primary_key = [new if key == name else key for key in self._primary_key]
+            renamed = Column(new, column.type, column.nullable, column.comment)
+            self._columns = {
+                (new if key == name else key): (renamed if key == name else value)
+                for key, value in self._columns.items()
+            }
+        self.official.append(self._official.rename_column(list(change.path), new))
+
+    def _type(self, change: SetType) -> None:
+        column = self.column(change.path)
+        old = column.type if len(change.path) == 1 else self._nested(change.path)
+        if old == change.type:
+            return
+        name = ".".join(change.path)
+        if len(change.path) == 1:
+            self._not_a_key(name, "given another type")
+        if not widens(old, change.type):
+            raise SchemaChangeError(
+                f"{self.where}: column '{name}' is {old} and cannot become {change.type}, which "
+                f"does not hold all of its values; it can become: {wider(old)}"
+            )
+        kind = self._writable_type(name, change.type)
+        self.official.append(self._official.update_column_type(list(change.path), kind, True))
+        if len(change.path) == 1:
+            self._columns[name] = Column(name, change.type, column.nullable, column.comment)
+
+    def _writable_type(self, name: str, flink: str) -> Any:
+        check_type(self.where, name, types.arrow_type(types.parse(flink)))
+        return _official_type(flink)
+
+    def _nested(self, path: Name) -> str:
+        """The type of a field inside a ROW (`element` and `value` step into ARRAY and MAP)."""
+        fields: list[Mapping[str, Any]] = list(self._table.schema["fields"])
+        kind: Any = None
+        for place, part in enumerate(path):
+            known = {field["name"]: field["type"] for field in fields}
+            if part not in known:
+                hint = nearest(part, known)
+                raise TableError(
+                    f"{self.where}: '{'.'.join(path[:place])}' has no '{part}'; {hint}"
+                )
+            kind = known[part]
+            fields = _inside(kind)
+        return types.spell(kind) if isinstance(kind, str) else str(kind["type"])
+
+    def _nullable(self, change: SetNullable) -> None:
+        column = self.column(change.path)
+        name = ".".join(change.path)
+        if len(change.path) == 1:
+            key = name in self._table.primary_key
+            if column.nullable == change.nullable or (key and change.implied):
+                return
+            if key:
+                self._not_a_key(name, "nullable")
+            self._columns[name] = Column(name, column.type, change.nullable, column.comment)
+        if not change.nullable and self._options.get(NOT_NULL_OPTION, "true").lower() != "false":
+            raise SchemaChangeError(
+                f"{self.where}: column '{name}' may hold nulls already, so it cannot become NOT "
+                f"NULL; when you are sure that it has none, SET ('{NOT_NULL_OPTION}' = 'false') "
+                "first"
+            )
+        update = self._official.update_column_nullability(list(change.path), change.nullable)
+        self.official.append(update)
+
+    def _comment(self, change: SetColumnComment) -> None:
+        self.column(change.path)
+        update = self._official.update_column_comment(list(change.path), change.comment)
+        self.official.append(update)
+
+    def _moved(self, change: MoveColumn) -> None:
+        self.column((change.name,))
+        if change.place.after == change.name:
+            raise SchemaChangeError(f"{self.where}: column '{change.name}' cannot go after itself")
+        move = self._placed(change.name, change.place)
+        self.official.append(self._official.update_column_position(move))
+
+    def _set(self, change: SetTableOption) -> None:
+        if change.key == "comment":
+            self.official.append(self._official.update_comment(change.value))
+            return
+        check_table_options({change.key: change.value}, self.where)
+        keyed = bool(self._table.primary_key)
+        renamed_options.check_write_mode({change.key: change.value}, keyed, self.where)
+        check_option(self._table, self._options, change.key, change.value, self._filled)
+        held = orc_values.may_hold_orc(self._options)
+        self._set_options.add(change.key)
+        self._change_options({change.key: change.value})
+        if not held and orc_values.may_hold_orc(self._options):
+            columns = {one.name: one.type for one in self._columns.values()}
+            orc_values.check_keys(
+                self.where, columns, [*self._table.primary_key, *self._table.partition_keys]
+            )
+            self._change_options(orc_values.made_with(columns, self._options))
+
+    def _reset(self, change: ResetTableOption) -> None:
+        if change.key not in self._options:
+            check_table_options({change.key: ""}, self.where)
+            return
+        check_option(self._table, self._options, change.key, None, self._filled)
+        self._set_options.add(change.key)
+        self._change_options({change.key: None})
+
+    def _change_options(self, changes: Mapping[str, str | None]) -> None:
+        for key, value in changes.items():
+            for old in self._written(key) if value is None else self._written(key) - {key}:
+                self.official.append(self._official.remove_option(old))
+            if value is None:
+                self._options.pop(key, None)
+            else:
+                self.official.append(self._official.set_option(key, value))
+                self._options[key] = value
+
+    def _written(self, key: str) -> set[str]:
+        """The names by which the table itself has an option."""
+        given: Mapping[str, str] = self._table.schema.get("options") or {}
+        return {name for name in given if renamed_options.renamed(name) == key}
+
+    def _not_a_key(self, name: str, what: str) -> None:
+        for kind, keys in (
+            ("primary", self._table.primary_key),
+            ("partition", self._table.partition_keys),
+        ):
+            if name in keys:
+                raise SchemaChangeError(
+                    f"{self.where}: column '{name}' is part of the {kind} key and cannot be "
+                    f"{what}; make a new table with INSERT INTO … SELECT"
+                )
+
+
+def _official_type(flink: str) -> Any:
+    from pypaimon.schema.data_types import DataTypeParser
+
+    return DataTypeParser.parse_data_type(types.parse(flink))
+
+
+def _inside(kind: Any) -> list[Mapping[str, Any]]:
+    if not isinstance(kind, dict):
+        return []
+    if "fields" in kind:
+        return list(kind["fields"])
+    return [{"name": part, "type": kind[part]} for part in ("element", "value") if part in kind]
+
+
+def _reason(error: Exception) -> str:
+    """The official catalog's own words, without what is wrapped around them."""
+    cause: BaseException = error
+    while cause.__cause__ is not None:
+        cause = cause.__cause__
+    return " ".join(str(cause).split())

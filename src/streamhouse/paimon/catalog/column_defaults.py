@@ -1,0 +1,34 @@
+"""Default values of columns, set by the Java core: the Python catalog cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from streamhouse.sql.changes import SetDefault
+
+
+def set_defaults(
+    warehouse_options: Mapping[str, str], identifier: str, changes: Sequence[SetDefault]
+) -> None:
+    """Set or take away defaults; the caller holds the table's lock. Starts a JVM for it.
+
+    `StreamhouseError` if a default is no value of its column's type.
+    """
+    from streamhouse.paimon.java.sidecar import Sidecar
+
+    def work(jvm: Any, table: Any) -> None:
+        schema = jvm.org.apache.paimon.schema
+        found = jvm.java.util.ArrayList()
+        for change in changes:
+            path = jvm.java.lang.reflect.Array.newInstance(
+                jvm.java.lang.Class.forName("java.lang.String"), len(change.path)
+            )
+            for place, part in enumerate(change.path):
+                jvm.java.lang.reflect.Array.set(path, place, part)
+            update = schema.SchemaChange.updateColumnDefaultValue(path, change.default)
+            found.add(update)
+        schema.SchemaManager(table.fileIO(), table.location()).commitChanges(found)
+
+    with Sidecar(warehouse_options) as java:
+        java.call(identifier, work)

@@ -1,0 +1,96 @@
+"""Options that a table keeps as it was made, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from streamhouse.errors import OptionError
+from streamhouse.paimon.read.lookup_merge import has_levels, newest_level_counts
+from streamhouse.paimon.schema.orc_values import LTZ_OPTION
+
+if TYPE_CHECKING:
+    from streamhouse.paimon.read.table import Table
+
+_NEVER = {
+    "primary-key": "the primary key decides how every file is sorted",
+    "partition": "partitions are folders of files",
+    "type": "it decides what kind of table this is",
+    "path": "the files are where they are",
+    "branch": "it is chosen when the table is read",
+}
+_ONCE_FILLED = {
+    "bucket": "rows of a key must stay in their bucket",
+    "bucket-key": "rows of a key must stay in their bucket",
+    "bucket-function.type": "rows of a key must stay in their bucket",
+    "dynamic-bucket.initial-buckets": "rows of a key must stay in their bucket",
+    "data-file.path-directory": "the files are where they are",
+    "merge-engine": "the rows that are there have been merged by the old one",
+    "aggregation.remove-record-on-delete": "deletes that are there were meant the other way",
+    "partial-update.remove-record-on-delete": "deletes that are there were meant the other way",
+    "partial-update.remove-record-on-sequence-group": "deletes were meant the other way",
+    "rowkind.field": "the rows that are there were written with the old one",
+    "sequence.snapshot-ordering": "the rows that are there were ordered by the old one",
+    "force-lookup": "the files that are there were compacted the other way",
+    "row-tracking.enabled": "the rows that are there have no ids",
+    "data-evolution.enabled": "the files that are there have no ids",
+    "index-file-in-data-file-dir": "the files are where they are",
+    "pk-clustering-override": "the files that are there are sorted by the key",
+    "blob-field": "the files that are there keep such columns in another way",
+    "blob-descriptor-field": "the files that are there keep such columns in another way",
+}
+
+
+def check_option(
+    table: Table, options: Mapping[str, str], key: str, value: str | None, filled: bool
+) -> None:
+    """Raise `OptionError` if a table cannot have this option changed (`value` None: reset).
+
+    `filled` says that it has a snapshot; some options are free until then.
+    """
+    old = options.get(key)
+    if value == old:
+        return
+    where = f"table {table.identifier}"
+    if key in _NEVER:
+        raise OptionError(f"{where}: option '{key}' cannot be changed: {_NEVER[key]}; {_AROUND}")
+    if key in _ONCE_FILLED and filled:
+        raise OptionError(
+            f"{where}: option '{key}' cannot be changed once the table has rows: "
+            f"{_ONCE_FILLED[key]}; {_AROUND}"
+        )
+    if key == "deletion-vectors.enabled" and filled:
+        free = options.get("deletion-vectors.modifiable", "false").lower() == "true"
+        if not free and (value or "false").lower() != (old or "false").lower():
+            raise OptionError(
+                f"{where}: option '{key}' cannot be changed once the table has rows, which would "
+                "come twice; SET ('deletion-vectors.modifiable' = 'true') first, and compact the "
+                "table in full right after the change"
+            )
+    if key == LTZ_OPTION and filled and (value or "true").lower() != (old or "true").lower():
+        raise OptionError(
+            f"{where}: option '{key}' cannot be changed once the table has rows: the ORC files "
+            f"that are there were written with the old one; {_AROUND}"
+        )
+    if key == "changelog-producer" and filled:
+        _check_levels(table, {**options, key: value or "none"}, options)
+    if key in ("ignore-delete", "ignore-update-before") and (old or "").lower() == "true":
+        raise OptionError(
+            f"{where}: option '{key}' cannot be switched off: what was left out is not there; "
+            f"{_AROUND}"
+        )
+
+
+def _check_levels(table: Table, new: Mapping[str, str], old: Mapping[str, str]) -> None:
+    """Levels hold parts of a value, or each the whole value where a compaction looks keys up."""
+    key = table.primary_key
+    if newest_level_counts(new, key) != newest_level_counts(old, key):
+        if any(map(has_levels, table.splits())):
+            raise OptionError(
+                f"table {table.identifier}: option 'changelog-producer' decides how files of "
+                "several levels are merged, and the table has such files; compact it in full: "
+                f"CALL sys.compact('{table.identifier}')"
+            )
+
+
+_AROUND = "make a new table and fill it by INSERT INTO … SELECT"

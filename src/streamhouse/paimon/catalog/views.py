@@ -1,0 +1,83 @@
+"""The views of a warehouse: a file each, beside the tables of their database.
+
+Paimon's own catalog over a file system keeps no views. A view is `<database>.db/.views/<name>.json`
+in the form in which Paimon's REST catalog tells one (`fields`, `query`, `dialects`, `comment`,
+`options`), so other engines that look at the warehouse pass over it.
+"""
+
+from __future__ import annotations
+
+import json
+
+from streamhouse.errors import StreamhouseError, TableError
+from streamhouse.options import nearest
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.sql.plan import Column, ViewInfo
+
+_DIALECT = "flink"
+
+
+class Views:
+    """The views of one warehouse."""
+
+    def __init__(self, warehouse: Warehouse) -> None:
+        self._warehouse = warehouse
+
+    def names(self, database: str) -> list[str]:
+        """The names of a database's views, sorted."""
+        found = self._warehouse.files.names(self._folder(database))
+        suffix = ".json"
+        return sorted(
+            name.removesuffix(suffix)
+            for name, folder in found
+            if not folder and name.endswith(suffix) and not name.startswith(".")
+        )
+
+    def find(self, database: str, name: str) -> ViewInfo | None:
+        """The view `database.name`; None if there is none."""
+        text = self._warehouse.files.read_text(self._path(database, name))
+        if text is None:
+            return None
+        try:
+            record = json.loads(text)
+            return ViewInfo(
+                (database, name),
+                tuple(Column(field["name"], field["type"]) for field in record["fields"]),
+                record["dialects"].get(_DIALECT, record["query"]),
+                record.get("comment"),
+            )
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise StreamhouseError(
+                f"view {database}.{name}: {self._path(database, name)} is no view ({error}); "
+                "DROP VIEW and CREATE it anew"
+            ) from error
+
+    def create(self, view: ViewInfo) -> None:
+        """Keep a view; `TableError` if there is no such database."""
+        database, name = view.name[-2:]
+        known = self._warehouse.databases()
+        if database not in known:
+            raise TableError(f"there is no database '{database}'; {nearest(database, known)}")
+        fields = [
+            {"id": number, "name": column.name, "type": column.type}
+            for number, column in enumerate(view.columns)
+        ]
+        record = {
+            "fields": fields,
+            "query": view.query,
+            "dialects": {_DIALECT: view.query},
+            "comment": view.comment,
+            "options": {},
+        }
+        text = json.dumps(record, indent=2, ensure_ascii=False)
+        self._warehouse.files.write_text(self._path(database, name), text + "\n")
+
+    def drop(self, database: str, name: str) -> None:
+        """Forget a view, if it is there."""
+        self._warehouse.files.delete(self._path(database, name))
+
+    def _folder(self, database: str) -> str:
+        return f"{self._warehouse.path.rstrip('/')}/{database}.db/.views"
+
+    def _path(self, database: str, name: str) -> str:
+        return f"{self._folder(database)}/{name}.json"

@@ -1,0 +1,396 @@
+"""A Paimon warehouse: its databases and tables, made with pypaimon, opened with the Rust core."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+
+from streamhouse.errors import OptionError, StreamhouseError, TableError
+from streamhouse.options import nearest
+from streamhouse.paimon.catalog.alter_table import alter_table
+from streamhouse.paimon.read.system_tables import SystemTable, open_table
+from streamhouse.paimon.read.table import Table, resolve
+from streamhouse.paimon.schema import avro_rows, bucket_rules, orc_values, types
+from streamhouse.paimon.schema.exclusive_options import check_exclusive
+from streamhouse.paimon.schema.nanosecond_timestamps import check_type
+from streamhouse.paimon.schema.table_name import MAIN, TableName, split_identifier
+from streamhouse.paimon.schema.table_options import check_table_options
+from streamhouse.paimon.storage import rust_core
+from streamhouse.paimon.storage.files import Files, files_of, is_local, local_path
+from streamhouse.paimon.storage.lock import creation_lock
+from streamhouse.sql.changes import Change, SetDefault
+from streamhouse.sql.options import renamed_options
+from streamhouse.sql.plan import AsOf, Column
+
+_tables: dict[tuple[int, tuple[tuple[str, str], ...], str], tuple[object, Table]] = {}
+
+
+class Warehouse:
+    """Databases and tables under one Paimon catalog.
+
+    `path_or_options` is a folder or URI, or catalog options with `warehouse` among them (and
+    `s3.*`, `metastore`, … as Paimon names them). Objects are cheap: what is expensive is kept
+    once per process.
+    """
+
+    def __init__(self, path_or_options: str | Mapping[str, str]) -> None:
+        given = path_or_options
+        options = {"warehouse": given} if isinstance(given, str) else dict(given)
+        if not options.get("warehouse"):
+            raise OptionError(
+                "option 'warehouse' is missing: give the folder or URI of the Paimon warehouse"
+            )
+        if is_local(options["warehouse"]):
+            options["warehouse"] = os.path.abspath(local_path(options["warehouse"]))
+        self.options: Mapping[str, str] = options
+        self._key = tuple(sorted(options.items()))
+
+    def __repr__(self) -> str:
+        return f"Warehouse({self.path!r})"
+
+    @property
+    def path(self) -> str:
+        """The warehouse's folder or URI, a local one absolute."""
+        return self.options["warehouse"]
+
+    @property
+    def files(self) -> Files:
+        return files_of(self.path, self.options)
+
+    def databases(self) -> list[str]:
+        """Names of all databases, sorted."""
+        try:
+            return sorted(self._rust().list_databases())
+        except rust_core.CATALOG_ERRORS:
+            if is_local(self.path) and not os.path.isdir(self.path):
+                return []
+            raise
+
+    def tables(self, database: str) -> list[str]:
+        """Names of a database's tables, sorted; `TableError` if there is no such database."""
+        if database not in self.databases():
+            raise self._no_database(database)
+        return sorted(self._rust().list_tables(database))
+
+    @contextmanager
+    def creating(self) -> Iterator[None]:
+        """Keep other processes from creating or dropping anything in the warehouse.
+
+        Of a local warehouse that cannot be written nothing is kept: nothing can be created there.
+        """
+        if is_local(self.path) and not os.access(self.path, os.W_OK):
+            yield
+            return
+        with creation_lock(self.path):
+            yield
+
+    def create_database(self, name: str, if_not_exists: bool = False) -> None:
+        """Make a database (and a local warehouse's folder); safe if others make it meanwhile."""
+        if is_local(self.path):
+            os.makedirs(self.path, exist_ok=True)
+        if if_not_exists and name in self.databases():
+            return
+        with self.creating():
+            if name in self.databases():
+                if if_not_exists:
+                    return
+                raise TableError(
+                    f"database '{name}' exists already; write IF NOT EXISTS to keep it"
+                )
+            self._python().create_database(name, True)
+
+    def drop_database(self, name: str, if_exists: bool = False, cascade: bool = False) -> None:
+        """Drop a database; with `cascade` its tables too, else it must be empty."""
+        with self.creating():
+            if name not in self.databases():
+                if if_exists:
+                    return
+                raise self._no_database(name)
+            tables = self.tables(name)
+            if tables and not cascade:
+                raise TableError(
+                    f"database '{name}' still has tables ({', '.join(tables[:5])}); drop them "
+                    "first, or write CASCADE"
+                )
+            self._python().drop_database(name, True, cascade)
+        self._forget(f"{name}.")
+
+    def create_table(
+        self,
+        database: str,
+        name: str,
+        columns: Sequence[Column],
+        primary_key: Sequence[str] = (),
+        partitioned_by: Sequence[str] = (),
+        options: Mapping[str, str] | None = None,
+        comment: str | None = None,
+        if_not_exists: bool = False,
+    ) -> None:
+        """Make a table; of several processes that do so at once one does, and the others find it.
+
+        Columns of the primary key become NOT NULL. Keys may be given as the options `primary-key`
+        and `partition`, as in Paimon; options of earlier releases as `sql.options.renamed_options`
+        has them. Raises `TableError` if the table exists (unless `if_not_exists`) or a key names no
+        column, `OptionError` for an option that Paimon does not know or that does not fit the
+        others.
+        """
+        with self.creating():
+            made = not self.exists(database, name) and self._make(
+                database, name, columns, primary_key, partitioned_by, dict(options or {}), comment
+            )
+        if not (made or if_not_exists):
+            raise TableError(
+                f"table '{database}.{name}' exists already; write IF NOT EXISTS to keep it"
+            )
+
+    def _make(
+        self,
+        database: str,
+        name: str,
+        columns: Sequence[Column],
+        primary_key: Sequence[str],
+        partitioned_by: Sequence[str],
+        options: dict[str, str],
+        comment: str | None,
+    ) -> bool:
+        """Check a declaration and create its table; False if another machine did so first."""
+        full = f"{database}.{name}"
+        if "$" in name:
+            raise TableError(
+                f"table '{full}': a name with $ is a branch or a system table of another table; "
+                "leave out the $"
+            )
+        if database not in self.databases():
+            raise self._no_database(database)
+        given, defaults = renamed_options.defaults(renamed_options.current(options)[0])
+        check_table_options(given, f"table {full}")
+        primary_key = _declared(full, "primary-key", "PRIMARY KEY", primary_key, given)
+        partitioned_by = _declared(full, "partition", "PARTITIONED BY", partitioned_by, given)
+        names = [column.name for column in columns]
+        _check_columns(full, names, primary_key, partitioned_by)
+        arrow = pa.schema((one.name, types.arrow_type(types.parse(one.type))) for one in columns)
+        for field in arrow:
+            check_type(f"table {full}", field.name, field.type)
+        avro_rows.check_columns(f"table {full}", arrow, given)
+        kinds = {column.name: column.type for column in columns}
+        given |= orc_values.made_with(kinds, given)
+        if orc_values.may_hold_orc(given):
+            orc_values.check_keys(f"table {full}", kinds, [*primary_key, *partitioned_by])
+        given |= bucket_rules.checked(f"table {full}", kinds, primary_key, partitioned_by, given)
+        renamed_options.check_write_mode(given, bool(primary_key), f"table {full}")
+        changes = [SetDefault((column,), value) for column, value in defaults.items()]
+        for change in changes:
+            if change.path[0] not in names:
+                hint = nearest(change.path[0], names)
+                raise TableError(f"table {full} has no column '{change.path[0]}'; {hint}")
+        check_exclusive(f"table {full}", given, given)
+        made = self._create(full, columns, primary_key, partitioned_by, given, comment)
+        self._forget(full)
+        if made and changes:
+            self._set_defaults(full, changes)
+        return made
+
+    def _set_defaults(self, full: str, changes: Sequence[SetDefault]) -> None:
+        """Give columns of a new table their defaults; there is no table if one of them is wrong."""
+        try:
+            self.alter_table(full, *changes)
+        except BaseException:
+            self._drop(full)
+            raise
+
+    def alter_table(self, identifier: str, *changes: Change, if_exists: bool = False) -> None:
+        """Change a table's columns and options (`streamhouse.sql.changes`), all or nothing.
+
+        Readers and writers may go on. Raises `TableError` for a column that is missing or there
+        already, `SchemaChangeError` for a change that would lose values, `OptionError` for an
+        option that is unknown or fixed.
+        """
+        database, name = split_identifier(identifier)
+        if if_exists and not self.exists(database, name):
+            return
+        alter_table(self, self._python(), identifier, changes)
+        self._forget(identifier)
+
+    def rename_table(self, identifier: str, new_name: str, if_exists: bool = False) -> None:
+        """Give a table another name, both as `database.table`; nothing may write it meanwhile."""
+        database, name = split_identifier(identifier)
+        new_database, new = split_identifier(new_name)
+        with self.creating():
+            if not self.exists(database, name):
+                if if_exists:
+                    return
+                raise self._no_table(database, name)
+            if new_database not in self.databases():
+                raise self._no_database(new_database)
+            if self.exists(new_database, new):
+                raise TableError(f"table '{new_name}' exists already; take another name")
+            self._python().rename_table(identifier, new_name)
+        self._forget(identifier)
+        self._forget(new_name)
+
+    def drop_table(self, database: str, name: str, if_exists: bool = False) -> None:
+        """Drop a table and its files."""
+        with self.creating():
+            if not self.exists(database, name):
+                if if_exists:
+                    return
+                raise self._no_table(database, name)
+            self._drop(f"{database}.{name}")
+
+    def _drop(self, full: str) -> None:
+        self._python().drop_table(full, True)
+        self._forget(full)
+
+    def exists(self, database: str, name: str) -> bool:
+        """Whether the table is there; a missing database counts as no."""
+        return database in self.databases() and name in self._rust().list_tables(database)
+
+    def table(self, identifier: str, dynamic_options: Mapping[str, str] | None = None) -> Table:
+        """The table `database.table` as it is now, with `dynamic_options` over its own.
+
+        `database.table$branch_b` is a branch of it, read and written as a table of its own.
+        Raises `TableError` naming the nearest if the table, branch or database is missing, and for
+        system tables, which `system_tables.open_table` opens.
+        """
+        database, name = split_identifier(identifier)
+        key = (os.getpid(), self._key, identifier)
+        stamp, table = _tables.get(key, (None, None))
+        if table is None or stamp is None or table.schema_stamp() != stamp:
+            table = self._open(database, name)
+            _tables[key] = (table.schema_stamp(), table)
+        return table.copy(dynamic_options) if dynamic_options else table
+
+    def readable(
+        self,
+        identifier: str,
+        moment: AsOf | None = None,
+        options: Mapping[str, str] | None = None,
+        pin: bool = False,
+    ) -> Table | SystemTable:
+        """A table, branch or system table for reading, as `system_tables.open_table` opens it."""
+        return open_table(self, identifier, moment, options, pin)
+
+    def _open(self, database: str, name: str) -> Table:
+        try:
+            rust = self._rust().get_table((database, name))
+        except rust_core.CATALOG_ERRORS:
+            self._check_readable(database, TableName.parse(name))
+            # Somebody may have created it between the first look and the check.
+            rust = None
+        try:
+            if rust is None:
+                rust = self._rust().get_table((database, name))
+            return resolve(rust, database, name, self.options)
+        except rust_core.CATALOG_ERRORS as error:
+            raise StreamhouseError(f"table {database}.{name} cannot be opened: {error}") from error
+
+    def _check_readable(self, database: str, name: TableName) -> None:
+        """Raise `TableError` for a table or branch that is missing, and for a system table."""
+        if not self.exists(database, name.table):
+            raise self._no_table(database, name.table)
+        if name.system is not None:
+            raise TableError(
+                f"table '{database}.{name}' is a system table: it can be queried, and neither "
+                f"written nor followed; write {database}.{name.data} for the table itself"
+            )
+        if name.branch != MAIN:
+            self._check_branch(database, name)
+
+    def _check_branch(self, database: str, name: TableName) -> None:
+        full = f"{database}.{name.table}"
+        known = self.table(full).branches()
+        if name.branch not in known:
+            hint = nearest(name.branch, known)
+            raise TableError(f"table '{full}' has no branch '{name.branch}'; {hint}") from None
+
+    def _create(
+        self,
+        full: str,
+        columns: Sequence[Column],
+        primary_key: Sequence[str],
+        partitioned_by: Sequence[str],
+        options: dict[str, str],
+        comment: str | None,
+    ) -> bool:
+        from pypaimon import Schema
+        from pypaimon.catalog.catalog_exception import TableAlreadyExistException
+        from pypaimon.schema import data_types
+
+        counter = data_types.AtomicInteger(-1)
+        fields = []
+        for column in columns:
+            number = counter.increment_and_get()
+            nullable = column.nullable and column.name not in primary_key
+            parsed = data_types.DataTypeParser.parse_data_type(types.parse(column.type, nullable))
+            kind = data_types.reassign_field_id(parsed, counter)
+            fields.append(data_types.DataField(number, column.name, kind, column.comment))
+        try:
+            schema = Schema(fields, list(partitioned_by), list(primary_key), options, comment)
+            self._python().create_table(full, schema, False)
+        except TableAlreadyExistException:
+            return False
+        except ValueError as error:
+            raise OptionError(f"table {full}: {error}") from error
+        except RuntimeError as error:
+            if "Schema in filesystem exists" in str(error):
+                return False
+            raise StreamhouseError(f"table {full} cannot be created: {error}") from error
+        return True
+
+    def _rust(self) -> Any:
+        return rust_core.catalog(self.options)
+
+    def _python(self) -> Any:
+        from pypaimon import CatalogFactory
+
+        return CatalogFactory.create(dict(self.options))
+
+    def _forget(self, prefix: str) -> None:
+        for key in [key for key in list(_tables) if key[2].startswith(prefix)]:
+            del _tables[key]
+
+    def _no_database(self, name: str) -> TableError:
+        hint = nearest(name, self.databases())
+        return TableError(f"there is no database '{name}' in {self.path}; {hint}")
+
+    def _no_table(self, database: str, name: str) -> TableError:
+        if database not in self.databases():
+            return self._no_database(database)
+        hint = nearest(name, self._rust().list_tables(database))
+        return TableError(f"there is no table '{name}' in database '{database}'; {hint}")
+
+
+def _declared(
+    full: str, option: str, clause: str, keys: Sequence[str], options: dict[str, str]
+) -> Sequence[str]:
+    """The keys of a clause or of the option that stands for it, which is taken out."""
+    if option not in options:
+        return keys
+    if keys:
+        raise OptionError(
+            f"table {full}: both {clause} and the option '{option}' name columns; keep one of them"
+        )
+    return [name.strip() for name in options.pop(option).split(",") if name.strip()]
+
+
+def _check_columns(
+    full: str, names: Sequence[str], primary_key: Sequence[str], partitioned_by: Sequence[str]
+) -> None:
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise TableError(f"table {full}: column '{twice}' is there twice")
+    for what, keys in (("primary key", primary_key), ("partition key", partitioned_by)):
+        for key in keys:
+            if key not in names:
+                raise TableError(
+                    f"table {full}: {what} '{key}' is no column; {nearest(key, names)}"
+                )
+    missing = [key for key in partitioned_by if primary_key and key not in primary_key]
+    if missing and set(partitioned_by) & set(primary_key):
+        raise TableError(
+            f"table {full}: partition key '{missing[0]}' is not part of the primary key; add it"
+        )

@@ -1,0 +1,4 @@
+"""A table as a stream: the changes of each snapshot, offsets, and consumers.
+
+Imports `write` and what is below it.
+"""

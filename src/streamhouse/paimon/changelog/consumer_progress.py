@@ -1,0 +1,146 @@
+"""How far a reader with a `consumer-id` has come, kept in its table for the next one of that id.
+
+The consumer's file names the next snapshot to read; expiry keeps that one and all later ones. A
+reader that compares states (a keyed table without a changelog, `watch`) needs the state before it
+as well, which a second consumer, `streamhouse-before-<id>`, keeps.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from streamhouse.errors import DataLossError, OptionError
+from streamhouse.options import boolean, choice, duration_ms
+from streamhouse.paimon.changelog.consumers import BEFORE, QUERY, Consumers
+from streamhouse.paimon.read.table import Table
+from streamhouse.source import Offset
+
+CONSUMER_KEYS = (
+    "consumer-id",
+    "consumer.mode",
+    "consumer.expiration-time",
+    "consumer.ignore-progress",
+)
+_MODES = ("exactly-once", "at-least-once")
+_ID = re.compile(r"[\w.@:=+-]{1,200}")
+_EVERY_S = 5.0
+"""How often a reader shows that it lives and, at-least-once, how far it has come."""
+
+
+@dataclass(frozen=True)
+class ConsumerOptions:
+    """`consumer-id` and what goes with it.
+
+    `lazy` is the mode at-least-once: progress is written now and then instead of with each batch.
+    `expires_ms` says for how long the consumer outlives its readers; None leaves that to the
+    table's own `consumer.expiration-time`.
+    """
+
+    id: str
+    lazy: bool = False
+    expires_ms: int | None = None
+    ignore_progress: bool = False
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str], where: str) -> ConsumerOptions | None:
+        """From options as written; None without a `consumer-id`. Raises `OptionError`."""
+        given = options.get("consumer-id")
+        if given is None:
+            for key in CONSUMER_KEYS[1:]:
+                if key in options:
+                    raise OptionError(f"{where}: '{key}' needs the option 'consumer-id' beside it")
+            return None
+        if not _ID.fullmatch(given) or given.startswith("."):
+            raise OptionError(
+                f"{where}: 'consumer-id' is '{given}'; it becomes a file's name: write letters, "
+                "digits, _ . - @ : = +"
+            )
+        if given.startswith(QUERY):
+            raise OptionError(
+                f"{where}: 'consumer-id' is '{given}'; names that begin with '{QUERY}' are those "
+                "of continuous queries, take another"
+            )
+        mode = choice("consumer.mode", options.get("consumer.mode", _MODES[0]), _MODES)
+        key = "consumer.expiration-time"
+        expires = duration_ms(key, options[key]) if key in options else None
+        if expires is not None and expires < 1000:
+            raise OptionError(f"{where}: '{key}' is '{options[key]}'; give it a second or more")
+        key = "consumer.ignore-progress"
+        ignore = boolean(key, options.get(key, "false"))
+        return cls(given, mode == _MODES[1], expires, ignore)
+
+
+class Progress:
+    """The progress of one reader of one table; driver only.
+
+    Writing the same twice changes nothing. Readers of one id at the same time share the furthest
+    position.
+    """
+
+    def __init__(self, options: ConsumerOptions) -> None:
+        self._options = options
+        self._written = 0
+        self._position: tuple[int, bool] | None = None
+        self._written_at = time.monotonic()
+
+    def start(self, table: Table) -> int | None:
+        """The next snapshot to read, where a reader of this id was before; else None.
+
+        `DataLossError` if the table cannot go on from there: it was rolled back, or that snapshot
+        has expired.
+        """
+        options = self._options
+        consumers = Consumers(table)
+        found = None if options.ignore_progress else consumers.get(options.id)
+        if found is not None and consumers.expired(found):
+            consumers.drop(found.id)
+            found = None
+        if found is None:
+            return None
+        at = found.next_snapshot
+        earliest, latest = table.earliest_snapshot_id() or 1, table.latest_snapshot_id() or 0
+        if not earliest <= at <= latest + 1:
+            raise DataLossError(
+                f"table {table.identifier}: consumer '{options.id}' is to read snapshot {at} next, "
+                f"and there are {earliest} to {latest}; CALL sys.reset_consumer('"
+                f"{table.identifier}', '{options.id}') to start anew, or with a snapshot as the "
+                "third argument to go on there"
+            )
+        return at
+
+    def reached(self, table: Table, offset: Offset, compares: bool) -> None:
+        """The rows up to `offset` have been taken in; `compares`: the state there is needed."""
+        if not offset or ("split" in offset and not offset.get("changes")):
+            # In the midst of the first full read there is no snapshot to go on from.
+            return
+        following = int(offset["snapshot"]) + (0 if "split" in offset else 1)
+        self._position = (following, compares)
+        if not self._options.lazy or time.monotonic() - self._written_at >= _EVERY_S:
+            self.flush(table)
+
+    def flush(self, table: Table) -> None:
+        """Write what is not written yet."""
+        if self._position is None or self._position[0] == self._written:
+            return
+        following, compares = self._position
+        self._hold(table, following, compares, self._options.ignore_progress)
+        self._written = following
+
+    def keep_alive(self, table: Table) -> None:
+        """Show now and then that the reader lives."""
+        if self._position is None or time.monotonic() - self._written_at < _EVERY_S:
+            return
+        if self._options.lazy:
+            self.flush(table)
+        # Another process of the same reader may have written a later position: this one stays.
+        self._hold(table, 0, self._position[1], back=False)
+
+    def _hold(self, table: Table, following: int, compares: bool, back: bool) -> None:
+        options, consumers = self._options, Consumers(table)
+        if compares:
+            consumers.hold(f"{BEFORE}{options.id}", following - 1, back=back)
+        consumers.hold(options.id, following, expires_ms=options.expires_ms, back=back)
+        self._written_at = time.monotonic()

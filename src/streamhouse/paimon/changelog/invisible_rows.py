@@ -1,0 +1,66 @@
+"""Rows of a table that are committed and not visible to its readers yet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.read.visibility import Moment, least_level, waiting_option
+from streamhouse.paimon.storage.snapshots import Snapshot
+from streamhouse.sql.plan import AsOf
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Rows of a table that are committed and that its readers do not see yet.
+
+    `option` is the table option that lets them wait, such as `'write-only' = 'true'`; None where
+    a compaction is due.
+    """
+
+    table: str
+    rows: int
+    option: str | None = None
+
+    def __str__(self) -> str:
+        rows = "1 row waits" if self.rows == 1 else f"{self.rows:,} rows wait"
+        why = "" if self.option is None else f" ({self.option})"
+        return f"{self.table}: {rows} for compaction{why}"
+
+
+def waiting(table: Table, snapshot: int, moment: Moment) -> Waiting:
+    """The rows that a reader does not see at `snapshot` since they wait for `moment`."""
+    option = waiting_option(table.options, moment)
+    least = least_level(table.options, moment)
+    if least == 0 or snapshot < 1:
+        return Waiting(table.identifier, 0, option)
+    files = Warehouse(table.catalog_options).readable(
+        f"{table.database}.{table.name}$files", AsOf(snapshot=snapshot)
+    )
+    rows = sum(
+        count
+        for batch in files.read(["level", "record_count"])
+        for level, count in zip(
+            batch.column("level").to_pylist(), batch.column("record_count").to_pylist(), strict=True
+        )
+        if level < least
+    )
+    return Waiting(table.identifier, rows, option)
+
+
+class Watched:
+    """What waits in one table, counted again only when the table has changed."""
+
+    def __init__(self) -> None:
+        self._last: tuple[tuple[Snapshot | None, int, Moment], Waiting] | None = None
+
+    def waiting(self, table: Table, moment: Moment) -> Waiting:
+        """What waits for `moment` at the table's newest snapshot."""
+        latest = table.latest_snapshot_id() or 0
+        at = table.snapshots.find(latest) if latest else None
+        key = (at, table.schema_id, moment)
+        last = self._last
+        if last is None or last[0] != key:
+            self._last = last = (key, waiting(table, latest, moment))
+        return last[1]

@@ -1,0 +1,86 @@
+"""Two tables of the same partitions and buckets, cut into parts in which every key stands once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pypaimon_rust.datafusion import Split
+
+from streamhouse.paimon.changelog.snapshot_changes import bucket_folder, gathered, keys_of
+from streamhouse.paimon.read.table import Table
+
+MOST_ROWS = 2_000_000
+"""More rows of one bucket than this are compared in several goes."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """The splits of one bucket in both tables, or a share (`number` of `count`) of its keys."""
+
+    old: tuple[bytes, ...]
+    new: tuple[bytes, ...]
+    number: int = 0
+    count: int = 1
+
+    def load(self, old: Table, new: Table) -> tuple[pa.Table, pa.Table]:
+        """The rows of both, with all columns."""
+        if self.count > 1:
+            return self._share(old, self.old), self._share(new, self.new)
+        return (
+            gathered(old, _names(old), self.old, keys_of(new, self.new)),
+            gathered(new, _names(new), self.new, None),
+        )
+
+    def _share(self, table: Table, splits: Sequence[bytes]) -> pa.Table:
+        keys = [name for name in table.primary_key if name not in table.partition_keys]
+        kept = []
+        with duckdb.connect(":memory:", config={"threads": 1}) as con:
+            for batch in table.read(splits=splits):
+                kept.append(batch.filter(self._mine(con, batch.select(keys or table.primary_key))))
+        schema = pa.schema([field.with_nullable(True) for field in table.arrow_schema])
+        return pa.Table.from_batches([batch.cast(schema) for batch in kept], schema=schema)
+
+    def _mine(self, con: duckdb.DuckDBPyConnection, keys: pa.RecordBatch) -> Any:
+        names = [f"c{i}" for i in range(keys.num_columns)]
+        con.register("k", pa.Table.from_arrays(keys.columns, names=names))
+        hashed = con.sql(f"SELECT hash({', '.join(names)}) % {self.count} FROM k").to_arrow_table()
+        con.unregister("k")
+        return pc.equal(hashed.column(0).combine_chunks(), pa.scalar(self.number, pa.uint64()))
+
+
+def parts(
+    old: Table, snapshot: int | None, new: Table, most_rows: int = MOST_ROWS
+) -> Iterator[Part]:
+    """The parts in which `new` has rows, with those of `old` at a snapshot (None: it is empty)."""
+    before: dict[str, list[bytes]] = {}
+    for split in old.splits(snapshot) if snapshot is not None else ():
+        before.setdefault(_within(old, split), []).append(split)
+    after: dict[str, list[bytes]] = {}
+    for split in new.splits():
+        after.setdefault(_within(new, split), []).append(split)
+    for folder in sorted(after):
+        olds, news = tuple(before.get(folder, ())), tuple(after[folder])
+        most = max(_rows(olds), _rows(news))
+        count = -(-most // most_rows) or 1
+        for number in range(count):
+            yield Part(olds, news, number, count)
+
+
+def _within(table: Table, split: bytes) -> str:
+    """The partition and bucket of a split, as the table's folders are named."""
+    folder = bucket_folder(split).rstrip("/").split("/")
+    return "/".join(folder[-1 - len(table.partition_keys) :])
+
+
+def _rows(splits: Sequence[bytes]) -> int:
+    return int(np.sum([Split.deserialize(split).row_count() for split in splits], dtype=np.int64))
+
+
+def _names(table: Table) -> list[str]:
+    return [column.name for column in table.columns]

@@ -1,0 +1,94 @@
+"""What an offset of a table is an offset of, so that it is never read as one of something else.
+
+An offset of `paimon.changelog.stream_source` holds it under `of`:
+
+- `table`: a digest of the table's first schema file. A table that is dropped and created again has
+  another one; a renamed or altered table keeps it.
+- `time`: the commit time (epoch ms) of the offset's snapshot. A rollback may give the snapshot's
+  id to another commit.
+- `changes`: when changes become visible (`paimon.read.visibility`). Up to one and the same
+  snapshot, a reader of `changelog-producer` = `lookup` has seen fewer rows than one of `none`.
+"""
+
+from __future__ import annotations
+
+from streamhouse.errors import DataLossError
+from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.read.visibility import Moment
+from streamhouse.paimon.storage.table_identity import Identity
+from streamhouse.source import Offset
+
+OF = "of"
+ANEW = (
+    "to start anew, run the script with --from-scratch, or in Spark with a fresh checkpoint and an "
+    "empty target"
+)
+
+
+def bare(offset: Offset) -> Offset:
+    """The position alone."""
+    return {key: value for key, value in offset.items() if key != OF}
+
+
+class Origin:
+    """Stamps the offsets of one source, and checks those that it is given; driver only.
+
+    `changes` is how the source reads the changes of its table.
+    """
+
+    def __init__(self, changes: Moment) -> None:
+        self._changes = changes
+        self._identity: Identity | None = None
+
+    def __reduce__(self) -> tuple[type[Origin], tuple[Moment]]:
+        # What it has seen of the table stays with the process.
+        return Origin, (self._changes,)
+
+    def stamped(self, table: Table, offset: Offset) -> Offset:
+        """The offset with what it is an offset of."""
+        snapshot = int(offset.get("snapshot", 0))
+        if not offset:
+            return offset
+        of: Offset = {"table": self._identified(table).digest, "changes": self._changes}
+        if snapshot and not offset.get("resumed"):
+            of["time"] = table.snapshot(snapshot).time_ms
+        return {**offset, OF: of}
+
+    def check(self, table: Table, offset: Offset, changes: Moment, sure: bool = True) -> None:
+        """Raise `DataLossError` if the table is not the one that `offset` was taken from.
+
+        `changes` is how the table's changes become visible now. Unless `sure`, an object store is
+        asked only now and then. An offset without `of` is taken as it is.
+        """
+        of = offset.get(OF)
+        if not of:
+            return
+        name = table.identifier
+        if of["changes"] != changes:
+            raise DataLossError(
+                f"table {name}: its changes were read as they became visible at {of['changes']}, "
+                f"and they now do at {changes}: its 'changelog-producer' has changed, so rows "
+                f"would be lost or read twice; set the option back to go on, or {ANEW}"
+            )
+        identity = self._identified(table)
+        snapshot = int(offset["snapshot"])
+        # Without a time, a snapshot is one that the offset only names.
+        known = snapshot if "time" in of else 0
+        if identity.digest == of["table"] and identity.holds(known, of.get("time", 0), sure):
+            return
+        self._identity = None
+        if self._identified(table).digest != of["table"]:
+            raise DataLossError(
+                f"table {name}: the offset to go on from is of another table; {name} was dropped "
+                f"and created again, or the query read another table before; {ANEW}"
+            )
+        raise DataLossError(
+            f"table {name}: snapshot {snapshot} was read, and the newest is now "
+            f"{table.latest_snapshot_id()}: the table was rolled back, and what was read then is "
+            f"not in it any more; {ANEW}"
+        )
+
+    def _identified(self, table: Table) -> Identity:
+        if self._identity is None:
+            self._identity = Identity(table)
+        return self._identity

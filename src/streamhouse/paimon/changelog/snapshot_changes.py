@@ -1,0 +1,196 @@
+"""What a snapshot changed, worked out from the states before and after it.
+
+A snapshot's files are compared first: splits that are the same on both sides cannot hold a change
+and are never read. What is left is cut into parts in which every key stands in one part only.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from streamhouse.errors import StreamhouseError
+from streamhouse.paimon.changelog.state_difference import Differ
+from streamhouse.paimon.read.compacted_state import compacted_only
+from streamhouse.paimon.read.conditions import Filter
+from streamhouse.paimon.read.pushdown import one_of
+from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.read.visibility import PRODUCED, changes_visible_at, producer
+from streamhouse.source import ROW_KIND
+
+MOST_KEYS = 10_000
+"""More keys than this cost more to look for, one by one, than reading the files does."""
+_SNAPSHOT = slice(28, 36)
+"""Where a serialised split names its snapshot: all the rest says which rows it holds."""
+_PARTITION_SIZE = struct.Struct(">i")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One part of a table before (`old`) and after (`new`) one snapshot, as serialised splits.
+
+    `written` are the splits of the rows that the snapshot wrote: only their keys can have changed.
+    Without them any row may have.
+    """
+
+    snapshot: int
+    written: tuple[bytes, ...]
+    old: tuple[bytes, ...]
+    new: tuple[bytes, ...]
+
+    @property
+    def splits(self) -> tuple[bytes, ...]:
+        """What a bound on rows, files or bytes is to count."""
+        return self.written or (*self.old, *self.new)
+
+
+class States:
+    """The splits of a table's snapshots that a stream over it tells of; keeps the last two."""
+
+    def __init__(self) -> None:
+        self._splits: dict[tuple[object, int], list[bytes]] = {}
+
+    def splits(self, table: Table, snapshot: int) -> list[bytes]:
+        """All splits of a snapshot; without those whose rows a compaction is yet to tell of."""
+        if snapshot < 1:
+            return []
+        key = (table.schema_stamp(), snapshot)
+        found = self._splits.get(key)
+        if found is None:
+            found = table.splits(snapshot, in_commit_order=not table.primary_key)
+            compacting = producer(table.options) in PRODUCED
+            if table.primary_key and compacting:
+                found = compacted_only(table, found, changes_visible_at(True, table.options))
+            self._splits = {**dict(list(self._splits.items())[-1:]), key: found}
+        return found
+
+    def differences(self, table: Table, snapshot: int, written: bool) -> list[Difference]:
+        """The parts of the table in which `snapshot` differs from the one before, in order.
+
+        `written`: the changed keys are those that the snapshot wrote (an APPEND). `DataLossError`
+        if one of the two snapshots is gone.
+        """
+        if snapshot > 1:
+            table.snapshot(snapshot - 1)
+        before = self.splits(table, snapshot - 1)
+        after = self.splits(table, snapshot)
+        same = {_content(split) for split in before} & {_content(split) for split in after}
+        depth = _depth(table, written)
+        old = _parts((split for split in before if _content(split) not in same), depth)
+        new = _parts((split for split in after if _content(split) not in same), depth)
+        rows: Mapping[str, list[bytes]] = {}
+        if written:
+            key = list(table.primary_key)
+            rows = _parts(table.changes(snapshot - 1, snapshot, "delta", key), depth)
+        return [
+            Difference(
+                snapshot,
+                tuple(sorted(rows.get(part, ()))),
+                tuple(old.get(part, ())),
+                tuple(new.get(part, ())),
+            )
+            for part in sorted(old.keys() | new.keys())
+        ]
+
+    def clear(self) -> None:
+        self._splits.clear()
+
+
+def changed_rows(
+    table: Table, differences: Sequence[Difference], columns: Sequence[str], differ: Differ
+) -> Iterator[pa.RecordBatch]:
+    """The changes of parts of one snapshot: `columns`, then `rowkind`, each -U just before its +U.
+
+    With a primary key by key, in its order; else what is gone (-D), then what came (+I), equal
+    rows counted. A change of other columns than these is none.
+    """
+    key = table.primary_key
+    wanted = [*columns, *(name for name in key if name not in columns)]
+    schema = table.read_schema(columns, row_kind=True)
+    before = [split for one in differences for split in one.old]
+    after = [split for one in differences for split in one.new]
+    if not before or not after:
+        kind = "+I" if after else "-D"
+        # One after the other: the core gives the rows of several as they come.
+        for one in differences:
+            for batch in table.read(list(columns), splits=one.new or one.old):
+                kinds = pa.repeat(pa.scalar(kind), batch.num_rows)
+                yield pa.RecordBatch.from_arrays([*batch.columns, kinds], schema=schema)
+        return
+    keys = keys_of(table, [split for one in differences for split in one.written])
+    old = gathered(table, wanted, before, keys)
+    new = gathered(table, wanted, after, keys)
+    found = differ.by_key(old, new, key) if key else differ.by_row(old, new)
+    yield from found.select([*columns, ROW_KIND]).cast(schema).to_batches()
+
+
+def check_only_added(batch: pa.RecordBatch, table: Table, snapshot: int) -> None:
+    """`StreamhouseError` if rows of an append table went, and nobody can be told of it."""
+    gone = batch.num_rows - batch.column(ROW_KIND).to_pylist().count("+I")
+    if gone:
+        raise StreamhouseError(
+            f"table {table.identifier}: the overwrite of snapshot {snapshot} took rows away, and a "
+            "stream over a table without a primary key has inserts only; set the option "
+            "'scan.overwrite' to 'skip' to pass over it, ask for the column 'rowkind' to be told "
+            "of rows that go (-D), or start from a fresh checkpoint"
+        )
+
+
+def _content(split: bytes) -> bytes:
+    return split[: _SNAPSHOT.start] + split[_SNAPSHOT.stop :]
+
+
+def _depth(table: Table, written: bool) -> int:
+    """How many levels of folders a key never leaves: bucket, partition, or none but the table.
+
+    Those who overwrite may change the number of buckets.
+    """
+    if table.crosses_partitions:
+        return 0
+    return 2 if written else 1
+
+
+def _parts(splits: Iterable[bytes], depth: int) -> dict[str, list[bytes]]:
+    parts: dict[str, list[bytes]] = {}
+    for split in splits:
+        folder = bucket_folder(split)
+        name = (folder if depth == 2 else folder.rpartition("/")[0]) if depth else ""
+        parts.setdefault(name, []).append(split)
+    return parts
+
+
+def bucket_folder(split: bytes) -> str:
+    """The folder of a serialised split's bucket, which comes after its partition."""
+    (partition,) = _PARTITION_SIZE.unpack_from(split, _SNAPSHOT.stop)
+    at = _SNAPSHOT.stop + 4 + partition + 4
+    (size,) = struct.unpack_from(">H", split, at)
+    return split[at + 2 : at + 2 + size].decode()
+
+
+def keys_of(table: Table, written: Sequence[bytes]) -> Filter | None:
+    """A condition that all rows of the written keys meet; None where it would save nothing."""
+    names = [name for name in table.primary_key if name not in table.partition_keys]
+    if not written or not names:
+        return None
+    batches = list(table.read(names, splits=written))
+    if sum(batch.num_rows for batch in batches) > MOST_KEYS:
+        return None
+    schema = table.read_schema(names)
+    rows = pa.Table.from_batches(batches, schema)
+    conditions = [one_of(field, rows.column(field.name).unique().to_pylist()) for field in schema]
+    found = [one for one in conditions if one is not None]
+    if len(found) > 1:
+        return {"method": "and", "children": found}
+    return found[0] if found else None
+
+
+def gathered(
+    table: Table, columns: Sequence[str], splits: Sequence[bytes], keys: Filter | None
+) -> pa.Table:
+    fields = [field.with_nullable(True) for field in table.read_schema(columns)]
+    schema = pa.schema(fields)
+    batches = [b.cast(schema) for b in table.read(columns, splits=splits, filter=keys)]
+    return pa.Table.from_batches(batches, schema)

@@ -1,0 +1,587 @@
+"""A Paimon table as a stream: one snapshot first, then what each later snapshot changed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamhouse.errors import DataLossError, StreamhouseError
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.changelog.consumer_progress import Progress
+from streamhouse.paimon.changelog.invisible_rows import Watched, waiting
+from streamhouse.paimon.changelog.multi_snapshot_changes import stretches, successive_changes
+from streamhouse.paimon.changelog.offset_origin import ANEW, Origin, bare
+from streamhouse.paimon.changelog.scan_options import ScanOptions
+from streamhouse.paimon.changelog.snapshot_changes import (
+    Difference,
+    States,
+    changed_rows,
+    check_only_added,
+)
+from streamhouse.paimon.changelog.state_difference import Differ
+from streamhouse.paimon.read.postpone_bucket import check_followed
+from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.read.visibility import (
+    PRODUCED,
+    Moment,
+    changes_visible,
+    hides_new_rows,
+    producer,
+    rows_visible_at,
+)
+from streamhouse.paimon.schema.schema_evolution import columns_now
+from streamhouse.paimon.storage.snapshots import EXPIRY_USER, Snapshot
+from streamhouse.paimon.storage.split_groups import Bound, Piece, pieces
+from streamhouse.source import ROW_KIND, Lag, Offset
+
+_TARGET_SIZE = ("source.split.target-size", "16 mb")
+"""Paimon's own default of 128 MB leaves all but one core idle on a backlog of 30 MB."""
+_LOOK_BACK = 100
+_IDLE_SNAPSHOTS = 5
+"""Snapshots without changes that an offset may stand still for, before it must follow them lest
+they expire under it (Paimon keeps ten at least, unless told otherwise)."""
+
+
+class PaimonSource:
+    """The rows of a table, then its changes; implements `streamhouse.source.Source`.
+
+    Offsets: `{}` is before everything, `{"snapshot": 7}` after all of snapshot 7, and
+    `{"snapshot": 7, "split": 3, "splits": 10}` after the first 3 of 10 pieces of the first full
+    read at snapshot 7 (of the changes of snapshot 7, with `"changes": true`). Under `of` they say
+    what they are offsets of (`paimon.changelog.offset_origin`): `latest_offset` and `check` raise
+    `DataLossError` for those of another table, of a history that was rolled back, or of another way
+    of reading.
+
+    Tables with a primary key are changelogs, read snapshot by snapshot, in commit order. The
+    changelog that a compaction writes (`changelog-producer` = `lookup`, `full-compaction`) is read;
+    else the changes are computed from the states before and after each snapshot. That of `input`
+    is what a writer said: an INSERT says `+I` of a row that was there before, so it is read only
+    with `scan.remove-normalize`, by which the rows of a table without a changelog are given as
+    written, too: inserts and updates alike `+I`, deletes `-D`. COMPACT snapshots bring changes only
+    where the rows of a table are not seen before. Append tables have only inserts, and many
+    snapshots are read at once. What an OVERWRITE brings says `scan.overwrite`: by default the
+    difference that it made. `options` are those of `ScanOptions`. With a `consumer-id`, the first
+    offset is `{"snapshot": 6, "resumed": true}` where a reader of that id is to go on with snapshot
+    7, and `committed` keeps how far this one has come.
+
+    `row_kinds`: an append table too gives a `rowkind` column, for rows that an overwrite took
+    away (`-D`); without it such an overwrite raises `StreamhouseError` as it is read.
+
+    `columns` are named as in the version `planned` of the schema, by default the newest, and go
+    on by their ids when they are renamed; a widened one is read widened. When one is dropped,
+    `latest_offset` and `read` raise `SchemaChangeError`.
+    """
+
+    def __init__(
+        self,
+        warehouse_options: Mapping[str, str],
+        identifier: str,
+        columns: Sequence[str] | None = None,
+        options: Mapping[str, str] | None = None,
+        planned: int | None = None,
+        *,
+        row_kinds: bool = False,
+    ) -> None:
+        self._warehouse_options = dict(warehouse_options)
+        self._identifier = identifier
+        self._scan = ScanOptions.parse(options or {}, f"table {identifier}")
+        self._cut: tuple[Table, Table] | None = None
+        table = self.table
+        check_followed(table)
+        self._planned = table.schema_id if planned is None else planned
+        then = table.find_schema(self._planned) or table
+        self._columns = tuple(then.arrow_schema.names if columns is None else columns)
+        self._schema = then.read_schema(self._columns)
+        self._keyed = bool(table.primary_key)
+        self._kinds = self._keyed or row_kinds
+        files = ("lookup", "full-compaction", "input") if self._scan.raw else PRODUCED
+        made = self._keyed and producer(table.options) in files
+        self._mode = "changelog" if made else "delta"
+        self._computed = self._keyed and self._mode == "delta" and not self._scan.raw
+        self._hidden = self._computed and hides_new_rows(table)
+        self._origin = Origin(self._moment(table))
+        self._watched = Watched()
+        self._waiting_since: float | None = None
+        self._plans: dict[int, list[bytes | Difference]] = {}
+        self._states = States()
+        self._differ: Differ | None = None
+        self._idle = (0, 0)
+        self._until: int | None = None
+        consumer = self._scan.consumer
+        self._progress = None if consumer is None else Progress(consumer)
+
+    def __getstate__(self) -> dict[str, Any]:
+        fresh: dict[str, Any] = {
+            "_plans": {},
+            "_idle": (0, 0),
+            "_cut": None,
+            "_states": States(),
+            "_differ": None,
+            "_progress": None,
+            "_watched": Watched(),
+        }
+        return {**self.__dict__, **fresh}
+
+    @property
+    def table(self) -> Table:
+        """The table as it is now."""
+        table = Warehouse(self._warehouse_options).table(self._identifier)
+        if self._cut is None or self._cut[0] is not table:
+            self._cut = (table, table.copy(_scan_options(table, self._scan)))
+        return self._cut[1]
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._schema
+
+    @property
+    def changelog(self) -> bool:
+        return self._kinds
+
+    @property
+    def ordered(self) -> bool:
+        return self._keyed
+
+    def initial_offset(self) -> Offset:
+        return {}
+
+    def oldest_needed(self, offset: Offset) -> int:
+        """The oldest snapshot that reading on from `offset` may need."""
+        if offset:
+            # The snapshot itself too: changes are also told by what was there before them.
+            return max(1, int(offset["snapshot"]))
+        if self._scan.snapshot_id is not None:
+            return max(1, self._scan.snapshot_id - 1)
+        return self.table.latest_snapshot_id() or 1
+
+    def oldest_read(self, start: Offset, end: Offset) -> int:
+        """The oldest snapshot that must be there for reading from `start` to `end`."""
+        if start:
+            whole = "split" in start or self._keyed
+            return int(start["snapshot"]) if whole else int(start["snapshot"]) + 1
+        if end.get("resumed"):
+            return int(end["snapshot"]) + 1
+        if self._scan.start == "snapshot" and self._scan.snapshot_id is not None:
+            return self._scan.snapshot_id
+        return int(end["snapshot"])
+
+    def hold(self) -> None:
+        """Go no further than the snapshot that is the newest now."""
+        self._until = self.table.latest_snapshot_id() or 0
+
+    def latest_offset(
+        self,
+        start: Offset,
+        max_rows: int | None = None,
+        *,
+        max_files: int | None = None,
+        max_bytes: int | None = None,
+    ) -> Offset:
+        table = self.table
+        self._now(table)
+        self._origin.check(table, start, self._moment(table), sure=False)
+        position = bare(start)
+        end = self._following(table, position, Bound.of(max_rows, max_files, max_bytes))
+        return start if end == position else self._origin.stamped(table, end)
+
+    def _following(self, table: Table, start: Offset, bound: Bound | None) -> Offset:
+        """The position after `start`."""
+        latest = table.latest_snapshot_id()
+        if self._until is not None and latest is not None:
+            latest = max(min(latest, self._until), start.get("snapshot", 0)) or None
+        if self._progress is not None:
+            self._progress.keep_alive(table)
+            following = None if start else self._progress.start(table)
+            if following is not None:
+                return {"snapshot": following - 1, "resumed": True}
+        if not start:
+            return self._first_offset(table, latest, bound)
+        if "split" in start:
+            return self._next_split(table, start, bound)
+        if (latest or 0) < start["snapshot"]:
+            raise DataLossError(
+                f"table {table.identifier}: snapshot {start['snapshot']} was read, and the newest "
+                f"is now {latest}: the table was rolled back or made anew; {ANEW}"
+            )
+        return self._next_snapshots(table, start, latest or 0, bound)
+
+    def check(self, offset: Offset) -> None:
+        """Raise `DataLossError` if the table is not the one that `offset` is of."""
+        table = self.table
+        self._origin.check(table, offset, self._moment(table))
+
+    def settled(self, offset: Offset) -> bool:
+        """Whether no change is visible after `offset`."""
+        self.check(offset)
+        return self.latest_offset(offset) == offset
+
+    def _moment(self, table: Table) -> Moment:
+        """When the changes that this source reads become visible."""
+        if self._scan.raw and producer(table.options) not in PRODUCED:
+            return "commit"
+        return changes_visible(table)
+
+    def partitions(self, start: Offset, end: Offset, parallelism: int = 1) -> Sequence[Piece]:
+        if start == end or (not start and end.get("resumed")):
+            return []
+        table = self.table
+        if not start and self._scan.start in ("full", "snapshot-full"):
+            splits = self._full(table, end["snapshot"])
+            return self._whole(splits[: end.get("split", len(splits))], end, parallelism)
+        if "split" in start:
+            units = self._range(table, start, end)
+            if not start.get("changes"):
+                return self._whole(units, end, parallelism)
+            return _pieces(units, parallelism)
+        after = start["snapshot"] if start else self._before_first(end)
+        if "split" in end:
+            units = self._changed(table, end["snapshot"])[: self._checked(table, end)]
+            return _pieces(units, parallelism)
+        return self._change_pieces(table, after, end["snapshot"], parallelism)
+
+    def rows(self, start: Offset, end: Offset) -> int | None:
+        if not start or "split" in start or "split" in end or self._hidden:
+            return None
+        total = 0
+        for snapshot in self._snapshots(self.table, start["snapshot"], end["snapshot"]):
+            if snapshot.commit_kind == "OVERWRITE" and self._rows_of(snapshot):
+                return None
+            total += self._rows_of(snapshot)
+        return total
+
+    def read(self, partition: Piece) -> Iterator[pa.RecordBatch]:
+        table = self.table
+        now = self._now(table)
+        names = [*self._columns, *([ROW_KIND] if self._kinds else [])]
+        for stretch in stretches(table, partition.groups):
+            group = stretch.groups[0]
+            if isinstance(group, Difference):
+                found = [one for one in stretch.groups if isinstance(one, Difference)]
+                batches = self._changed_rows(table, found, now, stretch.simple)
+            else:
+                batches = self._changelog(table, group, now)
+            for batch in batches:
+                if self._kinds and ROW_KIND not in batch.schema.names:
+                    kinds = pa.repeat(pa.scalar("+I"), batch.num_rows)
+                    batch = pa.RecordBatch.from_arrays(
+                        [*batch.columns, kinds], schema=table.read_schema(now, row_kind=True)
+                    )
+                yield batch.rename_columns(names)
+
+    def _changelog(
+        self, table: Table, splits: Sequence[bytes], columns: list[str]
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of splits; of a key that moves to another partition, its removal first."""
+        if not (table.crosses_partitions and self._mode == "changelog"):
+            yield from table.read(columns, splits=splits, row_kind=self._keyed)
+            return
+        for removals in (True, False):
+            for batch in table.read(columns, splits=splits, row_kind=True):
+                gone = pc.is_in(batch.column(ROW_KIND), pa.array(["-U", "-D"]))
+                yield batch.filter(gone if removals else pc.invert(gone))
+
+    def _changed_rows(
+        self, table: Table, differences: Sequence[Difference], columns: list[str], simple: bool
+    ) -> Iterator[pa.RecordBatch]:
+        if self._differ is None:
+            self._differ = Differ()
+        if simple:
+            yield from successive_changes(table, differences, columns, self._differ)
+            return
+        for batch in changed_rows(table, differences, columns, self._differ):
+            if not self._kinds:
+                check_only_added(batch, table, differences[0].snapshot)
+                batch = batch.select(columns)
+            yield batch
+
+    def committed(self, end: Offset) -> None:
+        self._plans.clear()
+        self.taken(end)
+
+    def taken(self, end: Offset) -> None:
+        """Keep for the next reader of the same `consumer-id` that all up to `end` is taken in."""
+        if self._progress is not None:
+            self._progress.reached(self.table, end, self._computed)
+
+    def lag(self, offset: Offset) -> Lag | None:
+        """The snapshots with rows after `offset`, and the rows that no reader sees yet.
+
+        None while the table is read for the first time. Where many snapshots wait, those without
+        rows are counted too: each would be a file to read.
+        """
+        table = self.table
+        hidden = self._watched.waiting(table, self._moment(table)).rows
+        self._waiting_since = (self._waiting_since or time.time()) if hidden else None
+        if not offset or ("split" in offset and not offset.get("changes")):
+            return Lag(waiting_rows=hidden) if hidden else None
+        lag = self._unread(table, offset)
+        if lag is None or self._waiting_since is None:
+            return lag
+        seconds = max(lag.seconds or 0.0, time.time() - self._waiting_since)
+        return replace(lag, seconds=seconds, waiting_rows=hidden)
+
+    def _unread(self, table: Table, offset: Offset) -> Lag | None:
+        """How far `offset` is behind the changes that are visible."""
+        position = int(offset["snapshot"])
+        latest = table.latest_snapshot_id() or 0
+        first = position if "split" in offset else position + 1
+        for number in range(first, min(latest, first + _IDLE_SNAPSHOTS) + 1):
+            snapshot = table.snapshots.find(number)
+            if snapshot is None:
+                return None
+            if self._rows_of(snapshot):
+                waited = max(0.0, time.time() - snapshot.time_ms / 1000)
+                return Lag(seconds=waited, snapshots=latest - number + 1)
+        if latest <= first + _IDLE_SNAPSHOTS:
+            return Lag(seconds=0.0, snapshots=0)
+        return Lag(snapshots=latest - position)
+
+    def finished(self, offset: Offset) -> bool:
+        return False
+
+    def close(self) -> None:
+        if self._progress is not None:
+            self._progress.flush(self.table)
+        self._plans.clear()
+        self._states.clear()
+        if self._differ is not None:
+            self._differ.close()
+            self._differ = None
+
+    def _first_offset(self, table: Table, latest: int | None, bound: Bound | None) -> Offset:
+        scan = self._scan
+        if scan.start == "latest":
+            return {"snapshot": latest or 0}
+        if scan.start == "snapshot":
+            first = {"snapshot": self._before_first({})}
+            if latest is None or latest <= first["snapshot"]:
+                return {}
+            return self._next_snapshots(table, first, latest, bound)
+        snapshot = latest if scan.start == "full" else scan.snapshot_id
+        if snapshot is None or latest is None:
+            return {}
+        if self._moment(table) == "commit" and hides_new_rows(table):
+            # The changelog goes on after all commits, so none may be missing from the full read.
+            complete = _complete(table, snapshot)
+            if not complete:
+                return {} if complete is None else {"snapshot": 0}
+            snapshot = complete
+        if bound is None:
+            return {"snapshot": snapshot}
+        return _bounded(snapshot, self._full(table, snapshot), 0, bound, False)
+
+    def _now(self, table: Table) -> list[str]:
+        """What the columns are called now."""
+        return columns_now(table, self._planned, self._columns)
+
+    def _before_first(self, end: Offset) -> int:
+        """The snapshot after which a stream that starts with changes reads."""
+        if self._scan.start == "latest":
+            return int(end["snapshot"])
+        return (self._scan.snapshot_id or 1) - 1
+
+    def _next_split(self, table: Table, start: Offset, bound: Bound | None) -> Offset:
+        changes = bool(start.get("changes"))
+        snapshot = int(start["snapshot"])
+        if bound is None:
+            return {"snapshot": snapshot}
+        units = self._units(table, start)
+        return _bounded(snapshot, units, self._checked(table, start), bound, changes)
+
+    def _next_snapshots(
+        self, table: Table, start: Offset, latest: int, bound: Bound | None
+    ) -> Offset:
+        position, taken, end = int(start["snapshot"]), 0, 0
+        base, seen = self._idle
+        first = max(seen, position) + 1 if base == position else position + 1
+        for snapshot in self._snapshots(table, first - 1, latest):
+            count = self._rows_of(snapshot)
+            if count == 0:
+                continue
+            if bound is not None:
+                taken += self._weight(table, snapshot, count, bound)
+                if taken > bound.most and end:
+                    return {"snapshot": end}
+                if taken > bound.most and not table.crosses_partitions:
+                    splits = self._changed(table, snapshot.id)
+                    return _bounded(snapshot.id, splits, 0, bound, True)
+            end = snapshot.id
+        if end or latest - position >= _IDLE_SNAPSHOTS:
+            return {"snapshot": latest}
+        self._idle = (position, latest)
+        return start
+
+    def _weight(self, table: Table, snapshot: Snapshot, rows: int, bound: Bound) -> int:
+        """How much of a bound a snapshot's changes take; rows are known without planning."""
+        if bound.what == "rows" and snapshot.commit_kind == "APPEND":
+            return rows
+        return sum(bound.weigh(unit) for unit in self._changed(table, snapshot.id))
+
+    def _snapshots(self, table: Table, after: int, until: int) -> Iterator[Snapshot]:
+        for snapshot_id in range(after + 1, until + 1):
+            yield table.snapshot(snapshot_id)
+
+    def _rows_of(self, snapshot: Snapshot) -> int:
+        """Changes of a snapshot; 0 where there are none to read."""
+        if snapshot.commit_user == EXPIRY_USER:
+            return 0
+        if snapshot.commit_kind == "OVERWRITE":
+            return 0 if self._scan.overwrite == "skip" else 1
+        if self._mode == "changelog":
+            return snapshot.changelog_record_count or 0
+        if self._hidden:
+            return 1 if snapshot.commit_kind == "COMPACT" else 0
+        if snapshot.commit_kind != "APPEND":
+            return 0
+        count = snapshot.delta_record_count
+        return 1 if count is None else count
+
+    def _change_pieces(self, table: Table, after: int, until: int, parallelism: int) -> list[Piece]:
+        snapshots = [one for one in self._snapshots(table, after, until) if self._readable(one)]
+        if self._keyed:
+            read = [_in_order(self._changed(table, one.id)) for one in snapshots]
+            groups = tuple(group for found in read for piece in found for group in piece.groups)
+            return [Piece(groups)] if groups else []
+        every: list[Piece] = []
+        for kind, run in groupby(snapshots, lambda one: one.commit_kind == "OVERWRITE"):
+            ids = [one.id for one in run]
+            if kind:
+                every += _in_order([unit for one in ids for unit in self._changed(table, one)])
+            else:
+                splits = table.changes(ids[0] - 1, ids[-1], "delta", self._now(table))
+                every += pieces(splits, parallelism)
+        return every
+
+    def _readable(self, snapshot: Snapshot) -> bool:
+        overwrite = snapshot.commit_kind == "OVERWRITE" and snapshot.commit_user != EXPIRY_USER
+        if overwrite and self._scan.overwrite == "error":
+            raise StreamhouseError(
+                f"table {self._identifier}: snapshot {snapshot.id} is an overwrite, and the option "
+                "'scan.overwrite' is 'error'; set it to 'difference' to read what it changed, to "
+                "'skip' to pass over it, or start from a fresh checkpoint to read the table anew"
+            )
+        return self._rows_of(snapshot) > 0
+
+    def _whole(
+        self, splits: Sequence[bytes | Difference], end: Offset, parallelism: int
+    ) -> list[Piece]:
+        """Splits of a state: merged rows, and so inserts, whatever the kinds in its files."""
+        found = _pieces(splits, parallelism)
+        if not self._keyed:
+            return found
+        snapshot = int(end["snapshot"])
+        return [
+            Piece(
+                tuple(
+                    Difference(snapshot, (), (), group)
+                    for group in one.groups
+                    if isinstance(group, tuple)
+                )
+            )
+            for one in found
+        ]
+
+    def _full(self, table: Table, snapshot: int) -> list[bytes]:
+        return self._states.splits(table, snapshot)
+
+    def _changed(self, table: Table, snapshot: int) -> list[bytes | Difference]:
+        """What is to be read of one snapshot, in order; each unit must be read as a whole."""
+        if snapshot not in self._plans:
+            found = table.snapshot(snapshot)
+            if not self._readable(found):
+                return []
+            units: list[bytes | Difference] = []
+            if self._computed or found.commit_kind == "OVERWRITE":
+                written = found.commit_kind == "APPEND"
+                units += self._states.differences(table, snapshot, written)
+            else:
+                units += sorted(table.changes(snapshot - 1, snapshot, self._mode, self._now(table)))
+            self._plans = {snapshot: units}
+        return self._plans[snapshot]
+
+    def _units(self, table: Table, offset: Offset) -> Sequence[bytes | Difference]:
+        """What an offset in the midst of a snapshot counts."""
+        read = self._changed if offset.get("changes") else self._full
+        return read(table, int(offset["snapshot"]))
+
+    def _range(self, table: Table, start: Offset, end: Offset) -> Sequence[bytes | Difference]:
+        first = self._checked(table, start)
+        if end["snapshot"] != start["snapshot"]:
+            raise StreamhouseError(
+                f"table {self._identifier}: no range goes from {start} to {end}; this checkpoint "
+                "was written by another query"
+            )
+        units = self._units(table, start)
+        return units[first : end.get("split", len(units))]
+
+    def _checked(self, table: Table, offset: Offset) -> int:
+        units = self._units(table, offset)
+        if len(units) != offset["splits"]:
+            raise DataLossError(
+                f"table {self._identifier}: snapshot {offset['snapshot']} was read in "
+                f"{offset['splits']} pieces and is now in {len(units)}; set "
+                f"source.split.target-size back to what it was, or {ANEW}"
+            )
+        return int(offset["split"])
+
+
+def _complete(table: Table, snapshot: int) -> int | None:
+    """The newest snapshot up to `snapshot` whose rows are all visible; 0: before the first.
+
+    None if there is none among the last ones.
+    """
+    for number in range(snapshot, max(0, snapshot - _LOOK_BACK), -1):
+        if table.snapshots.find(number) is None:
+            return None
+        if not waiting(table, number, rows_visible_at(True, table.options)).rows:
+            return number
+    return 0 if snapshot <= _LOOK_BACK else None
+
+
+def _pieces(units: Sequence[bytes | Difference], parallelism: int) -> list[Piece]:
+    splits = [unit for unit in units if isinstance(unit, bytes)]
+    return pieces(splits, parallelism) if len(splits) == len(units) else _in_order(units)
+
+
+def _in_order(units: Sequence[bytes | Difference]) -> list[Piece]:
+    """One piece: splits of one snapshot that follow each other are read together."""
+    groups: list[tuple[bytes, ...] | Difference] = []
+    for computed, run in groupby(units, lambda unit: isinstance(unit, Difference)):
+        if computed:
+            groups += [unit for unit in run if isinstance(unit, Difference)]
+        else:
+            groups.append(tuple(unit for unit in run if isinstance(unit, bytes)))
+    return [Piece(tuple(groups))] if groups else []
+
+
+def _scan_options(table: Table, scan: ScanOptions) -> dict[str, str]:
+    """Options of the table for this scan; splits of append tables are small, for many tasks."""
+    options = dict(scan.table_options)
+    if not table.primary_key and _TARGET_SIZE[0] not in table.options:
+        options.setdefault(*_TARGET_SIZE)
+    return options
+
+
+def _bounded(
+    snapshot: int,
+    splits: Sequence[bytes | Difference],
+    first: int,
+    bound: Bound,
+    changes: bool,
+) -> Offset:
+    taken, last = 0, first
+    for split in splits[first:]:
+        taken += bound.weigh(split)
+        if taken > bound.most and last > first:
+            break
+        last += 1
+    if last >= len(splits):
+        return {"snapshot": snapshot}
+    offset: Offset = {"snapshot": snapshot, "split": last, "splits": len(splits)}
+    return {**offset, "changes": True} if changes else offset

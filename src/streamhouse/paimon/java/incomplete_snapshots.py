@@ -1,0 +1,55 @@
+"""Snapshot files of commits that were cut off, over which the Java core stumbles.
+
+The Rust core writes a snapshot beside its place and renames it. What a process leaves that dies in
+between, the Java core takes for a snapshot with a strange number whenever it lists them, for ever.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from contextlib import nullcontext
+
+from streamhouse.errors import CommitConflictError, StreamhouseError, TableError
+from streamhouse.paimon.schema.table_name import TableName, branch_root, split_identifier
+from streamhouse.paimon.storage import rust_core
+from streamhouse.paimon.storage.files import Files, files_of
+from streamhouse.paimon.storage.lock import commit_lock, holds_lock
+
+_TORN = re.compile(r"snapshot-\d+\.tmp-.+")
+_TOLD = re.compile(r"\d+\.tmp-[0-9a-f]{8}-")
+_WAIT_S = 5.0
+
+
+def is_cause(error: StreamhouseError) -> bool:
+    """Whether the Java core failed because of such a file (or one that is just being written)."""
+    return _TOLD.search(str(error)) is not None
+
+
+def remove(catalog_options: Mapping[str, str], identifier: str) -> bool:
+    """Remove such files of a table; False if the table's lock cannot be had.
+
+    Whoever holds the lock commits alone, so what is unfinished then has been given up.
+    """
+    database, name = split_identifier(identifier)
+    parsed = TableName.parse(name)
+    try:
+        table = rust_core.catalog(catalog_options).get_table((database, parsed.table))
+    except rust_core.CATALOG_ERRORS as error:
+        raise TableError(f"table {identifier} cannot be opened: {error}") from error
+    location = table.location()
+    files = files_of(location, catalog_options)
+    locked = holds_lock(location)
+    try:
+        with nullcontext() if locked else commit_lock(location, _WAIT_S):
+            for root in {location, branch_root(location, parsed.branch)}:
+                _remove(files, f"{root}/snapshot")
+    except CommitConflictError:
+        return False
+    return True
+
+
+def _remove(files: Files, folder: str) -> None:
+    for name, is_folder in files.names(folder):
+        if not is_folder and _TORN.fullmatch(name):
+            files.delete(f"{folder}/{name}")

@@ -1,0 +1,133 @@
+"""A writer of the Java core that stays open between the compactions of one table.
+
+A new writer reads the manifests for each bucket, and makes its local lookup files from all levels
+of it, which is most of what a small compaction costs. One that stays open is told of the files that
+came since, as Paimon's own compaction jobs are. Anything else than plain commits and its own
+compactions makes it stale, and another is opened.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import tempfile
+import time
+import uuid
+from typing import Any
+
+from streamhouse.paimon.java.jvm import JavaProcess
+from streamhouse.paimon.java.unfinished_compactions import note_path, prefixes
+from streamhouse.paimon.storage.files import local_path
+
+_CACHE = "lookup.cache-max-memory-size"
+_CACHE_SIZE = "64 mb"
+"""Paimon's 256 MB are for one table a process."""
+
+
+class KeptWrite:
+    """The open writer of one table, in one JVM; for one thread at a time, local tables only.
+
+    Its files have a prefix of their own, and its note (`paimon.java.unfinished_compactions`) is
+    there as long as it is: written anew as each compaction begins, so that files of those before
+    are told apart.
+    """
+
+    def __init__(self, process: JavaProcess, table: Any, root: str) -> None:
+        self.process = process
+        self._schema = _schema(table)
+        self._word = uuid.uuid4().hex[:12]
+        self._spill = tempfile.mkdtemp(prefix="streamhouse-")
+        self._path = local_path(note_path(root, self._word))
+        self._seen = 0
+        self._seen_ms = 0
+        self._own = 0
+        self._note = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        fcntl.flock(self._note, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def open(self, jvm: Any, shared: Any, table: Any, user: str) -> None:
+        """Open the Java writer of `table`, and keep it in the JVM under our word."""
+        options = prefixes(self._word)
+        if _CACHE not in dict(table.options()):
+            options[_CACHE] = _CACHE_SIZE
+        mine = table.copy(options)
+        manager = jvm.org.apache.paimon.disk.IOManager.create(self._spill)
+        kept = jvm.java.util.ArrayList()
+        kept.add(mine)
+        kept.add(mine.newWrite(user).withIOManager(manager))
+        shared.put(self._word, kept)
+
+    def java(self, shared: Any) -> tuple[Any, Any]:
+        """The Java table and its writer."""
+        kept = shared.get(self._word)
+        return kept.get(0), kept.get(1)
+
+    def begin(self, latest: int) -> None:
+        """Note that a compaction begins at a snapshot: before it writes any file."""
+        os.truncate(self._note, 0)
+        text = json.dumps({"snapshot": latest, "time": time.time(), "kept": True})
+        os.pwrite(self._note, text.encode(), 0)
+
+    def buckets(self, jvm: Any, shared: Any, latest: int) -> Any | None:
+        """Tell the writer of what came up to snapshot `latest`: the buckets where something did.
+
+        None where it is stale.
+        """
+        table, write = self.java(shared)
+        found = jvm.java.util.LinkedHashSet()
+        pair = jvm.org.apache.paimon.utils.Pair
+        if not self._seen:
+            # Nothing moves in a bucket without new files, and a table of many days has many.
+            for entry in table.newSnapshotReader().withLevel(0).bucketEntries():
+                found.add(pair.of(entry.partition(), entry.bucket()))
+            return found
+        manager, one = table.snapshotManager(), jvm.java.util.Collections.singletonList
+        if latest < self._seen or not manager.snapshotExists(self._seen):
+            return None
+        if manager.snapshot(self._seen).timeMillis() != self._seen_ms:
+            return None
+        store, compactions = table.store(), 0
+        delta = jvm.org.apache.paimon.table.source.ScanMode.DELTA
+        for number in range(self._seen + 1, latest + 1):
+            snapshot = manager.snapshot(number)
+            if snapshot.commitKind().toString() != "APPEND":
+                compactions += 1
+                continue
+            for entry in store.newScan().withKind(delta).withSnapshot(snapshot).plan().files():
+                if entry.kind().toString() != "ADD":
+                    return None
+                partition, bucket = entry.partition(), entry.bucket()
+                write.getWrite().notifyNewFiles(number, partition, bucket, one(entry.file()))
+                found.add(pair.of(partition, bucket))
+        return found if compactions == self._own else None
+
+    def done(self, shared: Any, latest: int, made: bool) -> None:
+        """A compaction that began at `latest` has ended well; `made`: with a snapshot."""
+        table, _ = self.java(shared)
+        self._seen, self._own = latest, int(made)
+        self._seen_ms = table.snapshotManager().snapshot(latest).timeMillis()
+
+    def close(self, shared: Any | None, ended_well: bool = True) -> None:
+        """Close the writer, if its JVM is there (`shared`).
+
+        What a compaction that did not end well may have left is left to its note.
+        """
+        try:
+            if shared is not None:
+                kept = shared.remove(self._word)
+                if kept is not None:
+                    kept.get(1).close()
+        finally:
+            if ended_well and os.path.exists(self._path):
+                os.remove(self._path)
+            os.close(self._note)
+            shutil.rmtree(self._spill, ignore_errors=True)
+
+    def fits(self, table: Any) -> bool:
+        """Whether it is of the table as it is declared now."""
+        return _schema(table) == self._schema
+
+
+def _schema(table: Any) -> tuple[str, int]:
+    return str(table.location()), int(table.schema().id())

@@ -1,0 +1,643 @@
+"""Paimon's official Java core in a process of its own, for what only it can do."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
+
+from streamhouse.errors import CommitConflictError, StreamhouseError, TableError
+from streamhouse.options import is_secret
+from streamhouse.paimon.java import class_archive, incomplete_snapshots
+from streamhouse.paimon.java.jars import COORDINATES, JAR_VARIABLE, paimon_jar
+from streamhouse.paimon.java.jvm import END_SECONDS, Channel, JavaProcess, spark_jars
+from streamhouse.paimon.java.long_lived_writer import KeptWrite
+from streamhouse.paimon.java.unfinished_compactions import noted
+from streamhouse.paimon.schema.removal_option import removes_records
+from streamhouse.paimon.schema.table_name import TableName, branch_root
+from streamhouse.paimon.storage.files import files_of, is_local
+from streamhouse.paimon.storage.lock import commit_lock
+
+COMMIT_USER = "streamhouse-maintenance"
+"""Who commits compactions; never the user of a query."""
+
+JAVA_OPTIONS = (
+    # A small young generation is collected all the time: that took half of the JVM's work.
+    "-Xms160m",
+    "-Xmn96m",
+    "-Xmx768m",
+    "-Xss512k",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-XX:MinHeapFreeRatio=10",
+    "-XX:MaxHeapFreeRatio=30",
+    "-Djava.awt.headless=true",
+    "-Dslf4j.internal.verbosity=ERROR",
+)
+_SPARK_JARS = (
+    "hadoop-client-*.jar",
+    "slf4j-api-*.jar",
+    "commons-*.jar",
+    "snappy-java-*.jar",
+    "zstd-jni-*.jar",
+    "lz4-java-*.jar",
+    "aircompressor-*.jar",
+)
+# The interval is counted from a writer's birth, and ours are born anew for each compaction.
+# So are the counts of a gentle lookup compaction: maintenance counts instead.
+_COMPACT_OPTIONS = {
+    "write-only": "false",
+    "compaction.optimization-interval": None,
+    "lookup-compact": "radical",
+}
+# Java's commits merge this many small manifests at once: the Rust writers never do.
+_COMMIT_OPTIONS = {
+    "write-only": "true",
+    "manifest.merge-min-count": "8",
+    "commit.min-retry-wait": "5 ms",
+    "commit.max-retry-wait": "50 ms",
+    "commit.max-retries": "20",
+}
+_DYING_S = 1.0
+_CONFLICT = ("conflict", "commit failed after", "retries")
+_MANIFESTS = "manifests"
+_MANIFESTS_BYTES = 32 * 2**20
+_MANIFESTS_PAGE = 4 * 2**10
+_MOST_KEPT = 6
+"""Tables whose writers stay open; each may hold 64 MB of the JVM's memory."""
+
+Result = TypeVar("Result")
+
+
+def classpath() -> list[Path]:
+    """The jars of the sidecar's JVM: Paimon's, fetched if it is not there, and some of Spark's."""
+    return [paimon_jar(), *spark_jars(_SPARK_JARS)]
+
+
+@dataclass(frozen=True)
+class BucketFiles:
+    """How many data files one bucket has, and how many of them are of level 0.
+
+    `partition` maps partition columns to their text; `bucket` is 0 for unaware-bucket tables.
+    """
+
+    partition: Mapping[str, str]
+    bucket: int
+    files: int
+    level0: int
+
+
+@dataclass
+class _Way:
+    """A way into the JVM, and the catalog at its end once it was needed."""
+
+    channel: Channel
+    process: JavaProcess
+    catalog: Any = None
+
+
+class Sidecar:
+    """The Java core over one warehouse; its JVM starts at the first call, and anew if it died.
+
+    `warehouse_options` are the catalog's options (`warehouse`, `s3.*`, …). Runs on the driver, or
+    in any Python process with a `java`. Threads may call it at once. The JVM ends with this
+    process. No call expires a snapshot. Tables are named `database.table`; system tables
+    (`database.table$audit_log`) can be read. Raises `TableError` for a table that is not there,
+    `CommitConflictError` when others' commits won too often (nothing was changed: call again),
+    `StreamhouseError` for everything else.
+    """
+
+    def __init__(
+        self,
+        warehouse_options: Mapping[str, str],
+        java_options: Sequence[str] = JAVA_OPTIONS,
+        nice: int = 0,
+    ) -> None:
+        self._options = dict(warehouse_options)
+        self._java_options = tuple(java_options)
+        self._nice = nice
+        self._process: JavaProcess | None = None
+        self._idle: list[_Way] = []
+        self._kept: dict[str, KeptWrite] = {}
+        self._mine = threading.local()
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Sidecar:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def pid(self) -> int | None:
+        """The JVM's process id, None while none runs."""
+        process = self._process
+        return process.pid if process is not None and process.alive else None
+
+    def read(
+        self, table: str, snapshot: int | None = None, options: Mapping[str, str] | None = None
+    ) -> pa.Table:
+        """All rows of a table as the Java core merges them, now or as of a snapshot id.
+
+        `options` are dynamic table options of the read, such as `incremental-between`.
+        """
+        dynamic = dict(options or {})
+        if snapshot is not None:
+            dynamic["scan.snapshot-id"] = str(snapshot)
+        with tempfile.TemporaryDirectory(prefix="streamhouse-") as folder:
+            file = Path(folder) / "rows.parquet"
+            self._call(table, lambda: self._copy_rows(self._table(table, dynamic), file))
+            return pq.read_table(file)
+
+    def compact(
+        self,
+        table: str,
+        full: bool = False,
+        partitions: Sequence[Mapping[str, str]] | None = None,
+        keep: bool = False,
+    ) -> bool:
+        """Compact all buckets, or those of some partitions; whether a snapshot was made.
+
+        `full` rewrites each bucket into one level; otherwise the Java core picks what its
+        `num-sorted-run.*` options ask for, which is all of them where a `-D` removes the record
+        (`paimon.write.record_removal`). Changelogs are produced as the table's
+        `changelog-producer` says. Append tables are compacted where there are enough small files.
+        With `keep` the Java writer of a local table that is compacted as a whole, not fully, stays
+        open for the next such call (`paimon.java.long_lived_writer`).
+        """
+        if keep and not full and partitions is None:
+            return self._call(table, lambda: self._compact_kept(table))
+        return self._call(table, lambda: self._compact(table, full, partitions))
+
+    def compact_manifests(self, table: str) -> None:
+        """Merge all manifests of a table, without touching its data."""
+
+        def merge() -> None:
+            found = self._table(table)
+            with commit_lock(_location(found)), _closing(self._committer(found)) as commit:
+                commit.compactManifests()
+
+        self._call(table, merge)
+
+    def buckets(self, table: str) -> list[BucketFiles]:
+        """The buckets of a table that have files."""
+        return self._call(table, lambda: self._buckets(self._table(table)))
+
+    def options(self, table: str) -> dict[str, str]:
+        """The options that are set on a table."""
+        return self._call(table, lambda: dict(self._table(table).options()))
+
+    def call(
+        self,
+        table: str,
+        work: Callable[[Any, Any], Result],
+        options: Mapping[str, str | None] | None = None,
+    ) -> Result:
+        """What `work(jvm, table)` gives, for the Java core's own table under dynamic `options`.
+
+        Java objects must not outlive the call. What commits has to hold `commit_lock`.
+        """
+        return self._call(table, lambda: work(self._jvm(), self._table(table, options)))
+
+    def start(self) -> None:
+        """Start the JVM now, so that the first call need not wait for it."""
+        self._running()
+
+    def close(self, timeout_s: float = END_SECONDS) -> None:
+        """End the JVM, by force after so many seconds; a later call starts another."""
+        self._end(self._process, timeout_s)
+
+    def kill(self) -> None:
+        """End the JVM at once, also while another thread waits for it: that call then fails."""
+        process = self._process
+        if process is not None:
+            process.kill()
+
+    def _call(self, table: str, work: Callable[[], Result]) -> Result:
+        try:
+            return self._attempt(table, work)
+        except StreamhouseError as error:
+            if not incomplete_snapshots.is_cause(error):
+                raise
+            if not incomplete_snapshots.remove(self._options, table):
+                raise
+            return self._attempt(table, work)
+
+    def _attempt(self, table: str, work: Callable[[], Result]) -> Result:
+        if getattr(self._mine, "way", None) is not None:
+            return work()
+        process: JavaProcess | None = None
+        way: _Way | None = None
+        try:
+            process = self._running()
+            self._mine.way = way = self._enter(process)
+            return work()
+        except Py4JError as error:
+            raise self._explained(table, error, process) from None
+        finally:
+            self._mine.way = None
+            if process is not None and way is not None:
+                self._leave(process, way)
+
+    def _running(self) -> JavaProcess:
+        with self._lock:
+            if self._process is not None and not self._process.alive:
+                self._drop()
+            if self._process is None:
+                self._process = self._start()
+            return self._process
+
+    def _enter(self, process: JavaProcess) -> _Way:
+        """A way into the JVM that no other thread uses."""
+        with self._lock:
+            if process is self._process and self._idle:
+                return self._idle.pop()
+        return _Way(process.open_channel(), process)
+
+    def _start(self) -> JavaProcess:
+        jars = classpath()
+        java_options = (*self._java_options, *class_archive.java_options(jars))
+        process = JavaProcess(jars, java_options, self._nice)
+        try:
+            process.jvm.org.apache.paimon.options.Options()
+        except TypeError:
+            # What py4j makes of a class that is not there.
+            process.close()
+            raise StreamhouseError(
+                f"'{jars[0]}' does not hold Paimon's Java core; set {JAR_VARIABLE} to "
+                f"the path of {COORDINATES}, or unset it to have it fetched"
+            ) from None
+        return process
+
+    def _leave(self, process: JavaProcess, way: _Way) -> None:
+        try:
+            if process.alive:
+                way.channel.release()
+        except Py4JError:
+            self._end(process)
+        with self._lock:
+            if process is self._process:
+                self._idle.append(way)
+                return
+        way.channel.close()
+
+    def _end(self, process: JavaProcess | None, timeout_s: float = END_SECONDS) -> None:
+        """End this JVM, unless another has taken its place."""
+        with self._lock:
+            if process is self._process:
+                self._drop(timeout_s)
+
+    def _drop(self, timeout_s: float = END_SECONDS) -> None:
+        process, self._process = self._process, None
+        ways, self._idle = self._idle, []
+        kept, self._kept = self._kept, {}
+        for write in kept.values():
+            write.close(None)
+        for way in ways:
+            way.channel.close()
+        if process is not None:
+            process.close(timeout_s)
+
+    def _explained(
+        self, table: str, error: Py4JError, process: JavaProcess | None
+    ) -> StreamhouseError:
+        try:
+            if isinstance(error, Py4JJavaError):
+                return self._translated(table, error)
+        except Py4JError as later:
+            error = later
+        # What is no exception of Java's is a connection that broke: the JVM is about to end.
+        dying = process is not None and process.ends_within(_DYING_S)
+        if isinstance(error, Py4JNetworkError) or process is None or dying or not process.alive:
+            self._end(process)
+            return StreamhouseError(
+                f"the Java process that worked on table '{table}' ended; "
+                "the next call starts another"
+            )
+        reason = (str(error).splitlines() or ["no reason given"])[0]
+        return StreamhouseError(f"the Java core failed on table '{table}': {reason}")
+
+    def _jvm(self) -> Any:
+        """Java's packages, within a call."""
+        return self._mine.way.channel.jvm
+
+    def _catalog(self) -> Any:
+        way: _Way = self._mine.way
+        if way.catalog is None:
+            way.catalog = self._open_catalog(way.channel.jvm)
+            way.channel.keep()
+        return way.catalog
+
+    def _open_catalog(self, jvm: Any) -> Any:
+        # Tables also change in other processes: no cache.
+        settings = self._options | {"cache-enabled": "false"}
+        options = jvm.org.apache.paimon.options.Options.fromMap(settings)
+        context = jvm.org.apache.paimon.catalog.CatalogContext.create(options)
+        return jvm.org.apache.paimon.catalog.CatalogFactory.createCatalog(context)
+
+    def _table(self, name: str, dynamic: Mapping[str, str | None] | None = None) -> Any:
+        database, dot, table = name.partition(".")
+        if not dot or not table:
+            raise TableError(f"table '{name}': write the name as 'database.table'")
+        identifier = self._jvm().org.apache.paimon.catalog.Identifier.create(database, table)
+        found = self._catalog().getTable(identifier)
+        if TableName.parse(table).system is None:
+            found.setManifestCache(self._manifests())
+        return found.copy(dict(dynamic)) if dynamic else found
+
+    def _manifests(self) -> Any:
+        """The manifests that were read so far: no file ever changes, and each compaction reads
+        all of them for every bucket. Shared by all tables and threads."""
+        found = self._shared().get(_MANIFESTS)
+        if found is None:
+            paimon = self._jvm().org.apache.paimon
+            memory = paimon.options.MemorySize(_MANIFESTS_BYTES)
+            # By default a page is 64 KB, and an entry has one of its own for each bucket.
+            found = paimon.utils.SegmentsCache.create(_MANIFESTS_PAGE, memory, _MANIFESTS_BYTES)
+            self._shared().put(_MANIFESTS, found)
+        return found
+
+    def _committer(self, table: Any) -> Any:
+        # A write-only table's commit expires nothing: neither snapshots nor partitions.
+        return table.copy(_COMMIT_OPTIONS).newCommit(COMMIT_USER)
+
+    def _compact(
+        self, name: str, full: bool, partitions: Sequence[Mapping[str, str]] | None
+    ) -> bool:
+        if partitions is not None and not partitions:
+            return False
+        found = self._table(name)
+        location = _location(found)
+        root = branch_root(location, str(found.coreOptions().branch()))
+        files, began = files_of(location, self._options), self._next_identifier(found) - 1
+        with (
+            tempfile.TemporaryDirectory(prefix="streamhouse-") as spill,
+            noted(files, root, began) as names,
+        ):
+            table = found.copy({**_COMPACT_OPTIONS, **names})
+            if table.primaryKeys() or table.bucketSpec().getNumBuckets() > 0:
+                return self._compact_buckets(table, full, partitions, spill)
+            return self._compact_append(table, partitions)
+
+    def _compact_buckets(
+        self, table: Any, full: bool, partitions: Sequence[Mapping[str, str]] | None, spill: str
+    ) -> bool:
+        io_manager = self._jvm().org.apache.paimon.disk.IOManager.create(spill)
+        identifier = self._next_identifier(table)
+        with _closing(table.newWrite(COMMIT_USER).withIOManager(io_manager)) as write:
+            reader = self._reader(table, partitions)
+            # Nothing moves in a bucket without new files, and a table of many days has many.
+            whole = full or removes_records(dict(table.options()))
+            for entry in (reader if full else reader.withLevel(0)).bucketEntries():
+                write.compact(entry.partition(), entry.bucket(), whole)
+            return self._commit(table, identifier, write.prepareCommit(True, identifier))
+
+    def _compact_kept(self, name: str) -> bool:
+        found = self._table(name)
+        location = _location(found)
+        latest = self._next_identifier(found) - 1
+        keeps = is_local(location) and not removes_records(dict(found.options()))
+        if not latest or not found.primaryKeys() or not keeps:
+            return self._compact(name, False, None)
+        root, shared = branch_root(location, str(found.coreOptions().branch())), self._shared()
+        kept, buckets = self._told(name, found.copy(_COMPACT_OPTIONS), root, latest)
+        try:
+            kept.begin(latest)
+            table, write = kept.java(shared)
+            for one in buckets:
+                write.compact(one.getLeft(), one.getRight(), False)
+            made = self._commit(table, latest + 1, write.prepareCommit(True, latest + 1))
+            kept.done(shared, latest, made)
+        except BaseException:
+            kept.close(shared, ended_well=False)
+            raise
+        self._keep(name, kept, shared)
+        return made
+
+    def _told(self, name: str, table: Any, root: str, latest: int) -> tuple[KeptWrite, Any]:
+        """The table's open writer, told of all up to `latest`, and the buckets to compact."""
+        process, jvm, shared = self._mine.way.process, self._jvm(), self._shared()
+        with self._lock:
+            # Whoever has taken it is alone with it.
+            kept = self._kept.pop(name, None)
+        if kept is not None:
+            same = kept.process is process
+            buckets = None
+            try:
+                if same and kept.fits(table):
+                    buckets = kept.buckets(jvm, shared, latest)
+                    if buckets is not None:
+                        return kept, buckets
+            finally:
+                if buckets is None:
+                    kept.close(shared if same else None)
+        kept = KeptWrite(process, table, root)
+        try:
+            kept.open(jvm, shared, table, COMMIT_USER)
+            return kept, kept.buckets(jvm, shared, latest)
+        except BaseException:
+            kept.close(shared)
+            raise
+
+    def _keep(self, name: str, kept: KeptWrite, shared: Any) -> None:
+        """Keep a writer for the next call; of too many, the one that was not used for longest."""
+        with self._lock:
+            over = None
+            if kept.process is not self._process:
+                over, shared = kept, None
+            else:
+                self._kept[name] = kept
+                if len(self._kept) > _MOST_KEPT:
+                    over = self._kept.pop(next(iter(self._kept)))
+        if over is not None:
+            over.close(shared)
+
+    def _shared(self) -> Any:
+        """The Java objects that outlive a call."""
+        return self._mine.way.channel.shared
+
+    def _compact_append(self, table: Any, partitions: Sequence[Mapping[str, str]] | None) -> bool:
+        jvm = self._jvm()
+        coordinator = jvm.org.apache.paimon.append.AppendCompactCoordinator
+        if partitions is None:
+            tasks = coordinator(table, False).run()
+        else:
+            predicate = jvm.org.apache.paimon.partition.PartitionPredicate.fromMaps(
+                table.schema().logicalPartitionType(),
+                [dict(partition) for partition in partitions],
+                table.coreOptions().partitionDefaultName(),
+            )
+            tasks = coordinator(table, False, predicate).run()
+        messages = jvm.java.util.ArrayList()
+        if tasks:
+            with _closing(table.store().newWrite(COMMIT_USER)) as write:
+                for task in tasks:
+                    messages.add(task.doCompact(table, write))
+        return self._commit(table, self._next_identifier(table), messages)
+
+    def _commit(self, table: Any, identifier: int, messages: Any) -> bool:
+        if not any(not message.isEmpty() for message in messages):
+            return False
+        with _closing(self._committer(table)) as commit:
+            try:
+                with commit_lock(_location(table)):
+                    commit.commit(identifier, messages)
+            except Py4JJavaError as error:
+                # Files of a commit whose outcome is not known for sure must stay.
+                if _is_conflict(error) and "retries" not in _text(error):
+                    _discard(table, messages)
+                raise
+        return True
+
+    def _next_identifier(self, table: Any) -> int:
+        latest = table.snapshotManager().latestSnapshotId()
+        return int(latest or 0) + 1
+
+    def _reader(self, table: Any, partitions: Sequence[Mapping[str, str]] | None = None) -> Any:
+        reader = table.newSnapshotReader()
+        if partitions is not None:
+            maps = self._jvm().java.util.ArrayList()
+            for partition in partitions:
+                maps.add(dict(partition))
+            reader = reader.withPartitionsFilter(maps)
+        return reader
+
+    def _buckets(self, table: Any) -> list[BucketFiles]:
+        store = table.store()
+        names = store.pathFactory()
+
+        def counts(reader: Any) -> dict[tuple[str, int], int]:
+            return {
+                (names.getPartitionString(entry.partition()), entry.bucket()): entry.fileCount()
+                for entry in reader.bucketEntries()
+            }
+
+        level0 = counts(self._reader(table).withLevel(0))
+        return [
+            BucketFiles(_partition(text), bucket, files, level0.get((text, bucket), 0))
+            for (text, bucket), files in counts(self._reader(table)).items()
+        ]
+
+    def _copy_rows(self, table: Any, file: Path) -> None:
+        """Have Java write all rows of a table into one Parquet file, row by row on its side."""
+        jvm = self._jvm()
+        paimon = jvm.org.apache.paimon
+        builder = paimon.table.source.ReadBuilderImpl(table)
+        splits = builder.newScan().plan().splits()
+        parquet = paimon.format.FileFormat.fromIdentifier("parquet", paimon.options.Options())
+        local = paimon.fs.local.LocalFileIO.create()
+        out = local.newOutputStream(paimon.fs.Path(str(file)), True)
+        with _closing(out):
+            with _closing(
+                parquet.createWriterFactory(builder.readType()).create(out, "zstd")
+            ) as to:
+                add = _bound(jvm, "format.FormatWriter", to, "addElement", "data.InternalRow")
+                for split in splits:
+                    with _closing(builder.newRead().createReader(split)) as reader:
+                        _for_each(jvm, reader, add)
+
+    def _translated(self, table: str, error: Py4JJavaError) -> StreamhouseError:
+        thrown = error.java_exception
+        name = thrown.getClass().getSimpleName()
+        if name in ("TableNotExistException", "DatabaseNotExistException"):
+            return TableError(f"table '{table}' does not exist")
+        reason = f"{name}: {_message(thrown)}"
+        for key, value in self._options.items():
+            if value and is_secret(key):
+                reason = reason.replace(value, "***")
+        if _is_conflict(error):
+            return CommitConflictError(
+                f"table '{table}' was not compacted, other commits won ({reason}); try again"
+            )
+        return StreamhouseError(f"the Java core failed on table '{table}': {reason}")
+
+
+@contextmanager
+def _closing(value: Any) -> Iterator[Any]:
+    try:
+        yield value
+    finally:
+        value.close()
+
+
+def _discard(table: Any, messages: Any) -> None:
+    """Delete the files of a compaction that was not committed.
+
+    Not by Java's `abort`: that also deletes files which only went up a level, and those are both
+    before and after the compaction, and live.
+    """
+    names, files = table.store().pathFactory(), table.fileIO()
+    for message in messages:
+        paths = names.createDataFilePathFactory(message.partition(), message.bucket())
+        made = message.compactIncrement()
+        before = {file.fileName() for file in made.compactBefore()}
+        for file in [*made.compactAfter(), *made.changelogFiles()]:
+            if file.fileName() not in before:
+                for path in file.collectFiles(paths):
+                    files.deleteQuietly(path)
+
+
+def _location(table: Any) -> str:
+    """Where a table is, as the committing queries spell it: the lock is theirs too."""
+    uri = table.location().toUri()
+    local = uri.getScheme() in (None, "file")
+    return str(uri.getPath() if local else table.location().toString())
+
+
+def _bound(jvm: Any, owner: str, target: Any, method: str, argument: str) -> Any:
+    """A Java method of one argument, bound to an object: py4j sees no default methods."""
+    named = jvm.java.lang.Class.forName
+    signature = jvm.java.lang.invoke.MethodType.methodType(
+        jvm.java.lang.Void.TYPE,
+        named(argument if argument.startswith("java.") else f"org.apache.paimon.{argument}"),
+    )
+    lookup = jvm.java.lang.invoke.MethodHandles.publicLookup()
+    return lookup.findVirtual(named(f"org.apache.paimon.{owner}"), method, signature).bindTo(target)
+
+
+def _for_each(jvm: Any, reader: Any, add: Any) -> None:
+    """Have Java hand each row of a reader to a method, without a call from Python per row."""
+    consumer = jvm.java.lang.invoke.MethodHandleProxies.asInterfaceInstance(
+        jvm.java.lang.Class.forName("java.util.function.Consumer"), add
+    )
+    each = _bound(
+        jvm, "reader.RecordReader", reader, "forEachRemaining", "java.util.function.Consumer"
+    )
+    each.invokeWithArguments([consumer])
+
+
+def _partition(text: str) -> dict[str, str]:
+    """`a=1/b=2/` as a mapping."""
+    return dict(part.split("=", 1) for part in text.strip("/").split("/") if "=" in part)
+
+
+def _message(thrown: Any) -> str:
+    """The first line of a Java exception's message, or of its cause's when it has none."""
+    while thrown is not None:
+        text = thrown.getMessage()
+        if text:
+            return str(text).splitlines()[0][:500]
+        thrown = thrown.getCause()
+    return "no message"
+
+
+def _is_conflict(error: Py4JJavaError) -> bool:
+    return any(word in _text(error) for word in _CONFLICT)
+
+
+def _text(error: Py4JJavaError) -> str:
+    return str(error.java_exception.getMessage() or "").lower()

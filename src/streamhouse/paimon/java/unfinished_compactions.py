@@ -1,0 +1,181 @@
+"""What a compaction that was killed left behind: noted before it begins, removed by a later run.
+
+A compaction writes its files under a prefix of its own, and a note `.compaction-<word>` in the
+folder of the table, or of its branch, holds the snapshot it began at. The note goes when the
+compaction has ended well; on local disks its process holds a lock on it as long as it lives, so a
+note that nobody holds is of a dead one. A compaction is one commit: either all of its files are in
+a snapshot, or none is.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from streamhouse.paimon.storage.files import Files, LocalFiles, local_path
+
+if TYPE_CHECKING:
+    from streamhouse.paimon.java.sidecar import Sidecar
+    from streamhouse.paimon.read.table import Table
+
+_LOG = logging.getLogger("streamhouse.maintenance")
+_NOTE = ".compaction-"
+
+
+def note_path(root: str, word: str) -> str:
+    """Where the note of a compaction is."""
+    return f"{root}/{_NOTE}{word}"
+
+
+def prefixes(word: str) -> dict[str, str]:
+    """The table options that name a compaction's files."""
+    return {
+        "data-file.prefix": f"compact-{word}-",
+        "changelog-file.prefix": f"compact-{word}-changelog-",
+    }
+
+
+@contextmanager
+def noted(files: Files, root: str, snapshot: int) -> Iterator[dict[str, str]]:
+    """Note a compaction that begins at `snapshot` (0: none); gives the options naming its files."""
+    word = uuid.uuid4().hex[:12]
+    path = note_path(root, word)
+    note = files.open_output(path)
+    try:
+        note.write(json.dumps({"snapshot": snapshot, "time": time.time()}).encode())
+        if isinstance(files, LocalFiles):
+            note.flush()
+            fcntl.flock(note.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        else:
+            note.close()
+        yield prefixes(word)
+        files.delete(path)
+    finally:
+        note.close()
+
+
+@dataclass(frozen=True)
+class _Dead:
+    """What the note of a dead compaction says: the snapshot at which it began.
+
+    `after_ns` is set for a writer that made several compactions
+    (`paimon.java.long_lived_writer`): the files of the last one are younger than that.
+    """
+
+    snapshot: int
+    after_ns: int | None = None
+
+
+def remove_leftovers(sidecar: Sidecar, table: Table, age_s: float) -> int:
+    """Delete the files of compactions of `table` that died; returns how many files.
+
+    On object stores, where no lock tells the dead, notes younger than `age_s` seconds are left.
+    """
+    gone = 0
+    for name, is_folder in table.files.names(table.root):
+        if is_folder or not name.startswith(_NOTE):
+            continue
+        path = f"{table.root}/{name}"
+        dead = _dead(table.files, path, age_s)
+        if dead is not None:
+            gone += _remove(sidecar, table, name.removeprefix(_NOTE), dead)
+            table.files.delete(path)
+    return gone
+
+
+def _dead(files: Files, path: str, age_s: float) -> _Dead | None:
+    """What a note says of a dead compaction; None while it may be alive."""
+    local = isinstance(files, LocalFiles)
+    if local and _held(path):
+        return None
+    text = files.read_text(path)
+    if text is None:
+        return None
+    try:
+        note = json.loads(text)
+    except json.JSONDecodeError:
+        # Killed before it had written the note, and so before anything else.
+        return _Dead(0, _written_ns(path) if local else None)
+    if not local and time.time() - float(note["time"]) < age_s:
+        return None
+    return _Dead(int(note["snapshot"]), _written_ns(path) if note.get("kept") else None)
+
+
+def _written_ns(path: str) -> int:
+    return os.stat(local_path(path)).st_mtime_ns
+
+
+def _held(path: str) -> bool:
+    try:
+        descriptor = os.open(local_path(path), os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _remove(sidecar: Sidecar, table: Table, word: str, dead: _Dead) -> int:
+    prefix, snapshot = f"compact-{word}-", dead.snapshot
+    found = [path for path in _data_files(table.files, table.location) if _name(path, prefix)]
+    if dead.after_ns is not None:
+        found = [path for path in found if _written_ns(path) > dead.after_ns]
+    if not found:
+        return 0
+    first = table.earliest_snapshot_id() or 0
+    if first > snapshot + 1:
+        _LOG.info(
+            "table '%s': %d files of a compaction that was killed stay, since the snapshots after "
+            "it are gone; sys.remove_orphan_files removes them",
+            table.identifier,
+            len(found),
+        )
+        return 0
+    if sidecar.call(table.identifier, lambda jvm, java: _committed(java, prefix, snapshot)):
+        return 0
+    for path in found:
+        table.files.delete(path)
+    _LOG.info("table '%s': removed %d files of a killed compaction", table.identifier, len(found))
+    return len(found)
+
+
+def _committed(java: Any, prefix: str, after: int) -> bool:
+    """Whether a compaction after a snapshot was of the files with this prefix."""
+    store, snapshots = java.store(), java.snapshotManager()
+    manifests, lists = store.manifestFileFactory().create(), store.manifestListFactory().create()
+    for number in range(after + 1, int(snapshots.latestSnapshotId() or 0) + 1):
+        snapshot = snapshots.snapshot(number)
+        if snapshot.commitKind().toString() != "COMPACT":
+            continue
+        # A file that only moves to another level keeps its name: then the changelog alone is new.
+        for listed in (lists.readDeltaManifests, lists.readChangelogManifests):
+            for manifest in listed(snapshot):
+                for entry in manifests.read(manifest.fileName()):
+                    if entry.file().fileName().startswith(prefix):
+                        return True
+    return False
+
+
+def _data_files(files: Files, folder: str) -> Iterator[str]:
+    for name, is_folder in files.names(folder):
+        if not is_folder:
+            if "/bucket-" in folder:
+                yield f"{folder}/{name}"
+        elif name.startswith("bucket-") or "=" in name:
+            yield from _data_files(files, f"{folder}/{name}")
+
+
+def _name(path: str, prefix: str) -> bool:
+    return path.rpartition("/")[2].startswith(prefix)

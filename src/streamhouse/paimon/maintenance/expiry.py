@@ -1,0 +1,132 @@
+"""Removing what a table no longer keeps, by its own options, with Paimon's Java core.
+
+In this order: consumers of dead queries, then what the Java core does at a commit of its own:
+automatic tags, tags past their time, partitions, consumers, snapshots, changelogs. What stays is
+the core's rule: the snapshots that the options retain, that tags name, and all from the position
+of the slowest consumer on.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+from streamhouse.options import duration_ms, integer
+from streamhouse.paimon.changelog.consumers import Consumers
+from streamhouse.paimon.java.sidecar import Sidecar
+from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.storage.lock import commit_lock
+from streamhouse.paimon.storage.snapshots import EXPIRY_USER
+
+_LOG = logging.getLogger("streamhouse.maintenance")
+_OPTIONS = {
+    "write-only": "false",
+    "partition.expiration-check-interval": "0 s",
+    "snapshot.expire.execution-mode": "sync",
+}
+_OFTEN = ("partition.expiration-time", "tag.automatic-creation", "consumer.expiration-time")
+_MIN, _MAX = "snapshot.num-retained.min", "snapshot.num-retained.max"
+_TIME = "snapshot.time-retained"
+_MANY_SNAPSHOTS = 100
+_checked: dict[str, float] = {}
+"""When the partitions of a table, by its location, were last looked at (monotonic seconds)."""
+
+
+def expire(sidecar: Sidecar, table: Table, seconds: float = 2.0) -> int:
+    """Remove what `table` no longer keeps, for about `seconds`; how many snapshots went.
+
+    Each step removes at most `snapshot.expire.limit` snapshots. Where nothing may go yet, the core
+    only notes the oldest snapshot, once: before it reads changes it would list all of them each
+    time, thousands within the hour that tables keep them. Commits may go on beside it; only
+    the dropping of partitions, which is a commit, takes the table's lock.
+    """
+    Consumers(table).drop_dead()
+    deadline = time.monotonic() + seconds
+    if _often(table):
+        partitions = _partitions_due(table)
+        sidecar.call(
+            table.identifier, lambda jvm, java: _maintain(jvm, java, table, partitions), _OPTIONS
+        )
+    gone = 0
+    while is_due(table) or _unnamed(table):
+        removed = sidecar.call(table.identifier, lambda _, java: _expire(java), _OPTIONS)
+        gone += removed
+        if not removed or time.monotonic() >= deadline:
+            break
+    return gone
+
+
+def is_due(table: Table) -> bool:
+    """Whether a snapshot may go, as far as the options and the consumers tell; no Java."""
+    earliest, latest = table.earliest_snapshot_id(), table.latest_snapshot_id()
+    if earliest is None or latest is None:
+        return False
+    if _long_changelog(table):
+        return True
+    options = table.options
+    least = integer(_MIN, options.get(_MIN, "10"), 1)
+    until = latest - least + 1
+    if options.get("consumer.changelog-only", "false").lower() != "true":
+        until = min([until, *(one.next_snapshot for one in Consumers(table).all())])
+    if earliest >= until:
+        return False
+    most = options.get(_MAX)
+    if most is not None and latest - earliest + 1 > integer(_MAX, most, 1):
+        return True
+    kept_ms = duration_ms(_TIME, options.get(_TIME, "1 h"))
+    first = table.snapshots.find(earliest)
+    return first is not None and first.time_ms < time.time() * 1000 - kept_ms
+
+
+def _unnamed(table: Table) -> bool:
+    """Whether looking for the oldest of many snapshots lists them all."""
+    latest = table.latest_snapshot_id() or 0
+    return latest >= _MANY_SNAPSHOTS and not table.snapshots.names_earliest()
+
+
+def _long_changelog(table: Table) -> bool:
+    """Whether changelogs outlive their snapshots here."""
+    names = table.files.names(f"{table.root}/changelog")
+    return any(name.startswith("changelog-") for name, _ in names)
+
+
+def _often(table: Table) -> bool:
+    """Whether there is more than snapshots to look after."""
+    return any(table.options.get(key) for key in _OFTEN) or bool(table.rust.list_tags())
+
+
+def _partitions_due(table: Table) -> bool:
+    if "partition.expiration-time" not in table.options:
+        return False
+    key = "partition.expiration-check-interval"
+    every = duration_ms(key, table.options.get(key, "1 h")) / 1000
+    now = time.monotonic()
+    if now - _checked.get(table.location, float("-inf")) < every:
+        return False
+    _checked[table.location] = now
+    return True
+
+
+def _maintain(jvm: Any, java: Any, table: Table, partitions: bool) -> None:
+    tags = java.store().newTagAutoManager(java)
+    if tags is not None:
+        tags.run()
+    if partitions:
+        expiry = java.store().newPartitionExpire(EXPIRY_USER, java)
+        if expiry is not None:
+            with commit_lock(table.location):
+                dropped = expiry.expire(int(java.snapshotManager().latestSnapshotId() or 0) + 1)
+            for one in dropped or ():
+                _LOG.info("table '%s': dropped the expired partition %s", table.identifier, one)
+    kept = java.coreOptions().consumerExpireTime()
+    if kept is not None:
+        java.consumerManager().expire(jvm.java.time.LocalDateTime.now().minus(kept))
+
+
+def _expire(java: Any) -> int:
+    config = java.coreOptions().expireConfig()
+    gone = int(java.newExpireSnapshots().config(config).expire())
+    if java.coreOptions().changelogLifecycleDecoupled():
+        gone += int(java.newExpireChangelog().config(config).expire())
+    return gone

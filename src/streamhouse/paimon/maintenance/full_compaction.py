@@ -1,0 +1,99 @@
+"""Compacts a table at once and under its lock, where a deletion must not meet later rows."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from types import TracebackType
+from typing import Any
+
+from streamhouse.errors import CommitConflictError
+from streamhouse.paimon.java.sidecar import COMMIT_USER, Sidecar
+
+_OPTIONS = {"write-only": "false"}
+_UNSET = ("compaction.optimization-interval",)
+_COMMIT_OPTIONS = {"write-only": "true", "commit.max-retries": "20"}
+
+
+class Purge:
+    """Full compactions of the buckets that were written to last.
+
+    They run in `sidecar`, or in one of their own that runs from `start` until the `with` ends.
+    """
+
+    def __init__(
+        self,
+        warehouse_options: Mapping[str, str],
+        identifier: str,
+        sidecar: Sidecar | None = None,
+    ) -> None:
+        self._warehouse = warehouse_options
+        self._identifier = identifier
+        self._sidecar = sidecar
+        self._own = sidecar is None
+        self._started = False
+
+    def __enter__(self) -> Purge:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._own and self._sidecar is not None:
+            self._sidecar.close()
+            self._sidecar = None
+
+    def start(self) -> None:
+        """Start the JVM and compact what is there, so that little is left to do under the lock.
+
+        A JVM's first compaction takes seconds, for which all writers would wait.
+        """
+        if self._started:
+            return
+        self._started = True
+        if self._sidecar is None:
+            self._sidecar = Sidecar(self._warehouse)
+        with suppress(CommitConflictError):
+            self._sidecar.compact(self._identifier, full=True)
+
+    def run(self, table_options: Mapping[str, str]) -> None:
+        """Compact all buckets that have new files; the caller holds the table's `commit_lock`."""
+        assert self._sidecar is not None
+        self._sidecar.call(
+            self._identifier, lambda jvm, table: _compact(jvm, _copy(jvm, table, table_options))
+        )
+
+
+def _copy(jvm: Any, table: Any, table_options: Mapping[str, str]) -> Any:
+    """The table with options over its own, also those that a table's own copy refuses."""
+    options = {**dict(table.options()), **_OPTIONS, **table_options}
+    for key in _UNSET:
+        options.pop(key, None)
+    return jvm.org.apache.paimon.table.FileStoreTableFactory.create(
+        table.fileIO(), table.location(), table.schema().copy(options), table.catalogEnvironment()
+    )
+
+
+def _compact(jvm: Any, table: Any) -> None:
+    with tempfile.TemporaryDirectory(prefix="streamhouse-") as spill:
+        manager = jvm.org.apache.paimon.disk.IOManager.create(spill)
+        identifier = int(table.snapshotManager().latestSnapshotId() or 0) + 1
+        write = table.newWrite(COMMIT_USER).withIOManager(manager)
+        try:
+            entries = list(table.newSnapshotReader().withLevel(0).bucketEntries())
+            if not entries:
+                return
+            for entry in entries:
+                write.compact(entry.partition(), entry.bucket(), True)
+            messages = write.prepareCommit(True, identifier)
+            commit = table.copy(_COMMIT_OPTIONS).newCommit(COMMIT_USER)
+            try:
+                commit.commit(identifier, messages)
+            finally:
+                commit.close()
+        finally:
+            write.close()

@@ -1,0 +1,472 @@
+"""Keeps tables quick to read and to commit to, beside the queries that write them."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from streamhouse.errors import CommitConflictError, StreamhouseError
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.changelog.invisible_rows import Waiting, Watched
+from streamhouse.paimon.java.sidecar import Sidecar
+from streamhouse.paimon.java.unfinished_compactions import remove_leftovers
+from streamhouse.paimon.maintenance.backpressure import Pressure
+from streamhouse.paimon.maintenance.expiry import expire
+from streamhouse.paimon.maintenance.other_compactors import compacted_by_others
+from streamhouse.paimon.maintenance.policy import Care, Pace
+from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.read.visibility import Moment, changes_visible_at, later, rows_visible_at
+
+_LOG = logging.getLogger("streamhouse.maintenance")
+_STOP_SECONDS = 10.0
+_QUICK_WORKERS = 2
+_PROMPT_WORKERS = 2
+_LOOK_BACK = 20
+_CONFLICT_PAUSE_S = 0.1
+_FAILURES = 2
+"""After so many failures in a row writers no longer wait for the compaction of a table."""
+_HOPELESS_FAILURES = 5
+_OTHERS_EVERY_S = 1.0
+
+Kind = Literal["compact", "full", "merge", "expire", "leftovers"]
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What maintenance has done so far; `expired` counts snapshots, `leftovers` files."""
+
+    compactions: int = 0
+    merges: int = 0
+    expired: int = 0
+    leftovers: int = 0
+    failures: int = 0
+
+
+@dataclass
+class _State:
+    """What maintenance remembers of one table: snapshot ids and times.
+
+    `read` says whether `care` is that of a table which queries only read: a query that writes it
+    may start later. `busy` is set while the table is compacted or its manifests are merged,
+    `cleaning` while something of it is removed: the two may go on at once. `idle_at` is the newest
+    snapshot at which a compaction that makes rows visible found nothing to do, `others_at` when
+    another process was last seen to compact.
+    """
+
+    table: Table | None = None
+    care: Care | None = None
+    read: bool = False
+    compacted: int = 0
+    compacted_full: int = 0
+    tried: int = 0
+    merged: int = 0
+    expired: int = 0
+    counted: bool = False
+    compacted_at: float = field(default_factory=time.monotonic)
+    full_at: float = field(default_factory=time.monotonic)
+    looked_at: float = 0.0
+    expired_at: float = 0.0
+    cleaned_at: float = float("-inf")
+    took: dict[Kind, float] = field(default_factory=dict)
+    idle_at: int = 0
+    watched: Watched = field(default_factory=Watched)
+    others_at: float = float("-inf")
+    busy: bool = False
+    cleaning: bool = False
+    failures: int = 0
+    retry_at: float = 0.0
+
+
+@dataclass(frozen=True)
+class _Workers:
+    """Who does which jobs: `prompt` those that readers wait for."""
+
+    quick: ThreadPoolExecutor
+    prompt: ThreadPoolExecutor
+    long: ThreadPoolExecutor
+
+
+class Maintenance:
+    """Compacts, merges manifests and expires, for the tables that queries write; on the driver.
+
+    `warehouse_options` are the catalog's options; `tables` names, at each look, the tables to
+    care for (`database.table`), `reads` those that queries read: they are compacted where their
+    readers wait for it and no other process does it, and nothing else is done to them. Nothing is
+    expired before `may_expire` says so, and nothing at all is done before `may_begin` says so, or
+    `Pace.longest_wait_seconds` have passed. One sidecar JVM,
+    started when there is first something to do (with `warm`, ahead of it), does up to five jobs at
+    once: a long one, two that keep tables quick, and two compactions of tables whose readers wait
+    for them. A job that fails is logged under `streamhouse.maintenance` and tried again later,
+    after longer and longer pauses; nothing is raised into the queries. `nice` lowers the priority
+    of the sidecar below that of the queries; 0 where they wait for it.
+    """
+
+    def __init__(
+        self,
+        warehouse_options: Mapping[str, str],
+        tables: Callable[[], Iterable[str]],
+        pace: Pace | None = None,
+        sidecar: Sidecar | None = None,
+        may_expire: Callable[[], bool] = lambda: True,
+        may_begin: Callable[[], bool] = lambda: True,
+        warm: bool = False,
+        nice: int = 5,
+        reads: Callable[[], Iterable[str]] = tuple,
+    ) -> None:
+        self._options = dict(warehouse_options)
+        self._tables = tables
+        self._reads = reads
+        self._pace = pace or Pace()
+        self._sidecar = sidecar or Sidecar(warehouse_options, nice=nice)
+        self._may_expire = may_expire
+        self._may_begin = may_begin
+        self._warm = warm
+        self._pressure = Pressure()
+        self._states: dict[str, _State] = {}
+        self._counts = Counts()
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._last_error: tuple[float, str] | None = None
+
+    @property
+    def counts(self) -> Counts:
+        """What has been done since the start."""
+        return self._counts
+
+    @property
+    def busy(self) -> int:
+        """How many tables are worked on, or wait for their turn."""
+        return sum(state.busy or state.cleaning for state in list(self._states.values()))
+
+    @property
+    def failures(self) -> int:
+        """How many jobs have failed."""
+        return self._counts.failures
+
+    @property
+    def last_error(self) -> tuple[float, str] | None:
+        """When a job failed last (epoch seconds), and why."""
+        return self._last_error
+
+    @property
+    def pressure(self) -> Pressure:
+        """What tells the queries to wait while level 0 of their tables is full."""
+        return self._pressure
+
+    @property
+    def pid(self) -> int | None:
+        """The sidecar's process id, None while none runs."""
+        return self._sidecar.pid
+
+    def waiting(self) -> list[Waiting]:
+        """Rows of the tables, written and read, that are committed and not visible yet.
+
+        Those without an `option` are about to be compacted. `StreamhouseError` where that keeps
+        failing.
+        """
+        found = []
+        for name, state, _ in self._named():
+            table = Warehouse(self._options).table(name)
+            moment = _moment(table)
+            if moment == "commit":
+                continue
+            waiting = state.watched.waiting(table, moment)
+            if not waiting.rows:
+                continue
+            if waiting.option is None and state.failures >= _HOPELESS_FAILURES:
+                raise StreamhouseError(f"{waiting}, which keeps failing: {self._last_error_text()}")
+            if waiting.option is None and state.idle_at == table.latest_snapshot_id():
+                waiting = replace(waiting, option="compaction leaves them where they are")
+            found.append(waiting)
+        return found
+
+    def behind(self) -> bool:
+        """Whether a table holds rows that are not visible yet, and soon will be."""
+        return any(one.option is None for one in self.waiting())
+
+    def start(self) -> None:
+        """Begin to look after the tables; returns at once."""
+        if self._thread is not None:
+            raise StreamhouseError("maintenance is running already; stop it first")
+        self._stopped.clear()
+        self._thread = threading.Thread(
+            target=self._run, name="streamhouse-maintenance", daemon=True
+        )
+        self._thread.start()
+
+    def stop(self, timeout: float = _STOP_SECONDS) -> None:
+        """Let running jobs end, at most `timeout` seconds, and end the sidecar."""
+        self._stopped.set()
+        self._pressure.end()
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.join(timeout)
+            if thread.is_alive():
+                # A job that is cut off has either been committed or changed nothing.
+                self._sidecar.kill()
+                thread.join()
+        self._sidecar.close()
+
+    def _run(self) -> None:
+        pause = self._pace.first_seconds
+        self._wait_for_begin()
+        if self._warm and not self._stopped.is_set():
+            self._start_sidecar()
+        with (
+            ThreadPoolExecutor(_QUICK_WORKERS) as quick,
+            ThreadPoolExecutor(_PROMPT_WORKERS) as prompt,
+            ThreadPoolExecutor(1) as long,
+        ):
+            while not self._stopped.wait(pause):
+                pause = self._pace.poll_seconds
+                for name, state, read in self._named():
+                    self._look(name, state, read, _Workers(quick, prompt, long))
+
+    def _wait_for_begin(self) -> None:
+        deadline = time.monotonic() + self._pace.longest_wait_seconds
+        while not self._may_begin() and time.monotonic() < deadline:
+            if self._stopped.wait(self._pace.poll_seconds):
+                return
+
+    def _start_sidecar(self) -> None:
+        try:
+            self._sidecar.start()
+        except Exception as error:  # noqa: BLE001  # the first job says it again
+            _LOG.info("the Java core was not started ahead of time: %s", error)
+
+    def _named(self) -> list[tuple[str, _State, bool]]:
+        """The tables with their states, and whether they are only read."""
+        try:
+            written = dict.fromkeys(self._tables())
+            read = [name for name in dict.fromkeys(self._reads()) if name not in written]
+        except Exception as error:  # noqa: BLE001  # the queries must go on
+            _LOG.warning("the tables to maintain are not known: %s", error)
+            return []
+        with self._lock:
+            states = self._states
+            return [
+                *((name, states.setdefault(name, _State()), False) for name in written),
+                *((name, states.setdefault(name, _State()), True) for name in read),
+            ]
+
+    def _last_error_text(self) -> str:
+        return "" if self._last_error is None else self._last_error[1]
+
+    def _look(self, name: str, state: _State, read: bool, workers: _Workers) -> None:
+        now, calm = time.monotonic(), state.care is not None and not state.care.prompt
+        if now < state.retry_at or (state.busy and state.cleaning):
+            return
+        if calm and now - state.looked_at < self._pace.calm_poll_seconds:
+            return
+        state.looked_at = now
+        try:
+            latest = self._latest(name, state, read)
+            if read and not self._is_ours(name, state):
+                return
+            kind = self._due(name, state, latest)
+            if kind is not None and not state.busy:
+                state.busy = True
+                self._worker(state, kind, workers).submit(self._work, name, state, kind, latest)
+            cleaning = self._due_cleaning(state, latest)
+            if cleaning is not None:
+                state.cleaning = True
+                workers.long.submit(self._work, name, state, cleaning, latest)
+        except Exception as error:  # noqa: BLE001  # the queries must go on
+            self._failed(name, state, error)
+
+    def _is_ours(self, name: str, state: _State) -> bool:
+        """Whether rows of a table that is only read wait, and nobody else compacts it."""
+        table, now = state.table, time.monotonic()
+        if table is None or now - state.others_at < _OTHERS_EVERY_S:
+            return False
+        moment = _moment(table)
+        if moment == "commit" or not state.watched.waiting(table, moment).rows:
+            return False
+        if compacted_by_others(table):
+            state.others_at = now
+            return False
+        return True
+
+    def _latest(self, name: str, state: _State, read: bool) -> int:
+        table = state.table
+        if table is None or state.care is None or state.read != read:
+            table = state.table = Warehouse(self._options).table(name)
+            care = Care.of_read if read else Care.of
+            state.care = care(bool(table.primary_key), table.options, self._pace)
+            state.read = read
+            tired = state.failures >= _FAILURES
+            self._pressure.limit(name, None if tired else state.care.most_files)
+            if not state.counted and state.care.most_files is not None:
+                state.counted = True
+                for _ in range(self._uncompacted(name)):
+                    self._pressure.added(name, 1)
+        latest = table.latest_snapshot_id() or 0
+        if latest < state.compacted:
+            # The table was made anew or rolled back.
+            state.compacted = state.compacted_full = state.merged = state.expired = 0
+            state.tried = 0
+        return latest
+
+    def _uncompacted(self, name: str) -> int:
+        """How many commits an earlier run has left to be compacted, about."""
+        newest = Warehouse(self._options).table(name).snapshots.newest_first()
+        some = itertools.islice(newest, _LOOK_BACK)
+        return sum(1 for _ in itertools.takewhile(lambda one: one.commit_kind != "COMPACT", some))
+
+    def _due(self, name: str, state: _State, latest: int) -> Kind | None:
+        """What keeps the table quick and is due now."""
+        care, now = state.care, time.monotonic()
+        if care is None or latest == state.compacted == state.merged:
+            return None
+        took = state.took.get("compact", self._pace.first_compaction_seconds)
+        full_soon = latest > state.tried and self._pressure.fills_within(name, took)
+        if full_soon or now - state.compacted_at >= self._pause(state, care):
+            waited = care.full_seconds is not None and now - state.full_at >= care.full_seconds
+            if _over(latest - state.compacted_full, care.full_commits) or (
+                waited and latest > state.compacted_full
+            ):
+                return "full"
+            if full_soon and not state.took and self._rows(state) < self._pace.small_rows:
+                # Few files might not be worth a compaction yet; this one makes the JVM quick.
+                return "full"
+            if full_soon or _over(latest - state.compacted, care.commits):
+                return "compact"
+        merges = care.merges and latest - state.merged >= self._pace.manifest_commits
+        return "merge" if merges else None
+
+    def _pause(self, state: _State, care: Care) -> float:
+        """How long to leave the table alone after a compaction."""
+        took = state.took.get("compact")
+        if not care.prompt or took is None:
+            return care.seconds
+        return min(care.seconds, max(took, self._pace.prompt_least_seconds))
+
+    def _due_cleaning(self, state: _State, latest: int) -> Kind | None:
+        """What is to be removed from the table now."""
+        care, now, pace = state.care, time.monotonic(), self._pace
+        if state.cleaning or care is None or not care.expires or latest == 0:
+            return None
+        if now - state.expired_at >= pace.expire_seconds and self._may_expire():
+            return "expire"
+        return "leftovers" if now - state.cleaned_at >= pace.leftover_seconds else None
+
+    def _worker(self, state: _State, kind: Kind, workers: _Workers) -> ThreadPoolExecutor:
+        if kind == "compact" and state.care is not None and state.care.prompt:
+            return workers.prompt
+        return workers.long if self._is_long(state, kind) else workers.quick
+
+    def _is_long(self, state: _State, kind: Kind) -> bool:
+        took = state.took.get(kind)
+        if took is not None:
+            return took >= self._pace.long_seconds
+        return kind == "full" and self._rows(state) >= self._pace.long_rows
+
+    def _rows(self, state: _State) -> int:
+        table = state.table
+        latest = None if table is None else table.latest_snapshot_id()
+        if table is None or latest is None:
+            return 0
+        return table.snapshot(latest).total_record_count or 0
+
+    def _work(self, name: str, state: _State, kind: Kind, latest: int) -> None:
+        start = time.monotonic()
+        try:
+            if self._stopped.is_set():
+                return
+            if kind in ("compact", "full"):
+                self._compact(name, state, kind == "full", latest)
+            elif kind == "merge":
+                self._sidecar.compact_manifests(name)
+                state.merged = latest + 1
+                self._count(merges=1)
+            elif kind == "expire":
+                self._expire(name, state)
+            else:
+                self._clean(name, state)
+            state.failures = 0
+            state.took[kind] = took = time.monotonic() - start
+            _LOG.debug("table '%s': %s in %.3f s", name, kind, took)
+        except Exception as error:  # noqa: BLE001  # the queries must go on
+            if not self._stopped.is_set():
+                self._failed(name, state, error)
+        finally:
+            if kind in ("expire", "leftovers"):
+                state.cleaning = False
+            else:
+                state.busy = False
+
+    def _compact(self, name: str, state: _State, full: bool, latest: int) -> None:
+        now = time.monotonic()
+        state.tried = latest
+        keep = state.care is not None and state.care.prompt
+        made = self._sidecar.compact(name, full=full, keep=keep)
+        if made:
+            self._pressure.compacted(name, now)
+        # Commits that came in meanwhile are counted again by the next look; where nothing was
+        # worth compacting yet, the next commit may make it so.
+        commits = state.care.commits if state.care is not None else None
+        done = latest + 1 if made else latest
+        state.compacted = (
+            done if made or full else max(state.compacted, latest + 1 - (commits or 1))
+        )
+        if full:
+            state.compacted_full, state.full_at = done, now
+        table = Warehouse(self._options).table(name)
+        if not made and (full or _moment(table) != "full-compaction"):
+            state.idle_at = latest
+        state.compacted_at = time.monotonic()
+        # The options may have changed meanwhile.
+        state.table = None
+        if made:
+            state.merged = done
+            self._count(compactions=1)
+
+    def _expire(self, name: str, state: _State) -> None:
+        table = Warehouse(self._options).table(name)
+        done = expire(self._sidecar, table, self._pace.expire_work_seconds)
+        state.expired_at = time.monotonic()
+        self._count(expired=done)
+
+    def _clean(self, name: str, state: _State) -> None:
+        state.cleaned_at = time.monotonic()
+        table = Warehouse(self._options).table(name)
+        gone = remove_leftovers(self._sidecar, table, self._pace.leftover_age_seconds)
+        self._count(leftovers=gone)
+
+    def _failed(self, name: str, state: _State, error: Exception) -> None:
+        self._count(failures=1)
+        state.failures += 1
+        state.table = None
+        lost = isinstance(error, CommitConflictError)
+        if not lost:
+            self._last_error = (time.time(), f"table '{name}': {error}")
+        first = _CONFLICT_PAUSE_S if lost else 1.0
+        pause = min(first * 2.0 ** (state.failures - 1), self._pace.longest_backoff_seconds)
+        state.retry_at = time.monotonic() + pause
+        state.tried = 0
+        level = logging.INFO if lost else logging.WARNING
+        _LOG.log(level, "table '%s': %s (tried again in %g s)", name, error, pause)
+
+    def _count(self, **more: int) -> None:
+        with self._lock:
+            counts = self._counts
+            self._counts = replace(
+                counts, **{key: getattr(counts, key) + value for key, value in more.items()}
+            )
+
+
+def _moment(table: Table) -> Moment:
+    """When both the rows of a table and its changes are visible."""
+    keyed, options = bool(table.primary_key), table.options
+    return later(rows_visible_at(keyed, options), changes_visible_at(keyed, options))
+
+
+def _over(commits: int, every: int | None) -> bool:
+    return every is not None and commits >= every

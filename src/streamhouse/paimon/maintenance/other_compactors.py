@@ -1,0 +1,68 @@
+"""Which other processes keep a table compacted.
+
+A compaction by two processes at once costs one of them its commit, and a Flink job that loses
+restarts. So a reader compacts a table only where nobody else does.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from pathlib import Path
+
+from streamhouse.paimon.changelog.consumers import Consumer, Consumers, query_consumer
+from streamhouse.paimon.read.table import Table
+
+OWN_USERS = "streamhouse-"
+"""How the commit users of our maintenance and statements begin; those of queries are UUIDs."""
+ALIVE_S = 60.0
+"""A process that has shown nothing for so long counts as gone."""
+_RECENT = 100
+LOCK = "lock"
+"""The file of a checkpoint that holds the process id of its query, empty once that has stopped."""
+
+
+def written_by_live_query(table: Table) -> bool:
+    """Whether a running query has written the table lately; its pipeline compacts the table."""
+    known, users = Consumers(table), set[str]()
+    for number, snapshot in enumerate(table.snapshots.newest_first()):
+        if number >= _RECENT:
+            break
+        if not snapshot.commit_user.startswith(OWN_USERS):
+            users.add(snapshot.commit_user)
+    return any(_alive(known, query_consumer(user)) for user in users)
+
+
+def compacted_by_others(table: Table) -> bool:
+    """Whether another process keeps the table compacted.
+
+    That is the pipeline of a running query that writes it, or any other program, such as Flink,
+    that has committed a compaction within the last minute.
+    """
+    oldest = (time.time() - ALIVE_S) * 1000
+    for number, snapshot in enumerate(table.snapshots.newest_first()):
+        if number >= _RECENT or snapshot.time_ms < oldest:
+            break
+        if snapshot.commit_kind == "COMPACT" and not snapshot.commit_user.startswith(OWN_USERS):
+            return True
+    return written_by_live_query(table)
+
+
+def _alive(known: Consumers, consumer_id: str) -> bool:
+    refreshed = known.refreshed_s(consumer_id)
+    if refreshed is None or time.time() - refreshed >= ALIVE_S:
+        return False
+    consumer = known.get(consumer_id)
+    return consumer is not None and _may_run(consumer)
+
+
+def _may_run(consumer: Consumer) -> bool:
+    """Whether the query's process runs, as far as can be seen from here."""
+    if consumer.checkpoint is None or consumer.host != socket.gethostname():
+        return True
+    try:
+        pid = (Path(consumer.checkpoint) / LOCK).read_text().strip()
+    except OSError:
+        return True
+    return pid.isdigit() and os.path.exists(f"/proc/{pid}")

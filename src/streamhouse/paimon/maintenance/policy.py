@@ -1,0 +1,143 @@
+"""When a table is cared for: what its options ask of maintenance."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from streamhouse.options import boolean, duration_ms, integer
+from streamhouse.paimon.read.visibility import (
+    changes_visible_at,
+    later,
+    producer,
+    rows_visible_at,
+    waiting_option,
+)
+
+_STOP_AFTER = 3
+"""By how many files Paimon's writers let level 0 exceed the trigger of compaction, by default."""
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How often maintenance looks and works; seconds and numbers of snapshots.
+
+    Few level-0 files and few manifests are what freshness is made of, while each compaction is a
+    commit that the queries' commits race with: hence a least time between two of one table.
+    Tables that nobody waits for are looked at every `calm_poll_seconds`. The first look waits for
+    the queries' first batches, at most `longest_wait_seconds`.
+    `prompt_seconds` is that time for tables whose rows or changelog show only once compacted, less
+    where compactions are quick: as long as the last one took, but `prompt_least_seconds`. Where
+    level 0 would be full before that, compaction begins just in time, by how long the last one
+    took (the first one `first_compaction_seconds`). A job is long when the last one of its kind
+    took `long_seconds`, or when it is to rewrite `long_rows`; a table is small below `small_rows`.
+    """
+
+    poll_seconds: float = 0.05
+    calm_poll_seconds: float = 0.2
+    first_seconds: float = 0.2
+    longest_wait_seconds: float = 5.0
+    first_compaction_seconds: float = 1.5
+    compact_seconds: float = 1.0
+    prompt_seconds: float = 0.5
+    prompt_least_seconds: float = 0.1
+    append_seconds: float = 60.0
+    append_commits: int = 100
+    manifest_commits: int = 15
+    expire_seconds: float = 10.0
+    expire_work_seconds: float = 2.0
+    leftover_seconds: float = 3600.0
+    leftover_age_seconds: float = 6 * 3600.0
+    long_seconds: float = 1.5
+    long_rows: int = 1_000_000
+    small_rows: int = 10_000
+    longest_backoff_seconds: float = 60.0
+
+
+@dataclass(frozen=True)
+class Care:
+    """When one table is compacted: after so many commits, and at least so many seconds apart.
+
+    `commits` None asks for no compaction. `full_commits` and `full_seconds` ask for full
+    compactions; None asks for none. `expires` says whether old snapshots are ours to remove,
+    `merges` whether manifests are ours to merge, `prompt` whether readers wait for each compaction
+    of level 0. Writers wait before a bucket has more than `most_files` in level 0; None: they
+    never do.
+    """
+
+    commits: int | None
+    seconds: float
+    full_commits: int | None = None
+    full_seconds: float | None = None
+    expires: bool = True
+    most_files: int | None = None
+    prompt: bool = False
+    merges: bool = True
+
+    @classmethod
+    def of(cls, keyed: bool, options: Mapping[str, str], pace: Pace) -> Care:
+        """What the options of a table with (`keyed`) or without a primary key ask for.
+
+        A `write-only` table is left to whoever compacts and expires it: only its manifests are
+        merged. Tables of postponed buckets (`bucket` = -2) are not compacted.
+        """
+        if boolean("write-only", options.get("write-only", "false")):
+            return cls(None, pace.compact_seconds, expires=False)
+        if not keyed:
+            return cls(pace.append_commits, pace.append_seconds)
+        if options.get("bucket") == "-2":
+            return cls(None, pace.compact_seconds)
+        full = options.get("full-compaction.delta-commits")
+        full_commits = integer("full-compaction.delta-commits", full, 1) if full else None
+        every = options.get("compaction.optimization-interval")
+        interval = duration_ms("compaction.optimization-interval", every) / 1000 if every else None
+        if producer(options) == "full-compaction":
+            full_commits = full_commits or 1
+        commits, prompt = _commits(options)
+        seconds = pace.prompt_seconds if prompt or full_commits == 1 else pace.compact_seconds
+        most = max(_stop(options), commits + 1)
+        return cls(commits, seconds, full_commits, interval, most_files=most, prompt=prompt)
+
+    @classmethod
+    def of_read(cls, keyed: bool, options: Mapping[str, str], pace: Pace) -> Care:
+        """The same for a table that queries read and do not write.
+
+        Nothing but the compactions that its readers wait for.
+        """
+        moment = later(rows_visible_at(keyed, options), changes_visible_at(keyed, options))
+        care = cls.of(keyed, options, pace)
+        if moment == "commit":
+            return cls(None, care.seconds, expires=False, merges=False)
+        return replace(care, expires=False, merges=False, most_files=None)
+
+
+def _commits(options: Mapping[str, str]) -> tuple[int, bool]:
+    """After how many commits a compaction is due, and whether readers wait for it."""
+    trigger = _trigger(options)
+    if not _by_lookup(options):
+        return trigger, False
+    if options.get("lookup-compact", "radical").lower() == "gentle":
+        key = "lookup-compact.max-interval"
+        return max(trigger, integer(key, options.get(key, str(2 * trigger)), 1)), False
+    if waiting_option(options, "compaction") is not None:
+        return trigger, False
+    return 1, True
+
+
+def _trigger(options: Mapping[str, str]) -> int:
+    key = "num-sorted-run.compaction-trigger"
+    return integer(key, options.get(key, "5"), 1)
+
+
+def _stop(options: Mapping[str, str]) -> int:
+    key = "num-sorted-run.stop-trigger"
+    return integer(key, options.get(key, str(_trigger(options) + _STOP_AFTER)), 1)
+
+
+def _by_lookup(options: Mapping[str, str]) -> bool:
+    """Whether each compaction of the table takes all files of level 0, as Paimon's lookup does."""
+    return (
+        producer(options) == "lookup"
+        or rows_visible_at(True, options) != "commit"
+        or boolean("force-lookup", options.get("force-lookup", "false"))
+    )

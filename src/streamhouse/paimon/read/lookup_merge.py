@@ -1,0 +1,131 @@
+"""Merging the rows of a bucket where only the newest compacted row of a key counts.
+
+A compaction of a table that looks keys up (`changelog-producer` = `lookup`, `force-lookup`) merges
+a new row with the row that it finds above level 0, wherever that lies, and writes the result to a
+level below it. The older row stays until the levels meet. So of the rows of a key above level 0
+the one on the lowest level holds the whole value, and the others are obsolete. Paimon's Java core
+merges by that rule (`LookupMergeFunction`); the Rust core merges the rows of all levels, and counts
+twice where the merge engine adds up (decision 105).
+
+Level 0 together with one other level holds at most one compacted row of each key: the Rust core
+merges that correctly. So each level above 0 is read with level 0, and of each key the row from the
+lowest level that has the key is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from streamhouse.merge_functions import MERGING_ENGINES
+from streamhouse.paimon.read.conditions import Filter, only_on
+from streamhouse.paimon.read.key_set import KeySet
+from streamhouse.paimon.storage.split_files import SplitFrame
+from streamhouse.source import ROW_KIND
+
+if TYPE_CHECKING:
+    from streamhouse.paimon.read.conditions import Filter
+    from streamhouse.paimon.read.table import Table
+
+_GATHERED_ROWS = 1_000_000
+"""Most rows that are held until their keys are compared at once with those of lower levels."""
+
+
+def newest_level_counts(options: Mapping[str, str], primary_key: Sequence[str]) -> bool:
+    """Whether a primary-key table merges by this rule in a way that shows.
+
+    `deduplicate` keeps the newest row of all levels anyway, `first-row` the oldest. With deletion
+    vectors, obsolete rows are masked.
+    """
+    return (
+        bool(primary_key)
+        and options.get("merge-engine", "").lower() in MERGING_ENGINES
+        and options.get("deletion-vectors.enabled", "").lower() != "true"
+        and (
+            options.get("changelog-producer", "").lower() == "lookup"
+            or options.get("force-lookup", "").lower() == "true"
+        )
+    )
+
+
+def has_levels(split: bytes) -> bool:
+    """Whether a split has files on several levels above 0 whose rows are to be merged."""
+    frame = SplitFrame.parse(split)
+    return not frame.streaming and len(_levels(frame)) > 1
+
+
+def read(
+    table: Table,
+    columns: Sequence[str] | None,
+    filter: Filter | None,
+    split: bytes,
+    row_kind: bool,
+) -> Iterator[pa.RecordBatch]:
+    """The merged rows of such a split, as `Table.read` gives them."""
+    wanted = table.read_schema(columns)
+    key = [name for name in table.primary_key if name not in table.partition_keys]
+    names = [*wanted.names, *(name for name in key if name not in wanted.names)]
+    frame = SplitFrame.parse(split)
+    *lower, top = _levels(frame)
+    newer = table.read_schema(key).empty_table()
+    for level in (*lower, top):
+        own = None if level == top else _keys(table, key, filter, frame, level)
+        part = replace(frame.on_levels(0, level), raw=False).serialize()
+        kept = _Kept(own, newer)
+        for rows in kept.of(table.read_merged(names, filter, [part])):
+            for batch in rows.select(wanted.names).to_batches():
+                yield _with_kind(batch) if row_kind else batch
+        if own is not None:
+            newer = pa.concat_tables([newer, own])
+
+
+class _Kept:
+    """Rows of one level's own keys (of any on the top level) that no lower level has."""
+
+    def __init__(self, own: pa.Table | None, newer: pa.Table) -> None:
+        self._own = None if own is None else KeySet(own)
+        self._newer = KeySet(newer)
+        largest = max(len(self._newer), 0 if self._own is None else len(self._own))
+        # To compare a portion costs as much as the larger of it and the set.
+        self._enough = min(largest, _GATHERED_ROWS)
+
+    def of(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+        held: list[pa.RecordBatch] = []
+        count = 0
+        for batch in batches:
+            held.append(batch)
+            count += batch.num_rows
+            if count >= self._enough:
+                yield self._filtered(held)
+                held, count = [], 0
+        if held:
+            yield self._filtered(held)
+
+    def _filtered(self, batches: list[pa.RecordBatch]) -> pa.Table:
+        rows = pa.Table.from_batches(batches)
+        kept = ~self._newer.mask(rows)
+        if self._own is not None:
+            kept &= self._own.mask(rows)
+        return rows.filter(pa.array(kept))
+
+
+def _keys(
+    table: Table, key: Sequence[str], filter: Filter | None, frame: SplitFrame, level: int
+) -> pa.Table:
+    """The keys on one level, those of deleted rows too; at least those that a filter asks for."""
+    part = replace(frame.on_levels(level), streaming=True).serialize()
+    batches = table.read_merged(key, only_on(filter, key.__contains__), [part])
+    return pa.Table.from_batches(batches, table.read_schema(key))
+
+
+def _with_kind(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.append_column(
+        pa.field(ROW_KIND, pa.string(), nullable=False), pa.repeat("+I", batch.num_rows)
+    )
+
+
+def _levels(frame: SplitFrame) -> list[int]:
+    return sorted({file.level for file in frame.files if file.level > 0})

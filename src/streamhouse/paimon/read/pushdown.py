@@ -1,0 +1,98 @@
+"""Spark's filters as conditions of the Rust core, where both mean the same."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from streamhouse.paimon.read.conditions import Filter
+
+if TYPE_CHECKING:
+    from pyspark.sql import datasource as spark
+
+# By name: statements compare too, and need no Spark.
+_COMPARISONS = {
+    "EqualTo": "equal",
+    "GreaterThan": "greaterThan",
+    "GreaterThanOrEqual": "greaterOrEqual",
+    "LessThan": "lessThan",
+    "LessThanOrEqual": "lessOrEqual",
+    "StringStartsWith": "startsWith",
+    "StringEndsWith": "endsWith",
+    "StringContains": "contains",
+}
+_FLOAT_SAFE = ("equal", "lessThan", "lessOrEqual", "in")
+"""Spark holds NaN to be the largest number; the files' statistics leave it out."""
+
+
+def push(filters: Iterable[spark.Filter], schema: pa.Schema) -> Filter | None:
+    """One condition for all the filters that can be pushed, None if none can.
+
+    It may let too many rows pass and never too few: Spark is to check all its filters again.
+    """
+    pushed = [one for one in (_condition(each, schema) for each in filters) if one is not None]
+    if len(pushed) <= 1:
+        return pushed[0] if pushed else None
+    return {"method": "and", "children": pushed}
+
+
+def one_of(field: pa.Field, values: list[Any]) -> Filter | None:
+    """The condition that a column has one of these values; None if it cannot be pushed."""
+    return compared("in", field, values)
+
+
+def _condition(one: spark.Filter, schema: pa.Schema) -> dict[str, Any] | None:
+    path: tuple[str, ...] = getattr(one, "attribute", ())
+    if len(path) != 1 or schema.get_field_index(path[0]) < 0:
+        return None
+    field = schema.field(path[0])
+    name = type(one).__name__
+    if name in ("IsNull", "IsNotNull"):
+        return {
+            "method": "isNull" if name == "IsNull" else "isNotNull",
+            "field": field.name,
+        }
+    if name == "In":
+        return compared("in", field, list(getattr(one, "value", ())))
+    method = _COMPARISONS.get(name)
+    return None if method is None else compared(method, field, [getattr(one, "value", None)])
+
+
+def compared(method: str, field: pa.Field, values: list[Any]) -> dict[str, Any] | None:
+    """A comparison of a column as the core takes it; None where it would mean another."""
+    fits = next((check for is_type, check in _FITS if is_type(field.type)), None)
+    if fits is None or not values or not all(fits(field.type, value) for value in values):
+        return None
+    if pa.types.is_floating(field.type) and method not in _FLOAT_SAFE:
+        return None
+    return {"method": method, "field": field.name, "literals": values}
+
+
+def _integer_fits(kind: pa.DataType, value: Any) -> bool:
+    limit = 1 << (kind.bit_width - 1)
+    return type(value) is int and -limit <= value < limit
+
+
+def _float_fits(kind: pa.DataType, value: Any) -> bool:
+    return isinstance(value, float) and math.isfinite(value) and value != 0.0
+
+
+def _timestamp_fits(kind: pa.TimestampType, value: Any) -> bool:
+    """Whole milliseconds only: a literal cut to the column's precision would be another one."""
+    if not isinstance(value, datetime.datetime) or (value.tzinfo is None) != (kind.tz is None):
+        return False
+    return value.microsecond == 0 or (kind.unit == "ms" and value.microsecond % 1000 == 0)
+
+
+_FITS: list[tuple[Callable[[pa.DataType], bool], Callable[[Any, Any], bool]]] = [
+    (pa.types.is_integer, _integer_fits),
+    (pa.types.is_floating, _float_fits),
+    (pa.types.is_string, lambda _, value: isinstance(value, str)),
+    (pa.types.is_boolean, lambda _, value: isinstance(value, bool)),
+    (pa.types.is_date, lambda _, value: type(value) is datetime.date),
+    (pa.types.is_timestamp, _timestamp_fits),
+]

@@ -1,0 +1,291 @@
+"""System tables (`orders$snapshots`, `orders$files`, …) by the Rust core, with no JVM.
+
+Names, order and types of the columns are those of Paimon's Java core 1.4.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from streamhouse.errors import DataLossError, StreamhouseError, TableError
+from streamhouse.options import nearest
+from streamhouse.paimon.read.compacted_state import compacted_only
+from streamhouse.paimon.read.key_set import KeySet
+from streamhouse.paimon.read.table import Table, conformed
+from streamhouse.paimon.read.time_travel import pinned, settled
+from streamhouse.paimon.read.version_clause import version_clause
+from streamhouse.paimon.read.visibility import hides_new_rows
+from streamhouse.paimon.schema import types
+from streamhouse.paimon.schema.table_name import TableName, split_identifier
+from streamhouse.paimon.storage import rust_core
+from streamhouse.source import ROW_KIND
+from streamhouse.sql.plan import AsOf, Column
+
+if TYPE_CHECKING:
+    from streamhouse.paimon.catalog.warehouse import Warehouse
+
+_STATIC = {
+    "aggregation_fields": """field_name STRING!, field_type STRING!, function STRING,
+        function_options STRING, comment STRING""",
+    "branches": "branch_name STRING!, create_time TIMESTAMP(3)!",
+    "buckets": """partition STRING, bucket INT!, record_count BIGINT!, file_size_in_bytes BIGINT!,
+        file_count BIGINT!, last_update_time TIMESTAMP(3)""",
+    "consumers": "consumer_id STRING!, next_snapshot_id BIGINT!",
+    "file_key_ranges": """partition STRING, bucket INT!, file_path STRING!, file_format STRING!,
+        schema_id BIGINT!, level INT!, record_count BIGINT!, file_size_in_bytes BIGINT!,
+        min_key STRING, max_key STRING, first_row_id BIGINT""",
+    "files": """partition STRING, bucket INT!, file_path STRING!, file_format STRING!,
+        schema_id BIGINT!, level INT!, record_count BIGINT!, file_size_in_bytes BIGINT!,
+        min_key STRING, max_key STRING, null_value_counts STRING!, min_value_stats STRING!,
+        max_value_stats STRING!, min_sequence_number BIGINT, max_sequence_number BIGINT,
+        creation_time TIMESTAMP(3), deleteRowCount BIGINT, file_source STRING,
+        first_row_id BIGINT, write_cols ARRAY<STRING>""",
+    "manifests": """file_name STRING!, file_size BIGINT!, num_added_files BIGINT!,
+        num_deleted_files BIGINT!, schema_id BIGINT!, min_partition_stats STRING,
+        max_partition_stats STRING, min_row_id BIGINT, max_row_id BIGINT""",
+    "options": "key STRING!, value STRING!",
+    "partitions": """partition STRING, record_count BIGINT!, file_size_in_bytes BIGINT!,
+        file_count BIGINT!, last_update_time TIMESTAMP(3), created_at TIMESTAMP(3),
+        created_by STRING, updated_by STRING, options STRING""",
+    "schemas": """schema_id BIGINT!, fields STRING!, partition_keys STRING!, primary_keys STRING!,
+        options STRING!, comment STRING, update_time TIMESTAMP(3)!""",
+    "snapshots": """snapshot_id BIGINT!, schema_id BIGINT!, commit_user STRING!,
+        commit_identifier BIGINT!, commit_kind STRING!, commit_time TIMESTAMP(3)!,
+        base_manifest_list STRING!, delta_manifest_list STRING!, changelog_manifest_list STRING,
+        total_record_count BIGINT, delta_record_count BIGINT, changelog_record_count BIGINT,
+        watermark BIGINT, next_row_id BIGINT""",
+    "tags": """tag_name STRING!, snapshot_id BIGINT!, schema_id BIGINT!, commit_time TIMESTAMP(3)!,
+        record_count BIGINT, create_time TIMESTAMP(3), time_retained STRING""",
+}
+_OF_ROWS = ("audit_log", "binlog", "ro")
+SYSTEM_TABLES = tuple(sorted((*_STATIC, *_OF_ROWS)))
+"""The names after `$`."""
+
+TRAVELLING = ("audit_log", "binlog", "file_key_ranges", "files", "manifests", "ro")
+"""Those that tell of one snapshot, and can be read as of another."""
+
+# Where the Rust core names a table or a column otherwise.
+_RUST_TABLES = {"file_key_ranges": "files", "binlog": "audit_log"}
+_RUST_COLUMNS = {"deleteRowCount": "delete_row_count"}
+_DEDUPLICATE = "deduplicate"
+
+
+class SystemTable:
+    """One system table of a table; is read as a `Table` is."""
+
+    primary_key: tuple[str, ...] = ()
+    partition_keys: tuple[str, ...] = ()
+
+    def __init__(self, data: Table, name: TableName, moment: AsOf) -> None:
+        assert name.system is not None
+        self._data = data
+        self._kind = name.system
+        self._moment = moment
+        self.database = data.database
+        self.name = str(name)
+        self.options: Mapping[str, str] = {}
+        self.columns: tuple[Column, ...] = _columns(self._kind, data)
+        self.arrow_schema: pa.Schema = pa.schema(
+            pa.field(one.name, types.arrow_type(types.parse(one.type)), nullable=one.nullable)
+            for one in self.columns
+        )
+
+    @property
+    def identifier(self) -> str:
+        """`database.table$system`."""
+        return f"{self.database}.{self.name}"
+
+    def read_schema(self, columns: Sequence[str] | None = None) -> pa.Schema:
+        """The Arrow schema of `read`; `TableError` naming the nearest for an unknown column."""
+        names = self.arrow_schema.names if columns is None else columns
+        for name in names:
+            if self.arrow_schema.get_field_index(name) < 0:
+                hint = nearest(name, self.arrow_schema.names)
+                raise TableError(f"table {self.identifier} has no column '{name}'; {hint}")
+        return pa.schema([self.arrow_schema.field(name) for name in names])
+
+    def read(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """The rows; those of `$audit_log` and `$binlog` are all held at once."""
+        schema = self.read_schema(columns)
+        match self._kind:
+            case "ro":
+                return self._read_optimized(schema)
+            case "options":
+                return iter([_options(self._data).select(schema.names)])
+        return (self._shaped(batch, schema) for batch in self._query(schema.names))
+
+    def _read_optimized(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        splits = self._data.splits(columns=schema.names)
+        if self._data.primary_key:
+            splits = compacted_only(self._data, splits, "full-compaction")
+        return self._data.read(columns=schema.names, splits=splits)
+
+    def _query(self, columns: Sequence[str]) -> Iterable[pa.RecordBatch]:
+        if self._kind in ("audit_log", "binlog"):
+            return self._audited(columns)
+        return self._sql(rust_core.sql_context(self._data.catalog_options), columns, self._moment)
+
+    def _audited(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """The rows of one snapshot as the Java core tells of them, those of deleted keys too.
+
+        The Rust core leaves deleted keys out unless it deduplicates, which gives of each key the
+        last row; and it shows rows that wait for their compaction.
+        """
+        moment = settled(self._data, self._moment)
+        data = pinned(self._data, moment)
+        shows_all = not data.primary_key or hides_new_rows(data)
+        if not shows_all and data.options.get("merge-engine", _DEDUPLICATE) == _DEDUPLICATE:
+            yield from self._deduplicated(data, columns, moment)
+            return
+        names = [name for name in columns if name != ROW_KIND] or [data.columns[0].name]
+        for batch in data.read(names, row_kind=True):
+            yield batch.select(list(columns))
+        if not shows_all:
+            yield from self._deleted(data, columns, moment)
+
+    def _deleted(
+        self, data: Table, columns: Sequence[str], moment: AsOf
+    ) -> Iterator[pa.RecordBatch]:
+        key = list(data.primary_key)
+        wanted = [*columns, *(name for name in key if name not in columns)]
+        gone = f" WHERE {rust_core.quoted(ROW_KIND)} IN ('-U', '-D')"
+        batches = self._deduplicated(data, wanted, moment, gone)
+        if not sum(batch.num_rows for batch in batches):
+            return
+        rows = pa.Table.from_batches(batches)
+        there = KeySet(pa.Table.from_batches(data.read(key), data.read_schema(key)))
+        keys = rows.select(key).cast(data.read_schema(key))
+        yield from rows.filter(pa.array(~there.mask(keys))).select(list(columns)).to_batches()
+
+    def _deduplicated(
+        self, data: Table, columns: Sequence[str], moment: AsOf, condition: str = ""
+    ) -> list[pa.RecordBatch]:
+        one_by_one, from_orc = data.checked(columns, data.splits())
+        context = rust_core.new_sql_context(data.catalog_options)
+        context.sql(f"SET 'paimon.merge-engine' = '{_DEDUPLICATE}'")
+        if one_by_one:
+            context.sql("SET 'paimon.read.batch-size' = '1'")
+        schema = pa.schema([*data.arrow_schema, pa.field(ROW_KIND, pa.string())])
+        wanted = pa.schema([schema.field(name) for name in columns])
+        found = []
+        for batch in self._sql(context, columns, moment, condition):
+            named = pa.RecordBatch.from_arrays(batch.columns, names=list(columns))
+            batch = conformed(named, wanted)
+            found.append(batch if from_orc is None else from_orc.read(batch))
+        return found
+
+    def _sql(
+        self, context: Any, columns: Sequence[str], moment: AsOf, condition: str = ""
+    ) -> list[pa.RecordBatch]:
+        system = _RUST_TABLES.get(self._kind, self._kind)
+        table = f"{TableName.parse(self.name).data}${system}"
+        names = [_RUST_COLUMNS.get(name, name) for name in columns]
+        version = version_clause(self._data, self.identifier, moment)
+        try:
+            return rust_core.query(context, self.database, table, names, version, condition)
+        except rust_core.ERRORS as error:
+            raise self._explained(error) from error
+
+    def _shaped(self, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+        named = pa.RecordBatch.from_arrays(batch.columns, names=schema.names)
+        if self._kind == "schemas" and "options" in schema.names:
+            place = schema.names.index("options")
+            named = named.set_column(place, "options", _sorted_keys(named.column(place)))
+        if self._kind != "binlog":
+            return conformed(named, schema)
+        arrays = [
+            named.column(field.name)
+            if field.name == ROW_KIND
+            else _in_lists(named.column(field.name), field.type)
+            for field in schema
+        ]
+        return conformed(pa.RecordBatch.from_arrays(arrays, names=schema.names), schema)
+
+    def _explained(self, error: Exception) -> StreamhouseError:
+        text = " ".join(str(error).split())
+        if rust_core.is_gone(error):
+            return DataLossError(
+                f"table {self.identifier}: a file that it tells of expired meanwhile; ask again: "
+                f"{text}"
+            )
+        return StreamhouseError(f"table {self.identifier} cannot be read: {text}")
+
+
+def open_table(
+    warehouse: Warehouse,
+    identifier: str,
+    moment: AsOf | None = None,
+    options: Mapping[str, str] | None = None,
+    pin: bool = False,
+) -> Table | SystemTable:
+    """A table, a branch or a system table for reading, at a moment that `AsOf` names.
+
+    With `pin` it does not change any more, whatever is committed. Raises `TableError` naming the
+    nearest for what is not there, `DataLossError` for a snapshot that has expired.
+    """
+    database, name = split_identifier(identifier)
+    parsed = TableName.parse(name)
+    data = warehouse.table(f"{database}.{parsed.data}", options)
+    moment = moment or AsOf()
+    if parsed.system is None:
+        return pinned(data, moment) if moment or pin else data
+    if parsed.system not in SYSTEM_TABLES:
+        raise TableError(
+            f"there is no system table '${parsed.system}'; {nearest(parsed.system, SYSTEM_TABLES)}"
+        )
+    if parsed.system not in TRAVELLING:
+        if moment:
+            raise TableError(
+                f"table '{identifier}' is not read as of a snapshot or time; these are: "
+                f"{', '.join('$' + one for one in TRAVELLING)}"
+            )
+        return SystemTable(data, parsed, AsOf())
+    if moment or pin:
+        moment = settled(data, moment)
+        data = pinned(data, moment)
+    return SystemTable(data, parsed, moment)
+
+
+def _columns(kind: str, data: Table) -> tuple[Column, ...]:
+    if kind == "ro":
+        return data.columns
+    if kind == "audit_log":
+        return (Column(ROW_KIND, "STRING"), *data.columns)
+    if kind == "binlog":
+        lists = [Column(one.name, f"ARRAY<{one.type}>") for one in data.columns]
+        return (Column(ROW_KIND, "STRING"), *lists)
+    return tuple(_column(text) for text in _STATIC[kind].split(","))
+
+
+def _column(text: str) -> Column:
+    name, kind = text.split()
+    return Column(name, kind.removesuffix("!"), nullable=not kind.endswith("!"))
+
+
+def _options(data: Table) -> pa.RecordBatch:
+    # Not the Rust core's: under a branch it adds an option that the table does not have.
+    keys = sorted(data.options)
+    arrays = [pa.array(keys, pa.string()), pa.array([data.options[k] for k in keys], pa.string())]
+    fields = [pa.field(name, pa.string(), nullable=False) for name in ("key", "value")]
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def _sorted_keys(texts: pa.Array) -> pa.Array:
+    # The Rust core gives them in another order each time.
+    maps = [json.loads(text) for text in texts.to_pylist()]
+    return pa.array(
+        [
+            json.dumps(one, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+            for one in maps
+        ],
+        pa.string(),
+    )
+
+
+def _in_lists(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    offsets = pa.array(range(len(array) + 1), pa.int32())
+    return pa.ListArray.from_arrays(offsets, array.cast(kind.value_type))

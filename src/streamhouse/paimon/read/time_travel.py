@@ -1,0 +1,142 @@
+"""Tables as they were: at a snapshot, a tag or a time, with the columns that they had then."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import time
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from streamhouse.errors import DataLossError, OptionError, TableError
+from streamhouse.options import duration_ms, nearest
+from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.storage.snapshots import Snapshot
+from streamhouse.sql.options.time_travel import milliseconds
+from streamhouse.sql.plan import AsOf
+
+
+def pinned(table: Table, moment: AsOf) -> Table:
+    """The table as of that moment: its `read` and `splits` without a snapshot give it.
+
+    Raises `TableError` for a tag, snapshot or time that never was, `DataLossError` for a snapshot
+    that has expired; both say what there is.
+    """
+    moment = settled(table, moment)
+    if moment.tag is not None:
+        schema_id = _tagged(table, moment.tag).schema_id
+        return table.of_schema(schema_id, {"scan.tag-name": moment.tag})
+    if moment.snapshot is None:
+        return Empty(table.rust, table.database, table.name, table.catalog_options, table.schema)
+    schema_id = table.snapshot(moment.snapshot).schema_id
+    return table.of_schema(schema_id, {"scan.snapshot-id": str(moment.snapshot)})
+
+
+def settled(table: Table, moment: AsOf) -> AsOf:
+    """The moment as a tag or a snapshot that is there; no moment is the newest snapshot.
+
+    Nothing is set in the answer for a table without snapshots.
+    """
+    version = moment.version
+    if version is not None:
+        if version.isdigit() and version not in table.tags():
+            moment = AsOf(snapshot=int(version))
+        else:
+            moment = AsOf(tag=version)
+    if moment.tag is not None:
+        _tagged(table, moment.tag)
+        return moment
+    latest = table.latest_snapshot_id()
+    if moment.snapshot is not None:
+        return AsOf(snapshot=_checked(table, moment.snapshot, latest))
+    if latest is None or moment.timestamp_ms is None:
+        return AsOf(snapshot=latest)
+    return AsOf(snapshot=_snapshot_at(table, moment.timestamp_ms, latest))
+
+
+def named(table: Table, text: str) -> AsOf:
+    """A moment as people write it: a tag, a snapshot's number, a time in UTC, or `5 min ago`."""
+    if text in table.tags():
+        return AsOf(tag=text)
+    if text.isdigit():
+        return AsOf(snapshot=int(text))
+    ago = text.removesuffix("ago").strip()
+    now = time.time_ns() // 1_000_000
+    with contextlib.suppress(OptionError):
+        return AsOf(timestamp_ms=milliseconds("as of", text))
+    with contextlib.suppress(OptionError):
+        return AsOf(timestamp_ms=now - duration_ms("as of", ago))
+    raise TableError(
+        f"table '{table.identifier}' has no tag '{text}'; {nearest(text, table.tags())}; a moment "
+        "can also be a snapshot's number, a time such as '2026-01-01 00:00:00' (UTC) or '5 min ago'"
+    )
+
+
+def record(table: Table, moment: AsOf) -> Snapshot | None:
+    """The snapshot of a settled moment; None where there was none."""
+    if moment.tag is not None:
+        return _tagged(table, moment.tag)
+    return None if moment.snapshot is None else table.snapshot(moment.snapshot)
+
+
+def _tagged(table: Table, tag: str) -> Snapshot:
+    known = table.tags()
+    found = table.tag(tag) if tag in known else None
+    if found is None:
+        raise TableError(f"table '{table.identifier}' has no tag '{tag}'; {nearest(tag, known)}")
+    return found
+
+
+def _checked(table: Table, snapshot: int, latest: int | None) -> int:
+    if latest is None:
+        raise TableError(f"table '{table.identifier}' has no snapshot {snapshot}: it has none yet")
+    if not 0 < snapshot <= latest:
+        raise TableError(
+            f"table '{table.identifier}' has no snapshot {snapshot}; its newest is {latest}"
+        )
+    if table.snapshots.find(snapshot) is None:
+        raise DataLossError(f"{table.snapshots.lost(snapshot)}{_tags(table)}")
+    return snapshot
+
+
+def _snapshot_at(table: Table, time_ms: int, latest: int) -> int:
+    """The newest snapshot committed at or before the time; commit times grow with the ids."""
+    low = table.earliest_snapshot_id() or latest
+    earliest, high = low, latest
+    while low <= high:
+        middle = (low + high) // 2
+        if table.snapshot(middle).time_ms <= time_ms:
+            low = middle + 1
+        else:
+            high = middle - 1
+    if high < earliest:
+        first = table.snapshot(earliest).time_ms
+        raise TableError(
+            f"table '{table.identifier}' has no snapshot as old as {_iso(time_ms)}; "
+            f"its earliest is {earliest}, of {_iso(first)}{_tags(table)}"
+        )
+    return high
+
+
+def _tags(table: Table) -> str:
+    known = table.tags()
+    return f"; its tags are {', '.join(known)}" if known else ""
+
+
+def _iso(time_ms: int) -> str:
+    try:
+        moment = datetime.datetime.fromtimestamp(time_ms / 1000, datetime.UTC)
+    except (ValueError, OverflowError, OSError):
+        return f"{time_ms:,} ms since 1970"
+    return moment.strftime("%Y-%m-%d %H:%M:%S.") + f"{time_ms % 1000:03d} UTC"
+
+
+class Empty(Table):
+    """A table as of a time when it had no snapshot."""
+
+    def read(self, *_: object, **__: object) -> Iterator[pa.RecordBatch]:
+        return iter(())
+
+    def splits(self, *_: object, **__: object) -> list[bytes]:
+        return []

@@ -1,0 +1,109 @@
+"""When readers see the rows of a table, and its changes.
+
+Paimon shows committed rows of some tables only after a compaction, and the changes of others:
+
+- `commit`: at once;
+- `compaction`: once the files of level 0 are compacted (`first-row`, deletion vectors, and the
+  changes of `changelog-producer` = `lookup`);
+- `full-compaction`: once the files are on the top level (the changes of `changelog-producer` =
+  `full-compaction`).
+
+A stream over a table depends on somebody compacting it. docs/decisions/113-readers-compact.md says
+who does; `paimon.changelog.invisible_rows` counts the rows that are not visible yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from streamhouse.options import boolean, integer
+from streamhouse.paimon.read.table import Table
+
+Moment = Literal["commit", "compaction", "full-compaction"]
+
+PRODUCED = ("lookup", "full-compaction")
+"""The values of `changelog-producer` by which compaction writes the changes."""
+LOOKUP_WAIT = ("lookup-wait", "changelog-producer.lookup-wait")
+_DEFAULT_TRIGGER = 5
+"""`num-sorted-run.compaction-trigger`, to which Paimon ties the number of levels."""
+
+
+def producer(options: Mapping[str, str]) -> str:
+    """The `changelog-producer` of a table, in lower case."""
+    return options.get("changelog-producer", "none").lower()
+
+
+def rows_visible_at(keyed: bool, options: Mapping[str, str]) -> Moment:
+    """When a SELECT sees new rows of a table with (`keyed`) or without a primary key."""
+    if not keyed:
+        return "commit"
+    vectors = options.get("deletion-vectors.enabled", "false")
+    hidden = options.get("merge-engine", "").lower() == "first-row" or boolean(
+        "deletion-vectors.enabled", vectors
+    )
+    return "compaction" if hidden else "commit"
+
+
+def changes_visible_at(keyed: bool, options: Mapping[str, str]) -> Moment:
+    """When a stream over the table sees its changes.
+
+    Those of `changelog-producer` = `none` and `input` are computed from the rows.
+    """
+    if not keyed:
+        return "commit"
+    match producer(options):
+        case "lookup":
+            return "compaction"
+        case "full-compaction":
+            return "full-compaction"
+    return rows_visible_at(keyed, options)
+
+
+def waiting_option(options: Mapping[str, str], moment: Moment) -> str | None:
+    """The option by which a table lets its rows wait for `moment`; None if none does."""
+    if moment == "commit":
+        return None
+    if boolean("write-only", options.get("write-only", "false")):
+        return "'write-only' = 'true'"
+    if moment == "full-compaction":
+        key = "full-compaction.delta-commits"
+        several = key in options and integer(key, options[key], 1) > 1
+        return f"'{key}' = '{options[key]}'" if several else None
+    if options.get("lookup-compact", "radical").lower() == "gentle":
+        return "'lookup-compact' = 'gentle'"
+    for key in LOOKUP_WAIT:
+        if not boolean(key, options.get(key, "true")):
+            return f"'{key}' = 'false'"
+    return None
+
+
+def later(first: Moment, second: Moment) -> Moment:
+    """The later of two moments."""
+    order: tuple[Moment, ...] = ("commit", "compaction", "full-compaction")
+    return max(first, second, key=order.index)
+
+
+def least_level(options: Mapping[str, str], moment: Moment) -> int:
+    """The lowest level whose files readers see, of a table whose rows show at `moment`."""
+    if moment == "commit":
+        return 0
+    return 1 if moment == "compaction" else top_level(options)
+
+
+def top_level(options: Mapping[str, str]) -> int:
+    """The level to which a full compaction writes."""
+    levels = options.get("num-levels")
+    if levels is not None:
+        return int(levels) - 1
+    return int(options.get("num-sorted-run.compaction-trigger", _DEFAULT_TRIGGER))
+
+
+def changes_visible(table: Table) -> Moment:
+    """When a stream over the table sees its changes."""
+    return changes_visible_at(bool(table.primary_key), table.options)
+
+
+def hides_new_rows(table: Table) -> bool:
+    """Whether a SELECT sees new rows of the table only after a compaction."""
+    return rows_visible_at(bool(table.primary_key), table.options) != "commit"

@@ -1,0 +1,147 @@
+"""TIMESTAMP and TIMESTAMP_LTZ of 7 to 9 digits, which are read and never written (decision 106).
+
+Paimon's files hold them as INT96. The Rust core writes 64 bits of nanoseconds instead, which the
+Java core, and so Flink and every compaction, takes for something else: years far from those
+written. Arrow has no other type for them either, and its nanoseconds end in the years 1677 and
+2262: the Rust core reads an INT96 value outside as another time, without an error.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamhouse.errors import StreamhouseError, TableError
+from streamhouse.paimon.schema.schema_evolution import column_ids
+from streamhouse.paimon.storage.files import is_local, local_path
+from streamhouse.paimon.storage.split_files import SplitFrame
+
+if TYPE_CHECKING:
+    from streamhouse.paimon.read.table import Table
+
+FIRST_US, LAST_US = -(2**63) // 1000 + 1, (2**63 - 1) // 1000 - 1
+"""Microseconds since 1970 that 64 bits of nanoseconds hold: 1677-09-21 to 2262-04-11."""
+_ROWS = 65_536
+_MOST_CHECKED = 100_000
+_checked: set[tuple[str | int, ...]] = set()
+"""Files, and ids of columns, whose values are known to fit; files never change."""
+
+
+def fine_columns(schema: pa.Schema) -> frozenset[str]:
+    """The columns that are or have such a timestamp."""
+    return frozenset(field.name for field in schema if _is_fine(field.type))
+
+
+def _is_fine(kind: pa.DataType) -> bool:
+    if pa.types.is_timestamp(kind):
+        return bool(kind.unit == "ns")
+    return any(_is_fine(kind.field(place).type) for place in range(kind.num_fields))
+
+
+def check_type(where: str, column: str, kind: pa.DataType) -> None:
+    """Raise `TableError` for a column that cannot be written."""
+    if _is_fine(kind):
+        raise TableError(
+            f"{where}: column '{column}' has timestamps of more than 6 digits of a second, which "
+            "can be read but not written: Flink would read other times; take TIMESTAMP(6), or a "
+            "BIGINT of nanoseconds"
+        )
+
+
+def check_files(table: Table, columns: Collection[str], splits: Sequence[bytes]) -> None:
+    """Raise `StreamhouseError` if the Rust core would read wrong times from these splits.
+
+    `columns` are those that are read; some others decide how rows are merged.
+    """
+    wanted = table.fine_columns & {*columns, *table.primary_key, *_sequence_fields(table)}
+    ids = {number for name, number in column_ids(table).items() if name in wanted}
+    if not ids:
+        return
+    for split in splits:
+        frame = SplitFrame.parse(split)
+        for file, path in zip(frame.files, frame.paths(), strict=True):
+            if path.endswith(".parquet") and (path, *sorted(ids)) not in _checked:
+                then = column_ids(table.at_schema(file.schema_id))
+                _check_file(table, {name for name, number in then.items() if number in ids}, path)
+                if len(_checked) >= _MOST_CHECKED:
+                    _checked.clear()
+                _checked.add((path, *sorted(ids)))
+
+
+def _sequence_fields(table: Table) -> Iterator[str]:
+    for key, value in table.options.items():
+        if key == "sequence.field":
+            yield from (name.strip() for name in value.split(","))
+        elif key.startswith("fields.") and key.endswith(".sequence-group"):
+            names = key.removeprefix("fields.").removesuffix(".sequence-group")
+            yield from (name.strip() for name in names.split(","))
+
+
+def _check_file(table: Table, columns: Collection[str], path: str) -> None:
+    # pyarrow, like the Rust core, wraps INT96 values around.
+    import duckdb
+
+    if not columns:
+        return
+    with (
+        _as_local(table, path) as file,
+        duckdb.connect(":memory:", config={"threads": 1}) as con,
+    ):
+        wanted = [duckdb.ColumnExpression(name) for name in columns]
+        for batch in con.read_parquet(file).select(*wanted).to_arrow_reader(_ROWS):
+            for name, array in zip(batch.schema.names, batch.columns, strict=True):
+                for moments in leaves(array):
+                    _check_moments(table, name, path, moments)
+
+
+@contextmanager
+def _as_local(table: Table, path: str) -> Iterator[str]:
+    if is_local(path):
+        yield local_path(path)
+        return
+    with tempfile.NamedTemporaryFile(suffix=".parquet") as copy:
+        with table.files.open_input(path) as file:
+            shutil.copyfileobj(file, copy)
+        copy.flush()
+        yield copy.name
+
+
+def _check_moments(table: Table, column: str, path: str, moments: pa.Array) -> None:
+    """DuckDB gives INT96 as microseconds; what the Rust core wrote are nanoseconds, which fit."""
+    if moments.type.unit != "us":
+        return
+    first, last = bounds(moments)
+    if first is not None and last is not None and (first < FIRST_US or last > LAST_US):
+        raise StreamhouseError(
+            f"table {table.identifier}: column '{column}' has a timestamp before 1677-09-22 or "
+            f"after 2262-04-11 in {path}, which cannot be read with more than 6 digits of a "
+            "second; leave the column out of the query, or have Flink write it as TIMESTAMP(6)"
+        )
+
+
+def leaves(array: Any) -> list[pa.Array]:
+    """The timestamps of a column, also those inside of its arrays, maps and rows."""
+    kind = array.type
+    if pa.types.is_timestamp(kind):
+        return [array]
+    if pa.types.is_map(kind):
+        children = [array.keys, array.items]
+    elif pa.types.is_list(kind):
+        children = [array.flatten()]
+    elif pa.types.is_struct(kind):
+        children = array.flatten()
+    else:
+        return []
+    return [leaf for child in children for leaf in leaves(child)]
+
+
+def bounds(moments: pa.Array) -> tuple[int | None, int | None]:
+    """The least and the greatest as whole numbers of the type's unit; None if there is no value."""
+    found = pc.min_max(moments.view(pa.int64()))
+    return found["min"].as_py(), found["max"].as_py()

@@ -1,0 +1,224 @@
+"""What ORC files make of a value, where other files keep it (decision 107).
+
+Paimon's Java core writes them, Flink's or that of a compaction; the Rust core reads them.
+
+- Timestamps outside the years 1677 to 2262 cannot be read by the Rust core. Those before 1900 are
+  read wrongly if the JVM that wrote them was not in UTC. The Java core itself loses the sign of
+  the last second before 1970, and moves years before 1582 by days each time it rewrites them.
+- TIMESTAMP_LTZ is written as the wall clock of the JVM's time zone unless the table says
+  `orc.timestamp-ltz.legacy.type` = `false`, as those do that are made here.
+- CHAR(n) is padded in the file; the Java core reads it without trailing spaces.
+
+So values that would not come back are refused when they are written, and files that cannot be read
+rightly when they are read.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamhouse.errors import StreamhouseError, TableError
+from streamhouse.paimon.schema import types
+from streamhouse.paimon.schema.nanosecond_timestamps import LAST_US, bounds, leaves
+from streamhouse.paimon.schema.orc_zone import writer_zone
+from streamhouse.paimon.storage.split_files import SplitFrame
+
+if TYPE_CHECKING:
+    from streamhouse.paimon.read.table import Table
+
+LTZ_OPTION = "orc.timestamp-ltz.legacy.type"
+SUFFIX = b".orc"
+_FORMATS = ("file.format", "changelog-file.format", "file.format.per.level")
+_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_FIRST_S = -9_223_286_400
+"""1677-09-22, the first day that 64 bits of nanoseconds hold as a whole."""
+_ZONE_HISTORY_S = -2_208_902_400
+"""1900-01-02: Java's old time zones know no offset of earlier times."""
+_UTC = ("UTC", "GMT", "Etc/UTC", "Etc/GMT", "Etc/UCT", "UCT", "Universal", "Etc/Universal", "Zulu")
+_CHAR = re.compile(r"(?<![A-Z_])CHAR\(")
+_LTZ = re.compile(r"TIMESTAMP_LTZ|WITH LOCAL TIME ZONE")
+_MOST_ZONES = 100_000
+_zones: dict[str, str | None] = {}
+"""Time zones of files, by path; files never change."""
+
+
+def may_hold_orc(options: Mapping[str, str]) -> bool:
+    """Whether a writer or a compaction of a table with these options makes ORC files."""
+    return any("orc" in options.get(key, "").lower() for key in _FORMATS)
+
+
+def made_with(columns: Mapping[str, str], options: Mapping[str, str]) -> dict[str, str]:
+    """What is added to the options of a new table of these columns (name to type)."""
+    if not may_hold_orc(options) or LTZ_OPTION in options:
+        return {}
+    return {LTZ_OPTION: "false"} if any(map(_LTZ.search, columns.values())) else {}
+
+
+def check_keys(where: str, columns: Mapping[str, str], keys: Sequence[str]) -> None:
+    """Raise `TableError` for a CHAR key of a table of ORC files."""
+    for key in keys:
+        if _CHAR.match(columns[key]):
+            raise TableError(
+                f"{where}: the key '{key}' is {columns[key]}, which ORC files pad with spaces, so "
+                "that a key would not be found again; make it a STRING, or set 'file.format' to "
+                "'parquet'"
+            )
+
+
+class OrcValues:
+    """Values on their way into a table that `may_hold_orc`."""
+
+    def __init__(self, table: Table) -> None:
+        columns = {column.name: column.type for column in table.columns}
+        self._where = f"table {table.identifier}"
+        check_keys(self._where, columns, [*table.primary_key, *table.partition_keys])
+        self._chars = _chars(columns)
+        self._first_s = _FIRST_S if _in_utc() else _ZONE_HISTORY_S
+        # The second before 1970, in UTC and by the wall clock of this machine's zone.
+        self._signless = {0, time.localtime(0).tm_gmtoff}
+
+    def fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The same rows, CHAR without trailing spaces; `TableError` for a value that would not
+        come back."""
+        for name, array in zip(batch.schema.names, batch.columns, strict=True):
+            for moments in leaves(array):
+                self._check(name, moments)
+        return trimmed(batch, self._chars)
+
+    def _check(self, column: str, moments: pa.Array) -> None:
+        unit = _PER_SECOND[moments.type.unit]
+        first, last = bounds(moments)
+        if first is None or last is None:
+            return
+        if first < self._first_s * unit or last > LAST_US // 10**6 * unit:
+            raise TableError(
+                f"{self._where}: column '{column}' got a timestamp before "
+                f"{time.strftime('%Y-%m-%d', time.gmtime(self._first_s))} or after 2262-04-11, "
+                "which cannot be read back from ORC files; set the table's 'file.format' to "
+                "'parquet', which holds all years"
+            )
+        for end in self._signless:
+            if first < end * unit and last > (end - 1) * unit:
+                self._check_sign(column, moments.view(pa.int64()), (end - 1) * unit, end * unit)
+
+    def _check_sign(self, column: str, ticks: pa.Array, above: int, below: int) -> None:
+        lost = pc.and_(pc.greater(ticks, above), pc.less(ticks, below))
+        if pc.any(lost).as_py():
+            raise TableError(
+                f"{self._where}: column '{column}' got a part of the last second before 1970, "
+                "which ORC files give back as one after it; set the table's 'file.format' to "
+                "'parquet'"
+            )
+
+
+class OrcReader:
+    """Rows that come from ORC files of a table."""
+
+    def __init__(self, table: Table, splits: Sequence[bytes]) -> None:
+        self._table, self._splits = table, splits
+        columns = {column.name: column.type for column in table.columns}
+        self._chars = _chars(columns)
+        self._legacy = table.options.get(LTZ_OPTION, "").strip().lower()
+        zoned = {name for name, kind in columns.items() if _LTZ.search(kind)}
+        self._zoned = set() if self._legacy == "false" else zoned
+
+    def check(self, columns: Sequence[str]) -> None:
+        """Raise `StreamhouseError` if wall clocks of other zones would be taken for UTC."""
+        if not self._zoned.intersection((*columns, *self._table.primary_key)):
+            return
+        for path, zone in self._foreign():
+            if not zone and self._legacy == "true":
+                continue
+            known = f"was written in the time zone {zone}" if zone else "may be of any time zone"
+            raise StreamhouseError(
+                f"table {self._table.identifier}: {path} {known}, and TIMESTAMP_LTZ in ORC files "
+                f"is shifted by that of their writer unless '{LTZ_OPTION}' is 'false'; fill a new "
+                "table that says so with INSERT INTO … SELECT in Flink, leave "
+                f"{', '.join(sorted(self._zoned))} out of the query, or, if all of its writers "
+                f"run in UTC, SET ('{LTZ_OPTION}' = 'true')"
+            )
+
+    def read(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows as the Java core reads them; `StreamhouseError` for what is not sure."""
+        for name, array in zip(batch.schema.names, batch.columns, strict=True):
+            for moments in leaves(array):
+                first, _ = bounds(moments)
+                if first is None or moments.type.tz is not None:
+                    continue
+                if first < _ZONE_HISTORY_S * _PER_SECOND[moments.type.unit]:
+                    self._check_history(name)
+        return trimmed(batch, self._chars)
+
+    def _check_history(self, column: str) -> None:
+        for path, zone in self._foreign():
+            raise StreamhouseError(
+                f"table {self._table.identifier}: column '{column}' has a timestamp before 1900 in "
+                f"{path}, an ORC file written in the time zone {zone or '(unknown)'}: by how much "
+                "it is shifted is not known; have Flink write it in UTC, or into Parquet files"
+            )
+
+    def _foreign(self) -> Iterator[tuple[str, str]]:
+        """The ORC files that are not known to be written in UTC, and their zones."""
+        for split in self._splits:
+            for path in SplitFrame.parse(split).paths():
+                if path.endswith(SUFFIX.decode()):
+                    zone = self._zone(path)
+                    if zone is not None and zone not in _UTC:
+                        yield path, zone
+
+    def _zone(self, path: str) -> str | None:
+        if path not in _zones:
+            with self._table.files.open_input(path) as file:
+                found = writer_zone(file)
+            if len(_zones) >= _MOST_ZONES:
+                _zones.clear()
+            _zones[path] = found
+        return _zones[path]
+
+
+def trimmed(batch: pa.RecordBatch, chars: Mapping[str, types.JsonType]) -> pa.RecordBatch:
+    """The batch with CHAR columns, given by their types, without trailing spaces."""
+    for name, kind in chars.items():
+        place = batch.schema.get_field_index(name)
+        if place >= 0:
+            field = batch.schema.field(place)
+            batch = batch.set_column(place, field, _trimmed(batch.column(place), kind))
+    return batch
+
+
+def _trimmed(array: Any, kind: types.JsonType) -> Any:
+    if isinstance(kind, str):
+        return pc.utf8_rtrim(array, " ") if _CHAR.match(kind) else array
+    # Slices and rows under nulls are left behind: what follows takes the parts as they are.
+    array = array.take(pa.array(range(len(array)), pa.int32()))
+    nulls = array.is_null()
+    if pa.types.is_map(array.type):
+        # A MULTISET is a map of its elements to their numbers.
+        keys = _trimmed(array.keys, kind["key"] if "key" in kind else kind["element"])
+        items = _trimmed(array.items, kind["value"] if "value" in kind else "INT")
+        return pa.MapArray.from_arrays(array.offsets, keys, items, array.type, mask=nulls)
+    if "element" in kind:
+        values = _trimmed(array.values, kind["element"])
+        return pa.ListArray.from_arrays(array.offsets, values, array.type, mask=nulls)
+    fields = [_trimmed(array.field(i), one["type"]) for i, one in enumerate(kind["fields"])]
+    return pa.StructArray.from_arrays(fields, fields=list(array.type), mask=nulls)
+
+
+def char_columns(columns: Mapping[str, str]) -> frozenset[str]:
+    """The CHAR columns: in ORC files, and their statistics, a value is not as it is compared."""
+    return frozenset(name for name, kind in columns.items() if _CHAR.match(kind))
+
+
+def _chars(columns: Mapping[str, str]) -> dict[str, types.JsonType]:
+    return {name: types.parse(kind) for name, kind in columns.items() if _CHAR.search(kind)}
+
+
+def _in_utc() -> bool:
+    """Whether this machine's zone is UTC, and always was."""
+    return all(time.localtime(one).tm_gmtoff == 0 for one in (_ZONE_HISTORY_S - 10**8, time.time()))

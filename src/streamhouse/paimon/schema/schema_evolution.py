@@ -1,0 +1,147 @@
+"""Columns across the versions of a table's schema: they are followed by their ids.
+
+Whoever runs for long has planned with the names of one version (`planned`, a schema id) and meets
+tables of a later one: a renamed column is the same column, a dropped one is gone even if another
+of its name was added since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from streamhouse.errors import SchemaChangeError
+from streamhouse.paimon.storage.split_files import SplitFrame
+from streamhouse.source import ROW_KIND
+
+if TYPE_CHECKING:
+    from streamhouse.paimon.read.table import Table
+
+
+def names_now(table: Table, planned: int | None, names: Sequence[str]) -> dict[str, str | None]:
+    """What columns of an earlier version are called now; None for those that were dropped."""
+    if planned is None or planned == table.schema_id:
+        return {name: name for name in names}
+    ids = column_ids(table.at_schema(planned))
+    now = {number: name for name, number in column_ids(table).items()}
+    return {name: now.get(ids[name]) if name in ids else name for name in names}
+
+
+def columns_now(table: Table, planned: int | None, names: Sequence[str]) -> list[str]:
+    """The same for a reader that needs all of them; `SchemaChangeError` if one was dropped."""
+    found = []
+    for name, current in names_now(table, planned, names).items():
+        if current is None:
+            raise SchemaChangeError(
+                f"column '{name}' of table {table.identifier}, which the query reads, has been "
+                f"dropped; its columns are now {', '.join(table.arrow_schema.names)}: change the "
+                "query and start it again, it goes on where it stopped"
+            )
+        found.append(current)
+    return found
+
+
+def for_now(batch: pa.RecordBatch, table: Table, planned: int | None) -> pa.RecordBatch:
+    """Rows with the names of an earlier version under the names of now.
+
+    A column that was dropped since is left out as long as it holds nulls only; a value of it is a
+    `SchemaChangeError`.
+    """
+    if planned is None or planned == table.schema_id:
+        return batch
+    names = names_now(table, planned, [n for n in batch.schema.names if n != ROW_KIND])
+    fields, arrays = [], []
+    for field, array in zip(batch.schema, batch.columns, strict=True):
+        current = ROW_KIND if field.name == ROW_KIND else names[field.name]
+        if current is not None:
+            fields.append(field.with_name(current))
+            arrays.append(array)
+        elif array.null_count < len(array):
+            raise SchemaChangeError(
+                f"column '{field.name}' of table {table.identifier}, which the query writes, has "
+                "been dropped; leave it out of the query and start it again, it goes on where it "
+                "stopped and nothing is lost"
+            )
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def aligned(rows: pa.Table, table: Table, planned: int | None) -> pa.Table:
+    """The same for whole rows, which get all columns of now, in their order."""
+    if planned is None or planned == table.schema_id:
+        return rows
+    schema = table.read_schema(row_kind=ROW_KIND in rows.column_names)
+    found = []
+    for batch in rows.combine_chunks().to_batches():
+        now = for_now(batch, table, planned)
+        found.append(_lifted(now, {name: name for name in now.schema.names}, schema))
+    return pa.Table.from_batches(found, schema=schema)
+
+
+def renamed_to(table: Table, name: str) -> str | None:
+    """What became of a column that the table once had: a half-sentence, or None."""
+    for schema_id in range(table.schema_id - 1, -1, -1):
+        earlier = table.find_schema(schema_id)
+        ids = {} if earlier is None else column_ids(earlier)
+        if name in ids:
+            now = {number: current for current, number in column_ids(table).items()}
+            current = now.get(ids[name])
+            return "it was dropped" if current is None else f"it was renamed to '{current}'"
+    return None
+
+
+def read_changes(
+    table: Table, columns: Sequence[str] | None, splits: Sequence[bytes]
+) -> Iterator[pa.RecordBatch]:
+    """Rows with their kinds, of files of several versions of the schema.
+
+    The Rust core loses the kinds in files of other versions than the one it reads by. So each
+    file is read by its own, and the rows are brought to the table's.
+    """
+    names = table.arrow_schema.names if columns is None else list(columns)
+    wanted = table.read_schema(names, row_kind=True)
+    ids = column_ids(table)
+    for schema_id, group in _by_version(splits):
+        if schema_id == table.schema_id:
+            yield from table.read_kinds(names, group)
+            continue
+        earlier = table.at_schema(schema_id)
+        known = {number: name for name, number in column_ids(earlier).items()}
+        there = {name: known[ids[name]] for name in names if ids[name] in known}
+        # A file without any wanted column still has rows.
+        read = list(there.values()) or [earlier.primary_key[0]]
+        for batch in earlier.read_kinds(read, group):
+            yield _lifted(batch, there, wanted)
+
+
+def column_ids(table: Table) -> dict[str, int]:
+    """The id of each column, which stays when it is renamed."""
+    return {field["name"]: int(field["id"]) for field in table.schema["fields"]}
+
+
+def _lifted(batch: pa.RecordBatch, there: Mapping[str, str], wanted: pa.Schema) -> pa.RecordBatch:
+    arrays = []
+    for field in wanted:
+        name = there.get(field.name, ROW_KIND if field.name == ROW_KIND else None)
+        if name is None:
+            arrays.append(pa.nulls(batch.num_rows, field.type))
+        else:
+            column = batch.column(name)
+            arrays.append(column if column.type == field.type else column.cast(field.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=wanted)
+
+
+def _by_version(splits: Sequence[bytes]) -> list[tuple[int, list[bytes]]]:
+    """Neighbouring files of one version, in order; splits of several versions are cut."""
+    found: list[tuple[int, list[bytes]]] = []
+    for split in splits:
+        whole = SplitFrame.parse(split)
+        for version in dict.fromkeys(file.schema_id for file in whole.files):
+            part = whole.of_schema(version)
+            one = split if len(part.files) == len(whole.files) else part.serialize()
+            if found and found[-1][0] == version:
+                found[-1][1].append(one)
+            else:
+                found.append((version, [one]))
+    return found

@@ -1,0 +1,213 @@
+"""The Spark data source `paimon`: batch and streaming reads and writes of Paimon tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
+from pyspark.sql.datasource import (
+    Filter as SparkFilter,
+)
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxFiles,
+    ReadMaxRows,
+)
+from pyspark.sql.types import StructType
+
+from streamhouse.errors import OptionError
+from streamhouse.options import integer
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.changelog.stream_source import PaimonSource
+from streamhouse.paimon.read.conditions import Filter
+from streamhouse.paimon.read.pushdown import push
+from streamhouse.paimon.read.system_tables import SystemTable, open_table
+from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.read.time_travel import pinned, settled
+from streamhouse.paimon.spark.sink import PaimonStreamWriter, PaimonWriter
+from streamhouse.paimon.spark.spark_options import SparkOptions
+from streamhouse.paimon.storage.split_groups import Piece, pieces
+from streamhouse.paimon.write.rows import gathered
+from streamhouse.spark import SourcePartition, SourceStreamReader, for_spark, spark_schema
+from streamhouse.sql.plan import AsOf
+
+SPARK_BATCH_ROWS = 16_384
+"""Rows handed to Spark at once. The Rust core merges in batches of 1,024, whatever it is told."""
+
+
+class PaimonDataSource(DataSource):
+    """`spark.read`, `readStream`, `write` and `writeStream` with `format("paimon")`.
+
+    Options: `warehouse` (and others of a Paimon catalog, such as `s3.*`), the table as the path.
+    See `SparkOptions` for all.
+    """
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        self._parsed = SparkOptions.parse(options)
+
+    @classmethod
+    def name(cls) -> str:
+        return "paimon"
+
+    def schema(self) -> StructType:
+        parsed = self._parsed
+        table = _readable(parsed, AsOf() if parsed.is_stream else parsed.as_of)
+        if isinstance(table, SystemTable):
+            return spark_schema(table.read_schema(parsed.columns))
+        return spark_schema(table.read_schema(parsed.columns, parsed.row_kind))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        kind = FilteringReader if self._parsed.push_filters else PaimonReader
+        return kind(self._parsed, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return PaimonStreamReader(self._parsed, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        return PaimonWriter(self._parsed, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        return PaimonStreamWriter(self._parsed, schema, overwrite)
+
+
+class PaimonReader(DataSourceReader):
+    """A table at one moment: the newest snapshot, or what `snapshot`, `tag`, … name."""
+
+    def __init__(self, options: SparkOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._filter: Filter | None = None
+        unused = [key for key in options.scan if key not in ("scan.snapshot-id", "scan.mode")]
+        if unused or options.limits:
+            bad = [*unused, *options.limits][0]
+            raise OptionError(f"option '{bad}' is for streams; leave it out of spark.read")
+        self._moment = options.as_of
+
+    def partitions(self) -> Sequence[InputPartition]:
+        table = self._table()
+        if isinstance(table, SystemTable):
+            return [SourcePartition(Piece(()))]
+        # Executors must read the snapshot that was planned, not what is newest by then.
+        self._moment = settled(table, self._moment)
+        if not self._moment:
+            return [SourcePartition(None)]
+        planned = pieces(
+            pinned(table, self._moment).splits(None, self._columns(table), self._filter),
+            self._options.parallelism,
+        )
+        return [SourcePartition(piece) for piece in planned] or [SourcePartition(None)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, SourcePartition)
+        if partition.piece is None:
+            return iter(())
+        table = self._table()
+        if isinstance(table, SystemTable):
+            return for_spark(table.read(self._columns(table)), self._schema)
+        batches = self._batches(table, partition.piece.groups)
+        given = self._options.table.get("read.batch-size", str(SPARK_BATCH_ROWS))
+        rows = integer("read.batch-size", given, 1)
+        return for_spark(gathered(batches, rows), self._schema)
+
+    def _batches(self, table: Table, groups: Iterable[Sequence[bytes]]) -> Iterator[pa.RecordBatch]:
+        for group in groups:
+            yield from table.read(
+                self._columns(table),
+                filter=self._filter,
+                splits=group,
+                row_kind=self._options.row_kind,
+            )
+
+    def _columns(self, table: Table | SystemTable) -> Sequence[str]:
+        columns = self._options.columns
+        return table.arrow_schema.names if columns is None else columns
+
+    def _table(self) -> Table | SystemTable:
+        return _readable(self._options, self._moment)
+
+
+class FilteringReader(PaimonReader):
+    """A reader that leaves out what the filters of its query do not want.
+
+    Spark 4.3 keeps the plan of a DataFrame's last filtered query, and answers the next query over
+    the same DataFrame from it when that one has no filters: only for DataFrames that are used once.
+    """
+
+    def pushFilters(self, filters: list[SparkFilter]) -> Iterable[SparkFilter]:
+        """Spark checks all filters again: what is pushed saves reading, and decides nothing."""
+        table = self._table()
+        if isinstance(table, Table):
+            self._filter = push(filters, table.arrow_schema)
+        return filters
+
+
+def _readable(options: SparkOptions, moment: AsOf) -> Table | SystemTable:
+    table = open_table(
+        Warehouse(options.catalog), options.identifier, moment, dict(options.table) or None
+    )
+    if isinstance(table, SystemTable) and options.row_kind:
+        raise OptionError(
+            f"option 'rowkind': system table {options.identifier} has no row kinds of its own; "
+            "leave the option out, and read $audit_log for those of rows"
+        )
+    return table
+
+
+class PaimonStreamReader(SourceStreamReader):
+    """A table's snapshot, then its changes, within the read limits that options set."""
+
+    def __init__(self, options: SparkOptions, schema: StructType) -> None:
+        for key in options.moments:
+            raise OptionError(
+                f"option '{key}' is for spark.read; a stream starts where 'scan.mode' says"
+            )
+        self._paimon = PaimonSource(
+            options.catalog,
+            options.identifier,
+            options.columns,
+            {**options.scan, **options.table},
+            row_kinds=options.row_kind,
+        )
+        super().__init__(self._paimon, schema, parallelism=options.parallelism)
+        self._limits = options.limits
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        for name, value in self._limits.items():
+            return _LIMITS[name](value)
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        # Spark asks what follows `start` once the batch up to it is done; its `commit` comes with
+        # the next batch only, and after the last never.
+        self._paimon.taken(start)
+        return super().latestOffset(start, limit)
+
+    def bounded(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        if isinstance(limit, ReadMaxFiles):
+            return self._paimon.latest_offset(start, max_files=limit.max_files)
+        if isinstance(limit, ReadMaxBytes):
+            return self._paimon.latest_offset(start, max_bytes=limit.max_bytes)
+        return super().bounded(start, limit)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        latest = self._paimon.table.latest_snapshot_id()
+        return None if latest is None else {"snapshot": latest}
+
+
+_LIMITS: dict[str, Callable[[int], ReadLimit]] = {
+    "maxRowsPerTrigger": ReadMaxRows,
+    "maxFilesPerTrigger": ReadMaxFiles,
+    "maxBytesPerTrigger": ReadMaxBytes,
+}

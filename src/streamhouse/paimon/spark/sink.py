@@ -1,0 +1,320 @@
+"""Spark's writes to a Paimon table: tasks write or stage rows, the driver commits them once."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from streamhouse.errors import OptionError, StreamhouseError, TableError
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.changelog.consumers import Consumers, query_consumer
+from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.spark.spark_options import SparkOptions
+from streamhouse.paimon.spark.staging import Staged, stage, staged_rows
+from streamhouse.paimon.storage.files import Files, files_of
+from streamhouse.paimon.storage.lock import commit_lock
+from streamhouse.paimon.write.buckets import Grouping
+from streamhouse.paimon.write.commit import (
+    TableCommitter,
+    TableWriter,
+    file_prefix,
+    overwrite_table,
+    query_tag,
+)
+from streamhouse.paimon.write.dml_attempts import rows_changed, with_retries
+from streamhouse.paimon.write.rows import check_columns
+from streamhouse.source import ROW_KIND
+
+_QUERY_ID = "sql.streaming.queryId"
+_BATCH_ID = "streaming.sql.batchId"
+_BATCH_WRITE = 2**63 - 1
+"""The identifier of a write that is not part of a stream, as Paimon itself has it."""
+
+_ABORT_S = 10.0
+"""How long a failed batch write waits for its other tasks to end, to remove what they wrote; until
+none has written for `_QUIET_S`."""
+_QUIET_S = 1.5
+_ABORT_STEP_S = 0.25
+
+_HOLD_S = 5.0
+"""How often a stream's consumer goes forward."""
+
+_cleaned: set[tuple[str, str]] = set()
+"""Queries whose leftovers this process has removed."""
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What one task hands to the commit: files it wrote, or rows it staged."""
+
+    partition: int
+    attempt: str
+    query: str | None = None
+    batch: int | None = None
+    files: tuple[bytes, ...] = ()
+    staged: Staged | None = None
+
+
+class _Sink:
+    """What batch and streaming writes have in common."""
+
+    def __init__(self, options: SparkOptions, schema: StructType, overwrite: bool) -> None:
+        self._options = options
+        self._overwrite = overwrite
+        table = self._table()
+        if options.scan or options.moments or options.limits or options.columns is not None:
+            bad = [*options.scan, *options.moments, *options.limits, "columns"][0]
+            raise OptionError(f"option '{bad}' is for reading; leave it out of a write")
+        self._location = table.location
+        planned = self._planned_table(table, schema.names)
+        self._planned = planned.schema_id
+        # Rows of one key must reach the table in one order, and Spark does not let a Python data
+        # source ask for that; so they are staged by the tasks and written by one writer a group
+        # of buckets, unless they are arranged by key.
+        # A table that finds its buckets by itself allows one writer only.
+        self._staged = bool(table.primary_key) and (not options.by_key or table.bucket < 0)
+        self._grouping = Grouping.of(planned) if self._staged else None
+
+    def _planned_table(self, table: Table, names: Sequence[str]) -> Table:
+        """The version of the table by which the columns that are written are named."""
+        check_columns(names, table)
+        return table
+
+    def _table(self) -> Table:
+        return Warehouse(self._options.catalog).table(self._options.identifier)
+
+    def _writer(self, user: str, prefix: str) -> TableWriter:
+        return TableWriter(
+            self._options.catalog,
+            self._options.identifier,
+            user,
+            prefix,
+            table_options=self._options.table,
+            overwrite=self._overwrite,
+            planned=self._planned,
+        )
+
+    def _take(
+        self, batches: Iterator[pa.RecordBatch], user: str, batch: int | None, folder: str
+    ) -> Written:
+        context = TaskContext.get()
+        partition = context.partitionId() if context is not None else 0
+        attempt = uuid.uuid4().hex[:12]
+        if self._staged:
+            files, name = self._files(), f"{partition}-{attempt}"
+            staged = stage(files, self._grouping, folder, name, partition, batches)
+            return Written(partition, attempt, staged=staged)
+        writer = self._writer(user, file_prefix(user, batch, attempt))
+        try:
+            for rows in batches:
+                writer.write(rows)
+            messages = writer.prepare(_BATCH_WRITE if batch is None else batch)
+        finally:
+            writer.close()
+        return Written(partition, attempt, files=tuple(messages))
+
+    def _collected(self, messages: Sequence[Written], user: str, batch: int | None) -> list[bytes]:
+        """The commit messages of all tasks, staged rows written in the order of partitions."""
+        ordered = sorted(messages, key=lambda one: one.partition)
+        done = [message for one in ordered for message in one.files]
+        staged = [one.staged for one in ordered if one.staged is not None]
+        if not staged:
+            return done
+        # Small writes are not worth more than one file a bucket and one writer.
+        many = self._grouping is not None and any(one.paths for one in staged)
+        groups = range(self._grouping.count) if many and self._grouping else (None,)
+        with ThreadPoolExecutor(min(len(groups), os.cpu_count() or 1)) as pool:
+            parts = pool.map(lambda group: self._write_group(staged, group, user, batch), groups)
+            return done + [message for part in parts for message in part]
+
+    def _write_group(
+        self, staged: Sequence[Staged], group: int | None, user: str, batch: int | None
+    ) -> list[bytes]:
+        writer = self._writer(user, file_prefix(user, batch))
+        try:
+            for rows in staged_rows(self._files(), self._grouping, staged, group):
+                writer.write(rows)
+            return writer.prepare(_BATCH_WRITE if batch is None else batch)
+        finally:
+            writer.close()
+
+    def _files(self) -> Files:
+        return files_of(self._location, self._options.catalog)
+
+    def _drop_staging(self, folder: str) -> None:
+        if self._staged:
+            self._files().delete(folder)
+
+    def _committer(self, user: str) -> TableCommitter:
+        return TableCommitter(self._options.catalog, self._options.identifier, user)
+
+
+class PaimonWriter(_Sink, DataSourceArrowWriter):
+    """One batch write, `append` or `overwrite`, in one snapshot."""
+
+    def __init__(self, options: SparkOptions, schema: StructType, overwrite: bool) -> None:
+        super().__init__(options, schema, overwrite)
+        self._user = str(uuid.uuid4())
+        self._folder = f"{self._location}/.staging-{self._user}"
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return self._take(iterator, self._user, None, self._folder)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        try:
+            found = [one for one in messages if isinstance(one, Written)]
+            if self._overwrite:
+                collected = self._collected(found, self._user, None)
+                overwrite_table(self._table(), self._user, collected, self._options.table)
+            else:
+                self._append(found)
+        finally:
+            self._drop_staging(self._folder)
+
+    def _append(self, found: Sequence[Written]) -> None:
+        """Commit the rows; staged ones are written again if other commits made them outdated."""
+        committer = self._committer(self._user)
+
+        def write(held: bool) -> bool | None:
+            table = self._table()
+            seen = table.latest_snapshot_id()
+            collected = self._collected(found, self._user, None)
+            with nullcontext() if held else commit_lock(self._location):
+                if not (self._staged and rows_changed(table, seen)):
+                    return committer.commit(_BATCH_WRITE, collected, lock_held=True)
+            committer.abort(collected)
+            return None
+
+        with_retries(self._table(), write)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        # Spark aborts as soon as one task has failed, while others may still write.
+        quiet_since = started = time.monotonic()
+        while time.monotonic() - quiet_since < _QUIET_S and time.monotonic() - started < _ABORT_S:
+            self._drop_staging(self._folder)
+            if self._committer(self._user).remove_leftovers(query_tag(self._user)):
+                quiet_since = time.monotonic()
+            time.sleep(_ABORT_STEP_S)
+
+
+def _hold(table: Table, user: str) -> None:
+    """Keep what comes from now on, so that a replay of the batch about to be committed is seen.
+
+    Spark knows the batches before it to be done. An older position holds as well, so this is done
+    once in a while only.
+    """
+    consumers, name = Consumers(table), query_consumer(user)
+    refreshed = consumers.refreshed_s(name)
+    if refreshed is None or time.time() - refreshed >= _HOLD_S:
+        consumers.hold(name, table.latest_snapshot_id() or 1)
+
+
+class PaimonStreamWriter(_Sink, DataSourceStreamArrowWriter):
+    """Micro-batches, each committed once: by the query's id and the batch's number."""
+
+    def __init__(self, options: SparkOptions, schema: StructType, overwrite: bool) -> None:
+        super().__init__(options, schema, overwrite)
+        if overwrite:
+            raise OptionError(
+                "format 'paimon': outputMode 'complete' is not supported; use 'update' with a "
+                "table whose primary key is the grouping, or 'append'"
+            )
+
+    def _planned_table(self, table: Table, names: Sequence[str]) -> Table:
+        # Spark makes a writer anew for each batch, and keeps the names that the query began with.
+        try:
+            return super()._planned_table(table, names)
+        except TableError:
+            for number in range(table.schema_id - 1, -1, -1):
+                earlier = table.find_schema(number)
+                if earlier is not None and set(names) <= {*earlier.arrow_schema.names, ROW_KIND}:
+                    return earlier
+            raise
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        context = TaskContext.get()
+        query = context.getLocalProperty(_QUERY_ID) if context is not None else None
+        number = context.getLocalProperty(_BATCH_ID) if context is not None else None
+        user = query or self._checkpointed()
+        batch = None if number is None else int(number)
+        written = self._take(iterator, user, batch, self._folder(user, batch))
+        written.query, written.batch = user, batch
+        return written
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        found = [one for one in messages if isinstance(one, Written)]
+        user = next((one.query for one in found if one.query), None)
+        if user is None:
+            return
+        committer = self._committer(user)
+        self._clean(committer, user, found)
+        try:
+            if committer.committed(batchId):
+                committer.discard(batchId, [file for one in found for file in one.files])
+                return
+            self._check_begun(committer.table, user)
+            _hold(committer.table, user)
+            # What is written here must not be hidden by rows that are changed before it commits.
+            with commit_lock(self._location) if self._staged else nullcontext():
+                collected = self._collected(found, user, batchId)
+                committer.commit(batchId, collected, lock_held=self._staged)
+        finally:
+            self._drop_staging(self._folder(user, found[0].batch))
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        found = [one for one in messages if isinstance(one, Written)]
+        for user, batch in {(one.query, one.batch) for one in found if one.query}:
+            self._drop_staging(self._folder(user, batch))
+            self._committer(user).remove_leftovers(query_tag(user), batchId)
+
+    def _check_begun(self, table: Table, user: str) -> None:
+        """Only a query that has written before may go by names that columns no longer have."""
+        if self._planned != table.schema_id and Consumers(table).get(query_consumer(user)) is None:
+            planned = table.find_schema(self._planned) or table
+            check_columns(planned.arrow_schema.names, table)
+
+    def _clean(self, committer: TableCommitter, user: str, found: Sequence[Written]) -> None:
+        """Before the first commit of a run: what runs that were killed left behind."""
+        key = (self._location, user)
+        if key not in _cleaned:
+            _cleaned.add(key)
+            committer.remove_leftovers(query_tag(user), keep={one.attempt for one in found})
+            batch = found[0].batch
+            files = self._files()
+            folder = f"{self._location}/.staging-{user}"
+            for name, _ in files.names(folder):
+                if name != str(batch):
+                    files.delete(f"{folder}/{name}")
+
+    def _folder(self, user: str, batch: int | None) -> str:
+        return f"{self._location}/.staging-{user}/{batch}"
+
+    def _checkpointed(self) -> str:
+        """The query's id from its checkpoint, where Spark does not tell tasks."""
+        if self._options.checkpoint is None:
+            raise OptionError(
+                "format 'paimon': the query's id is not known to its tasks; write "
+                '.option("checkpointLocation", <folder>) on the writer itself'
+            )
+        path = f"{self._options.checkpoint}/metadata"
+        text = files_of(path, self._options.catalog).read_text(path)
+        if text is None:
+            raise StreamhouseError(f"the checkpoint has no file {path}; start with a fresh one")
+        record: dict[str, Any] = json.loads(text)
+        return str(record["id"])

@@ -1,0 +1,173 @@
+"""The options of the Spark data source `paimon`, parsed once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from streamhouse.errors import OptionError
+from streamhouse.options import boolean, choice, integer, nearest
+from streamhouse.paimon.changelog.consumer_progress import CONSUMER_KEYS
+from streamhouse.paimon.changelog.scan_options import SCAN_KEYS, TABLE_KEYS
+from streamhouse.paimon.schema.table_name import MAIN, TableName, split_identifier
+from streamhouse.sql.options.time_travel import TRAVEL_KEYS, split_options
+from streamhouse.sql.plan import AsOf
+
+_LIMITS = ("maxRowsPerTrigger", "maxFilesPerTrigger", "maxBytesPerTrigger")
+_LIMIT_KEYS = {
+    spelling.lower(): name for name in _LIMITS for spelling in (name, f"read.stream.{name}")
+}
+_WRITE_KEYS = (
+    "dynamic-partition-overwrite",
+    "file.compression",
+    "file.compression.zstd-level",
+    "file.format",
+    "target-file-size",
+    "write-buffer-size",
+)
+_OWN_KEYS = (
+    "warehouse",
+    "path",
+    "columns",
+    "branch",
+    "filter-pushdown",
+    "rowkind",
+    "distribution",
+    "checkpointLocation",
+    "scan.parallelism",
+)
+_CATALOG_KEYS = ("metastore", "uri", "token", "token.provider", "catalog-key", "case-sensitive")
+_CATALOG_PREFIXES = ("s3.", "oss.", "fs.", "hadoop.", "jdbc.", "dlf.", "header.", "file-io.")
+# Short names, and the options of Paimon's that they stand for.
+_MOMENTS = {
+    "snapshot": "scan.snapshot-id",
+    "tag": "scan.tag-name",
+    "version": "scan.version",
+    "timestamp": "scan.timestamp",
+}
+_STREAM_KEYS = (*SCAN_KEYS, *CONSUMER_KEYS)
+_KNOWN = (
+    *_OWN_KEYS, *_MOMENTS, *_LIMITS, *_STREAM_KEYS, *TRAVEL_KEYS, *TABLE_KEYS, *_WRITE_KEYS
+)  # fmt: skip
+_ALL = (*_KNOWN, *_CATALOG_KEYS)
+
+
+@dataclass(frozen=True)
+class SparkOptions:
+    """What `.option(…)` and `.load("database.table")` say.
+
+    `limits` holds the bounds of a micro-batch by the name of what they count, as given; `moments`
+    the options that say as of when a batch read reads. The identifier names the branch.
+    """
+
+    catalog: Mapping[str, str]
+    identifier: str
+    columns: tuple[str, ...] | None = None
+    row_kind: bool = False
+    push_filters: bool = False
+    by_key: bool = False
+    checkpoint: str | None = None
+    parallelism: int = 1
+    limits: Mapping[str, int] = field(default_factory=dict)
+    scan: Mapping[str, str] = field(default_factory=dict)
+    moments: Mapping[str, str] = field(default_factory=dict)
+    table: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether there are options that only a stream takes."""
+        return bool(self.limits) or bool(self.scan.keys() - {"scan.snapshot-id"})
+
+    @property
+    def as_of(self) -> AsOf:
+        """The moment at which a batch read reads."""
+        given = {**self.moments, **self.scan}
+        return split_options({key: given[key] for key in TRAVEL_KEYS if key in given})[1]
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> SparkOptions:
+        """From options in any case; `OptionError` for unknown, missing and wrong ones."""
+        given = {key.lower(): value for key, value in options.items()}
+        for key in given:
+            _check(key)
+        if not given.get("warehouse"):
+            raise OptionError(
+                "format 'paimon': option 'warehouse' is missing; write "
+                '.option("warehouse", <folder or URI>)'
+            )
+        if not given.get("path"):
+            raise OptionError(
+                "format 'paimon': no table is named; write .load(\"database.table\") to read, "
+                '.save("database.table") or .option("path", …) to write'
+            )
+        moments = _moments(given)
+        columns = given.get("columns")
+        by_key = choice("distribution", given.get("distribution", "none"), ("none", "by-key"))
+        least = given.get("scan.parallelism", str(4 * (os.cpu_count() or 1)))
+        return cls(
+            catalog={key: value for key, value in given.items() if _is_catalog(key)},
+            identifier=_identifier(given["path"], given.get("branch")),
+            columns=None if columns is None else _names(columns),
+            push_filters=boolean("filter-pushdown", given.get("filter-pushdown", "false")),
+            row_kind=boolean("rowkind", given.get("rowkind", "false")),
+            by_key=by_key == "by-key",
+            checkpoint=given.get("checkpointlocation"),
+            parallelism=integer("scan.parallelism", least, 1),
+            limits=_limits(given),
+            scan={key: value for key, value in {**given, **moments}.items() if key in _STREAM_KEYS},
+            moments={key: value for key, value in moments.items() if key not in _STREAM_KEYS},
+            table={key: given[key] for key in (*TABLE_KEYS, *_WRITE_KEYS) if key in given},
+        )
+
+
+def _check(key: str) -> None:
+    known = {name.lower() for name in _ALL} | set(_LIMIT_KEYS)
+    if key not in known and not key.startswith(_CATALOG_PREFIXES):
+        raise OptionError(f"format 'paimon': unknown option '{key}'; {nearest(key, _ALL)}")
+
+
+def _is_catalog(key: str) -> bool:
+    return key == "warehouse" or key in _CATALOG_KEYS or key.startswith(_CATALOG_PREFIXES)
+
+
+def _names(columns: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in columns.split(",") if name.strip())
+    if not names:
+        raise OptionError("option 'columns' is empty; write names with commas between, or leave it")
+    return names
+
+
+def _limits(given: Mapping[str, str]) -> dict[str, int]:
+    limits = {
+        _LIMIT_KEYS[key]: integer(_LIMIT_KEYS[key], value, 1)
+        for key, value in given.items()
+        if key in _LIMIT_KEYS
+    }
+    if len(limits) > 1:
+        raise OptionError(f"options {' and '.join(limits)} do not go together; give one of them")
+    return limits
+
+
+def _moments(given: Mapping[str, str]) -> dict[str, str]:
+    """The options that name a moment, by Paimon's names."""
+    found = {key: given[key] for key in TRAVEL_KEYS if key in given}
+    for short, key in _MOMENTS.items():
+        if short in given and key in found:
+            raise OptionError(f"options '{short}' and '{key}' are one; give one of them")
+        if short in given:
+            found[key] = given[short]
+    split_options(found)
+    return found
+
+
+def _identifier(path: str, branch: str | None) -> str:
+    if branch is None:
+        return path
+    database, name = split_identifier(path)
+    parsed = TableName.parse(name)
+    if parsed.branch not in (MAIN, branch):
+        raise OptionError(
+            f"option 'branch' is '{branch}', and the table is {path}; name one branch"
+        )
+    return f"{database}.{parsed.on(branch)}"

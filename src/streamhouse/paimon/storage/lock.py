@@ -1,0 +1,98 @@
+"""One commit at a time to a table, one creation at a time in a warehouse, on this machine."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from streamhouse.errors import CommitConflictError
+from streamhouse.paimon.storage.files import is_local, local_path
+
+LOCK_WAIT_S = 60.0
+_POLL_S = 0.001
+_COMMIT, _CREATION = ".commit-lock", ".creation-lock"
+_mine = threading.local()
+
+
+@contextmanager
+def commit_lock(location: str, wait_s: float = LOCK_WAIT_S) -> Iterator[None]:
+    """Hold the right to commit to the table at `location` (its root, not a branch's).
+
+    Both official cores look whether the next snapshot exists and then rename their file to it, so
+    on a plain file system the later of two commits at one moment replaces the earlier. Every
+    commit, of rows as of a compaction, is to be made under this lock. It ends with the process.
+    Raises `CommitConflictError` after `wait_s` seconds.
+    """
+    path = _lock_path(location, _COMMIT)
+    what = f"the table at {location} is being committed to"
+    with _locked(path, wait_s, what):
+        held = _held()
+        held.append(path)
+        try:
+            yield
+        finally:
+            held.remove(path)
+
+
+@contextmanager
+def creation_lock(warehouse: str, wait_s: float = LOCK_WAIT_S) -> Iterator[None]:
+    """Hold the right to create and drop databases, tables and views of a warehouse.
+
+    The catalog looks whether there is a schema and then renames a file to its place, so of two
+    creations at one moment one fails, or replaces the schema of the other. Not re-entrant. Raises
+    `CommitConflictError` after `wait_s` seconds.
+    """
+    what = f"a table of the warehouse {warehouse} is being created"
+    with _locked(_lock_path(warehouse, _CREATION), wait_s, what):
+        yield
+
+
+@contextmanager
+def _locked(path: str, wait_s: float, what: str) -> Iterator[None]:
+    deadline = time.monotonic() + wait_s
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        while not _taken(descriptor):
+            if time.monotonic() > deadline:
+                raise CommitConflictError(
+                    f"{what} for more than {wait_s:g} s by another process (it holds {path}); end "
+                    "it and start again"
+                )
+            time.sleep(_POLL_S)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def holds_lock(location: str) -> bool:
+    """Whether this thread holds the lock of the table at `location` now."""
+    return _lock_path(location, _COMMIT) in _held()
+
+
+def _held() -> list[str]:
+    if not hasattr(_mine, "held"):
+        _mine.held = []
+    held: list[str] = _mine.held
+    return held
+
+
+def _taken(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _lock_path(location: str, name: str) -> str:
+    if is_local(location):
+        return os.path.join(local_path(location), name)
+    # A warehouse is no table, so the location alone tells the locks apart.
+    digest = hashlib.sha256(location.encode()).hexdigest()[:32]
+    return os.path.join(tempfile.gettempdir(), f"streamhouse-{digest}.lock")

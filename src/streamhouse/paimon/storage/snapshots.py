@@ -1,0 +1,188 @@
+"""The snapshots of a table, read from its snapshot files."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from streamhouse.errors import DataLossError
+from streamhouse.paimon.storage.files import Files
+
+EXPIRY_USER = "streamhouse-expiry"
+"""Who drops expired partitions: in such an OVERWRITE snapshot no row has changed."""
+
+_SAME_ROWS = ("COMPACT", "ANALYZE")
+"""Snapshots of these kinds change no row."""
+
+_NAMED_WITHIN_S = 0.05
+_NAMED_STEP_S = 0.001
+_TORN_FILE_WAIT_S = 0.002
+_TORN_FILE_TRIES = 50
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One snapshot; `time_ms` is its commit time in milliseconds since 1970, UTC.
+
+    `commit_kind` is APPEND, COMPACT, OVERWRITE or ANALYZE; the record counts are None where an
+    old writer left them out.
+    """
+
+    id: int
+    commit_user: str
+    commit_identifier: int
+    commit_kind: str
+    time_ms: int
+    total_record_count: int | None
+    delta_record_count: int | None
+    changelog_record_count: int | None
+    schema_id: int
+
+
+class Snapshots:
+    """Snapshots below `root` (the table's location, or that of one of its branches)."""
+
+    def __init__(self, files: Files, root: str, name: str) -> None:
+        self._files = files
+        self._folder = f"{root}/snapshot"
+        self._name = name
+
+    def latest_id(self) -> int | None:
+        """The newest snapshot's id; None in an empty table.
+
+        `LATEST` is only a hint that racing writers may set back, so the next ids are looked for.
+        """
+        hint = self._hint("LATEST")
+        if hint is None or not self._files.exists(self._path(hint)):
+            return max(self._ids(), default=None)
+        while self._files.exists(self._path(hint + 1)):
+            hint += 1
+        return hint
+
+    def await_named(self) -> None:
+        """Wait until the newest snapshot is named: its writer does so right after it is there.
+
+        The Rust core lists all snapshots where it finds a newer one than `LATEST` names.
+        """
+        deadline = time.monotonic() + _NAMED_WITHIN_S
+        hint = self._hint("LATEST")
+        while hint is not None and self._files.exists(self._path(hint + 1)):
+            if time.monotonic() > deadline:
+                return
+            time.sleep(_NAMED_STEP_S)
+            hint = self._hint("LATEST")
+
+    def earliest_id(self) -> int | None:
+        """The oldest snapshot's id that has not expired; None in an empty table."""
+        hint = self._hint("EARLIEST")
+        if (
+            hint is not None
+            and self._files.exists(self._path(hint))
+            and not self._files.exists(self._path(hint - 1))
+        ):
+            return hint
+        return min(self._ids(), default=None)
+
+    def names_earliest(self) -> bool:
+        """Whether the oldest snapshot is named; else each look for it lists them all."""
+        return self._hint("EARLIEST") is not None
+
+    def get(self, snapshot_id: int) -> Snapshot:
+        """One snapshot; `DataLossError` naming what is left if it has expired."""
+        snapshot = self.find(snapshot_id)
+        if snapshot is None:
+            raise self.lost(snapshot_id)
+        return snapshot
+
+    def find(self, snapshot_id: int) -> Snapshot | None:
+        for _ in range(_TORN_FILE_TRIES):
+            try:
+                text = self._files.read_text(self._path(snapshot_id))
+                return None if text is None else _snapshot(json.loads(text))
+            except ValueError:
+                # No JSON, or no text: perhaps not yet.
+                time.sleep(_TORN_FILE_WAIT_S)
+            except (KeyError, TypeError, AttributeError):
+                break
+        raise DataLossError(f"table {self._name}: the file of snapshot {snapshot_id} is damaged")
+
+    def last_commit_of(self, user: str, above: int = 0) -> Snapshot | None:
+        """The newest snapshot that `user` committed and that has not expired.
+
+        Only those newer than the snapshot `above` are looked at.
+        """
+        for one in self.newest_first():
+            if one.id <= above:
+                return None
+            if one.commit_user == user:
+                return one
+        return None
+
+    def changed_rows(self, after: int, until: int) -> bool:
+        """Whether a snapshot above `after`, up to `until`, has changed rows, or has expired."""
+        found = (self.find(number) for number in range(until, after, -1))
+        return any(one is None or one.commit_kind not in _SAME_ROWS for one in found)
+
+    def newest_first(self) -> Iterator[Snapshot]:
+        snapshot_id = self.latest_id()
+        while snapshot_id is not None and snapshot_id > 0:
+            snapshot = self.find(snapshot_id)
+            if snapshot is None:
+                return
+            yield snapshot
+            snapshot_id -= 1
+
+    def lost(self, snapshot_id: int) -> DataLossError:
+        """The error for a snapshot that is no longer there."""
+        earliest, latest = self.earliest_id(), self.latest_id()
+        left = "no snapshots are left" if earliest is None else f"{earliest} to {latest} are left"
+        return DataLossError(
+            f"table {self._name}: snapshot {snapshot_id} is gone, {left}; keep more with the table "
+            "options snapshot.time-retained and snapshot.num-retained.min, or start anew from a "
+            "fresh checkpoint"
+        )
+
+    def _path(self, snapshot_id: int) -> str:
+        return f"{self._folder}/snapshot-{snapshot_id}"
+
+    def _hint(self, name: str) -> int | None:
+        for _ in range(_TORN_FILE_TRIES):
+            text = self._files.read_text(f"{self._folder}/{name}")
+            if text is None:
+                return None
+            if text.strip().isdigit():
+                return int(text)
+            time.sleep(_TORN_FILE_WAIT_S)
+        return None
+
+    def _ids(self) -> list[int]:
+        return [
+            int(name.removeprefix("snapshot-"))
+            for name, _ in self._files.names(self._folder)
+            if name.startswith("snapshot-") and name.removeprefix("snapshot-").isdigit()
+        ]
+
+
+def from_json(text: str) -> Snapshot:
+    """A snapshot from the text of its file, or of a tag's."""
+    return _snapshot(json.loads(text))
+
+
+def _snapshot(record: dict[str, object]) -> Snapshot:
+    def count(key: str) -> int | None:
+        value = record.get(key)
+        return value if isinstance(value, int) else None
+
+    return Snapshot(
+        id=count("id") or 0,
+        commit_user=str(record["commitUser"]),
+        commit_identifier=count("commitIdentifier") or 0,
+        commit_kind=str(record["commitKind"]),
+        time_ms=count("timeMillis") or 0,
+        total_record_count=count("totalRecordCount"),
+        delta_record_count=count("deltaRecordCount"),
+        changelog_record_count=count("changelogRecordCount"),
+        schema_id=count("schemaId") or 0,
+    )

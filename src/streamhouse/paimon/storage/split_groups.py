@@ -1,0 +1,84 @@
+"""Splits put together into what one task or one micro-batch reads."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pypaimon_rust.datafusion import Split
+
+from streamhouse.paimon.storage.split_files import SplitFrame
+
+if TYPE_CHECKING:
+    from streamhouse.paimon.changelog.snapshot_changes import Difference
+
+_FILE_ID = re.compile(rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}-\d+\.")
+
+
+def file_ids(*serialised: bytes) -> set[bytes]:
+    """What tells the data files apart that serialised splits or commit messages name."""
+    return {match for text in serialised for match in _FILE_ID.findall(text)}
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What one task reads, in order: splits that are read together, and computed changes."""
+
+    groups: tuple[tuple[bytes, ...] | Difference, ...]
+
+    @property
+    def rows(self) -> int | None:
+        """How many rows its splits have; None if it has computed changes, which nobody counted."""
+        splits: list[bytes] = []
+        for group in self.groups:
+            if not isinstance(group, tuple):
+                return None
+            splits += group
+        return sum(int(Split.deserialize(split).row_count()) for split in splits)
+
+
+@dataclass(frozen=True)
+class Bound:
+    """How much a micro-batch may take: `most` of `what`, which is rows, files or bytes."""
+
+    what: str
+    most: int
+
+    @classmethod
+    def of(cls, rows: int | None, files: int | None, size: int | None) -> Bound | None:
+        for what, most in (("rows", rows), ("files", files), ("bytes", size)):
+            if most is not None:
+                return cls(what, most)
+        return None
+
+    def weigh(self, unit: bytes | Difference) -> int:
+        """How much of it a serialised split or a computed difference takes."""
+        if not isinstance(unit, bytes):
+            return sum(self._of_split(split) for split in unit.splits)
+        return self._of_split(unit)
+
+    def _of_split(self, split: bytes) -> int:
+        if self.what == "rows":
+            return int(Split.deserialize(split).row_count())
+        if self.what == "files":
+            return len(file_ids(split))
+        return sum(file.size for file in SplitFrame.parse(split).files)
+
+
+def pieces(splits: Sequence[bytes], parallelism: int) -> list[Piece]:
+    """Neighbouring splits in at most `parallelism` pieces of about the same number of rows."""
+    if parallelism <= 1 or len(splits) <= 1:
+        return [Piece((tuple(splits),))] if splits else []
+    counts = [max(1, Split.deserialize(split).row_count()) for split in splits]
+    goal, rows = sum(counts) / parallelism, 0
+    pieces: list[Piece] = []
+    current: list[bytes] = []
+    for split, count in zip(splits, counts, strict=True):
+        current.append(split)
+        rows += count
+        if rows >= goal and len(pieces) < parallelism - 1:
+            pieces.append(Piece((tuple(current),)))
+            current, rows = [], 0
+    return [*pieces, Piece((tuple(current),))] if current else pieces

@@ -1,0 +1,76 @@
+"""What tells a table, and each snapshot of it, from others of the same name and number."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from typing import TYPE_CHECKING
+
+from streamhouse.paimon.storage.files import is_local
+
+if TYPE_CHECKING:
+    from streamhouse.paimon.read.table import Table
+
+_REMOTE_EVERY_S = 2.0
+
+
+class Identity:
+    """A table as it was opened here: dropped and made again, it is another.
+
+    A table is known by the file of its first schema, which says when it was made and is never
+    written again.
+    """
+
+    def __init__(self, table: Table) -> None:
+        self._files = table.files
+        self._snapshots = table.snapshots
+        self._root = table.root
+        self._local = is_local(table.location)
+        numbers = [
+            int(name.removeprefix("schema-"))
+            for name, _ in self._files.names(f"{self._root}/schema")
+            if name.removeprefix("schema-").isdigit()
+        ]
+        self._schema = f"{self._root}/schema/schema-{min(numbers, default=0)}"
+        self._stamp = self._files.stamp(self._schema)
+        self._text = self._files.read_text(self._schema)
+        self._snapshot: tuple[int, int, object] | None = None
+        self._looked = 0.0
+        self.digest: str = hashlib.blake2b((self._text or "").encode(), digest_size=16).hexdigest()
+
+    def holds(self, snapshot: int, time_ms: int, sure: bool = True) -> bool:
+        """Whether this is the table that it was, and its `snapshot` still the one of that time.
+
+        A snapshot that has expired counts as the same. Unless `sure`, an object store is asked
+        only now and then.
+        """
+        now = time.monotonic()
+        if not self._local and not sure and now - self._looked < _REMOTE_EVERY_S:
+            return True
+        self._looked = now
+        return self._same_table() and self._same_snapshot(snapshot, time_ms)
+
+    def _same_table(self) -> bool:
+        stamp = self._files.stamp(self._schema)
+        if stamp is not None and stamp == self._stamp:
+            return True
+        text = self._files.read_text(self._schema)
+        if text is None or text != self._text:
+            return False
+        self._stamp = stamp
+        return True
+
+    def _same_snapshot(self, snapshot: int, time_ms: int) -> bool:
+        if not snapshot:
+            return True
+        stamp = self._files.stamp(f"{self._root}/snapshot/snapshot-{snapshot}")
+        if stamp is not None and self._snapshot == (snapshot, time_ms, stamp):
+            return True
+        found = self._snapshots.find(snapshot)
+        if found is None:
+            latest = self._snapshots.latest_id()
+            return latest is not None and latest > snapshot
+        if found.time_ms != time_ms:
+            return False
+        self._snapshot = (snapshot, time_ms, stamp)
+        return True

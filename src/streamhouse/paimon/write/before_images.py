@@ -1,0 +1,69 @@
+"""Rows as they were before an update, where a table with a sequence field must not see them.
+
+Such a table keeps the version of a key with the greatest sequence, and a `-U` counts as a removal
+there. An update to an older time, which has to lose, would come as `-U` with the newer time and
+`+U` with the older: the removal would win, and the row be gone.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamhouse.paimon.read.table import Table
+from streamhouse.source import ROW_KIND
+
+
+def hides_by_sequence(table: Table) -> bool:
+    """Whether a `-U` must not reach the table when a `+U` of its key follows."""
+    options = table.options
+    return (
+        bool(table.primary_key)
+        and "sequence.field" in options
+        and options.get("merge-engine", "deduplicate") == "deduplicate"
+        and options.get("changelog-producer", "none") != "input"
+    )
+
+
+class Replaced:
+    """Takes each `-U` out of a stream of batches that a `+U` of the same key follows at once.
+
+    Other `-U` stay: they remove a row whose key or partition has changed.
+    """
+
+    def __init__(self, table: Table) -> None:
+        self._keys = table.primary_key
+        self._held: pa.RecordBatch | None = None
+
+    def take(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows that can be written now; a `-U` at the end waits for what follows it."""
+        if ROW_KIND not in batch.schema.names:
+            return batch
+        if self._held is not None:
+            batch, self._held = pa.concat_batches([self._held, batch]), None
+        kinds = batch.column(ROW_KIND)
+        if batch.num_rows and kinds[-1].as_py() == "-U":
+            self._held, batch = batch.slice(batch.num_rows - 1), batch.slice(0, batch.num_rows - 1)
+        if batch.num_rows < 2:
+            return batch
+        before = _array(pc.equal(batch.column(ROW_KIND), "-U"))
+        after = _array(pc.equal(batch.column(ROW_KIND), "+U"))
+        replaced = before[:-1] & after[1:]
+        if not replaced.any():
+            return batch
+        for key in self._keys:
+            column = batch.column(key)
+            replaced &= _array(pc.equal(column.slice(0, len(column) - 1), column.slice(1)))
+        return batch.filter(pa.array(np.append(~replaced, True)))
+
+    def rest(self) -> pa.RecordBatch | None:
+        """What still waits, when nothing follows any more."""
+        held, self._held = self._held, None
+        return held
+
+
+def _array(mask: pa.Array) -> npt.NDArray[np.bool_]:
+    values: npt.NDArray[np.bool_] = pc.fill_null(mask, False).to_numpy(zero_copy_only=False)
+    return values

@@ -1,0 +1,443 @@
+"""Writing to a table exactly once: files on executors, commits and their clean-up on the driver."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import pyarrow as pa
+from pypaimon_rust.datafusion import CommitMessage
+
+from streamhouse.errors import CommitConflictError, StreamhouseError, TableError
+from streamhouse.merge_functions import MERGING_ENGINES
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.read.postpone_bucket import check_written
+from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.read.time_travel import pinned
+from streamhouse.paimon.schema.nanosecond_timestamps import check_type
+from streamhouse.paimon.schema.orc_values import OrcValues, may_hold_orc
+from streamhouse.paimon.schema.removal_option import removes_records
+from streamhouse.paimon.schema.schema_evolution import for_now
+from streamhouse.paimon.schema.table_name import MAIN, TableName
+from streamhouse.paimon.storage import rust_core
+from streamhouse.paimon.storage.data_files import data_files
+from streamhouse.paimon.storage.lock import commit_lock
+from streamhouse.paimon.storage.split_groups import file_ids as _ids
+from streamhouse.paimon.write.before_images import Replaced, hides_by_sequence
+from streamhouse.paimon.write.product_columns import Products
+from streamhouse.paimon.write.record_removal import removals_without_values
+from streamhouse.paimon.write.removals import (
+    Removals,
+    check_overwrite,
+    restricts_removals,
+    takes_upserts,
+)
+from streamhouse.paimon.write.rows import to_table
+from streamhouse.paimon.write.separate_files import SeparateFiles, needs_separate_files
+from streamhouse.paimon.write.sum_limits import AddedRows, SumLimits, check_replaced
+from streamhouse.source import ROW_KIND
+from streamhouse.sql.plan import AsOf
+
+COMMIT_OPTIONS = {
+    "commit.min-retry-wait": "5 ms",
+    "commit.max-retry-wait": "50 ms",
+    "commit.max-retries": "100",
+    "snapshot.ignore-empty-commit": "true",
+}
+"""Retries are short and many, since a compactor commits beside every stream."""
+
+
+def query_tag(commit_user: str) -> str:
+    """The part of a commit user that names its files; 16 characters of the user, or fewer."""
+    return re.sub(r"[^A-Za-z0-9]", "", commit_user)[:16]
+
+
+def file_prefix(commit_user: str, batch: int | None = None, attempt: str | None = None) -> str:
+    """How the files of one attempt at one batch are named, so that leftovers can be told.
+
+    `attempt` is a word without '-', by default a random one; `batch` is None where the writer
+    cannot know it.
+    """
+    number = "" if batch is None else f"b{batch}-"
+    return f"{query_tag(commit_user)}-{number}{attempt or uuid.uuid4().hex[:12]}-"
+
+
+def writable(
+    table: Table, prefix: str | None = None, table_options: Mapping[str, str] | None = None
+) -> Table:
+    """The table with the options under which Streamhouse writes it."""
+    options = {**COMMIT_OPTIONS, **(table_options or {})}
+    if prefix is not None:
+        options["data-file.prefix"] = prefix
+        options["changelog-file.prefix"] = f"{prefix}changelog-"
+    # The core writes no compressed ORC and no timestamps in it; a file's format goes by its
+    # suffix, so the compactor still writes what the table says.
+    for key in ("file.format", "changelog-file.format"):
+        if options.get(key, table.options.get(key, "")).lower() == "orc":
+            options[key] = "parquet"
+    if table.options.get("merge-engine") in MERGING_ENGINES:
+        # With deletion vectors the core refuses to write such a table. What it writes, files of
+        # level 0, has none: they come with the compaction, by the table's own options.
+        options["deletion-vectors.enabled"] = "false"
+    return table.copy(options)
+
+
+class TableWriter:
+    """Writes batches of rows into files of a table; one object per attempt at a batch, executors.
+
+    The rows become visible only when a `TableCommitter` commits what `prepare` returns (or, with
+    `overwrite`, when `overwrite_table` does). `table_options` go over the table's own. Rows come
+    with the column names of the version `planned` of the schema, by default the newest.
+    """
+
+    def __init__(
+        self,
+        warehouse_options: Mapping[str, str],
+        identifier: str,
+        commit_user: str,
+        prefix: str | None = None,
+        table_options: Mapping[str, str] | None = None,
+        overwrite: bool = False,
+        partition: Mapping[str, Any] | None = None,
+        planned: int | None = None,
+    ) -> None:
+        table = Warehouse(warehouse_options).table(identifier)
+        check_written(table)
+        for name in table.fine_columns:
+            check_type(f"table {identifier}", name, table.arrow_schema.field(name).type)
+        self._planned = planned
+        self._table = writable(table, prefix, table_options)
+        self._overwrite = overwrite
+        made = {**table.options, **(table_options or {})}
+        if overwrite:
+            check_overwrite(table, made, partition)
+        self._orc = OrcValues(table) if may_hold_orc(made) else None
+        replaces = takes_upserts(table) or hides_by_sequence(table)
+        self._replaced = Replaced(self._table) if replaces else None
+        self._removals = Removals(self._table) if restricts_removals(table) else None
+        self._separate = SeparateFiles(self._table) if needs_separate_files(table) else None
+        self._products = Products(table)
+        self._removes = removes_records(table.options)
+        if overwrite:
+            builder = _overwriting(self._table, commit_user, partition)
+        else:
+            builder = self._table.rust.new_stream_write_builder().with_commit_user(commit_user)
+        self._writer: Any = builder.new_write()
+        self._kinds: bool | None = None
+        self._added = AddedRows(self._table)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Take the rows of a batch: columns by name, with an optional `rowkind` column.
+
+        Missing nullable columns become null. Once rows had kinds, those without are `+I`. Raises
+        `TableError` for unknown or missing columns, values that do not fit, and kinds that come
+        after rows without, `SchemaChangeError` for values of a column that was dropped
+        since, `StreamhouseError` if the disk is full.
+        """
+        if batch.num_rows == 0:
+            return
+        batch = for_now(batch, self._table, self._planned)
+        self._put(batch if self._replaced is None else self._replaced.take(batch))
+
+    def _put(self, batch: pa.RecordBatch) -> None:
+        if self._removals is not None:
+            batch = self._removals.take(batch)
+        self._products.check(batch)
+        if self._removes:
+            batch = removals_without_values(self._table, batch)
+        if self._separate is not None:
+            batch = self._separate.take(batch)
+        if batch.num_rows:
+            self._write(batch)
+
+    def _write(self, batch: pa.RecordBatch) -> None:
+        rows = to_table(self._alike(batch), self._table)
+        if self._orc is not None:
+            rows = self._orc.fitted(rows)
+        self._added.take(rows)
+        try:
+            self._writer.write_arrow(rows)
+        except rust_core.ERRORS as error:
+            raise write_error(self._table, error) from error
+
+    def _alike(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """With a row kind if the first batch had one: the core goes by that one."""
+        kinds = ROW_KIND in batch.schema.names
+        if self._kinds is None:
+            self._kinds = kinds
+        if kinds == self._kinds:
+            return batch
+        if kinds:
+            raise TableError(
+                f"table '{self._table.identifier}': rows with a '{ROW_KIND}' came after rows "
+                "without; give all of them one"
+            )
+        return batch.append_column(ROW_KIND, pa.repeat("+I", batch.num_rows))
+
+    def prepare(self, identifier: int) -> list[bytes]:
+        """Close the files and return the serialised commit messages.
+
+        Raises `TableError` for a sum of the rows that its column cannot hold.
+        """
+        rest = None if self._replaced is None else self._replaced.rest()
+        if rest is not None:
+            self._put(rest)
+        found = list[Any]()
+        while self._separate is not None and (later := self._separate.next()):
+            found += self._closed_files(identifier)
+            for batch in later:
+                self._write(batch)
+        self._added.check()
+        return [message.serialize() for message in (*found, *self._closed_files(identifier))]
+
+    def _closed_files(self, identifier: int) -> Sequence[Any]:
+        try:
+            given = () if self._overwrite else (True, identifier)
+            messages: Sequence[Any] = self._writer.prepare_commit(*given)
+        except rust_core.ERRORS as error:
+            raise write_error(self._table, error) from error
+        return messages
+
+    def close(self) -> None:
+        """Let go of buffers; files that were not prepared are leftovers."""
+        # The core's writer must go in the thread that made it, not when Python collects.
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close()
+
+
+class TableCommitter:
+    """Commits what writers prepared, each identifier once; driver.
+
+    `commit_user` names the query for ever: it must come from a checkpoint's own id, since a new
+    query under an old name would have its first batches taken for replays.
+    """
+
+    def __init__(
+        self, warehouse_options: Mapping[str, str], identifier: str, commit_user: str
+    ) -> None:
+        self._warehouse = Warehouse(warehouse_options)
+        self._identifier = identifier
+        self._user = commit_user
+        self._looked = 0
+        self._last = -1
+        self._opened: Table | None = None
+        self._refresh()
+
+    @property
+    def table(self) -> Table:
+        return self._table
+
+    def _refresh(self) -> None:
+        """Follow changes of the schema: a snapshot says which version it is of."""
+        table = self._warehouse.table(self._identifier)
+        if table is not self._opened:
+            self._opened, self._table = table, writable(table)
+            builder = self._table.rust.new_stream_write_builder().with_commit_user(self._user)
+            self._commit: Any = builder.new_commit()
+            self._sums = SumLimits(table, self._table)
+
+    def commit(self, identifier: int, messages: Sequence[bytes], lock_held: bool = False) -> bool:
+        """Make the rows of `messages` visible under `identifier`, which must grow.
+
+        Returns False if that identifier was committed before: nothing changes then, and the
+        files of these messages are removed (unless they are the ones that were committed).
+        Without messages no snapshot is made. With `lock_held` the caller holds the table's
+        `commit_lock`. Raises `CommitConflictError` when other writers won too often, and
+        `TableError` for a sum that its column cannot hold.
+        """
+        if not messages:
+            return not self.committed(identifier)
+        parts = [CommitMessage.deserialize(message) for message in messages]
+        try:
+            with _locked(self._table, lock_held):
+                self._refresh()
+                self._check_sums(identifier, messages)
+                done = self._commit.filter_and_commit({identifier: parts})
+                self._sums.committed()
+        except rust_core.ERRORS as error:
+            raise write_error(self._table, error) from error
+        if not done:
+            self.discard(identifier, messages)
+        return bool(done)
+
+    def _check_sums(self, identifier: int, messages: Sequence[bytes]) -> None:
+        try:
+            self._sums.check(messages)
+        except TableError:
+            # In a replay the sums have the rows already.
+            if not self.committed(identifier):
+                self.abort(messages)
+                raise
+
+    def committed(self, identifier: int) -> bool:
+        """Whether this user has committed `identifier` or a later one."""
+        latest = self._table.latest_snapshot_id() or 0
+        if latest < self._looked:
+            # Rolled back, or made anew.
+            self._looked, self._last = 0, -1
+        last = self._table.snapshots.last_commit_of(self._user, above=self._looked)
+        if last is not None:
+            self._last = last.commit_identifier
+        # Only this object commits under the user's name, so the past need not be read again.
+        self._looked = latest
+        return self._last >= identifier
+
+    def abort(self, messages: Sequence[bytes]) -> None:
+        """Remove the files of messages that are known never to have been committed."""
+        self._commit.abort([CommitMessage.deserialize(message) for message in messages])
+
+    def remove_leftovers(
+        self, query_tag: str, from_identifier: int = 0, keep: Collection[str] = ()
+    ) -> int:
+        """Remove files of a query's attempts that no snapshot knows; returns how many.
+
+        Looked at are files named for `query_tag` and a batch from `from_identifier` on, or no
+        batch at all, except those whose attempt is in `keep`. To be called before the query
+        writes.
+        """
+        pattern = re.compile(rf"{re.escape(query_tag)}-(?:b(?P<batch>\d+)-)?(?P<attempt>[^-]+)-")
+        found: dict[str, str] = {}
+        for folder, name in data_files(self._table, self._table.location):
+            match = pattern.match(name)
+            if match is None or match["attempt"] in keep:
+                continue
+            if match["batch"] is None or int(match["batch"]) >= from_identifier:
+                found[f"{folder}/{name}"] = name
+        if not found:
+            return 0
+        known = _known_files(self._table)
+        lost = [path for path, name in found.items() if not _ids(name.encode()) <= known]
+        for path in lost:
+            self._table.files.delete(path)
+        return len(lost)
+
+    def discard(self, identifier: int, messages: Sequence[bytes]) -> None:
+        """Remove the files of a replay of `identifier`, unless they are the committed ones."""
+        ids = _ids(*messages)
+        for snapshot in self._table.snapshots.newest_first():
+            if snapshot.commit_user != self._user or snapshot.commit_identifier > identifier:
+                continue
+            if snapshot.commit_identifier < identifier:
+                break
+            if not ids & _added_files(self._table, snapshot.id):
+                self.abort(messages)
+            return
+
+
+def overwrite_table(
+    table: Table,
+    commit_user: str,
+    messages: Sequence[bytes],
+    table_options: Mapping[str, str] | None = None,
+    partition: Mapping[str, Any] | None = None,
+    lock_held: bool = False,
+) -> None:
+    """Replace a table's rows by those of `messages`, in one snapshot; driver.
+
+    Of a partitioned table only the partitions written to are replaced, unless its option
+    `dynamic-partition-overwrite` is false, or a `partition` is given (column to value): then
+    that one is, or those that it leaves open. With `lock_held` the caller holds the table's
+    `commit_lock`. Raises `TableError` for a sum that its column cannot hold.
+    """
+    builder = _overwriting(writable(table, None, table_options), commit_user, partition)
+    commit, parts = builder.new_commit(), [CommitMessage.deserialize(one) for one in messages]
+    try:
+        check_replaced(table, messages)
+    except TableError:
+        commit.abort(parts)
+        raise
+    try:
+        with _locked(table, lock_held):
+            commit.commit(parts)
+    except rust_core.ERRORS as error:
+        raise write_error(table, error) from error
+
+
+def truncate_table(table: Table, commit_user: str, lock_held: bool = False) -> None:
+    """Remove all rows of a table, in one snapshot; driver.
+
+    With `lock_held` the caller holds the table's `commit_lock`.
+    """
+    try:
+        with _locked(table, lock_held):
+            _overwriting(writable(table), commit_user).new_commit().truncate_table()
+    except rust_core.ERRORS as error:
+        raise write_error(table, error) from error
+
+
+def _locked(table: Table, held: bool) -> AbstractContextManager[None]:
+    return nullcontext() if held else commit_lock(table.location)
+
+
+def _overwriting(table: Table, commit_user: str, partition: Mapping[str, Any] | None = None) -> Any:
+    builder = table.rust.new_batch_write_builder()._with_commit_user(commit_user)
+    return builder.with_overwrite(dict(partition or {}))
+
+
+def write_error(table: Table, error: Exception) -> StreamhouseError:
+    """What a failed write or commit means to a user."""
+    text = " ".join(str(error).split())
+    if "No space left on device" in text or "StorageFull" in text:
+        return StreamhouseError(
+            f"table {table.identifier}: the disk under {table.location} is full; free some space "
+            "and start again, nothing committed is lost"
+        )
+    if "invalid config" in text:
+        reason = text.partition("invalid config:")[2].strip() or text
+        return StreamhouseError(
+            f"table {table.identifier} cannot be written, its options do not go together: {reason}"
+        )
+    if "different total bucket counts" in text:
+        return TableError(
+            f"table {table.identifier}: its option 'bucket' was changed to {table.bucket}, and "
+            "rows that are there are in another number of buckets; rewrite the table by INSERT "
+            f"OVERWRITE {table.identifier} SELECT … FROM {table.identifier}, then start again"
+        )
+    if "conflict" in text.lower() or "retries" in text.lower():
+        return CommitConflictError(
+            f"table {table.identifier}: the commit lost against other writers too often; start "
+            f"again, or let fewer queries and compactions write this table at once: {text}"
+        )
+    return StreamhouseError(f"table {table.identifier} cannot be written: {text}")
+
+
+def _known_files(table: Table) -> set[bytes]:
+    """Ids of the data files that any snapshot or tag left refers to, in any branch.
+
+    Branches share the folders of data files, and keep files that their table has let go of.
+    """
+    known = set()
+    name, warehouse = TableName.parse(table.name), Warehouse(table.catalog_options)
+    for branch in (MAIN, *table.branches()):
+        one = warehouse.table(f"{table.database}.{name.on(branch)}")
+        known |= _files_of_snapshots(one)
+        for tag in one.tags():
+            known |= _ids(*pinned(one, AsOf(tag=tag)).splits())
+    return known
+
+
+def _files_of_snapshots(table: Table) -> set[bytes]:
+    earliest = table.earliest_snapshot_id()
+    latest = table.latest_snapshot_id()
+    if earliest is None or latest is None:
+        return set()
+    known = _ids(*table.splits(earliest), *table.splits(latest))
+    for snapshot_id in range(earliest, latest + 1):
+        known |= _added_files(table, snapshot_id)
+    return known
+
+
+def _added_files(table: Table, snapshot_id: int) -> set[bytes]:
+    snapshot = table.snapshots.find(snapshot_id)
+    if snapshot is None or snapshot.commit_kind == "COMPACT":
+        return set()
+    if snapshot.commit_kind == "OVERWRITE":
+        return _ids(*table.splits(snapshot_id))
+    added = _ids(*table.changes(snapshot_id - 1, snapshot_id, "delta"))
+    if snapshot.changelog_record_count:
+        added |= _ids(*table.changes(snapshot_id - 1, snapshot_id, "changelog"))
+    return added

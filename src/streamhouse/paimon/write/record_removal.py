@@ -1,0 +1,56 @@
+"""Tables where a `-D` removes the record of its key (`remove-record-on-delete`); decision 121.
+
+Both cores begin the next record of the key with the values that the `-D` carries, and forget the
+removal when they merge it with later rows and without the files before it. So `-D` is written
+without values, later rows go into other files (`paimon.write.separate_files`), and compactions of
+such tables take all files of a bucket.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamhouse.errors import TableError
+from streamhouse.paimon.read.table import Table
+from streamhouse.source import ROW_KIND
+
+Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
+
+
+def without_values(table: Table, rows: Rows) -> Rows:
+    """The rows with nulls, or zeros where a column takes no null, beside key and sequence."""
+    kept = {*table.primary_key, *table.partition_keys, ROW_KIND}
+    kept |= {name.strip() for name in table.options.get("sequence.field", "").split(",")}
+    for place, field in enumerate(rows.schema):
+        if field.name not in kept:
+            value = pa.nulls(rows.num_rows, field.type)
+            if not table.arrow_schema.field(field.name).nullable:
+                value = pa.repeat(_zero(field.type), rows.num_rows)
+            rows = rows.set_column(place, field, value)
+    return rows
+
+
+def removals_without_values(table: Table, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch whose `-D` carry no values; its other rows as they are, in their order."""
+    if ROW_KIND not in batch.schema.names:
+        return batch
+    removed = pc.equal(batch.column(ROW_KIND), "-D")
+    if not pc.any(removed).as_py():
+        return batch
+    both = pa.concat_batches([without_values(table, batch), batch])
+    of_second = ~removed.to_numpy(zero_copy_only=False)
+    return both.take(pa.array(np.arange(batch.num_rows) + of_second * batch.num_rows))
+
+
+def _zero(kind: pa.DataType) -> pa.Scalar:
+    values: tuple[object, ...] = (0, "", b"", False, [], {})
+    for value in values:
+        try:
+            return pa.scalar(value, kind)
+        except (pa.ArrowException, TypeError, ValueError):
+            continue
+    raise TableError(f"a row with a NOT NULL column of type {kind} cannot be deleted")

@@ -1,0 +1,180 @@
+"""Removals (`-U`, `-D`) in tables that take none.
+
+These are tables with `merge-engine` = `first-row` or `partial-update`, and tables whose keys move
+from partition to partition. Paimon's core refuses to write any row that takes one back, so the
+first update of a source would end the query. A row that is only replaced is not taken back at all,
+as in Paimon's connector for Flink; a removal that the table has no rule for is an error that says
+which rules there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamhouse.errors import TableError
+from streamhouse.merge_functions import MERGING_ENGINES, merge_function
+from streamhouse.paimon.read.table import Table
+from streamhouse.source import ROW_KIND
+
+_IGNORE = "ignore-delete"
+_REMOVE = "partial-update.remove-record-on-delete"
+_DYNAMIC = "dynamic-partition-overwrite"
+_REPLACING = ("last_value", "last_non_null_value")
+"""Merge functions after which nothing is left of the value before."""
+_ROW, _LATER = "__row", "__row_max"
+
+
+def takes_upserts(table: Table) -> bool:
+    """Whether a `-U` must not reach the table when a `+U` of its key follows."""
+    options = table.options
+    if table.crosses_partitions:
+        return not _keeps_replaced(table)
+    if not table.primary_key or _engine(table) not in ("first-row", "partial-update"):
+        return False
+    if _aggregates(table):
+        return False
+    # There the changelog is what was written, and groups can be taken back.
+    return not (options.get("changelog-producer") == "input" and _grouped(table))
+
+
+def restricts_removals(table: Table) -> bool:
+    """Whether rows go through `Removals` before they are written.
+
+    Where keys cross partitions the core takes no row kinds: it removes a key's row in the other
+    partition by itself.
+    """
+    return table.crosses_partitions or takes_upserts(table)
+
+
+def check_overwrite(
+    table: Table, options: Mapping[str, str], partition: Mapping[str, object] | None
+) -> None:
+    """Raise `TableError` for an overwrite that would go wrong where keys cross partitions.
+
+    The core looks its keys up among the rows that it is to replace. A key that is in another
+    partition makes that one a partition that is written to, whose other rows would be replaced;
+    engines that keep an older row would keep one that is replaced.
+    """
+    if not table.crosses_partitions:
+        return
+    whole = not partition and options.get(_DYNAMIC, "true").lower() == "false"
+    if _engine(table) == "deduplicate" and whole:
+        return
+    way = "TRUNCATE the table and INSERT its rows"
+    if _engine(table) == "deduplicate":
+        way += f", or replace all of them in one snapshot: /*+ OPTIONS('{_DYNAMIC}' = 'false') */"
+    raise TableError(
+        f"table {table.identifier} has the primary key ({', '.join(table.primary_key)}) without "
+        f"its partition ({', '.join(table.partition_keys)}), and an overwrite would replace rows "
+        f"of other partitions, too; {way}"
+    )
+
+
+class Removals:
+    """Takes the rows that take one back out of batches, or has the table take them as it can."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._ignores = table.options.get(_IGNORE, "").lower() == "true"
+        self._removes = table.options.get(_REMOVE, "").lower() == "true"
+        self._passes = _engine(table) == "partial-update" and _grouped(table)
+        self._crosses = table.crosses_partitions
+        self._upserting = takes_upserts(table)
+
+    def take(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows that the table is given; `TableError` for a removal that it cannot take."""
+        if ROW_KIND not in batch.schema.names:
+            return batch
+        if self._crosses:
+            return self._upserts(batch).drop_columns([ROW_KIND])
+        back = pc.is_in(batch.column(ROW_KIND), value_set=pa.array(["-U", "-D"]))
+        if not pc.any(back).as_py():
+            return batch
+        if self._ignores:
+            return batch.filter(pc.invert(back))
+        batch = self._without_replaced(batch)
+        kinds = batch.column(ROW_KIND)
+        back = pc.is_in(kinds, value_set=pa.array(["-U", "-D"]))
+        if not pc.any(back).as_py() or self._passes:
+            return batch
+        if not self._removes:
+            raise self._error(batch.filter(back))
+        removed = pc.if_else(back, pa.scalar("-D", kinds.type), kinds)
+        return batch.set_column(batch.schema.get_field_index(ROW_KIND), ROW_KIND, removed)
+
+    def _upserts(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The new rows of a batch, where no row can be taken back."""
+        if self._upserting and not self._ignores:
+            batch = self._without_replaced(batch)
+        back = pc.is_in(batch.column(ROW_KIND), value_set=pa.array(["-U", "-D"]))
+        if self._ignores:
+            return batch.filter(pc.invert(back))
+        if pc.any(back).as_py():
+            raise self._crossing_error(batch.filter(back))
+        return batch
+
+    def _without_replaced(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The batch without each `-U` whose key has a row again further on."""
+        kinds, keys = batch.column(ROW_KIND), list(self._table.primary_key)
+        before = pc.equal(kinds, "-U")
+        if not pc.any(before).as_py():
+            return batch
+        numbers = pa.array(np.arange(batch.num_rows))
+        rows = pa.Table.from_batches([batch.select(keys)]).append_column(_ROW, numbers)
+        there = pc.is_in(kinds, value_set=pa.array(["+I", "+U"]))
+        later = rows.filter(there).group_by(keys).aggregate([(_ROW, "max")])
+        pairs = rows.filter(before).join(later, keys)
+        replaced = pairs.filter(pc.less(pairs.column(_ROW), pairs.column(_LATER))).column(_ROW)
+        return batch.filter(pc.invert(pc.is_in(numbers, value_set=replaced.combine_chunks())))
+
+    def _error(self, rows: pa.RecordBatch) -> TableError:
+        key = {name: rows.column(name)[0].as_py() for name in self._table.primary_key}
+        engine = _engine(self._table)
+        ways = "SET ('ignore-delete' = 'true') keeps such rows"
+        if engine == "partial-update":
+            ways += f", SET ('{_REMOVE}' = 'true') removes them"
+        return TableError(
+            f"table {self._table.identifier} has 'merge-engine' = '{engine}', which takes no row "
+            f"back, and {rows.num_rows} row(s) are removed, the first with the key {key}; ALTER "
+            f"TABLE: {ways}"
+        )
+
+    def _crossing_error(self, rows: pa.RecordBatch) -> TableError:
+        table = self._table
+        key = {name: rows.column(name)[0].as_py() for name in table.primary_key}
+        way = ", or SET ('ignore-delete' = 'true') to keep such rows" if self._upserting else ""
+        return TableError(
+            f"table {table.identifier} has the primary key ({', '.join(table.primary_key)}) "
+            f"without its partition ({', '.join(table.partition_keys)}), so Paimon's core can only "
+            f"upsert its rows, and {rows.num_rows} row(s) are taken back, the first with the key "
+            f"{key}; make the table with the partition in its primary key{way}"
+        )
+
+
+def _engine(table: Table) -> str:
+    return table.options.get("merge-engine", "deduplicate").lower()
+
+
+def _keeps_replaced(table: Table) -> bool:
+    """Whether a row that is replaced without a `-U` leaves something behind, such as a summand."""
+    if _engine(table) not in MERGING_ENGINES:
+        return False
+    options, keys = table.options, (*table.primary_key, *table.partition_keys)
+    return any(
+        merge_function(options, column.name) not in _REPLACING
+        for column in table.columns
+        if column.name not in keys
+        and options.get(f"fields.{column.name}.ignore-retract", "").lower() != "true"
+    )
+
+
+def _aggregates(table: Table) -> bool:
+    return any(key.endswith("aggregate-function") for key in table.options)
+
+
+def _grouped(table: Table) -> bool:
+    return any(key.endswith(".sequence-group") for key in table.options)

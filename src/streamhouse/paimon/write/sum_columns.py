@@ -1,0 +1,108 @@
+"""Columns of a table that merges add up: their limits, and sums by key that are checked."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from decimal import MAX_PREC, Context, Decimal
+from itertools import accumulate, repeat
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamhouse.errors import TableError
+from streamhouse.merge_functions import MERGING_ENGINES, merge_function
+from streamhouse.paimon.read.table import Table
+from streamhouse.source import ROW_KIND
+
+_BITS = {pa.int8(): 8, pa.int16(): 16, pa.int32(): 32, pa.int64(): 64}
+
+
+def summed_columns(table: Table) -> dict[str, int]:
+    """The columns that merges add up, of types that have a limit: the greatest number of each.
+
+    That of a DECIMAL is unscaled.
+    """
+    options = table.options
+    if not table.primary_key or options.get("merge-engine") not in MERGING_ENGINES:
+        return {}
+    found = {}
+    for field in table.arrow_schema:
+        if merge_function(options, field.name) != "sum" or field.name in table.primary_key:
+            continue
+        if pa.types.is_decimal(field.type):
+            found[field.name] = 10**field.type.precision - 1
+        elif field.type in _BITS:
+            found[field.name] = 2 ** (_BITS[field.type] - 1) - 1
+    return found
+
+
+def check_sum(
+    table: Table, name: str, key: tuple[Any, ...], values: Sequence[int], limit: int
+) -> None:
+    """Raise `TableError` if values that are added up in this order exceed the type of a column."""
+    field = table.arrow_schema.field(name)
+    sums = list(accumulate(values, initial=0))
+    if pa.types.is_decimal(field.type):
+        # A compaction may add any neighbours first, and a DECIMAL that became NULL stays so.
+        fits = max(sums) - min(sums) <= limit
+    else:
+        fits = -limit - 1 <= sums[-1] <= limit
+    if fits:
+        return
+    if abs(sums[-1]) > limit:
+        made = f"would be {_shown(sums[-1], field.type)}"
+    else:
+        least, greatest = _shown(min(sums), field.type), _shown(max(sums), field.type)
+        made = f"would go from {least} to {greatest}"
+    column = next(one for one in table.columns if one.name == name)
+    row = ", ".join(f"{k} = {v!r}" for k, v in zip(table.primary_key, key, strict=True))
+    raise TableError(
+        f"table {table.identifier}: the sum in column '{name}' {made} where {row}, which exceeds "
+        f"{column.type}; nothing was written. Give the column a wider type (ALTER TABLE "
+        f"{table.name} MODIFY {name} …), then start again"
+    )
+
+
+def values_by_key(
+    tables: Sequence[pa.Table], keys: Sequence[str], name: str
+) -> dict[tuple[Any, ...], list[int]]:
+    """The values of a column by key, in order; those that are taken back are negative."""
+    found: dict[tuple[Any, ...], list[int]] = defaultdict(list)
+    for rows in tables:
+        kinds = (
+            rows.column(ROW_KIND).to_pylist()
+            if ROW_KIND in rows.column_names
+            else repeat("+I", rows.num_rows)
+        )
+        columns = (rows.column(key).to_pylist() for key in keys)
+        values = rows.column(name).to_pylist()
+        for key, value, kind in zip(zip(*columns, strict=True), values, kinds, strict=True):
+            if value is not None:
+                found[key].append(-_whole(value) if kind in ("-U", "-D") else _whole(value))
+    return found
+
+
+def sizes(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:
+    """Absolute values, those of a DECIMAL unscaled, as floating-point numbers."""
+    numbers = pc.abs(pc.cast(column, pa.float64(), safe=False))
+    return pc.multiply(numbers, 10.0 ** scale(column.type))
+
+
+def scale(kind: pa.DataType) -> int:
+    """Decimal places of a numeric type."""
+    return int(kind.scale) if pa.types.is_decimal(kind) else 0
+
+
+def _whole(value: Any) -> int:
+    """A number, a DECIMAL as its unscaled one."""
+    if isinstance(value, int):
+        return value
+    sign, digits, _ = value.as_tuple()
+    number = int("".join(map(str, digits)))
+    return -number if sign else number
+
+
+def _shown(number: int, kind: pa.DataType) -> str:
+    return f"{Decimal(number).scaleb(-scale(kind), Context(prec=MAX_PREC)):,f}"

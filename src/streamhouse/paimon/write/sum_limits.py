@@ -1,0 +1,272 @@
+"""Sums of a table that stay within what their columns' types hold.
+
+Paimon's cores, Rust and Java alike, add without a check when they merge: a BIGINT wraps round to a
+negative number, a DECIMAL becomes NULL. So rows are checked before they are merged, those of one
+writer by `AddedRows` and each commit by `SumLimits`. A bound of all sums decides in nearly all
+cases; only where it exceeds the type are rows added up key by key.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamhouse.paimon.read.key_set import KeySet
+from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.read.visibility import hides_new_rows
+from streamhouse.paimon.schema.schema_evolution import names_now
+from streamhouse.paimon.storage.data_files import NewFiles, data_files, magnitudes
+from streamhouse.paimon.storage.split_files import SplitFile, SplitFrame
+from streamhouse.paimon.write.rows import VALUE_KIND
+from streamhouse.paimon.write.sum_columns import (
+    check_sum,
+    scale,
+    sizes,
+    summed_columns,
+    values_by_key,
+)
+from streamhouse.source import ROW_KIND, ROW_KINDS
+
+_NEAR = 0.001
+"""Share of a limit below which the rows of a writer count for all keys."""
+_SURE = 1 - 1e-6
+"""Share of a limit below which a floating-point sum is surely within it, rounding included."""
+
+Place = tuple[bytes, int]
+"""A serialised partition and a bucket."""
+Bounds = dict[str, int | None]
+"""By column, a number that no absolute value of a sum exceeds; None: unknown."""
+
+
+class AddedRows:
+    """Checks the rows that one writer takes, which it may merge before they come into a file."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._limits = summed_columns(table)
+        self._totals = dict.fromkeys(self._limits, 0.0)
+        self._kept: list[pa.Table] = []
+        self._before: dict[str, float] = {}
+
+    def take(self, rows: pa.RecordBatch) -> None:
+        """Take the next rows, as `to_table` makes them."""
+        if not self._limits:
+            return
+        names = list(self._limits)
+        before = dict(self._totals)
+        for name in names:
+            self._totals[name] += pc.sum(sizes(rows.column(name))).as_py() or 0.0
+        # Until then no sum is near its limit, and the rows need not be held.
+        if any(self._totals[name] > limit * _NEAR for name, limit in self._limits.items()):
+            self._before = self._before or before
+            names = [*self._table.primary_key, *names]
+            kept = pa.table([rows.column(name) for name in names], names)
+            if VALUE_KIND in rows.schema.names:
+                kinds = pa.array(ROW_KINDS).take(rows.column(VALUE_KIND))
+                kept = kept.append_column(ROW_KIND, kinds)
+            self._kept.append(kept)
+
+    def check(self) -> None:
+        """Raise `TableError` if a sum of the rows exceeds its type."""
+        for name, limit in self._limits.items():
+            if self._totals[name] > limit * _SURE:
+                rows = pa.concat_tables(self._kept, promote_options="default")
+                self._check_column(name, rows, limit)
+
+    def _check_column(self, name: str, rows: pa.Table, limit: int) -> None:
+        keys, before = list(self._table.primary_key), self._before[name]
+        sized = rows.select(keys).append_column("", sizes(rows.column(name)))
+        sums = sized.group_by(keys).aggregate([("", "sum")])
+        large = sums.filter(pc.greater(sums.column("_sum"), limit * _SURE - before))
+        if not large.num_rows:
+            return
+        rows = rows.filter(pa.array(KeySet(large.select(keys)).mask(rows.select(keys))))
+        for key, values in values_by_key([rows], keys, name).items():
+            check_sum(self._table, name, key, [int(before), *values], limit)
+
+
+def check_replaced(table: Table, messages: Sequence[bytes]) -> None:
+    """Raise `TableError` if new files that replace all others hold a sum that exceeds its type."""
+    SumLimits(table, table, alone=True).check(messages)
+
+
+class SumLimits:
+    """Checks the commits of one committer to a table.
+
+    `written` is the table as its writers take it: it shows files that readers do not see yet.
+    `alone` leaves out what the table has.
+    """
+
+    def __init__(self, table: Table, written: Table, alone: bool = False) -> None:
+        self._table = table
+        self._written = written
+        self._alone = alone
+        self._limits = summed_columns(table)
+        self._known: int | None = None
+        self._bounds: dict[Place, Bounds] = {}
+
+    def check(self, messages: Sequence[bytes]) -> None:
+        """Raise `TableError` if a sum would exceed its type; the table's commit lock is held."""
+        if not self._limits:
+            return
+        new = [NewFiles.parse(message) for message in messages]
+        added = [(one.place, self._bound(one.files)) for one in new]
+        self._follow()
+        bounds = self._with(added)
+        if self._exceeding(bounds):
+            # Compactions may have lowered the bounds since.
+            self._known = None
+            self._follow()
+            bounds = self._with(added)
+        columns = self._exceeding(bounds)
+        if columns:
+            limits = {name: self._limits[name] for name in columns}
+            _Rows(self._table, [] if self._alone else self._files(), limits).check(new)
+        self._bounds.update(bounds)
+
+    def committed(self) -> None:
+        """Take what was checked last for a part of the newest snapshot; the lock is still held."""
+        if self._limits:
+            self._known = self._table.latest_snapshot_id() or 0
+
+    def _follow(self) -> None:
+        """Bring the bounds to the newest snapshot."""
+        latest = self._table.latest_snapshot_id() or 0
+        known = self._known
+        if known is None or known > latest or self._table.snapshots.changed_rows(known, latest):
+            files = [] if self._alone or not latest else self._files()
+            self._bounds = {place: self._bound(one) for place, one in _by_place(files).items()}
+        self._known = latest
+
+    def _files(self) -> list[SplitFrame]:
+        return [SplitFrame.parse(split) for split in self._written.splits()]
+
+    def _bound(self, files: Iterable[SplitFile]) -> Bounds:
+        """Of the files of a bucket, those above level 0 do not overlap on their level."""
+        runs: list[Bounds] = []
+        levels: dict[int, Bounds] = {}
+        for file in files:
+            found = self._magnitudes(file)
+            if file.level == 0:
+                runs.append(found)
+            else:
+                levels[file.level] = _joined(levels.get(file.level, {}), found, max)
+        bound: Bounds = dict.fromkeys(self._limits, 0)
+        for found in (*runs, *levels.values()):
+            bound = _joined(bound, found, int.__add__)
+        return bound
+
+    def _magnitudes(self, file: SplitFile) -> Bounds:
+        table = self._table
+        if file.schema_id == table.schema_id:
+            return magnitudes(file, table.arrow_schema, list(self._limits))
+        then = table.find_schema(file.schema_id)
+        if then is None:
+            return dict.fromkeys(self._limits, None)
+        now = names_now(table, file.schema_id, then.arrow_schema.names)
+        schema = pa.schema(
+            field.with_name(current)
+            for field in then.arrow_schema
+            if (current := now[field.name]) is not None
+        )
+        found = magnitudes(file, schema, list(self._limits))
+        for name in self._limits:
+            place = schema.get_field_index(name)
+            if place >= 0 and scale(schema.field(place).type) != scale(
+                table.arrow_schema.field(name).type
+            ):
+                found[name] = None
+        return found
+
+    def _with(self, added: Iterable[tuple[Place, Bounds]]) -> dict[Place, Bounds]:
+        """The bounds of the buckets that get new files."""
+        found: dict[Place, Bounds] = {}
+        nothing: Bounds = dict.fromkeys(self._limits, 0)
+        for place, bound in added:
+            before = found.get(place, self._bounds.get(place, nothing))
+            found[place] = _joined(before, bound, int.__add__)
+        return found
+
+    def _exceeding(self, places: Mapping[Place, Bounds]) -> set[str]:
+        return {
+            name
+            for bounds in places.values()
+            for name, limit in self._limits.items()
+            if (bound := bounds[name]) is None or bound > limit
+        }
+
+
+class _Rows:
+    """Adds up, key by key, what a commit would make of the sums of some columns.
+
+    `files` are those of the newest snapshot.
+    """
+
+    def __init__(
+        self, table: Table, files: Sequence[SplitFrame], limits: Mapping[str, int]
+    ) -> None:
+        self._table = table
+        self._limits = limits
+        self._keys = list(table.primary_key)
+        self._columns = [*self._keys, *limits]
+        self._files = files
+        self._merged: dict[Place, list[bytes]] = defaultdict(list)
+        for split in table.splits() if files else ():
+            self._merged[SplitFrame.parse(split).place].append(split)
+
+    def check(self, new: Sequence[NewFiles]) -> None:
+        folders = {name: folder for folder, name in data_files(self._table, self._table.location)}
+        written: dict[Place, list[pa.Table]] = defaultdict(list)
+        for one in new:
+            for file in one.files:
+                split = one.split(file, folders.get(file.name, ""))
+                written[one.place].append(self._read([split.serialize()], row_kind=True))
+        for place, changes in written.items():
+            self._check_bucket(place, changes)
+
+    def _check_bucket(self, place: Place, changes: list[pa.Table]) -> None:
+        touched = KeySet(pa.concat_tables(changes).select(self._keys))
+        recent = [
+            self._read([one.serialize()], touched, row_kind=True)
+            for frame in self._files
+            if frame.place == place
+            for one in frame.on_levels(0).each_written()
+        ]
+        merged = self._read(self._merged[place], touched)
+        hidden = hides_new_rows(self._table)
+        for name, limit in self._limits.items():
+            current = values_by_key([merged], self._keys, name)
+            added = values_by_key(recent, self._keys, name)
+            for key, values in values_by_key(changes, self._keys, name).items():
+                parts, base = added.get(key, []), 0
+                # A row that was only taken back is not there.
+                if key in current:
+                    base = sum(current[key]) - (0 if hidden else sum(parts))
+                check_sum(self._table, name, key, [base, *parts, *values], limit)
+
+    def _read(
+        self, splits: Sequence[bytes], keys: KeySet | None = None, row_kind: bool = False
+    ) -> pa.Table:
+        schema = self._table.read_schema(self._columns, row_kind)
+        batches = self._table.read(self._columns, splits=splits, row_kind=row_kind)
+        rows = pa.Table.from_batches(batches, schema)
+        return rows if keys is None else rows.filter(pa.array(keys.mask(rows.select(self._keys))))
+
+
+def _by_place(frames: Iterable[SplitFrame]) -> dict[Place, list[SplitFile]]:
+    found: dict[Place, list[SplitFile]] = defaultdict(list)
+    for frame in frames:
+        found[frame.place] += frame.files
+    return found
+
+
+def _joined(left: Bounds, right: Bounds, how: Any) -> Bounds:
+    found: Bounds = {}
+    for name, value in right.items():
+        other = left.get(name, 0)
+        found[name] = None if value is None or other is None else how(other, value)
+    return found

@@ -1,0 +1,69 @@
+"""A table like another one, elsewhere, for rows on their way: merged by the same rules."""
+
+from __future__ import annotations
+
+import tempfile
+import uuid
+from types import TracebackType
+
+import pyarrow as pa
+
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.write.commit import TableCommitter, TableWriter
+from streamhouse.source import ROW_KIND
+
+_KEPT = (
+    "merge-engine", "fields.", "aggregation.", "partial-update.", "sequence.", "ignore-",
+    "bucket", "write-buffer-size",
+)  # fmt: skip
+_OPTIONS = {"file.format": "parquet", "file.compression": "lz4"}
+_DATABASE, _NAME = "scratch", "rows"
+
+
+class Scratch:
+    """Rows for `like` in a temporary folder of this machine, gone with the `with`.
+
+    It has the same partitions and buckets, so a bucket's rows can be compared with those of the
+    same bucket of the table.
+    """
+
+    def __init__(self, like: Table) -> None:
+        self._like = like
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+
+    def __enter__(self) -> Scratch:
+        self._folder = tempfile.TemporaryDirectory(prefix="streamhouse-scratch-")
+        like, self._warehouse = self._like, Warehouse({"warehouse": self._folder.name})
+        options = {k: v for k, v in like.options.items() if k.startswith(_KEPT)} | _OPTIONS
+        self._warehouse.create_database(_DATABASE)
+        self._warehouse.create_table(
+            _DATABASE, _NAME, like.columns, like.primary_key, like.partition_keys, options
+        )
+        self._user = str(uuid.uuid4())
+        self._writer = TableWriter(self._warehouse.options, f"{_DATABASE}.{_NAME}", self._user)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._writer.close()
+        if self._folder is not None:
+            self._folder.cleanup()
+
+    def write(self, rows: pa.Table) -> None:
+        """Take rows in their order: the table's columns by place, and `rowkind` if it is there."""
+        schema = self._like.read_schema(row_kind=ROW_KIND in rows.column_names)
+        for batch in rows.rename_columns(schema.names).cast(schema).to_batches():
+            self._writer.write(batch)
+
+    def finish(self) -> Table:
+        """The table of all rows, merged; nothing can be written any more."""
+        messages = self._writer.prepare(0)
+        TableCommitter(self._warehouse.options, f"{_DATABASE}.{_NAME}", self._user).commit(
+            0, messages
+        )
+        return self._warehouse.table(f"{_DATABASE}.{_NAME}")
