@@ -48,7 +48,7 @@ from pyspark.sql import functions as f
 import streamhouse
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.java.sidecar import Sidecar
-from streamhouse.paimon.maintenance.maintenance import Maintenance
+from streamhouse.paimon.maintenance.service import Maintenance
 from streamhouse.paimon.read.table import READ_BATCH_ROWS, Table
 from streamhouse.paimon.write.bucket_hash import bucket_of
 from streamhouse.paimon.write.commit import TableCommitter, TableWriter

@@ -19,7 +19,7 @@ from streamhouse.mysql.jdbc import parse as parse_jdbc
 from streamhouse.mysql.options import KNOWN as MYSQL_OPTIONS
 from streamhouse.mysql.options import parse as parse_mysql
 from streamhouse.paimon.schema.table_options import check_table_options
-from streamhouse.paimon.spark import spark_options
+from streamhouse.paimon.spark import options
 from streamhouse.sql import functions
 from streamhouse.sql.batch.bounded_query import analyze_bounded
 from streamhouse.sql.batch.dml_plan import analyze_change
@@ -134,7 +134,7 @@ def test_the_readme_shows_the_example_that_it_runs() -> None:
         (SQL_GUIDE, [f"fields.<column>.{key}" for key in known_options.DATAGEN_FIELD_OPTIONS]),
         (SQL_GUIDE, JDBC_OPTIONS),
         (PYTHON_GUIDE, MYSQL_OPTIONS),
-        (PYTHON_GUIDE, spark_options._ALL),
+        (PYTHON_GUIDE, options._ALL),
     ],
     ids=["functions", "set", "lookup", "hints", "datagen", "fields", "jdbc", "mysql-cdc", "paimon"],
 )

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.changelog.invisible_rows import Waiting
-from streamhouse.paimon.maintenance.maintenance import Maintenance
+from streamhouse.paimon.maintenance.service import Maintenance
 from streamhouse.paimon.read.visibility import changes_visible, hides_new_rows
 from streamhouse.runtime.binlog_relays import Relays
 from streamhouse.runtime.monitoring.reporter import Reporter

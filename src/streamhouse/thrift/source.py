@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 from streamhouse.errors import OptionError, TableError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.spark.datasource import PaimonReader
-from streamhouse.paimon.spark.spark_options import SparkOptions
+from streamhouse.paimon.spark.options import SparkOptions
 from streamhouse.serve.views.names import is_name
 from streamhouse.spark import SourcePartition, for_spark, spark_schema
 

@@ -15,8 +15,8 @@ from tests.integration.paimon.history_writer import write
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.java.sidecar import Sidecar
-from streamhouse.paimon.maintenance.maintenance import Maintenance
 from streamhouse.paimon.maintenance.policy import Pace
+from streamhouse.paimon.maintenance.service import Maintenance
 
 QUICK = Pace(
     poll_seconds=0.02,

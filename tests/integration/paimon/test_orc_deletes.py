@@ -14,8 +14,8 @@ import pytest
 
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.java.sidecar import Sidecar
-from streamhouse.paimon.read import read_batch_size
-from streamhouse.paimon.read.read_batch_size import Group
+from streamhouse.paimon.read import batch_size
+from streamhouse.paimon.read.batch_size import Group
 from streamhouse.paimon.read.system_tables import open_table
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.write.commit import TableCommitter, TableWriter
@@ -156,12 +156,12 @@ def test_only_splits_that_need_it_are_read_in_larger_batches(
 ) -> None:
     table = made(warehouse, java, "grouped", ["INT"], {})
     (before,), (split,) = table.splits(snapshot=4), table.splits()
-    (found,) = read_batch_size.groups([split], 1)
+    (found,) = batch_size.groups([split], 1)
     assert found.rows >= ROWS - len(GONE) - len(CHANGED)
     many = [before, split, split, before]
-    assert list(read_batch_size.groups(many, 1)) == [
+    assert list(batch_size.groups(many, 1)) == [
         Group((before,), 1, hidden=False),
         Group((split, split), found.rows, hidden=True),
         Group((before,), 1, hidden=False),
     ]
-    assert list(read_batch_size.groups([split], 10_000)) == [Group((split,), 10_000, hidden=True)]
+    assert list(batch_size.groups([split], 10_000)) == [Group((split,), 10_000, hidden=True)]

@@ -11,7 +11,7 @@ from streamhouse.errors import OptionError, SchemaChangeError, StreamhouseError,
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.changelog.stream_source import PaimonSource
 from streamhouse.paimon.read.table import Table
-from streamhouse.paimon.schema.schema_evolution import renamed_to
+from streamhouse.paimon.schema.evolution import renamed_to
 from streamhouse.paimon.schema.type_widening import widens, wider
 from streamhouse.paimon.write.commit import TableCommitter, TableWriter
 from streamhouse.runtime.session.session import Session

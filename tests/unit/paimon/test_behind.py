@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from streamhouse.paimon.maintenance.maintenance import Maintenance
+from streamhouse.paimon.maintenance.service import Maintenance
 
 if TYPE_CHECKING:
     from tests.unit.paimon.conftest import Lab

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from streamhouse.paimon.maintenance.maintenance import Maintenance, _State
 from streamhouse.paimon.maintenance.policy import Care, Pace
+from streamhouse.paimon.maintenance.service import Maintenance, _State
 from streamhouse.runtime.pipeline import least_pause
 from streamhouse.runtime.streaming.query import rest_s
 

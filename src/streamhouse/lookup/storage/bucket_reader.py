@@ -12,7 +12,7 @@ from streamhouse.lookup.storage.key_location import Group, Groups
 from streamhouse.paimon.read.conditions import Filter
 from streamhouse.paimon.read.pushdown import one_of
 from streamhouse.paimon.read.table import Table
-from streamhouse.paimon.schema.schema_evolution import columns_now
+from streamhouse.paimon.schema.evolution import columns_now
 
 KEYS_A_READ = 5_000
 

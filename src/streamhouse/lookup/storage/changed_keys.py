@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import hides_new_rows
-from streamhouse.paimon.schema.schema_evolution import columns_now
+from streamhouse.paimon.schema.evolution import columns_now
 from streamhouse.paimon.storage.snapshots import Snapshot
 from streamhouse.paimon.storage.split_groups import file_ids
 from streamhouse.source import ROW_KIND

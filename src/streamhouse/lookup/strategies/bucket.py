@@ -25,7 +25,7 @@ from streamhouse.lookup.storage.key_location import hashed_fields
 from streamhouse.lookup.storage.spill import mapped
 from streamhouse.paimon.changelog.snapshot_changes import bucket_folder
 from streamhouse.paimon.read.table import Table
-from streamhouse.paimon.schema.schema_evolution import columns_now
+from streamhouse.paimon.schema.evolution import columns_now
 from streamhouse.paimon.write.bucket_hash import bucket_of
 
 _PARTITION = 36

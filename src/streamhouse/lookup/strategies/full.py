@@ -25,7 +25,7 @@ from streamhouse.lookup.storage.changed_keys import Version, moved_keys, moved_r
 from streamhouse.lookup.storage.key_hashes import KeyHash, distinct
 from streamhouse.lookup.storage.overlay import Overlay
 from streamhouse.lookup.storage.segment import Segment, found_in, pieces
-from streamhouse.paimon.schema.schema_evolution import columns_now
+from streamhouse.paimon.schema.evolution import columns_now
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.resolution.columns import physical
 

@@ -35,7 +35,7 @@ from streamhouse.paimon.read.visibility import (
     producer,
     rows_visible_at,
 )
-from streamhouse.paimon.schema.schema_evolution import columns_now
+from streamhouse.paimon.schema.evolution import columns_now
 from streamhouse.paimon.storage.snapshots import EXPIRY_USER, Snapshot
 from streamhouse.paimon.storage.split_groups import Bound, Piece, pieces
 from streamhouse.source import ROW_KIND, Lag, Offset

@@ -26,85 +26,85 @@ LIMITS = (
     Limit(
         "obsolete levels",
         "adds up rows of all levels where a compaction looks keys up",
-        "paimon.newest_level",
+        "paimon.read.lookup_merge",
         105,
     ),
     Limit(
         "audit log",
         "leaves deleted keys out of $audit_log unless the table deduplicates, and shows rows of "
         "level 0 that deletion vectors and first-row hide",
-        "paimon.system_tables: SystemTable._audited",
+        "paimon.read.system_tables: SystemTable._audited",
         105,
     ),
     Limit(
         "fine times written",
         "writes TIMESTAMP(7) to (9) as 64 bits of nanoseconds into Parquet, where the Java core "
         "reads INT96",
-        "paimon.fine_times: check_type refuses such columns",
+        "paimon.schema.nanosecond_timestamps: check_type refuses such columns",
         106,
     ),
     Limit(
         "fine times read",
         "wraps INT96 values outside the years 1677 to 2262 around",
-        "paimon.fine_times: check_files refuses such files",
+        "paimon.schema.nanosecond_timestamps: check_files refuses such files",
         106,
     ),
     Limit(
         "orc range",
         "cannot read timestamps of ORC files outside the years 1677 to 2262",
-        "paimon.orc: OrcValues refuses to write them",
+        "paimon.schema.orc_values: OrcValues refuses to write them",
         107,
     ),
     Limit(
         "orc history",
         "shifts timestamps before 1900 of ORC files that were not written in UTC",
-        "paimon.orc: OrcReader refuses to read them",
+        "paimon.schema.orc_values: OrcReader refuses to read them",
         107,
     ),
     Limit(
         "orc instants",
         "reads TIMESTAMP_LTZ of ORC files of the legacy kind as if they were written in UTC",
-        "paimon.orc: OrcReader refuses other files; new tables are not of that kind",
+        "paimon.schema.orc_values: OrcReader refuses other files; new tables are not of that kind",
         107,
     ),
     Limit(
         "orc padding",
         "gives CHAR of ORC files with the spaces that the Java core takes off",
-        "paimon.orc: OrcReader, and OrcValues on the way in",
+        "paimon.schema.orc_values: OrcReader, and OrcValues on the way in",
         107,
     ),
     Limit(
         "orc writer",
         "writes no timestamps into ORC files",
-        "paimon.commit: writable, which writes Parquet for the compaction to turn into ORC",
+        "paimon.write.commit: writable, which writes Parquet for the compaction to turn into ORC",
     ),
     Limit(
         "orc vectors",
         "gives deleted rows of ORC files where those between them are more than a batch",
-        "paimon.batch_rows",
+        "paimon.read.batch_size",
         86,
     ),
     Limit(
         "orc vectors and conditions",
         "breaks down over a condition on an ORC file with a deletion vector",
-        "paimon.batch_rows",
+        "paimon.read.batch_size",
         86,
     ),
     Limit(
         "avro rows",
         "gives nulls for the fields of a ROW in batches of Avro files that begin with a null",
-        "paimon.avro, paimon.batch_rows",
+        "paimon.schema.avro_rows, paimon.read.batch_size",
         108,
     ),
     Limit(
         "kinds of other versions",
         "finds no kinds of rows in files of another version of the schema",
-        "paimon.evolution: read_changes",
+        "paimon.schema.evolution: read_changes",
     ),
     Limit(
         "columns of a snapshot",
         "looks for the columns and conditions of a read in the schema that its snapshot had",
-        "paimon.table: Table.splits",
+        "paimon.read.table: Table.splits",
     ),
     Limit(
         "partitions of a snapshot",
@@ -114,18 +114,18 @@ LIMITS = (
     Limit(
         "options of a branch",
         "shows an option in a branch's $options that the table does not have",
-        "paimon.system_tables: _options",
+        "paimon.read.system_tables: _options",
     ),
     Limit(
         "removals in memory",
         "drops what the first row of a key takes back, when it merges rows of a table with "
         "merge-engine partial-update and aggregates before it writes them",
-        "paimon.separate_files",
+        "paimon.write.separate_files",
         120,
     ),
     Limit(
         "manifests",
         "never merges manifests when it commits",
-        "paimon.maintenance, which has the Java core do it",
+        "paimon.maintenance.service, which has the Java core do it",
     ),
 )

@@ -12,15 +12,9 @@ from pypaimon_rust.datafusion import Split
 
 from streamhouse.errors import DataLossError, StreamhouseError, TableError
 from streamhouse.options import integer, nearest
-from streamhouse.paimon.read import lookup_merge, postpone_bucket, read_batch_size
+from streamhouse.paimon.read import batch_size, lookup_merge, postpone_bucket
 from streamhouse.paimon.read.conditions import Filter, only_on
-from streamhouse.paimon.schema import (
-    avro_rows,
-    nanosecond_timestamps,
-    orc_values,
-    schema_evolution,
-    types,
-)
+from streamhouse.paimon.schema import avro_rows, evolution, nanosecond_timestamps, orc_values, types
 from streamhouse.paimon.schema.bucket_rules import crosses_partitions
 from streamhouse.paimon.schema.table_name import branch_root
 from streamhouse.paimon.storage import rust_core
@@ -242,7 +236,7 @@ class Table:
         """Kinds of files of several versions, which the core takes for granted to be of one."""
         for split in pieces:
             if Split.deserialize(split).is_streaming():
-                yield from schema_evolution.read_changes(self, columns, [split])
+                yield from evolution.read_changes(self, columns, [split])
                 continue
             # Rows of a snapshot, which are merged from all files of a bucket, are all there.
             for batch in self._read(columns, None, [split], False):
@@ -284,14 +278,14 @@ class Table:
         `read`."""
         schema = self.read_schema(columns, row_kind)
         one_by_one, from_orc = self.checked(schema.names, pieces)
-        for group in read_batch_size.groups(pieces, self._batch_rows, one_by_one):
+        for group in batch_size.groups(pieces, self._batch_rows, one_by_one):
             builder = self._builder(columns, None, None if group.hidden else filter, group.rows)
             if row_kind:
                 builder = builder.with_include_row_kind(True)
             batches = self._batches(builder, group.splits)
-            for batch in read_batch_size.sized(batches, group.rows, self._batch_rows):
+            for batch in batch_size.sized(batches, group.rows, self._batch_rows):
                 if filter is not None and group.hidden:
-                    batch = read_batch_size.matching(batch, filter)
+                    batch = batch_size.matching(batch, filter)
                 found = conformed(batch, schema)
                 yield found if from_orc is None else from_orc.read(found)
 
@@ -332,7 +326,7 @@ class Table:
         names = [column.name for column in self.columns] if columns is None else list(columns)
         for name in names:
             if self.arrow_schema.get_field_index(name) < 0:
-                renamed = schema_evolution.renamed_to(self, name)
+                renamed = evolution.renamed_to(self, name)
                 hint = renamed or nearest(name, self.arrow_schema.names)
                 raise TableError(f"table {self.identifier} has no column '{name}'; {hint}")
         fields = [self.arrow_schema.field(name) for name in names]

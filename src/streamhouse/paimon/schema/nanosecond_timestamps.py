@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.errors import StreamhouseError, TableError
-from streamhouse.paimon.schema.schema_evolution import column_ids
+from streamhouse.paimon.schema.evolution import column_ids
 from streamhouse.paimon.storage.files import is_local, local_path
 from streamhouse.paimon.storage.split_files import SplitFrame
 

@@ -35,8 +35,8 @@ from streamhouse.paimon.read.pushdown import push
 from streamhouse.paimon.read.system_tables import SystemTable, open_table
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.time_travel import pinned, settled
+from streamhouse.paimon.spark.options import SparkOptions
 from streamhouse.paimon.spark.sink import PaimonStreamWriter, PaimonWriter
-from streamhouse.paimon.spark.spark_options import SparkOptions
 from streamhouse.paimon.storage.split_groups import Piece, pieces
 from streamhouse.paimon.write.rows import gathered
 from streamhouse.spark import SourcePartition, SourceStreamReader, for_spark, spark_schema

@@ -25,7 +25,7 @@ from streamhouse.errors import OptionError, StreamhouseError, TableError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.changelog.consumers import Consumers, query_consumer
 from streamhouse.paimon.read.table import Table
-from streamhouse.paimon.spark.spark_options import SparkOptions
+from streamhouse.paimon.spark.options import SparkOptions
 from streamhouse.paimon.spark.staging import Staged, stage, staged_rows
 from streamhouse.paimon.storage.files import Files, files_of
 from streamhouse.paimon.storage.lock import commit_lock

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from streamhouse.paimon.read.key_set import KeySet
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import hides_new_rows
-from streamhouse.paimon.schema.schema_evolution import names_now
+from streamhouse.paimon.schema.evolution import names_now
 from streamhouse.paimon.storage.data_files import NewFiles, data_files, magnitudes
 from streamhouse.paimon.storage.split_files import SplitFile, SplitFrame
 from streamhouse.paimon.write.rows import VALUE_KIND

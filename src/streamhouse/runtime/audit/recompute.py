@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.lookup import partitions
-from streamhouse.paimon.schema import schema_evolution
+from streamhouse.paimon.schema import evolution
 from streamhouse.runtime.audit.distinct_oracle import Tally
 from streamhouse.runtime.kernel import ROW, numbered, only, without
 from streamhouse.runtime.spec import QuerySpec, TableAddress
@@ -119,7 +119,7 @@ class Recomputation:
                 )
             target = self._target.open()
             for step in _Run(spec, self).steps(together, grouped):
-                rows = schema_evolution.aligned(step.rows, target, spec.target.schema_id)
+                rows = evolution.aligned(step.rows, target, spec.target.schema_id)
                 yield replace(step, rows=rows)
 
     def _count(self, spec: QuerySpec, first: Batch) -> None:
@@ -201,7 +201,7 @@ class _Run:
         for lookup, address in self._spec.pinned:
             table, snapshot = address.open(), end["dims"][lookup.relation]
             chosen = pinned_partitions(end, lookup.relation)
-            now = schema_evolution.columns_now(table, address.schema_id, lookup.columns)
+            now = evolution.columns_now(table, address.schema_id, lookup.columns)
             wanted = now if chosen is None else list(dict.fromkeys([*now, *table.partition_keys]))
             read = table.read(wanted, snapshot=snapshot) if snapshot else ()
             rows = pa.Table.from_batches(read, schema=table.read_schema(wanted))

@@ -65,7 +65,7 @@ class Reported(Protocol):
 
 
 class Cared(Protocol):
-    """What maintenance tells; see `paimon.maintenance.maintenance.Maintenance`."""
+    """What maintenance tells; see `paimon.maintenance.service.Maintenance`."""
 
     @property
     def busy(self) -> int: ...

@@ -12,8 +12,8 @@ from streamhouse.lookup.dimension import is_server
 from streamhouse.options import nearest
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.schema.evolution import renamed_to
 from streamhouse.paimon.schema.option_aliases import resolved
-from streamhouse.paimon.schema.schema_evolution import renamed_to
 from streamhouse.paimon.schema.table_name import TableName
 from streamhouse.paimon.storage.files import is_local, local_path
 from streamhouse.runtime.session.computed_columns import computed_of, with_computed

@@ -17,7 +17,7 @@ from streamhouse.errors import DataLossError, TableError
 from streamhouse.options import nearest
 from streamhouse.paimon.changelog.consumer_progress import ConsumerOptions, Progress
 from streamhouse.paimon.changelog.state_difference import Differ
-from streamhouse.paimon.schema.schema_evolution import column_ids
+from streamhouse.paimon.schema.evolution import column_ids
 from streamhouse.paimon.storage.files import is_local
 from streamhouse.paimon.storage.table_identity import Identity
 from streamhouse.source import ROW_KIND
