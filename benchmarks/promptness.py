@@ -40,10 +40,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import streamhouse
+from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.changelog.stream_source import PaimonSource
 from streamhouse.paimon.write.commit import TableCommitter, TableWriter
-from streamhouse.runtime.spec import TableAddress
 from streamhouse.runtime.state.lineage import SUFFIX, read_lineage
 from streamhouse.source import ROW_KIND, Offset
 

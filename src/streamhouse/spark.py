@@ -27,7 +27,7 @@ from streamhouse.source import ROW_KIND, Offset, Source
 
 _DATA_SOURCES = (
     ("streamhouse.paimon.spark.datasource", "PaimonDataSource"),
-    ("streamhouse.mysql.datasource", "MysqlCdcDataSource"),
+    ("streamhouse.connectors.mysql_cdc.datasource", "MysqlCdcDataSource"),
 )
 
 _BYTES_OF_BATCH = "spark.sql.execution.arrow.maxBytesPerBatch"

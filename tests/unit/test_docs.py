@@ -13,11 +13,8 @@ import pytest
 from tests.documents import DOCUMENTS, GUIDES, ROOT, Block, blocks, code_words, programs
 
 from streamhouse.cli.main import COMMANDS
+from streamhouse.connectors.registry import check_declaration, declared
 from streamhouse.errors import TableError
-from streamhouse.mysql.jdbc import KNOWN as JDBC_OPTIONS
-from streamhouse.mysql.jdbc import parse as parse_jdbc
-from streamhouse.mysql.options import KNOWN as MYSQL_OPTIONS
-from streamhouse.mysql.options import parse as parse_mysql
 from streamhouse.paimon.schema.table_options import check_table_options
 from streamhouse.paimon.spark import options
 from streamhouse.sql import functions
@@ -84,13 +81,7 @@ class Scratch:
         given = dict(statement.options)
         connector = given.pop("connector", "paimon")
         name = statement.name[-1]
-        if connector == "datagen":
-            known_options.check_datagen(given, statement.columns, name)
-        elif connector == "mysql-cdc":
-            parse_mysql(given)
-        elif connector == "jdbc":
-            parse_jdbc(given)
-        else:
+        if connector == "paimon":
             check_table_options(given, name)
         self.tables[name] = TableInfo(
             statement.name,
@@ -101,6 +92,9 @@ class Scratch:
             given,
             connector,
         )
+        if connector != "paimon":
+            check_declaration(self.tables[name], name)
+            self.tables[name] = declared(self.tables[name])
 
 
 def queries_of(text: str) -> int:
@@ -130,13 +124,9 @@ def test_the_readme_shows_the_example_that_it_runs() -> None:
         (SQL_GUIDE, known_options.SET_OPTIONS),
         (SQL_GUIDE, known_options.LOOKUP_OPTIONS),
         (SQL_GUIDE, hints.LOOKUP_HINT_KEYS),
-        (SQL_GUIDE, [key for key in known_options.DATAGEN_OPTIONS if key != "connector"]),
-        (SQL_GUIDE, [f"fields.<column>.{key}" for key in known_options.DATAGEN_FIELD_OPTIONS]),
-        (SQL_GUIDE, JDBC_OPTIONS),
-        (PYTHON_GUIDE, MYSQL_OPTIONS),
         (PYTHON_GUIDE, options._ALL),
     ],
-    ids=["functions", "set", "lookup", "hints", "datagen", "fields", "jdbc", "mysql-cdc", "paimon"],
+    ids=["functions", "set", "lookup", "hints", "paimon"],
 )
 def test_guides_name_all_options(guide: str, known: list[str]) -> None:
     assert sorted(set(known) - code_words(guide)) == []

@@ -1,0 +1,1 @@
+"""The demos: revenue per country, and the membership warehouse, with a private MariaDB."""

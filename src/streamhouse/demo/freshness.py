@@ -13,8 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streamhouse.errors import TableError
+from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.audit.recompute import Batch, Recomputation
-from streamhouse.runtime.spec import TableAddress
 from streamhouse.runtime.state.lineage import SUFFIX, LineageFeed
 
 _POLL_S = 0.005

@@ -18,9 +18,9 @@ from streamhouse.demo.folder import Folder
 from streamhouse.demo.freshness import Freshness, SnapshotClock
 from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
 from streamhouse.errors import TableError
+from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.runtime.audit.audit import Audit, audit
-from streamhouse.runtime.spec import TableAddress
 
 VIEW, ORDERS, CUSTOMERS = "shop.country_sales", "shop.orders", "shop.customers"
 UNMATCHED = f"{VIEW}__unmatched"

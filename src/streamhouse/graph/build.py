@@ -142,7 +142,7 @@ class _Builder:
         self._writes(node, target)
 
     def _check(self, statement: plan.Insert, target: TableInfo) -> None:
-        if target.connector != "paimon":
+        if not target.capabilities.sink:
             raise UnsupportedSqlError(
                 f"INSERT into a {target.connector} table; the target must be a Paimon table",
                 line=statement.position.line,

@@ -42,7 +42,7 @@ class Taken:
 
 def is_server(lookup: LookupJoin) -> bool:
     """Whether a lookup's table is no Paimon table, but one of a server."""
-    return lookup.table.connector == "jdbc"
+    return lookup.table.capabilities.server
 
 
 class Dimension(Protocol):

@@ -8,10 +8,10 @@ import pyarrow as pa
 
 from streamhouse.lookup.dimension import DimensionSpec
 from streamhouse.lookup.strategies.selection import choose_all
+from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.kernel import Kernel, numbered
 from streamhouse.runtime.printer import Printer
 from streamhouse.runtime.session.session import Session
-from streamhouse.runtime.spec import TableAddress
 from streamhouse.runtime.streaming.dimension_versions import Pins
 from streamhouse.runtime.streaming.dimensions import Dimensions
 from streamhouse.runtime.streaming.task import chunks

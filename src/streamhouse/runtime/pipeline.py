@@ -10,12 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
 from streamhouse.errors import StreamhouseError
+from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.changelog.invisible_rows import Waiting
 from streamhouse.paimon.maintenance.service import Maintenance
 from streamhouse.paimon.read.visibility import changes_visible, hides_new_rows
-from streamhouse.runtime.binlog_relays import Relays
 from streamhouse.runtime.monitoring.reporter import Reporter
-from streamhouse.runtime.spec import TableAddress
+from streamhouse.runtime.shared_readers import SharedReaders
 from streamhouse.runtime.streaming.query import ContinuousQuery
 from streamhouse.source import Offset
 
@@ -81,7 +81,7 @@ class Pipeline:
         self._reads: list[TableAddress] = []
         self._awaited: list[TableAddress] = []
         """Of `_reads`, those whose changes show only once they are compacted."""
-        self._relays = Relays()
+        self._shared = SharedReaders()
         self._worked = False
 
     @property
@@ -133,7 +133,7 @@ class Pipeline:
         Everything is stopped; then the first error on the way is raised, if there was one.
         """
         with contextlib.ExitStack() as stack:
-            stack.callback(self._relays.close)
+            stack.callback(self._shared.close)
             for maintenance in self._maintenance.values():
                 stack.callback(maintenance.stop)
             for query in reversed(self.queries):
@@ -161,7 +161,7 @@ class Pipeline:
             self._notice(f"{what}{one}")
 
     def _step(self, sides: Sequence[Side]) -> None:
-        self._relays.step()
+        self._shared.step()
         for query in self._running:
             query.tick()
         if not self._worked and any(one.figures.read().batches for one in self._running):
@@ -182,12 +182,13 @@ class Pipeline:
             print("starting Spark …", file=sys.stderr, flush=True)
         if self._reporter is not None:
             self._reporter.begin(self.queries, lambda: list(self._maintenance.values()))
-        self._relays.start(self._new)
+        self._shared.start(self._new)
         for query in self._new:
             query.prepare()
         spark = start_session("streamhouse", self._master, self._verbose)
         for query in self._new:
-            query.relieve(self._maintenance_of(query.address, warm).pressure)
+            if query.tables:
+                query.relieve(self._maintenance_of(query.address, warm).pressure)
             self._follow(query.follows)
             query.pace(least_pause(len(self._new), self._only_looked_up(query)) if warm else 0.0)
         with ThreadPoolExecutor(_STARTS_AT_ONCE) as starts:
@@ -226,8 +227,8 @@ class Pipeline:
 
     def _waits(self, warehouse: Mapping[str, str]) -> bool:
         """Whether rows pass through a table of the warehouse only when it is compacted."""
-        targets = [one.address for one in self.queries if one.address.warehouse == warehouse]
-        tables = [target.open() for target in targets]
+        writing = [one for one in self.queries if one.writes_table]
+        tables = [one.address.open() for one in writing if one.address.warehouse == warehouse]
         return any(
             hides_new_rows(table) or changes_visible(table) == "compaction" for table in tables
         )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,6 +20,7 @@ from streamhouse.errors import (
 from streamhouse.lookup.dimension import DimensionSpec, is_server
 from streamhouse.lookup.refresh import RefreshRule
 from streamhouse.lookup.strategies.selection import Choice, choose_all, refresh_rule
+from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.batch import bounded_statements, dml
 from streamhouse.runtime.batch.insert_columns import given_columns
 from streamhouse.runtime.call_statement import Calls
@@ -32,13 +35,14 @@ from streamhouse.runtime.session.definitions import define, located, tell_outdat
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.session.show_statements import described
 from streamhouse.runtime.shared_target import check_apart, own_name
-from streamhouse.runtime.spec import LOOKED_UP, QuerySpec, TableAddress, unshuffled
+from streamhouse.runtime.spec import LOOKED_UP, QuerySpec, unshuffled
 from streamhouse.runtime.state.checkpoint import Checkpoint, part_names
 from streamhouse.runtime.streaming.query import ContinuousQuery
 from streamhouse.sql import plan
 from streamhouse.sql.options.known_options import check_lookup, is_lookup_option
 from streamhouse.sql.plan import Insert, Query, StreamQuery, TableInfo
 from streamhouse.sql.streaming.analysis import analyze_streams, ends
+from streamhouse.work_folder import work_folder
 
 _NO_COLUMN = re.compile(r"no column '([^']+)'")
 
@@ -85,6 +89,7 @@ class Script:
         self.has_reset = False
         """Whether `from_scratch` is done, or will be finished by any later run."""
         self._calls = Calls(self._session, options.master, options.verbose)
+        self._ended = ExitStack()
 
     def run(self, statements: Sequence[plan.Statement], files: Sequence[str] = ()) -> None:
         """Run all of them; returns when nothing continuous is left to run.
@@ -109,7 +114,8 @@ class Script:
             self._run_continuous()
         finally:
             self._calls.close()
-            self._pipeline.close()
+            with self._ended:
+                self._pipeline.close()
 
     def _reset(self, statements: Sequence[plan.Statement], files: Sequence[str]) -> None:
         """Begin anew if that was asked for; finish what an earlier run had begun of it."""
@@ -265,13 +271,14 @@ class Script:
                 column=statement.position.column,
             )
         target = self._session.table(statement.target)
-        if target.connector != "paimon":
+        if not target.capabilities.sink:
             raise UnsupportedSqlError(
                 f"INSERT into a {target.connector} table; the target must be a Paimon table",
                 line=statement.position.line,
                 column=statement.position.column,
             )
-        self._check_hint(statement)
+        if target.connector == "paimon":
+            self._check_hint(statement)
         planned = self._planned(statement, target)
         if any(one.source.name == target.name for one in planned):
             raise UnsupportedSqlError(
@@ -316,7 +323,7 @@ class Script:
                 line=statement.position.line,
                 column=statement.position.column,
             )
-        address = self._session.address(target)
+        address = self._session.target(target)
         at = self._place(address)
         place = (at.root, at.pipeline, address.identifier)
         names = part_names(*place, queries)
@@ -328,8 +335,15 @@ class Script:
 
     def _place(self, target: TableAddress) -> Place:
         """Where the checkpoint of a target's query is."""
-        options = self._options
-        return Place.of(self._session.settings, options.name, options.checkpoints, target)
+        options, root = self._options, self._options.checkpoints
+        if root is None and not target.warehouse:
+            root = self._passing_checkpoints
+        return Place.of(self._session.settings, options.name, root, target)
+
+    @cached_property
+    def _passing_checkpoints(self) -> Path:
+        """A folder for the checkpoints of queries without a warehouse; gone with the script."""
+        return Path(self._ended.enter_context(work_folder("streamhouse-checkpoints-")))
 
     def _bounded(self, query: Query) -> bool:
         """Whether a query ends: all it reads is of one moment, or the runtime mode is batch."""
@@ -357,7 +371,7 @@ class Script:
         self, statement: Insert, target: TableInfo, query: StreamQuery, name: str
     ) -> ContinuousQuery:
         session = self._session
-        address = session.address(target)
+        address = session.target(target)
         place = self._place(address)
         self._tell_ineffective(query)
         waits = any(lookup.retry is not None for lookup in query.lookups)
@@ -375,7 +389,14 @@ class Script:
             parallelism=int(session.settings.get("parallelism.default", "2")),
             choices=self._strategies(query, target),
             distinct=address.beside("distinct") if query.distinct is not None else None,
+            sink=session.sink(target, statement.options),
         )
+        if spec.side_tables and not address.warehouse:
+            raise OptionError(
+                f"INSERT INTO {'.'.join(statement.target)}: the query keeps rows in a table of its "
+                "own (those that wait for a lookup, or what a server was asked for), which needs a "
+                "warehouse; write CREATE CATALOG and USE CATALOG, or give --warehouse DIR"
+            )
         checkpoint = Checkpoint(place.root, place.pipeline, name)
         check_apart(statement, spec, checkpoint, self._pipeline.queries)
         continuous = ContinuousQuery(spec, checkpoint, place.pipeline)

@@ -2,101 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 
-from streamhouse.datagen.source import DatagenSource
-from streamhouse.errors import OptionError
+from streamhouse.connectors.base import Sink
+from streamhouse.connectors.specs import SinkSpec, SourceSpec
 from streamhouse.lookup.dimension import DimensionSpec, is_server
 from streamhouse.lookup.strategies.selection import BUCKET, Choice
-from streamhouse.paimon.catalog.warehouse import Warehouse
-from streamhouse.paimon.changelog.stream_source import PaimonSource
-from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.kernel import Combine
 from streamhouse.source import Source
-from streamhouse.sql.plan import Column, LookupJoin, LookupRetry, StreamQuery, TableInfo
+from streamhouse.sql.plan import LookupJoin, LookupRetry, StreamQuery, TableInfo
 
 LOOKED_UP = "looked_up"
 """What follows `__` in the name of the table of what was looked up on servers."""
-
-
-@dataclass(frozen=True)
-class TableAddress:
-    """A Paimon table: the options of its warehouse, and `database.table`.
-
-    `schema_id` is the version of its schema by which the query names its columns; None: the newest.
-    """
-
-    warehouse: Mapping[str, str] = field(repr=False)
-    identifier: str
-    schema_id: int | None = None
-
-    def open(self) -> Table:
-        """The table as it is now."""
-        return Warehouse(self.warehouse).table(self.identifier)
-
-    def planned(self) -> Table:
-        """The table with the columns by which the query was planned."""
-        table = self.open()
-        return table if self.schema_id is None else table.find_schema(self.schema_id) or table
-
-    def same(self, other: TableAddress) -> bool:
-        """Whether it is the same table, by whatever version of its schema."""
-        return (self.warehouse, self.identifier) == (other.warehouse, other.identifier)
-
-    def beside(self, suffix: str) -> TableAddress:
-        """The table of the same database whose name ends in `__suffix`, also beside a branch."""
-        name = self.identifier.replace("$", "__")
-        return TableAddress(self.warehouse, f"{name}__{suffix}")
-
-
-@dataclass(frozen=True)
-class SourceSpec:
-    """Where a query reads: a connector, its options and all physical columns of its table.
-
-    `relay`: the folder where one reader keeps the changes of all MySQL tables of the pipeline.
-    """
-
-    connector: str
-    options: Mapping[str, str] = field(repr=False)
-    columns: tuple[Column, ...]
-    address: TableAddress | None = None
-    relay: Path | None = None
-
-    def origin(self, name: Sequence[str]) -> str:
-        """What offsets of the source are offsets of; `name` is what FROM calls it.
-
-        Offsets of a Paimon table say themselves which table they are of, whatever it is called. A
-        MySQL server may have moved to another host.
-        """
-        if self.connector == "paimon":
-            return "paimon"
-        if self.connector == "mysql-cdc":
-            table = (self.options.get(key, "") for key in ("database-name", "table-name"))
-            return f"{self.connector} {'.'.join(table)}"
-        return f"{self.connector} {'.'.join(name)}"
-
-    def open(self, names: Sequence[str] | None = None) -> Source:
-        """The source; `names` are the columns needed, where the connector can leave out others.
-
-        Raises `OptionError`, `TableError` or `ConnectError` for what is set up wrongly.
-        """
-        if self.connector == "paimon":
-            assert self.address is not None
-            wanted = [c.name for c in self.columns] if names is None else list(names)
-            address = self.address
-            return PaimonSource(
-                address.warehouse, address.identifier, wanted, self.options, address.schema_id
-            )
-        if self.connector == "datagen":
-            return DatagenSource(self.columns, self.options)
-        if self.connector == "mysql-cdc":
-            # A third of what a worker loads, for those who need it.
-            from streamhouse.mysql import MySqlSource
-
-            return MySqlSource(self.options, self.columns, self.relay)
-        raise OptionError(f"connector '{self.connector}' cannot be read as a stream")
 
 
 @dataclass(frozen=True)
@@ -109,6 +27,9 @@ class QuerySpec:
     shuffle, `gathered` says that one task writes.
     `pending` and `unmatched` are there when a lookup has a retry policy, `distinct` when distinct
     values are counted.
+
+    `sink` is None where `target` is a Paimon table; else it says where rows go, and `target` is
+    only a name, beside which the query keeps its own tables.
     """
 
     query: StreamQuery
@@ -123,12 +44,26 @@ class QuerySpec:
     choices: tuple[Choice, ...] = ()
     distinct: TableAddress | None = None
     gathered: bool = False
+    sink: SinkSpec | None = None
+
+    def open_sink(self) -> Sink:
+        """Where the rows go; raises `OptionError`, `TableError` or `ConnectError`."""
+        if self.sink is not None:
+            return self.sink.open()
+        target = self.target.planned()
+        commutes = not target.primary_key or self.combine() is not None
+        return SinkSpec("paimon", {}, target.columns, self.target, commutes).open()
+
+    @property
+    def side_tables(self) -> tuple[TableAddress, ...]:
+        """The query's own tables, to which every batch commits after the target, in this order."""
+        tables = (self.unmatched, self.pending, self.distinct, self.looked_up)
+        return tuple(address for address in tables if address is not None)
 
     @property
     def written(self) -> tuple[TableAddress, ...]:
-        """The tables that every batch commits to, in this order."""
-        tables = (self.target, self.unmatched, self.pending, self.distinct, self.looked_up)
-        return tuple(address for address in tables if address is not None)
+        """All Paimon tables that every batch commits to."""
+        return self.side_tables if self.sink is not None else (self.target, *self.side_tables)
 
     @property
     def looked_up(self) -> TableAddress | None:
@@ -168,18 +103,21 @@ class QuerySpec:
             max(policy.max_attempts for policy in policies),
         )
 
-    def combine(self, target: Table) -> Combine | None:
-        """How rows may be combined before they are written to the `planned` target, if at all."""
-        if self.query.row_kinds:
+    def combine(self) -> Combine | None:
+        """How rows may be combined before they are written, if at all."""
+        if self.query.row_kinds or self.sink is not None:
             return None
+        target = self.target.planned()
         return Combine.of(target.columns, target.primary_key, target.options)
 
     def one_task(self, source: Source) -> bool:
         """Whether a batch must be one task, lest the changes of a key lose their order."""
-        target = self.target.planned()
         if source.ordered or self.query.distinct is not None or self.looked_up is not None:
             return True
-        return bool(target.primary_key) and (self.combine(target) is None or target.bucket < 0)
+        if self.sink is not None:
+            return source.changelog
+        target = self.target.planned()
+        return bool(target.primary_key) and (self.combine() is None or target.bucket < 0)
 
 
 def unshuffled(query: StreamQuery, target: TableInfo) -> str | None:

@@ -41,8 +41,27 @@ class ComputedColumn:
 
 
 @dataclass(frozen=True)
+class Capabilities:
+    """What the planner may do with a table; by default what it may with one of Paimon's.
+
+    `stream`: a continuous query can read it. `changelog`: that stream has updates and deletes;
+    None: if the table has a primary key. `lookup`: rows can be looked up by key; `server`: they are
+    asked of a server, which tells of no changes. `scan`: a bounded query can read it. `sink`: it
+    can be written. `merges`: the table merges rows of one key by its options, so it can keep sums.
+    """
+
+    stream: bool = True
+    changelog: bool | None = None
+    lookup: bool = True
+    server: bool = False
+    scan: bool = True
+    sink: bool = True
+    merges: bool = True
+
+
+@dataclass(frozen=True)
 class TableInfo:
-    """A table as the planner sees it; `connector`: `paimon`, `datagen`, `mysql-cdc`, `jdbc`."""
+    """A table as the planner sees it: its declaration, and what its connector can do."""
 
     name: Name
     columns: tuple[Column, ...]
@@ -51,6 +70,14 @@ class TableInfo:
     partitioned_by: tuple[str, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     connector: str = "paimon"
+    capabilities: Capabilities = Capabilities()
+
+    @property
+    def changelog(self) -> bool:
+        """Whether a stream over the table can change rows that it gave before."""
+        if self.capabilities.changelog is None:
+            return bool(self.primary_key)
+        return self.capabilities.changelog
 
 
 @dataclass(frozen=True)

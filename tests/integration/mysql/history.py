@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from streamhouse.connectors.jdbc.options import parse as parse_jdbc
+from streamhouse.connectors.jdbc.table import KeyedTable
+from streamhouse.connectors.mysql_cdc.relay.log import RelayTable
+from streamhouse.connectors.mysql_cdc.relay.relay import Relay
+from streamhouse.connectors.mysql_cdc.server.options import parse
+from streamhouse.connectors.mysql_cdc.source import MySqlSource
 from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
-from streamhouse.mysql import MySqlSource
-from streamhouse.mysql.jdbc import parse as parse_jdbc
-from streamhouse.mysql.keyed import KeyedTable
-from streamhouse.mysql.options import parse
-from streamhouse.mysql.relay import Relay
-from streamhouse.mysql.relay_log import RelayTable
 from streamhouse.source import ROW_KIND, Offset
 from streamhouse.sql.plan import Column
 

@@ -9,9 +9,9 @@ import pytest
 from tests.integration.conftest import Installed
 from tests.integration.mysql.history import Database, catch_up
 
+from streamhouse.connectors.mysql_cdc.source import MySqlSource
 from streamhouse.demo.mariadb import MariaDB, free_port
 from streamhouse.errors import ConnectError, OptionError, StreamhouseError, TableError
-from streamhouse.mysql import MySqlSource
 from streamhouse.sql.plan import Column
 
 SECRET = "s3cret-word"

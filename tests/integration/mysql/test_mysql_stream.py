@@ -16,9 +16,9 @@ import pytest
 from tests.integration.conftest import Installed
 from tests.integration.mysql.history import Database, apply, catch_up, rows_of
 
+from streamhouse.connectors.mysql_cdc.source import MySqlSource
 from streamhouse.demo.mariadb import MariaDB
 from streamhouse.errors import DataLossError, SchemaChangeError, TableError
-from streamhouse.mysql import MySqlSource
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.plan import Column
 

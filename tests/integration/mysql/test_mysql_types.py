@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 import pytest
 from tests.integration.mysql.history import Database, catch_up
 
+from streamhouse.connectors.mysql_cdc.server.types import quote
 from streamhouse.errors import TableError
-from streamhouse.mysql.types import quote
 from streamhouse.sql.plan import Column
 
 UTC = datetime.UTC

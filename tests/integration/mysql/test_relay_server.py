@@ -10,14 +10,15 @@ import pytest
 from tests.integration.conftest import Installed
 from tests.integration.mysql.history import Database, catch_up, rows_of
 
+from streamhouse.connectors.mysql_cdc.change_reader import read_changes
+from streamhouse.connectors.mysql_cdc.relay import relay as relay_module
+from streamhouse.connectors.mysql_cdc.relay.files import drop_old, segments
+from streamhouse.connectors.mysql_cdc.relay.relay import Relay
+from streamhouse.connectors.mysql_cdc.server import connection
+from streamhouse.connectors.mysql_cdc.server.position import Place, Position
+from streamhouse.connectors.mysql_cdc.source import MySqlSource
 from streamhouse.demo.mariadb import MariaDB
 from streamhouse.errors import ConnectError, DataLossError, StreamhouseError
-from streamhouse.mysql import MySqlSource, connection
-from streamhouse.mysql import relay as relay_module
-from streamhouse.mysql.binlog import read_changes
-from streamhouse.mysql.position import Place, Position
-from streamhouse.mysql.relay import Relay
-from streamhouse.mysql.relay_files import drop_old, segments
 from streamhouse.source import ROW_KIND, Offset
 
 SECONDS = 60.0

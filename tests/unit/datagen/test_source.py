@@ -7,7 +7,7 @@ import time
 import pyarrow as pa
 import pytest
 
-from streamhouse.datagen.source import DatagenSource
+from streamhouse.connectors.datagen.source import DatagenSource
 from streamhouse.errors import OptionError
 from streamhouse.source import Lag
 from streamhouse.sql.plan import Column

@@ -14,10 +14,10 @@ from streamhouse.lookup.refresh import ASYNC, PARTITION_ASYNC, PENDING, RefreshR
 from streamhouse.lookup.storage import changed_keys
 from streamhouse.lookup.storage.changed_keys import Version, near
 from streamhouse.lookup.strategies.selection import Choice
+from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.storage.snapshots import Snapshot
 from streamhouse.paimon.write.commit import TableCommitter, TableWriter
-from streamhouse.runtime.spec import TableAddress
 from streamhouse.runtime.streaming.dimension_versions import Pins, coming_version, pinned_partitions
 from streamhouse.source import Offset
 from streamhouse.sql.plan import Column, LookupJoin, TableInfo

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from streamhouse.connectors.jdbc.options import parse
+from streamhouse.connectors.registry import declared
 from streamhouse.errors import OptionError
 from streamhouse.graph.build import graph_of
 from streamhouse.lookup.dimension import DimensionSpec
 from streamhouse.lookup.strategies.selection import choose
 from streamhouse.lookup.strategies.server import Cache
-from streamhouse.mysql.jdbc import parse
 from streamhouse.sql.plan import Column, LookupJoin, TableInfo
 from streamhouse.sql.statements.script import parse_script
 
@@ -64,8 +65,8 @@ def test_that_a_key_has_no_row_need_not_be_kept() -> None:
 def spec(
     strategy: str | None = None, keys_sql: str | None = "SELECT 1", **hint: str
 ) -> DimensionSpec:
-    info = TableInfo(("c", "d", "customers"), (Column("id", "INT"),), connector="jdbc",
-                     options={"connector": "jdbc", **OPTIONS})  # fmt: skip
+    info = declared(TableInfo(("c", "d", "customers"), (Column("id", "INT"),), connector="jdbc",
+                              options={"connector": "jdbc", **OPTIONS}))  # fmt: skip
     options = {key.replace("_", "."): value for key, value in hint.items()}
     lookup = LookupJoin(info, "dim_0", ("id",), ("id",), False, options=options, strategy=strategy,
                         key_columns=("id",), keys_sql=keys_sql)  # fmt: skip

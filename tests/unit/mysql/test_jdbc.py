@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamhouse.connectors.jdbc.options import KNOWN, JdbcOptions, check_hint, parse
+from streamhouse.connectors.jdbc.table import BYTES_A_STATEMENT, KEYS_A_STATEMENT, pieces, statement
 from streamhouse.errors import OptionError
-from streamhouse.mysql.jdbc import KNOWN, JdbcOptions, check_hint, parse
-from streamhouse.mysql.keyed import BYTES_A_STATEMENT, KEYS_A_STATEMENT, pieces, statement
 
 BASE = {
     "url": "jdbc:mysql://db.example:3307/shop?useSSL=false&serverTimezone=Europe/Berlin",

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pymysqlreplication.constants import FIELD_TYPE
 
+from streamhouse.connectors.mysql_cdc.binlog import decode
+from streamhouse.connectors.mysql_cdc.server.types import MySqlColumn
 from streamhouse.errors import SchemaChangeError
-from streamhouse.mysql import decode
-from streamhouse.mysql.types import MySqlColumn
 
 TIME = MySqlColumn("t", "time", "time(6)", fraction=6)
 

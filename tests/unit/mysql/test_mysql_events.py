@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamhouse.mysql.events import (
+from streamhouse.connectors.mysql_cdc.binlog.events import (
     FORMAT,
     HEADER,
     MARIADB_GTID,
@@ -16,7 +16,7 @@ from streamhouse.mysql.events import (
     Track,
     query_of,
 )
-from streamhouse.mysql.position import Position
+from streamhouse.connectors.mysql_cdc.server.position import Position
 
 _CHECKSUM = b"sums"
 MYSQL_GTID, HEARTBEAT, INSERT, CHECKPOINT = 33, 27, 30, 161

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from tests.unit.mysql.test_relay_files import FILE, SHOP, Server, log
 
-from streamhouse.mysql.position import Place, Position
-from streamhouse.mysql.source import MySqlSource
+from streamhouse.connectors.mysql_cdc.server.position import Place, Position
+from streamhouse.connectors.mysql_cdc.source import MySqlSource
 from streamhouse.source import Lag
 
 

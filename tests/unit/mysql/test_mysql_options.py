@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamhouse.connectors.mysql_cdc.server.options import KNOWN, parse
+from streamhouse.connectors.mysql_cdc.server.position import Place, Position
 from streamhouse.errors import OptionError
-from streamhouse.mysql.options import KNOWN, parse
-from streamhouse.mysql.position import Place, Position
 
 BASE = {
     "hostname": "db",

@@ -7,12 +7,18 @@ from pathlib import Path
 import pytest
 from tests.unit.mysql.test_mysql_events import MYSQL_GTID, event, query
 
-from streamhouse.mysql import relay_files
-from streamhouse.mysql.changes import names_of
-from streamhouse.mysql.events import HEADER, ROTATE, TABLE_MAP, XID, Track
-from streamhouse.mysql.position import Position
-from streamhouse.mysql.relay_files import FrameReader, RelayView, Segment, drop_old, segments
-from streamhouse.mysql.relay_log import RelayLog, RelayTable
+from streamhouse.connectors.mysql_cdc.binlog.changes import names_of
+from streamhouse.connectors.mysql_cdc.binlog.events import HEADER, ROTATE, TABLE_MAP, XID, Track
+from streamhouse.connectors.mysql_cdc.relay import files
+from streamhouse.connectors.mysql_cdc.relay.files import (
+    FrameReader,
+    RelayView,
+    Segment,
+    drop_old,
+    segments,
+)
+from streamhouse.connectors.mysql_cdc.relay.log import RelayLog, RelayTable
+from streamhouse.connectors.mysql_cdc.server.position import Position
 
 FILE = "binlog.000001"
 SHOP = RelayTable("shop", "orders")
@@ -194,7 +200,7 @@ def test_a_segment_that_goes_while_a_batch_is_planned_does_no_harm(
             segment.drop()
         return listed
 
-    monkeypatch.setattr(relay_files, "segments", then_dropped)
+    monkeypatch.setattr(files, "segments", then_dropped)
     assert view.bounded(ends[0], ends[-1], 10**9) == ends[-1]
     near = view.bounded(ends[0], ends[-1], 300)
     assert listed[3].start < near < ends[-1] and near in ends

@@ -14,10 +14,10 @@ import pytest
 from tests.processes import FORKS
 
 from streamhouse.errors import CommitConflictError, TableError
+from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.storage.lock import creation_lock
 from streamhouse.runtime.execute import execute
-from streamhouse.runtime.spec import TableAddress
 from streamhouse.runtime.state import lookup_journal, pending_rows
 from streamhouse.sql.plan import Column
 

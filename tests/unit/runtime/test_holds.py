@@ -13,11 +13,13 @@ from typing import Any
 
 import pytest
 
+from streamhouse.connectors.specs import SourceSpec
 from streamhouse.errors import DataLossError
+from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.changelog.consumers import Consumers
 from streamhouse.paimon.write.commit import TableCommitter, TableWriter
-from streamhouse.runtime.spec import QuerySpec, SourceSpec, TableAddress
+from streamhouse.runtime.spec import QuerySpec
 from streamhouse.runtime.state import retention_holds
 from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.runtime.state.retention_holds import Holds

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.unit.runtime.test_planner import QUERY, Tables
 
-from streamhouse.runtime.spec import SourceSpec
+from streamhouse.connectors.specs import SourceSpec
 from streamhouse.runtime.streaming.task import kernel_for, source_for
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.write.commit import TableCommitter, TableWriter
-from streamhouse.runtime.spec import TableAddress
 from streamhouse.runtime.state.lineage import COLUMNS, LineageFeed
 
 USER = "0f0e0d0c-0000-4000-8000-000000000001"

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from streamhouse.errors import StreamhouseError
+from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.monitoring.metrics import Figures
 from streamhouse.runtime.monitoring.process import Process, own
 from streamhouse.runtime.monitoring.reporter import AT_LEAST_EVERY_S, EVERY_S, Reporter
 from streamhouse.runtime.monitoring.status import Status, Statuses
-from streamhouse.runtime.spec import TableAddress
 from streamhouse.source import Lag
 from streamhouse.sql.plan import Name
 

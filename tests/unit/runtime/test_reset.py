@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from streamhouse.errors import OptionError, SqlError, StreamhouseError, TableError
+from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.changelog.consumers import Consumers, query_consumer
 from streamhouse.paimon.write.commit import TableCommitter, TableWriter
 from streamhouse.runtime.execute import execute
@@ -19,7 +20,6 @@ from streamhouse.runtime.reset.continuous_targets import Targets, continuous_tar
 from streamhouse.runtime.reset.marker import NAME, any_left
 from streamhouse.runtime.reset.reset import finish, reset
 from streamhouse.runtime.script import ScriptOptions
-from streamhouse.runtime.spec import TableAddress
 from streamhouse.runtime.state.checkpoint import Checkpoint, checkpoints_for
 from streamhouse.sql.statements.script import parse_script
 

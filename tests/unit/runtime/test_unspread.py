@@ -10,10 +10,12 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from streamhouse.connectors.specs import SourceSpec
 from streamhouse.lookup.strategies.selection import BUCKET, Choice
+from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.write.commit import TableCommitter, TableWriter
-from streamhouse.runtime.spec import QuerySpec, SourceSpec, TableAddress
+from streamhouse.runtime.spec import QuerySpec
 from streamhouse.runtime.streaming import small_batches
 from streamhouse.runtime.streaming.fused_source import SPEC, FusedReader, TaskPartition
 from streamhouse.runtime.streaming.shuffle import BLOCKS

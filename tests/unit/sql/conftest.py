@@ -11,6 +11,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
+from streamhouse.connectors.registry import declared
 from streamhouse.errors import TableError
 from streamhouse.options import nearest
 from streamhouse.sql.batch.bounded_query import analyze_bounded
@@ -74,7 +75,7 @@ class Catalog:
     def add(self, script: str) -> None:
         for made in parse_script(script):
             if isinstance(made, CreateTable):
-                self.tables[made.name[-1]] = TableInfo(
+                info = TableInfo(
                     ("default", made.name[-1]),
                     made.columns,
                     made.computed,
@@ -83,6 +84,7 @@ class Catalog:
                     made.options,
                     made.options.get("connector", "paimon"),
                 )
+                self.tables[made.name[-1]] = declared(info)
 
     def table(self, name: Name) -> TableInfo:
         if name[-1] not in self.tables:

@@ -11,7 +11,7 @@ import numpy as np
 from streamhouse.demo.freshness import Ages
 from streamhouse.demo.membership.business import DESK, Business
 from streamhouse.errors import StreamhouseError, TableError
-from streamhouse.runtime.spec import TableAddress
+from streamhouse.paimon.catalog.table_address import TableAddress
 
 _POLL_S = 0.01
 _ABSENT_POLL_S = 0.1

@@ -14,9 +14,9 @@ from streamhouse.demo.membership.figures import FIGURES, Figures
 from streamhouse.demo.membership.probes import Probes
 from streamhouse.demo.scenario import Kills
 from streamhouse.errors import StreamhouseError
+from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.runtime.audit.audit import audit
-from streamhouse.runtime.spec import TableAddress
 from streamhouse.runtime.state.lineage import SUFFIX
 
 LAYERS = ("ods.sql", "dwd.sql", "dws.sql", "app.sql")

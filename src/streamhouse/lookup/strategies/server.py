@@ -13,11 +13,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from streamhouse.connectors.jdbc.options import JdbcOptions, check_hint, parse
+from streamhouse.connectors.jdbc.table import Key, KeyedTable
 from streamhouse.errors import OptionError
 from streamhouse.lookup.dimension import DimensionSpec, Taken
 from streamhouse.lookup.partitions import Partition
-from streamhouse.mysql.jdbc import JdbcOptions, check_hint, parse
-from streamhouse.mysql.keyed import Key, KeyedTable
 from streamhouse.sql.plan import LookupJoin
 
 Rows = tuple[tuple[Any, ...], ...]

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.errors import TableError
+from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.removal_option import remove_option
@@ -24,7 +25,6 @@ from streamhouse.runtime.audit.provable_range import ground, waiting_at
 from streamhouse.runtime.audit.recompute import Batch, Recomputation
 from streamhouse.runtime.audit.unread_commits import Unread, unread
 from streamhouse.runtime.kernel import Combine
-from streamhouse.runtime.spec import TableAddress
 from streamhouse.runtime.state.lineage import SUFFIX, read_lineage
 from streamhouse.source import ROW_KIND
 

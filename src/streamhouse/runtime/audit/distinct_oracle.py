@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable, Sequence
 
 import pyarrow as pa
 
-from streamhouse.runtime.spec import TableAddress
+from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.state.distinct_counts import QUERY
 from streamhouse.sql.plan import DistinctCounts
 from streamhouse.sql.streaming.count_distinct import COLUMN, COUNT, VALUE

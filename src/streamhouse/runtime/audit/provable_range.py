@@ -13,11 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.errors import DataLossError, TableError
+from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.changelog.stream_source import PaimonSource
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.snapshots import Snapshot
 from streamhouse.runtime.audit.recompute import ATTEMPTS_COLUMN, DUE_COLUMN, Batch
-from streamhouse.runtime.spec import QuerySpec, TableAddress
+from streamhouse.runtime.spec import QuerySpec
 from streamhouse.runtime.state.lookup_journal import LookedUp
 from streamhouse.runtime.state.pending_rows import ATTEMPTS, DUE, PendingRows, as_source
 from streamhouse.runtime.state.query_definition import spec_of

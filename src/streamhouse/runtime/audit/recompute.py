@@ -20,10 +20,11 @@ import pyarrow.compute as pc
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.lookup import partitions
+from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.schema import evolution
 from streamhouse.runtime.audit.distinct_oracle import Tally
 from streamhouse.runtime.kernel import ROW, numbered, only, without
-from streamhouse.runtime.spec import QuerySpec, TableAddress
+from streamhouse.runtime.spec import QuerySpec
 from streamhouse.runtime.state.lookup_journal import LookedUp
 from streamhouse.runtime.state.query_definition import spec_of
 from streamhouse.runtime.streaming.dimension_versions import pinned_partitions

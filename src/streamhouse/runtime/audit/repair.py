@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.errors import CommitConflictError, StreamhouseError, TableError
+from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.changelog.consumers import Consumers, query_consumer
 from streamhouse.paimon.changelog.unread_commits import rows_of, written_since
 from streamhouse.paimon.read.table import Table
@@ -32,7 +33,6 @@ from streamhouse.runtime.audit.recompute import ATTEMPTS_COLUMN, DUE_COLUMN, Bat
 from streamhouse.runtime.audit.repairable_views import check_query, check_table
 from streamhouse.runtime.batch.change_kinds import functions_of
 from streamhouse.runtime.batch.progress_line import Progress, progress
-from streamhouse.runtime.spec import TableAddress
 from streamhouse.runtime.state.lineage import SUFFIX, read_lineage
 from streamhouse.source import ROW_KIND
 

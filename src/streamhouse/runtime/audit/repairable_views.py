@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from streamhouse.errors import TableError
+from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import hides_new_rows
 from streamhouse.runtime.audit.recompute import Batch
-from streamhouse.runtime.spec import TableAddress
 from streamhouse.runtime.state.query_definition import spec_of
 
 _STOPPED = (

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from streamhouse.errors import StreamhouseError
+from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.changelog.invisible_rows import Waiting
 from streamhouse.runtime.audit.recompute import Batch
-from streamhouse.runtime.spec import QuerySpec, TableAddress
+from streamhouse.runtime.spec import QuerySpec
 from streamhouse.runtime.state.query_definition import spec_of
 from streamhouse.source import Lag, Lagging
 

@@ -14,17 +14,18 @@ import pyarrow as pa
 from streamhouse.engine import bounded_reader
 from streamhouse.errors import TableError, UnsupportedSqlError
 from streamhouse.options import choice
+from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.lock import commit_lock
 from streamhouse.paimon.write.commit import TableCommitter, TableWriter, overwrite_table
 from streamhouse.paimon.write.dml_attempts import rows_changed, with_retries
 from streamhouse.runtime.batch.insert_columns import given_columns
+from streamhouse.runtime.batch.insert_into_sink import insert_into_sink
 from streamhouse.runtime.batch.progress_line import Progress, progress
 from streamhouse.runtime.batch.scans import Scans, scan_of
 from streamhouse.runtime.kernel import conformed
 from streamhouse.runtime.session.session import Session
-from streamhouse.runtime.spec import TableAddress
 from streamhouse.sql.batch.bounded_query import analyze_bounded
 from streamhouse.sql.plan import BoundedQuery, Insert, Query
 
@@ -69,6 +70,9 @@ def insert(session: Session, statement: Insert, sidecar: Sidecar | None = None) 
     An OVERWRITE that reads its own table keeps other writers waiting from its start.
     """
     target = session.table(statement.target)
+    if target.connector != "paimon" and target.capabilities.sink:
+        rows = insert_into_sink(session, statement, target)
+        return Inserted(rows, rows)
     if target.connector != "paimon":
         raise UnsupportedSqlError(
             f"INSERT into a {target.connector} table; the target must be a Paimon table",

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from streamhouse.engine import Batches, bounded_reader
 from streamhouse.errors import UnsupportedSqlError
+from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.paimon.maintenance.full_compaction import Purge
 from streamhouse.paimon.storage.lock import commit_lock
@@ -28,7 +29,6 @@ from streamhouse.runtime.batch.change_count import ChangeCount
 from streamhouse.runtime.batch.change_kinds import kinds, remaining, way_of
 from streamhouse.runtime.batch.scans import scan_of
 from streamhouse.runtime.session.session import Session
-from streamhouse.runtime.spec import TableAddress
 from streamhouse.sql import plan
 from streamhouse.sql.batch.dml_plan import analyze_change
 from streamhouse.sql.plan import ROW, BoundedScan

@@ -7,21 +7,16 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pypaimon_rust.datafusion import Split
 
+from streamhouse.connectors.registry import connector, table_options
 from streamhouse.engine import Batches, warehouse_scanner
-from streamhouse.errors import OptionError
-from streamhouse.mysql import MySqlSource
-from streamhouse.mysql.jdbc import parse as parse_jdbc
-from streamhouse.mysql.keyed import KeyedTable
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.conditions import Filter
 from streamhouse.paimon.read.table import Table
 from streamhouse.runtime.batch.progress_line import Progress
 from streamhouse.runtime.batch.scan_pruning import Pruning
-from streamhouse.runtime.session.connectors import connector_options
 from streamhouse.runtime.session.session import Session
-from streamhouse.runtime.spec import SourceSpec
 from streamhouse.sql.options.time_travel import split_options
-from streamhouse.sql.plan import BoundedQuery, BoundedScan, TableInfo
+from streamhouse.sql.plan import BoundedQuery, BoundedScan
 
 
 class Scans:
@@ -85,40 +80,6 @@ def scan_of(session: Session, scan: BoundedScan) -> tuple[pa.Schema, Batches]:
     if scan.table.connector == "paimon":
         address = session.address(scan.table)
         return warehouse_scanner(Warehouse(address.warehouse))(scan)
-    if scan.table.connector == "jdbc":
-        return _of_server(scan.table, scan.columns)
-    return _foreign(scan.table, scan.columns)
-
-
-def _of_server(table: TableInfo, columns: tuple[str, ...]) -> tuple[pa.Schema, Batches]:
-    wanted = [column for column in table.columns if column.name in columns]
-    opened = KeyedTable(parse_jdbc(connector_options(table)).server, wanted)
-    opened.close()
-    return opened.schema, opened.all_rows
-
-
-def _foreign(table: TableInfo, columns: tuple[str, ...]) -> tuple[pa.Schema, Batches]:
-    source = SourceSpec(table.connector, connector_options(table), table.columns).open()
-    schema = pa.schema([source.schema.field(name) for name in columns])
-
-    def read() -> Iterator[pa.RecordBatch]:
-        if isinstance(source, MySqlSource):
-            pieces = source.whole_table(1)
-            for piece in pieces:
-                for batch in source.read(piece):
-                    yield batch.select(list(columns))
-            return
-        offset = source.initial_offset()
-        while not source.finished(offset):
-            end = source.latest_offset(offset)
-            for piece in source.partitions(offset, end):
-                for batch in source.read(piece):
-                    yield batch.select(list(columns))
-            offset = end
-
-    if table.connector == "datagen" and not getattr(source, "bounded", False):
-        raise OptionError(
-            f"table {table.name[-1]} never ends, so a bounded query over it would not; give it "
-            "'number-of-rows', or leave SET 'execution.runtime-mode' at 'streaming'"
-        )
-    return schema, read
+    table = scan.table
+    kind = connector(table.connector)
+    return kind.scan(table, table_options(table), scan.columns)

@@ -26,7 +26,7 @@ from streamhouse.runtime.monitoring.status import (
 from streamhouse.source import Lag
 
 if TYPE_CHECKING:
-    from streamhouse.runtime.spec import TableAddress
+    from streamhouse.paimon.catalog.table_address import TableAddress
     from streamhouse.sql.plan import Name
 
 _LOG = logging.getLogger("streamhouse.status")
@@ -132,6 +132,8 @@ class Reporter:
         self._maintenance = maintenance
         groups: dict[str, list[Reported]] = {}
         for query in queries:
+            if not query.address.warehouse:
+                continue
             groups.setdefault(_key(query.address.warehouse), []).append(query)
         for key, group in groups.items():
             if key in self._places:

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from streamhouse.errors import StreamhouseError, TableError
+from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.storage.files import is_local
 from streamhouse.runtime.batch.insert_columns import given_columns
 from streamhouse.runtime.session.definitions import define, located
 from streamhouse.runtime.session.dry_run import Draft
-from streamhouse.runtime.spec import TableAddress
 from streamhouse.runtime.state.checkpoint import checkpoints_of
 from streamhouse.sql import plan
 from streamhouse.sql.plan import TableInfo
@@ -116,11 +116,14 @@ class _Finder:
         if not draft.streaming or ends(statement.query, draft):
             return
         target = draft.table(statement.target)
-        if target.connector != "paimon":
+        if not target.capabilities.sink:
             raise TableError(f"INSERT into a {target.connector} table; write a Paimon table")
         given = given_columns(target, statement)
         queries = analyze_streams(statement.query, draft, target, given, statement.partition)
-        address = self._address(target)
+        address = self._address(target) if target.connector == "paimon" else draft.target(target)
+        if not address.warehouse and self._root is None:
+            # No run leaves anything to the next.
+            return
         made = self.targets.setdefault(repr(address), ContinuousTarget(address))
         place = Place.of(draft.settings, self._name, self._root, address)
         if place not in made.places:

@@ -7,12 +7,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 from streamhouse.errors import StreamhouseError, TableError
+from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.changelog.consumers import BEFORE, Consumers, query_consumer
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.table_name import TableName
 from streamhouse.paimon.write.commit import TableCommitter, query_tag
-from streamhouse.runtime.spec import TableAddress
 from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.runtime.state.side_tables import empty_table, unmatched_table
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from streamhouse.connectors import registry
+from streamhouse.connectors.specs import SinkSpec, SourceSpec
 from streamhouse.errors import OptionError, TableError
 from streamhouse.lookup.dimension import is_server
 from streamhouse.options import nearest
+from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.evolution import renamed_to
@@ -17,10 +20,8 @@ from streamhouse.paimon.schema.option_aliases import resolved
 from streamhouse.paimon.schema.table_name import TableName
 from streamhouse.paimon.storage.files import is_local, local_path
 from streamhouse.runtime.session.computed_columns import computed_of, with_computed
-from streamhouse.runtime.session.connectors import check_connector, connector_options
 from streamhouse.runtime.session.functions import SessionFunctions
 from streamhouse.runtime.session.views import SessionViews
-from streamhouse.runtime.spec import SourceSpec, TableAddress
 from streamhouse.sql.changes import Change, ResetTableOption, SetTableOption
 from streamhouse.sql.options.catalog_options import (
     check_catalog,
@@ -169,7 +170,7 @@ class Session:
                 full, statement.columns, statement.computed, statement.primary_key,
                 statement.partitioned_by, options, connector,
             )  # fmt: skip
-            self._create_foreign(statement, info, where)
+            self._create_foreign(statement, registry.declared(info), where)
             return
         if statement.temporary:
             raise OptionError(
@@ -340,6 +341,27 @@ class Session:
         )
         return TableAddress(self._options(catalog), identifier, version)
 
+    def target(self, info: TableInfo) -> TableAddress:
+        """Where a Paimon table is that a continuous query writes; of another sink, its name.
+
+        A sink's name has the form of no table's (`default.alerts$print`). Beside it the query keeps
+        its own tables; without a warehouse the address has no options.
+        """
+        if info.connector == "paimon":
+            return self.address(info)
+        catalog, database, name = info.name
+        options = self._catalogs.get(catalog, {})
+        return TableAddress(options, f"{database}.{name}${info.connector}")
+
+    def sink(self, info: TableInfo, hint: Mapping[str, str]) -> SinkSpec | None:
+        """Where rows for a declared table go, with the options of a hint; None: it is Paimon's."""
+        if info.connector == "paimon":
+            return None
+        given = replace(info, options={**info.options, **hint})
+        for text in registry.check_declaration(given, f"table {'.'.join(info.name[1:])}"):
+            self.notice(text)
+        return SinkSpec(info.connector, registry.table_options(given), info.columns)
+
     def dimension(self, lookup: LookupJoin) -> TableAddress:
         """Where a lookup's table is; only its name if it is that of a server."""
         if is_server(lookup):
@@ -352,7 +374,7 @@ class Session:
         if table.connector == "paimon":
             address = self.address(table)
             return SourceSpec("paimon", dict(query.source_options), table.columns, address)
-        options = {**connector_options(table), **query.source_options}
+        options = {**registry.table_options(table), **query.source_options}
         return SourceSpec(table.connector, options, table.columns)
 
     def _create_foreign(self, statement: CreateTable, info: TableInfo, where: str) -> None:
@@ -360,7 +382,7 @@ class Session:
             if statement.if_not_exists:
                 return
             raise TableError(f"{where} exists already; drop it or write IF NOT EXISTS")
-        for text in check_connector(info, where):
+        for text in registry.check_declaration(info, where):
             self.notice(text)
         self._temporary[info.name] = info
 

@@ -19,10 +19,11 @@ from streamhouse.errors import StreamhouseError
 from streamhouse.lookup.dimension import DimensionSpec
 from streamhouse.lookup.options import CacheOptions
 from streamhouse.lookup.strategies.partial import PartialDimension
+from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.schema.table_name import split_identifier
 from streamhouse.runtime.kernel import conformed
-from streamhouse.runtime.spec import QuerySpec, TableAddress
+from streamhouse.runtime.spec import QuerySpec
 from streamhouse.sql.expressions.binder import quote
 from streamhouse.sql.plan import Column, DistinctCounts, LookupJoin, TableInfo
 from streamhouse.sql.streaming.count_distinct import COLUMN, COUNT, VALUE

@@ -22,11 +22,12 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.schema.table_name import split_identifier
 from streamhouse.paimon.write.commit import TableCommitter, TableWriter, file_prefix, query_tag
 from streamhouse.runtime.failpoint import reached
-from streamhouse.runtime.spec import QuerySpec, TableAddress
+from streamhouse.runtime.spec import QuerySpec
 from streamhouse.runtime.state import lineage_retention
 from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.runtime.state.query_definition import definition_json
@@ -103,11 +104,6 @@ class Lineage:
     @property
     def address(self) -> TableAddress:
         return self._address
-
-    @property
-    def definition(self) -> str:
-        """The query's definition as the lineage keeps it."""
-        return self._now.text
 
     def recover(self, checkpoint: Checkpoint) -> None:
         """Write the rows that a crash left out, from Spark's log; the old definition made them."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from streamhouse.errors import TableError
+from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.evolution import column_ids
-from streamhouse.runtime.spec import TableAddress
 from streamhouse.sql.changes import AddColumn, Change, DropColumn, RenameColumn, SetType
 from streamhouse.sql.plan import Column
 

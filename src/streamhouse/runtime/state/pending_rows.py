@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.schema.table_name import split_identifier
-from streamhouse.runtime.spec import TableAddress
 from streamhouse.runtime.state.pending_columns import follow
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.plan import Column

@@ -6,7 +6,9 @@ import json
 from dataclasses import asdict, replace
 from typing import Any
 
-from streamhouse.runtime.spec import QuerySpec, SourceSpec, TableAddress
+from streamhouse.connectors.specs import SourceSpec
+from streamhouse.paimon.catalog.table_address import TableAddress
+from streamhouse.runtime.spec import QuerySpec
 from streamhouse.sql.plan import (
     Column,
     ComputedColumn,

@@ -22,9 +22,10 @@ from typing import Any
 
 from streamhouse.errors import DataLossError
 from streamhouse.lookup.refresh import RefreshRule
+from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.changelog.consumers import Consumers, query_consumer
 from streamhouse.paimon.changelog.stream_source import PaimonSource
-from streamhouse.runtime.spec import QuerySpec, TableAddress
+from streamhouse.runtime.spec import QuerySpec
 from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.source import Offset, Source
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.errors import TableError
+from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.lock import commit_lock
 from streamhouse.paimon.write.commit import (
@@ -18,7 +19,7 @@ from streamhouse.paimon.write.commit import (
     truncate_table,
 )
 from streamhouse.paimon.write.dml_attempts import CHANGE_USER
-from streamhouse.runtime.spec import LOOKED_UP, TableAddress
+from streamhouse.runtime.spec import LOOKED_UP
 
 BY_QUERY = {
     "pending": "_query",

@@ -21,8 +21,8 @@ from streamhouse.lookup.refresh import RefreshRule
 from streamhouse.lookup.storage.changed_keys import near, version_of
 from streamhouse.lookup.strategies.background_refresh import Pinned
 from streamhouse.lookup.strategies.selection import BUCKET, FULL, Choice, refresh_rule
+from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.read.table import Table
-from streamhouse.runtime.spec import TableAddress
 from streamhouse.source import Offset
 from streamhouse.sql.plan import LookupJoin
 

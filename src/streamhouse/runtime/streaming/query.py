@@ -10,30 +10,30 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Collection, Mapping
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from streamhouse.connectors.base import WrittenBatch
+from streamhouse.connectors.specs import SourceSpec
 from streamhouse.lookup.dimension import is_server
+from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.maintenance.backpressure import Pressure
-from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import hides_new_rows
-from streamhouse.paimon.storage.lock import commit_lock
 from streamhouse.paimon.write.commit import TableCommitter, query_tag
-from streamhouse.paimon.write.dml_attempts import rows_changed, with_retries
 from streamhouse.runtime.failpoint import LOOKED_UP_STEP, reached
 from streamhouse.runtime.monitoring.commit_times import timed
 from streamhouse.runtime.monitoring.metrics import Figures
-from streamhouse.runtime.spec import QuerySpec, SourceSpec, TableAddress
+from streamhouse.runtime.spec import QuerySpec
 from streamhouse.runtime.state import distinct_counts, pending_rows
 from streamhouse.runtime.state import lookup_journal as looked_up
 from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.runtime.state.lineage import BatchRecord, Lineage
+from streamhouse.runtime.state.query_definition import definition_json
 from streamhouse.runtime.state.retention_holds import Holds
 from streamhouse.runtime.streaming import preload_reports
 from streamhouse.runtime.streaming.foreach_batch import foreach_batch
@@ -46,9 +46,6 @@ from streamhouse.source import Lag, Offset
 from streamhouse.sql.plan import Name
 
 log = logging.getLogger("streamhouse.query")
-
-_Written: TypeAlias = tuple[dict[str, list[bytes]], list[dict[str, Any]], bool]
-"""Of a batch, what its tasks returned (see `_collected`), and whether a commit was made of it."""
 
 
 class QueryFailed(Exception):
@@ -102,6 +99,7 @@ class ContinuousQuery:
         self._planner: Planner | None = None
         self._pressure: Pressure | None = None
         self._journal: str | None = None
+        self._lineage: Lineage | None = None
         self._holding = threading.Event()
         self._least_s = 0.0
         self._asked_at = float("-inf")
@@ -152,9 +150,9 @@ class ContinuousQuery:
         """The full name of the table that it reads."""
         return self._spec.query.source.name
 
-    def use_relay(self, folder: Path) -> None:
-        """Read a MySQL table's changes from a relay log; to be told before `prepare`."""
-        self._spec = replace(self._spec, source=replace(self._spec.source, relay=folder))
+    def use_shared(self, folder: Path) -> None:
+        """Have the source read from what a `SharedReader` keeps there; before `prepare`."""
+        self._spec = replace(self._spec, source=replace(self._spec.source, shared=folder))
 
     @property
     def looks_up(self) -> list[str]:
@@ -168,8 +166,15 @@ class ContinuousQuery:
     @property
     def tables(self) -> list[str]:
         """The tables that the query writes, in its target's warehouse."""
-        lineage = self._spec.target.beside("lineage")
-        return [a.identifier for a in (*self._spec.written, lineage)]
+        written = [address.identifier for address in self._spec.written]
+        if self._spec.sink is None:
+            written.append(self._spec.target.beside("lineage").identifier)
+        return written
+
+    @property
+    def writes_table(self) -> bool:
+        """Whether the target is a Paimon table."""
+        return self._spec.sink is None
 
     def change_notice(self) -> str | None:
         """What to tell the user if another SELECT ran under this identity before."""
@@ -206,11 +211,13 @@ class ContinuousQuery:
             spec = self._spec = replace(spec, gathered=gathered)
         self._holds = Holds(spec, self._checkpoint, self._planner.source)
         self._holds.prepare()
-        self._lineage = Lineage(spec)
-        self._lineage.recover(self._checkpoint)
+        if spec.sink is None:
+            self._lineage = Lineage(spec)
+            self._lineage.recover(self._checkpoint)
+        self._sink = spec.open_sink().committer(spec.query_id)
         self._committers = {
             a.identifier: TableCommitter(a.warehouse, a.identifier, spec.query_id)
-            for a in spec.written
+            for a in spec.side_tables
         }
         first = int(self._last.get("batch", -1)) + 1
         self._remove_lost(first)
@@ -218,7 +225,7 @@ class ContinuousQuery:
             {
                 "fingerprint": spec.query.fingerprint,
                 "target": self.target,
-                "definition": self._lineage.definition,
+                "definition": definition_json(spec),
             }
         )
 
@@ -264,14 +271,16 @@ class ContinuousQuery:
         if self._spec.shuffle is not None:
             whole = unspread(self._folder, int(self._last.get("batch", -1)) + 1)
             frame = frame.select(*RESULT.names) if whole else shuffled(frame, self._spec)
-        target = next(iter(self._committers.values())).table
-        messages, reports, made = with_retries(target, partial(self._write, frame, target))
+        written = _BatchWrite(self, frame)
+        with written.timed:
+            made = self._sink.commit(written.write, written.discard)
+        messages, reports = written.messages, written.reports
         if not reports:
             return
         end = reports[0]["end"]
         batch = int(end["batch"])
         reached("target-committed", batch, self.target)
-        for identifier, committer in list(self._committers.items())[1:]:
+        for identifier, committer in self._committers.items():
             if identifier == self._journal:
                 continue
             with timed(identifier):
@@ -282,7 +291,8 @@ class ContinuousQuery:
         rows = sum(report["rows"] for report in reports)
         missed = sum(report["missed"] for report in reports)
         start = reports[0]["start"]
-        self._lineage.note(BatchRecord(batch, start, end, rows, missed, earlier=not made))
+        if self._lineage is not None:
+            self._lineage.note(BatchRecord(batch, start, end, rows, missed, earlier=not made))
         self._last = end
         self.figures.batch(rows, time.monotonic() - began)
         self._holds.batch_done(end)
@@ -291,22 +301,20 @@ class ContinuousQuery:
         # Now that no batch is planned: what comes meanwhile is in the next.
         self._holding.wait(rest_s(time.monotonic() - began, self._least_s))
 
-    def _write(self, frame: DataFrame, target: Table, lock_held: bool) -> _Written | None:
-        """Run a batch and commit its target's rows; None if other commits made them outdated."""
-        seen = target.latest_snapshot_id()
+    def written(self, frame: DataFrame) -> tuple[dict[str, list[bytes]], list[dict[str, Any]]]:
+        """Run a batch's tasks, and keep what they asked of servers; see `_collected`."""
         messages, reports = _collected(frame)
-        if not reports:
-            return messages, reports, False
-        reached("batch-written", int(reports[0]["end"]["batch"]), self.target)
-        self._keep_looked_up(messages, int(reports[0]["end"]["batch"]))
-        with timed(self.target):
-            made = self._commit_target(target, messages, reports, seen, lock_held)
-        if made is not None:
-            return messages, reports, made
+        if reports:
+            batch = int(reports[0]["end"]["batch"])
+            reached("batch-written", batch, self.target)
+            self._keep_looked_up(messages, batch)
+        return messages, reports
+
+    def discard(self, messages: Mapping[str, list[bytes]]) -> None:
+        """Remove what a batch wrote into the query's own tables, but what it asked of servers."""
         for identifier, committer in self._committers.items():
             if identifier != self._journal:
                 committer.abort(messages.get(identifier, []))
-        return None
 
     def _keep_looked_up(self, messages: Mapping[str, list[bytes]], batch: int) -> None:
         """Commit what was asked of servers, so that it is the same if the batch runs again."""
@@ -319,44 +327,25 @@ class ContinuousQuery:
         """Let compaction come after, now that no batch is planned: none grows old by it."""
         if self._pressure is None:
             return
-        for identifier, committer in self._committers.items():
-            if committer.table.primary_key:
+        tables = {name: committer.table for name, committer in self._committers.items()}
+        if self._sink.table is not None:
+            tables[self.target] = self._sink.table
+        for identifier, table in tables.items():
+            if table.primary_key:
                 # A task puts at most one file into a bucket.
                 files = min(tasks, len(messages.get(identifier, ())))
                 self._pressure.added(identifier, files)
-        for identifier in self._committers:
+        for identifier in tables:
             self._pressure.wait(identifier, self._holding.is_set)
-
-    def _commit_target(
-        self,
-        target: Table,
-        messages: Mapping[str, list[bytes]],
-        reports: list[dict[str, Any]],
-        seen: int | None,
-        lock_held: bool,
-    ) -> bool | None:
-        """Commit the target's part; False if it was there before.
-
-        None if other commits have made what was written outdated: it must be written again.
-        """
-        committer = self._committers[self.target]
-        batch, own = int(reports[0]["end"]["batch"]), messages.get(self.target, [])
-        # Sums commute, whatever others have committed; keys must still be in one bucket.
-        commutes = not target.primary_key or self._spec.combine(target) is not None
-        if not own or (commutes and not target.has_dynamic_buckets):
-            return committer.commit(batch, own, lock_held)
-        with nullcontext() if lock_held else commit_lock(target.location):
-            if rows_changed(target, seen) and not committer.committed(batch):
-                return None
-            return committer.commit(batch, own, lock_held=True)
 
     def _remove_lost(self, from_batch: int, keep: Collection[str] = ()) -> None:
         """Remove the files of tasks that died, in batches from `from_batch` on."""
+        tag = query_tag(self._spec.query_id)
+        removed = self._sink.remove_leftovers(from_batch, keep)
         for committer in self._committers.values():
-            tag = query_tag(self._spec.query_id)
-            removed = committer.remove_leftovers(tag, from_batch, keep)
-            if removed:
-                log.info("%s: removed %d left-over files", self.name, removed)
+            removed += committer.remove_leftovers(tag, from_batch, keep)
+        if removed:
+            log.info("%s: removed %d left-over files", self.name, removed)
 
     def tick(self) -> None:
         """Raise what made the query fail, if anything; write what is due."""
@@ -368,7 +357,8 @@ class ContinuousQuery:
             if error is not None:
                 # Its text comes from the JVM, which may be gone when it is told.
                 raise QueryFailed(str(error), self.part)
-        self._lineage.flush_if_due(_BATCHES_A_FLUSH * self._least_s)
+        if self._lineage is not None:
+            self._lineage.flush_if_due(_BATCHES_A_FLUSH * self._least_s)
         self._holds.tick()
 
     @property
@@ -404,7 +394,8 @@ class ContinuousQuery:
                     time.sleep(0.01)
                 self._query.stop()
                 self._query = None
-                self._lineage.flush()
+                if self._lineage is not None:
+                    self._lineage.flush()
         finally:
             self._query = None
             if self._planner is not None:
@@ -417,6 +408,30 @@ class ContinuousQuery:
         """Whether no batch runs, nor will: the reader has seen that it shall plan none."""
         assert self._query is not None
         return (self._folder / HELD).exists() or not self._query.isActive
+
+
+class _BatchWrite:
+    """One micro-batch on its way into the sink, which may have it written several times."""
+
+    def __init__(self, query: ContinuousQuery, frame: DataFrame) -> None:
+        self._query = query
+        self._frame = frame
+        self.messages: dict[str, list[bytes]] = {}
+        self.reports: list[dict[str, Any]] = []
+        self.timed = ExitStack()
+        """Open while the sink commits."""
+
+    def write(self) -> WrittenBatch | None:
+        self.messages, self.reports = self._query.written(self._frame)
+        if not self.reports:
+            return None
+        self.timed.enter_context(timed(self._query.target))
+        batch = int(self.reports[0]["end"]["batch"])
+        return WrittenBatch(batch, self.messages.get(self._query.target, []))
+
+    def discard(self) -> None:
+        self.timed.close()
+        self._query.discard(self.messages)
 
 
 def _collected(frame: DataFrame) -> tuple[dict[str, list[bytes]], list[dict[str, Any]]]:

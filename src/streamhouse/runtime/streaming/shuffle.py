@@ -256,7 +256,7 @@ class GatherTask(Task):
         rows = self._kernel.combine(blocks)
         if ROW in rows.column_names:
             rows = rows.take(pc.sort_indices(rows.column(ROW))).drop_columns([ROW])
-        return self._result(self._write_table(self._spec.target, [rows]))
+        return self._result(self._write_target(rows))
 
 
 def _numbers_matter(spec: QuerySpec) -> bool:

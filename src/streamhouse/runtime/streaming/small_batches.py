@@ -13,7 +13,8 @@ import json
 from pathlib import Path
 
 from streamhouse.lookup.options import CacheOptions
-from streamhouse.runtime.spec import QuerySpec, TableAddress
+from streamhouse.paimon.catalog.table_address import TableAddress
+from streamhouse.runtime.spec import QuerySpec
 from streamhouse.source import Counted, Offset, Source
 
 _FILE = "unspread.json"

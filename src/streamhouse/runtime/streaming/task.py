@@ -14,11 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 
+from streamhouse.connectors.base import Sink
 from streamhouse.lookup.strategies.selection import choose_all
+from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.write.commit import TableWriter, file_prefix
 from streamhouse.runtime.failpoint import TASK_STEP, reached
 from streamhouse.runtime.kernel import ROW, Kernel, numbered, only, without
-from streamhouse.runtime.spec import QuerySpec, TableAddress
+from streamhouse.runtime.spec import QuerySpec
 from streamhouse.runtime.state import pending_rows as pending
 from streamhouse.runtime.state.distinct_counts import DistinctValues
 from streamhouse.runtime.state.lookup_journal import LookedUp
@@ -41,6 +43,7 @@ _dimensions: dict[tuple[int, str, str], Dimensions] = {}
 _sources: dict[tuple[int, str, str], Source] = {}
 _journals: dict[tuple[int, str, str], LookedUp] = {}
 _distinct: dict[tuple[int, str, str], DistinctValues] = {}
+_sinks: dict[tuple[int, str, str], Sink] = {}
 
 
 def _key(spec: QuerySpec) -> tuple[int, str, str]:
@@ -56,6 +59,8 @@ def _key(spec: QuerySpec) -> tuple[int, str, str]:
         spec.lookups,
         looked_up,
         spec.target,
+        sorted(spec.target.warehouse.items()),
+        spec.sink,
         [function.engine_name for function in spec.query.functions],
     )
     return os.getpid(), spec.query_id, f"{spec.query.fingerprint} {tables}"
@@ -66,8 +71,7 @@ def kernel_for(spec: QuerySpec) -> Kernel:
     number = spec.gathered and spec.query.numbered_sql is not None
     key = (*_key(spec), number)
     if key not in _kernels:
-        target = spec.target.planned()
-        _kernels[key] = Kernel(spec.query, target.arrow_schema, spec.combine(target), number)
+        _kernels[key] = Kernel(spec.query, sink_for(spec).schema, spec.combine(), number)
     return _kernels[key]
 
 
@@ -106,6 +110,14 @@ def source_for(spec: QuerySpec) -> Source:
     if key not in _sources:
         _sources[key] = spec.source.open(spec.query.source_columns)
     return _sources[key]
+
+
+def sink_for(spec: QuerySpec) -> Sink:
+    """The process's own sink of a query, kept between batches."""
+    key = _key(spec)
+    if key not in _sinks:
+        _sinks[key] = spec.open_sink()
+    return _sinks[key]
 
 
 def chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
@@ -305,7 +317,7 @@ class Task:
         if self._distinct is not None:
             values = self._distinct.changes(self._out.values)
             rows = self._distinct.counted(rows, values, int(self._task.end["distinct"]))
-        messages = self._write_table(spec.target, [rows])
+        messages = self._write_target(rows)
         messages += self._write_waiting()
         if spec.distinct is not None and values is not None:
             messages += self._write_table(spec.distinct, [values])
@@ -321,6 +333,19 @@ class Task:
             messages += self._write_table(spec.unmatched, self._out.unmatched)
             messages += self._write_table(spec.pending, self._out.pending)
         return messages
+
+    def _write_target(self, rows: pa.Table) -> list[tuple[str, bytes]]:
+        spec = self._spec
+        if not rows.num_rows:
+            return []
+        writer = sink_for(spec).writer(spec.query_id, self._task.batch, self._attempt)
+        try:
+            for part in rows.combine_chunks().to_batches():
+                writer.write(part)
+            prepared = writer.prepare()
+        finally:
+            writer.close()
+        return [(spec.target.identifier, message) for message in prepared]
 
     def _write_table(
         self, address: TableAddress, tables: list[pa.Table]

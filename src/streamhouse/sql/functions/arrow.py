@@ -24,6 +24,7 @@ from sqlglot import exp
 
 from streamhouse.sql.functions import javatime
 from streamhouse.sql.functions.calls import call, cast
+from streamhouse.sql.functions.java_numbers import java_double, java_float
 
 PREFIX = "flink_"
 _DECIMAL_DIGITS = 2 * 38
@@ -115,39 +116,6 @@ def _average(total: str, count: int, scale: int) -> str:
 
 def _hash(name: str) -> Callable[[bytes], str]:
     return lambda value: hashlib.new(name, value).hexdigest()
-
-
-def _java_double(value: float, shortest: Callable[[float], str] = repr) -> str:
-    """The text of a DOUBLE as Java writes it: `1.0E7`, `1.0E-4`, `Infinity`, `NaN`."""
-    if value != value:
-        return "NaN"
-    if value in (float("inf"), float("-inf")):
-        return "Infinity" if value > 0 else "-Infinity"
-    sign = "-" if str(value).startswith("-") else ""
-    mantissa, _, exponent = shortest(abs(value)).partition("e")
-    whole, _, fraction = mantissa.partition(".")
-    fraction = fraction if fraction != "0" else ""
-    if not 1e-3 <= abs(value) < 1e7 and value:
-        power = int(exponent or 0) + len(whole) - 1
-        digits = whole + fraction
-        stripped = digits.lstrip("0")
-        power -= len(digits) - len(stripped)
-        digits = stripped.rstrip("0")
-        return f"{sign}{digits[0]}.{digits[1:] or '0'}E{power}"
-    return f"{sign}{whole}.{fraction or '0'}"
-
-
-def _java_float(value: float) -> str:
-    import numpy as np
-
-    def shortest(one: float) -> str:
-        return str(np.format_float_scientific(np.float32(one), trim="0"))
-
-    if value and not 1e-3 <= abs(value) < 1e7:
-        return _java_double(value, shortest)
-    return _java_double(
-        value, lambda one: str(np.format_float_positional(np.float32(one), trim="0"))
-    )
 
 
 def _initcap(text: str) -> str:
@@ -341,9 +309,9 @@ FUNCTIONS: dict[str, ArrowFunction] = {
     "base64": ArrowFunction(("BLOB",), "VARCHAR", _base64),
     "conv": ArrowFunction(("VARCHAR", "INTEGER", "INTEGER"), "VARCHAR", _conv),
     "decode": ArrowFunction(("BLOB", "VARCHAR"), "VARCHAR", _decode),
-    "double_text": ArrowFunction(("DOUBLE",), "VARCHAR", _java_double),
+    "double_text": ArrowFunction(("DOUBLE",), "VARCHAR", java_double),
     "encode": ArrowFunction(("VARCHAR", "VARCHAR"), "BLOB", _encode),
-    "float_text": ArrowFunction(("FLOAT",), "VARCHAR", _java_float),
+    "float_text": ArrowFunction(("FLOAT",), "VARCHAR", java_float),
     "format_time": ArrowFunction(("BIGINT", "INTEGER", "VARCHAR"), "VARCHAR", javatime.formatted),
     "from_base64": ArrowFunction(("BLOB",), "VARCHAR", _from_base64),
     "hash_code": ArrowFunction(("VARCHAR",), "INTEGER", _hash_code),

@@ -1,4 +1,4 @@
-"""Options that the SQL layer knows by itself: datagen tables, SET keys, lookup joins.
+"""Options that the SQL layer knows by itself: SET keys, lookup joins.
 
 Each `check_*` raises `OptionError`, naming the nearest known key for one that is unknown.
 """
@@ -8,36 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from streamhouse.errors import OptionError
-from streamhouse.options import boolean, check_known, choice, duration_ms, integer, nearest
+from streamhouse.options import boolean, check_known, choice, duration_ms, integer
 from streamhouse.sql.options.flink_settings import SAME_AS, ineffective
-from streamhouse.sql.plan import Column
-from streamhouse.sql.types import base
-
-_INTEGERS = ("TINYINT", "SMALLINT", "INT", "INTEGER", "BIGINT")
-_NUMBERS = (*_INTEGERS, "FLOAT", "DOUBLE", "DECIMAL")
-_TEXTS = ("STRING", "VARCHAR", "CHAR", "BYTES", "BINARY", "VARBINARY")
-_TIMES = ("TIMESTAMP", "TIMESTAMP_LTZ", "DATE", "TIME")
-_OTHERS = ("BOOLEAN",)
-_DATAGEN_TYPES = (*_NUMBERS, *_TEXTS, *_TIMES, *_OTHERS)
-
-DATAGEN_OPTIONS = {
-    "connector": "datagen",
-    "rows-per-second": "rows made in a second, at least 1; default 10000",
-    "number-of-rows": "rows until the source ends; default: it never ends",
-}
-# Field option: the types of columns that take it (None: all).
-DATAGEN_FIELD_OPTIONS: dict[str, tuple[str, ...] | None] = {
-    "kind": None,
-    "min": _NUMBERS,
-    "max": _NUMBERS,
-    "start": _INTEGERS,
-    "end": _INTEGERS,
-    "length": _TEXTS,
-    "max-past": ("TIMESTAMP", "TIMESTAMP_LTZ"),
-    "null-rate": None,
-}
-_SEQUENCE_ONLY = ("start", "end")
-_RANDOM_ONLY = ("min", "max", "length", "max-past", "null-rate")
 
 LOOKUP_OPTIONS = {
     "lookup.cache": "AUTO: by a rule; FULL, MEMORY: the whole dimension; PARTIAL: by primary key",
@@ -173,86 +145,3 @@ def check_lookup(options: Mapping[str, str], where: str) -> list[str]:
         elif key.endswith(("-interval", "-retention")):
             duration_ms(key, value)
     return [key for key in mine if key not in _EFFECTIVE_LOOKUP]
-
-
-def check_datagen(options: Mapping[str, str], columns: tuple[Column, ...], where: str) -> None:
-    """Check a datagen table's options against its columns."""
-    by_name = {column.name: column for column in columns}
-    for column in columns:
-        if base(column.type) not in _DATAGEN_TYPES:
-            raise OptionError(f"{where}: datagen cannot make a {column.type} ('{column.name}')")
-    plain = [key for key in options if not key.startswith("fields.")]
-    check_known(plain, {*DATAGEN_OPTIONS, "fields.<column>.kind"}, where)
-    for key, least in (("rows-per-second", 1), ("number-of-rows", 0)):
-        if key in options:
-            integer(key, options[key], least)
-    fields: dict[str, dict[str, str]] = {}
-    for key, value in options.items():
-        if not key.startswith("fields."):
-            continue
-        name, _, option = key.removeprefix("fields.").rpartition(".")
-        if name not in by_name:
-            raise OptionError(f"{where}: '{key}' names no column; {nearest(name, by_name)}")
-        if option not in DATAGEN_FIELD_OPTIONS:
-            raise OptionError(
-                f"{where}: unknown option '{key}'; {nearest(option, DATAGEN_FIELD_OPTIONS)}"
-            )
-        fields.setdefault(name, {})[option] = value
-    for name, given in fields.items():
-        _check_field(by_name[name], given, where)
-
-
-def _check_field(column: Column, given: Mapping[str, str], where: str) -> None:
-    prefix, word = f"fields.{column.name}.", base(column.type)
-    kind = choice(f"{prefix}kind", given.get("kind", "random"), ("random", "sequence"))
-    for option in given:
-        types = DATAGEN_FIELD_OPTIONS[option]
-        if types is not None and word not in types:
-            raise OptionError(
-                f"{where}: '{prefix}{option}' does not go with {column.type}; "
-                f"it is for {', '.join(types)}"
-            )
-        if option in (_RANDOM_ONLY if kind == "sequence" else _SEQUENCE_ONLY):
-            other = "random" if kind == "sequence" else "sequence"
-            raise OptionError(f"{where}: '{prefix}{option}' needs '{prefix}kind' = '{other}'")
-        _check_value(f"{prefix}{option}", option, given[option], word)
-    if kind == "sequence":
-        _check_sequence(prefix, given, word, where)
-    low, high = given.get("min"), given.get("max")
-    if low is not None and high is not None and float(low) > float(high):
-        raise OptionError(f"{where}: '{prefix}min' is greater than '{prefix}max'")
-
-
-def _check_sequence(prefix: str, given: Mapping[str, str], word: str, where: str) -> None:
-    if word not in _INTEGERS:
-        raise OptionError(f"{where}: '{prefix}kind' = 'sequence' is for whole numbers")
-    for option in _SEQUENCE_ONLY:
-        if option not in given:
-            raise OptionError(f"{where}: a sequence needs '{prefix}{option}'")
-    if int(given["start"]) > int(given["end"]):
-        raise OptionError(f"{where}: '{prefix}start' is greater than '{prefix}end'")
-
-
-def _check_value(key: str, option: str, value: str, word: str) -> None:
-    if option in ("start", "end"):
-        integer(key, value)
-    elif option in ("min", "max"):
-        _number(key, value, whole=word in _INTEGERS)
-    elif option == "length":
-        integer(key, value, 0)
-    elif option == "max-past":
-        duration_ms(key, value)
-    elif option == "null-rate":
-        _number(key, value, whole=False)
-        if not 0 <= float(value) <= 1:
-            raise OptionError(f"option '{key}': '{value}' is not between 0 and 1")
-
-
-def _number(key: str, value: str, whole: bool) -> None:
-    if whole:
-        integer(key, value)
-        return
-    try:
-        float(value)
-    except ValueError:
-        raise OptionError(f"option '{key}': '{value}' is not a number") from None

@@ -71,13 +71,6 @@ def _is_fixed(table: exp.Table) -> bool:
     return bool(system) or (version is not None and version.find(exp.Column) is None)
 
 
-def is_changelog(table: TableInfo) -> bool:
-    """Whether a stream over the table can change rows that it gave before."""
-    return table.connector == "mysql-cdc" or (
-        table.connector == "paimon" and bool(table.primary_key)
-    )
-
-
 def analyze_stream(
     query: Query,
     resolver: Resolver,
@@ -189,7 +182,7 @@ class _Analysis:
         top = reader.read(tree)
         assert reader.source is not None
         self.source_options = reader.source_options
-        changelog = is_changelog(reader.source)
+        changelog = reader.source.changelog
         self.stream = Stream(self.parsed.script, top, reader.source, changelog)
 
     @property

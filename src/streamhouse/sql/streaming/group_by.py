@@ -49,6 +49,13 @@ def check(script: Script, level: Level, target: TableInfo | None, filled: list[S
             "an aggregation that runs for ever needs a table to keep its results: INSERT INTO a "
             "table with 'merge-engine' = 'aggregation', or SET 'execution.runtime-mode' = 'batch'",
         )
+    if not target.capabilities.merges:
+        raise lowering.unsupported(
+            script,
+            node,
+            f"{_dotted(target)} (connector '{target.connector}') keeps no sums; INSERT INTO a "
+            "Paimon table with 'merge-engine' = 'aggregation', and read that one",
+        )
     if not target.primary_key or target.options.get("merge-engine") != "aggregation":
         raise lowering.unsupported(script, node, _declaration(script, level, target, filled))
     groups = {_text(one) for one in level.group if not is_constant(one)}

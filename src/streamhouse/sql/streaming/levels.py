@@ -222,13 +222,16 @@ class Reader:
                 node.args["version"], "a stream's own table takes no FOR … AS OF; leave it out"
             )
         self.source = columns.resolve_table(self.script, node, self.resolver)
-        if self.source.connector == "jdbc":
+        which = f"table '{node.name}' (connector '{self.source.connector}')"
+        if self.source.capabilities.server:
             self._no(
                 node,
-                f"table '{node.name}' (connector 'jdbc') has rows, but no changes that a stream "
-                "could follow; declare it with 'connector' = 'mysql-cdc', look it up (JOIN … FOR "
-                f"SYSTEM_TIME AS OF …), {_BATCH}",
+                f"{which} has rows, but no changes that a stream could follow; declare it with "
+                "'connector' = 'mysql-cdc', look it up (JOIN … FOR SYSTEM_TIME AS OF …), "
+                f"{_BATCH}",
             )
+        if not self.source.capabilities.stream:
+            self._no(node, f"{which} can only be written")
         self.source_options = columns.table_options(self.script, node)
         columns.reserved(self.script, (c.name for c in self.source.columns), node)
         visible[node.alias_or_name] = columns.visible_columns(self.source, node.alias_or_name)
@@ -264,7 +267,7 @@ class Reader:
             )
         self._check_moment(version, visible, level.alias, level.below)
         info = columns.resolve_table(self.script, table, self.resolver)
-        if info.connector not in ("paimon", "jdbc"):
+        if not info.capabilities.lookup:
             self._no(
                 table,
                 f"table '{table.name}' (connector '{info.connector}') cannot be looked up; keep it "

@@ -191,7 +191,7 @@ def check(
         return ""
     ranked = level.ranked
     _check_around(script, top, level)
-    if target is None or not target.primary_key:
+    if target is None or not target.primary_key or not target.capabilities.merges:
         message = "the first row of each key needs a table that keeps it: INSERT INTO a table with "
         message += f"PRIMARY KEY ({', '.join(_words(ranked.partition))})"
         raise lowering.unsupported(script, ranked.node, message)

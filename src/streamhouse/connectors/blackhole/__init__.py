@@ -1,0 +1,1 @@
+"""The `blackhole` connector: takes rows and keeps none."""

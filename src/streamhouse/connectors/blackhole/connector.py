@@ -1,0 +1,53 @@
+"""The `blackhole` connector, for tests of how fast a query is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+import pyarrow as pa
+
+from streamhouse.connectors.base import Connector, WrittenBatch
+from streamhouse.connectors.specs import SinkSpec
+from streamhouse.sql.plan import Capabilities
+
+
+class _Blackhole(Connector):
+    name = "blackhole"
+    summary = "Takes all rows and keeps none, to see how fast a query is without its sink."
+    capabilities = Capabilities(stream=False, lookup=False, scan=False, merges=False)
+
+    def sink(self, spec: SinkSpec) -> BlackholeSink:
+        return BlackholeSink(spec.arrow_schema)
+
+
+class BlackholeSink:
+    """A `Sink`, its writers and its committer."""
+
+    table = None
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+
+    def writer(self, query_id: str, batch: int, attempt: str) -> BlackholeSink:
+        return self
+
+    def committer(self, query_id: str) -> BlackholeSink:
+        return self
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        """Forget the rows."""
+
+    def prepare(self) -> list[bytes]:
+        return []
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def commit(self, write: Callable[[], WrittenBatch | None], discard: Callable[[], None]) -> bool:
+        return write() is not None
+
+    def remove_leftovers(self, from_batch: int, keep: Collection[str] = ()) -> int:
+        return 0
+
+
+CONNECTOR = _Blackhole()

@@ -1,0 +1,51 @@
+"""The `datagen` connector."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import pyarrow as pa
+
+from streamhouse.connectors.base import Connector, Scan
+from streamhouse.connectors.datagen.options import OPTIONS, check
+from streamhouse.connectors.datagen.source import DatagenSource
+from streamhouse.connectors.specs import SourceSpec
+from streamhouse.errors import OptionError
+from streamhouse.sql.plan import Capabilities, TableInfo
+
+
+class _Datagen(Connector):
+    name = "datagen"
+    summary = "Rows that are made up at a steady rate; a replayed micro-batch has the same rows."
+    options = OPTIONS
+    without_effect = {"scan.parallelism": "tasks are as many as SET 'parallelism.default' says"}
+    capabilities = Capabilities(changelog=False, lookup=False, sink=False, merges=False)
+    scan_note = "all rows; needs `number-of-rows` or a sequence"
+
+    def check(self, table: TableInfo, options: Mapping[str, str], where: str) -> None:
+        check(options, table.columns, where)
+
+    def source(self, spec: SourceSpec, names: Sequence[str] | None) -> DatagenSource:
+        return DatagenSource(spec.columns, spec.options)
+
+    def scan(self, table: TableInfo, options: Mapping[str, str], columns: Sequence[str]) -> Scan:
+        source = DatagenSource(table.columns, options)
+        if not source.bounded:
+            raise OptionError(
+                f"table {table.name[-1]} never ends, so a bounded query over it would not; give it "
+                "'number-of-rows', or leave SET 'execution.runtime-mode' at 'streaming'"
+            )
+
+        def read() -> Iterator[pa.RecordBatch]:
+            offset = source.initial_offset()
+            while not source.finished(offset):
+                end = source.latest_offset(offset)
+                for piece in source.partitions(offset, end):
+                    for batch in source.read(piece):
+                        yield batch.select(list(columns))
+                offset = end
+
+        return pa.schema([source.schema.field(name) for name in columns]), read
+
+
+CONNECTOR = _Datagen()

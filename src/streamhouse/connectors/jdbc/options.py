@@ -1,0 +1,260 @@
+"""The options of the `jdbc` connector, under Flink's names: a MySQL table that is looked up."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import parse_qsl
+
+from streamhouse.connectors.base import Option
+from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
+from streamhouse.connectors.mysql_cdc.server.options import parse as parse_server
+from streamhouse.errors import OptionError
+from streamhouse.options import boolean, check_known, choice, duration_ms, integer, required
+
+WHERE = "jdbc"
+CACHED_KEYS = 100_000
+_PARTIAL = "lookup.partial-cache."
+OPTIONS = (
+    Option(
+        "url",
+        "STRING",
+        "`jdbc:mysql://host:port/database` or `jdbc:mariadb://…`; of its parameters `useSSL` and "
+        "`serverTimezone` have an effect",
+        required=True,
+    ),
+    Option(
+        "table-name",
+        "STRING",
+        "the table or view; `database.table` if the URL names no database",
+        required=True,
+    ),
+    Option(
+        "username",
+        "STRING",
+        "the login; it needs `SELECT` on the table, nothing else",
+        required=True,
+    ),
+    Option("password", "STRING", "its password"),
+    Option("driver", "STRING", "accepted, without effect"),
+    Option(
+        "lookup.cache",
+        "`NONE`, `PARTIAL`",
+        "`NONE`: each batch asks for its keys. `PARTIAL`: each process keeps what it was told",
+        "NONE",
+    ),
+    Option(f"{_PARTIAL}max-rows", "INT", "how many keys are kept", "100000"),
+    Option(
+        f"{_PARTIAL}expire-after-write",
+        "DURATION",
+        "how long after it was read a key is asked for again; default: never",
+    ),
+    Option(
+        f"{_PARTIAL}expire-after-access",
+        "DURATION",
+        "how long what nobody asks for is kept; default: no limit",
+    ),
+    Option(
+        f"{_PARTIAL}cache-missing-key",
+        "BOOLEAN",
+        "it is kept, too, that a key has no row",
+        "true",
+    ),
+    Option("lookup.max-retries", "INT", "how often a connection that fails is tried again", "3"),
+)
+KNOWN = frozenset(option.key for option in OPTIONS)
+"""Every option key that `jdbc` understands."""
+
+_READ_ONLY = "nothing is written to the server"
+_BY_KEY = "rows are asked for by their keys"
+WITHOUT_EFFECT: dict[str, str] = {
+    "connection.max-retry-timeout": "'lookup.max-retries' says how often a connection is tried",
+    "scan.fetch-size": _BY_KEY,
+    "scan.auto-commit": _BY_KEY,
+    "scan.partition.column": _BY_KEY,
+    "scan.partition.num": _BY_KEY,
+    "scan.partition.lower-bound": _BY_KEY,
+    "scan.partition.upper-bound": _BY_KEY,
+    "sink.buffer-flush.max-rows": _READ_ONLY,
+    "sink.buffer-flush.interval": _READ_ONLY,
+    "sink.max-retries": _READ_ONLY,
+    "sink.parallelism": _READ_ONLY,
+}
+"""Options of Flink's connector that change nothing here, and why."""
+
+URL_KNOWN: frozenset[str] = frozenset(
+    {
+        "useSSL",
+        "serverTimezone",
+        "connectionTimeZone",
+        "allowPublicKeyRetrieval",
+        "autoReconnect",
+        "cachePrepStmts",
+        "characterEncoding",
+        "rewriteBatchedStatements",
+        "tinyInt1isBit",
+        "useServerPrepStmts",
+        "useUnicode",
+        "zeroDateTimeBehavior",
+    }
+)
+"""Parameters of a URL; all but the first three change nothing here."""
+
+EARLIER = {
+    "lookup.cache.max-rows": f"{_PARTIAL}max-rows",
+    "lookup.cache.ttl": f"{_PARTIAL}expire-after-write",
+    "lookup.cache.caching-missing-key": f"{_PARTIAL}cache-missing-key",
+}
+"""Keys of Flink's earlier releases and what they mean; each asks for a cache by itself."""
+
+_CACHES = ("NONE", "PARTIAL")
+_FROM_URL = {"server-time-zone": "serverTimezone", "jdbc.properties.useSSL": "useSSL"}
+_DRIVERS = ("com.mysql.cj.jdbc.Driver", "com.mysql.jdbc.Driver", "org.mariadb.jdbc.Driver")
+_URL = re.compile(
+    r"jdbc:(?:mysql|mariadb)://(?P<host>\[[0-9a-fA-F:.]+\]|[^:/?#@,()\s]+)(?::(?P<port>\d+))?"
+    r"(?:/(?P<database>[^/?#\s]*))?(?:\?(?P<rest>\S*))?"
+)
+
+
+class JdbcServer(MySqlOptions):
+    """A server and a table of it, as a URL names them; `repr` hides the password."""
+
+    @property
+    def where(self) -> str:
+        return "the option 'url'"
+
+    @property
+    def grants(self) -> str:
+        return f"GRANT SELECT ON {self.database}.{self.table} TO '{self.username}'"
+
+
+@dataclass(frozen=True)
+class JdbcOptions:
+    """The options, checked.
+
+    `cache` says whether keys are kept from batch to batch: at most `max_keys` of them in each
+    process, for `after_write_ms` since they were read and `after_access_ms` since they were asked
+    for (None: for ever), with `cache_missing` also that a key has no row.
+    """
+
+    server: JdbcServer
+    cache: bool = False
+    max_keys: int = CACHED_KEYS
+    after_write_ms: int | None = None
+    after_access_ms: int | None = None
+    cache_missing: bool = True
+
+    def words(self) -> str:
+        """What is cached, for EXPLAIN."""
+        if not self.cache:
+            return "cache NONE"
+        parts = [f"cache PARTIAL, {self.max_keys:,} keys"]
+        if self.after_write_ms is not None:
+            parts.append(f"read again after {self.after_write_ms} ms")
+        if self.after_access_ms is not None:
+            parts.append(f"dropped {self.after_access_ms} ms after they were last asked for")
+        if not self.cache_missing:
+            parts.append("missing keys not kept")
+        return ", ".join(parts)
+
+
+def parse(options: Mapping[str, str]) -> JdbcOptions:
+    """The checked options; raises `OptionError` naming the option and what it may be."""
+    options = _renamed({key: options[key] for key in options if key not in WITHOUT_EFFECT})
+    check_known(options, KNOWN, WHERE)
+    if "driver" in options:
+        choice("driver", options["driver"], _DRIVERS)
+    cache = choice("lookup.cache", options.get("lookup.cache", "NONE").upper(), _CACHES)
+    for key in options:
+        if key.startswith(_PARTIAL) and cache != "PARTIAL":
+            raise OptionError(f"option '{key}' needs 'lookup.cache' = 'PARTIAL'")
+    missing = f"{_PARTIAL}cache-missing-key"
+    most = f"{_PARTIAL}max-rows"
+    return JdbcOptions(
+        _server(options),
+        cache == "PARTIAL",
+        integer(most, options.get(most, str(CACHED_KEYS)), 1),
+        _duration(options, f"{_PARTIAL}expire-after-write"),
+        _duration(options, f"{_PARTIAL}expire-after-access"),
+        boolean(missing, options.get(missing, "true")),
+    )
+
+
+def _renamed(options: Mapping[str, str]) -> dict[str, str]:
+    """The options with keys of earlier releases under their names of now."""
+    found = {key: value for key, value in options.items() if key not in EARLIER}
+    for key, value in options.items():
+        if key in EARLIER:
+            found.setdefault(EARLIER[key], value)
+            found.setdefault("lookup.cache", "PARTIAL")
+    return found
+
+
+def check_hint(options: Mapping[str, str], where: str) -> None:
+    """Check what a hint OPTIONS on the table may set; the values are left to `parse`."""
+    known = {key for key in (*KNOWN, *EARLIER) if key.startswith("lookup.")}
+    check_known(options, known, where)
+
+
+def _duration(options: Mapping[str, str], key: str) -> int | None:
+    if key not in options:
+        return None
+    value = duration_ms(key, options[key])
+    if value < 1:
+        raise OptionError(f"option '{key}': '{options[key]}' is too short; the least is '1ms'")
+    return value
+
+
+def _server(options: Mapping[str, str]) -> JdbcServer:
+    host, port, database, url = _address(required(options, "url", WHERE))
+    table = required(options, "table-name", WHERE)
+    if not database:
+        database, _, table = table.partition(".")
+    if not table:
+        raise OptionError(
+            f"{WHERE}: no database is named; write it into the option 'url' "
+            "(jdbc:mysql://host:3306/database), or 'table-name' as 'database.table'"
+        )
+    retries = "lookup.max-retries"
+    integer(retries, options.get(retries, "3"), 0)
+    given = {
+        "hostname": host,
+        "port": port,
+        "username": required(options, "username", WHERE),
+        "password": options.get("password", ""),
+        "database-name": database,
+        "table-name": table,
+        "connect.max-retries": options.get(retries, "3"),
+    }
+    zone = url.get("connectionTimeZone", url.get("serverTimezone"))
+    if zone is not None:
+        given["server-time-zone"] = zone
+    if "useSSL" in url:
+        given["jdbc.properties.useSSL"] = url["useSSL"]
+    try:
+        return JdbcServer(**vars(parse_server(given)))
+    except OptionError as error:
+        text = str(error)
+        for key, parameter in _FROM_URL.items():
+            text = text.replace(f"option '{key}'", f"option 'url': {parameter}")
+        raise OptionError(text) from None
+
+
+def _address(url: str) -> tuple[str, str, str, dict[str, str]]:
+    """Host, port, database and parameters; a URL may hold a password, so no message quotes it."""
+    found = _URL.fullmatch(url.strip())
+    if found is None:
+        raise OptionError(
+            "option 'url' is not one of a MySQL server; write 'jdbc:mysql://host:3306/database' or "
+            "'jdbc:mariadb://host:3306/database', and the login as 'username' and 'password'"
+        )
+    parameters = dict(parse_qsl(found["rest"] or "", keep_blank_values=True))
+    for key in parameters:
+        if key in ("user", "username", "password"):
+            raise OptionError(
+                f"option 'url': '{key}' does not stand in the URL here; write the options "
+                "'username' and 'password'"
+            )
+    check_known(parameters, URL_KNOWN, "option 'url'")
+    return found["host"].strip("[]"), found["port"] or "3306", found["database"] or "", parameters

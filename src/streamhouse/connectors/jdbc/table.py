@@ -1,0 +1,157 @@
+"""A MySQL table as it is now: the rows of some keys, or all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pymysql
+from pymysql.cursors import SSCursor
+
+from streamhouse.connectors.jdbc.options import JdbcServer
+from streamhouse.connectors.mysql_cdc.server.columns import selected, server_zone
+from streamhouse.connectors.mysql_cdc.server.connection import (
+    Session,
+    close_quietly,
+    connect,
+    readable,
+)
+from streamhouse.connectors.mysql_cdc.server.rows import RowWriter
+from streamhouse.connectors.mysql_cdc.server.table import load_columns
+from streamhouse.connectors.mysql_cdc.server.types import MySqlColumn, quote
+from streamhouse.sql.plan import Column
+
+KEYS_A_STATEMENT = 500
+"""MariaDB turns lists of 1,000 and more into a temporary table."""
+BYTES_A_STATEMENT = 1 << 20
+_BATCH_ROWS = 65_536
+
+Key = tuple[Any, ...]
+
+
+class KeyedTable:
+    """A table without a history. Connects at once; not thread-safe.
+
+    `columns` are those of a declared table that are wanted, by name, cast to the declared types as
+    those of `mysql-cdc`; without them, all the table's own. Raises `OptionError`, `ConnectError` or
+    `TableError`.
+    """
+
+    def __init__(self, options: JdbcServer, columns: Sequence[Column] | None = None) -> None:
+        self._options = options
+        self._session = Session(options)
+        try:
+            own = load_columns(self._session, options)
+            self._selected = selected(options, own, columns)
+            zone = options.server_time_zone or server_zone(
+                self._session, self._selected, "serverTimezone in the option 'url'"
+            )
+        except Exception:
+            self._session.close()
+            raise
+        self._writer = RowWriter(tuple(self._selected), zone)
+
+    def __repr__(self) -> str:
+        return f"KeyedTable({self._options.name} at {self._options.address})"
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._writer.schema
+
+    def comparable(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Those of the columns whose rows the server finds by a value of the declared type."""
+        by_name = {column.name: (column, target) for column, target in self._selected}
+        return tuple(name for name in names if _same_values(*by_name[name]))
+
+    def rows(self, names: Sequence[str], keys: Sequence[Key]) -> pa.Table:
+        """The rows whose columns `names` have one of these keys, which hold no nulls.
+
+        The server compares by its own collations, so rows of other keys may be among them.
+        """
+        found = []
+        for piece in pieces(keys):
+            texts = self._session.rows(*statement(self._options, self._selects, names, piece))
+            if texts:
+                found.append(self._batch(texts))
+        return pa.Table.from_batches(found, self.schema)
+
+    def all_rows(self) -> Iterator[pa.RecordBatch]:
+        """All rows, as the server sends them."""
+        text = f"SELECT {', '.join(self._selects)} FROM {_table(self._options)}"
+        connection: pymysql.Connection[Any] | None = None
+        try:
+            connection = connect(self._options)
+            with connection.cursor(SSCursor) as cursor:
+                cursor.execute(text)
+                while texts := cursor.fetchmany(_BATCH_ROWS):
+                    yield self._batch(texts)
+        except (pymysql.err.MySQLError, OSError) as error:
+            raise readable(error, self._options) from None
+        finally:
+            if connection is not None:
+                close_quietly(connection)
+
+    def close(self) -> None:
+        """Release the connection."""
+        self._session.close()
+
+    @property
+    def _selects(self) -> list[str]:
+        return [column.select for column, _ in self._selected]
+
+    def _batch(self, texts: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
+        return self._writer.snapshot(texts).select(self.schema.names)
+
+
+def statement(
+    options: JdbcServer, selects: Sequence[str], names: Sequence[str], keys: Sequence[Key]
+) -> tuple[str, list[Any]]:
+    """The SELECT of the rows of some keys, and its parameters."""
+    # A percent sign in a name must not look like a parameter.
+    columns = ", ".join(selects).replace("%", "%%")
+    wanted = ", ".join(quote(name) for name in names).replace("%", "%%")
+    table = _table(options).replace("%", "%%")
+    one = ", ".join(["%s"] * len(names))
+    if len(names) > 1:
+        wanted, one = f"({wanted})", f"({one})"
+    listed = ", ".join([one] * len(keys))
+    text = f"SELECT {columns} FROM {table} WHERE {wanted} IN ({listed})"
+    return text, [value for key in keys for value in key]
+
+
+def pieces(keys: Sequence[Key]) -> Iterator[Sequence[Key]]:
+    """Keys for one statement each: bounded in number and in size."""
+    first, size = 0, 0
+    for place, key in enumerate(keys):
+        own = sum(len(value) if isinstance(value, str | bytes) else 16 for value in key)
+        if place > first and (place - first >= KEYS_A_STATEMENT or size + own > BYTES_A_STATEMENT):
+            yield keys[first:place]
+            first, size = place, 0
+        size += own
+    if first < len(keys):
+        yield keys[first:]
+
+
+def _same_values(column: MySqlColumn, target: pa.DataType) -> bool:
+    """Whether equal declared values come from values that the server finds equal."""
+    of: dict[str, Callable[[pa.DataType], bool]] = {
+        **dict.fromkeys(("int", "uint64", "year", "decimal"), _is_exact_number),
+        **dict.fromkeys(("string", "enum", "set"), pa.types.is_string),
+        "date": pa.types.is_date,
+        "binary": pa.types.is_binary,
+    }
+    if column.family in of:
+        return bool(of[column.family](target))
+    if column.family not in ("datetime", "timestamp") or not pa.types.is_timestamp(target):
+        return False
+    whole = target.unit == "us" or column.fraction <= 3
+    return bool(whole and (target.tz is None) == (column.family == "datetime"))
+
+
+def _is_exact_number(target: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(target) or pa.types.is_decimal(target))
+
+
+def _table(options: JdbcServer) -> str:
+    return f"{quote(options.database)}.{quote(options.table)}"

@@ -1,0 +1,1 @@
+"""The `mysql-cdc` connector: a snapshot without locks, then the binlog."""

@@ -1,0 +1,1 @@
+"""The binlog's events, decoded; imports `server` only."""

@@ -1,0 +1,105 @@
+"""One binlog connection: what the server sends to a replica, as blocks of whole events."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pymysql
+
+from streamhouse.connectors.mysql_cdc.server.connection import close_quietly, open_connection, run
+from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
+from streamhouse.connectors.mysql_cdc.server.position import Position
+
+_COM_BINLOG_DUMP = 0x12
+_HEARTBEAT_NANOSECONDS = 1_000_000_000
+_READ_SECONDS = 60
+_BLOCK_BYTES = 256 * 1024
+_LONGEST_PACKET = 0xFFFFFF
+_OK, _EOF = 0x00, 0xFE
+
+_SETTINGS = (
+    "SET net_write_timeout = 600, @master_binlog_checksum = @@global.binlog_checksum, "
+    "@source_binlog_checksum = @@global.binlog_checksum, "
+    f"@master_heartbeat_period = {_HEARTBEAT_NANOSECONDS}, "
+    f"@source_heartbeat_period = {_HEARTBEAT_NANOSECONDS}, @mariadb_slave_capability = 4"
+)
+_CHECKSUM = "SELECT @@global.binlog_checksum"
+_NO_CHECKSUM = ("NONE", "0")
+
+
+class Dump:
+    """The server's binlog from `start` on, without an end.
+
+    The library's reader makes an object of each event of each table, at 30 to 60 µs; here most are
+    stepped over by their length. A heartbeat comes each second when nothing else does.
+    `checksums`: whether its first events end in one. Raises PyMySQL's errors; it never connects
+    again by itself.
+    """
+
+    def __init__(self, options: MySqlOptions, start: Position) -> None:
+        self._connection: pymysql.Connection[Any] = open_connection(
+            options, read_timeout=_READ_SECONDS, init_command=_SETTINGS
+        )
+        self._buffer = bytearray()
+        self._partial = b""
+        try:
+            self.checksums = str(run(self._connection, _CHECKSUM)[0][0]).upper() not in _NO_CHECKSUM
+            self._ask(options.server_id(), start)
+        except BaseException:
+            self.close()
+            raise
+
+    def block(self) -> bytes:
+        """The events that have come, one after another; waits for at least one."""
+        while True:
+            events = self._whole_events()
+            if events:
+                return events[0] if len(events) == 1 else b"".join(events)
+            received = self._file.read1(_BLOCK_BYTES)
+            if not received:
+                raise pymysql.err.OperationalError(2013, "the binlog connection was lost")
+            self._buffer += received
+
+    def close(self) -> None:
+        """Drop the connection."""
+        close_quietly(self._connection)
+
+    def _ask(self, server_id: int, start: Position) -> None:
+        command = (
+            bytes([_COM_BINLOG_DUMP])
+            + start.pos.to_bytes(4, "little")
+            + b"\0\0"
+            + server_id.to_bytes(4, "little")
+            + start.file.encode()
+        )
+        connection: Any = self._connection
+        connection._write_bytes(len(command).to_bytes(3, "little") + b"\0" + command)
+        self._file = connection._rfile
+        connection._sock.settimeout(_READ_SECONDS)
+
+    def _whole_events(self) -> list[bytes]:
+        """The events of the packets that are wholly here; each packet's first byte is its state."""
+        buffer, at, events = self._buffer, 0, []
+        while len(buffer) - at >= 4:
+            size = int.from_bytes(buffer[at : at + 3], "little")
+            if len(buffer) - at < 4 + size:
+                break
+            payload = bytes(memoryview(buffer)[at + 4 : at + 4 + size])
+            at += 4 + size
+            if size == _LONGEST_PACKET:
+                self._partial += payload
+                continue
+            if self._partial:
+                payload, self._partial = self._partial + payload, b""
+            events.append(self._event(payload))
+        if at:
+            del buffer[:at]
+        return events
+
+    def _event(self, payload: bytes) -> bytes:
+        if payload[0] == _OK:
+            return payload[1:]
+        if payload[0] == _EOF and len(payload) < 9:
+            raise pymysql.err.OperationalError(2013, "the server ended the binlog connection")
+        pymysql.err.raise_mysql_exception(payload)
+        raise AssertionError("unreachable")

@@ -1,0 +1,89 @@
+"""How far a batch reads in the binlog: a bounded stretch that ends between transactions."""
+
+from __future__ import annotations
+
+from streamhouse.connectors.mysql_cdc.server.connection import Session
+from streamhouse.connectors.mysql_cdc.server.position import BINLOG_START, Position
+from streamhouse.connectors.mysql_cdc.server.table import FollowedTable
+from streamhouse.errors import ConnectError, DataLossError
+
+_MOST_BYTES = 256 * 1024 * 1024
+_EVENTS_A_LOOK = 1000
+_GROUP_ENDS = ("Xid", "XID", "Rotate", "Stop")
+_COLUMN_BYTES = 8
+
+
+def log_files(session: Session) -> list[tuple[str, int]]:
+    """The binlog files that the server still has, with their bytes, oldest first."""
+    return [(str(row[0]), int(row[1])) for row in session.rows("SHOW BINARY LOGS")]
+
+
+def first_position(session: Session) -> Position:
+    """The oldest place in the binlog."""
+    files = log_files(session)
+    if not files:
+        raise ConnectError("the MySQL server has no binlog file; set log-bin = binlog")
+    return Position(files[0][0], BINLOG_START)
+
+
+def bounded_end(
+    session: Session,
+    table: FollowedTable,
+    start: Position,
+    current: Position,
+    max_rows: int | None,
+) -> Position:
+    """An end between `start` and `current`; a single transaction is never split.
+
+    Rows are estimated from bytes (eight a column), over all tables: about `max_rows`, at most
+    256 MB. `DataLossError` when the file of `start` is gone.
+    """
+    if start.file == current.file:
+        if current.pos - start.pos <= byte_budget(table, max_rows):
+            return current
+        return _walk(session, start, byte_budget(table, max_rows)) or current
+    files = log_files(session)
+    names = [name for name, _ in files]
+    if start.file not in names:
+        oldest = names[0] if names else "none"
+        raise DataLossError(
+            f"binlog file {start.file}, which {table.full_name} still needs, is gone from the "
+            f"server (the oldest is {oldest}); start anew with a new checkpoint, and keep "
+            "binlogs longer (expire_logs_days, binlog_expire_logs_seconds)"
+        )
+    budget = byte_budget(table, max_rows)
+    at = names.index(start.file)
+    if sum(size for _, size in files[at:]) - start.pos <= budget:
+        return current
+    end = _walk(session, start, budget) if files[at][1] - start.pos > budget else None
+    return end or Position(names[at + 1], BINLOG_START)
+
+
+def byte_budget(table: FollowedTable, max_rows: int | None) -> int:
+    """About how many bytes of binlog hold `max_rows` rows, at most 256 MB."""
+    if max_rows is None:
+        return _MOST_BYTES
+    return min(_MOST_BYTES, max_rows * _COLUMN_BYTES * (1 + len(table.columns)))
+
+
+def _walk(session: Session, start: Position, budget: int) -> Position | None:
+    """The first end of a transaction past `budget` bytes; None if the file has none."""
+    at = start.pos
+    while True:
+        rows = session.rows(
+            f"SHOW BINLOG EVENTS IN '{start.file}' FROM {at} LIMIT {_EVENTS_A_LOOK}"
+        )
+        for _, _, kind, _, end, info in rows:
+            is_end = kind in _GROUP_ENDS or (kind.startswith("Query") and _ends_group(str(info)))
+            if kind == "Rotate":
+                return None
+            if is_end and int(end) - start.pos >= budget:
+                return Position(start.file, int(end))
+        if len(rows) < _EVENTS_A_LOOK:
+            return None
+        at = int(rows[-1][4])
+
+
+def _ends_group(info: str) -> bool:
+    words = info.rpartition(";")[2].strip().upper()
+    return words.startswith(("COMMIT", "ROLLBACK")) or info.strip().upper() == "COMMIT"

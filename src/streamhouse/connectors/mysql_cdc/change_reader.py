@@ -1,0 +1,157 @@
+"""The binlog as changes of one table, from one position to another."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeAlias
+
+import pymysql
+
+from streamhouse.connectors.mysql_cdc.binlog.changes import Change, ChangeDecoder, Following
+from streamhouse.connectors.mysql_cdc.binlog.dump import Dump
+from streamhouse.connectors.mysql_cdc.binlog.events import HEADER, Track
+from streamhouse.connectors.mysql_cdc.relay.files import RelayView
+from streamhouse.connectors.mysql_cdc.relay.reader import RelayReader
+from streamhouse.connectors.mysql_cdc.server.connection import is_lost, readable
+from streamhouse.connectors.mysql_cdc.server.position import Position
+from streamhouse.errors import DataLossError
+
+_STALLED_SECONDS = 20.0
+_ATTEMPTS = 8
+
+
+class BinlogReader:
+    """One binlog connection, at `position`; reads on to a known end.
+
+    It never reconnects by itself: a stream taken up in the middle of a transaction would lose
+    rows without a word.
+    """
+
+    def __init__(self, following: Following, start: Position) -> None:
+        self._following = following
+        self._decoder = ChangeDecoder(following)
+        self._dump = Dump(following.options, start)
+        self._track = Track(start, self._dump.checksums)
+        self._block = b""
+        self._at = 0
+
+    @property
+    def position(self) -> Position:
+        return self._track.position
+
+    def changes(self, end: Position) -> Iterator[Change]:
+        """The table's changes from `position` to `end`, which must be an event's end."""
+        progress, last = time.monotonic(), self.position
+        while self.position < end:
+            if self._at >= len(self._block):
+                if self.position != last:
+                    progress, last = time.monotonic(), self.position
+                elif time.monotonic() - progress > _STALLED_SECONDS:
+                    raise DataLossError(
+                        f"the binlog of MySQL at {self._following.options.address} ends at {last}, "
+                        f"before {end}: it was reset; start anew with a new checkpoint"
+                    )
+                self._block, self._at = self._dump.block(), 0
+            yield from self._next_event()
+
+    def close(self) -> None:
+        """Drop the connection."""
+        self._dump.close()
+
+    def _next_event(self) -> Iterator[Change]:
+        block, at = self._block, self._at
+        _, kind, _, size, _, _ = HEADER.unpack_from(block, at)
+        self._at = at + size
+        self._track.take(block, at)
+        yield from self._decoder.take(
+            kind, block, at, at + size - self._track.trailer, self.position
+        )
+
+
+Reader: TypeAlias = BinlogReader | RelayReader
+
+_READERS: dict[tuple[int, Following], Reader] = {}
+_VIEWS: dict[tuple[int, Path], RelayView] = {}
+
+
+def relay_view(following: Following) -> RelayView | None:
+    """The process's own view of the table's relay log."""
+    if following.relay is None:
+        return None
+    key = (os.getpid(), following.relay)
+    if key not in _VIEWS:
+        _VIEWS[key] = RelayView(following.relay)
+    return _VIEWS[key]
+
+
+def open_reader(following: Following, start: Position, relayed: bool = True) -> Reader:
+    """A reader from `start` on: of the relay log if that is there and `relayed`, else of the
+    server.
+    """
+    view = relay_view(following) if relayed else None
+    if view is not None and view.state() is not None:
+        with contextlib.suppress(OSError):
+            return RelayReader(following, view, start)
+    return BinlogReader(following, start)
+
+
+def read_changes(following: Following, start: Position, end: Position) -> Iterator[Change]:
+    """The table's changes of a range that starts and ends between transactions.
+
+    The reader is kept for the range that follows in the same process. What the relay log does not
+    have is read from the server; a lost connection is opened again at the start. Changes that were
+    given already are left out.
+    """
+    given, attempt, relayed = 0, 0, True
+    while start < end:
+        reader: Reader | None = None
+        try:
+            reader = _kept(following, start, relayed) or open_reader(following, start, relayed)
+            for number, change in enumerate(reader.changes(end)):
+                if number >= given:
+                    given += 1
+                    yield change
+            _keep(following, reader, end)
+            return
+        except (pymysql.err.MySQLError, OSError) as error:
+            if isinstance(reader, RelayReader):
+                relayed = False
+                continue
+            attempt += 1
+            if not is_lost(error) or attempt >= _ATTEMPTS:
+                raise readable(error, following.options) from None
+            time.sleep(min(0.1 * 2**attempt, 5.0))
+        finally:
+            if reader is not None and reader not in _READERS.values():
+                reader.close()
+
+
+def _kept(following: Following, start: Position, relayed: bool) -> Reader | None:
+    # The process id: a forked worker must not share its parent's connection.
+    reader = _READERS.pop((os.getpid(), following), None)
+    if reader is None:
+        return None
+    view = relay_view(following)
+    begin = None if view is None or view.state() is None else view.begin()
+    held = relayed and begin is not None and begin <= start
+    if reader.position == start and held == isinstance(reader, RelayReader):
+        return reader
+    reader.close()
+    return None
+
+
+def _keep(following: Following, reader: Reader, end: Position) -> None:
+    key = (os.getpid(), following)
+    if reader.position == end and key not in _READERS:
+        _READERS[key] = reader
+
+
+def close_readers(following: Following) -> None:
+    """Close the kept reader of this process."""
+    reader = _READERS.pop((os.getpid(), following), None)
+    if reader is not None:
+        reader.close()

@@ -1,0 +1,50 @@
+"""The `mysql-cdc` connector."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import pyarrow as pa
+
+from streamhouse.connectors.base import Connector, Scan
+from streamhouse.connectors.mysql_cdc.relay.relays import Relays
+from streamhouse.connectors.mysql_cdc.server.options import OPTIONS, WITHOUT_EFFECT, parse
+from streamhouse.connectors.mysql_cdc.source import MySqlSource
+from streamhouse.connectors.specs import SourceSpec
+from streamhouse.sql.plan import Capabilities, TableInfo
+
+
+class _MysqlCdc(Connector):
+    name = "mysql-cdc"
+    summary = "A MySQL or MariaDB table: a snapshot without locks, then its changes."
+    options = OPTIONS
+    without_effect = WITHOUT_EFFECT
+    capabilities = Capabilities(changelog=True, lookup=False, sink=False, merges=False)
+    scan_note = "the rows as they are now"
+
+    def check(self, table: TableInfo, options: Mapping[str, str], where: str) -> None:
+        parse(options)
+
+    def offset_origin(self, spec: SourceSpec, name: Sequence[str]) -> str:
+        # The server may have moved to another host.
+        table = (spec.options.get(key, "") for key in ("database-name", "table-name"))
+        return f"{self.name} {'.'.join(table)}"
+
+    def source(self, spec: SourceSpec, names: Sequence[str] | None) -> MySqlSource:
+        return MySqlSource(spec.options, spec.columns, spec.shared)
+
+    def scan(self, table: TableInfo, options: Mapping[str, str], columns: Sequence[str]) -> Scan:
+        source = MySqlSource(options, table.columns)
+
+        def read() -> Iterator[pa.RecordBatch]:
+            for piece in source.whole_table(1):
+                for batch in source.read(piece):
+                    yield batch.select(list(columns))
+
+        return pa.schema([source.schema.field(name) for name in columns]), read
+
+    def shared_reader(self) -> Relays:
+        return Relays()
+
+
+CONNECTOR = _MysqlCdc()

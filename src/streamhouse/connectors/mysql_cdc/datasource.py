@@ -1,0 +1,109 @@
+"""The Spark data source `mysql-cdc`: a table as a stream of its changes, or once as it is now."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, MutableMapping, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
+from pyspark.sql.types import StringType, StructType
+
+from streamhouse.connectors.mysql_cdc.server.options import KNOWN, WHERE
+from streamhouse.connectors.mysql_cdc.source import MySqlSource
+from streamhouse.errors import OptionError
+from streamhouse.options import boolean, check_known, integer
+from streamhouse.source import ROW_KIND
+from streamhouse.spark import (
+    SourcePartition,
+    SourceStreamReader,
+    for_spark,
+    images,
+    spark_schema,
+)
+
+_SPARK_KEYS = ("rowkind", "maxRowsPerTrigger", "parallelism")
+_FROM_SPARK = ("path", "checkpointlocation")
+
+
+class MysqlCdcDataSource(DataSource):
+    """`spark.read` and `readStream` with `format("mysql-cdc")`.
+
+    Options: Flink CDC's (`hostname`, `username`, `database-name`, …, see
+    `connectors.mysql_cdc.server.options`), and `rowkind` (`true` adds a column with `+I`, `-U`,
+    `+U`, `-D`), `maxRowsPerTrigger` (about so many rows a micro-batch), `parallelism` (tasks of
+    the snapshot; default the number of cores).
+
+    `spark.read` gives the whole table as it is at one moment. Without `rowkind` a stream leaves
+    deletes out. The same micro-batch read twice gives the same rows.
+
+    Raises `OptionError`, `ConnectError`, `TableError`.
+    """
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        spelled = {key.lower(): key for key in (*KNOWN, *_SPARK_KEYS)}
+        given = {
+            spelled.get(key.lower(), key): value
+            for key, value in options.items()
+            if key.lower() not in _FROM_SPARK
+        }
+        check_known(given, [*KNOWN, *_SPARK_KEYS], WHERE)
+        self._source_options = {key: value for key, value in given.items() if key in KNOWN}
+        self._row_kind = boolean("rowkind", given.get("rowkind", "false"))
+        most = given.get("maxRowsPerTrigger")
+        self._max_rows = None if most is None else integer("maxRowsPerTrigger", most, 1)
+        cores = str(os.cpu_count() or 1)
+        self._parallelism = integer("parallelism", given.get("parallelism", cores), 1)
+
+    @classmethod
+    def name(cls) -> str:
+        return WHERE
+
+    def schema(self) -> StructType:
+        source = MySqlSource(self._source_options)
+        try:
+            schema = spark_schema(source.schema)
+        finally:
+            source.close()
+        return schema.add(ROW_KIND, StringType()) if self._row_kind else schema
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        if self._source_options.get("scan.startup.mode", "initial") not in ("initial", "snapshot"):
+            raise OptionError(
+                "option 'scan.startup.mode' is for streams; leave it out of spark.read"
+            )
+        if self._max_rows is not None:
+            raise OptionError(
+                "option 'maxRowsPerTrigger' is for streams; leave it out of spark.read"
+            )
+        return MySqlReader(MySqlSource(self._source_options), schema, self._parallelism)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        source = MySqlSource(self._source_options)
+        return SourceStreamReader(source, schema, self._max_rows, self._parallelism)
+
+
+class MySqlReader(DataSourceReader):
+    """The whole table as of one moment."""
+
+    def __init__(self, source: MySqlSource, schema: StructType, parallelism: int) -> None:
+        self._source = source
+        self._schema = schema
+        self._parallelism = parallelism
+
+    def partitions(self) -> Sequence[InputPartition]:
+        try:
+            pieces = self._source.whole_table(self._parallelism)
+        finally:
+            self._source.close()
+        return [SourcePartition(piece) for piece in pieces]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, SourcePartition)
+        return for_spark(images(self._source.read(partition.piece), self._schema), self._schema)

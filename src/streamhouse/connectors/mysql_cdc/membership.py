@@ -1,0 +1,46 @@
+"""Which changes of the binlog a stream whose snapshot is not done yet takes in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from streamhouse.connectors.mysql_cdc.binlog.changes import Following
+from streamhouse.connectors.mysql_cdc.server.connection import Session
+from streamhouse.connectors.mysql_cdc.server.keys import KeySpace
+from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
+from streamhouse.connectors.mysql_cdc.server.position import KeyJson
+from streamhouse.connectors.mysql_cdc.server.types import key_of_value
+
+
+class Membership:
+    """Whether a row's key is among those that the stream has reached."""
+
+    def __init__(self, following: Following, up_to: KeyJson | None, options: MySqlOptions) -> None:
+        self._columns = following.table.key
+        wanted = [column.name for column in following.wanted]
+        self._at = [wanted.index(column.name) for column in self._columns]
+        self._up_to = up_to
+        self._space = KeySpace(following.table)
+        self._session = Session(options)
+        self._known: dict[KeyJson, bool] = {}
+
+    def counts(self, row: tuple[Any, ...] | None) -> bool:
+        if row is None or self._up_to is None:
+            return row is not None
+        key = tuple(
+            key_of_value(column, row[at])
+            for column, at in zip(self._columns, self._at, strict=True)
+        )
+        if key not in self._known:
+            self._known[key] = self._space.within([key], None, self._up_to, self._session)[0]
+        return self._known[key]
+
+    def moved(self, before: tuple[Any, ...] | None, after: tuple[Any, ...] | None) -> bool:
+        """Whether a change is none of one key: an insert, a delete, or an update of the key."""
+        if before is None or after is None:
+            return True
+        return any(before[at] != after[at] for at in self._at)
+
+    def close(self) -> None:
+        """Release the connection."""
+        self._session.close()

@@ -1,0 +1,348 @@
+"""A relay log's files: the changes of followed tables, kept beside the driver for its tasks.
+
+A folder holds
+
+- `state`: how far the log goes and where each table last changed;
+- segments, named `<binlog file>@<position>`, of frames: a position of the server's binlog, and the
+  events of followed tables that came up to there;
+- an `.index` of each segment: the frames that end between two transactions.
+
+One process writes, any others on the host read: what is between the first segment's start and the
+state's end is there for good until its segment is dropped.
+"""
+
+from __future__ import annotations
+
+import bisect
+import json
+import os
+import struct
+import time
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from streamhouse.connectors.mysql_cdc.binlog.events import CHECKSUM_BYTES
+from streamhouse.connectors.mysql_cdc.server.position import Position
+
+FRAME = struct.Struct("<QIB3x")
+"""Where the frame ends in the server's file, bytes of its events, and its kind."""
+_PLAIN, _SUMS, _LAST = 0, 1, 2
+"""A frame's kinds: events, events with checksums, and the next segment's name instead."""
+INDEX = struct.Struct("<QQ")
+"""Where a frame ends in the server's file, and in the segment."""
+_SUM = struct.Struct("<II")
+_STATE = "state"
+_STATE_BYTES = 1 << 20
+_POLL_S = 0.002
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A part of one of the server's binlog files, from `start` on."""
+
+    folder: Path
+    start: Position
+
+    @property
+    def name(self) -> str:
+        return f"{self.start.file}@{self.start.pos:012d}"
+
+    @property
+    def frames(self) -> Path:
+        return self.folder / f"{self.name}.frames"
+
+    @property
+    def index(self) -> Path:
+        return self.folder / f"{self.name}.index"
+
+    def drop(self) -> None:
+        """Remove the files."""
+        self.frames.unlink(missing_ok=True)
+        self.index.unlink(missing_ok=True)
+
+
+def segments(folder: Path) -> list[Segment]:
+    """All segments, oldest first."""
+    names = [name for name in os.listdir(folder) if name.endswith(".frames")]
+    found = [_segment(folder, name.removesuffix(".frames")) for name in names]
+    return sorted(found, key=lambda segment: segment.start)
+
+
+def _segment(folder: Path, name: str) -> Segment:
+    file, _, pos = name.rpartition("@")
+    return Segment(folder, Position(file, int(pos)))
+
+
+class State(NamedTuple):
+    """How far a log goes.
+
+    `changed`: where the last change of each `database.table` ends. `altered`: where statements
+    about it begin, the last few of them; a batch ends there.
+    """
+
+    end: Position
+    changed: Mapping[str, Position]
+    altered: Mapping[str, Sequence[Position]]
+
+
+class StateWriter:
+    """Makes the state known to the readers, as often as it moves."""
+
+    def __init__(self, folder: Path) -> None:
+        self._handle = os.open(folder / _STATE, os.O_WRONLY | os.O_CREAT, 0o600)
+
+    def write(self, state: State | None) -> None:
+        """Tell the state; None tells that the log does not go on."""
+        # In place, with a checksum: a rename each time would have the disk written each time.
+        text = json.dumps(state, default=lambda place: [place.file, place.pos]).encode()
+        os.pwrite(self._handle, _SUM.pack(len(text), zlib.crc32(text)) + text, 0)
+
+    def close(self) -> None:
+        os.close(self._handle)
+
+
+class RelayView:
+    """A log as its readers see it; any process of the host."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._raw = b""
+        self._state: State | None = None
+        self._handle = -1
+
+    def state(self) -> State | None:
+        """How far the log goes now; None where it is not there (another host) or given up."""
+        if self._handle < 0:
+            try:
+                self._handle = os.open(self.folder / _STATE, os.O_RDONLY)
+            except OSError:
+                return None
+        while (raw := os.pread(self._handle, _STATE_BYTES, 0)) != self._raw:
+            size, total = _SUM.unpack_from(raw) if raw else (0, 0)
+            text = raw[_SUM.size : _SUM.size + size]
+            # Else it was read in the middle of a write.
+            if text and zlib.crc32(text) == total:
+                self._raw, self._state = raw, _state_of(json.loads(text))
+        return self._state
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._handle >= 0:
+            os.close(self._handle)
+            self._handle = -1
+
+    def begin(self) -> Position | None:
+        """The oldest position from which on changes are kept."""
+        try:
+            return segments(self.folder)[0].start
+        except (OSError, IndexError):
+            return None
+
+    def reaches(self, end: Position, wait_s: float) -> bool:
+        """Whether the log goes up to `end`, at the latest after a while."""
+        deadline = time.monotonic() + wait_s
+        while (state := self.state()) is not None:
+            if end <= state.end:
+                return True
+            if time.monotonic() >= deadline:
+                break
+            time.sleep(_POLL_S)
+        return False
+
+    def bounded(self, start: Position, end: Position, most_bytes: int) -> Position:
+        """An end of transactions after `start`, at most `end`, about `most_bytes` away."""
+        left = most_bytes
+        for segment in _from(segments(self.folder), start):
+            if not segment.start < end:
+                break
+            try:
+                index = segment.index.open("rb")
+            except FileNotFoundError:
+                # Dropped just now: what it held is read from the server, up to the same end.
+                continue
+            with index:
+                entries = _Entries(index.fileno())
+                here = start.pos if segment.start.file == start.file else 0
+                at = entries.after(here)
+                if at >= len(entries):
+                    continue
+                begun = entries[at - 1][1] if at else 0
+                stop = bisect.bisect_left(entries, begun + left, at, key=lambda entry: entry[1])
+                if stop < len(entries):
+                    return min(end, Position(segment.start.file, entries[stop][0]))
+                left -= entries[-1][1] - begun
+        return end
+
+
+def _state_of(told: Any) -> State | None:
+    if told is None:
+        return None
+    end, changed, altered = told
+    return State(
+        Position(*end),
+        {name: Position(*place) for name, place in changed.items()},
+        {name: [Position(*place) for place in places] for name, places in altered.items()},
+    )
+
+
+class _Entries:
+    """An index file as a sequence of (position, byte)."""
+
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+        self._count = os.fstat(handle).st_size // INDEX.size
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, at: int) -> tuple[int, int]:
+        at = at + self._count if at < 0 else at
+        pos, byte = INDEX.unpack(os.pread(self._handle, INDEX.size, at * INDEX.size))
+        return int(pos), int(byte)
+
+    def after(self, pos: int) -> int:
+        """The first entry that ends after a position."""
+        return bisect.bisect_right(self, pos, key=lambda entry: entry[0])
+
+
+def _from(found: list[Segment], start: Position) -> list[Segment]:
+    at = bisect.bisect_right(found, start, key=lambda segment: segment.start)
+    return found[max(0, at - 1) :]
+
+
+class Frame(NamedTuple):
+    """Events up to a position, as the server sent them."""
+
+    end: Position
+    events: bytes
+    trailer: int
+
+
+class FrameReader:
+    """Reads frames in order, from the one that goes past `start` on."""
+
+    def __init__(self, folder: Path, start: Position) -> None:
+        self._folder = folder
+        self._handle = -1
+        found = _from(segments(folder), start)
+        if not found or start < found[0].start:
+            raise FileNotFoundError(f"the relay log in {folder} begins after {start}")
+        self._enter(found[0], start)
+
+    def upto(self, end: Position) -> Iterator[Frame]:
+        """Frames until one ends at `end` or later; one that ends later is given again next time.
+
+        The log must reach `end`. `OSError` when what is asked for has been dropped.
+        """
+        while True:
+            head = os.pread(self._handle, FRAME.size, self._byte)
+            if len(head) < FRAME.size:
+                return
+            pos, size, kind = FRAME.unpack(head)
+            data = os.pread(self._handle, size, self._byte + FRAME.size)
+            if kind == _LAST:
+                after = _segment(self._folder, data.decode())
+                if not after.start < end:
+                    return
+                self._enter(after, None)
+                continue
+            place = Position(self._segment.start.file, pos)
+            if not place > end:
+                self._byte += FRAME.size + size
+            yield Frame(place, data, CHECKSUM_BYTES if kind == _SUMS else 0)
+            if place >= end:
+                return
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._handle >= 0:
+            os.close(self._handle)
+            self._handle = -1
+
+    def _enter(self, segment: Segment, start: Position | None) -> None:
+        byte = 0
+        if start is not None and start.file == segment.start.file:
+            with segment.index.open("rb") as index:
+                entries = _Entries(index.fileno())
+                at = entries.after(start.pos)
+                byte = entries[at - 1][1] if at else 0
+        handle = os.open(segment.frames, os.O_RDONLY)
+        self.close()
+        self._handle, self._segment, self._byte = handle, segment, byte
+
+
+class FrameWriter:
+    """Appends frames; a new segment after `segment_bytes`. What is not committed can be undone."""
+
+    def __init__(self, folder: Path, segment_bytes: int) -> None:
+        self._folder = folder
+        self._most = segment_bytes
+        self._segment: Segment | None = None
+        self._frames = self._index = -1
+        self._written = self._committed = 0
+
+    def append(self, end: Position, events: Iterable[bytes], checksums: bool) -> None:
+        """Write events that came up to `end`, in the middle of a transaction or not."""
+        data = b"".join(events)
+        self._frame(end.pos, data, _SUMS if checksums else _PLAIN)
+
+    def commit(self, end: Position) -> None:
+        """What has been written ends between transactions."""
+        if self._written > self._committed:
+            _write(self._index, INDEX.pack(end.pos, self._written))
+            self._committed = self._written
+        if self._written >= self._most:
+            self.begin(end)
+
+    def undo(self) -> None:
+        """Take back what has been written since the last commit."""
+        if self._segment is not None:
+            os.ftruncate(self._frames, self._committed)
+            self._written = self._committed
+
+    def begin(self, start: Position) -> None:
+        """Go on in a new segment."""
+        if self._segment is not None and self._segment.start == start:
+            return
+        following = Segment(self._folder, start)
+        if self._segment is not None:
+            self.undo()
+            self._frame(0, following.name.encode(), _LAST)
+        self.close()
+        self._segment = following
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        self._index = os.open(self._segment.index, flags, 0o600)
+        self._frames = os.open(self._segment.frames, flags, 0o600)
+        self._written = self._committed = 0
+
+    def close(self) -> None:
+        """Close the files."""
+        for handle in (self._frames, self._index):
+            if handle >= 0:
+                os.close(handle)
+        self._frames = self._index = -1
+
+    def _frame(self, pos: int, data: bytes, kind: int) -> None:
+        _write(self._frames, FRAME.pack(pos, len(data), kind) + data)
+        self._written += FRAME.size + len(data)
+
+
+def _write(handle: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(handle, view) :]
+
+
+def drop_old(folder: Path, needed: Position | None, most_bytes: int) -> None:
+    """Drop segments before `needed`, and the oldest while all take more than `most_bytes`."""
+    found = segments(folder)
+    sizes = [segment.frames.stat().st_size for segment in found]
+    total = sum(sizes)
+    for segment, size, after in zip(found, sizes, found[1:], strict=False):
+        if total <= most_bytes and (needed is None or after.start > needed):
+            break
+        segment.drop()
+        total -= size

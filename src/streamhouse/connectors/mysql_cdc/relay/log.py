@@ -1,0 +1,174 @@
+"""What a relay log keeps of the binlog: the events that change followed tables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from streamhouse.connectors.mysql_cdc.binlog.changes import names_of, table_names, table_number
+from streamhouse.connectors.mysql_cdc.binlog.events import (
+    COMPRESSED,
+    HEADER,
+    PARTIAL_UPDATE,
+    QUERY,
+    ROWS,
+    TABLE_MAP,
+    Track,
+    query_of,
+)
+from streamhouse.connectors.mysql_cdc.relay.files import FrameWriter, State, StateWriter
+from streamhouse.connectors.mysql_cdc.server.position import Position
+
+_SEGMENT_BYTES = 16 * 1024 * 1024
+_FRAME_BYTES = 1024 * 1024
+_ALTERED = 16
+_PASSING = frozenset({"BEGIN", "COMMIT", "ROLLBACK"})
+_DROP_DATABASE = re.compile(r"\bDROP\s+(DATABASE|SCHEMA)\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class RelayTable:
+    """A followed table's names."""
+
+    database: str
+    name: str
+
+    @property
+    def full_name(self) -> str:
+        """`database.table`."""
+        return f"{self.database}.{self.name}"
+
+
+class RelayLog:
+    """The log of `tables` in `folder`, written from `start` on; one process writes it.
+
+    All between two transactions is made known to the readers; what came of a transaction that has
+    not ended is taken back by `undo`. Raises `OSError` when the files cannot be written.
+    """
+
+    def __init__(
+        self, folder: Path, tables: Sequence[RelayTable], start: Position, most_bytes: int
+    ) -> None:
+        self._choice = _Choice(tables)
+        self._state_file = StateWriter(folder)
+        self._files = FrameWriter(folder, max(1, min(_SEGMENT_BYTES, most_bytes // 8)))
+        self._files.begin(start)
+        self.state = State(start, {table.full_name: start for table in tables}, {})
+        self._whole: list[bytes] = []
+        self._open: list[bytes] = []
+        self._open_bytes = 0
+        self._changed: set[str] = set()
+        self._touched: set[str] = set()
+        self._boundary = start
+        self._state_file.write(self.state)
+
+    def keep(self, track: Track, block: bytes) -> None:
+        """Take in a block of events; `track` stands before its first."""
+        at = 0
+        while at < len(block):
+            _, kind, _, size, _, _ = HEADER.unpack_from(block, at)
+            self._take(track, block, at, kind, size)
+            at += size
+        self._commit(track.checksums)
+
+    def undo(self) -> None:
+        """Take back what came after the end that the readers know."""
+        self._forget_open()
+        self._whole, self._changed, self._boundary = [], set(), self.state.end
+        self._choice.forget()
+
+    def _take(self, track: Track, block: bytes, at: int, kind: int, size: int) -> None:
+        file, checksums = track.position.file, track.checksums
+        track.take(block, at)
+        if track.position.file != file:
+            # A transaction that a crash of the server cut off ends here without an end.
+            self._forget_open()
+            self._commit(checksums)
+            self._files.begin(track.position)
+        names = self._choice.of(kind, block, at, at + size - track.trailer)
+        if names and kind == QUERY:
+            self._alter(names, checksums)
+        if names:
+            self._touched |= names
+            self._open.append(block[at : at + size])
+            self._open_bytes += size
+        if track.between:
+            self._whole += self._open
+            self._changed |= self._touched
+            self._open, self._open_bytes, self._touched = [], 0, set()
+            self._boundary = track.position
+        elif self._open_bytes > _FRAME_BYTES:
+            self._commit(track.checksums)
+            self._files.append(track.position, self._open, track.checksums)
+            self._open, self._open_bytes = [], 0
+
+    def _alter(self, names: frozenset[str], checksums: bool) -> None:
+        """Have a batch end before a statement about tables: their rows may differ after it."""
+        self._commit(checksums)
+        before = self._boundary
+        altered = {name: [*self.state.altered.get(name, ()), before][-_ALTERED:] for name in names}
+        self.state = self.state._replace(altered={**self.state.altered, **altered})
+
+    def _forget_open(self) -> None:
+        self._open, self._open_bytes, self._touched = [], 0, set()
+        self._files.undo()
+
+    def close(self) -> None:
+        """Tell the readers that the log does not go on."""
+        self._state_file.write(None)
+        self._state_file.close()
+        self._files.close()
+
+    def _commit(self, checksums: bool) -> None:
+        """Make known what has come up to the last end of a transaction."""
+        end = self._boundary
+        if not self.state.end < end:
+            return
+        if self._whole:
+            self._files.append(end, self._whole, checksums)
+        self._files.commit(end)
+        changed = dict(self.state.changed) | dict.fromkeys(self._changed, end)
+        self.state = State(end, changed, self.state.altered)
+        self._whole, self._changed = [], set()
+        self._state_file.write(self.state)
+
+
+class _Choice:
+    """Which events concern which of the followed tables."""
+
+    def __init__(self, tables: Sequence[RelayTable]) -> None:
+        self._tables = list(tables)
+        self._all = frozenset(table.full_name for table in tables)
+        self._names = {
+            names_of(table.database, table.name): frozenset({table.full_name}) for table in tables
+        }
+        self._numbers: dict[bytes, frozenset[str]] = {}
+
+    def of(self, kind: int, data: bytes, at: int, end: int) -> frozenset[str]:
+        """The tables that the event from `at` to `end` is kept for."""
+        if kind in ROWS or kind == PARTIAL_UPDATE:
+            return self._numbers.get(table_number(data, at), frozenset())
+        if kind == TABLE_MAP:
+            names = self._names.get(table_names(data, at), frozenset())
+            self._numbers[table_number(data, at)] = names
+            return names
+        if kind == QUERY:
+            return self._told(*query_of(data, at, end))
+        return self._all if kind in COMPRESSED else frozenset()
+
+    def forget(self) -> None:
+        """Forget the tables' numbers, which are those of one connection."""
+        self._numbers.clear()
+
+    def _told(self, schema: str, text: str) -> frozenset[str]:
+        if text in _PASSING:
+            return frozenset()
+        lower = text.lower()
+        drops = _DROP_DATABASE.search(text) is not None
+        return frozenset(
+            table.full_name
+            for table in self._tables
+            if table.name.lower() in lower or (drops and table.database.lower() in lower)
+        )

@@ -1,0 +1,63 @@
+"""A range of changes of one table, read from the relay log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from streamhouse.connectors.mysql_cdc.binlog.changes import Change, ChangeDecoder, Following
+from streamhouse.connectors.mysql_cdc.binlog.events import HEADER
+from streamhouse.connectors.mysql_cdc.relay.files import FrameReader, RelayView
+from streamhouse.connectors.mysql_cdc.server.position import Position
+
+_WAIT_S = 10.0
+_NO_END = 1 << 32
+"""More than any position in a binlog file, of which an event's header has 32 bits."""
+
+
+class RelayReader:
+    """Reads the table's changes from a relay log, on from `start`.
+
+    `OSError` when the log does not have what is asked for, or not within some seconds.
+    """
+
+    def __init__(self, following: Following, view: RelayView, start: Position) -> None:
+        self.position = start
+        self._view = view
+        self._decoder = ChangeDecoder(following)
+        self._frames = FrameReader(view.folder, start)
+
+    def changes(self, end: Position) -> Iterator[Change]:
+        """The table's changes from `position` to `end`, both between transactions."""
+        if not self._view.reaches(end, _WAIT_S):
+            raise FileNotFoundError(f"the relay log in {self._view.folder} does not reach {end}")
+        for frame in self._frames.upto(end):
+            after, until = _bounds(frame.end, self.position, end)
+            at = 0
+            while at < len(frame.events):
+                _, kind, _, size, pos, _ = HEADER.unpack_from(frame.events, at)
+                if after < pos <= until:
+                    yield from self._decoder.take(
+                        kind,
+                        frame.events,
+                        at,
+                        at + size - frame.trailer,
+                        Position(frame.end.file, pos),
+                    )
+                at += size
+        self.position = max(self.position, end)
+
+    def close(self) -> None:
+        """Close the files."""
+        self._frames.close()
+
+
+def _bounds(frame: Position, start: Position, end: Position) -> tuple[int, int]:
+    """Positions in the file of a frame's end: events after the first and up to the second count."""
+    return _within(start, frame), _within(end, frame)
+
+
+def _within(position: Position, frame: Position) -> int:
+    """Where a position lies in the file of a frame's end, be it of another file."""
+    if position.file == frame.file:
+        return position.pos
+    return 0 if position < frame else _NO_END

@@ -1,0 +1,197 @@
+"""The one binlog reader of a pipeline: a thread that keeps a relay log of its tables' changes.
+
+docs/decisions/042-one-binlog-reader.md says why.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pymysql
+
+from streamhouse.connectors.mysql_cdc.binlog.dump import Dump
+from streamhouse.connectors.mysql_cdc.binlog.events import HEADER, HEARTBEATS, Track
+from streamhouse.connectors.mysql_cdc.binlog.limits import log_files
+from streamhouse.connectors.mysql_cdc.relay.files import drop_old
+from streamhouse.connectors.mysql_cdc.relay.log import RelayLog, RelayTable
+from streamhouse.connectors.mysql_cdc.server.connection import Session, is_lost, readable
+from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
+from streamhouse.connectors.mysql_cdc.server.position import Position
+from streamhouse.connectors.mysql_cdc.server.table import Server, check_server
+from streamhouse.errors import DataLossError, StreamhouseError
+
+log = logging.getLogger("streamhouse.mysql")
+
+MOST_BYTES = 256 * 1024 * 1024
+_GATHER_S = 0.01
+_SMALL_BLOCK = 64 * 1024
+_PATIENCE_S = 30.0
+_FIRST_DELAY_S, _LONGEST_DELAY_S = 0.1, 2.0
+_LOOK_S = 5.0
+_TIDY_S = 1.0
+
+
+class Relay:
+    """Follows a server's binlog by one connection, and keeps the changes of `tables` in `folder`.
+
+    It begins at the oldest of the positions `wanted` from which on the server still has less than
+    half of `most_bytes`, or else at the binlog's end. Older changes each query reads by a
+    connection of its own, and so it does when `most_bytes` made the log drop what it still needs.
+
+    A lost connection is opened again; after half a minute without one, or when the server cannot
+    go on from the log's end, `error` says why, once for all tables.
+    """
+
+    def __init__(
+        self,
+        options: MySqlOptions,
+        tables: Sequence[RelayTable],
+        folder: Path,
+        wanted: Sequence[Position] = (),
+        most_bytes: int = MOST_BYTES,
+    ) -> None:
+        self._options = options
+        self._tables = list(tables)
+        self._folder = folder
+        self._wanted = list(wanted)
+        self._most = most_bytes
+        self._session = Session(options)
+        self._stopped = threading.Event()
+        self._begun = threading.Event()
+        self._needed: Position | None = None
+        self._tidied = 0.0
+        self._alive = False
+        self._thread = threading.Thread(target=self._run, name="mysql-relay", daemon=True)
+        self.error: StreamhouseError | None = None
+
+    def start(self, wait_s: float = 30.0) -> None:
+        """Start to follow; returns when the first events are there, or it has failed."""
+        self._thread.start()
+        self._begun.wait(wait_s)
+
+    def needed_from(self, position: Position | None) -> None:
+        """No query needs what is before `position`; it may be dropped."""
+        self._needed = position
+
+    def close(self, wait_s: float = 10.0) -> None:
+        """Stop following."""
+        self._stopped.set()
+        if self._thread.is_alive():
+            self._thread.join(wait_s)
+
+    def _run(self) -> None:
+        try:
+            self._follow_on()
+        except StreamhouseError as error:
+            self.error = error
+        except OSError as error:
+            log.warning("mysql-cdc: no relay log, each table is read alone: %s", error)
+        finally:
+            self._begun.set()
+            self._session.close()
+
+    def _follow_on(self) -> None:
+        self._server = check_server(self._session, self._options)
+        start = _start(self._session, self._server, self._wanted, self._most)
+        kept = RelayLog(self._folder, self._tables, start, self._most)
+        since, delay = time.monotonic(), _FIRST_DELAY_S
+        try:
+            while not self._stopped.is_set():
+                self._alive = False
+                try:
+                    self._follow(kept)
+                except _ServerFault as fault:
+                    kept.undo()
+                    if self._alive:
+                        since, delay = time.monotonic(), _FIRST_DELAY_S
+                    if not is_lost(fault.error) or time.monotonic() - since > _PATIENCE_S:
+                        raise self._told(fault.error, kept.state.end) from None
+                self._stopped.wait(delay)
+                delay = min(2 * delay, _LONGEST_DELAY_S)
+        finally:
+            kept.close()
+
+    def _follow(self, kept: RelayLog) -> None:
+        self._check_reset(kept.state.end)
+        with _server_faults():
+            dump = Dump(self._options, kept.state.end)
+        track = Track(kept.state.end, dump.checksums)
+        looked = time.monotonic()
+        try:
+            while not self._stopped.is_set():
+                with _server_faults():
+                    block = dump.block()
+                self._alive = True
+                kept.keep(track, block)
+                self._begun.set()
+                self._tidy()
+                if len(block) < _SMALL_BLOCK:
+                    # Many small transactions become one write, and one look of each planner.
+                    self._stopped.wait(_GATHER_S)
+                if _idle(block) and time.monotonic() - looked > _LOOK_S:
+                    looked = time.monotonic()
+                    self._check_reset(kept.state.end)
+        finally:
+            dump.close()
+
+    def _told(self, error: Exception, end: Position) -> StreamhouseError:
+        """The server's error as a user can act upon it."""
+        told = readable(error, self._options)
+        if isinstance(told, DataLossError):
+            # After a reset the server speaks of a log that it cannot find, or of broken events.
+            self._check_reset(end)
+        return told
+
+    def _check_reset(self, end: Position) -> None:
+        current = self._server.position(self._session)
+        if current < end:
+            raise DataLossError(
+                f"the binlog of MySQL at {self._options.address} ends at {current}, before {end}: "
+                f"it was reset; start {', '.join(t.full_name for t in self._tables)} anew with a "
+                "new checkpoint"
+            )
+
+    def _tidy(self) -> None:
+        now = time.monotonic()
+        if now - self._tidied > _TIDY_S:
+            self._tidied = now
+            drop_old(self._folder, self._needed, self._most)
+
+
+class _ServerFault(Exception):
+    """An error of the connection, not of the files."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+@contextlib.contextmanager
+def _server_faults() -> Iterator[None]:
+    try:
+        yield
+    except (pymysql.err.MySQLError, OSError) as error:
+        raise _ServerFault(error) from None
+
+
+def _idle(block: bytes) -> bool:
+    return HEADER.unpack_from(block)[1] in HEARTBEATS
+
+
+def _start(
+    session: Session, server: Server, wanted: Sequence[Position], most_bytes: int
+) -> Position:
+    current = server.position(session)
+    files = log_files(session)
+    names = [name for name, _ in files]
+    for position in sorted(wanted):
+        if position.file in names and position < current:
+            size = sum(size for _, size in files[names.index(position.file) :]) - position.pos
+            if size <= most_bytes // 2:
+                return position
+    return current

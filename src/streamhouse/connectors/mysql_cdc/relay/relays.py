@@ -1,0 +1,125 @@
+"""The binlog readers of a pipeline: one for all MySQL tables that its queries follow on a server.
+
+docs/decisions/042-one-binlog-reader.md says why.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from streamhouse.connectors.base import Following
+from streamhouse.connectors.mysql_cdc.relay.log import RelayTable
+from streamhouse.connectors.mysql_cdc.relay.relay import Relay
+from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions, parse
+from streamhouse.connectors.mysql_cdc.server.position import Place, Position
+from streamhouse.source import Offset
+
+FOLDER = ".relay"
+"""Where relay logs are, beside the checkpoints of a pipeline's queries."""
+_LOCK = "lock"
+
+
+@dataclass
+class _Running:
+    relay: Relay
+    folder: Path
+    lock: int
+    queries: Sequence[Following]
+
+
+class Relays:
+    """Starts the readers that a pipeline needs, keeps their logs short, and tells their errors."""
+
+    def __init__(self) -> None:
+        self._running: list[_Running] = []
+
+    def start(self, queries: Sequence[Following]) -> None:
+        """Start a reader for each MySQL server that `queries` follow, and have them use it."""
+        groups: dict[tuple[object, ...], list[tuple[Following, MySqlOptions]]] = {}
+        for query in queries:
+            options = parse(query.source.options)
+            if options.relay_bytes and options.startup_mode != "snapshot":
+                groups.setdefault(_login(options), []).append((query, options))
+        for group in groups.values():
+            self._start([query for query, _ in group], [options for _, options in group])
+
+    def step(self) -> None:
+        """Raise what ended a reader; tell readers what no query needs any more."""
+        for running in self._running:
+            if running.relay.error is not None:
+                raise running.relay.error
+            positions = [_position(query.last_offset) for query in running.queries]
+            known = [position for position in positions if position is not None]
+            running.relay.needed_from(min(known) if len(known) == len(positions) else None)
+
+    def close(self) -> None:
+        """Stop all readers and remove their logs."""
+        running, self._running = self._running, []
+        for one in running:
+            one.relay.close()
+            shutil.rmtree(one.folder, ignore_errors=True)
+            os.close(one.lock)
+
+    def _start(self, queries: Sequence[Following], options: Sequence[MySqlOptions]) -> None:
+        folder, lock = _own_folder(queries[0].checkpoint_path.parent / FOLDER)
+        tables = {RelayTable(one.database, one.table): None for one in options}
+        positions = [_position(query.last_offset) for query in queries]
+        most = max(one.relay_bytes for one in options)
+        relay = Relay(options[0], list(tables), folder, [p for p in positions if p], most)
+        self._running.append(_Running(relay, folder, lock, queries))
+        relay.start()
+        if relay.error is not None:
+            raise relay.error
+        for query in queries:
+            query.use_shared(folder)
+
+
+def _login(options: MySqlOptions) -> tuple[object, ...]:
+    return (
+        options.hostname,
+        options.port,
+        options.username,
+        options.password,
+        options.use_ssl,
+        options.server_ids,
+    )
+
+
+def _position(offset: Offset) -> Position | None:
+    return Place.from_offset(offset["source"]).position if offset else None
+
+
+def _own_folder(root: Path) -> tuple[Path, int]:
+    """A new folder with its lock; those of drivers that have died are removed."""
+    root.mkdir(parents=True, exist_ok=True)
+    for left in root.iterdir():
+        handle = _lock(left)
+        if handle is not None:
+            shutil.rmtree(left, ignore_errors=True)
+            os.close(handle)
+    while True:
+        folder = root / uuid.uuid4().hex[:12]
+        folder.mkdir(mode=0o700)
+        handle = _lock(folder)
+        # Else another driver of this pipeline took it for a left-over, just now.
+        if handle is not None and folder.exists():
+            return folder, handle
+
+
+def _lock(folder: Path) -> int | None:
+    try:
+        handle = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        return None
+    return handle

@@ -1,0 +1,1 @@
+"""A MySQL or MariaDB server: connections, tables, column types, keys, positions in its binlog."""

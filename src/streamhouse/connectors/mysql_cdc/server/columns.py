@@ -1,0 +1,60 @@
+"""The columns of a MySQL table that are read, and what they become."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from streamhouse.connectors.mysql_cdc.server.connection import Session
+from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
+from streamhouse.connectors.mysql_cdc.server.types import MySqlColumn
+from streamhouse.errors import OptionError, TableError
+from streamhouse.options import nearest
+from streamhouse.sql.plan import Column
+from streamhouse.types import arrow_type
+
+Selected = Sequence[tuple[MySqlColumn, pa.DataType]]
+"""Columns with the types that their values get."""
+
+
+def selected(
+    options: MySqlOptions, own: Sequence[MySqlColumn], declared: Sequence[Column] | None
+) -> list[tuple[MySqlColumn, pa.DataType]]:
+    """The declared columns (None: all) by their names; `TableError` for what cannot be read."""
+    if declared is None:
+        return [(column, column.natural) for column in own]
+    by_name = {column.name: column for column in own}
+    found = []
+    for column in declared:
+        if column.name not in by_name:
+            raise TableError(
+                f"MySQL table {options.name} has no column '{column.name}'; "
+                f"{nearest(column.name, by_name)} (it has {', '.join(by_name)})"
+            )
+        found.append((by_name[column.name], arrow_type(column.type)))
+    for one, _ in found:
+        _ = one.family
+    return found
+
+
+def server_zone(session: Session, chosen: Selected, option: str) -> str:
+    """The zone between DATETIME and an instant, where a column crosses it; else UTC.
+
+    `option` is what a user sets where the server does not tell: `OptionError` names it.
+    """
+    crossing = [
+        column
+        for column, target in chosen
+        if column.family in ("datetime", "timestamp") and target != column.natural
+    ]
+    if not crossing:
+        return "UTC"
+    names = session.rows("SELECT @@global.time_zone, @@system_time_zone")[0]
+    name = str(names[1] if names[0] == "SYSTEM" else names[0])
+    if name in ("UTC", "GMT", "+00:00", "Etc/UTC"):
+        return "UTC"
+    raise OptionError(
+        f"the server's time zone is '{name}'; set {option} (such as 'Europe/Berlin'), which column "
+        f"'{crossing[0].name}' needs to become a value of its declared type"
+    )

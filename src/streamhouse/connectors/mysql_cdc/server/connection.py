@@ -1,0 +1,195 @@
+"""Connections to the server: one readable error a fault, patience with a restarting server."""
+
+from __future__ import annotations
+
+import functools
+import ssl
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import pymysql
+from pymysql.constants import CR, ER
+from pymysql.converters import encoders
+
+from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
+from streamhouse.errors import ConnectError, DataLossError, StreamhouseError, TableError
+
+_FIRST_DELAY = 0.1
+_LONGEST_DELAY = 2.0
+_RESTART_SECONDS = 30.0
+_READ_SECONDS = 600
+
+LOST = frozenset(
+    {
+        0,
+        CR.CR_SERVER_GONE_ERROR,
+        CR.CR_SERVER_LOST,
+        CR.CR_CONN_HOST_ERROR,
+        CR.CR_CONNECTION_ERROR,
+        ER.SERVER_SHUTDOWN,
+        ER.NORMAL_SHUTDOWN,
+        1927,  # MariaDB: the connection was killed
+    }
+)
+"""Error codes after which a new connection may do better."""
+
+_LOGIN = frozenset({ER.ACCESS_DENIED_ERROR, 1698, 1130, 2059})
+_GRANTS = frozenset({ER.SPECIFIC_ACCESS_DENIED_ERROR, ER.TABLEACCESS_DENIED_ERROR, 1143, 1370})
+_BINLOG_FATAL = 1236
+_ENCODERS_ONLY: Any = dict(encoders)
+
+
+def code_of(error: BaseException) -> int:
+    """The server's or client's error number; 0 for a connection that simply went away."""
+    return error.args[0] if error.args and isinstance(error.args[0], int) else 0
+
+
+def is_lost(error: BaseException) -> bool:
+    """Whether the connection is gone, so that a new one may do better."""
+    if isinstance(error, pymysql.err.InterfaceError | OSError):
+        return True
+    return isinstance(error, pymysql.err.OperationalError) and code_of(error) in LOST
+
+
+def open_connection(options: MySqlOptions, **settings: Any) -> pymysql.Connection[Any]:
+    """One connection with more of PyMySQL's settings; encrypted as `jdbc.properties.useSSL` says.
+
+    By default it is encrypted when the server offers it, without checking its certificate.
+    """
+    merged: dict[str, Any] = {
+        "host": options.hostname,
+        "port": options.port,
+        "user": options.username,
+        "password": options.password,
+        "charset": "utf8mb4",
+        "connect_timeout": max(1, options.connect_timeout_ms // 1000),
+    } | settings
+    if options.use_ssl:
+        merged["ssl"] = _tls()
+    else:
+        merged["ssl_disabled"] = True
+    connection: Any = pymysql.connect(**merged, defer_connect=True)
+    if options.use_ssl is None:
+        # PyMySQL's own default does this too, but reads all the machine's certificates: 40 ms.
+        connection.ssl, connection.ctx = True, _tls()
+    connection.connect()
+    opened: pymysql.Connection[Any] = connection
+    return opened
+
+
+@functools.cache
+def _tls() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def connect(options: MySqlOptions) -> pymysql.Connection[Any]:
+    """One connection, in UTC and UTF-8, with a fixed SQL mode; tries just once.
+
+    Values come as text or bytes, as the server sent them.
+    """
+    return open_connection(
+        options,
+        autocommit=True,
+        conv=_ENCODERS_ONLY,
+        read_timeout=_READ_SECONDS,
+        init_command="SET time_zone = '+00:00', sql_mode = '', net_write_timeout = 600",
+    )
+
+
+def readable(error: Exception, options: MySqlOptions) -> StreamhouseError:
+    """The error as a user can act upon it; never with the password."""
+    code = code_of(error)
+    said = str(error.args[1]) if len(error.args) > 1 else str(error) or type(error).__name__
+    if code in _LOGIN:
+        return ConnectError(
+            f"MySQL at {options.address} refuses the login of user '{options.username}'; "
+            "check the options 'username' and 'password', and the hosts the user may come from"
+        )
+    if code == ER.DBACCESS_DENIED_ERROR or code in _GRANTS:
+        return ConnectError(grants_message(options, said))
+    if code == ER.BAD_DB_ERROR or code == ER.NO_SUCH_TABLE:
+        return TableError(f"MySQL at {options.address}: {said}")
+    if code == _BINLOG_FATAL:
+        return DataLossError(
+            f"MySQL at {options.address} no longer has the binlog needed for {options.name} "
+            f"({said}); start anew with a new checkpoint, and keep binlogs longer "
+            "(expire_logs_days, binlog_expire_logs_seconds)"
+        )
+    if is_lost(error):
+        return ConnectError(
+            f"MySQL at {options.address} cannot be reached ({said}); "
+            f"check {options.where}, and that the server runs"
+        )
+    return ConnectError(f"MySQL at {options.address} failed: {said} (error {code})")
+
+
+def grants_message(options: MySqlOptions, said: str) -> str:
+    """What the user lacks and the statement that gives it."""
+    return (
+        f"MySQL at {options.address}: user '{options.username}' lacks a privilege ({said}); run "
+        f"{options.grants}"
+    )
+
+
+class Session:
+    """One lasting connection for queries; reconnects when the server went away.
+
+    The first connection is tried `connect.max-retries` times more; once it has worked, the
+    server may be away for half a minute before `ConnectError` is raised.
+    """
+
+    def __init__(self, options: MySqlOptions) -> None:
+        self._options = options
+        self._connection: pymysql.Connection[Any] | None = None
+        self._worked = False
+
+    def rows(self, statement: str, arguments: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """All rows of a read-only statement, as text, bytes and None."""
+        deadline = time.monotonic() + _RESTART_SECONDS
+        attempt, delay = 0, _FIRST_DELAY
+        while True:
+            try:
+                return run(self._connected(), statement, arguments)
+            except (pymysql.err.MySQLError, OSError) as error:
+                if is_lost(error):
+                    self.close()
+                    attempt += 1
+                    if self._may_retry(attempt, deadline):
+                        time.sleep(delay)
+                        delay = min(2 * delay, _LONGEST_DELAY)
+                        continue
+                raise readable(error, self._options) from None
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            close_quietly(connection)
+
+    def _may_retry(self, attempt: int, deadline: float) -> bool:
+        if self._worked:
+            return time.monotonic() < deadline
+        return attempt <= self._options.connect_retries
+
+    def _connected(self) -> pymysql.Connection[Any]:
+        if self._connection is None:
+            self._connection = connect(self._options)
+            self._worked = True
+        return self._connection
+
+
+def run(
+    connection: pymysql.Connection[Any], statement: str, arguments: Sequence[Any] = ()
+) -> list[tuple[Any, ...]]:
+    """All rows of a statement on this connection."""
+    with connection.cursor() as cursor:
+        cursor.execute(statement, arguments or None)
+        return list(cursor.fetchall())
+
+
+def close_quietly(connection: pymysql.Connection[Any]) -> None:
+    """Close a connection that may be gone already, without a word to the server."""
+    connection._force_close()  # type: ignore[attr-defined]

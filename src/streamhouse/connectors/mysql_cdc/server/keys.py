@@ -1,0 +1,147 @@
+"""Primary keys in order: by the server's own order wherever a collation is in play."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import Any
+
+from streamhouse.connectors.mysql_cdc.server.connection import Session
+from streamhouse.connectors.mysql_cdc.server.position import KeyJson
+from streamhouse.connectors.mysql_cdc.server.table import FollowedTable
+from streamhouse.connectors.mysql_cdc.server.types import MySqlColumn, quote
+from streamhouse.errors import TableError
+
+_LOCAL = frozenset({"int", "uint64", "year", "decimal", "binary", "date", "datetime", "timestamp"})
+_KEYS_A_QUERY = 500
+
+
+class KeySpace:
+    """The order of a table's primary keys, in SQL and here.
+
+    Raises `TableError` for key columns whose order cannot be walked (ENUM, FLOAT, …).
+    """
+
+    def __init__(self, table: FollowedTable) -> None:
+        self.columns = table.key
+        for column in self.columns:
+            if column.family not in _LOCAL and column.family != "string":
+                raise TableError(
+                    f"MySQL table {table.full_name}: primary key column '{column.name}' has the "
+                    f"type {column.column_type}, by which a table cannot be read in chunks; "
+                    "numbers, texts, binaries, dates and times with a date can"
+                )
+        self._local = all(column.family in _LOCAL for column in self.columns)
+
+    @property
+    def names(self) -> str:
+        """The key's columns for ORDER BY."""
+        return ", ".join(quote(column.name) for column in self.columns)
+
+    def condition(self, low: KeyJson | None, high: KeyJson | None) -> tuple[str, list[Any]]:
+        """SQL (with arguments) for: greater than `low` and up to `high`."""
+        parts: list[str] = []
+        arguments: list[Any] = []
+        left = [quote(column.name) for column in self.columns]
+        if low is not None:
+            parts.append(self._after(left, low, arguments, _plain_literal))
+        if high is not None:
+            parts.append(self._up_to(left, high, arguments, _plain_literal))
+        return " AND ".join(parts) or "TRUE", arguments
+
+    def within(
+        self, keys: Sequence[KeyJson], low: KeyJson | None, high: KeyJson | None, session: Session
+    ) -> list[bool]:
+        """For each key, whether it is greater than `low` and up to `high`."""
+        if low is None and high is None:
+            return [True] * len(keys)
+        if self._local:
+            first = None if low is None else self._comparable(low)
+            last = None if high is None else self._comparable(high)
+            comparable = [self._comparable(key) for key in keys]
+            return [
+                (first is None or key > first) and (last is None or key <= last)
+                for key in comparable
+            ]
+        found: list[bool] = []
+        for start in range(0, len(keys), _KEYS_A_QUERY):
+            found += self._ask(keys[start : start + _KEYS_A_QUERY], low, high, session)
+        return found
+
+    def _ask(
+        self, keys: Sequence[KeyJson], low: KeyJson | None, high: KeyJson | None, session: Session
+    ) -> list[bool]:
+        questions: list[str] = []
+        arguments: list[Any] = []
+        for key in keys:
+            parts = []
+            for bound, side in ((low, self._after), (high, self._up_to)):
+                if bound is not None:
+                    parts.append(side(list(key), bound, arguments, _typed_literal))
+            questions.append("(" + " AND ".join(parts) + ")")
+        row = session.rows("SELECT " + ", ".join(questions), arguments)[0]
+        return [value == "1" for value in row]
+
+    def _after(
+        self, left: Sequence[Any], bound: KeyJson, arguments: list[Any], literal: _Literal
+    ) -> str:
+        return self._expanded(left, bound, arguments, literal, ">", ">")
+
+    def _up_to(
+        self, left: Sequence[Any], bound: KeyJson, arguments: list[Any], literal: _Literal
+    ) -> str:
+        return self._expanded(left, bound, arguments, literal, "<", "<=")
+
+    def _expanded(
+        self,
+        left: Sequence[Any],
+        bound: KeyJson,
+        arguments: list[Any],
+        literal: _Literal,
+        strict: str,
+        final: str,
+    ) -> str:
+        # A row comparison such as (a, b) > (1, 2) does not use the index; this form does.
+        names = literal is _plain_literal
+
+        def compare(index: int, operator: str) -> str:
+            column = self.columns[index]
+            text = str(left[index]) if names else literal(column, left[index], arguments)
+            return f"{text} {operator} {literal(column, bound[index], arguments)}"
+
+        last = len(self.columns) - 1
+        outer = compare(0, f"{strict}=") + " AND " if last else ""
+        ways = []
+        for index in range(last + 1):
+            equal = [compare(i, "=") for i in range(index)]
+            equal.append(compare(index, final if index == last else strict))
+            ways.append("(" + " AND ".join(equal) + ")")
+        return f"({outer}({' OR '.join(ways)}))"
+
+    def _comparable(self, key: KeyJson) -> tuple[Any, ...]:
+        return tuple(
+            Decimal(value) if column.family == "decimal" else value
+            for column, value in zip(self.columns, key, strict=True)
+        )
+
+
+_Literal = Callable[[MySqlColumn, Any, list[Any]], str]
+
+
+def _plain_literal(column: MySqlColumn, value: Any, arguments: list[Any]) -> str:
+    if column.family == "binary":
+        arguments.append(bytes.fromhex(value))
+    elif column.family == "decimal":
+        arguments.append(Decimal(value))
+    else:
+        arguments.append(value)
+    return "%s"
+
+
+def _typed_literal(column: MySqlColumn, value: Any, arguments: list[Any]) -> str:
+    literal = _plain_literal(column, value, arguments)
+    if column.family == "string":
+        return f"CONVERT({literal} USING {column.charset}) COLLATE {column.collation}"
+    if column.family in ("date", "datetime", "timestamp"):
+        return f"CAST({literal} AS DATETIME(6))"
+    return literal

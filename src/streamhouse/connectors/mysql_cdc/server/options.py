@@ -1,0 +1,281 @@
+"""The options of the `mysql-cdc` connector, under Flink CDC's names."""
+
+from __future__ import annotations
+
+import random
+import re
+import zoneinfo
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from streamhouse.connectors.base import Option
+from streamhouse.connectors.mysql_cdc.server.position import Position
+from streamhouse.errors import OptionError
+from streamhouse.options import boolean, check_known, choice, duration_ms, integer, required
+
+WHERE = "mysql-cdc"
+
+OPTIONS = (
+    Option("hostname", "STRING", "the server", required=True),
+    Option("port", "INT", "the server's port", "3306"),
+    Option(
+        "username",
+        "STRING",
+        "the login; it needs `SELECT`, `REPLICATION SLAVE` and `REPLICATION CLIENT`",
+        required=True,
+    ),
+    Option("password", "STRING", "its password", required=True),
+    Option("database-name", "STRING", "the database", required=True),
+    Option("table-name", "STRING", "the table", required=True),
+    Option(
+        "server-id",
+        "INT or range",
+        "a number or a range such as `5400-5408`, for the binlog connections; default: a random "
+        "number",
+    ),
+    Option(
+        "server-time-zone",
+        "STRING",
+        "the server's time zone, such as `UTC`; default: what the server says",
+    ),
+    Option(
+        "scan.startup.mode",
+        "`initial`, `snapshot`, `latest-offset`, `earliest-offset`, `specific-offset`",
+        "`initial`: all rows, then changes; `snapshot`: all rows, then it ends",
+        "initial",
+    ),
+    Option(
+        "scan.startup.specific-offset.file", "STRING", "binlog file where `specific-offset` starts"
+    ),
+    Option("scan.startup.specific-offset.pos", "INT", "position where `specific-offset` starts"),
+    Option("scan.incremental.snapshot.enabled", "BOOLEAN", "only `true`", "true"),
+    Option(
+        "scan.incremental.snapshot.chunk.size", "INT", "rows of a chunk of the snapshot", "8096"
+    ),
+    Option(
+        "scan.snapshot.fetch.size",
+        "INT",
+        "checked, without effect: a chunk is fetched whole",
+        "1024",
+    ),
+    Option("connect.timeout", "DURATION", "how long a connection may take", "30s"),
+    Option("connect.max-retries", "INT", "how often a failed connection is tried again", "3"),
+    Option(
+        "heartbeat.interval",
+        "DURATION",
+        "how often the position of a table at rest moves on, in scripts",
+        "30s",
+    ),
+    Option(
+        "relay.max-size",
+        "MEMORY SIZE",
+        "the disk that the pipeline's [one binlog reader](../guides/sql.md#several-mysql-tables) "
+        "may take, in scripts; `0`: the table has a connection of its own",
+        "256 mb",
+    ),
+    Option(
+        "jdbc.properties.useSSL",
+        "BOOLEAN",
+        "`true`: only by TLS; `false`: never; default: if the server offers it",
+    ),
+    *(
+        Option(f"jdbc.properties.{key}", "STRING", "accepted, without effect")
+        for key in (
+            "allowPublicKeyRetrieval",
+            "useUnicode",
+            "characterEncoding",
+            "zeroDateTimeBehavior",
+        )
+    ),
+)
+KNOWN = frozenset(option.key for option in OPTIONS)
+"""Every option key that `mysql-cdc` understands."""
+
+_CHUNKS = "chunks are of a fixed number of rows, by the primary key"
+_EXACT = "the snapshot and the binlog meet exactly once"
+_QUEUES = "rows are read from the binlog as they are asked for"
+_DECLARED = "a column is read as the type that it is declared with"
+WITHOUT_EFFECT: dict[str, str] = {
+    "connection.pool.size": "a table has a connection of its own while it is read",
+    "scan.incremental.snapshot.chunk.key-column": _CHUNKS,
+    "scan.incremental.snapshot.unbounded-chunk-first.enabled": _CHUNKS,
+    "scan.incremental.snapshot.backfill.skip": _EXACT,
+    "scan.incremental.close-idle-reader.enabled": "readers end with their chunk",
+    "scan.newly-added-table.enabled": "each table is a table of the script",
+    "chunk-meta.group.size": _CHUNKS,
+    "chunk-key.even-distribution.factor.upper-bound": _CHUNKS,
+    "chunk-key.even-distribution.factor.lower-bound": _CHUNKS,
+    "split-key.even-distribution.factor.upper-bound": _CHUNKS,
+    "split-key.even-distribution.factor.lower-bound": _CHUNKS,
+    "jdbc.properties.tinyInt1isBit": _DECLARED,
+    "jdbc.properties.autoReconnect": "a lost connection is opened again",
+    "jdbc.properties.rewriteBatchedStatements": "nothing is written to the server",
+    "debezium.snapshot.locking.mode": "nothing is locked",
+    "debezium.snapshot.fetch.size": _CHUNKS,
+    "debezium.min.row.count.to.stream.results": _CHUNKS,
+    "debezium.max.batch.size": _QUEUES,
+    "debezium.max.queue.size": _QUEUES,
+    "debezium.poll.interval.ms": _QUEUES,
+}
+"""Options of Flink CDC that change no result here, and why."""
+
+_SIZE = re.compile(r"(\d+)\s*(b|kb|mb|gb)?")
+_UNITS = {"b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30}
+STARTUP_MODES = ("initial", "latest-offset", "earliest-offset", "specific-offset", "snapshot")
+
+
+@dataclass(frozen=True)
+class MySqlOptions:
+    """The options, checked; times in milliseconds, sizes in rows. `repr` hides the password."""
+
+    hostname: str
+    port: int
+    username: str
+    password: str = field(repr=False)
+    database: str
+    table: str
+    server_ids: tuple[int, int] | None
+    server_time_zone: str | None
+    startup_mode: str
+    startup_position: Position | None
+    chunk_size: int
+    fetch_size: int
+    connect_timeout_ms: int
+    connect_retries: int
+    heartbeat_ms: int
+    relay_bytes: int
+    use_ssl: bool | None
+
+    @property
+    def name(self) -> str:
+        """`database.table`, for messages."""
+        return f"{self.database}.{self.table}"
+
+    @property
+    def address(self) -> str:
+        """`host:port`, for messages."""
+        return f"{self.hostname}:{self.port}"
+
+    @property
+    def where(self) -> str:
+        """Which options name the server, for messages."""
+        return "the options 'hostname' and 'port'"
+
+    @property
+    def grants(self) -> str:
+        """The statement that gives the user what it needs."""
+        return f"GRANT SELECT, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO '{self.username}'"
+
+    def server_id(self) -> int:
+        """A replica's number for one binlog connection; the server drops one of two equal ones."""
+        low, high = self.server_ids or (1_000_000_000, 2_000_000_000)
+        return random.randint(low, high)
+
+
+def parse(options: Mapping[str, str]) -> MySqlOptions:
+    """The checked options; raises `OptionError` naming the option and what it may be."""
+    given = {key: value for key, value in options.items() if key not in WITHOUT_EFFECT}
+    check_known(given, KNOWN, WHERE)
+    _check_ignored(options)
+    mode = _startup_mode(options)
+    ssl = "jdbc.properties.useSSL"
+
+    def number(key: str, default: int, minimum: int = 1) -> int:
+        return integer(key, options.get(key, str(default)), minimum)
+
+    return MySqlOptions(
+        hostname=required(options, "hostname", WHERE),
+        port=number("port", 3306),
+        username=required(options, "username", WHERE),
+        password=required(options, "password", WHERE),
+        database=required(options, "database-name", WHERE),
+        table=required(options, "table-name", WHERE),
+        server_ids=_server_ids(options.get("server-id")),
+        server_time_zone=_time_zone(options.get("server-time-zone")),
+        startup_mode=mode,
+        startup_position=_startup_position(options) if mode == "specific-offset" else None,
+        chunk_size=number("scan.incremental.snapshot.chunk.size", 8096),
+        fetch_size=number("scan.snapshot.fetch.size", 1024),
+        connect_timeout_ms=_duration(options, "connect.timeout", "30s"),
+        connect_retries=number("connect.max-retries", 3, 0),
+        heartbeat_ms=_duration(options, "heartbeat.interval", "30s"),
+        relay_bytes=_bytes("relay.max-size", options.get("relay.max-size", "256 mb")),
+        use_ssl=None if ssl not in options else boolean(ssl, options[ssl]),
+    )
+
+
+def _bytes(key: str, value: str) -> int:
+    match = _SIZE.fullmatch(value.strip().lower())
+    if match is None:
+        raise OptionError(
+            f"option '{key}': '{value}' is not a size; write a number and a unit, such as "
+            "'256 mb', '1 gb', or '0' for a connection of the table's own"
+        )
+    return int(match[1]) * _UNITS[match[2] or "b"]
+
+
+def _duration(options: Mapping[str, str], key: str, default: str) -> int:
+    value = duration_ms(key, options.get(key, default))
+    if value < 1:
+        raise OptionError(f"option '{key}': '{options[key]}' is too short; the least is '1ms'")
+    return value
+
+
+def _check_ignored(options: Mapping[str, str]) -> None:
+    key = "scan.incremental.snapshot.enabled"
+    if not boolean(key, options.get(key, "true")):
+        raise OptionError(f"option '{key}': only 'true' is supported; leave it out")
+
+
+def _startup_mode(options: Mapping[str, str]) -> str:
+    key = "scan.startup.mode"
+    mode = options.get(key, "initial")
+    if mode == "timestamp":
+        raise OptionError(
+            f"option '{key}': 'timestamp' is not supported yet; use 'specific-offset' with "
+            "'scan.startup.specific-offset.file' and '.pos'"
+        )
+    mode = choice(key, mode, STARTUP_MODES)
+    for name in ("file", "pos"):
+        extra = f"scan.startup.specific-offset.{name}"
+        if extra in options and mode != "specific-offset":
+            raise OptionError(f"option '{extra}' needs '{key}' = 'specific-offset'")
+    return mode
+
+
+def _startup_position(options: Mapping[str, str]) -> Position:
+    prefix = "scan.startup.specific-offset"
+    file = required(options, f"{prefix}.file", WHERE)
+    if not file.rpartition(".")[2].isdigit():
+        raise OptionError(
+            f"option '{prefix}.file': '{file}' is not a binlog file; "
+            "write a name as SHOW BINARY LOGS gives it, such as 'binlog.000003'"
+        )
+    key = f"{prefix}.pos"
+    return Position(file, integer(key, required(options, key, WHERE), 4))
+
+
+def _server_ids(value: str | None) -> tuple[int, int] | None:
+    if value is None:
+        return None
+    low, _, high = value.partition("-")
+    first = integer("server-id", low, 1)
+    last = integer("server-id", high or low, 1)
+    if last < first or last >= 2**32:
+        raise OptionError(
+            f"option 'server-id': '{value}' is not a number below 4294967296, "
+            "nor a range such as '5400-5408'"
+        )
+    return first, last
+
+
+def _time_zone(value: str | None) -> str | None:
+    if value is not None:
+        try:
+            zoneinfo.ZoneInfo(value)
+        except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+            raise OptionError(
+                f"option 'server-time-zone': '{value}' is not a time zone; "
+                "write one such as 'UTC' or 'Asia/Shanghai'"
+            ) from None
+    return value

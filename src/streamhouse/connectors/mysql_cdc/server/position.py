@@ -1,0 +1,64 @@
+"""Places in the binlog, and the offsets of the stream that are made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import total_ordering
+from typing import Any, TypeAlias
+
+KeyJson: TypeAlias = tuple[Any, ...]
+"""A primary key as JSON values; see `connectors.mysql_cdc.server.types` for their form."""
+
+BINLOG_START = 4
+"""The position of a binlog file's first event."""
+
+
+@total_ordering
+@dataclass(frozen=True)
+class Position:
+    """A binlog file and the byte where its next event starts; later places are greater."""
+
+    file: str
+    pos: int
+
+    def _order(self) -> tuple[int, int]:
+        # Numbers grow past six digits: 'binlog.1000000' comes after 'binlog.999999'.
+        return int(self.file.rpartition(".")[2]), self.pos
+
+    def __lt__(self, other: Position) -> bool:
+        return self._order() < other._order()
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.pos}"
+
+
+@dataclass(frozen=True)
+class Place:
+    """A place in the stream: all rows with a key up to `key`, as of `position`.
+
+    `key` is None before the snapshot's first chunk; with `whole` the snapshot is done and every
+    key counts. `position` is None before anything has been read.
+    """
+
+    position: Position | None = None
+    key: KeyJson | None = None
+    whole: bool = False
+
+    def to_offset(self) -> dict[str, Any]:
+        """As a JSON object; once the snapshot is done just the position."""
+        offset: dict[str, Any] = {}
+        if self.position is not None:
+            offset = {"file": self.position.file, "pos": self.position.pos}
+        if self.whole:
+            return offset
+        return {
+            "phase": "snapshot",
+            **({} if self.key is None else {"key": list(self.key)}),
+        } | offset
+
+    @staticmethod
+    def from_offset(offset: Mapping[str, Any]) -> Place:
+        position = Position(offset["file"], int(offset["pos"])) if "file" in offset else None
+        key = tuple(offset["key"]) if "key" in offset else None
+        return Place(position, key, whole=offset.get("phase") != "snapshot")

@@ -1,0 +1,59 @@
+"""Rows as Arrow batches of the source's schema and the row kind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from streamhouse.connectors.mysql_cdc.server.types import (
+    MySqlColumn,
+    convert,
+    from_texts,
+    from_values,
+)
+from streamhouse.source import ROW_KIND
+
+
+@dataclass(frozen=True)
+class RowWriter:
+    """Turns rows, which start with the selected columns, into batches.
+
+    `zone` lies between MySQL's DATETIME and an instant.
+    """
+
+    selected: tuple[tuple[MySqlColumn, pa.DataType], ...]
+    zone: str
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The columns without the row kind."""
+        return pa.schema([pa.field(column.name, target) for column, target in self.selected])
+
+    @cached_property
+    def _with_kind(self) -> pa.Schema:
+        return self.schema.append(pa.field(ROW_KIND, pa.string()))
+
+    def snapshot(self, rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
+        """Rows of a SELECT, as inserts."""
+        values = list(zip(*rows, strict=True))
+        arrays = [
+            convert(column, from_texts(column, values[index]), target, self.zone)
+            for index, (column, target) in enumerate(self.selected)
+        ]
+        return self._batch(arrays, ["+I"] * len(rows))
+
+    def changes(self, kinds: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
+        """Rows of the binlog, with their kinds."""
+        values = list(zip(*rows, strict=True))
+        arrays = [
+            convert(column, from_values(column, values[index]), target, self.zone)
+            for index, (column, target) in enumerate(self.selected)
+        ]
+        return self._batch(arrays, kinds)
+
+    def _batch(self, arrays: list[pa.Array], kinds: Sequence[str]) -> pa.RecordBatch:
+        return pa.record_batch([*arrays, pa.array(kinds, pa.string())], schema=self._with_kind)

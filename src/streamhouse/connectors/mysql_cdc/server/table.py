@@ -1,0 +1,178 @@
+"""The followed table and its server, looked at once when a source is made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from streamhouse.connectors.mysql_cdc.server.connection import Session, grants_message
+from streamhouse.connectors.mysql_cdc.server.options import MySqlOptions
+from streamhouse.connectors.mysql_cdc.server.position import Position
+from streamhouse.connectors.mysql_cdc.server.types import MySqlColumn
+from streamhouse.errors import ConnectError, StreamhouseError, TableError
+from streamhouse.options import nearest
+
+_COLUMNS = """
+SELECT column_name, data_type, column_type, is_nullable, numeric_precision, numeric_scale,
+       datetime_precision, character_octet_length, character_set_name, collation_name
+FROM information_schema.columns
+WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position
+"""
+_KEY = """
+SELECT column_name, sub_part FROM information_schema.statistics
+WHERE table_schema = %s AND table_name = %s AND index_name = 'PRIMARY' ORDER BY seq_in_index
+"""
+
+
+_PRIVILEGES = {
+    "REPLICATION SLAVE": "REPLICATION REPLICA",
+    "REPLICATION CLIENT": "BINLOG MONITOR",
+}
+
+
+@dataclass(frozen=True)
+class Server:
+    """What distinguishes servers: MariaDB or MySQL, and how it tells its binlog position."""
+
+    mariadb: bool
+    status_statement: str
+
+    def position(self, session: Session) -> Position:
+        """The end of the binlog now, which is the end of a transaction."""
+        rows = session.rows(self.status_statement)
+        return Position(rows[0][0], int(rows[0][1]))
+
+
+@dataclass(frozen=True)
+class FollowedTable:
+    """The table as it was when the source was made."""
+
+    database: str
+    name: str
+    columns: tuple[MySqlColumn, ...]
+    key: tuple[MySqlColumn, ...]
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.database}.{self.name}"
+
+
+def check_server(session: Session, options: MySqlOptions) -> Server:
+    """The server, fit for following its binlog; else `ConnectError` saying what to set."""
+    version = str(session.rows("SELECT VERSION()")[0][0])
+    found = dict(
+        session.rows(
+            "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('log_bin', 'binlog_format', "
+            "'binlog_row_image', 'log_bin_compress', 'binlog_transaction_compression')"
+        )
+    )
+    needed = {"log_bin": ("ON", "1"), "binlog_format": ("ROW",), "binlog_row_image": ("FULL",)}
+    for name, allowed in needed.items():
+        value = str(found.get(name, allowed[0]))
+        if value.upper() not in allowed:
+            raise ConnectError(
+                f"MySQL at {options.address}: {name} is {value}; change data capture needs "
+                f"{name.replace('_', '-')} = {allowed[0]} in the server's configuration"
+            )
+    for name in ("log_bin_compress", "binlog_transaction_compression"):
+        if str(found.get(name, "OFF")).upper() in ("ON", "1"):
+            raise ConnectError(
+                f"MySQL at {options.address}: {name} is ON, which is not supported; set it OFF"
+            )
+    _check_grants(session, options)
+    mariadb = "mariadb" in version.lower()
+    statement = _status_statement(version, mariadb)
+    if not session.rows(statement):
+        raise ConnectError(f"MySQL at {options.address} has no binlog; set log-bin = binlog")
+    return Server(mariadb, statement)
+
+
+def _status_statement(version: str, mariadb: bool) -> str:
+    major, minor = (int(part) for part in version.split(".")[:2])
+    if not mariadb and (major, minor) >= (8, 2):
+        return "SHOW BINARY LOG STATUS"
+    return "SHOW MASTER STATUS"
+
+
+def _check_grants(session: Session, options: MySqlOptions) -> None:
+    grants = " ".join(str(row[0]).upper() for row in session.rows("SHOW GRANTS"))
+    # A role's privileges are not in the list: let the server itself refuse then.
+    if "ALL PRIVILEGES ON *.*" in grants or "SET DEFAULT ROLE" in grants:
+        return
+    words = grants.replace("REPLICATION SLAVE ADMIN", "")
+    for privilege, alias in _PRIVILEGES.items():
+        if privilege not in words and alias not in words:
+            raise ConnectError(grants_message(options, f"{privilege} is not granted"))
+
+
+def load_table(session: Session, options: MySqlOptions) -> FollowedTable:
+    """The table; `TableError` naming the nearest when it is missing or has no usable key."""
+    names = (options.database, options.table)
+    columns = load_columns(session, options)
+    by_name = {column.name: column for column in columns}
+    key_rows = session.rows(_KEY, names)
+    if not key_rows:
+        raise TableError(
+            f"MySQL table {options.name} has no primary key; tables without one cannot be "
+            "followed yet: add a primary key"
+        )
+    for name, part in key_rows:
+        if part is not None:
+            raise TableError(
+                f"MySQL table {options.name}: its primary key takes only a prefix of column "
+                f"'{name}', which cannot be followed yet; key the whole column"
+            )
+    return FollowedTable(
+        options.database,
+        options.table,
+        columns,
+        tuple(by_name[str(name)] for name, _ in key_rows),
+    )
+
+
+def load_columns(session: Session, options: MySqlOptions) -> tuple[MySqlColumn, ...]:
+    """The columns of a table or view; `TableError` naming the nearest when it is missing."""
+    rows = session.rows(_COLUMNS, (options.database, options.table))
+    if not rows:
+        raise _missing(session, options)
+    return tuple(_column(row) for row in rows)
+
+
+def _column(row: tuple[Any, ...]) -> MySqlColumn:
+    name, data_type, column_type, nullable, precision, scale, fraction, octets, charset, order = row
+    return MySqlColumn(
+        name=name,
+        data_type=data_type.lower(),
+        column_type=_text(column_type),
+        nullable=nullable == "YES",
+        precision=int(precision or 0),
+        scale=int(scale or 0),
+        fraction=int(fraction or 0),
+        length=int(octets or 0),
+        charset=charset,
+        collation=order,
+    )
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def _missing(session: Session, options: MySqlOptions) -> StreamhouseError:
+    databases = [str(row[0]) for row in session.rows("SHOW DATABASES")]
+    hidden = {"information_schema", "mysql", "performance_schema", "sys"}
+    if options.database not in databases:
+        hint = nearest(options.database, [name for name in databases if name not in hidden])
+        return TableError(
+            f"MySQL at {options.address} has no database '{options.database}' that user "
+            f"'{options.username}' may see; {hint}"
+        )
+    tables = session.rows(
+        "SELECT table_name FROM information_schema.tables WHERE table_schema = %s",
+        (options.database,),
+    )
+    hint = nearest(options.table, [str(row[0]) for row in tables])
+    return TableError(
+        f"MySQL database '{options.database}' at {options.address} has no table "
+        f"'{options.table}' that user '{options.username}' may see; {hint}"
+    )

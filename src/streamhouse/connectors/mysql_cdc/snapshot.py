@@ -1,0 +1,269 @@
+"""Chunks of the table exactly as of a binlog position (docs/decisions/001-mysql-chunks.md).
+
+A SELECT sees the table at some later moment. What changed since the position is in the binlog,
+with its before image: the first change of a key tells what the key's row was.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pymysql
+
+from streamhouse.connectors.mysql_cdc.binlog.changes import Change, Following, Row
+from streamhouse.connectors.mysql_cdc.change_reader import Reader, open_reader
+from streamhouse.connectors.mysql_cdc.relay.reader import RelayReader
+from streamhouse.connectors.mysql_cdc.server.connection import (
+    Session,
+    close_quietly,
+    connect,
+    is_lost,
+    readable,
+    run,
+)
+from streamhouse.connectors.mysql_cdc.server.keys import KeySpace
+from streamhouse.connectors.mysql_cdc.server.position import KeyJson, Position
+from streamhouse.connectors.mysql_cdc.server.table import Server
+from streamhouse.connectors.mysql_cdc.server.types import key_of_text, key_of_value, quote
+from streamhouse.errors import ConnectError
+
+_VISIBLE_SECONDS = 30.0
+_ATTEMPTS = 6
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """The rows with a key greater than `low` and up to `high`; None is no bound."""
+
+    low: KeyJson | None
+    high: KeyJson | None
+
+
+@dataclass(frozen=True)
+class ChunkRows:
+    """A chunk as of the position: rows of the SELECT (texts), and rows of the binlog (values)."""
+
+    texts: Sequence[Row]
+    values: Sequence[Row]
+
+
+def chunk_ends(
+    session: Session, following: Following, low: KeyJson | None, size: int, most: int
+) -> tuple[list[KeyJson], bool]:
+    """The last keys of up to `most` chunks after `low`, and whether fewer rows than a chunk remain.
+
+    `size` is in rows.
+    """
+    keys = KeySpace(following.table)
+    ends: list[KeyJson] = []
+    while len(ends) < most:
+        condition, arguments = keys.condition(low, None)
+        rows = session.rows(
+            f"SELECT {keys.names} FROM {_table(following)} WHERE {condition} "
+            f"ORDER BY {keys.names} LIMIT 1 OFFSET {size - 1}",
+            arguments,
+        )
+        if not rows:
+            return ends, True
+        low = _key_of_texts(keys, rows[0])
+        ends.append(low)
+    return ends, False
+
+
+def split(
+    session: Session, following: Following, low: KeyJson | None, high: KeyJson | None, size: int
+) -> list[Chunk]:
+    """A range of keys in chunks of about `size` rows, in order."""
+    keys = KeySpace(following.table)
+    chunks: list[Chunk] = []
+    while True:
+        condition, arguments = keys.condition(low, high)
+        rows = session.rows(
+            f"SELECT {keys.names} FROM {_table(following)} WHERE {condition} "
+            f"ORDER BY {keys.names} LIMIT 1 OFFSET {size - 1}",
+            arguments,
+        )
+        end = _key_of_texts(keys, rows[0]) if rows else high
+        chunks.append(Chunk(low, end))
+        if end == high:
+            return chunks
+        low = end
+
+
+class ChunkReader:
+    """Reads chunks as of `position`, on an executor; keeps what it learnt from the binlog.
+
+    `lookback`: a position before, from which on the binlog also corrects the SELECT where the
+    server cannot tell which transactions it sees (MySQL).
+    """
+
+    def __init__(
+        self, following: Following, server: Server, position: Position, lookback: Position | None
+    ) -> None:
+        self._following = following
+        self._server = server
+        self._position = position
+        self._lookback = lookback
+        self._keys = KeySpace(following.table)
+        self._session = Session(following.options)
+        self._connection: pymysql.Connection[Any] | None = None
+        wanted = [column.name for column in following.wanted]
+        self._key_at = [wanted.index(column.name) for column in following.table.key]
+        self._rows_then: dict[KeyJson, Row | None] = {}
+        self._reader: Reader | None = None
+        self._relayed = True
+        self._looked_back = False
+
+    def read(self, chunk: Chunk) -> ChunkRows:
+        """The chunk's rows as of the position."""
+        texts = self._select(chunk)
+        self._read_on(self._server.position(self._session))
+        if self._rows_then:
+            texts = [row for row in texts if self._text_key(row) not in self._rows_then]
+        candidates = [(key, row) for key, row in self._rows_then.items() if row is not None]
+        inside = self._keys.within(
+            [key for key, _ in candidates], chunk.low, chunk.high, self._session
+        )
+        values = [row for (_, row), yes in zip(candidates, inside, strict=True) if yes]
+        return ChunkRows(texts, values)
+
+    def close(self) -> None:
+        """Release the connections."""
+        self._session.close()
+        self._disconnect()
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+
+    def _select(self, chunk: Chunk) -> list[Row]:
+        deadline = time.monotonic() + _VISIBLE_SECONDS
+        attempt = 0
+        while True:
+            try:
+                if self._connection is None:
+                    self._connection = connect(self._following.options)
+                self._await_visible(self._connection, deadline)
+                return run(self._connection, *self._statement(chunk))
+            except (pymysql.err.MySQLError, OSError) as error:
+                self._disconnect()
+                attempt += 1
+                if not is_lost(error) or attempt >= _ATTEMPTS:
+                    raise readable(error, self._following.options) from None
+                time.sleep(0.1 * 2**attempt)
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            close_quietly(connection)
+
+    def _statement(self, chunk: Chunk) -> tuple[str, list[Any]]:
+        columns = ", ".join(column.select for column in self._following.wanted)
+        condition, arguments = self._keys.condition(chunk.low, chunk.high)
+        # A percent sign in a name must not look like an argument.
+        columns = columns.replace("%", "%%") if arguments else columns
+        return f"SELECT {columns} FROM {_table(self._following)} WHERE {condition}", arguments
+
+    def _await_visible(self, connection: pymysql.Connection[Any], deadline: float) -> None:
+        """A transaction can be in the binlog a moment before SELECTs see it: wait for that."""
+        run(connection, "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        while True:
+            run(connection, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
+            if not self._server.mariadb:
+                return
+            seen = {str(k).lower(): v for k, v in run(connection, _SNAPSHOT_STATUS)}
+            place = Position(seen["binlog_snapshot_file"], int(seen["binlog_snapshot_position"]))
+            if place >= self._position:
+                return
+            if time.monotonic() > deadline:
+                raise ConnectError(
+                    f"MySQL at {self._following.options.address} shows the table at {place}, "
+                    f"which does not reach {self._position}; a commit hangs on the server"
+                )
+            run(connection, "ROLLBACK")
+            time.sleep(0.005)
+
+    def _read_on(self, end: Position) -> None:
+        attempt = 0
+        while True:
+            try:
+                self._look_back()
+                self._look_ahead(end)
+                return
+            except (pymysql.err.MySQLError, OSError) as error:
+                attempt += 1
+                if not is_lost(error) or attempt >= _ATTEMPTS:
+                    raise readable(error, self._following.options) from None
+                if self._reader is not None:
+                    self._relayed = not isinstance(self._reader, RelayReader)
+                    self._reader.close()
+                    self._reader = None
+                time.sleep(0.1 * 2**attempt)
+
+    def _look_back(self) -> None:
+        if self._looked_back or self._lookback is None or self._server.mariadb:
+            return
+        self._rows_then.clear()
+        reader = open_reader(self._following, self._lookback, self._relayed)
+        try:
+            for change in reader.changes(self._position):
+                self._set(change.before, None)
+                self._set(change.after, change.after)
+        finally:
+            reader.close()
+        self._looked_back = True
+
+    def _look_ahead(self, end: Position) -> None:
+        if self._reader is None:
+            # Reading the range again changes nothing: the first change of a key has been noted.
+            start = self._position
+            if not start < end:
+                return
+            self._reader = open_reader(self._following, start, self._relayed)
+        for change in self._reader.changes(end):
+            self._note_first(change)
+
+    def _note_first(self, change: Change) -> None:
+        if change.before is not None:
+            self._rows_then.setdefault(self._value_key(change.before), change.before)
+        if change.after is not None:
+            self._rows_then.setdefault(self._value_key(change.after), None)
+
+    def _set(self, image: Row | None, row: Row | None) -> None:
+        if image is not None:
+            self._rows_then[self._value_key(image)] = row
+
+    def _text_key(self, row: Row) -> KeyJson:
+        columns = self._following.table.key
+        return tuple(
+            key_of_text(column, row[at]) for column, at in zip(columns, self._key_at, strict=True)
+        )
+
+    def _value_key(self, row: Row) -> KeyJson:
+        columns = self._following.table.key
+        return tuple(
+            key_of_value(column, row[at]) for column, at in zip(columns, self._key_at, strict=True)
+        )
+
+
+_SNAPSHOT_STATUS = "SHOW STATUS LIKE 'binlog_snapshot_%'"
+
+
+def all_chunks(reader: ChunkReader, chunks: Sequence[Chunk]) -> Iterator[ChunkRows]:
+    """The chunks in order; closes the reader at the end."""
+    try:
+        for chunk in chunks:
+            yield reader.read(chunk)
+    finally:
+        reader.close()
+
+
+def _key_of_texts(keys: KeySpace, row: Row) -> KeyJson:
+    return tuple(key_of_text(c, value) for c, value in zip(keys.columns, row, strict=True))
+
+
+def _table(following: Following) -> str:
+    table = following.table
+    return f"{quote(table.database)}.{quote(table.name)} FORCE INDEX (PRIMARY)"

@@ -1,0 +1,327 @@
+"""A MySQL table as one stream: a snapshot without locks that becomes the binlog."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from streamhouse.connectors.mysql_cdc.binlog.changes import Following
+from streamhouse.connectors.mysql_cdc.binlog.limits import bounded_end, byte_budget, first_position
+from streamhouse.connectors.mysql_cdc.change_reader import close_readers, read_changes, relay_view
+from streamhouse.connectors.mysql_cdc.membership import Membership
+from streamhouse.connectors.mysql_cdc.relay.files import RelayView, State
+from streamhouse.connectors.mysql_cdc.server.columns import selected, server_zone
+from streamhouse.connectors.mysql_cdc.server.connection import Session
+from streamhouse.connectors.mysql_cdc.server.keys import KeySpace
+from streamhouse.connectors.mysql_cdc.server.options import parse
+from streamhouse.connectors.mysql_cdc.server.position import KeyJson, Place, Position
+from streamhouse.connectors.mysql_cdc.server.rows import RowWriter
+from streamhouse.connectors.mysql_cdc.server.table import check_server, load_table
+from streamhouse.connectors.mysql_cdc.snapshot import (
+    Chunk,
+    ChunkReader,
+    all_chunks,
+    chunk_ends,
+    split,
+)
+from streamhouse.errors import DataLossError
+from streamhouse.source import Lag, Offset
+from streamhouse.sql.plan import Column
+
+_CHUNKS_A_BATCH = 64
+_BATCH_ROWS = 65_536
+_MOST_UNREAD = 1_000
+
+
+@dataclass(frozen=True)
+class BinlogPart:
+    """Changes of a range of the binlog, of keys up to `up_to` (None: of all keys)."""
+
+    start: Position
+    end: Position
+    up_to: KeyJson | None = None
+
+
+@dataclass(frozen=True)
+class SnapshotPart:
+    """Chunks of the table as of `position`."""
+
+    chunks: tuple[Chunk, ...]
+    position: Position
+    lookback: Position | None = None
+
+
+class MySqlSource:
+    """A MySQL or MariaDB table and its changes; a `Source`.
+
+    `options` are Flink CDC's names, see `connectors.mysql_cdc.server.options`. `columns`: those
+    of a declared table, taken by name and cast to the declared types; without them, all the
+    table's own. Connects at once: raises `OptionError`, `ConnectError` or `TableError`.
+
+    An offset is a key and a binlog position (`{"phase": "snapshot", "key": […], "file": …,
+    "pos": …}`), later just the position: the rows up to that key as of that position have been
+    given. The same two offsets give the same rows, whenever they are read, while the binlog from
+    the first one on is kept; without it `DataLossError` is raised.
+
+    `initial_offset`, `latest_offset` and `partitions` run on the driver, `read` anywhere; the
+    object can be pickled.
+    """
+
+    changelog = True
+    ordered = False
+
+    def __init__(
+        self,
+        options: Mapping[str, str],
+        columns: Sequence[Column] | None = None,
+        relay: Path | None = None,
+    ) -> None:
+        self._options = parse(options)
+        self._session = Session(self._options)
+        try:
+            self._server = check_server(self._session, self._options)
+            table = load_table(self._session, self._options)
+            KeySpace(table)
+            chosen = selected(self._options, table.columns, columns)
+            zone = self._options.server_time_zone or server_zone(
+                self._session, chosen, "the option 'server-time-zone'"
+            )
+        except Exception:
+            self._session.close()
+            raise
+        names = {column.name for column, _ in chosen}
+        extra = [column for column in table.key if column.name not in names]
+        self._following = Following(
+            self._options,
+            table,
+            (*(column for column, _ in chosen), *extra),
+            self._server.mariadb,
+            relay,
+        )
+        self._writer = RowWriter(tuple(chosen), zone)
+        self._plan: tuple[Place, list[Chunk]] | None = None
+        self._held: Position | None = None
+        self._moved = time.monotonic()
+        self._unread: deque[tuple[float, Position]] = deque()
+
+    def __repr__(self) -> str:
+        return f"MySqlSource({self._options.name} at {self._options.address})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(self.__dict__)
+        state.update(_session=None, _plan=None)
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._session = Session(self._options)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._writer.schema
+
+    @property
+    def primary_key(self) -> tuple[str, ...]:
+        """The names of the table's primary key, in order."""
+        return tuple(column.name for column in self._following.table.key)
+
+    def initial_offset(self) -> Offset:
+        mode = self._options.startup_mode
+        if mode == "specific-offset":
+            return Place(self._options.startup_position, whole=True).to_offset()
+        if mode in ("latest-offset", "earliest-offset"):
+            return {"start": mode}
+        return Place().to_offset()
+
+    def latest_offset(self, start: Offset, max_rows: int | None = None) -> Offset:
+        if "start" in start:
+            if start["start"] == "earliest-offset":
+                return Place(first_position(self._session), whole=True).to_offset()
+            return Place(self._current(), whole=True).to_offset()
+        place = Place.from_offset(start)
+        if not place.whole:
+            return self._next_chunks(place, max_rows).to_offset()
+        if self._options.startup_mode == "snapshot":
+            return start
+        assert place.position is not None
+        return self._next_binlog(place.position, max_rows).to_offset()
+
+    def partitions(self, start: Offset, end: Offset, parallelism: int = 1) -> Sequence[Any]:
+        first, last = Place.from_offset(start), Place.from_offset(end)
+        if last.position is None or (first.whole and first.position is None):
+            return []
+        parts: list[BinlogPart | SnapshotPart] = []
+        if first.position is not None and first.position < last.position:
+            if first.whole or first.key is not None:
+                parts.append(BinlogPart(first.position, last.position, first.key))
+        if not first.whole and (last.whole or last.key != first.key):
+            chunks = self._chunks(first, last)
+            for group in _groups(chunks, parallelism):
+                parts.append(SnapshotPart(tuple(group), last.position, first.position))
+        return parts
+
+    def read(self, partition: BinlogPart | SnapshotPart) -> Iterator[pa.RecordBatch]:
+        if isinstance(partition, SnapshotPart):
+            return self._read_chunks(partition)
+        return self._read_binlog(partition)
+
+    def whole_table(self, parallelism: int = 1) -> Sequence[SnapshotPart]:
+        """Pieces that together are the table as it is now; driver only."""
+        end = Place(self._current(), whole=True)
+        return self.partitions(Place().to_offset(), end.to_offset(), parallelism)
+
+    def hold(self) -> None:
+        """Go no further than where the binlog ends now (Spark's `AvailableNow`)."""
+        self._held = self._server.position(self._session)
+
+    def committed(self, end: Offset) -> None:
+        pass
+
+    def finished(self, offset: Offset) -> bool:
+        snapshot_only = self._options.startup_mode == "snapshot"
+        return snapshot_only and Place.from_offset(offset).whole
+
+    def settled(self, offset: Offset) -> bool:
+        """Whether the server has no change of the table after `offset`; driver only."""
+        place = Place.from_offset(offset)
+        if not place.whole or place.position is None or "start" in offset:
+            return self.latest_offset(offset) == offset
+        view = relay_view(self._following)
+        if view is None or view.state() is None:
+            return self.latest_offset(offset) == offset
+        current = self._server.position(self._session)
+        state = view.state()
+        if state is None or state.end < current:
+            return False
+        return not place.position < state.changed.get(self._options.name, state.end)
+
+    def lag(self, offset: Offset) -> Lag | None:
+        """The binlog from `offset` to the table's last change, as far as the relay log knows it.
+
+        The seconds are those since such a change was first seen here; driver only.
+        """
+        place = Place.from_offset(offset)
+        view = relay_view(self._following)
+        state = None if view is None else view.state()
+        if not place.whole or place.position is None or state is None:
+            return None
+        changed, now = state.changed.get(self._options.name, state.end), time.monotonic()
+        if len(self._unread) < _MOST_UNREAD and (not self._unread or self._unread[-1][1] < changed):
+            self._unread.append((now, changed))
+        while self._unread and not place.position < self._unread[0][1]:
+            self._unread.popleft()
+        if not place.position < changed:
+            return Lag(seconds=0.0, bytes=0)
+        waited = now - self._unread[0][0] if self._unread else 0.0
+        same = changed.file == place.position.file
+        return Lag(seconds=waited, bytes=changed.pos - place.position.pos if same else None)
+
+    def close(self) -> None:
+        self._session.close()
+        close_readers(self._following)
+
+    def _current(self) -> Position:
+        # Asked each time, about 0.1 ms: an answer kept for later would hide the last changes.
+        return self._held or self._server.position(self._session)
+
+    def _next_binlog(self, start: Position, max_rows: int | None) -> Place:
+        view = relay_view(self._following)
+        state = None if view is None or self._held is not None else view.state()
+        begin = None if view is None or state is None else view.begin()
+        if view is not None and state is not None and begin is not None:
+            if begin <= start:
+                return Place(self._relayed_end(view, state, start, max_rows), whole=True)
+            current = begin
+        else:
+            current = self._current()
+        if current < start and self._held is None:
+            raise DataLossError(
+                f"the binlog of MySQL at {self._options.address} ends at {current}, before "
+                f"{start}: it was reset; start {self._options.name} anew with a new checkpoint"
+            )
+        end = bounded_end(self._session, self._following.table, start, current, max_rows)
+        return Place(end, whole=True)
+
+    def _relayed_end(
+        self, view: RelayView, state: State, start: Position, max_rows: int | None
+    ) -> Position:
+        """How far to read in the relay log; `start` while the table has not changed since.
+
+        A table at rest moves on only each `heartbeat.interval`, so that a restart finds its binlog.
+        """
+        now = time.monotonic()
+        due = now - self._moved > self._options.heartbeat_ms / 1000
+        changed = state.changed.get(self._options.name)
+        if not start < state.end or not (due or changed is None or start < changed):
+            return start
+        self._moved = now
+        altered = state.altered.get(self._options.name, ())
+        end = min((place for place in altered if start < place), default=state.end)
+        return view.bounded(start, end, byte_budget(self._following.table, max_rows))
+
+    def _next_chunks(self, place: Place, max_rows: int | None) -> Place:
+        if place.position is None and not self._server.mariadb:
+            # Give the SELECTs a stretch of binlog to be corrected by.
+            return Place(self._current())
+        size = self._options.chunk_size
+        most = _CHUNKS_A_BATCH
+        if max_rows is not None:
+            size = min(size, max_rows)
+            most = max(1, min(most, max_rows // size))
+        ends, whole = chunk_ends(self._session, self._following, place.key, size, most)
+        bounds = [place.key, *ends, *([None] if whole else [])]
+        chunks = [Chunk(a, b) for a, b in zip(bounds, bounds[1:], strict=False)]
+        after = Place(self._current(), None if whole else ends[-1], whole)
+        self._plan = (after, chunks)
+        return after
+
+    def _chunks(self, first: Place, last: Place) -> list[Chunk]:
+        high = None if last.whole else last.key
+        if self._plan is not None:
+            planned, chunks = self._plan
+            if planned == last and chunks[0].low == first.key:
+                return chunks
+        return split(self._session, self._following, first.key, high, self._options.chunk_size)
+
+    def _read_chunks(self, part: SnapshotPart) -> Iterator[pa.RecordBatch]:
+        reader = ChunkReader(self._following, self._server, part.position, part.lookback)
+        for rows in all_chunks(reader, part.chunks):
+            if rows.texts:
+                yield self._writer.snapshot(rows.texts)
+            if rows.values:
+                yield self._writer.changes(["+I"] * len(rows.values), rows.values)
+
+    def _read_binlog(self, part: BinlogPart) -> Iterator[pa.RecordBatch]:
+        kinds: list[str] = []
+        rows: list[tuple[Any, ...]] = []
+        membership = Membership(self._following, part.up_to, self._options)
+        try:
+            for change in read_changes(self._following, part.start, part.end):
+                before = change.before if membership.counts(change.before) else None
+                after = change.after if membership.counts(change.after) else None
+                moved = membership.moved(before, after)
+                if before is not None:
+                    kinds.append("-D" if moved else "-U")
+                    rows.append(before)
+                if after is not None:
+                    kinds.append("+I" if moved else "+U")
+                    rows.append(after)
+                if len(rows) >= _BATCH_ROWS:
+                    yield self._writer.changes(kinds, rows)
+                    kinds, rows = [], []
+        finally:
+            membership.close()
+        if rows:
+            yield self._writer.changes(kinds, rows)
+
+
+def _groups(chunks: Sequence[Chunk], most: int) -> list[Sequence[Chunk]]:
+    count = max(1, min(most, len(chunks)))
+    bounds = [len(chunks) * i // count for i in range(count + 1)]
+    return [chunks[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]

@@ -1,0 +1,38 @@
+"""The `paimon` connector; declarations are checked by the catalog (`paimon.catalog`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from streamhouse.connectors.base import Connector
+from streamhouse.connectors.paimon.sink import PaimonSink
+from streamhouse.connectors.specs import SinkSpec, SourceSpec
+from streamhouse.paimon.changelog.stream_source import PaimonSource
+from streamhouse.sql.plan import Capabilities
+
+
+class _Paimon(Connector):
+    name = "paimon"
+    summary = "A table of a Paimon warehouse, which `CREATE TABLE` makes without a `connector`."
+    capabilities = Capabilities()
+    guarantee = "exactly-once"
+    scan_note = "the rows of the newest snapshot, or of another one"
+
+    def offset_origin(self, spec: SourceSpec, name: Sequence[str]) -> str:
+        # Offsets say themselves which table they are of, whatever it is called.
+        return self.name
+
+    def source(self, spec: SourceSpec, names: Sequence[str] | None) -> PaimonSource:
+        address = spec.address
+        assert address is not None
+        wanted = [column.name for column in spec.columns] if names is None else list(names)
+        return PaimonSource(
+            address.warehouse, address.identifier, wanted, spec.options, address.schema_id
+        )
+
+    def sink(self, spec: SinkSpec) -> PaimonSink:
+        assert spec.address is not None
+        return PaimonSink(spec.address, spec.commutes)
+
+
+CONNECTOR = _Paimon()

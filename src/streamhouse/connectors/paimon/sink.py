@@ -1,0 +1,101 @@
+"""A Paimon table as the sink of a continuous query: exactly once, by the number of the batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from contextlib import nullcontext
+
+import pyarrow as pa
+
+from streamhouse.connectors.base import WrittenBatch
+from streamhouse.paimon.catalog.table_address import TableAddress
+from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.storage.lock import commit_lock
+from streamhouse.paimon.write.commit import TableCommitter, TableWriter, file_prefix, query_tag
+from streamhouse.paimon.write.dml_attempts import rows_changed, with_retries
+
+
+class PaimonSink:
+    """A table; `commutes` says that the order of commits does not change what it holds."""
+
+    def __init__(self, address: TableAddress, commutes: bool) -> None:
+        self._address = address
+        self._commutes = commutes
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._address.planned().arrow_schema
+
+    def writer(self, query_id: str, batch: int, attempt: str) -> PaimonSinkWriter:
+        return PaimonSinkWriter(self._address, query_id, batch, attempt)
+
+    def committer(self, query_id: str) -> PaimonSinkCommitter:
+        return PaimonSinkCommitter(self._address, query_id, self._commutes)
+
+
+class PaimonSinkWriter:
+    """Data files of one task; nobody sees them before they are committed."""
+
+    def __init__(self, address: TableAddress, query_id: str, batch: int, attempt: str) -> None:
+        self._batch = batch
+        self._writer = TableWriter(
+            address.warehouse,
+            address.identifier,
+            query_id,
+            file_prefix(query_id, batch, attempt),
+            planned=address.schema_id,
+        )
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        self._writer.write(rows)
+
+    def prepare(self) -> list[bytes]:
+        return self._writer.prepare(self._batch)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class PaimonSinkCommitter:
+    """Commits each batch once: the query's id is the commit user, its number the identifier."""
+
+    def __init__(self, address: TableAddress, query_id: str, commutes: bool) -> None:
+        self._tag = query_tag(query_id)
+        self._commutes = commutes
+        self._committer = TableCommitter(address.warehouse, address.identifier, query_id)
+
+    @property
+    def table(self) -> Table:
+        return self._committer.table
+
+    def commit(self, write: Callable[[], WrittenBatch | None], discard: Callable[[], None]) -> bool:
+        table = self.table
+
+        def attempt(lock_held: bool) -> bool | None:
+            seen = table.latest_snapshot_id()
+            written = write()
+            if written is None:
+                return False
+            made = self._commit(table, written, seen, lock_held)
+            if made is None:
+                self._committer.abort(written.messages)
+                discard()
+            return made
+
+        return with_retries(table, attempt)
+
+    def _commit(
+        self, table: Table, written: WrittenBatch, seen: int | None, lock_held: bool
+    ) -> bool | None:
+        """False if the batch was there before; None if other commits made it outdated."""
+        committer, batch, own = self._committer, written.number, written.messages
+        # Sums commute, whatever others have committed; keys must still be in one bucket.
+        if not own or (self._commutes and not table.has_dynamic_buckets):
+            return committer.commit(batch, own, lock_held)
+        with nullcontext() if lock_held else commit_lock(table.location):
+            if rows_changed(table, seen) and not committer.committed(batch):
+                return None
+            return committer.commit(batch, own, lock_held=True)
+
+    def remove_leftovers(self, from_batch: int, keep: Collection[str] = ()) -> int:
+        return self._committer.remove_leftovers(self._tag, from_batch, keep)

@@ -1,0 +1,102 @@
+"""The `print` connector."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Collection, Mapping
+
+import pyarrow as pa
+
+from streamhouse.connectors.base import Connector, Option, WrittenBatch
+from streamhouse.connectors.print.row_text import row_texts
+from streamhouse.connectors.specs import SinkSpec
+from streamhouse.options import boolean
+from streamhouse.sql.plan import Capabilities, TableInfo
+
+_IDENTIFIER = "print-identifier"
+_STDERR = "standard-error"
+
+
+class _Print(Connector):
+    name = "print"
+    summary = "Writes a line a row to standard output, such as `+I[7, Kenya]`."
+    options = (
+        Option(_IDENTIFIER, "STRING", "stands before each row: `identifier> +I[7, Kenya]`"),
+        Option(_STDERR, "BOOLEAN", "write to standard error instead", "false"),
+    )
+    without_effect = {"sink.parallelism": "the driver prints the rows of a micro-batch together"}
+    capabilities = Capabilities(stream=False, lookup=False, scan=False, merges=False)
+    guarantee = "at-least-once"
+
+    def check(self, table: TableInfo, options: Mapping[str, str], where: str) -> None:
+        super().check(table, options, where)
+        boolean(_STDERR, options.get(_STDERR, "false"))
+
+    def sink(self, spec: SinkSpec) -> PrintSink:
+        prefix = spec.options.get(_IDENTIFIER, "")
+        to_stderr = boolean(_STDERR, spec.options.get(_STDERR, "false"))
+        return PrintSink(spec.arrow_schema, f"{prefix}> " if prefix else "", to_stderr)
+
+
+class PrintSink:
+    """Rows as lines. They pass through the driver, so a large result belongs elsewhere."""
+
+    def __init__(self, schema: pa.Schema, prefix: str, to_stderr: bool) -> None:
+        self.schema = schema
+        self._prefix = prefix
+        self._to_stderr = to_stderr
+
+    def writer(self, query_id: str, batch: int, attempt: str) -> PrintWriter:
+        return PrintWriter()
+
+    def committer(self, query_id: str) -> PrintCommitter:
+        return PrintCommitter(self._prefix, self._to_stderr)
+
+
+class PrintWriter:
+    """Sends rows to the driver, as Arrow IPC."""
+
+    def __init__(self) -> None:
+        self._batches: list[pa.RecordBatch] = []
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        self._batches.append(rows)
+
+    def prepare(self) -> list[bytes]:
+        if not self._batches:
+            return []
+        buffer = pa.BufferOutputStream()
+        with pa.ipc.new_stream(buffer, self._batches[0].schema) as stream:
+            for batch in self._batches:
+                stream.write_batch(batch)
+        return [buffer.getvalue().to_pybytes()]
+
+    def close(self) -> None:
+        self._batches = []
+
+
+class PrintCommitter:
+    """Prints a micro-batch once its tasks have ended. One that runs again is printed again."""
+
+    table = None
+
+    def __init__(self, prefix: str, to_stderr: bool) -> None:
+        self._prefix = prefix
+        self._to_stderr = to_stderr
+
+    def commit(self, write: Callable[[], WrittenBatch | None], discard: Callable[[], None]) -> bool:
+        written = write()
+        if written is None:
+            return False
+        out = sys.stderr if self._to_stderr else sys.stdout
+        for message in written.messages:
+            for batch in pa.ipc.open_stream(message):
+                out.write("".join(f"{self._prefix}{text}\n" for text in row_texts(batch)))
+        out.flush()
+        return True
+
+    def remove_leftovers(self, from_batch: int, keep: Collection[str] = ()) -> int:
+        return 0
+
+
+CONNECTOR = _Print()

@@ -1,0 +1,65 @@
+"""Finds connectors by name: `mysql-cdc` is the folder `mysql_cdc` with a `connector.py`.
+
+Only the connectors that a script names are imported.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from importlib import import_module
+
+from streamhouse import connectors
+from streamhouse.connectors.base import Connector
+from streamhouse.errors import OptionError
+from streamhouse.options import nearest
+from streamhouse.sql.plan import TableInfo
+
+
+@cache
+def names() -> tuple[str, ...]:
+    """The names of all connectors, sorted."""
+    found = pkgutil.iter_modules(connectors.__path__)
+    return tuple(sorted(module.name.replace("_", "-") for module in found if module.ispkg))
+
+
+@cache
+def connector(name: str) -> Connector:
+    """The connector of that name; `OptionError` naming the nearest if there is none."""
+    if name not in names():
+        raise OptionError(f"unknown connector '{name}'; {nearest(name, names())}")
+    module = import_module(f"{connectors.__name__}.{name.replace('-', '_')}.connector")
+    found: Connector = module.CONNECTOR
+    return found
+
+
+def declared(table: TableInfo) -> TableInfo:
+    """The table with what its connector can do; as it is if there is no such connector."""
+    if table.connector not in names():
+        return table
+    return replace(table, capabilities=connector(table.connector).capabilities)
+
+
+def check_declaration(table: TableInfo, where: str) -> list[str]:
+    """Check a declared table; returns what a user should be told of its options.
+
+    Raises `OptionError` for an unknown connector or option, or a value that is not allowed.
+    """
+    if table.connector not in names():
+        hint = nearest(table.connector, names())
+        raise OptionError(f"{where}: unknown connector '{table.connector}'; {hint}")
+    kind, options = connector(table.connector), table_options(table)
+    effective = {key: value for key, value in options.items() if key not in kind.without_effect}
+    kind.check(table, effective, where)
+    return [
+        f"{where}: option '{key}' has no effect here: {kind.without_effect[key]}"
+        for key in options
+        if key in kind.without_effect
+    ]
+
+
+def table_options(table: TableInfo) -> Mapping[str, str]:
+    """The options of a declared table that its connector reads."""
+    return {key: value for key, value in table.options.items() if key != "connector"}

@@ -1,0 +1,39 @@
+"""Where a Paimon table is, as one process tells another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from streamhouse.paimon.catalog.warehouse import Warehouse
+from streamhouse.paimon.read.table import Table
+
+
+@dataclass(frozen=True)
+class TableAddress:
+    """A Paimon table: the options of its warehouse, and `database.table`.
+
+    `schema_id` is the version of its schema by which the query names its columns; None: the newest.
+    """
+
+    warehouse: Mapping[str, str] = field(repr=False)
+    identifier: str
+    schema_id: int | None = None
+
+    def open(self) -> Table:
+        """The table as it is now."""
+        return Warehouse(self.warehouse).table(self.identifier)
+
+    def planned(self) -> Table:
+        """The table with the columns by which the query was planned."""
+        table = self.open()
+        return table if self.schema_id is None else table.find_schema(self.schema_id) or table
+
+    def same(self, other: TableAddress) -> bool:
+        """Whether it is the same table, by whatever version of its schema."""
+        return (self.warehouse, self.identifier) == (other.warehouse, other.identifier)
+
+    def beside(self, suffix: str) -> TableAddress:
+        """The table of the same database whose name ends in `__suffix`, also beside a branch."""
+        name = self.identifier.replace("$", "__")
+        return TableAddress(self.warehouse, f"{name}__{suffix}")

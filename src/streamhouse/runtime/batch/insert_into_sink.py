@@ -1,0 +1,52 @@
+"""INSERT of rows that end into a table that is not Paimon's."""
+
+from __future__ import annotations
+
+import uuid
+
+import pyarrow as pa
+
+from streamhouse.connectors.base import WrittenBatch
+from streamhouse.engine import bounded_reader
+from streamhouse.errors import UnsupportedSqlError
+from streamhouse.runtime.batch.insert_columns import given_columns
+from streamhouse.runtime.batch.progress_line import progress
+from streamhouse.runtime.batch.scans import Scans
+from streamhouse.runtime.session.session import Session
+from streamhouse.sql.batch.bounded_query import analyze_bounded
+from streamhouse.sql.plan import Insert, TableInfo
+
+
+def insert_into_sink(session: Session, statement: Insert, target: TableInfo) -> int:
+    """Write the rows of VALUES or of a SELECT that ends as one batch; how many there were."""
+    where = statement.position
+    if statement.overwrite or statement.partition:
+        word = "OVERWRITE" if statement.overwrite else "PARTITION"
+        raise UnsupportedSqlError(
+            f"{word} needs a Paimon table; {'.'.join(statement.target)} has the connector "
+            f"'{target.connector}'",
+            line=where.line,
+            column=where.column,
+        )
+    plan = analyze_bounded(statement.query, session, target, given_columns(target, statement))
+    spec = session.sink(target, statement.options)
+    assert spec is not None
+    sink, query_id = spec.open(), uuid.uuid4().hex
+    rows = 0
+
+    def write() -> WrittenBatch:
+        nonlocal rows
+        rows = 0
+        writer = sink.writer(query_id, 0, query_id[:12])
+        try:
+            with progress() as shown, bounded_reader(plan, Scans(session, plan, shown).open) as all:
+                for batch in all:
+                    named = pa.RecordBatch.from_arrays(batch.columns, names=sink.schema.names)
+                    writer.write(named.cast(sink.schema))
+                    rows += batch.num_rows
+            return WrittenBatch(0, writer.prepare())
+        finally:
+            writer.close()
+
+    sink.committer(query_id).commit(write, lambda: None)
+    return rows

@@ -1,0 +1,105 @@
+"""Connectors are found by the names of their folders, and say what their tables can do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from streamhouse import connectors
+from streamhouse.connectors import registry
+from streamhouse.connectors.specs import SinkSpec, SourceSpec
+from streamhouse.errors import OptionError
+from streamhouse.sql.plan import Column, TableInfo
+
+COLUMNS = (Column("id", "INT"),)
+TRIAL = '''
+"""A connector that somebody else has written: numbers from 0 on."""
+
+import pyarrow as pa
+
+from streamhouse.connectors.base import Connector, Option
+from streamhouse.sql.plan import Capabilities
+
+
+class Numbers(Connector):
+    name = "trial-numbers"
+    summary = "Numbers."
+    options = (Option("upto", "INT", "give the number of rows", required=True),)
+    without_effect = {"speed": "all rows come at once"}
+    capabilities = Capabilities(changelog=False, lookup=False, sink=False, merges=False)
+
+    def scan(self, table, options, columns):
+        schema = pa.schema([("id", pa.int32())])
+        rows = pa.record_batch([pa.array(range(int(options["upto"])), pa.int32())], schema=schema)
+        return schema, lambda: iter([rows])
+
+
+CONNECTOR = Numbers()
+'''
+
+
+@pytest.fixture
+def trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One more folder among the connectors."""
+    folder = tmp_path / "trial_numbers"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("")
+    (folder / "connector.py").write_text(TRIAL)
+    monkeypatch.setattr(connectors, "__path__", [*connectors.__path__, str(tmp_path)])
+    registry.names.cache_clear()
+
+
+@pytest.fixture(autouse=True)
+def forget() -> Iterator[None]:
+    """No test sees the connectors of another."""
+    yield
+    registry.names.cache_clear()
+    registry.connector.cache_clear()
+
+
+def table(connector: str, **options: str) -> TableInfo:
+    given = {key.replace("_", "-"): value for key, value in options.items()}
+    return registry.declared(
+        TableInfo(("c", "d", "t"), COLUMNS, options=given, connector=connector)
+    )
+
+
+@pytest.mark.parametrize("name", registry.names())
+def test_each_has_a_name_a_summary_and_options_with_docs(name: str) -> None:
+    kind = registry.connector(name)
+
+    assert kind.name == name
+    assert kind.summary.endswith(".")
+    assert all(option.doc for option in kind.options)
+    keys = [option.key for option in kind.options]
+    assert sorted(keys) == sorted({*keys} - {*kind.without_effect})
+    assert (kind.guarantee != "none") <= kind.capabilities.sink
+
+
+def test_an_unknown_one_is_told_with_the_nearest() -> None:
+    with pytest.raises(OptionError, match=r"t: unknown connector 'mysqlcdc'; did you mean 'mysql-"):
+        registry.check_declaration(table("mysqlcdc"), "t")
+
+
+@pytest.mark.usefixtures("trial")
+def test_a_folder_is_all_that_a_new_one_takes() -> None:
+    info = table("trial-numbers", upto="3", speed="9")
+
+    assert registry.check_declaration(info, "t") == [
+        "t: option 'speed' has no effect here: all rows come at once"
+    ]
+    kind = registry.connector("trial-numbers")
+    schema, rows = kind.scan(info, registry.table_options(info), ["id"])
+    assert [batch.to_pydict() for batch in rows()] == [{"id": [0, 1, 2]}]
+    assert schema.names == ["id"]
+    assert not info.capabilities.sink
+    with pytest.raises(OptionError, match=r"t: unknown option 'uptoo'; did you mean 'upto'\?"):
+        registry.check_declaration(table("trial-numbers", uptoo="3"), "t")
+    with pytest.raises(OptionError, match=r"t: option 'upto' is missing; give the number of rows"):
+        registry.check_declaration(table("trial-numbers"), "t")
+    with pytest.raises(OptionError, match="'trial-numbers' cannot be read as a stream"):
+        SourceSpec("trial-numbers", {}, COLUMNS).open()
+    with pytest.raises(OptionError, match="'trial-numbers' cannot be written"):
+        SinkSpec("trial-numbers", {}, COLUMNS).open()
