@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict, replace
 from typing import Any
 
+from streamhouse.connectors.registry import declared
 from streamhouse.connectors.specs import SourceSpec
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.spec import QuerySpec
@@ -28,6 +29,8 @@ def definition_json(spec: QuerySpec) -> str:
     query = asdict(spec.query)
     for table in (query["source"], *(lookup["table"] for lookup in query["lookups"])):
         table["options"] = {}
+        # What the connector can do is known of its name.
+        del table["capabilities"]
     query["source_options"] = {}
     query["functions"] = [function.record() for function in spec.query.functions]
     source = {
@@ -75,11 +78,11 @@ def spec_of(definition: str, target: TableAddress, query_id: str) -> QuerySpec:
             for name, version in zip(record["lookups"], versions["lookups"], strict=True)
         ),
         target=replace(target, schema_id=versions.get("target", 0)),
-        pending=target.beside("pending") if record["waits"] else None,
-        unmatched=target.beside("unmatched") if record["waits"] else None,
+        pending=target.side_table("pending") if record["waits"] else None,
+        unmatched=target.side_table("unmatched") if record["waits"] else None,
         query_id=query_id,
         parallelism=1,
-        distinct=target.beside("distinct") if record["query"].get("distinct") else None,
+        distinct=target.side_table("distinct") if record["query"].get("distinct") else None,
     )
 
 
@@ -118,7 +121,7 @@ def _lookup(record: dict[str, Any]) -> LookupJoin:
 
 
 def _table(record: dict[str, Any]) -> Info:
-    return Info(
+    info = Info(
         **{
             **record,
             "name": tuple(record["name"]),
@@ -128,6 +131,7 @@ def _table(record: dict[str, Any]) -> Info:
             "partitioned_by": tuple(record["partitioned_by"]),
         }
     )
+    return declared(info)
 
 
 def _columns(records: list[dict[str, Any]]) -> tuple[Column, ...]:

@@ -1,0 +1,45 @@
+"""A query's definition survives its way through JSON, which the lineage keeps for ever."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from streamhouse.connectors.registry import declared, names
+from streamhouse.connectors.specs import SourceSpec
+from streamhouse.paimon.catalog.table_address import TableAddress
+from streamhouse.runtime.spec import QuerySpec
+from streamhouse.runtime.state.query_definition import definition_json, spec_of
+from streamhouse.sql.plan import Column, LookupJoin, StreamQuery, TableInfo
+
+ID = (Column("id", "INT"),)
+TARGET = TableAddress({"warehouse": "/w"}, "d.out", 0)
+
+
+@pytest.mark.parametrize("connector", names())
+def test_it_is_the_same_afterwards(connector: str) -> None:
+    info = declared(TableInfo(("c", "d", "dim"), ID, connector=connector))
+    query = StreamQuery(
+        source=replace(info, name=("c", "d", "src")),
+        source_columns=("id",),
+        lookups=(LookupJoin(info, "dim_0", ("id",), ("id",), False),),
+        source_options={},
+        rows_sql="SELECT id FROM src",
+        misses_sql=None,
+        changelog=False,
+        output=ID,
+        fingerprint="f",
+        grouped=False,
+    )
+    spec = QuerySpec(
+        query, SourceSpec(connector, {}, ID), (TARGET,), TARGET, None, None, "q", parallelism=1
+    )
+
+    text = definition_json(spec)
+    again = spec_of(text, TARGET, "q")
+
+    assert again.query == query
+    assert definition_json(again) == text
+    assert "capabilities" not in json.dumps(json.loads(text))
