@@ -97,7 +97,7 @@ def run(
         from streamhouse.sql.secrets import without_secrets
 
         reporter = Reporter(without_secrets(joined(file, read)), name, restarts.lately())
-        with _told(reporter, given):
+        with _reported(reporter, given):
             statements, origins = parsed(file, read)
             from streamhouse.runtime.script import ScriptOptions, script_name
 
@@ -123,7 +123,7 @@ def run(
 
 
 @contextmanager
-def _told(reporter: Reporter, warehouse: Mapping[str, str] | None) -> Iterator[None]:
+def _reported(reporter: Reporter, warehouse: Mapping[str, str] | None) -> Iterator[None]:
     """Have the reporter tell how what is done in the `with` begins and ends."""
 
     def failed(error: BaseException) -> None:

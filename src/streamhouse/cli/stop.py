@@ -31,7 +31,7 @@ class StopSignal:
         self._at_once = at_once
         self._notice = notice
         for number in numbers:
-            signal.signal(number, self._ask)
+            signal.signal(number, self._request_stop)
 
     @property
     def interrupted(self) -> bool:
@@ -47,7 +47,7 @@ class StopSignal:
         if self.asked():
             raise KeyboardInterrupt
 
-    def _ask(self, number: int, frame: object) -> None:
+    def _request_stop(self, number: int, frame: object) -> None:
         if self._asked is not None:
             if self._at_once is not None:
                 self._at_once()

@@ -111,9 +111,9 @@ def _interval(every: str | None, warehouse: str) -> int:
 def _print_once(table: str, warehouse: Warehouse, moment: str, format: WatchFormat) -> None:
     from streamhouse.cli.output import console
     from streamhouse.cli.view import View
-    from streamhouse.serve.feeds.static_feed import Still
+    from streamhouse.serve.feeds.static_feed import StaticFeed
 
-    feed = Still(warehouse, table, moment)
+    feed = StaticFeed(warehouse, table, moment)
     view, change = View(feed), feed.poll()
     if format is WatchFormat.JSON:
         _print_json(iter([change] if change is not None else []), sys.stdout)
@@ -145,7 +145,7 @@ def _open(
     while True:
         opened = open_warehouse(warehouse, option)
         try:
-            lost = None if fail_on_data_loss else partial(_tell_loss, table)
+            lost = None if fail_on_data_loss else partial(_print_loss, table)
             return Feed(opened, table, consumer=consumer, lost=lost)
         except TableError:
             view = view_feed(opened, table)
@@ -164,7 +164,7 @@ def _open(
         time.sleep(WAIT_POLL_MS / 1000)
 
 
-def _tell_loss(table: str, first: int, last: int) -> None:
+def _print_loss(table: str, first: int, last: int) -> None:
     which = f"snapshot {first}" if first == last else f"snapshots {first} to {last}"
     print(
         f"notice: {which} of {table} expired before they were printed; their rows are in the "

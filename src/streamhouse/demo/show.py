@@ -70,7 +70,7 @@ class Show:
         with self._console.status("starting Spark and the queries …") as status:
             while self._feed is None:
                 self._check()
-                self._tell_page()
+                self._print_page_address()
                 self._scenario.driver.check()
                 took = time.time() - started
                 if took > _START_S:
@@ -92,7 +92,7 @@ class Show:
         with Live(self._frame(), console=self._console, auto_refresh=False) as live:
             while self._seconds is None or time.time() - self._started < self._seconds:
                 self._check()
-                self._tell_page()
+                self._print_page_address()
                 change = self._feed.poll()
                 if change is not None:
                     self._view.take(change)
@@ -119,7 +119,7 @@ class Show:
         self._freshness = self._scenario.freshness.recent()
         self._orders = [*self._orders[-10:], (now, self._scenario.rows(ORDERS))]
 
-    def _tell_page(self) -> None:
+    def _print_page_address(self) -> None:
         news = None if self._page is None else self._page.news()
         if news is not None:
             self._console.print(Text(news, style="bold cyan"), soft_wrap=True)

@@ -136,7 +136,7 @@ class _Builder:
             self._check(statement, target)
             given, fixed = given_columns(target, statement), statement.partition
             queries = analyze_streams(statement.query, self._session, target, given, fixed)
-            node = self._query("continuous", word, statement, _told(queries[0]))
+            node = self._query("continuous", word, statement, _query_details(queries[0]))
             for query in queries:
                 self._stream(node, statement.query, query, target)
         self._writes(node, target)
@@ -162,7 +162,7 @@ class _Builder:
             self._scans(node, analyze_bounded(statement.query, self._session), None)
         else:
             queries = analyze_streams(statement.query, self._session)
-            node = self._query("console", "SELECT", statement, _told(queries[0]))
+            node = self._query("console", "SELECT", statement, _query_details(queries[0]))
             for query in queries:
                 self._stream(node, statement.query, query)
 
@@ -240,7 +240,7 @@ def _duration(ms: int) -> str:
     return f"{ms // 1000} s" if ms % 1000 == 0 else f"{ms} ms"
 
 
-def _told(query: StreamQuery) -> tuple[str, ...]:
+def _query_details(query: StreamQuery) -> tuple[str, ...]:
     words = ["GROUP BY"] if query.grouped else []
     return (*words, "COUNT(DISTINCT)") if query.distinct is not None else tuple(words)
 

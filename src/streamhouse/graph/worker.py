@@ -56,7 +56,7 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
         found = {"ok": True, "statements": len(statements), "graph": graph.record()}
         return {**found, "svg": draw(graph)} if request.get("svg") else found
     except StreamhouseError as error:
-        return {"ok": False, "error": _told(error)}
+        return {"ok": False, "error": _error_record(error)}
     except (RecursionError, MemoryError):
         why = "the script is nested too deeply; write parts of it as views"
     except Exception as error:  # noqa: BLE001  # the next script must find this process alive
@@ -132,7 +132,7 @@ def _again(statement: plan.Statement) -> plan.Statement:
     return statement
 
 
-def _told(error: StreamhouseError) -> dict[str, Any]:
+def _error_record(error: StreamhouseError) -> dict[str, Any]:
     if isinstance(error, SqlError):
         return _error(error.message, (error.line, error.column))
     text = str(error)

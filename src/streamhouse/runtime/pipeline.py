@@ -11,7 +11,7 @@ from typing import Protocol
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.catalog.table_address import TableAddress
-from streamhouse.paimon.changelog.invisible_rows import Waiting
+from streamhouse.paimon.changelog.invisible_rows import InvisibleRows
 from streamhouse.paimon.maintenance.service import Maintenance
 from streamhouse.paimon.read.visibility import changes_visible, hides_new_rows
 from streamhouse.runtime.monitoring.reporter import Reporter
@@ -116,13 +116,13 @@ class Pipeline:
                     calm = calm + 1 if still and not due else 0
                     before = now
                     if calm >= _CALM_LOOKS:
-                        self._tell("caught up, but for ", waiting)
+                        self._notice_invisible("caught up, but for ", waiting)
                         return
                     if due and time.monotonic() >= told:
                         told = float("inf")
-                        self._tell("not caught up yet: ", due)
+                        self._notice_invisible("not caught up yet: ", due)
                 time.sleep(_TICK_S)
-            self._tell_stopped()
+            self._notice_left_invisible()
         finally:
             for side in sides:
                 side.close()
@@ -143,20 +143,20 @@ class Pipeline:
             self._running, self._new, self._maintenance = [], [], {}
             self._reads, self._awaited = [], []
 
-    def _waiting(self) -> list[Waiting]:
+    def _waiting(self) -> list[InvisibleRows]:
         """Rows of all tables that are committed and wait for a compaction."""
         return [one for each in self._maintenance.values() for one in each.waiting()]
 
-    def _tell_stopped(self) -> None:
+    def _notice_left_invisible(self) -> None:
         """Name the rows that the next run will not see either, unless somebody compacts them."""
         try:
             left = [one for one in self._waiting() if one.option is not None]
         except StreamhouseError as error:
             self._notice(f"stopped, but {error}")
             return
-        self._tell("stopped, but for ", left)
+        self._notice_invisible("stopped, but for ", left)
 
-    def _tell(self, what: str, waiting: Sequence[Waiting]) -> None:
+    def _notice_invisible(self, what: str, waiting: Sequence[InvisibleRows]) -> None:
         for one in waiting:
             self._notice(f"{what}{one}")
 

@@ -31,7 +31,7 @@ from streamhouse.runtime.printer import Printer
 from streamhouse.runtime.reset.continuous_targets import Place, checkpoint_roots, continuous_targets
 from streamhouse.runtime.reset.marker import any_left
 from streamhouse.runtime.reset.reset import finish, reset
-from streamhouse.runtime.session.definitions import define, located, tell_outdated
+from streamhouse.runtime.session.definitions import define, located, note_outdated_options
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.session.show_statements import described
 from streamhouse.runtime.shared_target import check_apart, own_name
@@ -146,12 +146,12 @@ class Script:
 
     def _statement(self, statement: plan.Statement) -> None:
         with located(statement):
-            tell_outdated(self._session, statement)
+            note_outdated_options(self._session, statement)
             try:
                 if not define(self._session, statement):
                     self._do(statement)
             except SqlError as error:
-                self._tell_renamed(error)
+                self._explain_renamed(error)
                 raise
 
     def _do(self, statement: plan.Statement) -> None:
@@ -167,10 +167,10 @@ class Script:
             case plan.Insert():
                 self._insert(statement)
             case plan.Change():
-                self._told(statement.target, dml.change(session, statement))
+                self._notice(statement.target, dml.change(session, statement))
             case plan.Truncate():
                 dml.truncate(session, statement)
-                self._told(statement.target, "all rows removed")
+                self._notice(statement.target, "all rows removed")
             case plan.Select():
                 self._select(statement.query)
             case plan.Call():
@@ -182,10 +182,10 @@ class Script:
             case _:
                 raise UnsupportedSqlError("this statement is not supported")
 
-    def _told(self, table: plan.Name, what: object) -> None:
+    def _notice(self, table: plan.Name, what: object) -> None:
         self._printer.notice(f"{'.'.join(table)}: {what}")
 
-    def _tell_renamed(self, error: SqlError) -> None:
+    def _explain_renamed(self, error: SqlError) -> None:
         """A column that is missing may have been renamed, or dropped: say so."""
         found = _NO_COLUMN.search(error.message)
         became = None if found is None else self._session.became(found[1])
@@ -210,22 +210,22 @@ class Script:
         if isinstance(inner, plan.StatementSet):
             lines = []
             for one in inner.inserts:
-                lines += [f"INSERT INTO {'.'.join(one.target)}", *self._told_insert(one)]
+                lines += [f"INSERT INTO {'.'.join(one.target)}", *self._explained_insert(one)]
         elif isinstance(inner, Insert):
-            lines = self._told_insert(inner)
+            lines = self._explained_insert(inner)
         elif isinstance(inner, plan.Select):
             queries = analyze_streams(inner.query, self._session)
-            lines = [line for query in queries for line in self._told_plan(query, None)]
+            lines = [line for query in queries for line in self._explained_query(query, None)]
         else:
             raise UnsupportedSqlError("EXPLAIN takes an INSERT or a SELECT")
         self._table({"plan": lines})
 
-    def _told_insert(self, statement: Insert) -> list[str]:
+    def _explained_insert(self, statement: Insert) -> list[str]:
         target = self._session.table(statement.target)
         queries = self._planned(statement, target)
-        return [line for query in queries for line in self._told_plan(query, target)]
+        return [line for query in queries for line in self._explained_query(query, target)]
 
-    def _told_plan(self, query: StreamQuery, target: TableInfo | None) -> list[str]:
+    def _explained_query(self, query: StreamQuery, target: TableInfo | None) -> list[str]:
         lines = [f"source: {'.'.join(query.source.name)} ({', '.join(query.source_columns)})"]
         for lookup, choice in zip(query.lookups, self._strategies(query, target), strict=True):
             words = refresh_rule(lookup, choice).words()
@@ -261,7 +261,7 @@ class Script:
 
     def _insert(self, statement: Insert) -> None:
         if self._bounded(statement.query):
-            self._told(statement.target, bounded_statements.insert(self._session, statement))
+            self._notice(statement.target, bounded_statements.insert(self._session, statement))
             return
         if statement.overwrite:
             raise UnsupportedSqlError(
@@ -373,22 +373,24 @@ class Script:
         session = self._session
         address = session.target(target)
         place = self._place(address)
-        self._tell_ineffective(query)
+        self._notice_ineffective(query)
         waits = any(lookup.retry is not None for lookup in query.lookups)
         spec = QuerySpec(
             query=query,
             source=session.source(query),
             lookups=tuple(
-                address.beside(LOOKED_UP) if is_server(lookup) else session.address(lookup.table)
+                address.side_table(LOOKED_UP)
+                if is_server(lookup)
+                else session.address(lookup.table)
                 for lookup in query.lookups
             ),
             target=address,
-            pending=address.beside("pending") if waits else None,
-            unmatched=address.beside("unmatched") if waits else None,
+            pending=address.side_table("pending") if waits else None,
+            unmatched=address.side_table("unmatched") if waits else None,
             query_id="",
             parallelism=int(session.settings.get("parallelism.default", "2")),
             choices=self._strategies(query, target),
-            distinct=address.beside("distinct") if query.distinct is not None else None,
+            distinct=address.side_table("distinct") if query.distinct is not None else None,
             sink=session.sink(target, statement.options),
         )
         if spec.side_tables and not address.warehouse:
@@ -414,7 +416,7 @@ class Script:
         ]
         return tuple(choose_all(specs, None if target is None else unshuffled(query, target)))
 
-    def _tell_ineffective(self, query: StreamQuery) -> None:
+    def _notice_ineffective(self, query: StreamQuery) -> None:
         for lookup in query.lookups:
             where = f"lookup of {lookup.table.name[-1]}"
             if is_server(lookup):

@@ -72,7 +72,7 @@ class QuerySpec:
         What stands there is committed before the target.
         """
         there = any(is_server(lookup) for lookup in self.query.lookups)
-        return self.target.beside(LOOKED_UP) if there else None
+        return self.target.side_table(LOOKED_UP) if there else None
 
     @property
     def pinned(self) -> list[tuple[LookupJoin, TableAddress]]:

@@ -12,13 +12,17 @@ import pytest
 from streamhouse.errors import OptionError
 from streamhouse.lookup.refresh import ASYNC, PARTITION_ASYNC, PENDING, RefreshRule
 from streamhouse.lookup.storage import changed_keys
-from streamhouse.lookup.storage.changed_keys import Version, near
+from streamhouse.lookup.storage.changed_keys import Version, few_changes_between
 from streamhouse.lookup.strategies.selection import Choice
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.storage.snapshots import Snapshot
 from streamhouse.paimon.write.commit import TableCommitter, TableWriter
-from streamhouse.runtime.streaming.dimension_versions import Pins, coming_version, pinned_partitions
+from streamhouse.runtime.streaming.dimension_versions import (
+    Pins,
+    pinned_partitions,
+    preloading_version,
+)
 from streamhouse.source import Offset
 from streamhouse.sql.plan import Column, LookupJoin, TableInfo
 
@@ -114,7 +118,7 @@ def test_a_black_out_keeps_the_snapshot_and_its_ends_belong_to_it(dimension: Dim
 
 
 def coming(offset: Offset) -> Any:
-    return coming_version(offset, "dim_0")
+    return preloading_version(offset, "dim_0")
 
 
 def test_what_takes_long_to_read_is_joined_once_it_is_read(
@@ -280,9 +284,11 @@ def test_what_takes_long_to_read(
     first = Snapshot(1, "u", 1, "APPEND", 0, 50_000, 50_000, None, 0)
     second = Snapshot(2, "u", 2, kind, 0, total, delta, changelog, 0)
     monkeypatch.setattr(table.snapshots, "find", {1: first, 2: second}.get)
-    assert near(Version(table, first), Version(table, second)) is expected
+    assert few_changes_between(Version(table, first), Version(table, second)) is expected
     # Where what has changed cannot be taken in, only few rows in all are near.
-    assert near(Version(table, first), Version(table, second), False) is (total == 10_000)
+    assert few_changes_between(Version(table, first), Version(table, second), False) is (
+        total == 10_000
+    )
 
 
 def test_a_snapshot_that_is_gone_is_not_kept(dimension: Dimension) -> None:

@@ -53,9 +53,9 @@ def _race(lake: str, barrier: Barrier, results: Any, number: int, if_not_exists:
 def _create_side_tables(target: TableAddress) -> None:
     """The tables that continuous queries keep beside their target."""
     pending_rows.create_tables(
-        target.beside("pending"), target.beside("unmatched"), _columns(0), False
+        target.side_table("pending"), target.side_table("unmatched"), _columns(0), False
     )
-    lookup_journal.create_table(target.beside("looked_up"))
+    lookup_journal.create_table(target.side_table("looked_up"))
 
 
 @pytest.fixture(params=[True, False], ids=["if_not_exists", "plain"])

@@ -10,9 +10,9 @@ import pytest
 
 from streamhouse.errors import OptionError, SqlError, StreamhouseError
 from streamhouse.paimon.catalog.warehouse import Warehouse
-from streamhouse.paimon.maintenance.policy import Care, Pace
+from streamhouse.paimon.maintenance.policy import MaintenancePolicy, Pace
 from streamhouse.paimon.read.table import Table
-from streamhouse.runtime.session.definitions import define, tell_outdated
+from streamhouse.runtime.session.definitions import define, note_outdated_options
 from streamhouse.runtime.session.session import Session
 from streamhouse.sql.options.renamed_options import DROPPED, RENAMED, current, stored
 from streamhouse.sql.parser.hints import outdated
@@ -53,7 +53,7 @@ class Scripts:
 
     def run(self, text: str) -> None:
         for statement in parse_script(text):
-            tell_outdated(self.session, statement)
+            note_outdated_options(self.session, statement)
             assert define(self.session, statement)
 
     def table(self, name: str = "t") -> Table:
@@ -149,7 +149,7 @@ def test_options_of_a_table_that_an_earlier_release_made(scripts: Scripts) -> No
     table = Scripts(Path(scripts.table().location).parents[1]).table()
     today = {"bucket": "1", "ignore-delete": "true", "file-operation.thread-num": "2"}
     assert table.options == {**today, "write-only": "true"}
-    assert Care.of(True, table.options, Pace()).commits is None
+    assert MaintenancePolicy.of(True, table.options, Pace()).commits is None
     scripts.run("ALTER TABLE t SET ('write-only' = 'false');")
     assert scripts.written()["write-only"] == "false"
     assert "write.compaction-skip" not in scripts.written()

@@ -10,7 +10,7 @@ import pytest
 from streamhouse.errors import OptionError
 from streamhouse.paimon.maintenance import backpressure as module
 from streamhouse.paimon.maintenance.backpressure import Pressure
-from streamhouse.paimon.maintenance.policy import Care, Pace
+from streamhouse.paimon.maintenance.policy import MaintenancePolicy, Pace
 
 
 def never() -> bool:
@@ -110,13 +110,13 @@ def test_it_is_known_ahead_when_level_0_will_be_full() -> None:
     ],
 )
 def test_how_many_files_are_allowed(options: dict[str, str], files: int | None) -> None:
-    assert Care.of(True, options, Pace()).most_files == files
+    assert MaintenancePolicy.of(True, options, Pace()).most_files == files
 
 
 def test_tables_without_a_key_have_no_level_0() -> None:
-    assert Care.of(False, {}, Pace()).most_files is None
+    assert MaintenancePolicy.of(False, {}, Pace()).most_files is None
 
 
 def test_a_trigger_is_a_number() -> None:
     with pytest.raises(OptionError, match=r"num-sorted-run\.stop-trigger"):
-        Care.of(True, {"num-sorted-run.stop-trigger": "many"}, Pace())
+        MaintenancePolicy.of(True, {"num-sorted-run.stop-trigger": "many"}, Pace())

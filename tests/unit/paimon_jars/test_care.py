@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from streamhouse.errors import OptionError
-from streamhouse.paimon.maintenance.policy import Care, Pace
+from streamhouse.paimon.maintenance.policy import MaintenancePolicy, Pace
 
 PACE = Pace()
 
 
 def test_a_keyed_table_is_compacted_by_its_trigger() -> None:
-    care = Care.of(True, {}, PACE)
+    care = MaintenancePolicy.of(True, {}, PACE)
     assert (care.commits, care.seconds, care.full_commits) == (5, 1.0, None)
-    assert Care.of(True, {"num-sorted-run.compaction-trigger": "9"}, PACE).commits == 9
+    assert MaintenancePolicy.of(True, {"num-sorted-run.compaction-trigger": "9"}, PACE).commits == 9
 
 
 @pytest.mark.parametrize(
@@ -27,46 +27,49 @@ def test_a_keyed_table_is_compacted_by_its_trigger() -> None:
 def test_tables_that_are_read_from_compacted_files_are_compacted_at_once(
     options: dict[str, str],
 ) -> None:
-    assert Care.of(True, options, PACE).commits == 1
+    assert MaintenancePolicy.of(True, options, PACE).commits == 1
 
 
 def test_full_compactions_make_the_changelog() -> None:
     options = {"changelog-producer": "full-compaction"}
-    care = Care.of(True, options, PACE)
+    care = MaintenancePolicy.of(True, options, PACE)
     assert (care.commits, care.seconds, care.full_commits) == (5, 0.5, 1)
     options["full-compaction.delta-commits"] = "20"
-    care = Care.of(True, options, PACE)
+    care = MaintenancePolicy.of(True, options, PACE)
     assert (care.commits, care.seconds, care.full_commits) == (5, 1.0, 20)
 
 
 def test_a_full_compaction_can_be_asked_for_by_time() -> None:
-    care = Care.of(True, {"compaction.optimization-interval": "2 min"}, PACE)
+    care = MaintenancePolicy.of(True, {"compaction.optimization-interval": "2 min"}, PACE)
     assert care.full_seconds == 120
 
 
 def test_append_tables_are_compacted_rarely() -> None:
-    assert Care.of(False, {"bucket": "-1"}, PACE) == Care(100, 60.0)
+    assert MaintenancePolicy.of(False, {"bucket": "-1"}, PACE) == MaintenancePolicy(100, 60.0)
 
 
 def test_postpone_tables_are_not_compacted() -> None:
-    assert Care.of(True, {"bucket": "-2"}, PACE).commits is None
+    assert MaintenancePolicy.of(True, {"bucket": "-2"}, PACE).commits is None
 
 
 def test_a_wrong_trigger_is_said() -> None:
     with pytest.raises(OptionError, match="num-sorted-run.compaction-trigger"):
-        Care.of(True, {"num-sorted-run.compaction-trigger": "0"}, PACE)
+        MaintenancePolicy.of(True, {"num-sorted-run.compaction-trigger": "0"}, PACE)
 
 
 def test_who_does_not_wait_for_lookups_is_compacted_by_the_trigger() -> None:
     lookup = {"changelog-producer": "lookup"}
-    assert Care.of(True, lookup, PACE).commits == 1
-    assert Care.of(True, {**lookup, "lookup-wait": "false"}, PACE).commits == 5
+    assert MaintenancePolicy.of(True, lookup, PACE).commits == 1
+    assert MaintenancePolicy.of(True, {**lookup, "lookup-wait": "false"}, PACE).commits == 5
     gentle = {**lookup, "lookup-compact": "gentle"}
-    assert Care.of(True, gentle, PACE).commits == 10
-    assert Care.of(True, {**gentle, "lookup-compact.max-interval": "7"}, PACE).commits == 7
+    assert MaintenancePolicy.of(True, gentle, PACE).commits == 10
+    assert (
+        MaintenancePolicy.of(True, {**gentle, "lookup-compact.max-interval": "7"}, PACE).commits
+        == 7
+    )
 
 
 @pytest.mark.parametrize("keyed", [True, False])
 def test_a_write_only_table_is_left_to_another_job(keyed: bool) -> None:
-    care = Care.of(keyed, {"write-only": "true", "changelog-producer": "lookup"}, PACE)
+    care = MaintenancePolicy.of(keyed, {"write-only": "true", "changelog-producer": "lookup"}, PACE)
     assert (care.commits, care.full_commits, care.expires) == (None, None, False)

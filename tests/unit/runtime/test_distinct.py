@@ -75,7 +75,7 @@ class World:
         assert isinstance(insert, Insert)
         query = analyze_stream(insert.query, session, session.table(insert.target))
         target = session.address(session.table(insert.target))
-        values = target.beside("distinct")
+        values = target.side_table("distinct")
         self.spec = QuerySpec(
             query, session.source(query), (), target, None, None, f"q{number}", 2, distinct=values
         )

@@ -22,7 +22,7 @@ from streamhouse.paimon.write.commit import TableCommitter, TableWriter
 from streamhouse.runtime.spec import QuerySpec
 from streamhouse.runtime.state import retention_holds
 from streamhouse.runtime.state.checkpoint import Checkpoint
-from streamhouse.runtime.state.retention_holds import Holds
+from streamhouse.runtime.state.retention_holds import RetentionHolds
 from streamhouse.sql.plan import Column, LookupJoin, StreamQuery, TableInfo
 
 ID = (Column("id", "INT"),)
@@ -90,8 +90,8 @@ class World:
         path.mkdir(exist_ok=True)
         (path / str(number)).write_text("v1\n{}\n" + json.dumps(offset))
 
-    def holds(self) -> Holds:
-        return Holds(self.spec, self.checkpoint, self.spec.source.open())
+    def holds(self) -> RetentionHolds:
+        return RetentionHolds(self.spec, self.checkpoint, self.spec.source.open())
 
     def at(self, name: str) -> int | None:
         one = Consumers(self.address(name).open()).get(f"streamhouse-{self.query_id}")

@@ -18,7 +18,7 @@ from streamhouse.paimon.write.commit import TableCommitter, TableWriter
 from streamhouse.runtime.session.session import Session
 from streamhouse.runtime.spec import LOOKED_UP, QuerySpec
 from streamhouse.runtime.state import lineage_retention, lookup_journal
-from streamhouse.runtime.state.lookup_journal import LookedUp, create_table
+from streamhouse.runtime.state.lookup_journal import LookupJournal, create_table
 from streamhouse.sql.plan import CreateTable, Insert
 from streamhouse.sql.statements.script import parse_script
 from streamhouse.sql.streaming.analysis import analyze_stream
@@ -48,7 +48,7 @@ def spec(tmp_path: Path) -> QuerySpec:
     session.create_table(table)
     query = analyze_stream(insert.query, session, session.table(insert.target))
     target = session.address(session.table(insert.target))
-    journal = target.beside(LOOKED_UP)
+    journal = target.side_table(LOOKED_UP)
     create_table(journal)
     return QuerySpec(query, session.source(query), (journal,), target, None, None, "q1", 2)
 
@@ -74,7 +74,7 @@ def commit(spec: QuerySpec, batch: int, rows: list[pa.Table]) -> None:
 
 
 def test_all_values_come_back_as_they_were(spec: QuerySpec) -> None:
-    journal = LookedUp(spec)
+    journal = LookupJournal(spec)
     nothing = dict.fromkeys(ROW)
     found = taken(spec, ROW, nothing, ROW | {"x": float("inf"), "f": 0.1, "word": "", "raw": b""})
     assert journal.recorded(0) is None
@@ -82,12 +82,12 @@ def test_all_values_come_back_as_they_were(spec: QuerySpec) -> None:
     again = journal.recorded(0)
     assert again == journal.past(0) == {"dim_0": found["dim_0"].rows}
     assert journal.recorded(1) is None
-    assert LookedUp(replace(spec, query_id="q2")).recorded(0) is None
+    assert LookupJournal(replace(spec, query_id="q2")).recorded(0) is None
     journal.close()
 
 
 def test_a_batch_that_found_nothing_has_looked(spec: QuerySpec) -> None:
-    journal = LookedUp(spec)
+    journal = LookupJournal(spec)
     commit(spec, 3, journal.rows(3, taken(spec)))
     again = journal.recorded(3)
     assert again is not None and again["dim_0"].num_rows == 0
@@ -96,24 +96,24 @@ def test_a_batch_that_found_nothing_has_looked(spec: QuerySpec) -> None:
 
 def test_much_is_kept_in_pieces(spec: QuerySpec, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lookup_journal, "PIECE_ROWS", 2)
-    journal = LookedUp(spec)
+    journal = LookupJournal(spec)
     found = taken(spec, *(ROW | {"id": number} for number in range(5)))
     commit(spec, 0, journal.rows(0, found))
     assert journal.recorded(0) == {"dim_0": found["dim_0"].rows}
 
 
 def test_other_columns_than_were_looked_up_are_told(spec: QuerySpec) -> None:
-    journal = LookedUp(spec)
+    journal = LookupJournal(spec)
     commit(spec, 0, journal.rows(0, taken(spec, ROW)))
     (lookup,) = spec.query.lookups
     other = replace(lookup, columns=(*lookup.columns, "more"))
     changed = replace(spec, query=replace(spec.query, lookups=(other,)))
     with pytest.raises(StreamhouseError, match="batch 0 of table default.target was cut off"):
-        LookedUp(changed).recorded(0)
+        LookupJournal(changed).recorded(0)
 
 
 def test_what_no_audit_can_ask_for_goes(spec: QuerySpec, monkeypatch: pytest.MonkeyPatch) -> None:
-    journal = LookedUp(spec)
+    journal = LookupJournal(spec)
     everything = pa.concat_tables(
         table for number in range(250) for table in journal.rows(number, taken(spec, ROW))
     )

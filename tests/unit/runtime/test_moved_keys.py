@@ -9,7 +9,7 @@ import pytest
 
 from streamhouse.errors import SqlError, TableError
 from streamhouse.paimon.catalog.warehouse import Warehouse
-from streamhouse.runtime.audit.audit import _Scratch
+from streamhouse.runtime.audit.audit import _TemporaryTable
 from streamhouse.runtime.execute import execute
 
 Rows = list[tuple[int, ...]]
@@ -113,7 +113,7 @@ def test_an_overwrite_may_replace_the_whole_table(lake: str) -> None:
 
 def test_an_audit_merges_them_with_their_partitions(lake: str, tmp_path: Path) -> None:
     make(lake, "deduplicate")
-    scratch = _Scratch(Warehouse(lake).table("d.t"), str(tmp_path / "scratch"))
+    scratch = _TemporaryTable(Warehouse(lake).table("d.t"), str(tmp_path / "scratch"))
     import pyarrow as pa
 
     table = Warehouse(lake).table("d.t")

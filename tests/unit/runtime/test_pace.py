@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamhouse.paimon.maintenance.policy import Care, Pace
+from streamhouse.paimon.maintenance.policy import MaintenancePolicy, Pace
 from streamhouse.paimon.maintenance.service import Maintenance, _State
 from streamhouse.runtime.pipeline import least_pause
 from streamhouse.runtime.streaming.query import rest_s
@@ -17,13 +17,13 @@ def test_only_many_queries_pause_between_their_batches() -> None:
 
 @pytest.mark.parametrize(("took", "pause"), [(None, 0.5), (0.02, 0.1), (0.3, 0.3), (4.0, 0.5)])
 def test_quick_compactions_follow_each_other_quickly(took: float | None, pause: float) -> None:
-    care = Care.of(True, {"changelog-producer": "lookup"}, Pace())
+    care = MaintenancePolicy.of(True, {"changelog-producer": "lookup"}, Pace())
     state = _State(care=care, took={} if took is None else {"compact": took})
     assert Maintenance({}, tuple)._pause(state, care) == pause
 
 
 def test_compactions_that_nobody_waits_for_keep_their_distance() -> None:
-    care = Care.of(True, {}, Pace())
+    care = MaintenancePolicy.of(True, {}, Pace())
     assert Maintenance({}, tuple)._pause(_State(care=care, took={"compact": 0.02}), care) == 1.0
 
 

@@ -55,7 +55,7 @@ class OneQuery:
 
 
 @dataclass
-class Care:
+class MaintenancePolicy:
     """Maintenance that tells what it is given."""
 
     busy: int
@@ -173,7 +173,7 @@ def test_a_good_end_is_told(options: dict[str, str], query: OneQuery, clock: Clo
 
 
 def test_maintenance_is_told(options: dict[str, str], query: OneQuery, clock: Clock) -> None:
-    care = [Care(1, 2, (5.0, "old")), Care(3, 4, (6.0, "token: hidden"))]
+    care = [MaintenancePolicy(1, 2, (5.0, "old")), MaintenancePolicy(3, 4, (6.0, "token: hidden"))]
     reporter = Reporter("", clock=clock)
     reporter.begin([query], lambda: care)
     found = told(options).maintenance

@@ -10,7 +10,7 @@ import pymysql
 from pymysql.cursors import SSCursor
 
 from streamhouse.connectors.jdbc.options import JdbcServer
-from streamhouse.connectors.mysql_cdc.server.columns import selected, server_zone
+from streamhouse.connectors.mysql_cdc.server.columns import selected_columns, server_zone
 from streamhouse.connectors.mysql_cdc.server.connection import (
     Session,
     close_quietly,
@@ -43,7 +43,7 @@ class KeyedTable:
         self._session = Session(options)
         try:
             own = load_columns(self._session, options)
-            self._selected = selected(options, own, columns)
+            self._selected = selected_columns(options, own, columns)
             zone = options.server_time_zone or server_zone(
                 self._session, self._selected, "serverTimezone in the option 'url'"
             )

@@ -16,7 +16,7 @@ from streamhouse.connectors.mysql_cdc.binlog.limits import bounded_end, byte_bud
 from streamhouse.connectors.mysql_cdc.change_reader import close_readers, read_changes, relay_view
 from streamhouse.connectors.mysql_cdc.membership import Membership
 from streamhouse.connectors.mysql_cdc.relay.files import RelayView, State
-from streamhouse.connectors.mysql_cdc.server.columns import selected, server_zone
+from streamhouse.connectors.mysql_cdc.server.columns import selected_columns, server_zone
 from streamhouse.connectors.mysql_cdc.server.connection import Session
 from streamhouse.connectors.mysql_cdc.server.keys import KeySpace
 from streamhouse.connectors.mysql_cdc.server.options import parse
@@ -88,7 +88,7 @@ class MySqlSource:
             self._server = check_server(self._session, self._options)
             table = load_table(self._session, self._options)
             KeySpace(table)
-            chosen = selected(self._options, table.columns, columns)
+            chosen = selected_columns(self._options, table.columns, columns)
             zone = self._options.server_time_zone or server_zone(
                 self._session, chosen, "the option 'server-time-zone'"
             )

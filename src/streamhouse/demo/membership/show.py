@@ -84,9 +84,9 @@ class Show:
 
     def _begun(self) -> None:
         self._check()
-        self._tell_page()
+        self._print_page_address()
 
-    def _tell_page(self) -> None:
+    def _print_page_address(self) -> None:
         news = None if self._page is None else self._page.news()
         if news is not None:
             self._console.print(Text(news, style="bold cyan"), soft_wrap=True)

@@ -42,7 +42,9 @@ def version_of(table: Table, snapshot: int | None) -> Version:
     return Version(table, None if snapshot is None else table.snapshot(snapshot))
 
 
-def moved_keys(before: Version, after: Version, columns: Sequence[str]) -> pa.Table | None:
+def keys_changed_between(
+    before: Version, after: Version, columns: Sequence[str]
+) -> pa.Table | None:
     """Values of `columns`, primary key columns, of all rows that `after` may have otherwise.
 
     The table as read at `after` differs from that at `before` at most in rows whose key is among
@@ -68,7 +70,7 @@ def moved_keys(before: Version, after: Version, columns: Sequence[str]) -> pa.Ta
     return pa.Table.from_batches(batches, table.read_schema(columns))
 
 
-def moved_rows(
+def last_changes(
     before: Version, after: Version, columns: Sequence[str], planned: int | None
 ) -> pa.Table | None:
     """The last change of each key between two versions: `columns`, then `rowkind` (`+I`, `-D`).
@@ -99,7 +101,7 @@ def moved_rows(
     return _last(changes, table.primary_key) if table.primary_key else changes
 
 
-def near(before: Version, after: Version, follows: bool = True) -> bool:
+def few_changes_between(before: Version, after: Version, follows: bool = True) -> bool:
     """Whether a process that holds `before` has `after` in a blink.
 
     `follows`: it takes in what has changed, where that can be told; else it reads anew.

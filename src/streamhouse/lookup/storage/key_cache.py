@@ -16,7 +16,7 @@ _KEPT = 0.75
 """What is left when there is too much, so that this is not done again with the next row."""
 
 
-class Near:
+class KeyCache:
     """Rows by the hash of their key (column names `key`), at most `rows` of them and `size` bytes.
 
     Those that were not asked for the longest go first.

@@ -124,7 +124,7 @@ class Succession:
     def _load(self, version: Pinned, hurry: bool) -> None:
         if not isinstance(self.current, FullDimension | BucketDimension):
             return
-        heir = self.current.beside()
+        heir = self.current.successor()
 
         def load() -> Dimension:
             heir.at(*version)

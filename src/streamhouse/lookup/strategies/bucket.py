@@ -98,7 +98,7 @@ class BucketDimension:
         self._folders: dict[tuple[int, int], set[str]] = {}
         self._now: pa.Table | None = None
 
-    def beside(self) -> BucketDimension:
+    def successor(self) -> BucketDimension:
         """Another one, that need not read again what this one has."""
         made = BucketDimension(self._spec, self._buckets, self._options)
         made._part, made._shape, made._read = self._part, self._shape, dict(self._read)

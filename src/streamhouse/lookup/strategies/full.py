@@ -21,7 +21,12 @@ from streamhouse.lookup.dimension import DimensionSpec
 from streamhouse.lookup.options import CacheOptions, spelt
 from streamhouse.lookup.partitions import Partition
 from streamhouse.lookup.storage.bucket_reader import KeyReader, schema_of
-from streamhouse.lookup.storage.changed_keys import Version, moved_keys, moved_rows, version_of
+from streamhouse.lookup.storage.changed_keys import (
+    Version,
+    keys_changed_between,
+    last_changes,
+    version_of,
+)
 from streamhouse.lookup.storage.key_hashes import KeyHash, distinct
 from streamhouse.lookup.storage.overlay import Overlay
 from streamhouse.lookup.storage.segment import Segment, found_in, pieces
@@ -65,7 +70,7 @@ class FullDimension:
         """Whether it has taken in half of the changes after which it is read anew."""
         return self._overlay is not None and 2 * self._overlay.size > self._most()
 
-    def beside(self) -> FullDimension:
+    def successor(self) -> FullDimension:
         """Another one, which has nothing yet."""
         return FullDimension(self._spec, self._options)
 
@@ -151,13 +156,13 @@ class FullDimension:
         assert self._overlay is not None
         if before.table.schema_id != after.table.schema_id:
             return False
-        changes = moved_rows(before, after, self._columns, self._spec.planned)
+        changes = last_changes(before, after, self._columns, self._spec.planned)
         if changes is not None:
             here = pc.equal(changes.column(ROW_KIND), "+I")
             rows = changes.drop_columns([ROW_KIND])
             self._overlay.add(rows.select(self._key), self._of_partitions(rows.filter(here), after))
             return self._few()
-        keys = moved_keys(before, after, self._key)
+        keys = keys_changed_between(before, after, self._key)
         if keys is None or after.snapshot is None or keys.num_rows > MOST_CHANGES:
             return False
         keys = keys.group_by(self._key).aggregate([])

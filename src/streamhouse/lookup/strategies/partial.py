@@ -20,8 +20,8 @@ from streamhouse.lookup.dimension import DimensionSpec
 from streamhouse.lookup.options import CacheOptions
 from streamhouse.lookup.partitions import Partition, mask
 from streamhouse.lookup.storage.bucket_reader import KEYS_A_READ, KeyReader, schema_of
-from streamhouse.lookup.storage.changed_keys import Version, moved_keys, version_of
-from streamhouse.lookup.storage.key_cache import Near
+from streamhouse.lookup.storage.changed_keys import Version, keys_changed_between, version_of
+from streamhouse.lookup.storage.key_cache import KeyCache
 from streamhouse.lookup.storage.key_hashes import Hashes, KeyHash, among, distinct
 from streamhouse.lookup.storage.key_location import Group
 from streamhouse.lookup.storage.segment import Segment, found_in, pieces
@@ -62,7 +62,7 @@ class PartialDimension:
         self._version: Version | None = None
         self._chosen: Sequence[Partition] | None = None
         self._schema = pa.schema([])
-        self._near: Near | None = None
+        self._key_cache: KeyCache | None = None
         self._copies: dict[Group, _Copy] = {}
         self._cold: dict[Group, int] = {}
         self._reader: KeyReader | None = None
@@ -75,9 +75,9 @@ class PartialDimension:
         # What fails from here on begins anew, from nothing.
         before, self._version = self._version, None
         table = version.table
-        if before is None or before.table.schema_id != table.schema_id or self._near is None:
+        if before is None or before.table.schema_id != table.schema_id or self._key_cache is None:
             self._schema = schema_of(table, self._columns, self._spec.planned)
-            self._near = Near(
+            self._key_cache = KeyCache(
                 self._schema, self._key, self._options.rows, self._options.memory // 2
             )
             before = None
@@ -85,7 +85,7 @@ class PartialDimension:
         self._version = version
 
     def rows(self, keys: pa.Table | None) -> pa.Table:
-        assert keys is not None and self._near is not None
+        assert keys is not None and self._key_cache is not None
         if self._reader is None or keys.num_rows == 0:
             return self._schema.empty_table()
         # DuckDB has microseconds where the table may have less: keys between are not there.
@@ -95,8 +95,8 @@ class PartialDimension:
             wanted = wanted.group_by(self._key).aggregate([])
         now = time.monotonic()
         wanted, hashes = self._sorted(wanted)
-        known, near = self._near.find(wanted, hashes, now)
-        found = [near]
+        known, cached = self._key_cache.find(wanted, hashes, now)
+        found = [cached]
         rest = np.flatnonzero(~known)
         if len(rest):
             left = wanted.take(pa.array(rest))
@@ -107,7 +107,7 @@ class PartialDimension:
 
     def close(self) -> None:
         self._copies.clear()
-        self._near = None
+        self._key_cache = None
         self._version = None
         self._hash.close()
 
@@ -120,24 +120,24 @@ class PartialDimension:
 
     def _follow(self, before: Version | None, version: Version) -> None:
         """Forget what may be different at the version."""
-        assert self._near is not None
+        assert self._key_cache is not None
         reader, self._reader, moved = self._reader, None, None
         if version.snapshot is not None:
             self._reader = KeyReader(
                 version.table, version.snapshot.id, self._columns, self._key, self._spec.planned
             )
-            if before is not None and (len(self._near) or self._copies):
-                moved = moved_keys(before, version, self._key)
+            if before is not None and (len(self._key_cache) or self._copies):
+                moved = keys_changed_between(before, version, self._key)
         if moved is None or not reader or not self._reader or reader.groups != self._reader.groups:
-            self._near.clear()
+            self._key_cache.clear()
             self._copies.clear()
             self._cold.clear()
             return
-        self._near.drop(self._hash.of(moved, self._key))
+        self._key_cache.drop(self._hash.of(moved, self._key))
         for group, places in reader.groups.split(moved).items():
             self._stale(group, self._hash.of(moved.take(pa.array(places)), self._key))
         expired = time.monotonic() - self._options.retention_ms / 1000
-        self._near.expire(expired)
+        self._key_cache.expire(expired)
         self._copies = {g: copy for g, copy in self._copies.items() if copy.used >= expired}
 
     def _stale(self, group: Group, hashes: Hashes) -> None:
@@ -200,7 +200,7 @@ class PartialDimension:
 
     def _read_keys(self, group: Group, keys: pa.Table, hashes: Hashes, now: float) -> pa.Table:
         """The rows of some keys from the table itself, kept for the next time."""
-        assert self._near is not None and self._reader is not None
+        assert self._key_cache is not None and self._reader is not None
         wanted = distinct(hashes)
         kept, found = [], []
         for batch in self._reader.keys(group, keys):
@@ -211,7 +211,7 @@ class PartialDimension:
             found.append(own[asked])
         rows = pa.concat_tables([self._schema.empty_table(), *kept])
         row_hashes = np.concatenate([np.array([], np.uint64), *found])
-        self._near.add(keys, hashes, rows, row_hashes, now)
+        self._key_cache.add(keys, hashes, rows, row_hashes, now)
         return rows
 
     def _sorted(self, keys: pa.Table) -> tuple[pa.Table, Any]:

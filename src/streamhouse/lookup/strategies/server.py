@@ -114,7 +114,7 @@ class ServerDimension:
         # DuckDB has microseconds where the table may have less.
         given = keys.select(list(self._key)).cast(types, safe=False)
         wanted = list(dict.fromkeys(_tuples(given)))
-        self._ask([key for key in wanted if key not in self._answers], table)
+        self._query_server([key for key in wanted if key not in self._answers], table)
         return _table((row for key in wanted for row in self._answers[key]), table.schema)
 
     def taken(self) -> Taken:
@@ -132,7 +132,7 @@ class ServerDimension:
             self._table, self._key = open_table(self._lookup)
         return self._table
 
-    def _ask(self, keys: Sequence[Key], table: KeyedTable) -> None:
+    def _query_server(self, keys: Sequence[Key], table: KeyedTable) -> None:
         now, rest = time.monotonic(), []
         for key in keys:
             held = self._cache.get(key, now)

@@ -33,7 +33,7 @@ class TableAddress:
         """Whether it is the same table, by whatever version of its schema."""
         return (self.warehouse, self.identifier) == (other.warehouse, other.identifier)
 
-    def beside(self, suffix: str) -> TableAddress:
+    def side_table(self, suffix: str) -> TableAddress:
         """The table of the same database whose name ends in `__suffix`, also beside a branch."""
         name = self.identifier.replace("$", "__")
         return TableAddress(self.warehouse, f"{name}__{suffix}")

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.read.table import Table
-from streamhouse.paimon.read.visibility import Moment, least_level, waiting_option
+from streamhouse.paimon.read.visibility import Moment, delaying_option, least_level
 from streamhouse.paimon.storage.snapshots import Snapshot
 from streamhouse.sql.plan import AsOf
 
 
 @dataclass(frozen=True)
-class Waiting:
+class InvisibleRows:
     """Rows of a table that are committed and that its readers do not see yet.
 
     `option` is the table option that lets them wait, such as `'write-only' = 'true'`; None where
@@ -29,12 +29,12 @@ class Waiting:
         return f"{self.table}: {rows} for compaction{why}"
 
 
-def waiting(table: Table, snapshot: int, moment: Moment) -> Waiting:
+def waiting(table: Table, snapshot: int, moment: Moment) -> InvisibleRows:
     """The rows that a reader does not see at `snapshot` since they wait for `moment`."""
-    option = waiting_option(table.options, moment)
+    option = delaying_option(table.options, moment)
     least = least_level(table.options, moment)
     if least == 0 or snapshot < 1:
-        return Waiting(table.identifier, 0, option)
+        return InvisibleRows(table.identifier, 0, option)
     files = Warehouse(table.catalog_options).readable(
         f"{table.database}.{table.name}$files", AsOf(snapshot=snapshot)
     )
@@ -46,16 +46,16 @@ def waiting(table: Table, snapshot: int, moment: Moment) -> Waiting:
         )
         if level < least
     )
-    return Waiting(table.identifier, rows, option)
+    return InvisibleRows(table.identifier, rows, option)
 
 
 class Watched:
     """What waits in one table, counted again only when the table has changed."""
 
     def __init__(self) -> None:
-        self._last: tuple[tuple[Snapshot | None, int, Moment], Waiting] | None = None
+        self._last: tuple[tuple[Snapshot | None, int, Moment], InvisibleRows] | None = None
 
-    def waiting(self, table: Table, moment: Moment) -> Waiting:
+    def waiting(self, table: Table, moment: Moment) -> InvisibleRows:
         """What waits for `moment` at the table's newest snapshot."""
         latest = table.latest_snapshot_id() or 0
         at = table.snapshots.find(latest) if latest else None

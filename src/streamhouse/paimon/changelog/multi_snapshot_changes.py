@@ -37,7 +37,7 @@ Group = tuple[bytes, ...] | Difference
 class Stretch(NamedTuple):
     """Groups that can be read at once.
 
-    `simple` ones are differences of one or more snapshots in a row, for `successive_changes`;
+    `simple` ones are differences of one or more snapshots in a row, for `multi_snapshot_changes`;
     other differences are of one snapshot, for `changed_rows`.
     """
 
@@ -84,7 +84,7 @@ def stretches(table: Table, groups: Sequence[Group]) -> Iterator[Stretch]:
         yield Stretch(held, True)
 
 
-def successive_changes(
+def multi_snapshot_changes(
     table: Table, stretch: Sequence[Difference], columns: Sequence[str], differ: Differ
 ) -> Iterator[pa.RecordBatch]:
     """As `changed_rows` of the differences of each snapshot, one after the other."""

@@ -15,7 +15,7 @@ from streamhouse.errors import DataLossError, StreamhouseError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.changelog.consumer_progress import Progress
 from streamhouse.paimon.changelog.invisible_rows import Watched, waiting
-from streamhouse.paimon.changelog.multi_snapshot_changes import stretches, successive_changes
+from streamhouse.paimon.changelog.multi_snapshot_changes import multi_snapshot_changes, stretches
 from streamhouse.paimon.changelog.offset_origin import ANEW, Origin, bare
 from streamhouse.paimon.changelog.scan_options import ScanOptions
 from streamhouse.paimon.changelog.snapshot_changes import (
@@ -292,7 +292,7 @@ class PaimonSource:
         if self._differ is None:
             self._differ = Differ()
         if simple:
-            yield from successive_changes(table, differences, columns, self._differ)
+            yield from multi_snapshot_changes(table, differences, columns, self._differ)
             return
         for batch in changed_rows(table, differences, columns, self._differ):
             if not self._kinds:

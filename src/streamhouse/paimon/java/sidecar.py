@@ -414,7 +414,7 @@ class Sidecar:
         if not latest or not found.primaryKeys() or not keeps:
             return self._compact(name, False, None)
         root, shared = branch_root(location, str(found.coreOptions().branch())), self._shared()
-        kept, buckets = self._told(name, found.copy(_COMPACT_OPTIONS), root, latest)
+        kept, buckets = self._brought_up_to(name, found.copy(_COMPACT_OPTIONS), root, latest)
         try:
             kept.begin(latest)
             table, write = kept.java(shared)
@@ -428,7 +428,9 @@ class Sidecar:
         self._keep(name, kept, shared)
         return made
 
-    def _told(self, name: str, table: Any, root: str, latest: int) -> tuple[KeptWrite, Any]:
+    def _brought_up_to(
+        self, name: str, table: Any, root: str, latest: int
+    ) -> tuple[KeptWrite, Any]:
         """The table's open writer, told of all up to `latest`, and the buckets to compact."""
         process, jvm, shared = self._mine.way.process, self._jvm(), self._shared()
         with self._lock:

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from streamhouse.options import boolean, duration_ms, integer
 from streamhouse.paimon.read.visibility import (
     changes_visible_at,
+    delaying_option,
     later,
     producer,
     rows_visible_at,
-    waiting_option,
 )
 
 _STOP_AFTER = 3
@@ -55,7 +55,7 @@ class Pace:
 
 
 @dataclass(frozen=True)
-class Care:
+class MaintenancePolicy:
     """When one table is compacted: after so many commits, and at least so many seconds apart.
 
     `commits` None asks for no compaction. `full_commits` and `full_seconds` ask for full
@@ -75,7 +75,7 @@ class Care:
     merges: bool = True
 
     @classmethod
-    def of(cls, keyed: bool, options: Mapping[str, str], pace: Pace) -> Care:
+    def of(cls, keyed: bool, options: Mapping[str, str], pace: Pace) -> MaintenancePolicy:
         """What the options of a table with (`keyed`) or without a primary key ask for.
 
         A `write-only` table is left to whoever compacts and expires it: only its manifests are
@@ -99,7 +99,7 @@ class Care:
         return cls(commits, seconds, full_commits, interval, most_files=most, prompt=prompt)
 
     @classmethod
-    def of_read(cls, keyed: bool, options: Mapping[str, str], pace: Pace) -> Care:
+    def of_read(cls, keyed: bool, options: Mapping[str, str], pace: Pace) -> MaintenancePolicy:
         """The same for a table that queries read and do not write.
 
         Nothing but the compactions that its readers wait for.
@@ -119,7 +119,7 @@ def _commits(options: Mapping[str, str]) -> tuple[int, bool]:
     if options.get("lookup-compact", "radical").lower() == "gentle":
         key = "lookup-compact.max-interval"
         return max(trigger, integer(key, options.get(key, str(2 * trigger)), 1)), False
-    if waiting_option(options, "compaction") is not None:
+    if delaying_option(options, "compaction") is not None:
         return trigger, False
     return 1, True
 

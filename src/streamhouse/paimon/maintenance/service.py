@@ -13,13 +13,13 @@ from typing import Literal
 
 from streamhouse.errors import CommitConflictError, StreamhouseError
 from streamhouse.paimon.catalog.warehouse import Warehouse
-from streamhouse.paimon.changelog.invisible_rows import Waiting, Watched
+from streamhouse.paimon.changelog.invisible_rows import InvisibleRows, Watched
 from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.paimon.java.unfinished_compactions import remove_leftovers
 from streamhouse.paimon.maintenance.backpressure import Pressure
 from streamhouse.paimon.maintenance.expiry import expire
 from streamhouse.paimon.maintenance.other_compactors import compacted_by_others
-from streamhouse.paimon.maintenance.policy import Care, Pace
+from streamhouse.paimon.maintenance.policy import MaintenancePolicy, Pace
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import Moment, changes_visible_at, later, rows_visible_at
 
@@ -60,7 +60,7 @@ class _State:
     """
 
     table: Table | None = None
-    care: Care | None = None
+    care: MaintenancePolicy | None = None
     read: bool = False
     compacted: int = 0
     compacted_full: int = 0
@@ -165,7 +165,7 @@ class Maintenance:
         """The sidecar's process id, None while none runs."""
         return self._sidecar.pid
 
-    def waiting(self) -> list[Waiting]:
+    def waiting(self) -> list[InvisibleRows]:
         """Rows of the tables, written and read, that are committed and not visible yet.
 
         Those without an `option` are about to be compacted. `StreamhouseError` where that keeps
@@ -298,7 +298,7 @@ class Maintenance:
         table = state.table
         if table is None or state.care is None or state.read != read:
             table = state.table = Warehouse(self._options).table(name)
-            care = Care.of_read if read else Care.of
+            care = MaintenancePolicy.of_read if read else MaintenancePolicy.of
             state.care = care(bool(table.primary_key), table.options, self._pace)
             state.read = read
             tired = state.failures >= _FAILURES
@@ -341,7 +341,7 @@ class Maintenance:
         merges = care.merges and latest - state.merged >= self._pace.manifest_commits
         return "merge" if merges else None
 
-    def _pause(self, state: _State, care: Care) -> float:
+    def _pause(self, state: _State, care: MaintenancePolicy) -> float:
         """How long to leave the table alone after a compaction."""
         took = state.took.get("compact")
         if not care.prompt or took is None:

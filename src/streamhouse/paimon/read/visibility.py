@@ -60,7 +60,7 @@ def changes_visible_at(keyed: bool, options: Mapping[str, str]) -> Moment:
     return rows_visible_at(keyed, options)
 
 
-def waiting_option(options: Mapping[str, str], moment: Moment) -> str | None:
+def delaying_option(options: Mapping[str, str], moment: Moment) -> str | None:
     """The option by which a table lets its rows wait for `moment`; None if none does."""
     if moment == "commit":
         return None

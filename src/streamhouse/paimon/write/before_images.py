@@ -27,7 +27,7 @@ def hides_by_sequence(table: Table) -> bool:
     )
 
 
-class Replaced:
+class BeforeImageFilter:
     """Takes each `-U` out of a stream of batches that a `+U` of the same key follows at once.
 
     Other `-U` stay: they remove a row whose key or partition has changed.

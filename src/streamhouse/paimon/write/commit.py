@@ -26,7 +26,7 @@ from streamhouse.paimon.storage import rust_core
 from streamhouse.paimon.storage.data_files import data_files
 from streamhouse.paimon.storage.lock import commit_lock
 from streamhouse.paimon.storage.split_groups import file_ids as _ids
-from streamhouse.paimon.write.before_images import Replaced, hides_by_sequence
+from streamhouse.paimon.write.before_images import BeforeImageFilter, hides_by_sequence
 from streamhouse.paimon.write.product_columns import Products
 from streamhouse.paimon.write.record_removal import removals_without_values
 from streamhouse.paimon.write.removals import (
@@ -37,7 +37,7 @@ from streamhouse.paimon.write.removals import (
 )
 from streamhouse.paimon.write.rows import to_table
 from streamhouse.paimon.write.separate_files import SeparateFiles, needs_separate_files
-from streamhouse.paimon.write.sum_limits import AddedRows, SumLimits, check_replaced
+from streamhouse.paimon.write.sum_limits import AddedRows, SumLimits, check_overwritten_sums
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.plan import AsOf
 
@@ -116,7 +116,7 @@ class TableWriter:
             check_overwrite(table, made, partition)
         self._orc = OrcValues(table) if may_hold_orc(made) else None
         replaces = takes_upserts(table) or hides_by_sequence(table)
-        self._replaced = Replaced(self._table) if replaces else None
+        self._replaced = BeforeImageFilter(self._table) if replaces else None
         self._removals = Removals(self._table) if restricts_removals(table) else None
         self._separate = SeparateFiles(self._table) if needs_separate_files(table) else None
         self._products = Products(table)
@@ -346,7 +346,7 @@ def overwrite_table(
     builder = _overwriting(writable(table, None, table_options), commit_user, partition)
     commit, parts = builder.new_commit(), [CommitMessage.deserialize(one) for one in messages]
     try:
-        check_replaced(table, messages)
+        check_overwritten_sums(table, messages)
     except TableError:
         commit.abort(parts)
         raise

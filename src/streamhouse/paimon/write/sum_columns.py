@@ -52,9 +52,9 @@ def check_sum(
     if fits:
         return
     if abs(sums[-1]) > limit:
-        made = f"would be {_shown(sums[-1], field.type)}"
+        made = f"would be {_number_text(sums[-1], field.type)}"
     else:
-        least, greatest = _shown(min(sums), field.type), _shown(max(sums), field.type)
+        least, greatest = _number_text(min(sums), field.type), _number_text(max(sums), field.type)
         made = f"would go from {least} to {greatest}"
     column = next(one for one in table.columns if one.name == name)
     row = ", ".join(f"{k} = {v!r}" for k, v in zip(table.primary_key, key, strict=True))
@@ -104,5 +104,5 @@ def _whole(value: Any) -> int:
     return -number if sign else number
 
 
-def _shown(number: int, kind: pa.DataType) -> str:
+def _number_text(number: int, kind: pa.DataType) -> str:
     return f"{Decimal(number).scaleb(-scale(kind), Context(prec=MAX_PREC)):,f}"

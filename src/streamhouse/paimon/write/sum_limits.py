@@ -89,7 +89,7 @@ class AddedRows:
             check_sum(self._table, name, key, [int(before), *values], limit)
 
 
-def check_replaced(table: Table, messages: Sequence[bytes]) -> None:
+def check_overwritten_sums(table: Table, messages: Sequence[bytes]) -> None:
     """Raise `TableError` if new files that replace all others hold a sum that exceeds its type."""
     SumLimits(table, table, alone=True).check(messages)
 

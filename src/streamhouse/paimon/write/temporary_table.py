@@ -21,7 +21,7 @@ _OPTIONS = {"file.format": "parquet", "file.compression": "lz4"}
 _DATABASE, _NAME = "scratch", "rows"
 
 
-class Scratch:
+class TemporaryTable:
     """Rows for `like` in a temporary folder of this machine, gone with the `with`.
 
     It has the same partitions and buckets, so a bucket's rows can be compared with those of the
@@ -32,7 +32,7 @@ class Scratch:
         self._like = like
         self._folder: tempfile.TemporaryDirectory[str] | None = None
 
-    def __enter__(self) -> Scratch:
+    def __enter__(self) -> TemporaryTable:
         self._folder = tempfile.TemporaryDirectory(prefix="streamhouse-scratch-")
         like, self._warehouse = self._like, Warehouse({"warehouse": self._folder.name})
         options = {k: v for k, v in like.options.items() if k.startswith(_KEPT)} | _OPTIONS

@@ -21,7 +21,7 @@ from streamhouse.paimon.schema.removal_option import remove_option
 from streamhouse.paimon.storage.snapshots import Snapshot
 from streamhouse.paimon.write.commit import TableCommitter, TableWriter
 from streamhouse.paimon.write.dml_attempts import CHANGE_USER
-from streamhouse.runtime.audit.provable_range import ground, waiting_at
+from streamhouse.runtime.audit.provable_range import pending_rows_at, provable_range
 from streamhouse.runtime.audit.recompute import Batch, Recomputation
 from streamhouse.runtime.audit.unread_commits import Unread, unread
 from streamhouse.runtime.kernel import Combine
@@ -98,10 +98,10 @@ def audit(warehouse: Mapping[str, str], identifier: str) -> Audit:
     batches = [Batch.of(row) for row in rows]
     definitions = {row["fingerprint"]: row["definition"] for row in rows if row["definition"]}
     covered = {batch.query_id: batch.number for batch in batches}
-    cut = newest_told(table, covered)
+    cut = newest_recorded(table, covered)
     counts = _Counts()
     with tempfile.TemporaryDirectory(prefix="streamhouse-audit-") as folder:
-        scratch = _Scratch(table, folder)
+        scratch = _TemporaryTable(table, folder)
         for rows, removed in _expected(address, table, batches, definitions, cut, counts):
             scratch.write(rows)
             if removed is not None:
@@ -117,7 +117,7 @@ def audit(warehouse: Mapping[str, str], identifier: str) -> Audit:
 
 def _lineage(address: TableAddress) -> list[dict[str, Any]]:
     try:
-        rows = read_lineage(address.beside(SUFFIX))
+        rows = read_lineage(address.side_table(SUFFIX))
     except TableError:
         rows = []
     if not rows:
@@ -128,7 +128,7 @@ def _lineage(address: TableAddress) -> list[dict[str, Any]]:
     return rows
 
 
-def newest_told(table: Table, covered: Mapping[str, int]) -> int | None:
+def newest_recorded(table: Table, covered: Mapping[str, int]) -> int | None:
     """The newest snapshot of which every query's part is in the lineage."""
     cut = table.latest_snapshot_id()
     open_users = set(covered)
@@ -170,7 +170,7 @@ def _expected(
     """The rows to be written, in the order in which they were, and those to be removed then."""
     users = {batch.query_id for batch in batches}
     snapshots = [s for s in table.snapshots.newest_first() if cut is not None and s.id <= cut]
-    start = ground(address, table, snapshots, batches, definitions)
+    start = provable_range(address, table, snapshots, batches, definitions)
     base = start.snapshot
     # Of a table that had no rows nothing is taken as it was.
     empty = any(s.id == base and s.total_record_count == 0 for s in snapshots)
@@ -198,7 +198,9 @@ def _expected(
             if b.query_id == user and b.number >= first and (until is None or b.number < until)
         ]
         counts.batches += len(own)
-        waiting = waiting_at(address, user, first, batches, definitions) if own and first else None
+        waiting = (
+            pending_rows_at(address, user, first, batches, definitions) if own and first else None
+        )
         whole = Recomputation(address, definitions, waiting if waiting else None)
         # From a ground that expiry gave, all of the batches come after it.
         at = base if first else 0
@@ -245,7 +247,7 @@ def _between(
         yield [batch for _, batch in run]
 
 
-class _Scratch:
+class _TemporaryTable:
     """A table like the audited one, elsewhere, that the official core merges from scratch."""
 
     def __init__(self, like: Table, folder: str) -> None:

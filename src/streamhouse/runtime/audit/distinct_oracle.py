@@ -15,7 +15,7 @@ from streamhouse.sql.streaming.count_distinct import COLUMN, COUNT, VALUE
 _Value = tuple[Hashable, ...]
 
 
-class Tally:
+class DistinctOracle:
     """How often each value is there, in one query's groups.
 
     `at` is the snapshot of the query's table of values that it begins with, 0 for nothing.

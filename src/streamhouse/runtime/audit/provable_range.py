@@ -19,13 +19,13 @@ from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.snapshots import Snapshot
 from streamhouse.runtime.audit.recompute import ATTEMPTS_COLUMN, DUE_COLUMN, Batch
 from streamhouse.runtime.spec import QuerySpec
-from streamhouse.runtime.state.lookup_journal import LookedUp
+from streamhouse.runtime.state.lookup_journal import LookupJournal
 from streamhouse.runtime.state.pending_rows import ATTEMPTS, DUE, PendingRows, as_source
 from streamhouse.runtime.state.query_definition import spec_of
 
 
 @dataclass(frozen=True)
-class Ground:
+class ProvableRange:
     """The view's snapshot taken as it is (0: the empty table), and the first batches after it.
 
     `after` has, for each query, the number of the first batch that is computed again; a query
@@ -36,13 +36,13 @@ class Ground:
     after: Mapping[str, int] = field(default_factory=dict)
 
 
-def ground(
+def provable_range(
     address: TableAddress,
     table: Table,
     snapshots: Sequence[Snapshot],
     batches: Sequence[Batch],
     definitions: Mapping[str, str],
-) -> Ground:
+) -> ProvableRange:
     """The earliest ground for an audit up to the first of `snapshots` (newest first).
 
     Raises `DataLossError` if not even the newest state can be proved from.
@@ -54,16 +54,16 @@ def ground(
     first = snapshots[-1].id if snapshots else 1
     overwritten = next((s.id for s in snapshots if s.commit_kind == "OVERWRITE"), 0)
     if first == 1 and not any(needed.values()):
-        return Ground(overwritten)
+        return ProvableRange(overwritten)
     for snapshot in reversed(snapshots):
         if snapshot.id < overwritten:
             continue
         after = {user: _next_batch(user, snapshot.id, snapshots, batches) for user in needed}
         if all(after[user] >= needed[user] for user in needed) and all(
-            waiting_at(address, user, after[user], batches, definitions) is not None
+            pending_rows_at(address, user, after[user], batches, definitions) is not None
             for user in needed
         ):
-            return Ground(snapshot.id, after)
+            return ProvableRange(snapshot.id, after)
     raise DataLossError(
         f"table {table.identifier} cannot be audited: rows of its sources or lookups that even its "
         "newest state was computed from have expired; keep more with their table options "
@@ -71,7 +71,7 @@ def ground(
     )
 
 
-def waiting_at(
+def pending_rows_at(
     address: TableAddress,
     user: str,
     batch: int,
@@ -83,7 +83,7 @@ def waiting_at(
     An empty table without columns if there are none; None if the past cannot be read any more.
     """
     spec = _spec(address, user, batches, definitions)
-    pending = address.beside("pending")
+    pending = address.side_table("pending")
     empty = pa.table({})
     if spec.retry is None or batch == 0:
         return empty
@@ -129,7 +129,7 @@ def _first_readable(
             if spec.source.connector == "paimon":
                 opened = spec.source.open(spec.query.source_columns)
                 source = opened if isinstance(opened, PaimonSource) else None
-            kept = 0 if spec.looked_up is None else LookedUp(spec).first_kept()
+            kept = 0 if spec.looked_up is None else LookupJournal(spec).first_kept()
         if batch.number < kept:
             first = batch.number + 1
         needs = _needs(spec, source, batch)

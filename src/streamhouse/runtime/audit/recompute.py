@@ -22,10 +22,10 @@ from streamhouse.errors import StreamhouseError
 from streamhouse.lookup import partitions
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.schema import evolution
-from streamhouse.runtime.audit.distinct_oracle import Tally
+from streamhouse.runtime.audit.distinct_oracle import DistinctOracle
 from streamhouse.runtime.kernel import ROW, numbered, only, without
 from streamhouse.runtime.spec import QuerySpec
-from streamhouse.runtime.state.lookup_journal import LookedUp
+from streamhouse.runtime.state.lookup_journal import LookupJournal
 from streamhouse.runtime.state.query_definition import spec_of
 from streamhouse.runtime.streaming.dimension_versions import pinned_partitions
 from streamhouse.runtime.streaming.planner import Planner
@@ -92,8 +92,8 @@ class Recomputation:
         self._target = target
         self._definitions = definitions
         self._waiting = waiting
-        self._tally: Tally | None = None
-        self._journal: tuple[str, LookedUp] | None = None
+        self._tally: DistinctOracle | None = None
+        self._journal: tuple[str, LookupJournal] | None = None
 
     def steps(self, batches: Sequence[Batch], grouped: bool = True) -> Iterator[Step]:
         """The next batches' steps, in order.
@@ -130,14 +130,14 @@ class Recomputation:
             self._tally = None
         elif self._tally is None:
             at = int(first.end["distinct"]) if first.number else 0
-            self._tally = Tally(counts, address, first.query_id, at)
+            self._tally = DistinctOracle(counts, address, first.query_id, at)
 
     def looked_up(self, spec: QuerySpec, batch: Batch) -> dict[str, pa.Table]:
         """What a batch found in tables of a server."""
         if spec.looked_up is None:
             return {}
         if self._journal is None or self._journal[0] != batch.fingerprint:
-            self._journal = batch.fingerprint, LookedUp(spec)
+            self._journal = batch.fingerprint, LookupJournal(spec)
         return self._journal[1].past(batch.number)
 
     @property

@@ -25,10 +25,10 @@ from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.lock import commit_lock
 from streamhouse.paimon.write.commit import TableCommitter, TableWriter, overwrite_table
 from streamhouse.paimon.write.dml_attempts import CHANGE_USER, attempt, remove_dead
-from streamhouse.paimon.write.temporary_table import Scratch
-from streamhouse.runtime.audit.audit import newest_told
+from streamhouse.paimon.write.temporary_table import TemporaryTable
+from streamhouse.runtime.audit.audit import newest_recorded
 from streamhouse.runtime.audit.deviation import Deviation, deviation
-from streamhouse.runtime.audit.provable_range import waiting_at
+from streamhouse.runtime.audit.provable_range import pending_rows_at
 from streamhouse.runtime.audit.recompute import ATTEMPTS_COLUMN, DUE_COLUMN, Batch, Recomputation
 from streamhouse.runtime.audit.repairable_views import check_query, check_table
 from streamhouse.runtime.batch.change_kinds import functions_of
@@ -113,7 +113,7 @@ class _Attempt:
     def run(self, dry_run: bool) -> Repaired | None:
         """What was done; None if it is to be tried again."""
         self._progress.part("computing", None)
-        with Scratch(self._table) as scratch:
+        with TemporaryTable(self._table) as scratch:
             if not self._recompute(scratch):
                 return None
             expected = scratch.finish()
@@ -136,7 +136,7 @@ class _Attempt:
             return None
         return Repaired(table.identifier, inserted, updated, deleted, committed)
 
-    def _recompute(self, scratch: Scratch) -> bool:
+    def _recompute(self, scratch: TemporaryTable) -> bool:
         """Write what the queries make of their sources; False if they are in the middle of it."""
         rows = _lineage(self._address)
         definitions = {row["fingerprint"]: row["definition"] for row in rows if row["definition"]}
@@ -148,7 +148,7 @@ class _Attempt:
         for own in queries.values():
             check_query(self._address, own[-1], definitions)
         told = {user: own[-1].number for user, own in queries.items()}
-        self._snapshot = newest_told(self._table, told) or 0
+        self._snapshot = newest_recorded(self._table, told) or 0
         self.untold = self._snapshot < self._since
         if self.untold:
             return False
@@ -178,10 +178,10 @@ class _Attempt:
         return next((batch for batch in reversed(own) if batch.number == committed), None)
 
     def _without_waiting(
-        self, scratch: Scratch, last: Batch, own: list[Batch], definitions: Mapping[str, str]
+        self, scratch: TemporaryTable, last: Batch, own: list[Batch], definitions: Mapping[str, str]
     ) -> bool:
         """Take back what rows give that wait and would be joined now: the stream brings them."""
-        waiting = waiting_at(self._address, last.query_id, last.number + 1, own, definitions)
+        waiting = pending_rows_at(self._address, last.query_id, last.number + 1, own, definitions)
         if waiting is None:
             raise StreamhouseError(
                 f"table {self._address.identifier}: which rows waited at its last commit has "
@@ -282,7 +282,7 @@ class _Attempt:
 
 def _lineage(address: TableAddress) -> list[dict[str, Any]]:
     try:
-        rows = read_lineage(address.beside(SUFFIX))
+        rows = read_lineage(address.side_table(SUFFIX))
     except TableError:
         rows = []
     if not rows:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.catalog.table_address import TableAddress
-from streamhouse.paimon.changelog.invisible_rows import Waiting
+from streamhouse.paimon.changelog.invisible_rows import InvisibleRows
 from streamhouse.runtime.audit.recompute import Batch
 from streamhouse.runtime.spec import QuerySpec
 from streamhouse.runtime.state.query_definition import spec_of
@@ -34,7 +34,7 @@ class Unread:
         elif self.snapshots:
             parts.append(f"{self.table}: {self.snapshots:,} snapshots are not read yet")
         if self.waiting_rows:
-            parts.append(str(Waiting(self.table, self.waiting_rows)))
+            parts.append(str(InvisibleRows(self.table, self.waiting_rows)))
         return "; ".join(parts)
 
 

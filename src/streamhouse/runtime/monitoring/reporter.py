@@ -64,7 +64,7 @@ class Reported(Protocol):
     def lag(self) -> Lag | None: ...
 
 
-class Cared(Protocol):
+class Maintained(Protocol):
     """What maintenance tells; see `paimon.maintenance.service.Maintenance`."""
 
     @property
@@ -111,7 +111,7 @@ class Reporter:
         self._places: dict[str, _Place] = {}
         self._lags: dict[tuple[str, str], Lag | None] = {}
         self._turn = 0
-        self._maintenance: Callable[[], Sequence[Cared]] = tuple
+        self._maintenance: Callable[[], Sequence[Maintained]] = tuple
         self._log: LogFile | None = None
         self._looked_at = float("-inf")
         self._over = False
@@ -123,10 +123,10 @@ class Reporter:
         """
         if self._name is not None:
             self._take(self._name, warehouse, [])
-            self._tell(force=True)
+            self._write_status(force=True)
 
     def begin(
-        self, queries: Sequence[Reported], maintenance: Callable[[], Sequence[Cared]]
+        self, queries: Sequence[Reported], maintenance: Callable[[], Sequence[Maintained]]
     ) -> None:
         """Tell of these queries from now on; may be called again with more of them."""
         self._maintenance = maintenance
@@ -141,7 +141,7 @@ class Reporter:
             else:
                 name = self._name or group[0].pipeline
                 self._take(name, group[0].address.warehouse, group)
-        self._tell(force=True)
+        self._write_status(force=True)
 
     def step(self) -> None:
         """Tell what has changed, if it is time to; called often."""
@@ -149,14 +149,14 @@ class Reporter:
         if self._places and now - self._looked_at >= EVERY_S:
             self._looked_at = now
             self._look_at_lags()
-            self._tell()
+            self._write_status()
             if self._log is not None:
                 self._log.trim()
 
     def restarting(self, why: str) -> None:
         """The process becomes a fresh one, since it failed."""
         self._note(why, None)
-        self._tell(force=True)
+        self._write_status(force=True)
 
     def failed(self, why: str, query: str | None = None) -> None:
         """The script has ended by an error, if known that of a query (its `part`)."""
@@ -223,10 +223,10 @@ class Reporter:
         for place in self._places.values():
             place.status = replace(self._status(place), state=state, ended_ms=now)
             place.queries = []
-        self._tell(force=True)
+        self._write_status(force=True)
         self._places = {}
 
-    def _tell(self, force: bool = False) -> None:
+    def _write_status(self, force: bool = False) -> None:
         now = self._clock()
         for place in self._places.values():
             if not force and now - place.told_at < place.every_s:
@@ -247,7 +247,7 @@ class Reporter:
         return replace(
             place.status,
             queries=tuple(self._query(query) for query in place.queries),
-            maintenance=_cared(self._maintenance()),
+            maintenance=_maintained(self._maintenance()),
         )
 
     def _query(self, query: Reported) -> QueryStatus:
@@ -280,7 +280,7 @@ class Reporter:
             self._lags[query.pipeline, query.part] = lag
 
 
-def _cared(maintenance: Sequence[Cared]) -> MaintenanceStatus | None:
+def _maintained(maintenance: Sequence[Maintained]) -> MaintenanceStatus | None:
     if not maintenance:
         return None
     errors = [one.last_error for one in maintenance if one.last_error is not None]

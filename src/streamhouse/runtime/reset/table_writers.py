@@ -97,7 +97,7 @@ def _is_streaming(snapshot: Snapshot) -> bool:
 def _in_lineage(address: TableAddress) -> dict[str, str | None]:
     """The queries in the lineage of a table, and what each read last as far as that is told."""
     try:
-        table = address.beside(SUFFIX).open()
+        table = address.side_table(SUFFIX).open()
     except TableError:
         return {}
     found: dict[str, str | None] = {}

@@ -39,7 +39,7 @@ def define(session: Session, statement: plan.Statement) -> bool:
     return True
 
 
-def tell_outdated(session: Session, statement: plan.Statement) -> None:
+def note_outdated_options(session: Session, statement: plan.Statement) -> None:
     """Tell of options of earlier Paimon releases in the hints of a statement."""
     for text in outdated(statement.text):
         session.notice(text)

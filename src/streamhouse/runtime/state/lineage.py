@@ -81,7 +81,7 @@ class Lineage:
 
     def __init__(self, spec: QuerySpec) -> None:
         self._spec = spec
-        self._address = spec.target.beside(SUFFIX)
+        self._address = spec.target.side_table(SUFFIX)
         database, name = split_identifier(self._address.identifier)
         Warehouse(self._address.warehouse).create_table(
             database,

@@ -58,7 +58,7 @@ def create_table(address: TableAddress) -> None:
     )
 
 
-class LookedUp:
+class LookupJournal:
     """The journal of one query; it stays open between batches."""
 
     def __init__(self, spec: QuerySpec) -> None:

@@ -64,7 +64,7 @@ def _create(
 
 
 @dataclass(frozen=True)
-class Waiting:
+class PendingState:
     """What waits at a snapshot of the pending table: how many rows, and when the next is due."""
 
     snapshot: int | None
@@ -82,15 +82,15 @@ class PendingRows:
     def __init__(self, address: TableAddress, query_id: str) -> None:
         self._address = address
         self._query_id = query_id
-        self._waiting = Waiting(None, 0, None)
+        self._waiting = PendingState(None, 0, None)
 
-    def waiting(self) -> Waiting:
+    def waiting(self) -> PendingState:
         """What waits now; reads the table only when it has changed."""
         latest = self._address.open().latest_snapshot_id()
         if latest is not None and latest != self._waiting.snapshot:
             due = self.read(latest, (QUERY, ROW_ID, DUE)).column(DUE)
             first = pc.min(due.cast(pa.int64())).as_py() if len(due) else None
-            self._waiting = Waiting(latest, len(due), first)
+            self._waiting = PendingState(latest, len(due), first)
         return self._waiting
 
     def read(self, snapshot: int, columns: Sequence[str] | None = None) -> pa.Table:

@@ -48,7 +48,7 @@ class _Candidate:
     positions: dict[_Key, int]
 
 
-class Holds:
+class RetentionHolds:
     """The consumers of one query; driver only, safe between its threads."""
 
     def __init__(self, spec: QuerySpec, checkpoint: Checkpoint, source: Source) -> None:

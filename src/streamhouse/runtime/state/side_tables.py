@@ -36,15 +36,15 @@ _OF_UNMATCHED = {"_attempts", "_missed_at"}
 def remove_rows(target: TableAddress, queries: Collection[str]) -> None:
     """Remove all rows of these queries beside `target`; running it again changes nothing."""
     for suffix, column in BY_QUERY.items():
-        table = _found(target.beside(suffix), {column})
+        table = _found(target.side_table(suffix), {column})
         if table is not None:
             with commit_lock(table.location):
-                _remove(target.beside(suffix), column, queries)
+                _remove(target.side_table(suffix), column, queries)
 
 
 def unmatched_table(target: TableAddress) -> Table | None:
     """The table of rows that found no partner, which belong to no query; None if there is none."""
-    return _found(target.beside(UNMATCHED), _OF_UNMATCHED)
+    return _found(target.side_table(UNMATCHED), _OF_UNMATCHED)
 
 
 def empty_table(table: Table) -> None:

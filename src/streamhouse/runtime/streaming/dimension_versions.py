@@ -18,7 +18,7 @@ from typing import Any
 from streamhouse.lookup.dimension import is_server
 from streamhouse.lookup.partitions import Partition, key_fields, newest_snapshot
 from streamhouse.lookup.refresh import RefreshRule
-from streamhouse.lookup.storage.changed_keys import near, version_of
+from streamhouse.lookup.storage.changed_keys import few_changes_between, version_of
 from streamhouse.lookup.strategies.background_refresh import Pinned
 from streamhouse.lookup.strategies.selection import BUCKET, FULL, Choice, refresh_rule
 from streamhouse.paimon.catalog.table_address import TableAddress
@@ -102,7 +102,7 @@ def pinned_partitions(offset: Offset, relation: str) -> list[Partition] | None:
     return [tuple(one) for one in found[relation]] if relation in found else None
 
 
-def coming_version(offset: Offset, relation: str) -> Pinned | None:
+def preloading_version(offset: Offset, relation: str) -> Pinned | None:
     """What a later batch will join of a lookup; None where nothing is on its way."""
     found = offset.get("coming", {}).get(relation)
     if found is None:
@@ -161,7 +161,9 @@ class _Lookup:
         if not behind or newest.snapshot - last.snapshot > behind:
             return newest
         held, wanted = (version_of(table, pin.snapshot or None) for pin in (last, newest))
-        if (held == wanted and not moved) or near(held, wanted, self._follows and not moved):
+        if (held == wanted and not moved) or few_changes_between(
+            held, wanted, self._follows and not moved
+        ):
             return newest
         return replace(last, coming=coming or (newest.snapshot, newest.partitions))
 
@@ -171,7 +173,7 @@ class _Lookup:
         if record is None or any(record.get(key) != value for key, value in self.same.items()):
             return None
         partitions, coming = pinned_partitions(before, self.relation), None
-        found = coming_version(before, self.relation)
+        found = preloading_version(before, self.relation)
         if found is not None:
             coming = found[0], None if found[1] is None else tuple(found[1])
         return _Pin(

@@ -11,7 +11,7 @@ from streamhouse.lookup.dimension import Dimension, DimensionSpec, Taken, is_ser
 from streamhouse.lookup.strategies.background_refresh import Succession
 from streamhouse.lookup.strategies.selection import Choice, open_dimension, refresh_rule
 from streamhouse.runtime.kernel import Kernel
-from streamhouse.runtime.streaming.dimension_versions import coming_version, pinned_partitions
+from streamhouse.runtime.streaming.dimension_versions import pinned_partitions, preloading_version
 from streamhouse.source import Offset
 
 if TYPE_CHECKING:
@@ -39,13 +39,13 @@ class Dimensions:
                 _server(held.current).begin(None if recorded is None else recorded[relation])
                 continue
             version = end["dims"][relation], pinned_partitions(end, relation)
-            held.at(version, coming_version(end, relation))
+            held.at(version, preloading_version(end, relation))
 
     def loaded(self, end: Offset) -> list[str]:
         """The relations whose `coming` version a later batch need not wait for in this process."""
         found = []
         for lookup, held in zip(self._lookups, self._held, strict=True):
-            coming = coming_version(end, lookup.relation)
+            coming = preloading_version(end, lookup.relation)
             if coming is not None and held.loaded(coming):
                 found.append(lookup.relation)
         return found

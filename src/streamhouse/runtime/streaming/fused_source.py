@@ -98,10 +98,12 @@ class FusedReader(DataSourceStreamReader):
         return start
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        from streamhouse.runtime.streaming.small_batches import unspread
+        from streamhouse.runtime.streaming.small_batches import is_small_batch
 
         spec = self._spec()
-        spread = spec.shuffle is not None and not unspread(self._folder, int(end.get("batch", -1)))
+        spread = spec.shuffle is not None and not is_small_batch(
+            self._folder, int(end.get("batch", -1))
+        )
         one = spec.shuffle is not None and not spread
         return [TaskPartition(task, spread) for task in self._plan().tasks(start, end, one)]
 

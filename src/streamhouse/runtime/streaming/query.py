@@ -34,13 +34,13 @@ from streamhouse.runtime.state import lookup_journal as looked_up
 from streamhouse.runtime.state.checkpoint import Checkpoint
 from streamhouse.runtime.state.lineage import BatchRecord, Lineage
 from streamhouse.runtime.state.query_definition import definition_json
-from streamhouse.runtime.state.retention_holds import Holds
+from streamhouse.runtime.state.retention_holds import RetentionHolds
 from streamhouse.runtime.streaming import preload_reports
 from streamhouse.runtime.streaming.foreach_batch import foreach_batch
 from streamhouse.runtime.streaming.fused_source import FORMAT, HELD, HOLD, SPEC
 from streamhouse.runtime.streaming.planner import Planner
 from streamhouse.runtime.streaming.shuffle import shuffled
-from streamhouse.runtime.streaming.small_batches import unspread
+from streamhouse.runtime.streaming.small_batches import is_small_batch
 from streamhouse.runtime.streaming.task import RESULT
 from streamhouse.source import Lag, Offset
 from streamhouse.sql.plan import Name
@@ -168,7 +168,7 @@ class ContinuousQuery:
         """The tables that the query writes, in its target's warehouse."""
         written = [address.identifier for address in self._spec.written]
         if self._spec.sink is None:
-            written.append(self._spec.target.beside("lineage").identifier)
+            written.append(self._spec.target.side_table("lineage").identifier)
         return written
 
     @property
@@ -209,7 +209,7 @@ class ContinuousQuery:
             ordered = spec.query.ordered and not spec.query.grouped
             gathered = ordered or spec.one_task(self._planner.source)
             spec = self._spec = replace(spec, gathered=gathered)
-        self._holds = Holds(spec, self._checkpoint, self._planner.source)
+        self._holds = RetentionHolds(spec, self._checkpoint, self._planner.source)
         self._holds.prepare()
         if spec.sink is None:
             self._lineage = Lineage(spec)
@@ -269,7 +269,7 @@ class ContinuousQuery:
         began = time.monotonic()
         self._holds.batch_begins(self._last)
         if self._spec.shuffle is not None:
-            whole = unspread(self._folder, int(self._last.get("batch", -1)) + 1)
+            whole = is_small_batch(self._folder, int(self._last.get("batch", -1)) + 1)
             frame = frame.select(*RESULT.names) if whole else shuffled(frame, self._spec)
         written = _BatchWrite(self, frame)
         with written.timed:

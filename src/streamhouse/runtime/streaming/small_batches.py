@@ -62,7 +62,7 @@ class SmallBatches:
         return rows is not None and rows <= _DIMENSION_ROWS
 
 
-def unspread(folder: Path, batch: int) -> bool:
+def is_small_batch(folder: Path, batch: int) -> bool:
     """Whether the batch of that number is joined where it is read."""
     try:
         told = json.loads((folder / _FILE).read_text())

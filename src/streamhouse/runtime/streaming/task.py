@@ -23,7 +23,7 @@ from streamhouse.runtime.kernel import ROW, Kernel, numbered, only, without
 from streamhouse.runtime.spec import QuerySpec
 from streamhouse.runtime.state import pending_rows as pending
 from streamhouse.runtime.state.distinct_counts import DistinctValues
-from streamhouse.runtime.state.lookup_journal import LookedUp
+from streamhouse.runtime.state.lookup_journal import LookupJournal
 from streamhouse.runtime.streaming.dimensions import Dimensions
 from streamhouse.runtime.streaming.planner import TaskInput
 from streamhouse.source import ROW_KIND, Source
@@ -41,7 +41,7 @@ CHUNK_ROWS = 262_144
 _kernels: dict[tuple[int, str, str, bool], Kernel] = {}
 _dimensions: dict[tuple[int, str, str], Dimensions] = {}
 _sources: dict[tuple[int, str, str], Source] = {}
-_journals: dict[tuple[int, str, str], LookedUp] = {}
+_journals: dict[tuple[int, str, str], LookupJournal] = {}
 _distinct: dict[tuple[int, str, str], DistinctValues] = {}
 _sinks: dict[tuple[int, str, str], Sink] = {}
 
@@ -94,13 +94,13 @@ def distinct_for(spec: QuerySpec) -> DistinctValues | None:
     return _distinct[key]
 
 
-def journal_for(spec: QuerySpec) -> LookedUp | None:
+def journal_for(spec: QuerySpec) -> LookupJournal | None:
     """The process's own journal of what a query asks of servers, kept between batches."""
     if spec.looked_up is None:
         return None
     key = _key(spec)
     if key not in _journals:
-        _journals[key] = LookedUp(spec)
+        _journals[key] = LookupJournal(spec)
     return _journals[key]
 
 

@@ -25,7 +25,7 @@ class Stopped(Exception):
     """The export was asked to stop while it wrote; the file is as it was."""
 
 
-class Shown(Protocol):
+class ProgressListener(Protocol):
     """Is told how far a file is; see `streamhouse.runtime.batch.progress_line.Progress`."""
 
     def part(self, name: str, total: int | None) -> None: ...
@@ -70,7 +70,7 @@ class Export:
         _make(folder)
         sweep(self.path)
 
-    def write(self, shown: Shown) -> Written | None:
+    def write(self, shown: ProgressListener) -> Written | None:
         """Replace the file by what is there now; None if it has that already.
 
         Raises `Stopped`, and `TableError`, `SqlError` or `DataLossError` for rows that are not
@@ -91,7 +91,7 @@ class Export:
                 return done
         raise AssertionError("the last attempt returns or raises")
 
-    def _replace(self, extract: Extract, shown: Shown) -> Written:
+    def _replace(self, extract: Extract, shown: ProgressListener) -> Written:
         began = time.monotonic()
         shown.part("reading", extract.total)
         origin = Origin(extract.name, extract.snapshot, extract.time_ms)
@@ -103,7 +103,7 @@ class Export:
         seconds = time.monotonic() - began
         return Written(self.path, extract.snapshot, counted.rows, size, seconds)
 
-    def _step(self, shown: Shown) -> Callable[[int], None]:
+    def _step(self, shown: ProgressListener) -> Callable[[int], None]:
         def step(rows: int) -> None:
             if self._stopped():
                 raise Stopped
@@ -115,7 +115,7 @@ class Export:
 class _Counted:
     """Batches on their way into the file."""
 
-    def __init__(self, rows: Rows, shown: Shown, step: Callable[[int], None]) -> None:
+    def __init__(self, rows: Rows, shown: ProgressListener, step: Callable[[int], None]) -> None:
         self._given = rows
         self._shown = shown
         self._step = step

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from streamhouse.paimon.catalog.warehouse import Warehouse
 
 
-class Still(Feed):
+class StaticFeed(Feed):
     """The rows of one moment; `poll` gives them once, and None ever after.
 
     `moment` is a tag, a snapshot's number, a time in UTC or a duration such as `5 min ago`.

@@ -52,14 +52,14 @@ class Checker:
         `functions`: the modules of its Python functions may be imported, which runs programs.
         Without, creating one is an error. Raises `BusyError` if others have it busy for too long.
         """
-        return self._ask({"sql": sql, "functions": functions})
+        return self._request({"sql": sql, "functions": functions})
 
     def draw(self, sql: str, functions: bool = False) -> dict[str, Any]:
         """As `check` of a script that runs already, with its drawing as `svg`; kept for later."""
         found = self._drawn.get(sql)
         if found is None:
             asked = {"sql": sql, "applied": True, "svg": True, "functions": functions}
-            found = self._ask(asked)
+            found = self._request(asked)
             if found["ok"]:
                 self._drawn[sql] = found
                 if len(self._drawn) > _KEPT:
@@ -75,7 +75,7 @@ class Checker:
         with self._turn:
             self._end()
 
-    def _ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
+    def _request(self, request: Mapping[str, Any]) -> dict[str, Any]:
         line = json.dumps({**request, "warehouse": self._warehouse}).encode() + b"\n"
         if not self._turn.acquire(timeout=self._wait_s):
             raise BusyError("other scripts are being checked; try again in a moment")

@@ -16,7 +16,7 @@ from streamhouse.errors import (
     is_full,
     is_panic,
 )
-from streamhouse.serve.queries.question import Question, Rows, Told
+from streamhouse.serve.queries.read_request import ReadRequest, ReadResult, RowsRequest
 
 if TYPE_CHECKING:
     from streamhouse.paimon.catalog.warehouse import Warehouse
@@ -34,7 +34,7 @@ class UnexpectedError(StreamhouseError):
         self.trace = trace
 
 
-def answer(warehouse: Warehouse, question: Question) -> Told:
+def answer(warehouse: Warehouse, question: ReadRequest) -> ReadResult:
     """The answer, its rows in the question's file; no file is left where there is none.
 
     Raises errors of `streamhouse.errors` only: a client's text that brings down a part of the
@@ -66,7 +66,7 @@ def answer(warehouse: Warehouse, question: Question) -> Told:
         raise UnexpectedError(said, where) from None
 
 
-def small_answer(warehouse: Warehouse, asked: Rows) -> Told | None:
+def small_answer(warehouse: Warehouse, asked: RowsRequest) -> ReadResult | None:
     """The answer where it takes moments, else None; errors as `answer`, for a thread of a server.
 
     Only for requests that hold no text of a client's.
@@ -85,9 +85,9 @@ def small_answer(warehouse: Warehouse, asked: Rows) -> Told | None:
     return found
 
 
-def _answer(warehouse: Warehouse, question: Question) -> Told:
+def _answer(warehouse: Warehouse, question: ReadRequest) -> ReadResult:
     # Here, since what they import is slow to load and not needed for the server's start.
-    if isinstance(question, Rows):
+    if isinstance(question, RowsRequest):
         from streamhouse.serve.queries import view_rows
 
         return view_rows.answer(warehouse, question)
@@ -96,7 +96,7 @@ def _answer(warehouse: Warehouse, question: Question) -> Told:
     return client_select.answer(warehouse, question)
 
 
-def discard(question: Question) -> None:
+def discard(question: ReadRequest) -> None:
     """Remove what an answer to the question has written."""
     with contextlib.suppress(OSError):
         os.unlink(question.target.path)

@@ -13,7 +13,7 @@ from streamhouse.errors import TableError, UnsupportedSqlError
 from streamhouse.options import nearest
 from streamhouse.serve.queries import output
 from streamhouse.serve.queries.pinned_tables import Pins
-from streamhouse.serve.queries.question import Ask, Told
+from streamhouse.serve.queries.read_request import ReadResult, SelectRequest
 from streamhouse.serve.queries.single_select import selected
 from streamhouse.serve.streams.followed import definition
 from streamhouse.serve.views.catalog import Catalogue
@@ -35,7 +35,7 @@ _RAW, _SERVED = "streamhouse_source", "streamhouse_served"
 _RELATION = re.compile(r"scan_\d+", re.IGNORECASE)
 
 
-def answer(warehouse: Warehouse, asked: Ask) -> Told:
+def answer(warehouse: Warehouse, asked: SelectRequest) -> ReadResult:
     """Write the rows, and tell how many.
 
     Raises `SqlError` for what is not one SELECT over views that the scope sees, `QueryError` for
@@ -47,10 +47,10 @@ def answer(warehouse: Warehouse, asked: Ask) -> Told:
     with bounded_reader(plan, pins.scanner, asked.limits, output.ROWS_AT_ONCE) as reader:
         head = {"columns": _columns(reader.schema)}
         counted = output.write(asked.target, reader.schema, reader, head, {})
-    return Told(rows=counted.rows, truncated=counted.truncated)
+    return ReadResult(rows=counted.rows, truncated=counted.truncated)
 
 
-def planned(warehouse: Warehouse, asked: Ask) -> BoundedQuery:
+def planned(warehouse: Warehouse, asked: SelectRequest) -> BoundedQuery:
     """The plan of the one SELECT."""
     query = selected(asked.sql)
     catalogue = Catalogue(asked.views)
@@ -62,7 +62,7 @@ def planned(warehouse: Warehouse, asked: Ask) -> BoundedQuery:
 class _Served(WarehouseTables):
     """The names of a client's query: served views, each as it is served."""
 
-    def __init__(self, warehouse: Warehouse, catalogue: Catalogue, asked: Ask) -> None:
+    def __init__(self, warehouse: Warehouse, catalogue: Catalogue, asked: SelectRequest) -> None:
         super().__init__(warehouse)
         self._catalogue = catalogue
         self._asked = asked

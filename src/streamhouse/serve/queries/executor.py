@@ -22,7 +22,7 @@ from streamhouse.serve.errors import Problem
 from streamhouse.serve.queries.answers import UnexpectedError, discard, small_answer
 from streamhouse.serve.queries.fork_messages import LENGTH, LONG_S
 from streamhouse.serve.queries.forks import Forks
-from streamhouse.serve.queries.question import Question, Rows, Told
+from streamhouse.serve.queries.read_request import ReadRequest, ReadResult, RowsRequest
 
 if TYPE_CHECKING:
     from streamhouse.paimon.catalog.warehouse import Warehouse
@@ -69,9 +69,9 @@ class Queries:
         """The name of a new file for an answer."""
         return os.path.join(self._folder, uuid.uuid4().hex)
 
-    async def run(self, client: str, question: Question) -> Told:
+    async def run(self, client: str, question: ReadRequest) -> ReadResult:
         """The answer for a client; errors as `answers.answer` raises them, and `Problem` busy."""
-        if isinstance(question, Rows) and question.trusted:
+        if isinstance(question, RowsRequest) and question.trusted:
             small = await self._pool.run(
                 client, lambda warehouse: small_answer(warehouse, question)
             )
@@ -92,11 +92,11 @@ class Queries:
             self._metrics.queries.labels(outcome).inc()
             self._metrics.query_seconds.observe(time.perf_counter() - started)
 
-    async def _small(self, client: str, asked: Rows) -> Told | None:
+    async def _small(self, client: str, asked: RowsRequest) -> ReadResult | None:
         """What a thread answers; None if that is too much for one."""
         left = threading.Event()
 
-        def answered(warehouse: Warehouse) -> Told | None:
+        def answered(warehouse: Warehouse) -> ReadResult | None:
             found = small_answer(warehouse, asked)
             if left.is_set():
                 discard(asked)
@@ -110,7 +110,7 @@ class Queries:
             discard(asked)
             raise
 
-    async def _queried(self, client: str, question: Question) -> Told:
+    async def _queried(self, client: str, question: ReadRequest) -> ReadResult:
         """What a process answers, within the question's time as a whole.
 
         At most half of it is spent on waiting. Where all places are taken, a query may try for a
@@ -139,7 +139,7 @@ class Queries:
                     {"Retry-After": str(math.ceil(seconds))},
                 ) from None
 
-    async def _tried(self, client: str, question: Question, wait_s: float) -> Told | None:
+    async def _tried(self, client: str, question: ReadRequest, wait_s: float) -> ReadResult | None:
         """The answer of a query that is short; None if it is not, or has no turn in time."""
         try:
             turn = await self._admission.light.take(client, wait_s)
@@ -165,11 +165,11 @@ class Queries:
         task.add_done_callback(self._ending.discard)
 
     @staticmethod
-    def _unexpected(question: Question, error: UnexpectedError) -> StreamhouseError:
+    def _unexpected(question: ReadRequest, error: UnexpectedError) -> StreamhouseError:
         LOGGER.error("a query failed unexpectedly:\n%s", error.trace)
         return StreamhouseError(str(error)) if question.trusted else SqlError(str(error))
 
-    async def _asked(self, question: Question, began: float) -> Told:
+    async def _asked(self, question: ReadRequest, began: float) -> ReadResult:
         """What a process answers within the question's time since `began`, or a second."""
         seconds = question.limits.seconds
         assert seconds is not None
@@ -194,7 +194,7 @@ class Queries:
             raise TimeLimitError.after(seconds)
         if isinstance(found, StreamhouseError):
             raise found
-        assert isinstance(found, Told)
+        assert isinstance(found, ReadResult)
         return found
 
     async def _worker(self) -> _Worker:
@@ -208,7 +208,7 @@ class Queries:
         return await _Worker.start(self._forks, self._settings, folder)
 
 
-def _within(question: Question, seconds: float) -> Question:
+def _within(question: ReadRequest, seconds: float) -> ReadRequest:
     return replace(question, limits=replace(question.limits, seconds=seconds))
 
 
@@ -246,7 +246,7 @@ class _Worker:
             raise
         return worker
 
-    async def ask(self, question: Question, seconds: float) -> Any:
+    async def ask(self, question: ReadRequest, seconds: float) -> Any:
         """What the process answers; `LimitError` where it is to be killed, or died of memory.
 
         `seconds` is the time limit as the client knows it.

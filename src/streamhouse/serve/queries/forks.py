@@ -37,7 +37,7 @@ class Forks:
         ours, its = socket.socketpair()
         try:
             with its:
-                number = await self._told(FORK, 0, [its.fileno()])
+                number = await self._request(FORK, 0, [its.fileno()])
         except BaseException:
             ours.close()
             raise
@@ -46,7 +46,7 @@ class Forks:
     async def end(self, process: int) -> None:
         """End a process at once, and wait until it has ended."""
         try:
-            await self._told(END, process)
+            await self._request(END, process)
         except (OSError, StreamhouseError):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
@@ -68,7 +68,7 @@ class Forks:
             self._control.close()
             self._control = None
 
-    async def _told(self, kind: bytes, process: int, files: list[int] | None = None) -> int:
+    async def _request(self, kind: bytes, process: int, files: list[int] | None = None) -> int:
         """What the parent answers; `OSError` if it is gone."""
         async with self._lock:
             if self._control is None:

@@ -12,7 +12,7 @@ from streamhouse.serve.views.served_view import ServedView
 
 
 @dataclass(frozen=True)
-class Rows:
+class RowsRequest:
     """Rows of one served view.
 
     `columns` are those wanted, None for all. `filter` is a client's condition in the Flink
@@ -39,7 +39,7 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Ask:
+class SelectRequest:
     """One SELECT over the views that a scope sees; `views` are as for a `Catalogue`."""
 
     sql: str
@@ -54,11 +54,11 @@ class Ask:
         return False
 
 
-Question: TypeAlias = Rows | Ask
+ReadRequest: TypeAlias = RowsRequest | SelectRequest
 
 
 @dataclass(frozen=True)
-class Told:
+class ReadResult:
     """What was found; the rows are in the target's file, unless the client has them: `changed`.
 
     `snapshot` and `time_ms` (of its commit, since 1970) are None where nothing was committed.

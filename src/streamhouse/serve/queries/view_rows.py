@@ -17,7 +17,7 @@ from streamhouse.errors import DataLossError, LimitError, OptionError, TableErro
 from streamhouse.options import nearest
 from streamhouse.serve.queries import output
 from streamhouse.serve.queries.pinned_tables import Pins, full_name, is_data, view_moments
-from streamhouse.serve.queries.question import Rows, Told
+from streamhouse.serve.queries.read_request import ReadResult, RowsRequest
 from streamhouse.serve.queries.row_files import Origin
 from streamhouse.serve.views.warehouse_tables import WarehouseTables
 from streamhouse.sql.batch.bounded_query import analyze_tree
@@ -38,7 +38,7 @@ _SMALL = Limits(1.0, "128MiB", "0MiB")
 _SMALL_BYTES = 4 << 20
 
 
-def answer(warehouse: Warehouse, asked: Rows) -> Told:
+def answer(warehouse: Warehouse, asked: RowsRequest) -> ReadResult:
     """Write the rows, and tell of which snapshot they are.
 
     Raises `OptionError` for a column that is not served, `SqlError` for a condition that cannot
@@ -55,7 +55,7 @@ def answer(warehouse: Warehouse, asked: Rows) -> Told:
     raise AssertionError("the last try returns or raises")
 
 
-def small_answer(warehouse: Warehouse, asked: Rows) -> Told | None:
+def small_answer(warehouse: Warehouse, asked: RowsRequest) -> ReadResult | None:
     """As `answer` if that takes moments, else None: also where the client has a large one."""
     few = replace(asked.target, max_bytes=_SMALL_BYTES)
     try:
@@ -68,12 +68,12 @@ class _LargeError(Exception):
     """What is asked for may be large."""
 
 
-def _answer(warehouse: Warehouse, asked: Rows) -> Told:
+def _answer(warehouse: Warehouse, asked: RowsRequest) -> ReadResult:
     source = _Source(warehouse, asked)
     plan = source.plan()
     pins = source.pins
     etag = None if "getvariable(" in plan.sql.lower() else _etag(asked, plan, pins.stamp)
-    told = Told(pins.snapshot, pins.time_ms, etag)
+    told = ReadResult(pins.snapshot, pins.time_ms, etag)
     if etag is not None and etag in asked.known:
         return replace(told, changed=False)
     if asked.few and pins.records > SMALL_RECORDS:
@@ -89,7 +89,7 @@ def _answer(warehouse: Warehouse, asked: Rows) -> Told:
 class _Source:
     """The table or view behind a served view, and the query that reads it."""
 
-    def __init__(self, warehouse: Warehouse, asked: Rows) -> None:
+    def __init__(self, warehouse: Warehouse, asked: RowsRequest) -> None:
         self._asked = asked
         self._warehouse = warehouse
         self.pins = Pins(warehouse, asked.as_of)
@@ -271,7 +271,7 @@ def _cast(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.R
         yield batch if batch.schema.types == schema.types else batch.cast(schema)
 
 
-def _etag(asked: Rows, plan: BoundedQuery, stamp: str) -> str:
+def _etag(asked: RowsRequest, plan: BoundedQuery, stamp: str) -> str:
     scans = [
         (full_name(scan), scan.columns, str(scan.as_of)) for scan in plan.scans if is_data(scan)
     ]

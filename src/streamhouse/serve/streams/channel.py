@@ -27,7 +27,7 @@ from streamhouse.serve.streams.encoding import Stopped, events
 from streamhouse.serve.streams.event import CHANGES, Moment, heartbeat
 from streamhouse.serve.streams.follow_settings import FollowSettings
 from streamhouse.serve.streams.follower import Follower, Found, Looks
-from streamhouse.serve.streams.initial_state import Starts, Work
+from streamhouse.serve.streams.initial_state import InitialStates, Work
 from streamhouse.serve.streams.resume import LATEST, Position
 from streamhouse.serve.streams.subscriber import Link, Start, Subscription
 from streamhouse.serve.views.served_view import ServedView
@@ -79,7 +79,7 @@ class Channel:
         self._rest: asyncio.TimerHandle | None = None
         self._beating: asyncio.TimerHandle | None = None
         self._told = self._loop.time()
-        self._starts = Starts(view, open_feed, settings, work, self._here)
+        self._starts = InitialStates(view, open_feed, settings, work, self._here)
         self._follower = Follower(
             view.name,
             partial(open_feed, view),

@@ -44,7 +44,7 @@ class Work:
         return await asyncio.get_running_loop().run_in_executor(self._workers, function)
 
 
-class Starts:
+class InitialStates:
     """Makes the starts of one stream; on the event loop.
 
     `here` gives what the stream has come to, and the last link of its chain. A start that is being

@@ -43,7 +43,7 @@ from streamhouse.sql.statements.unsupported_statements import (
     refuse_described,
     refuse_explained,
     refuse_plan,
-    refuse_shown,
+    refuse_show,
     refuse_thing,
 )
 from streamhouse.sql.text import Script
@@ -246,7 +246,7 @@ _SHOW = ("CATALOGS", "DATABASES", "TABLES", "VIEWS", "FUNCTIONS", "USER FUNCTION
 
 def _show(cursor: Cursor, position: Position, text: str) -> Statement:
     cursor.expect("SHOW")
-    refuse_shown(cursor)
+    refuse_show(cursor)
     for kind in _SHOW:
         if cursor.accept(*kind.split()):
             break

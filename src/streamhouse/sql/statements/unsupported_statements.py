@@ -83,7 +83,7 @@ def refuse_thing(cursor: Cursor, start: int) -> None:
         cursor.unsupported(_THINGS[words[0]], start)
 
 
-def refuse_shown(cursor: Cursor) -> None:
+def refuse_show(cursor: Cursor) -> None:
     """Raise for what SHOW is followed by, if it is known and not supported."""
     pair = f"{cursor.peek()} {cursor.peek(1)}"
     message = _SHOWN.get(pair) or _SHOWN.get(cursor.peek())

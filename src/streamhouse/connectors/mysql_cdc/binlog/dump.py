@@ -44,7 +44,7 @@ class Dump:
         self._partial = b""
         try:
             self.checksums = str(run(self._connection, _CHECKSUM)[0][0]).upper() not in _NO_CHECKSUM
-            self._ask(options.server_id(), start)
+            self._request_dump(options.server_id(), start)
         except BaseException:
             self.close()
             raise
@@ -64,7 +64,7 @@ class Dump:
         """Drop the connection."""
         close_quietly(self._connection)
 
-    def _ask(self, server_id: int, start: Position) -> None:
+    def _request_dump(self, server_id: int, start: Position) -> None:
         command = (
             bytes([_COM_BINLOG_DUMP])
             + start.pos.to_bytes(4, "little")

@@ -110,7 +110,7 @@ class Relay:
                     if self._alive:
                         since, delay = time.monotonic(), _FIRST_DELAY_S
                     if not is_lost(fault.error) or time.monotonic() - since > _PATIENCE_S:
-                        raise self._told(fault.error, kept.state.end) from None
+                        raise self._explained(fault.error, kept.state.end) from None
                 self._stopped.wait(delay)
                 delay = min(2 * delay, _LONGEST_DELAY_S)
         finally:
@@ -139,7 +139,7 @@ class Relay:
         finally:
             dump.close()
 
-    def _told(self, error: Exception, end: Position) -> StreamhouseError:
+    def _explained(self, error: Exception, end: Position) -> StreamhouseError:
         """The server's error as a user can act upon it."""
         told = readable(error, self._options)
         if isinstance(told, DataLossError):

@@ -18,7 +18,7 @@ Selected = Sequence[tuple[MySqlColumn, pa.DataType]]
 """Columns with the types that their values get."""
 
 
-def selected(
+def selected_columns(
     options: MySqlOptions, own: Sequence[MySqlColumn], declared: Sequence[Column] | None
 ) -> list[tuple[MySqlColumn, pa.DataType]]:
     """The declared columns (None: all) by their names; `TableError` for what cannot be read."""

@@ -39,7 +39,7 @@ Count = Annotated[int, Query(description="At most so many.", ge=1, le=10_000)]
 async def snapshots(request: Request, scope: Reads, name: ViewName, limit: Count = 100) -> Response:
     """The commits that can still be read, with `as_of` or by `/changes`."""
     check_parameters(request, "limit")
-    return await _told(
+    return await _respond(
         request, scope, name, lambda warehouse, view: view_details.snapshots(warehouse, view, limit)
     )
 
@@ -48,21 +48,21 @@ async def snapshots(request: Request, scope: Reads, name: ViewName, limit: Count
 async def schema(request: Request, scope: Reads, name: ViewName) -> Response:
     """The columns of now, and when they were changed."""
     check_parameters(request)
-    return await _told(request, scope, name, view_details.schema)
+    return await _respond(request, scope, name, view_details.schema)
 
 
 @router.get("/views/{name}/options", summary="Options", response_model=OptionsAnswer)
 async def options(request: Request, scope: Reads, name: ViewName) -> Response:
     """The options of the table behind a view; secret values are stars."""
     check_parameters(request)
-    return await _told(request, scope, name, view_details.options)
+    return await _respond(request, scope, name, view_details.options)
 
 
 @router.get("/views/{name}/files", summary="Data files", response_model=FilesAnswer)
 async def files(request: Request, scope: Reads, name: ViewName, limit: Count = 1_000) -> Response:
     """The files of the newest snapshot."""
     check_parameters(request, "limit")
-    return await _told(
+    return await _respond(
         request, scope, name, lambda warehouse, view: view_details.files(warehouse, view, limit)
     )
 
@@ -71,10 +71,10 @@ async def files(request: Request, scope: Reads, name: ViewName, limit: Count = 1
 async def tags(request: Request, scope: Reads, name: ViewName) -> Response:
     """The named snapshots, each good for `as_of`."""
     check_parameters(request)
-    return await _told(request, scope, name, view_details.tags)
+    return await _respond(request, scope, name, view_details.tags)
 
 
-async def _told(
+async def _respond(
     request: Request, scope: Scope, name: str, tell: Callable[[Warehouse, ServedView], Told]
 ) -> Response:
     catalogue = state(request).views

@@ -25,7 +25,7 @@ from streamhouse.serve.http.routes.parameters import (
     state,
 )
 from streamhouse.serve.queries.output import MEDIA_TYPES, Target
-from streamhouse.serve.queries.question import Ask
+from streamhouse.serve.queries.read_request import SelectRequest
 from streamhouse.serve.settings import MAX_ANSWER_BYTES, MAX_SQL_CHARACTERS
 from streamhouse.serve.views.names import is_plain
 
@@ -85,7 +85,7 @@ async def sql(request: Request, scope: Asks, format_name: FormatName = None) -> 
     settings = parts.settings
     text, form = await _asked(request, format_name)
     target = Target(parts.queries.path(), form, settings.query_rows, MAX_ANSWER_BYTES, cut=True)
-    question = Ask(text, target, settings.query_limits, settings.views, scope)
+    question = SelectRequest(text, target, settings.query_limits, settings.views, scope)
     told = await parts.queries.run(client_of(request), question)
     headers = {"X-Streamhouse-Truncated": "true" if told.truncated else "false"}
     return FileAnswer(target.path, MEDIA_TYPES[form], headers)

@@ -29,7 +29,7 @@ from streamhouse.serve.http.routes.parameters import (
 )
 from streamhouse.serve.queries import view_details
 from streamhouse.serve.queries.output import MEDIA_TYPES, Target
-from streamhouse.serve.queries.question import Rows, Told
+from streamhouse.serve.queries.read_request import ReadResult, RowsRequest
 from streamhouse.serve.settings import MAX_ANSWER_BYTES
 from streamhouse.serve.streams.event import iso
 
@@ -97,7 +97,7 @@ async def rows(
     client = client_of(request)
     view = await parts.warehouse_pool.run(client, partial(_found, parts.views, name, scope))
     target = Target(parts.queries.path(), form, settings.max_rows, MAX_ANSWER_BYTES, advice=_ADVICE)
-    asked = Rows(
+    asked = RowsRequest(
         view,
         target,
         settings.read_limits if filter is None else settings.query_limits,
@@ -133,7 +133,7 @@ def _found(catalogue: Any, name: str, scope: Scope, warehouse: Warehouse) -> Any
     return catalogue.find(warehouse, name, scope)
 
 
-def _answer(told: Told, target: Target) -> Response:
+def _answer(told: ReadResult, target: Target) -> Response:
     headers = {"Cache-Control": _CACHED, "Vary": "Accept, Authorization"}
     if told.etag is not None:
         headers["ETag"] = told.etag
