@@ -20,10 +20,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from streamhouse.demo.measure import measure as measure_revenue
 from streamhouse.demo.membership.measure import measure as measure_membership
 from streamhouse.demo.membership.scenario import Membership
-from streamhouse.demo.scenario import Scenario
+from streamhouse.demo.revenue.measure import measure as measure_revenue
+from streamhouse.demo.revenue.scenario import Scenario
 
 GOALS_S = {"layers": {"p50": 2.0, "p99": 5.0}, "hops": {"p50": 0.4, "p99": 1.0}}
 

@@ -26,8 +26,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from streamhouse.demo.measure import first_figures
-from streamhouse.demo.scenario import Scenario
+from streamhouse.demo.revenue.measure import first_figures
+from streamhouse.demo.revenue.scenario import Scenario
 
 GOAL_S, GOAL_MINUTE_S = 6.0, 15.0
 MINUTE_S = 60.0

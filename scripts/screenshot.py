@@ -16,9 +16,9 @@ from pathlib import Path
 
 from playwright.sync_api import sync_playwright
 
-from streamhouse.demo.measure import first_figures
+from streamhouse.demo.revenue.measure import first_figures
 from streamhouse.demo.page import Page
-from streamhouse.demo.scenario import MOVE, VIEW, Scenario
+from streamhouse.demo.revenue.scenario import MOVE, VIEW, Scenario
 
 WIDTH, HEIGHT = 1200, 750
 BEFORE_S, AFTER_S = 20.0, 40.0

@@ -21,7 +21,8 @@ from streamhouse.errors import CommitConflictError, TableError, UnsupportedSqlEr
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.paimon.write.commit import TableCommitter, TableWriter
-from streamhouse.procedures import Context, messages, sorting
+from streamhouse.procedures import Context, commit_messages
+from streamhouse.procedures.sorting import sort as sort_module
 from streamhouse.sql.plan import Column
 
 _numbers = itertools.count()
@@ -177,13 +178,13 @@ def test_rows_that_others_append_during_a_sort_stay(
     new = warehouse.table(name).arrow_schema.empty_table()
     new = pa.concat_tables([new, pa.table({"a": [-5], "p": pa.array([1], pa.int32())})],
                            promote_options="default")  # fmt: skip
-    committed = messages.commit
+    committed = commit_messages.commit
 
     def late(jvm: Any, table: Any, location: str, made: Any) -> int:
         write(warehouse, name, new)
         return committed(jvm, table, location, made)
 
-    monkeypatch.setattr(sorting, "commit", late)
+    monkeypatch.setattr(sort_module, "commit", late)
     before = everything(context.sidecar, name)
     sort(context, name, order_strategy="zorder", order_by="a,b")
     after = everything(context.sidecar, name)
@@ -210,13 +211,13 @@ def test_a_sort_that_lost_the_race_changes_nothing(
     """The files that it read were compacted meanwhile."""
     name = points(warehouse, 300)
     before = everything(context.sidecar, name)
-    committed = messages.commit
+    committed = commit_messages.commit
 
     def late(jvm: Any, table: Any, location: str, made: Any) -> int:
         procedures.compact(warehouse, name)
         return committed(jvm, table, location, made)
 
-    monkeypatch.setattr(sorting, "commit", late)
+    monkeypatch.setattr(sort_module, "commit", late)
     with pytest.raises(CommitConflictError):
         sort(context, name, order_strategy="zorder", order_by="a,b")
     assert everything(context.sidecar, name) == before

@@ -16,7 +16,7 @@ from streamhouse.cli.errors import report, reported
 
 @dataclass(frozen=True)
 class Command:
-    """Where a command's function is, and its line in `streamhouse --help`."""
+    """The module of `cli.commands` and its function, and the line in `streamhouse --help`."""
 
     module: str
     function: str
@@ -24,43 +24,43 @@ class Command:
 
     def load(self) -> Callable[..., Any]:
         """The function, with its module imported."""
-        function: Callable[..., Any] = getattr(import_module(self.module), self.function)
+        function: Callable[..., Any] = getattr(
+            import_module(f"streamhouse.cli.commands.{self.module}"), self.function
+        )
         return function
 
 
 COMMANDS = {
-    "run": Command("streamhouse.cli.run", "run", "Run a SQL script and its continuous queries."),
-    "watch": Command("streamhouse.cli.watch", "watch", "Print a table each time it changes."),
-    "query": Command("streamhouse.cli.query", "query", "Print the answer of one SELECT."),
+    "run": Command("run", "run", "Run a SQL script and its continuous queries."),
+    "watch": Command("watch", "watch", "Print a table each time it changes."),
+    "query": Command("query", "query", "Print the answer of one SELECT."),
     "serve": Command(
-        "streamhouse.cli.serve", "serve", "Serve tables and views over HTTP, live, with a page."
+        "serve",
+        "serve",
+        "Serve tables and views over HTTP, live, with a page.",
     ),
     "export": Command(
-        "streamhouse.cli.export",
+        "export",
         "export",
         "Write a table or view to a file, again when it changes.",
     ),
-    "thrift": Command(
-        "streamhouse.cli.thrift", "thrift", "Serve a warehouse to JDBC and ODBC, by Spark."
-    ),
-    "execute": Command(
-        "streamhouse.cli.execute", "execute", "Change rows: MERGE, UPDATE, DELETE, INSERT."
-    ),
+    "thrift": Command("thrift", "thrift", "Serve a warehouse to JDBC and ODBC, by Spark."),
+    "execute": Command("execute", "execute", "Change rows: MERGE, UPDATE, DELETE, INSERT."),
     "call": Command(
-        "streamhouse.cli.call", "call", "Compact, expire, tag, branch, roll back: a procedure."
+        "call",
+        "call",
+        "Compact, expire, tag, branch, roll back: a procedure.",
     ),
-    "graph": Command("streamhouse.cli.graph", "graph", "Draw a script's tables and queries."),
-    "pipelines": Command(
-        "streamhouse.cli.pipelines", "pipelines", "List the pipelines of a warehouse."
-    ),
+    "graph": Command("graph", "graph", "Draw a script's tables and queries."),
+    "pipelines": Command("pipelines", "pipelines", "List the pipelines of a warehouse."),
     "audit": Command(
-        "streamhouse.cli.audit", "audit", "Compute a view again from its history and compare."
+        "audit",
+        "audit",
+        "Compute a view again from its history and compare.",
     ),
-    "repair": Command(
-        "streamhouse.cli.repair", "repair", "Compute a view again and write what differs."
-    ),
+    "repair": Command("repair", "repair", "Compute a view again and write what differs."),
     "demo": Command(
-        "streamhouse.cli.demo",
+        "demo",
         "demo",
         "Run a pipeline on a MariaDB of its own: revenue, membership.",
     ),

@@ -13,7 +13,8 @@ from streamhouse.procedures.branches import (
     fast_forward,
     rename_branch,
 )
-from streamhouse.procedures.compaction import compact, compact_database, compact_manifest
+from streamhouse.procedures.compaction.compact import compact, compact_database, compact_manifest
+from streamhouse.procedures.consumers import clear_consumers, reset_consumer
 from streamhouse.procedures.context import Context
 from streamhouse.procedures.expiry import (
     drop_partition,
@@ -24,7 +25,6 @@ from streamhouse.procedures.expiry import (
     purge_files,
     remove_orphan_files,
 )
-from streamhouse.procedures.holds import clear_consumers, reset_consumer
 from streamhouse.procedures.listing import listed
 from streamhouse.procedures.registry import PROCEDURES, Procedure, find
 from streamhouse.procedures.rollback import (

@@ -10,10 +10,10 @@ from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.options import nearest
 from streamhouse.paimon.read.table import Table
 from streamhouse.procedures.arguments import names
+from streamhouse.procedures.consumers import refuse_if_held
 from streamhouse.procedures.context import Context
-from streamhouse.procedures.holds import refuse_if_held
 from streamhouse.procedures.registry import procedure
-from streamhouse.procedures.rows import row, rows
+from streamhouse.procedures.result_rows import row, rows
 
 
 @procedure(branch_name="branch", tag_name="tag")

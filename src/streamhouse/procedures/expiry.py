@@ -11,12 +11,12 @@ import pyarrow as pa
 from streamhouse.errors import OptionError
 from streamhouse.paimon.storage.snapshots import EXPIRY_USER
 from streamhouse.procedures.arguments import age_ms, moment_ms, parse_options
+from streamhouse.procedures.bucket_groups import partition_specs
+from streamhouse.procedures.commit_messages import COMMIT_USER, closing
+from streamhouse.procedures.consumers import refuse_if_held
 from streamhouse.procedures.context import Context
-from streamhouse.procedures.groups import partition_specs
-from streamhouse.procedures.holds import refuse_if_held
-from streamhouse.procedures.messages import COMMIT_USER, closing
 from streamhouse.procedures.registry import Options, procedure
-from streamhouse.procedures.rows import row, rows
+from streamhouse.procedures.result_rows import row, rows
 
 LEAST_ORPHAN_AGE_MS = 3_600_000
 """A file younger than an hour may belong to a commit in flight."""

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from streamhouse.procedures.context import Context
 from streamhouse.procedures.registry import PROCEDURES, find
-from streamhouse.procedures.rows import rows
+from streamhouse.procedures.result_rows import rows
 from streamhouse.sql.plan import Argument
 
 

@@ -10,10 +10,10 @@ import pyarrow as pa
 from streamhouse.errors import DataLossError, OptionError, TableError
 from streamhouse.options import nearest
 from streamhouse.procedures.arguments import moment_ms
+from streamhouse.procedures.consumers import refuse_if_held
 from streamhouse.procedures.context import Context
-from streamhouse.procedures.holds import refuse_if_held
 from streamhouse.procedures.registry import procedure
-from streamhouse.procedures.rows import row
+from streamhouse.procedures.result_rows import row
 
 _NO_WATERMARK = -(1 << 63)
 Goal = Callable[[Any], str | int]

@@ -11,7 +11,7 @@ from streamhouse.options import duration_ms, nearest
 from streamhouse.procedures.arguments import moment_ms, names
 from streamhouse.procedures.context import Context
 from streamhouse.procedures.registry import procedure
-from streamhouse.procedures.rows import row, rows
+from streamhouse.procedures.result_rows import row, rows
 
 _TAG = {"tag": str, "snapshot_id": int}
 _NAMES = {"tag_name": "tag", "snapshot": "snapshot_id"}

@@ -17,7 +17,7 @@ from tests.integration.runtime.conftest import Told
 
 from streamhouse import execute
 from streamhouse.errors import StreamhouseError
-from streamhouse.procedures.compaction import compact
+from streamhouse.procedures.compaction.compact import compact
 from streamhouse.procedures.context import Context
 from streamhouse.procedures.expiry import expire_snapshots
 from streamhouse.runtime.audit.audit import audit

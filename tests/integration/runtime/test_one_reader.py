@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from tests.integration.runtime.conftest import DEADLINE_S, Shop
 
+from streamhouse.connectors.mysql_cdc.relay.relays import FOLDER as RELAYS
 from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
-from streamhouse.runtime.binlog_relays import FOLDER as RELAYS
 from streamhouse.runtime.monitoring.status import Statuses
 from streamhouse.runtime.state.checkpoint import FOLDER as CHECKPOINTS
 from streamhouse.source import Lag

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from streamhouse.cli.commands.pipelines import lag_words
 from streamhouse.cli.main import build
-from streamhouse.cli.pipelines import lag_words
 from streamhouse.runtime.monitoring.process import own
 from streamhouse.runtime.monitoring.status import QueryStatus, Status, Statuses
 from streamhouse.source import Lag

@@ -9,60 +9,64 @@ import time
 
 import pytest
 
-from streamhouse.cli import restarts
-from streamhouse.cli.run import _start_again
+from streamhouse.cli import restart_state
+from streamhouse.cli.commands.run import _start_again
 from streamhouse.errors import StreamhouseError
 
 
 def test_restarts_in_a_row_add_up() -> None:
     environment: dict[str, str] = {}
-    counts = [restarts.count(environment, 5_000.0 + at) for at in range(restarts.MOST + 1)]
+    counts = [
+        restart_state.count(environment, 5_000.0 + at) for at in range(restart_state.MOST + 1)
+    ]
     assert counts == [1, 2, 3, 4, 5, 6]
-    assert counts[-1] > restarts.MOST
+    assert counts[-1] > restart_state.MOST
 
 
 def test_a_pipeline_that_recovers_once_a_month_always_may() -> None:
     environment: dict[str, str] = {}
     month = 30 * 24 * 3600.0
-    assert {restarts.count(environment, number * month) for number in range(1, 30)} == {1}
+    assert {restart_state.count(environment, number * month) for number in range(1, 30)} == {1}
 
 
 def test_the_hour_moves_on_with_time() -> None:
     environment: dict[str, str] = {}
     times = (10_000.0, 11_000.0, 13_599.0, 13_601.0, 14_601.0, 30_000.0)
-    assert [restarts.count(environment, at) for at in times] == [1, 2, 3, 3, 3, 1]
+    assert [restart_state.count(environment, at) for at in times] == [1, 2, 3, 3, 3, 1]
 
 
 @pytest.mark.parametrize("noted", ["3", "x nan inf", "9000", "", "  "])
 def test_what_is_no_time_of_this_machine_does_not_count(noted: str) -> None:
     """A number of an older version, somebody's nonsense, a time before the last boot."""
-    environment = {restarts.VARIABLE: noted}
-    assert restarts.count(environment, 5_000.0) == 1
-    assert restarts.count(environment, 5_001.0) == 2
+    environment = {restart_state.VARIABLE: noted}
+    assert restart_state.count(environment, 5_000.0) == 1
+    assert restart_state.count(environment, 5_001.0) == 2
 
 
 def test_what_fails_too_often_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     now = time.monotonic()
-    monkeypatch.setenv(restarts.VARIABLE, " ".join(str(now) for _ in range(restarts.MOST)))
+    monkeypatch.setenv(
+        restart_state.VARIABLE, " ".join(str(now) for _ in range(restart_state.MOST))
+    )
     with pytest.raises(StreamhouseError, match="a query has failed, 6 times within an hour; the"):
         _start_again(None, "a query has failed", "no word")
 
 
 def test_how_many_there_were_lately_is_known_without_one_more() -> None:
     environment: dict[str, str] = {}
-    assert restarts.lately(environment, 0.0) == 0
-    restarts.count(environment, 10.0)
-    restarts.count(environment, 20.0)
-    assert restarts.lately(environment, 30.0) == restarts.lately(environment, 31.0) == 2
-    assert restarts.lately(environment, 15.0 + restarts.WITHIN_S) == 1
+    assert restart_state.lately(environment, 0.0) == 0
+    restart_state.count(environment, 10.0)
+    restart_state.count(environment, 20.0)
+    assert restart_state.lately(environment, 30.0) == restart_state.lately(environment, 31.0) == 2
+    assert restart_state.lately(environment, 15.0 + restart_state.WITHIN_S) == 1
 
 
 def test_a_process_that_is_started_by_one_that_has_begun_anew_has_not() -> None:
     environment: dict[str, str] = {}
-    assert not restarts.has_reset(environment)
-    restarts.note_reset(environment)
-    assert restarts.has_reset(environment)
-    ask = "import sys; from streamhouse.cli import restarts; sys.exit(restarts.has_reset())"
+    assert not restart_state.has_reset(environment)
+    restart_state.note_reset(environment)
+    assert restart_state.has_reset(environment)
+    ask = "import sys; from streamhouse.cli import restart_state as s; sys.exit(s.has_reset())"
     child = subprocess.run(
         [sys.executable, "-c", ask], env={**os.environ, **environment}, check=False, timeout=60
     )

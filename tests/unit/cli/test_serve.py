@@ -139,7 +139,8 @@ def test_what_it_cannot_start_with(shop: Any, tmp_path: Path) -> None:
 def test_neither_the_server_nor_its_queries_load_spark_or_a_jvm() -> None:
     program = (
         "import sys\n"
-        "import streamhouse.cli.serve, streamhouse.serve.http.app, streamhouse.serve.http.server\n"
+        "import streamhouse.cli.commands.serve\n"
+        "import streamhouse.serve.http.app, streamhouse.serve.http.server\n"
         "import streamhouse.serve.queries.worker, streamhouse.serve.queries.client_select\n"
         "import streamhouse.serve.queries.view_rows\n"
         "import streamhouse.serve.streams.followed, streamhouse.serve.queries.view_details\n"

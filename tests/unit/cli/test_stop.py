@@ -10,11 +10,11 @@ from collections.abc import Iterator
 import duckdb
 import pytest
 
-from streamhouse.cli.stop import SIGNALS, StopSignal
+from streamhouse.cli.stop_signals import SIGNALS, StopSignal
 
 TWICE = """
 import signal
-from streamhouse.cli.stop import StopSignal
+from streamhouse.cli.stop_signals import StopSignal
 
 stop = StopSignal(at_once=lambda: print("at once", flush=True))
 signal.raise_signal(signal.SIGTERM)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from streamhouse.demo.freshness import Ages
+from streamhouse.demo.revenue.freshness import Ages
 
 
 def test_figures_are_those_of_all_values() -> None:

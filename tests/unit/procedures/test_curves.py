@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from streamhouse.procedures.curves import Curve, hilbert_axes, interleaved
+from streamhouse.procedures.sorting.space_filling_curves import Curve, hilbert_axes, interleaved
 
 
 def places(strategy: str, *axes: int) -> dict[int, tuple[int, ...]]:

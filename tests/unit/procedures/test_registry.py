@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamhouse.cli.call import parsed
+from streamhouse.cli.commands.call import parsed
 from streamhouse.errors import OptionError
 from streamhouse.procedures import PROCEDURES, find, listed
 from streamhouse.sql.plan import Value

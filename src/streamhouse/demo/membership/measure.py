@@ -6,10 +6,10 @@ import time
 from typing import Any
 
 from streamhouse.demo.driver import Check
-from streamhouse.demo.membership.act import Act
 from streamhouse.demo.membership.scenario import Membership, report
-from streamhouse.demo.scenario import Kills, PeakMemory
-from streamhouse.demo.tell import tell
+from streamhouse.demo.membership.steps import Act
+from streamhouse.demo.progress import tell
+from streamhouse.demo.revenue.scenario import Kills, PeakMemory
 from streamhouse.errors import StreamhouseError
 
 _TOLD_EVERY_S = 5.0

@@ -7,12 +7,12 @@ from typing import Any
 
 from streamhouse.demo.driver import Check, Driver
 from streamhouse.demo.folder import Folder
-from streamhouse.demo.freshness import SnapshotClock
 from streamhouse.demo.mariadb import MariaDB
 from streamhouse.demo.membership.business import DATABASE, Business
-from streamhouse.demo.membership.figures import FIGURES, Figures
-from streamhouse.demo.membership.probes import Probes
-from streamhouse.demo.scenario import Kills
+from streamhouse.demo.membership.expected_results import FIGURES, Figures
+from streamhouse.demo.membership.freshness import Probes
+from streamhouse.demo.revenue.freshness import SnapshotClock
+from streamhouse.demo.revenue.scenario import Kills
 from streamhouse.errors import StreamhouseError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse

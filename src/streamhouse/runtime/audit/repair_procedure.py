@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from streamhouse.procedures.context import Context
 from streamhouse.procedures.registry import procedure
-from streamhouse.procedures.rows import rows
+from streamhouse.procedures.result_rows import rows
 
 
 @procedure()

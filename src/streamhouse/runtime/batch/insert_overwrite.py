@@ -16,7 +16,7 @@ from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import hides_new_rows
 from streamhouse.paimon.storage.lock import commit_lock
-from streamhouse.procedures.messages import COMMIT_OPTIONS, closing, deserialised
+from streamhouse.procedures.commit_messages import COMMIT_OPTIONS, closing, deserialised
 
 _DYNAMIC = "dynamic-partition-overwrite"
 _UPGRADE = "overwrite-upgrade"

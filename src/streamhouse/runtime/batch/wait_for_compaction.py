@@ -18,8 +18,8 @@ from streamhouse.paimon.maintenance.other_compactors import written_by_live_quer
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.read.visibility import hides_new_rows
 from streamhouse.paimon.storage.files import files_of
-from streamhouse.procedures.messages import commit, deserialised
-from streamhouse.procedures.worker import Work
+from streamhouse.procedures.commit_messages import commit, deserialised
+from streamhouse.procedures.compaction.worker import Work
 
 _WAIT_S = 120.0
 _LOOK_S = 0.2

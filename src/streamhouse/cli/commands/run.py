@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streamhouse.cli import restarts
+from streamhouse.cli import restart_state
 from streamhouse.cli.arguments import OptionsArgument, catalog_options, is_local
 from streamhouse.cli.errors import INTERNAL_ERROR, INTERRUPTED, explain, on_failure
 from streamhouse.cli.script_text import joined, parsed, texts
-from streamhouse.cli.stop import StopSignal
+from streamhouse.cli.stop_signals import StopSignal
 from streamhouse.errors import StreamhouseError, is_panic
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def run(
         from streamhouse.runtime.monitoring.reporter import Reporter
         from streamhouse.sql.secrets import without_secrets
 
-        reporter = Reporter(without_secrets(joined(file, read)), name, restarts.lately())
+        reporter = Reporter(without_secrets(joined(file, read)), name, restart_state.lately())
         with _reported(reporter, given):
             statements, origins = parsed(file, read)
             from streamhouse.runtime.script import ScriptOptions, script_name
@@ -104,7 +104,7 @@ def run(
             if warehouse is not None and is_local(warehouse):
                 Path(_absolute(warehouse)).mkdir(parents=True, exist_ok=True)
             stop = StopSignal(at_once=_at_once, notice="stopping …")
-            anew = from_scratch and not restarts.has_reset()
+            anew = from_scratch and not restart_state.has_reset()
             options = ScriptOptions(
                 name=name or script_name(Path(file[0])),
                 warehouse=given,
@@ -178,7 +178,7 @@ def _run(
 
     def mend(error: BaseException) -> None:
         if script.has_reset:
-            restarts.note_reset()
+            restart_state.note_reset()
         if not may_start_again or options.stopped():
             return
         if died():
@@ -204,8 +204,8 @@ def _start_again(reporter: Reporter | None, what: str, why: str) -> None:
     All that a crash can leave is mended at a start. What fails more than `restarts.MOST` times
     within an hour is told of instead.
     """
-    count = restarts.count()
-    if count > restarts.MOST:
+    count = restart_state.count()
+    if count > restart_state.MOST:
         raise StreamhouseError(f"{what}, {count} times within an hour; the last it said: {why}")
     said = f"{what} ({why or 'it said nothing'})"
     print(f"notice: {said}; starting again", file=sys.stderr, flush=True)

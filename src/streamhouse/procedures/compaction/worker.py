@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from streamhouse.paimon.java.sidecar import Sidecar
-from streamhouse.procedures.messages import COMMIT_USER, closing, serialised
+from streamhouse.procedures.commit_messages import COMMIT_USER, closing, serialised
 
 RESULT = "message BINARY"
 _IDLE_SECONDS = 5.0

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from streamhouse.procedures.job import collected, slots
-from streamhouse.procedures.shuffle import RANGES, SAMPLE, WRITTEN, Cut, Sample, Write
+from streamhouse.procedures.sorting.shuffle import RANGES, SAMPLE, WRITTEN, Cut, Sample, Write
+from streamhouse.procedures.spark_job import collected, slots
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 
-from streamhouse.demo.act import Act
 from streamhouse.demo.driver import Check
-from streamhouse.demo.scenario import Kills, PeakMemory, Scenario, report
-from streamhouse.demo.tell import tell
+from streamhouse.demo.progress import tell
+from streamhouse.demo.revenue.scenario import Kills, PeakMemory, Scenario, report
+from streamhouse.demo.revenue.steps import Act
 from streamhouse.errors import StreamhouseError
 
 _TOLD_EVERY_S = 5.0

@@ -21,13 +21,13 @@ from streamhouse.options import nearest
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.storage.split_groups import file_ids
 from streamhouse.paimon.write.commit import TableCommitter
+from streamhouse.procedures.bucket_groups import Group, groups_of, partition_table, selected
+from streamhouse.procedures.commit_messages import commit, deserialised
 from streamhouse.procedures.context import Context
-from streamhouse.procedures.curves import MOST_COLUMNS, Curve, is_sortable
-from streamhouse.procedures.groups import Group, groups_of, partition_table, selected
-from streamhouse.procedures.messages import commit, deserialised
-from streamhouse.procedures.rows import rows
-from streamhouse.procedures.shuffle import Cut, Sample, Write
-from streamhouse.procedures.sort_work import Here, Job, SortWork
+from streamhouse.procedures.result_rows import rows
+from streamhouse.procedures.sorting.runner import Here, Job, SortWork
+from streamhouse.procedures.sorting.shuffle import Cut, Sample, Write
+from streamhouse.procedures.sorting.space_filling_curves import MOST_COLUMNS, Curve, is_sortable
 
 STRATEGIES = ("order", "zorder", "hilbert")
 _SORTED = {

@@ -11,14 +11,14 @@ import pyarrow as pa
 from streamhouse.errors import CommitConflictError, OptionError, TableError
 from streamhouse.options import choice, integer
 from streamhouse.procedures.arguments import names, parse_options, split_options
+from streamhouse.procedures.bucket_groups import Group, groups_of, selected
+from streamhouse.procedures.commit_messages import COMMIT_USER, closing, commit, deserialised
+from streamhouse.procedures.compaction.worker import RESULT, Work
 from streamhouse.procedures.context import Context
-from streamhouse.procedures.groups import Group, groups_of, selected
-from streamhouse.procedures.job import collected, slots, spread
-from streamhouse.procedures.messages import COMMIT_USER, closing, commit, deserialised
 from streamhouse.procedures.registry import Options, procedure
-from streamhouse.procedures.rows import row, rows
-from streamhouse.procedures.sorting import STRATEGIES, sort_table
-from streamhouse.procedures.worker import RESULT, Work
+from streamhouse.procedures.result_rows import row, rows
+from streamhouse.procedures.sorting.sort import STRATEGIES, sort_table
+from streamhouse.procedures.spark_job import collected, slots, spread
 
 COMPACTED = {
     "table": str,

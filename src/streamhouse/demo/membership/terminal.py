@@ -11,13 +11,13 @@ from rich.live import Live
 from rich.panel import Panel
 from rich.text import Text
 
-from streamhouse.cli.view import View
+from streamhouse.cli.table_view import View
 from streamhouse.demo.driver import Check
-from streamhouse.demo.membership.act import Act
 from streamhouse.demo.membership.measure import wait_for_figures
 from streamhouse.demo.membership.scenario import MEMBER_BOARD, SPRINT_BOARD, Membership
+from streamhouse.demo.membership.steps import Act
 from streamhouse.demo.page import Page
-from streamhouse.demo.scenario import Kills
+from streamhouse.demo.revenue.scenario import Kills
 from streamhouse.serve.feeds.table_feed import Feed
 
 _RATES_EVERY_S = 1.0

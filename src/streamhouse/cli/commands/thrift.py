@@ -17,7 +17,7 @@ from streamhouse.cli.arguments import (
     open_warehouse,
 )
 from streamhouse.cli.errors import INTERRUPTED
-from streamhouse.cli.stop import StopSignal
+from streamhouse.cli.stop_signals import StopSignal
 from streamhouse.errors import OptionError, StreamhouseError
 from streamhouse.options import hide_secrets
 

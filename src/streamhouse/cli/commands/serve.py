@@ -19,7 +19,7 @@ from streamhouse.cli.arguments import (
     is_local,
 )
 from streamhouse.cli.errors import INTERRUPTED
-from streamhouse.cli.stop import StopSignal
+from streamhouse.cli.stop_signals import StopSignal
 from streamhouse.errors import OptionError
 from streamhouse.options import choice, duration_ms, memory_bytes
 

@@ -15,8 +15,8 @@ import psutil
 
 from streamhouse.demo.driver import Check, Driver
 from streamhouse.demo.folder import Folder
-from streamhouse.demo.freshness import Freshness, SnapshotClock
 from streamhouse.demo.mariadb import PASSWORD, USER, MariaDB
+from streamhouse.demo.revenue.freshness import Freshness, SnapshotClock
 from streamhouse.errors import TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.catalog.warehouse import Warehouse

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streamhouse.cli.errors import INTERRUPTED
-from streamhouse.cli.stop import SIGNALS, StopSignal
+from streamhouse.cli.stop_signals import SIGNALS, StopSignal
 from streamhouse.errors import OptionError
 
 if TYPE_CHECKING:
     from streamhouse.demo.driver import Check
     from streamhouse.demo.page import Page
-    from streamhouse.demo.scenario import Kills
+    from streamhouse.demo.revenue.scenario import Kills
 
 _SHOW_CURSOR = b"\x1b[?25h\n"
 
@@ -96,7 +96,7 @@ def demo(
 
     Needs nothing but what `make setup` prepares.
     """
-    from streamhouse.demo.scenario import Kills
+    from streamhouse.demo.revenue.scenario import Kills
 
     if seconds is None and as_json:
         raise OptionError("--json needs --seconds N, as it prints when the demo has ended")
@@ -140,7 +140,7 @@ class _Run:
 
     def report(self, page: Page | None, measure: Callable[[], Mapping[str, object]]) -> None:
         """Measure, and print what has come of it."""
-        from streamhouse.demo.tell import tell
+        from streamhouse.demo.progress import tell
 
         served: dict[str, object] = {}
         if page is not None:
@@ -150,16 +150,16 @@ class _Run:
 
 
 def _revenue(run: _Run, rate: int) -> None:
-    from streamhouse.demo.scenario import VIEW
-    from streamhouse.demo.scenario import Scenario as World
+    from streamhouse.demo.revenue.scenario import VIEW
+    from streamhouse.demo.revenue.scenario import Scenario as World
 
     with World(run.folder, rate) as world, run.page(str(world.warehouse), VIEW) as page:
         if run.as_json:
-            from streamhouse.demo.measure import measure
+            from streamhouse.demo.revenue.measure import measure
 
             run.report(page, lambda: measure(world, run.seconds or 0.0, run.kills, run.check))
         else:
-            from streamhouse.demo.show import Show
+            from streamhouse.demo.revenue.terminal import Show
 
             Show(world, run.seconds, run.kills, run.check, page).run()
 
@@ -174,7 +174,7 @@ def _membership(run: _Run, rate: int, seed: int) -> None:
 
             run.report(page, lambda: measure(world, run.seconds or 0.0, run.kills, run.check))
         else:
-            from streamhouse.demo.membership.show import Show
+            from streamhouse.demo.membership.terminal import Show
 
             Show(world, run.seconds, run.kills, run.check, page).run()
 

@@ -19,7 +19,7 @@ from streamhouse.cli.arguments import (
     open_warehouse,
 )
 from streamhouse.cli.errors import INTERRUPTED
-from streamhouse.cli.stop import StopSignal
+from streamhouse.cli.stop_signals import StopSignal
 from streamhouse.errors import OptionError
 from streamhouse.options import duration_ms
 from streamhouse.serve.formats.row_formats import Format

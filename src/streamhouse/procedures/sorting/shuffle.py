@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.write.commit import TableWriter, file_prefix
-from streamhouse.procedures.curves import Curve
+from streamhouse.procedures.sorting.space_filling_curves import Curve
 
 SAMPLE = "sample BINARY, rows BIGINT"
 RANGES = "range INT, rows BINARY"

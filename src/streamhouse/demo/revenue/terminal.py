@@ -11,11 +11,11 @@ from rich.live import Live
 from rich.panel import Panel
 from rich.text import Text
 
-from streamhouse.cli.view import View
-from streamhouse.demo.act import Act
+from streamhouse.cli.table_view import View
 from streamhouse.demo.driver import Check
 from streamhouse.demo.page import Page
-from streamhouse.demo.scenario import ORDERS, UNMATCHED, VIEW, Kills, Scenario
+from streamhouse.demo.revenue.scenario import ORDERS, UNMATCHED, VIEW, Kills, Scenario
+from streamhouse.demo.revenue.steps import Act
 from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.serve.feeds.table_feed import Feed

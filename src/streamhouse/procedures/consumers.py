@@ -13,7 +13,7 @@ from streamhouse.paimon.changelog.consumers import QUERY, Consumers
 from streamhouse.paimon.read.table import Table
 from streamhouse.procedures.context import Context
 from streamhouse.procedures.registry import procedure
-from streamhouse.procedures.rows import rows
+from streamhouse.procedures.result_rows import rows
 
 _LIVES_S = 60.0
 """A running query refreshes its consumers more often than that."""

@@ -110,7 +110,7 @@ def _interval(every: str | None, warehouse: str) -> int:
 
 def _print_once(table: str, warehouse: Warehouse, moment: str, format: WatchFormat) -> None:
     from streamhouse.cli.output import console
-    from streamhouse.cli.view import View
+    from streamhouse.cli.table_view import View
     from streamhouse.serve.feeds.static_feed import StaticFeed
 
     feed = StaticFeed(warehouse, table, moment)
@@ -216,7 +216,7 @@ def _record(snapshot: int, kind: str, row: dict[str, Any]) -> dict[str, Any]:
 
 def _print_states(feed: Feed, every_ms: int, out: IO[str]) -> None:
     from streamhouse.cli.output import console
-    from streamhouse.cli.view import View
+    from streamhouse.cli.table_view import View
 
     view, printer = View(feed), console(out)
     for change in _changes(feed, every_ms):
@@ -231,7 +231,7 @@ def _print_live(feed: Feed, every_ms: int, out: IO[str]) -> None:
     from rich.live import Live
 
     from streamhouse.cli.output import console
-    from streamhouse.cli.view import View
+    from streamhouse.cli.table_view import View
 
     view, screen = View(feed), console(out)
     with Live(view.render(screen.height), console=screen, auto_refresh=False) as live:

@@ -8,8 +8,8 @@ from collections import deque
 
 import numpy as np
 
-from streamhouse.demo.freshness import Ages
 from streamhouse.demo.membership.business import DESK, Business
+from streamhouse.demo.revenue.freshness import Ages
 from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.paimon.catalog.table_address import TableAddress
 

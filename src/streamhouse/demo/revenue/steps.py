@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from streamhouse.demo.driver import start_command
-from streamhouse.demo.scenario import CUSTOMERS, MOVE, SANTA, VIEW, Scenario
+from streamhouse.demo.revenue.scenario import CUSTOMERS, MOVE, SANTA, VIEW, Scenario
 from streamhouse.errors import StreamhouseError, TableError
 from streamhouse.paimon.catalog.warehouse import Warehouse
 

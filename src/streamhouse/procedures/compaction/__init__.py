@@ -1,0 +1,1 @@
+"""Compaction by the Java core, on the driver or in a Spark job."""

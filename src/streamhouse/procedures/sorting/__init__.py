@@ -1,0 +1,1 @@
+"""Sorting an append table along a curve: the procedure, and its tasks."""
