@@ -2,10 +2,10 @@
 BIN := .venv/bin
 PYTEST := $(BIN)/pytest
 PACKAGES := src tests $(wildcard benchmarks)
-BENCHMARKS := $(filter-out benchmarks/endurance.py,$(wildcard benchmarks/*.py))
+BENCHMARKS := $(filter-out benchmarks/endurance.py benchmarks/peer_flink.py,$(wildcard benchmarks/*.py))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-membership test fresh lint soak bench endurance
+.PHONY: help setup demo demo-membership test fresh lint soak bench bench-flink endurance
 
 help:
 	@echo 'make demo    set up what is missing, then run the revenue view in the terminal'
@@ -16,6 +16,7 @@ help:
 	@echo 'make lint    ruff, mypy, and the direction of imports'
 	@echo 'make soak    the long tests'
 	@echo 'make bench   the benchmarks'
+	@echo 'make bench-flink   Flink with Paimon on this machine, in turn with Streamhouse (fetches 1 GB; needs mvn)'
 	@echo 'make endurance   the demo for an hour, its curve in docs (ARGS="--seconds 600": shorter)'
 
 setup:
@@ -45,6 +46,9 @@ soak: setup
 
 bench: setup
 	@for each in $(BENCHMARKS); do echo "== $$each"; $(BIN)/python $$each || exit; done
+
+bench-flink: setup
+	$(BIN)/python -m benchmarks.peer_flink $(ARGS)
 
 endurance: setup
 	$(BIN)/python benchmarks/endurance.py $(ARGS)

@@ -8,8 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-GUIDES = (ROOT / "README.md", *sorted((ROOT / "docs" / "guides").glob("*.md")))
-DOCUMENTS = (*GUIDES, *sorted((ROOT / "docs").glob("[!g]*/*.md")))
+GUIDES = (
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted((ROOT / "docs" / "guides").glob("*.md")),
+)
+DOCUMENTS = (*GUIDES, ROOT / "docs/README.md", *sorted((ROOT / "docs").glob("[!g]*/*.md")))
 
 _FENCE = re.compile(
     r"^(?:<!-- (?P<mark>[^\n]*) -->\n)?```(?P<language>[a-z]*)\n(?P<text>.*?)^```$",

@@ -1,0 +1,1 @@
+"""Flink and Paimon on this machine, as the stack to compare with."""
