@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -22,10 +23,15 @@ LONG = {handover.VARIABLE: "300"}
 
 def jvm(run: Run) -> int:
     """Spark's JVM of a run, or of the one before it with the same mark."""
-    (found,) = (
-        pid for pid in run.tree() if "PythonGatewayServer" in psutil.Process(pid).cmdline()[-1]
-    )
+    (found,) = (pid for pid in run.tree() if _is_jvm(pid))
     return found
+
+
+def _is_jvm(pid: int) -> bool:
+    # Other processes of the run may end between being listed and being asked.
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return any("PythonGatewayServer" in word for word in psutil.Process(pid).cmdline()[-1:])
+    return False
 
 
 def batches(shop: Shop) -> int:
