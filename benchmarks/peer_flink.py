@@ -36,7 +36,8 @@ from streamhouse.paimon.read.table import Table
 CATALOG = """
 SET 'table.local-time-zone' = 'UTC';
 CREATE CATALOG lake WITH ('type' = 'paimon', 'warehouse' = 'file://{warehouse}');
-USE CATALOG lake; USE shop;
+USE CATALOG lake;
+USE shop;
 SET 'execution.checkpointing.interval' = '{checkpoint}';
 """
 BACKLOG = """

@@ -332,7 +332,9 @@ def _once(wide: exp.Select) -> exp.Select:
     select.set("from_", exp.From(this=exp.Subquery(this=counted, alias=alias)))
     acts = exp.Not(this=exp.Is(this=exp.column(_quoted(ACTION)), expression=exp.Null()))
     first = exp.EQ(this=exp.column(_quoted("__nth")), expression=exp.Literal.number(1))
-    select.set("where", exp.Where(this=exp.Or(this=acts, expression=first)))
+    # A source row that matches nothing and that no clause inserts is no row of the target.
+    stays = exp.and_(first, _is(exp.column(_quoted(ROW)), False))
+    select.set("where", exp.Where(this=exp.or_(acts, stays)))
     return select
 
 

@@ -1,0 +1,150 @@
+"""MERGE against a plain model: any clauses and conditions, tables with and without a key."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+import streamhouse
+from streamhouse.errors import StreamhouseError
+from streamhouse.paimon.catalog.warehouse import Warehouse
+
+Row = tuple[int | None, int | None]
+"""`id` and `v`."""
+
+
+@dataclass(frozen=True)
+class Clause:
+    """WHEN …: `side` is matched, missing (in the target) or orphan (not in the source)."""
+
+    side: str
+    action: str
+    """update, delete or insert."""
+    limit: int | None
+    """The clause is for rows whose `v`, of the target if it is an orphan, is at most this."""
+
+    def sql(self) -> str:
+        when = {
+            "matched": "MATCHED",
+            "missing": "NOT MATCHED",
+            "orphan": "NOT MATCHED BY SOURCE",
+        }[self.side]
+        alias = "t" if self.side == "orphan" else "s"
+        condition = "" if self.limit is None else f" AND {alias}.v <= {self.limit}"
+        what = {
+            "update": f"UPDATE SET v = {'-1' if self.side == 'orphan' else 's.v'}",
+            "delete": "DELETE",
+            "insert": "INSERT (id, v) VALUES (s.id, s.v)",
+        }[self.action]
+        return f"WHEN {when}{condition} THEN {what}"
+
+    def applies(self, side: str, v: int | None) -> bool:
+        return side == self.side and (self.limit is None or (v is not None and v <= self.limit))
+
+
+def merged(target: list[Row], source: list[Row], clauses: list[Clause]) -> Counter[Row] | None:
+    """The target afterwards; None if a row would be changed twice."""
+    left: list[Row] = []
+    for row in target:
+        found = [other for other in source if row[0] is not None and other[0] == row[0]]
+        side = "matched" if found else "orphan"
+        acting = [
+            (clause.action, other[1])
+            for other in found or [row]
+            if (clause := next((c for c in clauses if c.applies(side, other[1])), None))
+        ]
+        if len(acting) > 1:
+            return None
+        if not acting:
+            left.append(row)
+        elif acting[0][0] == "update":
+            left.append((row[0], -1 if side == "orphan" else acting[0][1]))
+    known = {row[0] for row in target} - {None}
+    for row in source:
+        if row[0] not in known and any(c.applies("missing", row[1]) for c in clauses):
+            left.append(row)
+    return Counter(left)
+
+
+numbers = st.none() | st.integers(0, 9)
+clause = st.builds(
+    Clause, st.just("matched"), st.sampled_from(["update", "delete"]), numbers
+) | st.builds(Clause, st.just("missing"), st.just("insert"), numbers)
+orphan = st.builds(Clause, st.just("orphan"), st.sampled_from(["update", "delete"]), numbers)
+rows = st.lists(st.tuples(st.none() | st.integers(0, 4), numbers), max_size=6)
+keyed_rows = st.lists(
+    st.tuples(st.integers(0, 4), numbers), max_size=5, unique_by=lambda row: row[0]
+)
+
+
+def ordered(clauses: list[Clause]) -> list[Clause]:
+    """A clause without a condition is the last of its side: others after it would be refused."""
+    found: list[Clause] = []
+    for one in clauses:
+        if not any(other.side == one.side and other.limit is None for other in found):
+            found.append(one)
+    return found
+
+
+def values(rows: list[Row]) -> str:
+    return ", ".join(
+        f"(CAST({'NULL' if i is None else i} AS INT), CAST({'NULL' if v is None else v} AS INT))"
+        for i, v in rows
+    )
+
+
+def play(folder: Path, keyed: bool, target: list[Row], source: list[Row], clauses: str) -> object:
+    """The rows of the target after the MERGE, or the error."""
+    key = ", PRIMARY KEY (id) NOT ENFORCED" if keyed else ""
+    setup = f"CREATE TABLE t (id INT, v INT{key}); CREATE TABLE s (id INT, v INT);"
+    for name, given_rows in (("t", target), ("s", source)):
+        if given_rows:
+            setup += f"INSERT INTO {name} VALUES {values(given_rows)};"
+    options = {"warehouse": str(folder)}
+    try:
+        streamhouse.execute(options, f"DROP TABLE IF EXISTS t; DROP TABLE IF EXISTS s; {setup}")
+        streamhouse.execute(options, f"MERGE INTO t USING s ON t.id = s.id {clauses}")
+    except StreamhouseError as error:
+        return error
+    batches = Warehouse(options).table("default.t").read()
+    return Counter((row["id"], row["v"]) for batch in batches for row in batch.to_pylist())
+
+
+@pytest.mark.parametrize("keyed", [True, False], ids=["keyed", "append"])
+def test_merge_is_what_the_model_says(
+    keyed: bool, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("merge")
+
+    @settings(
+        max_examples=40,
+        deadline=None,
+        derandomize=True,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+    @given(
+        target=keyed_rows if keyed else rows,
+        source=keyed_rows if keyed else rows,
+        clauses=st.lists(clause | orphan, min_size=1, max_size=4).map(ordered),
+    )
+    @example(
+        target=[(1, 1)],
+        source=[(1, 5), (2, 9)],
+        clauses=[Clause("matched", "update", None), Clause("missing", "insert", 5)],
+    )
+    def check(target: list[Row], source: list[Row], clauses: list[Clause]) -> None:
+        text = " ".join(one.sql() for one in clauses)
+        wanted = merged(target, source, clauses)
+        found = play(folder, keyed, target, source, text)
+        if wanted is None:
+            assert isinstance(found, StreamhouseError), found
+            assert "several" in str(found)
+        else:
+            assert found == wanted, text
+
+    check()
