@@ -85,6 +85,16 @@ def test_each_table_is_a_query_of_its_own(tables: Catalog) -> None:
     assert first.fingerprint != second.fingerprint
 
 
+def test_a_type_that_only_a_later_part_reads_makes_another_query() -> None:
+    prints = set()
+    for kind in ("INT", "BIGINT"):
+        tables = Catalog()
+        tables.add(f"CREATE TABLE shops (id INT, n {kind}, m INT)")
+        text = "SELECT id FROM shops UNION ALL SELECT CAST(n AS INT) FROM shops"
+        prints |= {query.fingerprint for query in streams(tables, text)}
+    assert len(prints) == 2
+
+
 def test_other_options_are_another_stream(tables: Catalog) -> None:
     hint = "/*+ OPTIONS('scan.mode'='latest') */"
     text = f"SELECT id FROM shops UNION ALL SELECT id FROM shops {hint}"

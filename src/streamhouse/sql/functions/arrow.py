@@ -150,7 +150,7 @@ def _conv(text: str, source: int, target: int) -> str | None:
         return None
     value = min(value, 2**64 - 1)
     if negative:
-        value = 2**64 - value if target > 0 else value
+        value = -value % 2**64 if target > 0 else value
     elif target < 0 and value >= 2**63:
         value, negative = 2**64 - value, True
     digits = ""

@@ -187,7 +187,8 @@ def _reader(pattern: str) -> tuple[re.Pattern[str], tuple[tuple[str, int], ...]]
             written += rf"(\d{{{part.width}}})"
         else:
             least = 4 if what == "year" and part.width == 4 else 1
-            written += rf"(\d{{{least},{max(part.width, 4 if what == 'year' else 2)}}})"
+            most = {"year": 4, "yday": 3}.get(what, 2)
+            written += rf"(\d{{{least},{max(part.width, most)}}})"
         groups.append((what, part.width))
     return re.compile(written), tuple(groups)
 

@@ -25,10 +25,14 @@ def _nested() -> list[exp.Expr]:
     return [exp.Literal.string(kind) for kind in ("OBJECT", "ARRAY")]
 
 
+_MODE = re.compile(r"^\s*(lax|strict)\s+", re.IGNORECASE)
+"""The word before a path that says how strict it is, as Calcite's `JsonFunctions` reads it."""
+
+
 def _path(node: exp.Expr) -> exp.Expr:
     """A path of JSON without the word that says how strict it is: what is not there is null."""
     if isinstance(node, exp.Literal) and node.is_string:
-        return exp.Literal.string(re.sub(r"^\s*(lax|strict)\s+", "", node.name))
+        return exp.Literal.string(_MODE.sub("", node.name))
     return node
 
 
@@ -109,7 +113,8 @@ def query_or(args: Args, wrapper: str, empty: exp.Expr | None, error: exp.Expr |
 
 def _is_strict(path: exp.Expr) -> bool:
     """A path is strict unless it says lax, as in Flink."""
-    return not (isinstance(path, exp.Literal) and path.name.lstrip().startswith("lax "))
+    mode = _MODE.match(path.name) if isinstance(path, exp.Literal) else None
+    return mode is None or mode[1].lower() != "lax"
 
 
 def _json_exists(args: Args) -> exp.Expr:

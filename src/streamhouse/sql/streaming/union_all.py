@@ -9,6 +9,7 @@ parts are queries of their own.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -88,8 +89,10 @@ def merged(parts: Sequence[StreamQuery], ordered: bool) -> StreamQuery:
         rows += f" ORDER BY {quote(_ROW)}, {quote(_PART)}"
     used = {name for part in parts for name in part.source_columns}
     misses = [part.misses_sql for part in parts if part.misses_sql is not None]
+    prints = "".join(part.fingerprint for part in parts)
     return replace(
         first,
+        fingerprint=hashlib.sha256(prints.encode()).hexdigest(),
         source_columns=tuple(c.name for c in first.source.columns if c.name in used),
         # A row is sent to one task, and each part may look for another key.
         lookups=tuple(
