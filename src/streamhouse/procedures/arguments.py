@@ -7,7 +7,6 @@ import time
 from collections.abc import Mapping
 
 from streamhouse.errors import OptionError
-from streamhouse.options import duration_ms
 from streamhouse.paimon.schema.table_options import check_table_options
 from streamhouse.sql.options.renamed_options import current
 
@@ -70,8 +69,3 @@ def moment_ms(key: str, text: str) -> int:
 def age_ms(key: str, older_than: str) -> int:
     """How many milliseconds ago a point in time was; 0 for one that is to come."""
     return max(0, int(time.time() * 1000) - moment_ms(key, older_than))
-
-
-def java_duration(key: str, text: str) -> str:
-    """A duration in the spelling that Java's options take."""
-    return f"{duration_ms(key, text)} ms"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from duckdb.sqltypes import DuckDBPyType
@@ -100,11 +101,14 @@ def scale(flink: str) -> int:
     return int(parts[1]) if len(parts) > 1 else 0
 
 
+_QUOTED = re.compile(r"`((?:[^`]|``)*)`")
+
+
 def _field(text: str) -> tuple[str, str]:
     """(name, type) of one field of a ROW."""
-    if text.startswith("`"):
-        end = text.index("`", 1)
-        return text[1:end], text[end + 1 :].strip()
+    quoted = _QUOTED.match(text)
+    if quoted is not None:
+        return quoted[1].replace("``", "`"), text[quoted.end() :].strip()
     name, kind = text.split(None, 1)
     return name, kind
 
@@ -128,9 +132,19 @@ def duck_type(flink: str) -> str:
         return f"MAP({duck_type(key)}, {duck_type(value)})"
     if word == "ROW":
         fields = [_field(part) for part in _split(_inner(flink))]
-        inner = ", ".join(f'"{name}" {duck_type(kind)}' for name, kind in fields)
+        inner = ", ".join(f"{_double(name)} {duck_type(kind)}" for name, kind in fields)
         return f"STRUCT({inner})"
     raise ValueError(f"type {flink} is not known")
+
+
+def _double(name: str) -> str:
+    doubled = name.replace('"', '""')
+    return f'"{doubled}"'
+
+
+def _backticks(name: str) -> str:
+    doubled = name.replace("`", "``")
+    return f"`{doubled}`"
 
 
 NULL = "NULL"
@@ -159,7 +173,8 @@ def flink_type(duck: DuckDBPyType) -> str:
     if kind == "map":
         return f"MAP<{flink_type(children['key'])}, {flink_type(children['value'])}>"
     if kind == "struct":
-        return f"ROW<{', '.join(f'`{n}` {flink_type(t)}' for n, t in children.items())}>"
+        fields = (f"{_backticks(n)} {flink_type(t)}" for n, t in children.items())
+        return f"ROW<{', '.join(fields)}>"
     if kind == "tuple":
         # What ROW(…) makes: its fields have places only.
         parts: Any = duck.children

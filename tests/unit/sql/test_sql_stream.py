@@ -240,6 +240,11 @@ def test_target_gives_order_names_and_types(catalog: Catalog) -> None:
     assert row == ("x", None, 3.0) and isinstance(row[2], float)
 
 
+def test_a_computed_column_may_use_one_before_it(catalog: Catalog) -> None:
+    catalog.add("CREATE TABLE sums (a INT, b AS a + 1, c AS b * b)")
+    assert catalog.rows("SELECT b, c FROM sums", [{"a": 2}]) == [(3, 9)]
+
+
 def test_star_and_computed_columns(catalog: Catalog) -> None:
     plan = catalog.stream("SELECT * FROM orders")
     names = [column.name for column in plan.output]

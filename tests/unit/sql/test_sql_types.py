@@ -61,3 +61,11 @@ def test_there_and_back(flink: str, duck: str, back: str) -> None:
 )
 def test_what_goes_where_without_a_cast(source: str, target: str, expected: bool) -> None:
     assert fits(source, target) is expected
+
+
+@pytest.mark.parametrize("name", ["a b", "a`b", 'a"b', "a,b", "a<b>`", "``"])
+def test_fields_of_any_name_come_back(name: str) -> None:
+    doubled = name.replace("`", "``")
+    kind = f"ROW<`{doubled}` INT, `n` ARRAY<ROW<`{doubled}` STRING>>>"
+    made = duckdb.sql(f"SELECT CAST(NULL AS {duck_type(kind)})").types[0]
+    assert flink_type(made) == kind

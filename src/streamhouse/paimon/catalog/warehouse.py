@@ -205,6 +205,9 @@ class Warehouse:
     def alter_table(self, identifier: str, *changes: Change, if_exists: bool = False) -> None:
         """Change a table's columns and options (`streamhouse.sql.changes`), all or nothing.
 
+        Defaults come last, as a version of the schema of their own: one that is no value of its
+        column's type leaves the other changes in place.
+
         Readers and writers may go on. Raises `TableError` for a column that is missing or there
         already, `SchemaChangeError` for a change that would lose values, `OptionError` for an
         option that is unknown or fixed.

@@ -42,7 +42,7 @@ class Checker:
         self._wait_s = wait_s
         self._turn = threading.Lock()
         self._worker: subprocess.Popen[bytes] | None = None
-        self._drawn: OrderedDict[str, dict[str, Any]] = OrderedDict()
+        self._drawn: OrderedDict[tuple[str, bool], dict[str, Any]] = OrderedDict()
         self._closed = False
 
     def check(self, sql: str, functions: bool = False) -> dict[str, Any]:
@@ -56,12 +56,12 @@ class Checker:
 
     def draw(self, sql: str, functions: bool = False) -> dict[str, Any]:
         """As `check` of a script that runs already, with its drawing as `svg`; kept for later."""
-        found = self._drawn.get(sql)
+        found = self._drawn.get((sql, functions))
         if found is None:
             asked = {"sql": sql, "applied": True, "svg": True, "functions": functions}
             found = self._request(asked)
             if found["ok"]:
-                self._drawn[sql] = found
+                self._drawn[sql, functions] = found
                 if len(self._drawn) > _KEPT:
                     self._drawn.popitem(last=False)
         return found

@@ -72,9 +72,7 @@ class Queries:
     async def run(self, client: str, question: ReadRequest) -> ReadResult:
         """The answer for a client; errors as `answers.answer` raises them, and `Problem` busy."""
         if isinstance(question, RowsRequest) and question.trusted:
-            small = await self._pool.run(
-                client, lambda warehouse: small_answer(warehouse, question)
-            )
+            small = await self._small(client, question)
             if small is not None:
                 return small
         started, outcome = time.perf_counter(), "failed"

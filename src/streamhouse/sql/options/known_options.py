@@ -54,10 +54,6 @@ _EFFECTIVE_LOOKUP = (
 )
 
 
-def _any(key: str, value: str) -> None:
-    """Every text is allowed."""
-
-
 def _parallelism(key: str, value: str) -> None:
     integer(key, value, 1)
 

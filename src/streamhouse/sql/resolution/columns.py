@@ -147,7 +147,8 @@ def visible_columns(info: TableInfo, alias: str) -> dict[str, exp.Expr | None]:
                     f"table {'.'.join(info.name)}: computed column '{computed.name}' uses "
                     f"'{column.name}', which is not a column; {nearest(column.name, found)}"
                 )
-            new = _column(alias, column.name)
+            before = found[column.name]
+            new = _column(alias, column.name) if before is None else exp.Paren(this=before.copy())
             tree = new if column is tree else tree
             column.replace(new)
         for node in tree.walk():

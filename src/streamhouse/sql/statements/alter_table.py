@@ -216,6 +216,15 @@ def _rename(cursor: Cursor) -> list[Change]:
     return [RenameColumn(path, cursor.identifier("the column's new name"), if_exists)]
 
 
+def _moved(cursor: Cursor, path: Name, place: Place) -> MoveColumn:
+    if len(path) > 1:
+        cursor.unsupported(
+            f"'{'.'.join(path)}' is a field of a ROW, and only columns can be moved; leave out "
+            "FIRST or AFTER"
+        )
+    return MoveColumn(path[0], place)
+
+
 def _modify(cursor: Cursor) -> list[Change]:
     """As in Flink the new definition stands for the old one: without NOT NULL, nulls are allowed.
 
@@ -230,7 +239,7 @@ def _modify(cursor: Cursor) -> list[Change]:
             found.append(SetColumnComment(one.path, one.comment))
         found += _default_of(one)
         if one.place is not None:
-            found.append(MoveColumn(one.path[-1], one.place))
+            found.append(_moved(cursor, one.path, one.place))
     return found
 
 
@@ -254,7 +263,7 @@ def _alter_column(cursor: Cursor) -> list[Change]:
     if cursor.accept("COMMENT"):
         found.append(SetColumnComment(path, cursor.string("a comment")))
     if cursor.at("FIRST") or cursor.at("AFTER"):
-        found.append(MoveColumn(path[-1], _place(cursor)))
+        found.append(_moved(cursor, path, _place(cursor)))
     return found
 
 

@@ -365,5 +365,5 @@ def _check(cursor: Cursor, body: _Body, partitioned: tuple[str, ...], partition_
         if len(set(keys)) < len(keys):
             raise cursor.error(f"{what} names a column twice", start)
     if not body.columns:
-        raise cursor.error("a table needs at least one column that is stored", body.key_start)
+        raise cursor.error("a table needs at least one column that is stored", cursor.offset)
     _check_watermark(cursor, body)

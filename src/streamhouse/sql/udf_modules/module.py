@@ -165,7 +165,7 @@ def _sources(module: str) -> Sources | None:
             text = _text(path)
             modules[part] = Module(part, str(path), text)
             left += _imports(part, text, path.name == "__init__.py")
-    if sum(len(one.text) for one in modules.values()) > _MOST_BYTES:
+    if sum(len(one.text.encode()) for one in modules.values()) > _MOST_BYTES:
         raise SqlError(
             f"module '{module}' and what it imports beside it are more than {_MOST_BYTES:,} bytes, "
             "which every batch would send; install them as a package"
