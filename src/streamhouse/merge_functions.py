@@ -12,3 +12,8 @@ def merge_function(options: Mapping[str, str], column: str) -> str:
     """The function for a column outside the key of an aggregation or partial-update table."""
     default = options.get("fields.default-aggregate-function", "last_non_null_value")
     return options.get(f"fields.{column}.aggregate-function", default)
+
+
+def sequence_fields(options: Mapping[str, str]) -> list[str]:
+    """The columns of `sequence.field`, in their order; empty if there are none."""
+    return [name.strip() for name in options.get("sequence.field", "").split(",") if name.strip()]

@@ -29,6 +29,16 @@ WHEN NOT MATCHED BY SOURCE THEN DELETE
 SANTA = "INSERT INTO customers VALUES (11, 'Santa', 'North Pole'), (4, 'c4', 'Norway')"
 
 
+def test_rows_that_a_merge_inserts_show_at_once(shop: Shop) -> None:
+    shop.do("""CREATE TABLE firsts (id INT, v INT, PRIMARY KEY (id) NOT ENFORCED)
+          WITH ('bucket' = '1', 'merge-engine' = 'first-row');
+        INSERT INTO firsts VALUES (1, 1);
+        MERGE INTO firsts AS t USING (SELECT 2 AS id, 5 AS v UNION ALL SELECT 1, 7) AS s
+          ON t.id = s.id WHEN NOT MATCHED THEN INSERT (id, v) VALUES (s.id, s.v);""")
+
+    assert shop.rows("firsts") == [{"id": 1, "v": 1}, {"id": 2, "v": 5}]
+
+
 def test_merge_beside_a_stream(shop: Shop) -> None:
     options = shop.warehouse.options
     shop.do(revenue.TABLES + revenue.CUSTOMERS)

@@ -67,5 +67,6 @@ def test_what_goes_where_without_a_cast(source: str, target: str, expected: bool
 def test_fields_of_any_name_come_back(name: str) -> None:
     doubled = name.replace("`", "``")
     kind = f"ROW<`{doubled}` INT, `n` ARRAY<ROW<`{doubled}` STRING>>>"
-    made = duckdb.sql(f"SELECT CAST(NULL AS {duck_type(kind)})").types[0]
+    with duckdb.connect(":memory:") as connection:
+        (made,) = connection.sql(f"SELECT CAST(NULL AS {duck_type(kind)}) AS v").types
     assert flink_type(made) == kind

@@ -275,6 +275,8 @@ class _Draft:
         if change.key == "comment":
             self.official.append(self._official.update_comment(change.value))
             return
+        value = option_columns.column_lists({change.key: change.value})[change.key]
+        change = SetTableOption(change.key, value)
         check_table_options({change.key: change.value}, self.where)
         keyed = bool(self._table.primary_key)
         renamed_options.check_write_mode({change.key: change.value}, keyed, self.where)

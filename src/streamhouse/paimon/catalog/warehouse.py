@@ -17,6 +17,7 @@ from streamhouse.paimon.read.table import Table, resolve
 from streamhouse.paimon.schema import avro_rows, bucket_rules, orc_values, types
 from streamhouse.paimon.schema.exclusive_options import check_exclusive
 from streamhouse.paimon.schema.nanosecond_timestamps import check_type
+from streamhouse.paimon.schema.option_columns import column_lists
 from streamhouse.paimon.schema.table_name import MAIN, TableName, split_identifier
 from streamhouse.paimon.schema.table_options import check_table_options
 from streamhouse.paimon.storage import rust_core
@@ -167,6 +168,7 @@ class Warehouse:
         if database not in self.databases():
             raise self._no_database(database)
         given, defaults = renamed_options.defaults(renamed_options.current(options)[0])
+        given = column_lists(given)
         check_table_options(given, f"table {full}")
         primary_key = _declared(full, "primary-key", "PRIMARY KEY", primary_key, given)
         partitioned_by = _declared(full, "partition", "PARTITIONED BY", partitioned_by, given)

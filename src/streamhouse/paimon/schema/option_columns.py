@@ -23,6 +23,13 @@ _OFFICIAL = ("bucket-key", "sequence.field")
 """Options that the official catalog itself changes when a column is renamed."""
 
 
+def column_lists(options: Mapping[str, str]) -> dict[str, str]:
+    """The options with lists of columns as the Java core reads them: without spaces."""
+    return {
+        key: ",".join(_split(value)) if key in _LISTS else value for key, value in options.items()
+    }
+
+
 def renamed(options: Mapping[str, str], old: str, new: str, where: str) -> dict[str, str | None]:
     """What to set (None: to take away) among the options when a column gets another name."""
     _not_computed(options, old, where)

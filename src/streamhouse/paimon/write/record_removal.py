@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.errors import TableError
+from streamhouse.merge_functions import sequence_fields
 from streamhouse.paimon.read.table import Table
 from streamhouse.source import ROW_KIND
 
@@ -24,7 +25,7 @@ Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 def without_values(table: Table, rows: Rows) -> Rows:
     """The rows with nulls, or zeros where a column takes no null, beside key and sequence."""
     kept = {*table.primary_key, *table.partition_keys, ROW_KIND}
-    kept |= {name.strip() for name in table.options.get("sequence.field", "").split(",")}
+    kept |= set(sequence_fields(table.options))
     for place, field in enumerate(rows.schema):
         if field.name not in kept:
             value = pa.nulls(rows.num_rows, field.type)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamhouse.errors import TableError
-from streamhouse.merge_functions import merge_function
+from streamhouse.merge_functions import merge_function, sequence_fields
 from streamhouse.paimon.read.table import Table
 from streamhouse.paimon.schema.removal_option import remove_option, removes_records
 from streamhouse.paimon.write.record_removal import without_values
@@ -118,7 +118,7 @@ def _check_retract(
 
 def functions_of(table: Table) -> dict[str, str]:
     """The merge function of each column that is not of the key."""
-    sequence = table.options.get("sequence.field", "").split(",")
+    sequence = sequence_fields(table.options)
     return {
         column.name: "last_value"
         if column.name in sequence
@@ -216,15 +216,30 @@ def _check_updates(table: Table, change: ChangeQuery, old: pa.Table, new: pa.Tab
                 f"table {table.identifier}: '{name}' cannot be set to null, since {reason} passes "
                 "over nulls; set another value, or DELETE the row"
             )
-    sequence = table.options.get("sequence.field", "")
-    if sequence in change.assigned:
-        late = pc.less(new.column(sequence), old.column(sequence).cast(new.field(sequence).type))
-        if table.options.get("sequence.field.sort-order", "ascending") == "ascending":
-            if pc.any(late).as_py():
-                raise TableError(
-                    f"table {table.identifier} keeps the row with the greatest '{sequence}' "
-                    "('sequence.field'), so an UPDATE cannot make it less"
-                )
+    sequence = sequence_fields(table.options)
+    descending = table.options.get("sequence.field.sort-order", "ascending") == "descending"
+    if set(sequence) & set(change.assigned) and _is_late(sequence, old, new, descending):
+        kept, way = ("least", "greater") if descending else ("greatest", "less")
+        raise TableError(
+            f"table {table.identifier} keeps the row with the {kept} '{', '.join(sequence)}' "
+            f"('sequence.field'), so an UPDATE cannot make it {way}"
+        )
+
+
+def _is_late(names: Sequence[str], old: pa.Table, new: pa.Table, descending: bool) -> bool:
+    """Whether an updated row stands before its old one, by the sequence fields in their order.
+
+    A null loses against every value, whatever the order, in both of Paimon's cores.
+    """
+    late, same = pa.scalar(False), pa.scalar(True)
+    for name in names:
+        one, other = new.column(name), old.column(name).cast(new.field(name).type)
+        before = pc.greater(one, other) if descending else pc.less(one, other)
+        before = pc.and_(pc.fill_null(before, True), pc.is_valid(other))
+        equal = pc.fill_null(pc.equal(one, other), False)
+        equal = pc.or_(equal, pc.and_(pc.is_null(one), pc.is_null(other)))
+        late, same = pc.or_(late, pc.and_(same, before)), pc.and_(same, equal)
+    return bool(pc.any(late).as_py())
 
 
 def _alternating(first: pa.Table, second: pa.Table) -> pa.Table:

@@ -16,6 +16,7 @@ from streamhouse.errors import UnsupportedSqlError
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.java.sidecar import Sidecar
 from streamhouse.paimon.maintenance.full_compaction import Purge
+from streamhouse.paimon.read.visibility import hides_new_rows
 from streamhouse.paimon.storage.lock import commit_lock
 from streamhouse.paimon.write.commit import (
     TableCommitter,
@@ -89,8 +90,14 @@ def change(session: Session, statement: plan.Change, sidecar: Sidecar | None = N
         unfinished_delete.finish(address, purge)
         remove_dead(address.open(), _committer(address, CHANGE_USER))
         for number in range(TRIES + 1):
-            done = _Attempt(session, statement, address, purge).run(hold=number == TRIES)
+            one = _Attempt(session, statement, address, purge)
+            done = one.run(hold=number == TRIES)
             if done is not None:
+                if done.inserted and not one.compacts and hides_new_rows(address.open()):
+                    # It loads what only few statements need.
+                    from streamhouse.runtime.batch.wait_for_compaction import show
+
+                    show(address.warehouse, address.open(), sidecar)
                 return done
     raise AssertionError("a statement that holds the lock cannot lose")
 
@@ -150,6 +157,11 @@ class _Attempt:
             if self._hides:
                 self._purge.run({})
             return self._write(held=True)
+
+    @property
+    def compacts(self) -> bool:
+        """Whether the statement itself compacts what it has written."""
+        return self._purging
 
     @property
     def _hides(self) -> bool:

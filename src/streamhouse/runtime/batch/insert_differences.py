@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streamhouse.merge_functions import sequence_fields
 from streamhouse.paimon.catalog.warehouse import Warehouse
 from streamhouse.paimon.changelog.key_preserving_partitions import parts
 from streamhouse.paimon.changelog.state_difference import Differ
@@ -115,7 +116,7 @@ class _Try:
         self._seen = self._snapshot or 0
         options = self._table.options
         self._kinds = options.get("changelog-producer", "none").lower() == "input"
-        self._sequence = [n.strip() for n in options.get("sequence.field", "").split(",") if n]
+        self._sequence = sequence_fields(options)
         self._descending = options.get("sequence.field.sort-order", "ascending") == "descending"
         self.inserted = 0
         self.updated = 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from streamhouse.merge_functions import merge_function
+from streamhouse.merge_functions import merge_function, sequence_fields
 from streamhouse.sql.expressions import lowering
 from streamhouse.sql.plan import TableInfo
 from streamhouse.sql.resolution.insert_target import Slot
@@ -170,7 +170,7 @@ def sign_columns(
     items: list[exp.Expr], level: Level, target: TableInfo, filled: list[Slot]
 ) -> list[exp.Expr]:
     """The target's columns (as `items`, in its order) for a row that is added or taken back."""
-    order = target.options.get("sequence.field", "").replace(" ", "").split(",")
+    order = sequence_fields(target.options)
     signed: list[exp.Expr] = []
     for item, slot in zip(items, filled, strict=True):
         name = slot.column.name

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
+from streamhouse.merge_functions import sequence_fields
 from streamhouse.sql import functions
 from streamhouse.sql.expressions import lowering
 from streamhouse.sql.plan import TableInfo
@@ -260,7 +261,7 @@ def _check_nulls(script: Script, level: Level, source: TableInfo, target: TableI
     ranked = level.ranked
     if ranked is None:
         return
-    sequence = _sequence(target)
+    sequence = sequence_fields(target.options)
     required = {one.name for one in source.columns if not one.nullable}
     if not any(one.nullable for one in target.columns if one.name in sequence):
         return
@@ -285,7 +286,7 @@ def _check_types(
     """Refuse a `sequence.field` in which rows that the order tells apart may be equal."""
     assert level.ranked is not None
     given = {one.name: one.type for one in source.columns}
-    kept = [one for one in target.columns if one.name in _sequence(target)]
+    kept = [one for one in target.columns if one.name in sequence_fields(target.options)]
     for order in level.ranked.order:
         kind = given.get(_source_column(order, level) or "")
         if kind is None:
@@ -299,12 +300,6 @@ def _check_types(
                     f"'{column.name}' of table {'.'.join(target.name)}, a {column.type}, keeps "
                     f"fewer digits, so the wrong row could stay; declare '{column.name}' as {kind}",
                 )
-
-
-def _sequence(target: TableInfo) -> list[str]:
-    """The columns of the target's `sequence.field`."""
-    names = target.options.get("sequence.field", "").split(",")
-    return [name.strip() for name in names if name.strip()]
 
 
 def _source_column(item: exp.Expr, level: Level) -> str | None:
@@ -321,7 +316,7 @@ def _check_order(
     script: Script, ranked: Ranked, target: TableInfo, name: str, made: dict[str, str | None]
 ) -> None:
     engine = target.options.get("merge-engine", "deduplicate")
-    sequence = _sequence(target)
+    sequence = sequence_fields(target.options)
     if len(ranked.order) == 1 and functions.moment_name(ranked.order[0]) == "PROCTIME":
         wanted = "deduplicate" if ranked.newest else "first-row"
         if engine == wanted and not sequence:
