@@ -8,11 +8,13 @@ import uuid
 import pyarrow as pa
 import pytest
 from tests.integration.runtime import revenue
-from tests.integration.runtime.conftest import Dying, Shop
+from tests.integration.runtime.conftest import Dying, Shop, Told
 
 from streamhouse.errors import TableError
 from streamhouse.paimon.write.commit import TableCommitter, TableWriter
 from streamhouse.runtime.audit.audit import audit
+from streamhouse.runtime.script import Script, ScriptOptions
+from streamhouse.sql.statements.script import parse_script
 
 VIEW = "default.country_sales"
 
@@ -25,6 +27,34 @@ def write(shop: Shop, table: str, rows: list[dict[str, object]]) -> None:
     writer.write(pa.RecordBatch.from_pylist(rows, schema=schema))
     TableCommitter(options, table, user).commit(0, writer.prepare(0))
     writer.close()
+
+
+def test_tables_of_another_catalog_are_read_there(shop: Shop) -> None:
+    """A table of the same name in the target's own warehouse has other rows."""
+    other = shop.folder / "other"
+    script = f"""
+        CREATE CATALOG other WITH ('type' = 'paimon', 'warehouse' = '{other}');
+        CREATE CATALOG mine WITH ('type' = 'paimon', 'warehouse' = '{shop.path}');
+        CREATE TABLE IF NOT EXISTS other.`default`.dim (id INT, name STRING, PRIMARY KEY (id)
+          NOT ENFORCED) WITH ('bucket' = '1');
+        CREATE TABLE IF NOT EXISTS other.`default`.src (id INT, pt AS PROCTIME());
+        USE CATALOG mine;
+        CREATE TABLE IF NOT EXISTS dim (id INT, name STRING, PRIMARY KEY (id) NOT ENFORCED)
+          WITH ('bucket' = '1');
+        CREATE TABLE IF NOT EXISTS src (id INT, pt AS PROCTIME());
+        CREATE TABLE IF NOT EXISTS named (id INT, name STRING);
+    """
+    fill = """INSERT INTO other.`default`.dim VALUES (1, 'right');
+        INSERT INTO dim VALUES (1, 'wrong');
+        INSERT INTO other.`default`.src VALUES (1), (2); INSERT INTO src VALUES (1), (1), (1);"""
+    join = """INSERT INTO named SELECT s.id, d.name FROM other.`default`.src AS s
+        LEFT JOIN other.`default`.dim FOR SYSTEM_TIME AS OF s.pt AS d ON s.id = d.id;"""
+    options = ScriptOptions("two", until_caught_up=True)
+    Script(options, Told()).run(parse_script(script + fill + join))
+
+    assert shop.rows("named") == [{"id": 1, "name": "right"}, {"id": 2, "name": None}]
+    result = audit(shop.warehouse.options, "default.named")
+    assert result.equal and result.rows == 2
 
 
 def test_equal_after_waiting_moving_and_a_crash(shop: Shop, dying: Dying) -> None:

@@ -18,6 +18,31 @@ ID = (Column("id", "INT"),)
 TARGET = TableAddress({"warehouse": "/w"}, "d.out", 0)
 
 
+def test_tables_of_other_catalogs_stay_there() -> None:
+    info = TableInfo(("c", "d", "dim"), ID)
+    query = StreamQuery(
+        source=info,
+        source_columns=("id",),
+        lookups=(LookupJoin(info, "dim_0", ("id",), ("id",), False),),
+        source_options={},
+        rows_sql="SELECT id FROM src",
+        misses_sql=None,
+        changelog=False,
+        output=ID,
+        fingerprint="f",
+        grouped=False,
+    )
+    other = TableAddress({"warehouse": "/other"}, "d.dim", 3)
+    source = SourceSpec("paimon", {}, ID, other)
+    spec = QuerySpec(query, source, (other,), TARGET, None, None, "q", parallelism=1)
+
+    again = spec_of(definition_json(spec), TARGET, "q")
+
+    assert (again.source.address, again.lookups) == (other, (other,))
+    assert again.source.address is not None
+    assert again.source.address.warehouse == {"warehouse": "/other"}
+
+
 @pytest.mark.parametrize("connector", names())
 def test_it_is_the_same_afterwards(connector: str) -> None:
     info = declared(TableInfo(("c", "d", "dim"), ID, connector=connector))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -43,39 +44,60 @@ def definition_json(spec: QuerySpec) -> str:
         "columns": [asdict(column) for column in spec.source.columns],
         "table": None if spec.source.address is None else spec.source.address.identifier,
     }
-    return json.dumps(
-        {
-            "query": query,
-            "source": source,
-            "lookups": [address.identifier for address in spec.lookups],
-            "waits": spec.pending is not None,
-            "versions": {
-                "source": None if spec.source.address is None else spec.source.address.schema_id,
-                "lookups": [address.schema_id for address in spec.lookups],
-                "target": spec.target.schema_id,
-            },
-        }
-    )
+    record = {
+        "query": query,
+        "source": source,
+        "lookups": [address.identifier for address in spec.lookups],
+        "waits": spec.pending is not None,
+        "versions": {
+            "source": None if spec.source.address is None else spec.source.address.schema_id,
+            "lookups": [address.schema_id for address in spec.lookups],
+            "target": spec.target.schema_id,
+        },
+    }
+    places = [_elsewhere(address, spec.target) for address in (spec.source.address, *spec.lookups)]
+    if any(places):
+        record["warehouses"] = {"source": places[0], "lookups": places[1:]}
+    return json.dumps(record)
+
+
+def _elsewhere(address: TableAddress | None, target: TableAddress) -> str | None:
+    """The path of a table's warehouse where that is not the target's."""
+    if address is None:
+        return None
+    path = address.warehouse["warehouse"]
+    return None if path == target.warehouse.get("warehouse") else path
 
 
 def spec_of(definition: str, target: TableAddress, query_id: str) -> QuerySpec:
-    """The query of a definition, all of its tables in the warehouse of `target`."""
+    """The query of a definition.
+
+    Its tables are in the warehouse of `target`, or where it says; other options of a catalog, such
+    as credentials, are those of `target`.
+    """
     record = json.loads(definition)
-    warehouse = target.warehouse
+    none = {"source": None, "lookups": [None] * len(record["lookups"])}
+    places: dict[str, Any] = record.get("warehouses") or none
+
+    def at(path: str | None) -> Mapping[str, str]:
+        return target.warehouse if path is None else {**target.warehouse, "warehouse": path}
+
     source = record["source"]
     # Definitions of earlier releases name no versions: their tables could not be altered.
     versions = record.get("versions") or {"source": 0, "lookups": [0] * len(record["lookups"])}
     address = None
     if source["table"] is not None:
-        address = TableAddress(warehouse, source["table"], versions["source"])
+        address = TableAddress(at(places["source"]), source["table"], versions["source"])
     return QuerySpec(
         query=_query(record["query"]),
         source=SourceSpec(
             source["connector"], source["options"], _columns(source["columns"]), address
         ),
         lookups=tuple(
-            TableAddress(warehouse, name, version)
-            for name, version in zip(record["lookups"], versions["lookups"], strict=True)
+            TableAddress(at(place), name, version)
+            for name, version, place in zip(
+                record["lookups"], versions["lookups"], places["lookups"], strict=True
+            )
         ),
         target=replace(target, schema_id=versions.get("target", 0)),
         pending=target.side_table("pending") if record["waits"] else None,
