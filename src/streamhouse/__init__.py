@@ -15,7 +15,7 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    # Much of the command line needs no Spark, whose import takes long.
+    # Imported on first use: many commands need no Spark, and its import is slow.
     if name == "register":
         from streamhouse.spark import register
 

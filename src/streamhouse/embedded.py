@@ -12,15 +12,15 @@ from streamhouse.sql.udf.function import PythonFunction
 from streamhouse.sql.udf_modules.evaluation import Evaluations
 
 QUERIES = 3_000
-"""After so many a connection is opened anew: each leaves some hundred bytes with it (DuckDB 2.0),
-which would be gigabytes in months."""
+"""The connection is reopened after this many queries. Each query leaks some hundred bytes (DuckDB
+2.0), which would add up to gigabytes in months (decision 057)."""
 
 
 class LastingConnection:
-    """Runs queries over Arrow tables, in UTC; not for several threads at once.
+    """Runs queries over Arrow tables, in UTC; not thread-safe.
 
-    `functions` are the Python functions that they may call, `config` is DuckDB's own. What is set
-    or kept stays for all later queries.
+    `functions` are the Python functions that queries may call, `config` is DuckDB's configuration.
+    Settings (`set`) and relations (`keep`) survive when the connection is reopened.
     """
 
     def __init__(self, functions: Sequence[PythonFunction] = (), **config: str | int) -> None:
@@ -33,20 +33,20 @@ class LastingConnection:
         self._connection = self._opened()
 
     def set(self, name: str, statement: str) -> None:
-        """Run a statement that sets something, instead of the last one of that name."""
+        """Run a setting such as SET, and after each reopening the last one of each `name`."""
         self._connection.execute(statement)
         self._set[name] = statement
 
     def keep(self, relation: str, table: pa.Table) -> None:
-        """Have a relation from now on."""
+        """Register a table under the name `relation` for all later queries."""
         if self._kept.get(relation) is not table:
             self._connection.register(relation, table)
             self._kept[relation] = table
 
     def run(self, sql: str, **relations: pa.Table) -> pa.Table:
-        """The answer of a query; `relations` are there for this one only.
+        """Run a query and return its rows; `relations` are registered for this query only.
 
-        Raises `QueryError` for what a Python function raises, else DuckDB's errors.
+        Raises `QueryError` if a Python function raises, else DuckDB's errors.
         """
         self._queries += 1
         if self._queries % QUERIES == 0:
@@ -64,7 +64,7 @@ class LastingConnection:
                 self._connection.unregister(name)
 
     def close(self) -> None:
-        """Free what DuckDB holds."""
+        """Free DuckDB's memory."""
         self._connection.close()
 
     def _opened(self) -> duckdb.DuckDBPyConnection:

@@ -1,8 +1,8 @@
-"""Bounded queries: DuckDB over tables that are read as it asks for them.
+"""Runs bounded queries in DuckDB, over tables that it reads as streams of Arrow batches.
 
-Each scan is a stream of Arrow batches from the table format's own reader, opened anew each time the
-query reads it; DuckDB holds what its joins and groups need, within a limit, and spills the rest to
-a temporary folder. Nothing here needs a JVM.
+Each scan uses the table format's own reader, and is opened again each time that the query reads it.
+DuckDB keeps the state of joins and aggregations in memory, up to a limit, and spills the rest to a
+temporary folder. Nothing here needs a JVM.
 """
 
 from __future__ import annotations
@@ -36,15 +36,16 @@ _AGAIN_S = 0.1
 
 Batches: TypeAlias = Callable[[], Iterator[Any]]
 Scanner: TypeAlias = Callable[[BoundedScan], tuple[pa.Schema, Batches]]
-"""Gives a scan's schema, and a function that reads its batches from the start each time."""
+"""Returns a scan's schema, and a function that reads its batches from the start on each call."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a query may take; beyond it a `LimitError` says so.
+    """Limits of a query's resources; a query that exceeds one raises `LimitError`.
 
-    `seconds` from the start until the last batch was taken, None for any time; `memory` and
-    `spill` (what goes to temporary files) in DuckDB's spelling, such as `256MB`.
+    `seconds`: from the start until the last batch has been consumed; None: no limit. `memory` and
+    `spill` (the size of temporary files; None: DuckDB's default) are written as in DuckDB, such as
+    `256MB`.
     """
 
     seconds: float | None = None
@@ -53,10 +54,10 @@ class Limits:
 
 
 def run_bounded(query: BoundedQuery, tables: Warehouse | Scanner) -> pa.Table:
-    """The whole answer of a bounded query, its columns named as `query.output`.
+    """Run a bounded query and return all its rows, with columns named as in `query.output`.
 
-    `tables` is a warehouse, or a function for scans that are not all in one. Raises `TableError`
-    for a snapshot, tag or time that is not there, `StreamhouseError` for what fails on the way.
+    `tables` is a warehouse, or a `Scanner` if the tables are not all in one. Raises `TableError`
+    for a snapshot, tag or time that does not exist, `StreamhouseError` for other failures.
     """
     with bounded_reader(query, tables) as reader:
         return reader.read_all()
@@ -69,7 +70,7 @@ def bounded_reader(
     limits: Limits | None = None,
     rows: int = BATCH_ROWS,
 ) -> Iterator[pa.RecordBatchReader]:
-    """As `run_bounded`, but a reader of batches, of at most so many rows, within the `with`."""
+    """Like `run_bounded`, but yields a reader of batches of at most `rows` rows."""
     import duckdb
 
     scanner = tables if callable(tables) else warehouse_scanner(tables)
@@ -106,7 +107,7 @@ def _config(spill: str, limits: Limits) -> dict[str, str | bool | int | float | 
 
 
 class _Clock:
-    """Interrupts a connection when its time is over; `late` tells that it was."""
+    """Interrupts a query whose time limit has passed; `late` is True from then on."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, limits: Limits | None) -> None:
         self.limits = limits
@@ -130,7 +131,7 @@ class _Clock:
         if self._done.wait(self.limits.seconds):
             return
         self.late = True
-        # Again and again: an interrupt between two steps of a query is forgotten by the next one.
+        # Repeatedly, since DuckDB forgets an interrupt that falls between two steps of a query.
         while True:
             self._connection.interrupt()
             if self._done.wait(_AGAIN_S):
@@ -138,7 +139,7 @@ class _Clock:
 
 
 class _Scan:
-    """One scan as DuckDB takes it; every stream it asks for reads the table from the start."""
+    """A scan with Arrow's C stream interface; each stream reads the table from the start."""
 
     def __init__(self, schema: pa.Schema, read: Callable[[], Iterator[pa.RecordBatch]]) -> None:
         self._schema = schema
@@ -154,23 +155,23 @@ class _Scan:
             for batch in self._read():
                 yield batch.select(self._schema.names).cast(self._schema)
         except Exception as error:
-            # DuckDB hands on only its text.
+            # Kept here, because DuckDB passes on only the error's text.
             self.error = error
             raise
 
 
 def _prepare(connection: duckdb.DuckDBPyConnection) -> None:
-    # Queries come from users: they see the registered tables and no files.
+    # Users write the queries: these may read the registered tables, but no files.
     connection.execute("SET enable_external_access = false")
     connection.execute("SET TimeZone = 'UTC'")
-    # In a program without a file DuckDB draws one on standard output, where answers go.
+    # If Python runs without a script file, DuckDB draws one on standard output, among the results.
     connection.execute("SET enable_progress_bar = false")
     now = datetime.datetime.now(datetime.UTC).replace(tzinfo=None)
     connection.execute(f"SET VARIABLE now = TIMESTAMP '{now}'")
 
 
 def _flink_integers(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
-    # DuckDB sums integers to 128 bits, which no column here has; Arrow would make it a decimal.
+    # DuckDB sums integers to 128 bits, which no column here has and Arrow exports as a decimal.
     wide = [str(kind) == "HUGEINT" for kind in relation.types]
     if not any(wide):
         return relation
@@ -216,7 +217,7 @@ def _readable_errors(scans: list[_Scan], clock: _Clock, python: Evaluations) -> 
 
 
 def _passed(clock: _Clock, text: str) -> LimitError | None:
-    """The error for a limit that was passed, if it was one."""
+    """The error for the limit that the query exceeded; None if it failed for another reason."""
     limits = clock.limits
     if limits is None:
         return None
@@ -230,7 +231,7 @@ def _passed(clock: _Clock, text: str) -> LimitError | None:
 def warehouse_scanner(warehouse: Warehouse) -> Scanner:
     def scanner(scan: BoundedScan) -> tuple[pa.Schema, Batches]:
         options, hinted = split_options(scan.options)
-        # Pinned: a table that is read twice by one query is the same both times.
+        # Pinned to a snapshot, so that a query that reads the table twice sees the same rows.
         name = ".".join(scan.table.name[-2:])
         table = warehouse.readable(name, scan.as_of or hinted, options, pin=True)
         columns = list(scan.columns)

@@ -1,24 +1,24 @@
-"""Every error that Streamhouse raises on purpose.
+"""All errors that Streamhouse raises deliberately.
 
 StreamhouseError            one readable message: what failed, what to change
 ├── OptionError             an option is unknown, missing or has a value that is not allowed
-│   └── BadIdError          the place in a stream that a reader names cannot be read
-├── SqlError                a statement cannot be read (line, column, snippet)
-│   └── UnsupportedSqlError a statement is understood, and not supported
+│   └── BadIdError          the event id from which a reader resumes a stream is not valid
+├── SqlError                a statement is not valid (line, column, snippet)
+│   └── UnsupportedSqlError a statement is valid, but not supported
 ├── TableError              a table, column or database is missing or of the wrong shape
-│   └── TooLargeError       more rows than one answer may have
-├── ConnectError            a server cannot be reached, refuses us, or is set up wrongly
+│   └── TooLargeError       a response would have too many rows
+├── ConnectError            a server cannot be reached, refuses the login, or is misconfigured
 ├── DataLossError           data that a reader still needs is gone
-│   └── ExpiredError        a reader cannot go on from where it was; it begins anew
+│   └── ExpiredError        a reader cannot resume at its position, and has to start again
 ├── SchemaChangeError       a schema changed in a way that cannot be followed
-├── CommitConflictError     a commit lost against others more often than it may retry
-├── PipelineError           a pipeline runs already, does not run, or is not ours to end
-├── SlowReaderError         a reader of a stream fell too far behind and was cut off
-├── BusyError               the server does as much as it may at once; ask again later
+├── CommitConflictError     a commit conflicted with others more often than it may retry
+├── PipelineError           a pipeline already runs, does not run, or is not ours to stop
+├── SlowReaderError         a reader of a stream fell too far behind and was disconnected
+├── BusyError               the server is at its limit, or stopping; retry later
 ├── NoSpaceError            a disk, or the quota on it, is full
-├── QueryError              a query that was understood failed on the values it met
-└── LimitError              more was asked for than a limit allows: time, memory, rows, bytes
-    └── TimeLimitError      a query took longer than it may
+├── QueryError              a valid query failed because of the values in its data
+└── LimitError              a request exceeds a limit: time, memory, rows, bytes
+    └── TimeLimitError      a query exceeded its time limit
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class StreamhouseError(Exception):
     """Base of all errors a user can act upon; `str(error)` is the whole message."""
 
     def within(self, file: str) -> Self:
-        """The same error, saying first in which file it is."""
+        """Prefix the message with the file that the error is in; returns the error."""
         self.args = (f"{file}: {self}",)
         return self
 
@@ -42,7 +42,7 @@ class OptionError(StreamhouseError):
 
 
 class SqlError(StreamhouseError):
-    """A statement that cannot be read.
+    """A statement is not valid.
 
     `line` and `column` count from 1 in the script; `snippet` is the offending text.
     """
@@ -70,7 +70,7 @@ class SqlError(StreamhouseError):
 
 
 def _pointed(line: str, start: int, length: int) -> str:
-    """A line with carets under a part of it; of a very long line what is around its start."""
+    """A line with carets under a part of it; a very long line is cut around the part's start."""
     if len(line) <= _LONGEST_LINE:
         return f"\n  {line}\n  {' ' * start}{'^' * length}"
     first = max(0, start - _BEFORE)
@@ -81,11 +81,11 @@ def _pointed(line: str, start: int, length: int) -> str:
 
 
 _LONGEST_LINE, _BEFORE = 200, 60
-"""Characters of a line that an error shows, and how many of them stand before the place."""
+"""How many characters of a line an error shows, and how many of them precede the marked part."""
 
 
 class UnsupportedSqlError(SqlError):
-    """A statement that is understood and not supported; the message names a way round."""
+    """A statement is valid, but not supported; the message names an alternative."""
 
 
 class TableError(StreamhouseError):
@@ -105,25 +105,25 @@ class SchemaChangeError(StreamhouseError):
 
 
 class CommitConflictError(StreamhouseError):
-    """A commit lost against concurrent commits more often than it may retry."""
+    """A commit conflicted with concurrent commits more often than it may retry."""
 
 
 class PipelineError(StreamhouseError):
-    """What a pipeline is asked to do does not go with its state: it runs already, or does not."""
+    """A pipeline's state does not allow the request: it runs, does not run, or is not ours."""
 
 
 class BadIdError(OptionError):
-    """The place in a stream that a reader wants to go on from cannot be read."""
+    """The event id from which a reader wants to resume a stream is not valid."""
 
 
 class TooLargeError(TableError):
-    """More rows than one answer may have; the message says how to ask for fewer."""
+    """A response would have too many rows; the message says how to request fewer."""
 
 
 class ExpiredError(DataLossError):
-    """A reader cannot go on from where it was, and has to begin anew.
+    """A reader cannot resume at its position, and has to start again.
 
-    `earliest` is the oldest snapshot that the table still has, None where that does not help.
+    `earliest` is the oldest snapshot that the table still has; None if knowing it does not help.
     """
 
     def __init__(self, message: str, earliest: int | None = None) -> None:
@@ -132,9 +132,9 @@ class ExpiredError(DataLossError):
 
 
 class SlowReaderError(StreamhouseError):
-    """A reader took what it was sent too slowly, and was cut off.
+    """A reader consumed a stream too slowly, and was disconnected.
 
-    `last_id` is the last id that it was given, from which it may go on; None if it has none yet.
+    `last_id` is the id of the last event that it got, where it may resume; None if it got none.
     """
 
     def __init__(self, message: str, last_id: str | None) -> None:
@@ -143,11 +143,11 @@ class SlowReaderError(StreamhouseError):
 
 
 class BusyError(StreamhouseError):
-    """The server does as much as it may at the same time; the same request may succeed later."""
+    """The server is at its limit, or stopping; the same request may succeed later."""
 
 
 class NoSpaceError(StreamhouseError):
-    """A disk, or the quota on it, is full; what was to be done may be done once there is room."""
+    """A disk, or the quota on it, is full; the operation may succeed once there is space."""
 
     def __init__(self, message: str = "") -> None:
         super().__init__(
@@ -158,27 +158,27 @@ class NoSpaceError(StreamhouseError):
 
 
 class QueryError(StreamhouseError):
-    """A query that was understood failed while it ran, on the values it met."""
+    """A valid query failed while it ran, because of the values in its data."""
 
 
 _ASK_LESS = "ask for fewer rows or columns, or filter earlier"
 
 
 class LimitError(StreamhouseError):
-    """More was asked for than a limit allows; the message names the limit and a way to ask less."""
+    """A request exceeds a limit; the message names the limit, and how to request less."""
 
     @classmethod
     def of_memory(cls, limit: str) -> Self:
-        """The error of a query that was given so much memory."""
+        """The error of a query that exceeded its memory limit."""
         return cls(f"the query needs more memory than {limit}; {_ASK_LESS}")
 
 
 class TimeLimitError(LimitError):
-    """A query took longer than it may; the same query may be quicker when less else runs."""
+    """A query exceeded its time limit; it may be faster when less else runs."""
 
     @classmethod
     def after(cls, seconds: float) -> Self:
-        """The error of a query that was given `seconds`."""
+        """The error of a query that exceeded a limit of `seconds`."""
         return cls(f"the query took longer than {seconds:g} s; {_ASK_LESS}")
 
 
@@ -186,12 +186,12 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def is_full(error: BaseException) -> bool:
-    """Whether an error of the system, or a library's text about it, says that a disk is full."""
+    """Whether an OS error, or a library's message that quotes one, means that a disk is full."""
     if isinstance(error, OSError) and error.errno in _FULL:
         return True
     return any(os.strerror(number) in str(error) for number in _FULL)
 
 
 def is_panic(error: BaseException) -> bool:
-    """Whether a library in Rust broke down: that is no `Exception`, but as good as one."""
+    """Whether the error is a panic of a Rust library, which PyO3 raises as a `BaseException`."""
     return type(error).__module__ == "pyo3_runtime"

@@ -1,4 +1,4 @@
-"""By which function Paimon merges a column of a table that aggregates."""
+"""Finds the function by which Paimon merges a column of an aggregating table."""
 
 from __future__ import annotations
 

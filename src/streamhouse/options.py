@@ -28,7 +28,7 @@ _DURATION_MS: dict[str, float] = {
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """A ready half-sentence naming the most similar known word, or what is known."""
+    """A hint for error messages: the most similar known word, or else all known words."""
     names = sorted(set(known))
     close = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
     if close:
@@ -91,7 +91,7 @@ def required(options: Mapping[str, str], key: str, where: str) -> str:
 
 
 def is_secret(key: str) -> bool:
-    """Whether the value of an option must not be shown, as its name tells."""
+    """Whether the value of an option must not be shown, judging by the option's name."""
     return any(word in key.lower() for word in _SECRETS)
 
 

@@ -1,9 +1,9 @@
-"""What a continuous query reads: the one interface of all sources.
+"""The interface of all sources of continuous queries.
 
-A source is plain Python and knows nothing of Spark. `streamhouse.runtime` runs one inside a fused
-query (read, join, combine and write in one task); `streamhouse.spark` offers the same object as a
-Spark data source. Offsets are JSON objects of str, int and bool (nested dicts allowed); two equal
-offsets mean "nothing moved".
+A source is plain Python and does not depend on Spark. `streamhouse.runtime` runs it in a fused
+query (read, join, aggregate and write in one task); `streamhouse.spark` wraps the same object as a
+Spark data source. Offsets are JSON objects of str, int and bool (nested dicts and lists allowed);
+two equal offsets mean that there is nothing new.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ROW_KINDS = ("+I", "-U", "+U", "-D")
 
 
 class Source(Protocol):
-    """Rows between two offsets, repeatably: the same two offsets give the same rows, in order."""
+    """A replayable source: the same two offsets give the same rows, in the same order."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -35,29 +35,29 @@ class Source(Protocol):
 
     @property
     def ordered(self) -> bool:
-        """Whether changes of one key can stand in different partitions of one range.
+        """Whether changes of one key can be in different partitions of one range.
 
-        True means: to keep the order of changes, read the partitions in their order, in one task.
+        If True, one task has to read the partitions in their order, to keep the order of changes.
         """
 
     def initial_offset(self) -> Offset:
-        """Where a new query starts; constant, so that batch 0 can be planned again."""
+        """The offset where a new query starts; constant, so that batch 0 can be planned again."""
 
     def latest_offset(self, start: Offset, max_rows: int | None = None) -> Offset:
-        """The newest offset after `start` (`start` itself if nothing moved); driver only.
+        """The newest offset after `start` (`start` itself if there is nothing new); driver only.
 
-        With `max_rows`, an offset that bounds the batch to about that many rows (at least one
-        indivisible unit).
+        With `max_rows`, the range up to the offset has about that many rows, and at least one
+        indivisible unit, such as a transaction.
         """
 
     def partitions(self, start: Offset, end: Offset, parallelism: int = 1) -> Sequence[Any]:
-        """Picklable pieces of the range (start, end], in order; driver only."""
+        """The range (start, end] as picklable partitions, in order; driver only."""
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        """The rows of one piece, in order; executors."""
+        """Read the rows of one partition, in order; runs on executors."""
 
     def committed(self, end: Offset) -> None:
-        """The range up to `end` has been taken in for good."""
+        """Called once the rows up to `end` are committed: the query will not read them again."""
 
     def finished(self, offset: Offset) -> bool:
         """Whether a bounded source has ended at `offset`; always False for unbounded ones."""
@@ -68,11 +68,11 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class Lag:
-    """How far reading is behind what is there; None where nobody can tell.
+    """How far a reader is behind its source; a field is None where that is unknown.
 
-    `seconds` since the oldest unread rows came, or since they were first seen to be there; how many
-    rows, snapshots or bytes of a binlog they are. `waiting_rows` are committed, and no reader sees
-    them before a compaction; None where all are visible.
+    `seconds`: since the oldest unread rows arrived, or were first noticed. `rows`, `snapshots` and
+    `bytes` (of a binlog) are unread. `waiting_rows` are committed, but invisible to readers until a
+    compaction; None if all rows are visible.
     """
 
     seconds: float | None = None
@@ -84,31 +84,31 @@ class Lag:
 
 @runtime_checkable
 class Counted(Protocol):
-    """A source that may know how many rows a range has without reading them."""
+    """A source that may know the number of rows in a range without reading them."""
 
     def rows(self, start: Offset, end: Offset) -> int | None:
-        """How many rows there are from `start` to `end`, or None; driver only."""
+        """How many rows there are from `start` to `end`; None if unknown; driver only."""
 
 
 @runtime_checkable
 class Settling(Protocol):
-    """A source whose `latest_offset` may be late, and that can tell whether it is."""
+    """A source whose `latest_offset` may lag behind its server, and that can check this."""
 
     def settled(self, offset: Offset) -> bool:
-        """Whether nothing is there to be read after `offset`; driver only."""
+        """Whether there is nothing to read after `offset`; driver only."""
 
 
 @runtime_checkable
 class Checked(Protocol):
-    """A source whose offsets say what they are offsets of."""
+    """A source whose offsets identify the table that they belong to."""
 
     def check(self, offset: Offset) -> None:
-        """Raise `DataLossError` if the source cannot go on from `offset`; driver only."""
+        """Raise `DataLossError` if the source cannot resume at `offset`; driver only."""
 
 
 @runtime_checkable
 class Lagging(Protocol):
-    """A source that can tell cheaply, and without asking a server, how far behind a reader is."""
+    """A source that can report a reader's lag cheaply, without querying a server."""
 
     def lag(self, offset: Offset) -> Lag | None:
-        """How far `offset` is behind; None where that is not known; driver only."""
+        """The lag of a reader at `offset`; None if unknown; driver only."""

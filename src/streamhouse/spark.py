@@ -1,4 +1,4 @@
-"""Sources as Spark data sources: what is common to all of them, and their registration."""
+"""Wraps sources as Spark data sources, and registers these with a session."""
 
 from __future__ import annotations
 
@@ -31,15 +31,16 @@ _DATA_SOURCES = (
 )
 
 _BYTES_OF_BATCH = "spark.sql.execution.arrow.maxBytesPerBatch"
-"""With any bound but the greatest, Spark adds up the sizes of all columns after each row: measured
-on five columns, 5.1 s of processor time for five million rows instead of 1.6."""
+"""Spark's limit on the bytes of an Arrow batch. Unless it has the greatest value, Spark adds up the
+sizes of all columns after each row: measured with five columns and five million rows, 5.1 s of CPU
+time instead of 1.6 s."""
 
 
 def register(spark: SparkSession) -> None:
-    """Make Streamhouse's data sources known to a Spark session, and push-down of filters to them.
+    """Register Streamhouse's data sources with a Spark session, and enable filter push-down.
 
-    Unless the session says otherwise, Spark no longer bounds the bytes of a batch that it hands to
-    Python, only its rows (`spark.sql.execution.arrow.maxRecordsPerBatch`).
+    Unless the session sets it, this also lifts Spark's limit on the bytes of a batch that it sends
+    to Python; only the rows stay limited (`spark.sql.execution.arrow.maxRecordsPerBatch`).
 
     Example: `register(spark)`, then
     `spark.read.format("paimon").option("warehouse", "/data").load("db.orders")`.
@@ -52,18 +53,18 @@ def register(spark: SparkSession) -> None:
 
 
 def prepare(spark: SparkSession) -> None:
-    """Set what `register` sets."""
+    """Set the Spark options of `register`, without registering data sources."""
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     if _BYTES_OF_BATCH not in spark.conf.getAll:
         spark.conf.set(_BYTES_OF_BATCH, str(2**31 - 1))
 
 
 def loopback(master: str) -> dict[str, str]:
-    """Spark settings that keep a local session's ports to this machine and to its own user.
+    """Spark settings that restrict a local session's ports to this machine and its own user.
 
-    By default Spark's driver and block manager listen on the address of the network, and trust
-    whoever connects. With these they listen on the loopback interface, and a connection needs the
-    secret that Spark makes for each local session. Empty for a cluster, whose own settings hold.
+    By default Spark's driver and block manager listen on the machine's network address and trust
+    all connections. With these settings they listen on the loopback interface, and a connection
+    needs the secret that Spark generates for each local session. Empty for a cluster's master.
     """
     if not master.startswith("local"):
         return {}
@@ -75,11 +76,11 @@ def loopback(master: str) -> dict[str, str]:
 
 
 def active_session() -> SparkSession:
-    """The active session, or else a new one with Spark's own settings and those of `loopback`."""
+    """The active session, or a new one with Spark's own settings and those of `loopback`."""
     found = SparkSession.getActiveSession()
     if found is not None:
         return found
-    # Reads spark-defaults.conf, or what spark-submit was given.
+    # Starts the JVM, so that SparkConf has the settings of spark-defaults.conf or spark-submit.
     SparkContext._ensure_initialized()
     given = SparkConf()
     ours = loopback(given.get("spark.master", "local[*]"))
@@ -96,7 +97,7 @@ def spark_schema(schema: pa.Schema) -> StructType:
 
 
 def for_spark(batches: Iterator[pa.RecordBatch], schema: StructType) -> Iterator[pa.RecordBatch]:
-    """Batches in the Arrow types that Spark takes for these columns (microseconds, UTC)."""
+    """Cast batches to the Arrow types that Spark expects for `schema` (microseconds, UTC)."""
     wanted = to_arrow_schema(schema, timezone="UTC")
     for batch in batches:
         arrays = [_for_spark(batch.column(field.name), field) for field in wanted]
@@ -108,7 +109,7 @@ def _for_spark(array: pa.Array, field: pa.Field) -> pa.Array:
         return array
     plain = pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
     try:
-        # Nanoseconds, which Spark does not have, are cut off; no other value may be.
+        # Spark has no nanoseconds, so they are truncated; casts to numbers must be exact.
         return array.cast(field.type, safe=plain)
     except pa.ArrowInvalid as error:
         raise SchemaChangeError(
@@ -130,7 +131,7 @@ def _spark_type(kind: pa.DataType) -> pa.DataType:
 
 @dataclass
 class SourcePartition(InputPartition):
-    """One piece of a source's range."""
+    """A partition of a source, wrapped for Spark."""
 
     piece: Any
 
@@ -141,16 +142,16 @@ class SourcePartition(InputPartition):
 
 @runtime_checkable
 class Holdable(Protocol):
-    """A source that can be told to go no further than what there is now."""
+    """A source that can stop at its current end, for Spark's `availableNow` trigger."""
 
     def hold(self) -> None: ...
 
 
 class SourceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Any `Source` as a Spark stream; columns of `schema` are taken by name.
+    """Any `Source` as a Spark stream; columns are matched to `schema` by name.
 
-    Without a `rowkind` column in `schema`, a changelog gives the rows that are there after each
-    change: `+I` and `+U`; what was deleted or replaced is left out.
+    Without a `rowkind` column in `schema`, a changelog gives only the row after each change (`+I`,
+    `+U`); deleted and replaced rows (`-D`, `-U`) are left out.
     """
 
     def __init__(
@@ -207,7 +208,7 @@ class SourceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def images(batches: Iterator[pa.RecordBatch], schema: StructType) -> Iterator[pa.RecordBatch]:
-    """Only the rows that are there afterwards, where nobody asked for row kinds."""
+    """Leave out `-U` and `-D` rows if `schema` has no `rowkind` column."""
     for batch in batches:
         if ROW_KIND in batch.schema.names and ROW_KIND not in schema.names:
             batch = batch.filter(pc.is_in(batch.column(ROW_KIND), pa.array(["+I", "+U"])))

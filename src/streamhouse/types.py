@@ -1,4 +1,4 @@
-"""Column types: Flink's spelling to Arrow's."""
+"""Converts Flink's column types to Arrow's."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Temporary folders that are gone with the process that made them, however it ends.
+"""Temporary folders that are deleted after their process has ended, however it ended.
 
-A process that is killed deletes nothing, so the next one does. Its folder is told from one that is
-in use by a lock, which the system lets go of with the process.
+A killed process cannot delete its folder, so the next process does. A folder in use is recognised
+by a file lock, which the operating system releases when the process ends.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ _swept: set[tuple[str, str]] = set()
 
 @contextlib.contextmanager
 def work_folder(prefix: str) -> Iterator[str]:
-    """A folder whose name begins so; the first of a process deletes what killed ones have left."""
+    """A temporary folder whose name begins with `prefix`; deleted when the `with` block ends.
+
+    The first call in a process also deletes the folders that killed processes have left.
+    """
     place = (tempfile.gettempdir(), prefix)
     if place not in _swept:
         _swept.add(place)
@@ -33,11 +36,11 @@ def work_folder(prefix: str) -> Iterator[str]:
                 if os.path.exists(lock):
                     yield folder
                     return
-            # A sweep came between the two steps, and deleted it.
+            # A sweep of another process deleted the folder before it was locked: try again.
 
 
 def sweep(parent: str, prefix: str) -> None:
-    """Delete the folders of this user's processes that are gone."""
+    """Delete the folders of this user's processes that have ended."""
     for name in os.listdir(parent):
         folder = os.path.join(parent, name)
         if name.startswith(prefix) and _is_own(folder):

@@ -1,1 +1,1 @@
-"""The `streamhouse` command, one module a command."""
+"""The `streamhouse` command, with one module per subcommand."""

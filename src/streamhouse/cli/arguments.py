@@ -66,19 +66,19 @@ def catalog_options(warehouse: str, options: Sequence[str] | None) -> dict[str, 
     for option in options or ():
         key, separator, value = option.partition("=")
         if not separator or not key.strip():
-            # The text is not repeated: it may be a bare secret.
+            # The message does not quote the text, which may be a secret.
             raise OptionError("--option takes KEY=VALUE, such as --option s3.region=eu-west-1")
         result[key.strip()] = value
     return result
 
 
 def is_local(warehouse: str) -> bool:
-    """Whether the warehouse is a directory of this machine."""
+    """Whether the warehouse is a directory on this machine."""
     return "://" not in warehouse or warehouse.startswith("file:")
 
 
 def check_warehouse(warehouse: str) -> None:
-    """`TableError` for a local directory that is not there."""
+    """Raise `TableError` if the warehouse is a local directory that does not exist."""
     from streamhouse.paimon.storage.files import local_path
 
     if is_local(warehouse) and not Path(local_path(warehouse)).is_dir():
@@ -89,7 +89,7 @@ def check_warehouse(warehouse: str) -> None:
 
 
 def open_warehouse(warehouse: str, options: Sequence[str] | None = None) -> Warehouse:
-    """The warehouse; `TableError` when it is a local directory that is not there."""
+    """Open the warehouse; `TableError` if it is a local directory that does not exist."""
     from streamhouse.paimon.catalog.warehouse import Warehouse
 
     given = catalog_options(warehouse, options)

@@ -37,8 +37,8 @@ USER_ERROR, INTERNAL_ERROR, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141
 def explain(error: BaseException) -> tuple[str, int]:
     """The message for a failed command, without passwords, and its exit code.
 
-    An error that Spark wrapped is unwrapped: the first of our own messages in its text, which is
-    the innermost one, is what the user can act upon.
+    An error that Spark wrapped is unwrapped: the first message of a Streamhouse error in its text
+    is the innermost one, which the user can act upon.
     """
     if isinstance(error, StreamhouseError):
         return hide_secrets(f"error: {error}"), USER_ERROR
@@ -48,21 +48,22 @@ def explain(error: BaseException) -> tuple[str, int]:
     if isinstance(error, OSError) and error.errno in _USER_ERRNO:
         where = f"{error.filename}: " if error.filename else ""
         return f"error: {where}{os.strerror(error.errno).lower()}", USER_ERROR
-    # Of a Python trace inside, the last line says what went wrong.
+    # The last line of a Python traceback in the text has the cause.
     said = _INNER.findall(str(error))[-1:] or str(error).strip().splitlines()[:1]
     what = ": ".join([type(error).__name__, *said])
     return hide_secrets(f"internal error: {what}; run again with --verbose"), INTERNAL_ERROR
 
 
 def is_failure(error: BaseException) -> bool:
-    """Whether something went wrong, rather than that the process is asked to end."""
+    """Whether an exception is a failure, and not a request to end such as `KeyboardInterrupt`."""
     return isinstance(error, Exception) or is_panic(error)
 
 
 @contextlib.contextmanager
 def on_failure(act: Callable[[BaseException], None]) -> Iterator[None]:
-    """Tell `act` what goes wrong in the `with` before it goes on; an end that was asked for is no
-    failure.
+    """Call `act` with a failure in the `with` block, which then propagates.
+
+    A request to end, such as `KeyboardInterrupt`, is not a failure.
     """
     try:
         yield
@@ -73,7 +74,7 @@ def on_failure(act: Callable[[BaseException], None]) -> Iterator[None]:
 
 
 def reported(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The command's function with `--verbose` added and its errors told as `explain` does."""
+    """Wrap a command's function: adds `--verbose`, and prints errors as `explain` words them."""
     signature = inspect.signature(function, eval_str=True)
     own = "verbose" in signature.parameters
 
@@ -114,7 +115,7 @@ def _add_verbose(command: Callable[..., Any], signature: inspect.Signature) -> N
 
 
 def report(error: BaseException, verbose: bool) -> int:
-    """Tell the error on standard error, with its trace if `verbose`; its exit code."""
+    """Print the error to standard error, with its trace if `verbose`; returns its exit code."""
     from rich.console import Console
     from rich.text import Text
 

@@ -1,4 +1,4 @@
-"""The `streamhouse` command: finds the asked command, and loads only what that one needs."""
+"""The `streamhouse` command: finds the requested subcommand, and imports only what it needs."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from streamhouse.cli.errors import report, reported
 
 @dataclass(frozen=True)
 class Command:
-    """The module of `cli.commands` and its function, and the line in `streamhouse --help`."""
+    """A subcommand: a module of `cli.commands`, its function, its line in `streamhouse --help`."""
 
     module: str
     function: str
     help: str
 
     def load(self) -> Callable[..., Any]:
-        """The function, with its module imported."""
+        """Import the module and return the function."""
         function: Callable[..., Any] = getattr(
             import_module(f"streamhouse.cli.commands.{self.module}"), self.function
         )
@@ -70,8 +70,8 @@ COMMANDS = {
 def build(arguments: Sequence[str]) -> typer.Typer:
     """The application for these arguments.
 
-    Only the command they name is imported; the others are there with their line of help. That is
-    what keeps `--help` and `query` free of everything that Spark needs.
+    Only the command that they name is imported; the others have only their line of help. So
+    `--help` and `query` do not import Spark.
     """
     asked = next((word for word in arguments if not word.startswith("-")), None)
     app = typer.Typer(
@@ -94,7 +94,7 @@ def _help(function: Callable[..., Any]) -> str:
 
 
 def main() -> None:
-    """Entry of the console script."""
+    """Entry point of the console script."""
     arguments = sys.argv[1:]
     try:
         app = build(arguments)

@@ -1,4 +1,4 @@
-"""Tables on a terminal."""
+"""Prints tables on a terminal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_TABLE_ROWS = 1000
 
 
 def write_table(schema: pa.Schema, reader: Iterable[pa.RecordBatch], out: IO[str]) -> None:
-    """A table for human eyes: at most `MAX_TABLE_ROWS` rows, then how many there are."""
+    """Print a table for people: at most `MAX_TABLE_ROWS` rows, then how many there are."""
     from rich.text import Text
 
     kept: list[pa.RecordBatch] = []
@@ -39,7 +39,7 @@ def grid(
     overflow: str = "fold",
     key: Sequence[str] = (),
 ) -> Any:
-    """A rich table of ready cells; numbers to the right, key columns' names underlined."""
+    """A `rich` table of given cells; numbers right-aligned, names of key columns underlined."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -65,7 +65,7 @@ def null() -> Any:
 
 
 def console(out: IO[str]) -> Any:
-    """A console on `out`; one that is no terminal is as wide as its tables need."""
+    """A console on `out`; if that is no terminal, as wide as its tables need."""
     from rich.console import Console
 
     if out.isatty():
@@ -74,5 +74,5 @@ def console(out: IO[str]) -> Any:
 
 
 def print_wide(renderable: Any, out: IO[str]) -> None:
-    """Print to a terminal, wrapping there, or anything else, with no limit of width."""
+    """Print to `out`: wrapped on a terminal, else without a limit of the width."""
     console(out).print(renderable)

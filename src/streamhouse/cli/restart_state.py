@@ -1,6 +1,6 @@
-"""What a command that becomes a fresh process of itself tells that one, by its environment.
+"""State that a command keeps in its environment when it restarts itself by `exec`.
 
-That is how often it has done so lately, and whether `--from-scratch` is done.
+It has the times of recent restarts, and whether `--from-scratch` is done.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from collections.abc import MutableMapping
 VARIABLE = "STREAMHOUSE_RESTARTS"
 MOST = 5
 WITHIN_S = 3600.0
-"""Restarts that lie longer back are forgotten: what goes well for so long has been mended."""
+"""Older restarts are forgotten: a command that ran this long has recovered."""
 _RESET = "STREAMHOUSE_RESET_DONE"
 
 
 def count(environment: MutableMapping[str, str] = os.environ, now: float | None = None) -> int:
-    """Note one more restart; how many there were within the last hour, this one included.
+    """Record one more restart; returns how many there were within the last hour, including it.
 
-    `environment` has their times for the process that comes, in seconds of the machine's
-    monotonic clock, which goes on through `exec`; `now` is such a time, by default the present.
+    `environment` passes their times to the next process, in seconds of the machine's monotonic
+    clock, which `exec` does not reset; `now` is such a time, by default the present.
     """
     at = time.monotonic() if now is None else now
     times = [*(one for one in _noted(environment) if 0 <= at - one < WITHIN_S), at]
@@ -44,13 +44,13 @@ def _noted(environment: MutableMapping[str, str]) -> list[float]:
 
 
 def note_reset(environment: MutableMapping[str, str] = os.environ) -> None:
-    """Have this process, whatever it becomes, know that its queries have begun anew."""
+    """Record that `--from-scratch` is done, for this process and for what it restarts as."""
     environment[_RESET] = str(os.getpid())
 
 
 def has_reset(environment: MutableMapping[str, str] = os.environ) -> bool:
-    """Whether the command has had its queries begin anew before it became this process.
+    """Whether `--from-scratch` was done before the command restarted itself as this process.
 
-    Its number stays the same through `exec`, and is another in processes that it starts.
+    The process id stays the same across `exec`; child processes have other ones.
     """
     return environment.get(_RESET) == str(os.getpid())

@@ -1,4 +1,4 @@
-"""The text of a script named on the command line."""
+"""Reads and parses the scripts that are named on the command line."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 def read_script(file: str) -> str:
-    """The text of a file, or of standard input for `-`; `OptionError` if it is not there."""
+    """The text of a file, or of standard input for `-`; `OptionError` if it does not exist."""
     if file == "-":
         return sys.stdin.read()
     try:
-        # With the mark that some editors put before a text.
+        # Without the byte order mark that some editors write.
         return Path(file).read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise OptionError(f"there is no script '{file}'") from None
@@ -32,7 +32,7 @@ def texts(files: Sequence[str]) -> list[str]:
 
 
 def joined(files: Sequence[str], read: Sequence[str]) -> str:
-    """All files as the text of one script; `read` are their texts."""
+    """The text of all files as one script; `read` are their texts."""
     if len(files) == 1:
         return read[0]
     parts = [f"-- {Path(file).name}\n{text}" for file, text in zip(files, read, strict=True)]
@@ -44,8 +44,8 @@ def parsed(
 ) -> tuple[list[Statement], list[str]]:
     """The statements of all files as one script, and the file of each if there are several.
 
-    `read` are their texts, where they have been read already. From here on, Python modules are
-    found in the folders of the files, too, if the script creates functions.
+    `read` are the files' texts, if they have been read already. If the script creates functions,
+    Python modules are from now on also searched in the folders of the files.
     """
     from streamhouse.sql.statements.create_function import declared_after
     from streamhouse.sql.statements.script import parse_script
@@ -70,7 +70,7 @@ def parsed(
 
 
 def _find_modules(statements: Sequence[Statement], files: Sequence[str]) -> None:
-    """Have the modules of a script's functions found beside its files."""
+    """Add the folders of a script's files to the search path of its functions' modules."""
     from streamhouse.sql.plan import CreateFunction
 
     if any(isinstance(statement, CreateFunction) for statement in statements):

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a wish that is looked at between two steps, not as an exception."""
+"""Handles Ctrl-C and SIGTERM as a flag that is checked between steps, not as an exception."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class StopSignal:
-    """Takes `numbers` for its own: the first asks for a stop, a second one ends at once.
+    """Handles the signals `numbers`: the first requests a stop, a second one ends at once.
 
-    An exception in a signal handler comes up wherever the program is, and a library in the middle
-    of its work makes something else of it. `at_once` is called before the end at a second signal
-    (exit code 130); it must not wait for anything that the main thread may hold. `notice` is
-    written on standard error at the first, where that is a terminal. To be made in the main thread.
+    An exception from a signal handler would be raised wherever the program is, and a library may
+    catch or convert it. `at_once` is called before the end at a second signal (exit code 130); it
+    must not wait for anything that the main thread may hold. `notice` is written to standard error
+    at the first signal, if that is a terminal. Has to be created in the main thread.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class StopSignal:
 
     @property
     def interrupted(self) -> bool:
-        """Whether it was Ctrl-C that asked."""
+        """Whether Ctrl-C requested the stop."""
         return self._asked == signal.SIGINT
 
     def asked(self) -> bool:
@@ -43,7 +43,7 @@ class StopSignal:
         return self._asked is not None
 
     def check(self) -> None:
-        """Raise `KeyboardInterrupt` here, at a step, if a stop was asked for."""
+        """Raise `KeyboardInterrupt` if a stop was requested; called between steps."""
         if self.asked():
             raise KeyboardInterrupt
 

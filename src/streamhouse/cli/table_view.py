@@ -1,4 +1,4 @@
-"""How a watched table looks: its rows, what changed in them, and how fresh they are."""
+"""Renders a watched table: its rows, what changed in them, and how fresh they are."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ MAX_ROWS = 1000
 """Rows kept for display; more than any terminal shows, and enough for plain output."""
 
 PLAIN_ADDED_ROWS = 20
-"""Newest rows of an append table in plain output, which prints them again with each commit."""
+"""How many of the newest rows of an append table plain output prints at each commit."""
 
 MAX_GONE = 5
 FRAME_LINES = 8
-"""Lines that are no rows: the title, which may take two, the table's header and borders, a note."""
+"""Lines besides the rows: the title (up to two), the table's header and borders, a note."""
 
 NEW, CHANGED, GONE = "green", "bold black on yellow", "red"
 
@@ -47,7 +47,7 @@ class View:
         self._shown_after_ms = 0.0
 
     def take(self, change: Change) -> bool:
-        """Bring the view up to date; whether any row changed."""
+        """Update the view; returns whether any row changed."""
         self._change = change
         self._before, self._gone = {}, []
         changed = self._take_keyed(change) if self._feed.primary_key else self._take_added(change)
@@ -55,7 +55,7 @@ class View:
         return changed
 
     def render(self, height: int | None = None) -> Any:
-        """What to print; `height` is that of the terminal, None for one without end."""
+        """What to print; `height` is that of the terminal; None: unlimited, without marks."""
         from rich.console import Group
         from rich.text import Text
 
@@ -96,7 +96,7 @@ class View:
         self._gone = ["/".join(t or "NULL" for t in row) for row in zip(*texts, strict=True)]
         if not key:
             return
-        # Only keys on display matter, and the first column of the key tells most others apart.
+        # Only displayed keys matter, and the key's first column already excludes most others.
         near = pc.is_in(
             changes.column(key[0]), value_set=self._rows.column(key[0]).combine_chunks()
         )

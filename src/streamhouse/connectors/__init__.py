@@ -1,4 +1,4 @@
 """Connectors: a folder each, which `registry` finds by its name.
 
-A folder imports `base`, what the connector is made of, and other connectors that it builds on.
+A connector's folder imports `base`, its own modules, and other connectors that it builds on.
 """

@@ -1,4 +1,4 @@
-"""What a connector is: its options, what its tables can do, and how sources and sinks open."""
+"""The interfaces of connectors: options, capabilities, sources and sinks."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from streamhouse.paimon.read.table import Table
 
 Guarantee: TypeAlias = Literal["exactly-once", "at-least-once", "none"]
-"""How often a sink has each row after a crash; `none`: it keeps none."""
+"""The delivery guarantee of a sink after a crash; `none`: the sink keeps no rows."""
 Scan: TypeAlias = tuple[pa.Schema, Callable[[], Iterator[pa.RecordBatch]]]
-"""The rows of a table as it is now: their columns, and what reads them, each time anew."""
+"""A bounded read of a table: its schema, and a function that reads it again on each call."""
 
 
 @dataclass(frozen=True)
 class Option:
-    """One option of a connector's tables, from which docs and errors are made.
+    """One option of a connector's tables; docs and error messages are generated from it.
 
-    `type` is a word of the docs: `STRING`, `INT`, `BOOLEAN`, `DURATION`, `MEMORY SIZE`, or the
-    allowed values. `key` may hold `<column>` for the name of a column. `doc` is Markdown.
+    `type` is shown in the docs: `STRING`, `INT`, `BOOLEAN`, `DURATION`, `MEMORY SIZE`, or the
+    allowed values. `key` may contain `<column>` for the name of a column. `doc` is Markdown.
     """
 
     key: str
@@ -41,62 +41,62 @@ class Option:
 
 @dataclass(frozen=True)
 class WrittenBatch:
-    """What the tasks of a micro-batch returned for a sink: the messages of their writers."""
+    """A micro-batch that tasks have written into a sink: the commit messages of its writers."""
 
     number: int
     messages: list[bytes]
 
 
 class SinkWriter(Protocol):
-    """Writes the rows of one task; executors."""
+    """Writes the rows of one task; runs on executors."""
 
     def write(self, rows: pa.RecordBatch) -> None:
-        """Take rows, with the sink's columns and, of a changelog, a last column `rowkind`."""
+        """Write rows with the sink's columns and, for a changelog, a last column `rowkind`."""
 
     def prepare(self) -> list[bytes]:
-        """Finish; what the committer needs to know."""
+        """Finish writing; returns commit messages for the committer."""
 
     def close(self) -> None:
-        """Release what the writer holds, also if it has failed."""
+        """Release the writer's resources; called after a failure, too."""
 
 
 class SinkCommitter(Protocol):
-    """Makes micro-batches visible; driver only."""
+    """Commits micro-batches, which makes them visible; driver only."""
 
     @property
     def table(self) -> Table | None:
-        """The Paimon table, where the sink is one: it is kept compact."""
+        """The sink's Paimon table, for backpressure by its level-0 files; None for other sinks."""
 
     def commit(self, write: Callable[[], WrittenBatch | None], discard: Callable[[], None]) -> bool:
-        """Have a micro-batch written, and commit it; False if it was committed before.
+        """Write a micro-batch and commit it; False if it was already committed, or was empty.
 
-        `write` runs its tasks; None if there was nothing to read. A committer whose table was
-        changed meanwhile calls `discard`, then `write` again.
+        `write` runs the batch's tasks; it returns None if there was nothing to read. If other
+        commits outdate what was written, the committer calls `discard`, then `write` again.
         """
 
     def remove_leftovers(self, from_batch: int, keep: Collection[str] = ()) -> int:
-        """Remove what dead tasks of the batches from `from_batch` on have left; how many files.
+        """Delete files that dead tasks of batches from `from_batch` on left; returns how many.
 
-        `keep` are the attempts that have been committed.
+        `keep`: the attempts that have been committed.
         """
 
 
 class Sink(Protocol):
-    """Where a continuous query writes. A batch that is cut off is written again with its number."""
+    """Where a continuous query writes. An interrupted batch is replayed with the same number."""
 
     @property
     def schema(self) -> pa.Schema:
         """The columns of the rows, without the row kind."""
 
     def writer(self, query_id: str, batch: int, attempt: str) -> SinkWriter:
-        """A writer for one task; executors."""
+        """A writer for one task; called on executors."""
 
     def committer(self, query_id: str) -> SinkCommitter:
-        """The committer of a query; driver."""
+        """The committer of a query; called on the driver."""
 
 
 class Following(Protocol):
-    """A continuous query, as far as what its source shares with others is concerned."""
+    """What a `SharedReader` needs of a continuous query."""
 
     @property
     def source(self) -> SourceSpec: ...
@@ -108,27 +108,27 @@ class Following(Protocol):
     def last_offset(self) -> Offset: ...
 
     def use_shared(self, folder: Path) -> None:
-        """Have the source read from a folder that a `SharedReader` fills."""
+        """Make the source read from a folder that a `SharedReader` fills."""
 
 
 class SharedReader(Protocol):
-    """Reads once for all queries of a pipeline what their sources have in common; driver only."""
+    """Reads shared data once for the sources of several queries; driver only."""
 
     def start(self, queries: Sequence[Following]) -> None:
-        """Begin; before the queries are prepared."""
+        """Start reading; called before the queries are prepared."""
 
     def step(self) -> None:
-        """Raise what has failed; drop what no query needs any more."""
+        """Raise the reader's error, if any; drop data that no query needs any more."""
 
     def close(self) -> None:
-        """End."""
+        """Stop reading."""
 
 
 class Connector:
-    """Tables of one kind: `CREATE TABLE … WITH ('connector' = '…')`.
+    """The tables of one kind: `CREATE TABLE … WITH ('connector' = '…')`.
 
-    A subclass says what its tables can do by `capabilities`, and overrides the methods that go
-    with it; the others raise `OptionError`.
+    A subclass declares in `capabilities` what its tables can do, and overrides the methods for
+    that; the others raise `OptionError`.
     """
 
     name: str
@@ -136,17 +136,17 @@ class Connector:
     """One sentence for the docs."""
     options: tuple[Option, ...] = ()
     without_effect: Mapping[str, str] = {}
-    """Options that are accepted and change nothing, each with the reason."""
+    """Options that are accepted but have no effect, each with the reason."""
     capabilities: Capabilities
     guarantee: Guarantee = "none"
-    """Of its sink."""
+    """The delivery guarantee of its sink."""
     scan_note: str = ""
     """For the docs: what a bounded SELECT reads; empty if it reads none."""
 
     def check(self, table: TableInfo, options: Mapping[str, str], where: str) -> None:
-        """Raise `OptionError` for options, or columns, that a declaration cannot have.
+        """Raise `OptionError` for options or columns that a declared table cannot have.
 
-        `options` are without `connector` and those that have no effect.
+        `options` excludes `connector` and the options without effect.
         """
         known = [option.key for option in self.options]
         check_known(options, known, where)
@@ -155,24 +155,24 @@ class Connector:
                 raise OptionError(f"{where}: option '{option.key}' is missing; {option.doc}")
 
     def offset_origin(self, spec: SourceSpec, name: Sequence[str]) -> str:
-        """What offsets are offsets of; a query that finds another origin does not go on.
+        """The identity of what the offsets belong to; a query does not resume if it has changed.
 
         `name` is the table's full name in the script.
         """
         return f"{self.name} {'.'.join(name)}"
 
     def source(self, spec: SourceSpec, names: Sequence[str] | None) -> Source:
-        """The stream of a table; `names` are the columns needed, where others can be left out."""
+        """The table as a stream; `names`: the columns needed (None: all), if it can prune."""
         raise OptionError(f"connector '{self.name}' cannot be read as a stream")
 
     def scan(self, table: TableInfo, options: Mapping[str, str], columns: Sequence[str]) -> Scan:
-        """The rows of a table as it is now."""
+        """A bounded read of the table's current rows."""
         raise OptionError(f"connector '{self.name}' cannot be read")
 
     def sink(self, spec: SinkSpec) -> Sink:
-        """Where rows are written."""
+        """The sink that writes into the table."""
         raise OptionError(f"connector '{self.name}' cannot be written")
 
     def shared_reader(self) -> SharedReader | None:
-        """What reads for several queries at once; None if each reads for itself."""
+        """A reader that several queries share; None if each query reads for itself."""
         return None

@@ -27,7 +27,7 @@ def names() -> tuple[str, ...]:
 
 @cache
 def connector(name: str) -> Connector:
-    """The connector of that name; `OptionError` naming the nearest if there is none."""
+    """The connector of that name; `OptionError` with the most similar name if there is none."""
     if name not in names():
         raise OptionError(f"unknown connector '{name}'; {nearest(name, names())}")
     module = import_module(f"{connectors.__name__}.{name.replace('-', '_')}.connector")
@@ -36,14 +36,14 @@ def connector(name: str) -> Connector:
 
 
 def declared(table: TableInfo) -> TableInfo:
-    """The table with what its connector can do; as it is if there is no such connector."""
+    """The table with its connector's capabilities; unchanged if there is no such connector."""
     if table.connector not in names():
         return table
     return replace(table, capabilities=connector(table.connector).capabilities)
 
 
 def check_declaration(table: TableInfo, where: str) -> list[str]:
-    """Check a declared table; returns what a user should be told of its options.
+    """Check a declared table; returns notices about options that have no effect.
 
     Raises `OptionError` for an unknown connector or option, or a value that is not allowed.
     """

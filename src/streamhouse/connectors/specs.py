@@ -1,4 +1,4 @@
-"""Sources and sinks of continuous queries as one process tells another; picklable."""
+"""Picklable descriptions of the sources and sinks of continuous queries."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from streamhouse.sql.plan import Column
 
 @dataclass(frozen=True)
 class SourceSpec:
-    """Where a query reads: a connector, its options and all physical columns of its table.
+    """The source of a query: a connector, its options and all physical columns of its table.
 
     `address` is set for Paimon tables. `shared`: the folder that a `SharedReader` of the pipeline
-    fills.
+    fills, if any.
     """
 
     connector: str
@@ -31,23 +31,23 @@ class SourceSpec:
     shared: Path | None = None
 
     def origin(self, name: Sequence[str]) -> str:
-        """What offsets of the source are offsets of; `name` is what FROM calls it."""
+        """The identity of what the source's offsets belong to; `name`: the table's name in FROM."""
         return connector(self.connector).offset_origin(self, name)
 
     def open(self, names: Sequence[str] | None = None) -> Source:
-        """The source; `names` are the columns needed, where the connector can leave out others.
+        """Open the source; `names`: the columns needed (None: all), if the connector can prune.
 
-        Raises `OptionError`, `TableError` or `ConnectError` for what is set up wrongly.
+        Raises `OptionError`, `TableError` or `ConnectError` if something is misconfigured.
         """
         return connector(self.connector).source(self, names)
 
 
 @dataclass(frozen=True)
 class SinkSpec:
-    """Where a query writes: a connector, its options and all physical columns of its table.
+    """The sink of a query: a connector, its options and all physical columns of its table.
 
-    `address` is set for Paimon tables; `commutes` says that the order of commits does not change
-    what such a table holds.
+    `address` is set for Paimon tables; `commutes`: the order of commits does not change the rows of
+    such a table.
     """
 
     connector: str
@@ -58,7 +58,7 @@ class SinkSpec:
 
     @property
     def arrow_schema(self) -> pa.Schema:
-        """The columns as Arrow's."""
+        """The columns as an Arrow schema."""
         kinds = [(column, types.parse(column.type, column.nullable)) for column in self.columns]
         return pa.schema(
             pa.field(column.name, types.arrow_type(kind), nullable=column.nullable)
@@ -66,5 +66,5 @@ class SinkSpec:
         )
 
     def open(self) -> Sink:
-        """The sink; raises `OptionError`, `TableError` or `ConnectError`."""
+        """Open the sink; raises `OptionError`, `TableError` or `ConnectError`."""
         return connector(self.connector).sink(self)

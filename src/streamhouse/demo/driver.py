@@ -1,4 +1,4 @@
-"""The driver process of a demo: `streamhouse run`, its log, and its end, wanted or not."""
+"""The driver process of a demo: starts `streamhouse run`, watches it, and stops or kills it."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _SIDECAR = "py4j.GatewayServer"
 _MAIN = "from streamhouse.cli.main import main; main()"
 
 Check = Callable[[], None]
-"""What a demo calls at each step: raises `KeyboardInterrupt` when it is to end."""
+"""Called by a demo at each step; raises `KeyboardInterrupt` when the demo has to end."""
 
 
 class Driver:
-    """Runs scripts as one, in a session of its own, so that Ctrl-C reaches the demo alone."""
+    """Runs scripts as one pipeline, in an OS session of its own: Ctrl-C reaches only the demo."""
 
     def __init__(self, scripts: Sequence[Path], warehouse: Path, log: Path) -> None:
         self._scripts = [str(script) for script in scripts]
@@ -38,7 +38,7 @@ class Driver:
         self._process = start_command(command, self._log)
 
     def check(self) -> None:
-        """Raise what the driver said, if it has ended by itself."""
+        """Raise the driver's error message, if it has failed."""
         if self._process is not None and self._process.poll() not in (None, 0):
             raise StreamhouseError(f"the pipeline ended: {self._last_words()}")
 
@@ -68,7 +68,7 @@ class Driver:
             self._process = None
 
     def kill_sidecar(self) -> bool:
-        """SIGKILL the Java core beside the driver; whether one ran."""
+        """SIGKILL the driver's Java sidecar; returns whether one ran."""
         killed = False
         for process in [] if self._process is None else _tree(self._process.pid):
             with contextlib.suppress(psutil.Error):
@@ -78,7 +78,7 @@ class Driver:
         return killed
 
     def stop(self, timeout_s: float = 40.0) -> None:
-        """Let it end between two batches; kill it if that takes too long."""
+        """Stop the driver between two batches; kill it if that takes too long."""
         if self._process is None:
             return
         self._process.terminate()
@@ -94,7 +94,7 @@ class Driver:
 
 
 def start_command(arguments: list[str], log: Path) -> subprocess.Popen[bytes]:
-    """Start `streamhouse` with arguments; its output goes to the log, its end with this process."""
+    """Start `streamhouse` with arguments; it writes to the log, and ends with this process."""
     with log.open("ab") as out:
         return subprocess.Popen(
             [sys.executable, "-c", _MAIN, *arguments],
@@ -107,7 +107,7 @@ def start_command(arguments: list[str], log: Path) -> subprocess.Popen[bytes]:
 
 
 def _tree(pid: int) -> list[psutil.Process]:
-    """A process and all below it; Spark's workers are in groups of their own."""
+    """A process and its descendants; a process group would lack Spark's workers."""
     try:
         root = psutil.Process(pid)
         return [root, *root.children(recursive=True)]
@@ -122,5 +122,5 @@ def _kill_tree(pid: int) -> None:
 
 
 def _die_with_parent() -> None:
-    """Have the kernel end the driver when the demo is killed, so that none runs on unseen."""
+    """Make the kernel send SIGTERM when the demo dies, so that no driver is left running."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

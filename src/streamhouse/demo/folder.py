@@ -1,4 +1,4 @@
-"""The folder of a demo: one demo at a time, its tables anew at each start."""
+"""The folder of a demo: it is locked by one demo at a time, and starts without tables."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Folder:
         self._lock: int | None = None
 
     def claim(self) -> None:
-        """Take it for this process and empty the warehouse; `StreamhouseError` if it is taken."""
+        """Lock the folder and empty the warehouse; `StreamhouseError` if another demo has it."""
         self.path.mkdir(parents=True, exist_ok=True)
         lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
         try:
@@ -36,7 +36,7 @@ class Folder:
         self.log.unlink(missing_ok=True)
 
     def release(self) -> None:
-        """Let others have it."""
+        """Unlock the folder."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None

@@ -1,4 +1,4 @@
-"""A private MariaDB: its own data folder, socket and port; for the demo and for tests."""
+"""A private MariaDB server with its own data folder, socket and port, for demos and tests."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _START_SECONDS = 60.0
 _STOP_SECONDS = 30.0
 _SOCKET_PATH_LIMIT = 100
 _PORTS = range(20_000, 32_000)
-"""Systems give connections ports above these: none has that of a server which starts again."""
+"""Below the ports that systems assign to connections, so none takes a restarting server's port."""
 
 _SERVER_OPTIONS = (
     "--bind-address=127.0.0.1",
@@ -55,13 +55,13 @@ _GRANTS = "SELECT, REPLICATION SLAVE, BINLOG MONITOR, REPLICATION SLAVE ADMIN"
 class MariaDB:
     """A server of its own under `data_dir`, with a row-format binlog, on 127.0.0.1 only.
 
-    `port`: the TCP port; by default a free one, which later starts on the same folder keep when
-    they can. `server_options`: more `mariadbd` options; they win over the defaults. As a context
+    `port`: the TCP port; by default a free one, which later starts on the same folder reuse if it
+    is free. `server_options`: more `mariadbd` options, which override the defaults. As a context
     manager it starts and stops the server. A server left behind by an earlier run on the same
-    folder is stopped first; the data stay. `root` comes in by the socket without a password,
-    `USER` with `PASSWORD` by TCP with what change data capture needs (it cannot write).
+    folder is stopped first; the data stay. `root` connects by the socket without a password,
+    `USER` by TCP with `PASSWORD` and the privileges of change data capture (it cannot write).
 
-    Raises `ConnectError` when MariaDB is not installed or does not come up.
+    Raises `ConnectError` if MariaDB is not installed or does not start.
     """
 
     def __init__(
@@ -82,7 +82,9 @@ class MariaDB:
 
     @property
     def socket(self) -> Path:
-        """The Unix socket; a long data folder has it in the temporary folder, by its inode."""
+        """The Unix socket; in the temporary folder, with the inode in its name, if the path of the
+        data folder is too long.
+        """
         path = self.data_dir / "mariadb.sock"
         if len(str(path)) < _SOCKET_PATH_LIMIT:
             return path
@@ -127,7 +129,7 @@ class MariaDB:
         return self
 
     def stop(self) -> None:
-        """Stop the server in order, by force after half a minute; nothing if it is not running."""
+        """Stop the server cleanly, or kill it after half a minute; no effect if it does not run."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -139,7 +141,7 @@ class MariaDB:
             process.wait(timeout=_STOP_SECONDS)
 
     def kill(self) -> None:
-        """End the server as a crash would."""
+        """Kill the server, as in a crash."""
         process, self._process = self._process, None
         if process is not None:
             process.kill()
@@ -148,7 +150,7 @@ class MariaDB:
     def connect(self, database: str | None = None, many: bool = False) -> pymysql.Connection[Any]:
         """A connection of `root` by the socket, in autocommit mode, UTF-8.
 
-        With `many` it takes several statements at once, with `;` between them.
+        With `many` it accepts several statements at once, separated by `;`.
         """
         return pymysql.connect(
             unix_socket=str(self.socket),
@@ -247,7 +249,7 @@ class MariaDB:
         assert process is not None
         deadline = time.monotonic() + _START_SECONDS
         while time.monotonic() < deadline:
-            # A bare knock first: PyMySQL leaks its socket when nobody listens yet.
+            # Test the socket first: PyMySQL leaks its own if the server does not listen yet.
             if _answers(self.socket):
                 with contextlib.suppress(pymysql.err.OperationalError):
                     self.connect().close()
@@ -276,7 +278,7 @@ class MariaDB:
 
 
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 that nobody listens on now, nor gets by chance."""
+    """A TCP port of 127.0.0.1 that is free, and that the system assigns to no connection."""
     first = secrets.randbelow(len(_PORTS))
     for number in range(len(_PORTS)):
         port = _PORTS[(first + number) % len(_PORTS)]

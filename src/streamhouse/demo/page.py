@@ -1,4 +1,4 @@
-"""A demo's web page: `streamhouse serve` beside it, on a free port."""
+"""The web page of a demo: runs `streamhouse serve` on a free port."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _START_S = 60.0
 
 
 class Page:
-    """The server of a demo's warehouse: a process of its own that ends with the `with`.
+    """The server of a demo's warehouse: a process of its own that ends with the `with` block.
 
-    It comes up in its own time. `folder` is where its log is, and the file that tells its port;
-    `view` is what people are shown first.
+    It starts in the background. `folder` contains its log, and the file with its port; `view` is
+    the view that the page shows first.
     """
 
     def __init__(self, warehouse: Path, folder: Path, view: str) -> None:
@@ -56,7 +56,7 @@ class Page:
 
     @property
     def url(self) -> str | None:
-        """Where it is to be seen; None while it starts, and once it has ended."""
+        """The server's URL; None while it starts, and once it has ended."""
         if self._process is None or self._process.poll() is not None:
             return None
         if self._url is None and self._port_file.exists():
@@ -65,7 +65,7 @@ class Page:
         return self._url
 
     def news(self) -> str | None:
-        """What to tell of it, once: where it is, or that it could not start."""
+        """A message for the user, only once: the page's address, or that it could not start."""
         line = self.line
         if self._told or (line is None and self._runs()):
             return None
@@ -74,12 +74,12 @@ class Page:
 
     @property
     def line(self) -> str | None:
-        """Where people find it, for a screen that is drawn again and again."""
+        """The page's address, for a screen that is redrawn; None while there is none."""
         url = self.url
         return None if url is None else f"Open {url}/#/views/{self._view}"
 
     def wait(self, check: Check) -> str:
-        """Where it is, as soon as it is there; `check` is called meanwhile."""
+        """Wait for the server and return its URL; `check` is called meanwhile."""
         deadline = time.monotonic() + _START_S
         while self.url is None:
             check()

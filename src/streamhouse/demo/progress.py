@@ -1,4 +1,4 @@
-"""What a demo says where it has no screen."""
+"""Progress messages of a demo without a live view."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ import sys
 
 
 def tell(text: str | None) -> None:
-    """Write a line on standard error; nothing for nothing."""
+    """Write a line to standard error, unless the text is empty or None."""
     if text:
         print(f"demo: {text}", file=sys.stderr, flush=True)

@@ -1,1 +1,1 @@
-"""A script as a graph of its tables and queries, drawn as text or as SVG; runs nothing."""
+"""Draws a script's graph of tables and queries, as text or as SVG; runs nothing."""

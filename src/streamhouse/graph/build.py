@@ -1,4 +1,4 @@
-"""From a script's statements to its graph: each is planned as `run` would, and none is run."""
+"""Builds the graph of a script: plans each statement as `run` would, and runs none."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def graph_of(
 ) -> Graph:
     """The graph of a script; nothing is run or created.
 
-    `files`: where the statements come from several files, that of each.
+    `files`: the file of each statement, if the script has several.
 
     Tables that the script does not create are looked up in its catalogs, or in `warehouse` (the
-    options of a catalog, which then stands for all of them). Raises what `streamhouse run` would
-    say of the script: `SqlError`, `UnsupportedSqlError`, `TableError`, `OptionError`, each with
-    line and column.
+    options of a catalog, which then stands for all of them). Raises the errors of `streamhouse run`
+    for the script: `SqlError`, `UnsupportedSqlError`, `TableError`, `OptionError`, each with line
+    and column.
     """
     builder = _Builder(Draft(warehouse))
     for number, statement in enumerate(statements):
@@ -61,7 +61,7 @@ def graph_of(
 
 class _Builder:
     file: str | None = None
-    """Where the statements that are taken stand."""
+    """The file of the statement that is being added; None if the script has only one."""
 
     def __init__(self, session: Draft) -> None:
         self._session = session
@@ -71,7 +71,7 @@ class _Builder:
         self._edges: list[tuple[Name | str, Name | str, EdgeKind, str]] = []
 
     def take(self, statement: plan.Statement) -> None:
-        """Note what a statement defines, or the rows that it moves."""
+        """Add a statement: what it defines, or which tables it reads and writes."""
         if define(self._session, statement):
             return
         match statement:
@@ -95,7 +95,7 @@ class _Builder:
                 self.take(statement.statement)
 
     def graph(self) -> Graph:
-        """All that was taken; sources and tables that nothing reads or writes are left out."""
+        """The graph of all added statements, without tables that nothing reads or writes."""
         catalogs = {name[0] for name in self._tables}
         labels = {name: ".".join(name if len(catalogs) > 1 else name[1:]) for name in self._tables}
         databases = {name[:2] for name in self._tables}
@@ -209,7 +209,7 @@ class _Builder:
             self._edges.append((name, node.id, "looks up", lookup_words(lookup, strategy)))
 
     def _reads(self, reader: Name | str, text: plan.Query) -> None:
-        """Edges from what a query names to it, and from what views read to them."""
+        """Add edges from the tables and views of a query to it, and from a view's tables to it."""
         tree = names.parse_query(text).tree
         for leaf in names.leaves(tree):
             if leaf.args.get("version") is not None:
@@ -228,7 +228,7 @@ class _Builder:
 
 
 def lookup_words(lookup: LookupJoin, strategy: str) -> str:
-    """How a lookup finds its rows."""
+    """The label of a lookup: its strategy, keys, join type and retries."""
     words = [f"{strategy} by {', '.join(lookup.keys)}", "LEFT" if lookup.left else "INNER"]
     if lookup.retry is not None:
         retry = lookup.retry
@@ -246,7 +246,7 @@ def _query_details(query: StreamQuery) -> tuple[str, ...]:
 
 
 def _details(table: TableInfo) -> tuple[str, ...]:
-    """What a table is, in few words; no server, user or password."""
+    """A short description of a table, without server, user or password."""
     options = table.options
     if table.connector == "view":
         return ("view",)

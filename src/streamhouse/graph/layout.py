@@ -1,4 +1,4 @@
-"""Where the boxes of a drawing go: columns from left to right, few crossings, straight edges."""
+"""Places the boxes of a drawing in columns from left to right: few crossings, straight edges."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from itertools import pairwise
 _SWEEPS = 12
 _PULLS = 24
 GAP = 26.0
-"""Between two boxes of a column."""
+"""The distance between two boxes of a column, in pixels."""
 _LANE = 14.0
-"""What an edge takes that passes through a column."""
+"""The height that an edge takes where it passes through a column, in pixels."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ Link = tuple[str, str]
 
 
 def place(boxes: Mapping[str, Box], links: Sequence[Link], column_gap: float = 56.0) -> Placed:
-    """Give every box its place; every link goes from left to right, unless it closes a circle."""
+    """Place all boxes; every link goes from left to right, unless it closes a cycle."""
     forward = _acyclic(list(boxes), links)
     ranks = _ranks(list(boxes), forward)
     columns, chains = _columns(boxes, forward, ranks)
@@ -59,7 +59,7 @@ def place(boxes: Mapping[str, Box], links: Sequence[Link], column_gap: float = 5
 
 
 def _acyclic(names: Sequence[str], links: Sequence[Link]) -> list[Link]:
-    """The links, those that close a circle turned round; without links to oneself."""
+    """The links, with those that close a cycle reversed, and without links of a node to itself."""
     after: dict[str, list[str]] = {name: [] for name in names}
     for start, end in links:
         if start != end:
@@ -84,7 +84,10 @@ def _acyclic(names: Sequence[str], links: Sequence[Link]) -> list[Link]:
 
 
 def _ranks(names: Sequence[str], links: Sequence[Link]) -> dict[str, int]:
-    """The column of each node: after all that lead to it; what nothing leads to, next to use."""
+    """The column of each node: after all its predecessors.
+
+    A node without predecessors is in the column before its first successor.
+    """
     ranks = dict.fromkeys(names, 0)
     for _ in names:
         for start, end in links:
@@ -100,7 +103,7 @@ def _ranks(names: Sequence[str], links: Sequence[Link]) -> dict[str, int]:
 def _columns(
     boxes: Mapping[str, Box], links: Sequence[Link], ranks: Mapping[str, int]
 ) -> tuple[list[list[str]], dict[Link, list[str]]]:
-    """Names by column, with a stand-in in each column that a link passes; each link's chain."""
+    """The names in each column, with a dummy node where a link passes; the chain of each link."""
     columns: list[list[str]] = [[] for _ in range(max(ranks.values(), default=-1) + 1)]
     for name in boxes:
         columns[ranks[name]].append(name)
@@ -115,7 +118,7 @@ def _columns(
 
 
 def _neighbours(chains: Mapping[Link, Sequence[str]]) -> dict[str, tuple[list[str], list[str]]]:
-    """What stands left and right of each name, by its links."""
+    """The left and right neighbours of each name, by its links."""
     found: dict[str, tuple[list[str], list[str]]] = {}
     for chain in chains.values():
         for left, right in pairwise(chain):
@@ -127,7 +130,7 @@ def _neighbours(chains: Mapping[Link, Sequence[str]]) -> dict[str, tuple[list[st
 def _uncross(
     columns: list[list[str]], neighbours: Mapping[str, tuple[list[str], list[str]]]
 ) -> None:
-    """Order the names of each column such that few links cross."""
+    """Order the names of each column so that few links cross."""
     best, least = [list(c) for c in columns], _crossings(columns, neighbours)
     for sweep in range(_SWEEPS):
         side = sweep % 2
@@ -167,7 +170,7 @@ def _rows(
     neighbours: Mapping[str, tuple[list[str], list[str]]],
     sizes: Mapping[str, float],
 ) -> dict[str, float]:
-    """The centre of each name from the top: near its neighbours, below the one before it."""
+    """The vertical centre of each name: near its neighbours, below the name before it."""
     rows: dict[str, float] = {}
     for column in columns:
         below = 0.0
@@ -194,7 +197,7 @@ def _spread(wanted: Sequence[float], apart: Sequence[float]) -> list[float]:
     shifts = [0.0]
     for gap in apart:
         shifts.append(shifts[-1] + gap)
-    # With the distances taken off, neighbours that would pass each other share their mean.
+    # After subtracting the distances, neighbours that would swap places share their mean.
     blocks: list[tuple[float, int]] = []
     for value, shift in zip(wanted, shifts, strict=False):
         blocks.append((value - shift, 1))

@@ -1,4 +1,4 @@
-"""What a script's graph holds: tables, views and queries, and what flows between them."""
+"""The records of a script's graph: tables, views, queries, and the edges between them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ QueryKind = Literal["continuous", "bounded", "console"]
 EdgeKind = Literal["reads", "writes", "looks up"]
 
 LAYERS = ("ods", "dim", "dwd", "dws", "app")
-"""The layers of a warehouse, as the names of tables or databases begin with them."""
+"""The layers of a warehouse, by the prefixes of the names of tables or databases."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class TableNode:
     layer: str | None = None
 
     def record(self) -> dict[str, Any]:
-        """The node as JSON has it."""
+        """The node as a JSON object."""
         return {
             "id": self.id,
             "kind": self.kind,
@@ -36,9 +36,9 @@ class TableNode:
 
 @dataclass(frozen=True)
 class QueryNode:
-    """A statement that moves rows: a continuous INSERT, one that ends, a SELECT on the console.
+    """A statement that moves rows: a continuous INSERT, a bounded one, or a SELECT of a stream.
 
-    `file` is where it stands, if the script is of several files.
+    `file`: the statement's file, if the script has several.
     """
 
     id: str
@@ -50,11 +50,11 @@ class QueryNode:
 
     @property
     def place(self) -> str:
-        """Where the statement stands, for people."""
+        """The file and line of the statement, for people."""
         return f"line {self.line}" if self.file is None else f"{self.file} line {self.line}"
 
     def record(self) -> dict[str, Any]:
-        """The node as JSON has it."""
+        """The node as a JSON object."""
         return {
             "id": self.id,
             "kind": self.kind,
@@ -70,7 +70,7 @@ Node = TableNode | QueryNode
 
 @dataclass(frozen=True)
 class Edge:
-    """Rows that go from one node to another; `label` says how a lookup finds them."""
+    """A flow of rows from one node to another; `label` describes how a lookup finds them."""
 
     start: str
     end: str
@@ -78,7 +78,7 @@ class Edge:
     label: str = ""
 
     def record(self) -> dict[str, Any]:
-        """The edge as JSON has it."""
+        """The edge as a JSON object."""
         return {"from": self.start, "to": self.end, "kind": self.kind, "label": self.label}
 
 
@@ -101,7 +101,7 @@ class Graph:
 
 
 def layer_of(name: tuple[str, ...]) -> str | None:
-    """The layer that a table's name, or its database's, begins with."""
+    """The layer that a table's name, or its database's, begins with; None if neither does."""
     for part in reversed(name[-2:]):
         word = part.lower().split("_", 1)[0]
         if word in LAYERS:

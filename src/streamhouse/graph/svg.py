@@ -1,4 +1,4 @@
-"""A graph as an SVG file that needs no script and follows the reader's dark or light mode."""
+"""Draws a graph as an SVG file without scripts, which follows the viewer's dark or light mode."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LEGEND = 34.0
 _NAME, _DETAIL, _LINE = 8.7, 6.5, 16.0
 """Widths of a letter (of a bold name, of a detail) and the height of a line, in pixels."""
 
-# Plain rules and no variables: many programs that draw SVG know none.
+# CSS rules without variables, which many programs that render SVG do not support.
 _LIGHT = {
     "paper": "#ffffff", "ink": "#1f2430", "soft": "#6b7280", "line": "#9aa3b2", "card": "#f5f7fa",
     "source": "#0e7490", "view": "#a21caf", "continuous": "#15803d", "bounded": "#b45309",
@@ -151,7 +151,7 @@ def _edge(graph: Graph, edge: Edge, placed: Placed, boxes: dict[str, Box]) -> st
 
 
 def _curve(points: Sequence[tuple[float, float]]) -> str:
-    """A smooth line through all points that leaves and arrives level."""
+    """A smooth line through all points, which starts and ends horizontally."""
     found = [f"M{points[0][0]:.1f} {points[0][1]:.1f}"]
     for (x0, y0), (x1, y1) in pairwise(points):
         middle = (x0 + x1) / 2
@@ -170,7 +170,7 @@ def _label(edge: Edge, points: Sequence[tuple[float, float]]) -> str:
 
 
 def _legend(graph: Graph, y: float) -> str:
-    """What the colours and lines that are used mean."""
+    """The legend of the colours and lines in use."""
     parts = []
     x = _MARGIN
     used = {_colour(node) for node in graph.nodes}

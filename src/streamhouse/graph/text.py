@@ -1,4 +1,4 @@
-"""A graph as a tree for the terminal: each table once, below it what reads it."""
+"""Renders a graph as a tree for the terminal: each table once, below it what reads it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _Drawing:
         trees: list[RenderableType] = []
         fed = {edge.end for edge in self._graph.edges}
         roots = [node for node in self._graph.nodes if node.id not in fed]
-        # What is left after the roots are circles, which have none.
+        # After the roots only cycles are left, which have none.
         for node in [*roots, *self._graph.nodes]:
             if node.id not in self._drawn and self._has_reader(node.id):
                 trees.append(self._root(node))

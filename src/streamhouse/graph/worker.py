@@ -1,8 +1,9 @@
-"""Checks and draws scripts for a server, in a process of its own that can be ended at any moment.
+"""Checks and draws scripts for a server, in a process of its own that can be killed at any time.
 
-It reads a request a line, `{"sql", "warehouse", "applied", "svg", "functions"}`, and answers each
-with a line, as `answer` says. `warehouse` are the options of the catalog. The first line that it
-writes says that it is ready. It ends when nobody asks for a while, or when who asked is gone.
+It reads one request per line, `{"sql", "warehouse", "applied", "svg", "functions"}`, and responds
+to each with a line, see `answer`. `warehouse` contains the options of the catalog. The first line
+that it writes signals that it is ready. It ends after `IDLE_S` seconds without a request, or when
+its input ends.
 
 docs/decisions/073-scripts-are-checked-in-a-process-of-their-own.md says why.
 """
@@ -37,12 +38,14 @@ _STORES = ("s3.", "fs.", "oss.")
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
-    """`{"ok": true, "statements", "graph"}`, with `svg` if that was asked for, or
+    """Plan a script; returns the response.
+
+    That is `{"ok": true, "statements", "graph"}`, with `svg` if requested, or
     `{"ok": false, "error": {"message", "line", "column"}}`.
 
-    The script is read and planned as `run` would, and nothing is made; no server is asked, no file
-    read but those of the warehouse. With `applied` it is one that runs already: the tables that it
-    makes may be there. Only with `functions` it may create Python functions, whose modules are
+    The script is parsed and planned as by `run`, but nothing is created; no server is queried, and
+    only files of the warehouse are read. `applied`: the script already runs, so the tables that it
+    creates may exist. Only with `functions` may it create Python functions, whose modules are then
     imported.
     """
     try:
@@ -65,12 +68,12 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Answer until nobody asks any more."""
+    """Answer requests until the input ends, or is idle for `IDLE_S` seconds."""
     answers = _own_output()
     _limit()
     _say(answers, READY)
     requests = sys.stdin.buffer
-    # One request is under way at a time, so nothing waits in the buffer.
+    # The server sends one request at a time, so no further one is in the buffer.
     while select.select([requests], [], [], IDLE_S)[0]:
         line = requests.readline()
         if not line:
@@ -79,7 +82,7 @@ def main() -> None:
 
 
 def _own_output() -> BinaryIO:
-    """Standard output for answers alone: what libraries print goes nowhere."""
+    """Reserve standard output for answers: what libraries print is discarded."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     return answers
@@ -91,7 +94,7 @@ def _say(answers: BinaryIO, line: bytes) -> None:
 
 
 def _limit() -> None:
-    """No file is written from here on, memory ends somewhere, and others go first."""
+    """Forbid writing files, limit the memory to 4 GiB, and lower the process's priority."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, _MOST_MEMORY))
@@ -99,7 +102,7 @@ def _limit() -> None:
 
 
 def _kept(statement: plan.Statement) -> plan.Statement:
-    """A catalog is the warehouse, whatever the script says of where its files are."""
+    """Remove storage options from CREATE CATALOG: every catalog stands for the warehouse."""
     if not isinstance(statement, plan.CreateCatalog):
         return statement
     options = {key: value for key, value in statement.options.items() if not _names_store(key)}
@@ -123,7 +126,7 @@ def _names_store(key: str) -> bool:
 
 
 def _again(statement: plan.Statement) -> plan.Statement:
-    """The statement so that it is no error to have run it before."""
+    """The statement with IF [NOT] EXISTS, so that it is no error to have run it before."""
     match statement:
         case plan.CreateDatabase() | plan.CreateTable() | CreateView():
             return replace(statement, if_not_exists=True)

@@ -1,4 +1,4 @@
-"""What every strategy of the lookup join is to those who join: rows of a table for keys."""
+"""The interface of all lookup join strategies: rows of a dimension table for keys."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from streamhouse.sql.plan import LookupJoin
 class DimensionSpec:
     """A lookup and its table; picklable.
 
-    `planned` is the version of the table's schema by which the query names its columns; None: the
-    newest.
+    `planned` is the schema version whose column names the query uses; None: the newest.
     """
 
     lookup: LookupJoin
@@ -34,39 +33,37 @@ class DimensionSpec:
 
 @dataclass(frozen=True)
 class Taken:
-    """What a batch found on a server: how many keys were asked for, and all rows that they have."""
+    """What a batch looked up on a server: the number of keys, and all rows found for them."""
 
     keys: int
     rows: pa.Table
 
 
 def is_server(lookup: LookupJoin) -> bool:
-    """Whether a lookup's table is no Paimon table, but one of a server."""
+    """Whether a lookup's table is on a server (MySQL), and not a Paimon table."""
     return lookup.table.capabilities.server
 
 
 class Dimension(Protocol):
     """The table of one lookup in one process; executors. Not thread-safe.
 
-    All strategies give the same join: what a batch reads is the table as of the snapshot that the
-    batch recorded, whenever it runs.
+    All strategies give the same join result: a batch reads the table as of the snapshot that the
+    batch recorded, whenever it runs. Only a server's table has no snapshots (`strategies.server`).
     """
 
     @property
     def keyed(self) -> bool:
-        """Whether `rows` wants the keys of each chunk."""
+        """Whether `rows` needs the keys of each chunk."""
 
     def at(self, snapshot: int | None, chosen: Sequence[Partition] | None = None) -> None:
-        """From now on, rows are those of this snapshot (None: before the first).
-
-        Only those of the `chosen` partitions, by default of all.
-        """
+        """Switch to a snapshot (None: before the first) and the `chosen` partitions (None: all)."""
 
     def rows(self, keys: pa.Table | None) -> pa.Table:
         """At least the rows that have one of these keys, with the lookup's `columns`, each once.
 
-        `keys` is what `LookupJoin.keys_sql` gives, or None if not `keyed`. Other rows may be among
-        the result: the join compares again. The same object is given as long as nothing changes.
+        `keys` is the result of `LookupJoin.keys_sql`, or None if not `keyed`. The result may have
+        other rows: the join compares again. Without `keys`, it is the same object as long as
+        nothing changes.
         """
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""How much a process keeps of a dimension, and how long."""
+"""The cache options of a dimension: how much of it a process keeps, and how long."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _UNITS = {"": 1, "b": 1, "bytes": 1} | {
 
 @dataclass(frozen=True)
 class CacheOptions:
-    """Paimon's `lookup.…` options of a dimension, and ours, from the table and a hint over it.
+    """Paimon's `lookup.…` options of a dimension, and ours: the table's, overridden by a hint.
 
     `cache` is one of `CACHES`. A process keeps at most `memory` bytes of a dimension in memory,
-    then `disk` bytes (None: no limit) in local files. The partial strategy keeps at most `rows`
-    rows that it read by their keys; what nobody asked for in `retention_ms` goes. Batches of fewer
-    rows than `shuffled_rows` are not shuffled by the buckets of a small dimension.
+    then `disk` bytes (None: no limit) in local files. The partial strategy caches at most `rows`
+    rows that it read by key; what is not used for `retention_ms` expires. Batches of fewer rows
+    than `shuffled_rows` are not shuffled by the buckets of a small dimension.
     """
 
     cache: str = "AUTO"
@@ -43,7 +43,7 @@ class CacheOptions:
 
     @classmethod
     def parse(cls, table: Mapping[str, str], hint: Mapping[str, str]) -> CacheOptions:
-        """The options; `OptionError` naming the key for a value that is not allowed."""
+        """Parse options; raises `OptionError` with the key for a value that is not allowed."""
         given = {**table, **hint}
         found = cls()
         disk = given.get("lookup.cache-max-disk-size")
@@ -61,7 +61,7 @@ class CacheOptions:
 
 
 def size(key: str, value: str) -> int:
-    """A number of bytes, such as `256 mb`."""
+    """Parse a number of bytes, such as `256 mb`; raises `OptionError` with `key`."""
     match = _SIZE.fullmatch(value)
     unit = match.group(2).lower() if match else "?"
     if match is None or unit not in _UNITS:
@@ -72,7 +72,7 @@ def size(key: str, value: str) -> int:
 
 
 def spelt(count: int) -> str:
-    """A number of bytes for people."""
+    """A number of bytes as text, such as `1.5 MB`."""
     for unit, power in (("GB", 30), ("MB", 20), ("kB", 10)):
         if count >= 1 << power:
             return f"{count / (1 << power):.1f} {unit}"

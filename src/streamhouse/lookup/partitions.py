@@ -16,7 +16,7 @@ from streamhouse.paimon.read.conditions import Filter
 from streamhouse.paimon.read.table import Table
 
 Partition: TypeAlias = tuple[str | None, ...]
-"""A partition as its folder names it: a text for each partition key, None for null."""
+"""The values of the partition keys as text, as in the names of folders; None for null."""
 
 MAX = "max_pt()"
 _NEWEST = {MAX: 1, "max_two_pt()": 2}
@@ -31,8 +31,8 @@ _FORM = (
 class PartitionRule:
     """The option `scan.partitions` (or `lookup.dynamic-partition`) of a dimension, as given.
 
-    `newest` counts the newest partitions that are joined; 0: each of `ways` says for the first
-    partition keys what they must be, `MAX` being the greatest that there is.
+    `newest` is how many of the newest partitions are joined. If it is 0, each of `ways` has the
+    values of the first partition keys; `MAX` is the greatest value that exists.
     """
 
     text: str
@@ -41,7 +41,10 @@ class PartitionRule:
 
     @classmethod
     def parse(cls, text: str, keys: Sequence[str], where: str) -> PartitionRule:
-        """Raises `OptionError` for what cannot be read and for keys that the table has not."""
+        """Parse the option; `keys` are the table's partition keys, `where` begins error messages.
+
+        Raises `OptionError` for other texts and for unknown keys.
+        """
         if not keys:
             raise OptionError(
                 f"{where}: 'scan.partitions' = '{text}' needs a table with partitions; leave it out"
@@ -61,11 +64,14 @@ class PartitionRule:
 
     @property
     def moves(self) -> bool:
-        """Whether which partitions are joined changes with the table."""
+        """Whether other partitions may be joined when the table changes."""
         return bool(self.newest) or any(value == MAX for way in self.ways for _, value in way)
 
     def choose(self, found: Iterable[Partition], fields: Sequence[pa.Field]) -> list[Partition]:
-        """Those of `found` that are joined, the newest first; `fields` are the partition keys."""
+        """The partitions of `found` that are joined; `fields` are the partition keys.
+
+        The newest come first, in each of `ways`.
+        """
         ordered = sorted(set(found), key=lambda one: _order(one, fields), reverse=True)
         if self.newest:
             return ordered[: self.newest]
@@ -113,12 +119,12 @@ def _named(text: str) -> str | None:
 
 
 def typed(text: str | None, field: pa.Field) -> Any:
-    """The value of a partition key; `OptionError` for a text that is none."""
+    """The value of a partition key; raises `OptionError` if the text does not fit its type."""
     if text is None:
         return None
     try:
         if pa.types.is_date32(field.type) and text.lstrip("-").isdigit():
-            # Paimon names folders of days by their number.
+            # Paimon names the folder of a DATE by its number of days since 1970.
             return datetime.date(1970, 1, 1) + datetime.timedelta(days=int(text))
         return pa.scalar(text, pa.string()).cast(field.type).as_py()
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
@@ -128,18 +134,18 @@ def typed(text: str | None, field: pa.Field) -> Any:
 
 
 def key_fields(table: Table) -> list[pa.Field]:
-    """The table's partition keys."""
+    """The fields of the table's partition keys."""
     return [table.arrow_schema.field(name) for name in table.partition_keys]
 
 
 def newest_snapshot(table: Table) -> tuple[int, list[Partition]]:
-    """The newest snapshot (0: there is none) and the partitions that it has."""
+    """The newest snapshot (0: there is none) and its partitions."""
     null = table.options.get("partition.default-name", _DEFAULT_NAME)
     snapshot = table.latest_snapshot_id()
     while True:
         if snapshot is None:
             return 0, []
-        # The Rust core lists those of the newest snapshot, whatever it is asked for.
+        # The Rust core always lists the partitions of the newest snapshot.
         listed = table.rust.list_partitions()
         now = table.latest_snapshot_id()
         if now == snapshot:
@@ -167,7 +173,7 @@ def read(
 
 
 def condition(table: Table, chosen: Sequence[Partition]) -> Filter | None:
-    """What the Rust core prunes by (None: nothing); rows of other partitions may pass it."""
+    """The filter for partition pruning (None: there is none); rows of other partitions may pass."""
     ways = [_all(conditions) for one in chosen if (conditions := _conditions(table, one))]
     if len(ways) < len(chosen):
         return None
@@ -181,7 +187,7 @@ def _conditions(table: Table, partition: Partition) -> list[Mapping[str, Any]]:
         if value is not None:
             found.append({"method": "equal", "field": field.name, "literals": [value]})
         elif not pa.types.is_string(field.type):
-            # An empty text has the folder of null.
+            # An empty string is stored in the folder of null.
             found.append({"method": "isNull", "field": field.name})
     return found
 
@@ -193,7 +199,7 @@ def _all(conditions: list[Mapping[str, Any]]) -> Mapping[str, Any]:
 
 
 def mask(rows: pa.Table, table: Table, chosen: Sequence[Partition]) -> pa.Array:
-    """Which rows, with their partition keys, are of the chosen partitions."""
+    """Boolean mask of the rows of the chosen partitions; `rows` has the partition keys."""
     found = pa.chunked_array([pa.repeat(pa.scalar(False), rows.num_rows)])
     for partition in chosen:
         here = pa.chunked_array([pa.repeat(pa.scalar(True), rows.num_rows)])

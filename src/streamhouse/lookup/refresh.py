@@ -1,4 +1,4 @@
-"""When a lookup sees a newer version of its dimension: intervals, black-out periods, partitions."""
+"""When a lookup joins a newer version of its dimension: intervals, blackout periods, partitions."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ REFRESH_OPTIONS = (
     PARTITION_ASYNC,
     PENDING,
 )
-"""Options of a dimension that are read here, from its hint or else from the table itself."""
+"""Options of a dimension that this module parses, from the hint or else from the table itself."""
 
 _MINUTE = "%Y-%m-%d %H:%M"
 
 
 @dataclass(frozen=True)
 class RefreshRule:
-    """What a lookup's options say of its refresh.
+    """The refresh options of a lookup.
 
-    A newer snapshot is looked for every `interval_ms`, and only outside the `blackouts` (epoch
-    ms, both ends included). `partitions` says which of its partitions are joined (None: all);
-    with a new snapshot they are chosen anew, at most every `partition_interval_ms`. `behind` is how
-    many snapshots a batch may be behind the newest while that is read anew beside (0: none),
-    `behind_partitions` the same for newly chosen partitions.
+    Batches switch to a newer snapshot at most every `interval_ms`, and only outside the `blackouts`
+    (epoch ms, both ends included). `partitions` selects the partitions that are joined (None: all);
+    they are selected again with a new snapshot, at most every `partition_interval_ms`. `behind` is
+    how many snapshots a batch may be behind the newest while that is loaded in the background (0:
+    batches wait for it), `behind_partitions` the same for newly selected partitions.
     """
 
     interval_ms: int = 0
@@ -53,11 +53,11 @@ class RefreshRule:
 
     @classmethod
     def of(cls, lookup: LookupJoin) -> RefreshRule:
-        """Of a lookup join; `OptionError` for what cannot be read."""
+        """The rule of a lookup join; raises `OptionError` for wrong values."""
         table = lookup.table
         given = {**table.options, **lookup.options}
         for keys in (INTERVALS, PARTITIONS):
-            # Under either of its names, a hint goes before the table's own option.
+            # A hint overrides the table's own option, whichever of its names each of them uses.
             named = next((key for key in keys if key in lookup.options), None)
             for key in keys if named is not None else ():
                 if key != named:
@@ -66,7 +66,7 @@ class RefreshRule:
 
     @classmethod
     def parse(cls, options: Mapping[str, str], keys: tuple[str, ...], where: str) -> RefreshRule:
-        """From options as written; `keys` are the table's partition keys."""
+        """Parse options; `keys` are the table's partition keys."""
         rule = next((options[key] for key in PARTITIONS if key in options), None)
         behind = integer(PENDING, options.get(PENDING, "5"), 1)
         beside = options.get(PARTITION_ASYNC, "false")
@@ -81,26 +81,26 @@ class RefreshRule:
 
     @property
     def keeps(self) -> bool:
-        """Whether a batch may have to join an older version than the newest."""
+        """Whether a batch may join an older version than the newest."""
         kept = self.interval_ms or self.blackouts or self.partition_interval_ms
         return bool(kept or self.behind or self.behind_partitions)
 
     def waiting(self) -> RefreshRule:
-        """The same where nothing is read in advance, so nothing can be read beside."""
+        """The same for strategies that load nothing in advance, so nothing in the background."""
         return replace(self, behind=0, behind_partitions=0)
 
     def due(self, now_ms: int, refreshed_ms: int) -> bool:
-        """Whether a batch of `now_ms` may join a newer snapshot than that of `refreshed_ms`."""
+        """Whether a batch at `now_ms` may join a newer snapshot than that of `refreshed_ms`."""
         if any(start <= now_ms <= end for start, end in self.blackouts):
             return False
         return now_ms - refreshed_ms >= self.interval_ms
 
     def partitions_due(self, now_ms: int, chosen_ms: int) -> bool:
-        """The same for a choice of partitions that was made at `chosen_ms`."""
+        """The same for partitions that were selected at `chosen_ms`."""
         return now_ms - chosen_ms >= self.partition_interval_ms
 
     def words(self) -> str:
-        """For EXPLAIN; empty where each batch joins all of the newest snapshot."""
+        """The rule as text for EXPLAIN; empty if each batch joins all of the newest snapshot."""
         parts = []
         if self.partitions is not None:
             parts.append(f"partitions {self.partitions.text}")

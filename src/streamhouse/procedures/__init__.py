@@ -1,8 +1,8 @@
-"""Procedures: what one does to a table besides reading and writing it.
+"""Procedures (`CALL sys.…`): compaction, expiry, tags, branches, rollback of tables.
 
-Each is a function of a warehouse (its folder or URI, its options, a `Warehouse`, or a `Context`
-that several calls share) and of the arguments that its SQL form `CALL sys.<procedure>(…)` has; it
-returns its rows as an Arrow table. They run on the driver; `compact` may start a Spark job.
+Each is a function that takes a warehouse (its folder or URI, its options, a `Warehouse`, or a
+`Context` that several calls share) and the arguments of its SQL form `CALL sys.<procedure>(…)`, and
+returns its rows as an Arrow table. Procedures run on the driver; `compact` may start a Spark job.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Arguments as the peers write them: options, partitions, times, lists of names."""
+"""Parses arguments as in Paimon's own procedures: options, partitions, times, lists of names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _RUN_OPTIONS = ("sink.parallelism", "scan.parallelism")
 
 
 def parse_options(given: Mapping[str, str] | str | None, where: str) -> dict[str, str]:
-    """`key=value,key=value` as a mapping, checked; `OptionError` for what no table knows."""
+    """Parse and check `key=value,key=value`; `OptionError` for unknown table options."""
     if given is None:
         return {}
     found = current(dict(given) if isinstance(given, Mapping) else _pairs(given, where))[0]
@@ -42,18 +42,20 @@ def _pairs(text: str, where: str) -> dict[str, str]:
 
 
 def parse_partitions(text: str, where: str) -> list[dict[str, str]]:
-    """`dt=1,hh=08;dt=2`: a comma means AND, a semicolon OR."""
+    """Parse `dt=1,hh=08;dt=2`: a comma means AND, a semicolon OR."""
     return [_pairs(part, where) for part in text.split(";") if part.strip()]
 
 
 def names(text: str) -> list[str]:
-    """`a, b` as a list."""
+    """Parse `a, b` into a list."""
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def moment_ms(key: str, text: str) -> int:
-    """Milliseconds since 1970 of `2026-01-31 12:00:00[.123]` in the machine's time zone, or of a
-    whole number, which is milliseconds already."""
+    """Milliseconds since 1970 of `2026-01-31 12:00:00[.123]`, in the machine's time zone.
+
+    A whole number of more than eight digits is taken as milliseconds since 1970.
+    """
     stripped = text.strip()
     if stripped.isdigit() and len(stripped) > 8:
         return int(stripped)
@@ -67,5 +69,5 @@ def moment_ms(key: str, text: str) -> int:
 
 
 def age_ms(key: str, older_than: str) -> int:
-    """How many milliseconds ago a point in time was; 0 for one that is to come."""
+    """How many milliseconds ago a point in time was; 0 for one in the future."""
     return max(0, int(time.time() * 1000) - moment_ms(key, older_than))

@@ -1,4 +1,4 @@
-"""Branches: copies of a table's history that go their own way."""
+"""Procedures for branches: separate lines of snapshots of a table."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def create_branch(
     tag: str | None = None,
     ignore_if_exists: bool = False,
 ) -> pa.Table:
-    """Start a branch: empty, or from a tag.
+    """Create a branch: empty, or from a tag.
 
-    Returns `branch`, `tag`. `TableError` if it is there already, unless `ignore_if_exists`.
+    Returns `branch`, `tag`. Raises `TableError` if it exists already, unless `ignore_if_exists`.
     """
 
     def work(jvm: Any, found: Any) -> pa.Table:
@@ -51,7 +51,7 @@ def create_branch(
 def delete_branch(context: Context, table: str, branch: str) -> pa.Table:
     """Drop one or more branches (`a,b`); returns `branch`.
 
-    Files that only they needed are removed by `remove_orphan_files`.
+    `remove_orphan_files` deletes the files that only they needed.
     """
 
     def work(jvm: Any, found: Any) -> pa.Table:
@@ -82,11 +82,11 @@ def rename_branch(context: Context, table: str, from_branch: str, to_branch: str
 
 @procedure(branch_name="branch")
 def fast_forward(context: Context, table: str, branch: str, force: bool = False) -> pa.Table:
-    """Have the table go on from a branch: its snapshots since the branch began are replaced.
+    """Replace a table's snapshots since a branch began by those of the branch.
 
-    Refused where the table was written since the branch began, as those commits would be lost, and
-    while live queries hold later snapshots, unless `force`. Returns `branch`, `snapshot_id`: the
-    newest one then.
+    Refused, unless `force`, if the table was written since the branch began, as those commits would
+    be lost, or if live queries need later snapshots. Returns `branch`, `snapshot_id` (the newest
+    one afterwards).
     """
 
     def work(jvm: Any, found: Any) -> pa.Table:
@@ -107,7 +107,7 @@ def fast_forward(context: Context, table: str, branch: str, force: bool = False)
 
 
 def _refuse_if_written(table: Table, branch: str, began: int) -> None:
-    """`StreamhouseError` if rows were committed to the table since the branch began."""
+    """Raise `StreamhouseError` if rows were committed to the table since the branch began."""
     latest = table.latest_snapshot_id() or 0
     numbers = range(began + 1, latest + 1)
     lost = [one for one in map(table.snapshots.find, numbers)

@@ -1,4 +1,4 @@
-"""What a table consists of, partition by partition and bucket by bucket, and which are meant."""
+"""Lists the partitions and buckets of a table, and selects those that a procedure works on."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ Spec = Mapping[str, str | None]
 class Group:
     """The files of one bucket of one partition.
 
-    `partition` is Paimon's own serialised row; sizes are bytes, `changed_ms` is when its newest
-    file was made, in milliseconds since 1970.
+    `partition` is Paimon's own serialised row; `size` is in bytes; `changed_ms` is the creation
+    time of the newest file, in milliseconds since 1970.
     """
 
     partition: bytes
@@ -40,7 +40,7 @@ class Group:
 
 
 def groups_of(jvm: Any, table: Any, snapshot: int | None = None) -> list[Group]:
-    """All groups of Java's table, at its newest snapshot or another."""
+    """All groups of a table of the Java core, at its newest snapshot or another."""
     reader = table.newSnapshotReader()
     if snapshot is not None:
         reader = reader.withSnapshot(jvm.java.lang.Long.valueOf(snapshot))
@@ -60,7 +60,7 @@ def groups_of(jvm: Any, table: Any, snapshot: int | None = None) -> list[Group]:
 
 
 def spec_of(jvm: Any, table: Any, row: Any) -> Spec:
-    """A partition's values as text; dates as dates."""
+    """A partition's values as text; dates in the form `2026-01-31`."""
     keys = list(table.partitionKeys())
     if not keys:
         return {}
@@ -87,11 +87,11 @@ def selected(
     where: str | None = None,
     partition_idle_time: str | None = None,
 ) -> list[Group]:
-    """The groups of the partitions that are meant.
+    """The groups of the partitions that the arguments select; by default all.
 
     `partitions` is `dt=1,hh=08;dt=2`, `where` a condition over partition columns;
-    `partition_idle_time` leaves partitions that had a new file within that time. `OptionError`
-    for columns that are no partition columns.
+    `partition_idle_time` excludes partitions that got a new file within that time. Raises
+    `OptionError` for columns that are not partition columns.
     """
     if partitions is not None and where is not None:
         raise OptionError("give either 'partitions' or 'where', not both")
@@ -110,7 +110,7 @@ def selected(
 
 
 def partition_specs(context: Context, name: str, partitions: str) -> list[Spec]:
-    """The partitions of a table that `dt=1;dt=2` means."""
+    """The partitions of a table that an argument such as `dt=1;dt=2` selects."""
     groups = context.java(name, groups_of)
     meant = selected(groups, context.table(name), partitions)
     return list({one.partition: one.spec for one in meant}.values())
@@ -127,7 +127,7 @@ def partition_table(specs: Sequence[Spec], table: Table) -> pa.Table:
 
 
 def _condition(specs: Sequence[Mapping[str, str]], table: Table) -> str:
-    """The SQL of partitions given by their values."""
+    """The SQL condition for partitions that are given by their values."""
     parts = []
     for spec in specs:
         terms = []

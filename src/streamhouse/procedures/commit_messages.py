@@ -1,4 +1,4 @@
-"""Commit messages of the Java core: as bytes between processes, and their commit."""
+"""Serialises, commits and discards commit messages of the Java core."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from py4j.protocol import Py4JJavaError
 from streamhouse.paimon.storage.lock import commit_lock
 
 COMMIT_USER = "streamhouse-procedures"
-"""Who commits what procedures do; never the user of a query."""
+"""The commit user of procedures; queries have commit users of their own."""
 
 COMMIT_OPTIONS = {
     "write-only": "true",
@@ -37,7 +37,7 @@ def serialised(jvm: Any, messages: Iterable[Any]) -> list[bytes]:
 
 
 def deserialised(jvm: Any, messages: Sequence[bytes]) -> Any:
-    """A Java list of messages that any of the two cores made."""
+    """A Java list of messages that either core, Java or Rust, has made."""
     serializer = jvm.org.apache.paimon.table.sink.CommitMessageSerializer()
     found = jvm.java.util.ArrayList()
     for message in messages:
@@ -46,9 +46,10 @@ def deserialised(jvm: Any, messages: Sequence[bytes]) -> Any:
 
 
 def commit(jvm: Any, table: Any, location: str, messages: Any) -> int:
-    """Commit Java's messages under the table's lock; the snapshot's id.
+    """Commit Java's messages under the table's commit lock; returns the snapshot's id.
 
-    A conflict removes the new files and is raised; what nobody is sure of stays on disk.
+    After a conflict the new files are deleted, and the error is raised. After any other error they
+    stay on disk, since the commit may have succeeded.
     """
     # A write-only table's commit expires nothing.
     with closing(table.copy(COMMIT_OPTIONS).newCommit(COMMIT_USER)) as committer:
@@ -65,9 +66,9 @@ def commit(jvm: Any, table: Any, location: str, messages: Any) -> int:
 
 
 def discard(table: Any, messages: Any) -> None:
-    """Remove the files that messages made, and no file that was there before.
+    """Delete the files that messages have created, and no file that existed before.
 
-    Not by Java's own `abort`: a file that only went up a level is among the new ones too.
+    Java's own `abort` is not used: it also deletes existing files that only moved up a level.
     """
     paths = table.store().pathFactory()
     for message in messages:

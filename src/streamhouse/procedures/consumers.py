@@ -1,4 +1,4 @@
-"""Consumers: where readers stand, and which snapshots live queries need."""
+"""Procedures for consumers, which record the progress of readers, and checks for live queries."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from streamhouse.procedures.registry import procedure
 from streamhouse.procedures.result_rows import rows
 
 _LIVES_S = 60.0
-"""A running query refreshes its consumers more often than that."""
+"""Running queries refresh their consumers more often than this."""
 _DONE = {"consumer_id": str, "next_snapshot_id": int, "result": str}
 
 
@@ -24,10 +24,10 @@ _DONE = {"consumer_id": str, "next_snapshot_id": int, "result": str}
 def reset_consumer(
     context: Context, table: str, consumer_id: str, next_snapshot_id: int | None = None
 ) -> pa.Table:
-    """Have a consumer go on at another snapshot, or drop it when none is given.
+    """Move a consumer to another snapshot, or drop it if none is given.
 
-    Returns `consumer_id`, `next_snapshot_id`, `result`. A live query's own consumer is left
-    alone: it is refused.
+    Returns `consumer_id`, `next_snapshot_id`, `result`. Refused for consumers of Streamhouse's own
+    queries.
     """
     if consumer_id.startswith(QUERY):
         raise OptionError(
@@ -95,9 +95,9 @@ def consumers(jvm: Any, table: Any) -> dict[str, int]:
 
 
 def refuse_if_held(table: Table, snapshot: int, what: str) -> None:
-    """`StreamhouseError` if a query of Streamhouse needs what comes after `snapshot`.
+    """Raise `StreamhouseError` if a query of Streamhouse needs snapshots after `snapshot`.
 
-    Where a query stands is written down a little late: one that runs may always be further on.
+    A query's consumer lags behind it a little, so every running query is taken to need them.
     """
     if snapshot == table.latest_snapshot_id():
         return

@@ -1,4 +1,4 @@
-"""Where a procedure works: a warehouse, its sidecar, and Spark where a job needs it."""
+"""The context of procedures: a warehouse, its sidecar JVM, and Spark if a job needs it."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ Result = TypeVar("Result")
 
 
 class Context:
-    """One warehouse with its Java core, for one or more procedures; to be closed.
+    """One warehouse with its Java core, for one or more procedures; has to be closed.
 
-    `warehouse` is a folder or URI, catalog options, or a `Warehouse`. `spark` gives the session
-    when a procedure first needs one; by default the active session, or a local one that is made.
-    Runs on the driver.
+    `warehouse` is a folder or URI, catalog options, or a `Warehouse`. `spark` returns the session
+    when a procedure first needs one; by default the active session, or a new one. Runs on the
+    driver.
     """
 
     def __init__(
@@ -50,11 +50,11 @@ class Context:
         self.close()
 
     def close(self) -> None:
-        """End the sidecar; Spark's session stays."""
+        """Stop the sidecar JVM; Spark's session keeps running."""
         self.sidecar.close()
 
     def table(self, name: str) -> Table:
-        """A table of the warehouse; `TableError` naming the nearest if there is none."""
+        """A table of the warehouse; `TableError` with the most similar name if there is none."""
         return self.warehouse.table(name)
 
     def java(
@@ -63,13 +63,13 @@ class Context:
         work: Callable[[Any, Any], Result],
         options: Mapping[str, str | None] | None = None,
     ) -> Result:
-        """What `work(jvm, table)` gives for the Java core's own table."""
+        """Call `work(jvm, table)` with the Java core's table, and return its result."""
         self.table(name)
         return self.sidecar.call(name, work, options)
 
     @contextmanager
     def committing(self, name: str) -> Iterator[None]:
-        """Hold the table's commit lock: nobody else on this machine commits meanwhile."""
+        """Hold the table's commit lock: no other process on this machine commits meanwhile."""
         with commit_lock(self.table(name).location):
             yield
 

@@ -1,4 +1,4 @@
-"""Removing what is no longer needed: snapshots, changelogs, partitions, orphan files."""
+"""Procedures that remove old data: snapshots, changelogs, partitions, orphan files."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def expire_snapshots(
 ) -> pa.Table:
     """Drop old snapshots and the files that only they need, as the table's options say.
 
-    `retain_max` and `retain_min` stand for `snapshot.num-retained.max` and `.min`; `older_than`
-    (a point in time) for `snapshot.time-retained`; `max_deletes` for `snapshot.expire.limit`.
-    What a consumer, a live query, a tag or a branch needs stays. Returns `expired_snapshots`,
-    `earliest_snapshot_id`, `latest_snapshot_id`.
+    `retain_max` and `retain_min` replace `snapshot.num-retained.max` and `.min`; `older_than`
+    (a point in time) replaces `snapshot.time-retained`, `max_deletes` `snapshot.expire.limit`.
+    Snapshots that a consumer, a live query, a tag or a branch needs stay. Returns
+    `expired_snapshots`, `earliest_snapshot_id`, `latest_snapshot_id`.
     """
     dynamic: dict[str, str | None] = {**parse_options(options, "sys.expire_snapshots")}
     dynamic |= _retained("snapshot", context.table(table).options, retain_max, retain_min)
@@ -46,7 +46,7 @@ def expire_snapshots(
         dynamic["snapshot.time-retained"] = f"{age_ms('older_than', older_than)} ms"
     if max_deletes is not None:
         dynamic["snapshot.expire.limit"] = str(max_deletes)
-    # Queries hold what their replays need by consumers.
+    # Consumers then protect snapshots, by which queries keep what their replays need.
     dynamic["consumer.changelog-only"] = "false"
 
     def work(jvm: Any, found: Any) -> pa.Table:
@@ -75,7 +75,7 @@ def expire_changelogs(
     """Drop old changelogs of a table that keeps them longer than its snapshots.
 
     The arguments are as for `expire_snapshots`; `delete_all` drops all of them that outlived
-    their snapshots. Returns `expired_changelogs`.
+    their snapshots. Returns `expired_changelogs` (null with `delete_all`).
     """
     dynamic: dict[str, str | None] = {}
     dynamic |= _retained("changelog", context.table(table).options, retain_max, retain_min)
@@ -98,7 +98,7 @@ def expire_changelogs(
 def _retained(
     kind: str, own: Mapping[str, str], most: int | None, least: int | None
 ) -> dict[str, str]:
-    """Options for the numbers kept, such that the least is never more than the most."""
+    """The options for how many are kept; lowers the minimum if it exceeds a given maximum."""
     found = {}
     if most is not None:
         found[f"{kind}.num-retained.max"] = str(most)
@@ -125,9 +125,9 @@ def expire_partitions(
 ) -> pa.Table:
     """Drop partitions that are older than `expiration_time`, such as `30 d`.
 
-    Their age is told by their values (`values-time`, the default: with `timestamp_formatter` such
-    as `yyyy-MM-dd` and `timestamp_pattern` such as `$dt`) or by their last change
-    (`update-time`). Arguments stand for the table's `partition.*` options. Returns `partition`.
+    Their age follows from their values (`values-time`, the default: with `timestamp_formatter` such
+    as `yyyy-MM-dd` and `timestamp_pattern` such as `$dt`) or from their last change
+    (`update-time`). Arguments replace the table's `partition.*` options. Returns `partition`.
     """
     if not context.table(table).partition_keys:
         raise OptionError(f"table {table} has no partitions")
@@ -179,9 +179,9 @@ def drop_partition(context: Context, table: str, partitions: str) -> pa.Table:
 
 @procedure()
 def mark_partition_done(context: Context, table: str, partitions: str) -> pa.Table:
-    """Tell others that partitions are complete, as `partition.mark-done-action` says.
+    """Mark partitions as complete, as `partition.mark-done-action` says.
 
-    By default that is a file `_SUCCESS` in the partition's folder. Returns `partition`.
+    By default this writes a file `_SUCCESS` into the partition's folder. Returns `partition`.
     """
     wanted = partition_specs(context, table, partitions)
 
@@ -221,11 +221,12 @@ def remove_orphan_files(
     parallelism: int | None = None,
     mode: str | None = None,
 ) -> pa.Table:
-    """Remove files that no snapshot, tag or branch knows, older than a day by default.
+    """Remove files that no snapshot, tag or branch references, by default if older than a day.
 
     `table` may be `database.*`. `older_than` is a point in time at least an hour ago: younger
-    files may belong to commits in flight. With `dry_run` nothing is removed. `mode` is taken as
-    the peers have it; one machine does the work. Returns `table`, `file`, `bytes`, `removed`.
+    files may belong to commits in flight. With `dry_run` nothing is removed. `parallelism` is the
+    number of threads. `mode` (`local` or `distributed`) is accepted as in Paimon's procedure,
+    without effect: one machine does the work. Returns `table`, `file`, `bytes`, `removed`.
     """
     before = int(time.time() * 1000) - _DAY_MS
     if older_than is not None:
@@ -255,7 +256,7 @@ def _tables(context: Context, table: str) -> list[str]:
 def _orphans(
     context: Context, name: str, before: int, dry_run: bool, options: Mapping[str, str] | None
 ) -> list[tuple[str, int | None]]:
-    """Paths and sizes; a first look without removing tells the sizes."""
+    """Paths and sizes of the files; a dry run comes first, to get the sizes."""
 
     def clean(dry: bool) -> list[tuple[str, int | None]]:
         def work(jvm: Any, found: Any) -> list[tuple[str, int | None]]:
@@ -281,8 +282,8 @@ def _size(table: Any, path: Any, there: bool) -> int | None:
 def purge_files(context: Context, table: str, force: bool = False) -> pa.Table:
     """Empty a table for good: its rows, tags, branches, consumers and old snapshots.
 
-    Refused while live queries need the table, unless `force`. Returns `table`,
-    `snapshot_id`: the empty one.
+    Refused while live queries need the table, unless `force`. Returns `table`, `snapshot_id` (the
+    empty one).
     """
 
     def work(jvm: Any, found: Any) -> pa.Table:

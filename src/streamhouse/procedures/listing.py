@@ -1,4 +1,4 @@
-"""Which procedures there are, and running one by its name."""
+"""Lists the procedures, and runs one by name."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def run(
     arguments: Sequence[Argument],
     qualified: Callable[[str], str] = str,
 ) -> pa.Table:
-    """The rows of `CALL sys.procedure(arguments)`; `OptionError` for an unknown name.
+    """Run `CALL sys.procedure(arguments)` and return its rows; `OptionError` for an unknown name.
 
-    `qualified` gives `database.table` for a table as it was written.
+    `qualified` resolves the name of a table, as written, to `database.table`.
     """
     found = find(procedure)
     values = found.bind(arguments)

@@ -1,4 +1,4 @@
-"""What a procedure is: a Python function whose arguments can also come from SQL."""
+"""Defines and registers procedures: Python functions that can also be called from SQL."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Where: TypeAlias = Context | Warehouse | str | Mapping[str, str]
 """A warehouse: itself, its folder or URI, its catalog options, or an open `Context`."""
 
 Options: TypeAlias = Mapping[str, str] | str
-"""Table options: a mapping, or `key=value,key=value` as the peers write them."""
+"""Table options: a mapping, or `key=value,key=value` as in Paimon's own procedures."""
 
 _KINDS = {"str": "STRING", "int": "BIGINT", "bool": "BOOLEAN", "Options": "OPTIONS"}
 
@@ -42,7 +42,7 @@ class Parameter:
 
 
 class Procedure(Generic[P]):
-    """A procedure: called from Python as `procedure(warehouse, …)`, from SQL through `bind`.
+    """A procedure: called from Python as `procedure(warehouse, …)`, from SQL by `bind` and `call`.
 
     Returns its rows as an Arrow table.
     """
@@ -64,15 +64,15 @@ class Procedure(Generic[P]):
 
     @property
     def summary(self) -> str:
-        """The first line of what it does."""
+        """The first line of its docstring."""
         return inspect.cleandoc(self.__doc__ or "").splitlines()[0]
 
     def bind(self, arguments: Sequence[Argument]) -> dict[str, Value]:
-        """The arguments of a CALL by the names of the function, converted to its types.
+        """Bind the arguments of a CALL to the function's parameters, converted to their types.
 
-        Names are taken in any case, with or without underscores. `OptionError` names the nearest
-        for an unknown one, and what is missing. An empty string stands for an argument that is
-        not given, as in Flink.
+        Names match in any case, with or without underscores. Raises `OptionError` for an unknown
+        argument, with the most similar name, and for a missing one. An empty string stands for an
+        argument that is not given, as in Flink.
         """
         found: dict[str, Value] = {}
         for place, argument in enumerate(arguments):
@@ -97,7 +97,7 @@ class Procedure(Generic[P]):
         return ", ".join(one.name if one.required else f"[{one.name}]" for one in self.parameters)
 
     def call(self, context: Context, values: Mapping[str, Value]) -> pa.Table:
-        """Run it with what `bind` gave."""
+        """Run it with the result of `bind`."""
         function: Callable[..., pa.Table] = self._function
         return function(context, **values)
 
@@ -146,14 +146,14 @@ def _plain(name: str) -> str:
 
 
 PROCEDURES: dict[str, Procedure[...]] = {}
-"""All procedures by their names; other spellings of a name are in `ALSO`."""
+"""All procedures by name; `ALSO` maps further names to these."""
 ALSO: dict[str, str] = {}
 
 
 def procedure(
     *also: str, **aliases: str
 ) -> Callable[[Callable[Concatenate[Context, P], pa.Table]], Procedure[P]]:
-    """Make a function a procedure; `also` are further names of it, `aliases` of its arguments."""
+    """Register a function as a procedure; `also`: further names, `aliases`: of its arguments."""
 
     def made(function: Callable[Concatenate[Context, P], pa.Table]) -> Procedure[P]:
         one = Procedure(function, aliases)
@@ -165,7 +165,7 @@ def procedure(
 
 
 def find(name: str) -> Procedure[...]:
-    """The procedure of a name; `OptionError` naming the nearest if there is none."""
+    """The procedure of a name; `OptionError` with the most similar name if there is none."""
     lowered = name.lower()
     found = PROCEDURES.get(ALSO.get(lowered, lowered))
     if found is None:

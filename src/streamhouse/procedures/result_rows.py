@@ -1,4 +1,4 @@
-"""The rows that procedures return."""
+"""Builds the Arrow tables that procedures return."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Going back to an earlier snapshot, tag or time."""
+"""Procedures that roll a table back to an earlier snapshot, tag or time."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def rollback_to(
     snapshot_id: int | None = None,
     force: bool = False,
 ) -> pa.Table:
-    """Make a table what it was at a tag or a snapshot: all later snapshots go.
+    """Roll a table back to a tag or a snapshot: all later snapshots are deleted.
 
     `tag` may also be a snapshot's number. Running readers stop with a `DataLossError` that says
-    so; what running writers wrote later is gone, and they do not write it again. So it is refused
-    while live queries stand past that snapshot, unless `force`. Returns `previous_snapshot_id`,
+    so. Later rows of running writers are lost, and these do not write them again. So it is refused,
+    unless `force`, while live queries are past that snapshot. Returns `previous_snapshot_id`,
     `current_snapshot_id`.
     """
     if (tag is None) == (snapshot_id is None):
@@ -47,7 +47,7 @@ def rollback_to(
 def rollback_to_timestamp(
     context: Context, table: str, timestamp: str, force: bool = False
 ) -> pa.Table:
-    """Make a table what it was at a point in time: `rollback_to` the last snapshot by then.
+    """Roll a table back to its last snapshot at or before a point in time; see `rollback_to`.
 
     `timestamp` is `2026-01-31 12:00:00` in the machine's time zone, or milliseconds since 1970.
     """
@@ -66,10 +66,10 @@ def rollback_to_timestamp(
 def rollback_to_watermark(
     context: Context, table: str, watermark: int, force: bool = False
 ) -> pa.Table:
-    """`rollback_to` the last snapshot whose watermark is not later than this one (ms)."""
+    """Roll a table back to its last snapshot whose watermark (ms) is at most this one."""
 
     def goal(found: Any) -> int:
-        # Not by the core's own search, which breaks down at snapshots without a watermark.
+        # Not with Paimon's own search, which fails at snapshots without a watermark.
         known = [(one.watermark(), int(one.id())) for one in found.snapshotManager().snapshots()]
         early = [id for at, id in known if at is not None and _NO_WATERMARK < at <= watermark]
         if not early:
@@ -96,7 +96,7 @@ def _rollback(context: Context, table: str, find: Goal, force: bool) -> pa.Table
 
 
 def _check(table: Any, name: str, goal: str | int) -> int:
-    """The snapshot that is gone back to."""
+    """The snapshot to roll back to; raises an error if it does not exist."""
     tags = {str(tag): int(snapshot.id())
             for snapshot, held in dict(table.tagManager().tags()).items()
             for tag in held}  # fmt: skip

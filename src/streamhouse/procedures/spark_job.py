@@ -1,4 +1,4 @@
-"""A Spark job over a handful of rows, with a progress bar on a terminal."""
+"""Runs Spark jobs with few result rows, with a progress bar on a terminal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LOOK_SECONDS = 0.2
 
 
 def spread(weights: Sequence[int], tasks: int) -> list[int]:
-    """For each piece of work a task, such that the tasks' sums of weights are about the same."""
+    """Assign each piece of work to a task, so that all tasks have about the same total weight."""
     sums = [0] * tasks
     places = [0] * len(weights)
     for piece in sorted(range(len(weights)), key=lambda one: -weights[one]):
@@ -29,7 +29,7 @@ def spread(weights: Sequence[int], tasks: int) -> list[int]:
 
 
 def slots(spark: SparkSession) -> int:
-    """How many tasks run at once."""
+    """How many tasks Spark runs at the same time."""
     return int(spark.sparkContext.defaultParallelism)
 
 

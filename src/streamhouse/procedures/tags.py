@@ -25,10 +25,10 @@ def create_tag(
     snapshot_id: int | None = None,
     time_retained: str | None = None,
 ) -> pa.Table:
-    """Name a snapshot, by default the newest.
+    """Create a tag for a snapshot, by default the newest.
 
     `time_retained` is a duration such as `7 d`, after which the tag may expire. Returns `tag`,
-    `snapshot_id`. `TableError` if the tag is there already, or the snapshot is not.
+    `snapshot_id`. Raises `TableError` if the tag already exists, or the snapshot does not.
     """
 
     def work(jvm: Any, found: Any) -> pa.Table:
@@ -45,7 +45,7 @@ def create_tag(
 def create_tag_from_timestamp(
     context: Context, table: str, tag: str, timestamp: str, time_retained: str | None = None
 ) -> pa.Table:
-    """Name the first snapshot committed at or after a point in time.
+    """Create a tag for the first snapshot committed at or after a point in time.
 
     `timestamp` is `2026-01-31 12:00:00` in the machine's time zone, or milliseconds since 1970.
     Returns `tag`, `snapshot_id`, `time_ms`.
@@ -76,7 +76,7 @@ def replace_tag(
     snapshot_id: int | None = None,
     time_retained: str | None = None,
 ) -> pa.Table:
-    """Have a tag name another snapshot, by default the newest, or be kept for another time.
+    """Move a tag to another snapshot, by default the newest, or change how long it is kept.
 
     Returns `tag`, `snapshot_id`.
     """
@@ -122,7 +122,7 @@ def delete_tag(context: Context, table: str, tag: str) -> pa.Table:
 
 @procedure()
 def expire_tags(context: Context, table: str, older_than: str | None = None) -> pa.Table:
-    """Drop the tags whose `time_retained` is over, or that were made before `older_than`.
+    """Drop the tags whose `time_retained` is over, or that were created before `older_than`.
 
     Returns `expired_tag`.
     """
@@ -140,9 +140,9 @@ def expire_tags(context: Context, table: str, older_than: str | None = None) -> 
 
 @procedure()
 def trigger_tag_automatic_creation(context: Context, table: str) -> pa.Table:
-    """Make the tags that the table's `tag.automatic-creation` asks for by now.
+    """Create the tags that are due by the table's `tag.automatic-creation`.
 
-    Returns the new tags: `tag`, `snapshot_id`. `OptionError` if the table makes none.
+    Returns the new tags: `tag`, `snapshot_id`. Raises `OptionError` if the option is not set.
     """
     options = context.table(table).options
     if options.get("tag.automatic-creation", "none") == "none":
@@ -181,7 +181,7 @@ def _local_time(jvm: Any, moment: int) -> Any:
 
 
 def _snapshot(table: Any, name: str, snapshot_id: int | None) -> int:
-    """The snapshot to be named; those that only a tag still has count too."""
+    """The snapshot to tag; it may be one that only a tag still keeps."""
     manager = table.snapshotManager()
     latest = manager.latestSnapshotId()
     if snapshot_id is None:

@@ -1,4 +1,4 @@
-"""Runs scripts: continuous queries on Spark, and statements that end.
+"""Runs scripts: continuous queries on Spark, and bounded (batch) statements.
 
-All commands import it; it imports nothing above `procedures`.
+All commands import this package. It imports no package above `procedures`.
 """

@@ -1,4 +1,4 @@
-"""CALL in a script: procedures over its catalogs, in its Spark session."""
+"""CALL in a script: runs procedures on its catalogs, in its Spark session."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Calls:
-    """The procedures of one script; the Java core that they start serves them all.
+    """Runs the CALL statements of one script; they share one Java core per catalog.
 
     A procedure that needs Spark uses the script's own session, or starts it on `master`.
     """
@@ -29,7 +29,7 @@ class Calls:
         self._contexts: dict[str, Context] = {}
 
     def run(self, statement: Call) -> pa.Table:
-        """The rows of a CALL; a bare table is one of the current database."""
+        """Run a CALL and return its rows; an unqualified table is in the current database."""
         catalog, _, _ = self._session.full(("t",))
         catalog = statement.catalog or catalog
         if catalog not in self._contexts:
@@ -40,7 +40,7 @@ class Calls:
         )
 
     def close(self) -> None:
-        """End the Java core."""
+        """Stop the Java cores."""
         for context in self._contexts.values():
             context.close()
         self._contexts = {}

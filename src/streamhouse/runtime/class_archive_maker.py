@@ -1,7 +1,8 @@
-"""Makes the archives of Java classes that `class_archive` tells of.
+"""Makes the class data sharing (CDS) archives that `class_archive` describes.
 
-`python -m streamhouse.runtime.class_archive_maker` makes that of Spark's JVM and that of the
-sidecar in the cache folder, by running a small script of queries, and some work of Paimon's core.
+`python -m streamhouse.runtime.class_archive_maker` makes two archives in the cache folder. For the
+one of Spark's JVM it runs a small script of queries. For the one of the sidecar JVM it runs
+compactions, reads and snapshot expiry of Paimon's Java core.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def make(path: Path) -> None:
 
 
 def make_core(path: Path) -> None:
-    """Make that of Paimon's core at `path`; takes some seconds. Raises `StreamhouseError`."""
+    """Make the Java core's archive at `path`; takes some seconds. Raises `StreamhouseError`."""
     _make(path, _CORE, "Paimon's classes")
 
 
@@ -95,7 +96,7 @@ def _not_made(named: str, why: str) -> str:
 
 
 def _train(work: str) -> None:
-    """Run the script in a JVM that writes its archive when it ends; waits for that end."""
+    """Run the script in a JVM that writes its archive when it exits, and wait for the exit."""
     from pyspark import SparkContext
 
     from streamhouse.runtime.script import Script, ScriptOptions
@@ -114,7 +115,7 @@ def _train(work: str) -> None:
 
 
 def _train_core(work: str) -> None:
-    """Have the sidecar do what it does beside queries, and write its archive when it ends."""
+    """Run the sidecar's usual maintenance jobs; its JVM writes the archive when it exits."""
     from streamhouse.paimon.catalog.warehouse import Warehouse
     from streamhouse.paimon.java.sidecar import Sidecar
     from streamhouse.paimon.maintenance.expiry import expire
@@ -137,7 +138,7 @@ def _train_core(work: str) -> None:
 
 
 class _Nothing:
-    """A printer of nothing."""
+    """A `Printer` that prints nothing."""
 
     def notice(self, text: str) -> None: ...
 
@@ -147,7 +148,7 @@ class _Nothing:
 
 
 def _made(place: Callable[[], Path], make: Callable[[Path], None]) -> bool:
-    """Make an archive if it is not there, and print where it is; False if that failed."""
+    """Make an archive if it does not exist, and print its path; False if that failed."""
     try:
         path = place()
         if not path.is_file():
@@ -160,7 +161,7 @@ def _made(place: Callable[[], Path], make: Callable[[Path], None]) -> bool:
 
 
 def main() -> int:
-    """Make the archives that are not there, and print where they are."""
+    """Make the missing archives and print their paths; returns the exit code."""
     from streamhouse.paimon.java.sidecar import classpath
 
     if sys.argv[1:2] == ["--train"]:

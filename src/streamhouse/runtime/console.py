@@ -1,4 +1,4 @@
-"""A SELECT over a stream: its changes, printed as they come, until stopped."""
+"""A streaming SELECT on the console: prints each change as it arrives, until stopped."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from streamhouse.types import arrow_type
 
 
 class ConsoleSelect:
-    """Runs in the driver, keeps no checkpoint: each start prints from the beginning."""
+    """Runs in the driver without a checkpoint: each start begins at the source's initial offset."""
 
     def __init__(self, session: Session, query: StreamQuery, printer: Printer) -> None:
         self._query = query
@@ -44,11 +44,11 @@ class ConsoleSelect:
 
     @property
     def reads(self) -> list[TableAddress]:
-        """The Paimon table that it follows, if it is one."""
+        """The source table, if it is a Paimon table; else empty."""
         return self._reads
 
     def step(self) -> None:
-        """Print what is new."""
+        """Run one micro-batch: print the new changes, if there are any."""
         end = self._source.latest_offset(self._offset)
         if end == self._offset:
             return
@@ -67,7 +67,7 @@ class ConsoleSelect:
         self._source.committed(end)
 
     def settled(self) -> Offset | None:
-        """Where it stands, if nothing is new."""
+        """The current offset, if the source has nothing newer; else None."""
         if getattr(self._source, "bounded", False) and not self._source.finished(self._offset):
             return None
         latest = self._source.latest_offset(self._offset)

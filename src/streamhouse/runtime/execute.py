@@ -1,4 +1,4 @@
-"""Statements that end, from Python: definitions, INSERT of given rows, MERGE, UPDATE, DELETE."""
+"""Python API for bounded statements: DDL, INSERT, MERGE, UPDATE, DELETE and TRUNCATE."""
 
 from __future__ import annotations
 
@@ -23,17 +23,18 @@ def execute(
     sidecar: Sidecar | None = None,
     modules: Path | None = None,
 ) -> Changed:
-    """Run statements over the tables of a warehouse, in order; needs no Spark.
+    """Run statements on the tables of a warehouse, in order; needs no Spark.
 
     `warehouse` is a folder, a URI, or catalog options. `sql` may hold definitions (CREATE, ALTER,
-    DROP, USE, SET), INSERT [OVERWRITE] of VALUES or of a query, which is taken to end, MERGE,
-    UPDATE, DELETE and TRUNCATE. Tables are named `database.table`; a bare name is of the database
-    `default`. Returns the counts of all statements together, and the last snapshot. Each statement
-    is one commit: when one fails, those before it stay. Only deleting from aggregation and
-    partial-update tables needs a `java`: a JVM is started for it, unless a running `sidecar` of
-    the warehouse is given. Modules of Python functions are found as by `import`, and in the folder
-    `modules`. Raises `SqlError` (before anything runs, if a statement
-    cannot be read), `TableError`, and `CommitConflictError` if others hold the table too long.
+    DROP, USE, SET), INSERT [OVERWRITE] of VALUES or of a query, which runs in batch mode, MERGE,
+    UPDATE, DELETE and TRUNCATE. Tables are named `database.table`; an unqualified name is in the
+    database `default`. Returns the row counts of all statements together, and the last snapshot.
+    Each statement is one commit: when one fails, the commits before it stay. Statements that must
+    compact (such as DELETE from aggregation and partial-update tables) need `java`: they start a
+    JVM, unless a running `sidecar` of the warehouse is given. Modules of Python functions are
+    found as by `import`, and in the folder `modules`. Raises `SqlError` (before anything runs, if
+    a statement cannot be parsed), `TableError`, and `CommitConflictError` if other writers hold
+    the table too long.
 
         >>> execute("warehouse", "DELETE FROM shop.customers WHERE id = 11").deleted
         1

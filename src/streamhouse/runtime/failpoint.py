@@ -1,8 +1,9 @@
-"""Places where a test can kill a process: between any two steps of a batch.
+"""Failpoints: steps of a micro-batch at which a test can kill a process.
 
 `STREAMHOUSE_FAILPOINT=<step>:<batch>[:<table>]` makes the driver SIGKILL itself when it reaches
-that step of that batch, or of a later one, of any query (that writes `table`). `task-written` kills
-the Python worker of a task that has written its files, on the task's first attempt.
+that step of that batch, or of a later one, of any query (with `table`: of a query that writes this
+table). `task-written` kills the Python worker of a task that has written its files, on the task's
+first attempt.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ STEPS = (
     "pending-committed",
     "lineage-written",
 )
-"""The steps of a batch, in order, after each of which a crash must change nothing."""
+"""The steps of a batch, in order; a crash after any of them must not change the results."""
 
 DISTINCT_STEP = "distinct-committed"
-"""The step after these two commits of a query that counts distinct values."""
+"""The step after `pending-committed`, in a query that counts distinct values."""
 
 LOOKED_UP_STEP = "looked_up-committed"
-"""The step between the first two of a query that asks servers for keys."""
+"""The step between `batch-written` and `target-committed`, in a query with lookups on servers."""
 
 TASK_STEP = "task-written"
-"""The step of a task, before all of these, after which Spark must repeat the task."""
+"""The step of a task, before `batch-written`; Spark must retry a task that dies after it."""
 
 RESET_STEPS = (
     "reset-marked",
@@ -36,13 +37,13 @@ RESET_STEPS = (
     "checkpoints-cleared",
     "reset-ended",
 )
-"""The steps of `--from-scratch`, each reached once in a run, as batch 0; see `runtime.reset`."""
+"""The steps of `--from-scratch`, all reached as batch 0; see `runtime.reset`."""
 
 _VARIABLE = "STREAMHOUSE_FAILPOINT"
 
 
 def reached(step: str, batch: int, table: str) -> None:
-    """Die here if the environment says so; `table` is the query's target."""
+    """SIGKILL this process if the failpoint is set for this step; `table` is the query's target."""
     asked = os.environ.get(_VARIABLE, "").split(":")
     if asked[0] != step or batch < int(asked[1] if len(asked) > 1 else 0):
         return

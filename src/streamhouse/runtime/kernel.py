@@ -1,4 +1,4 @@
-"""Projection, lookup join and partial aggregation of one query, on Arrow chunks, in one process."""
+"""Runs one query's projection, lookup joins and partial aggregation on Arrow chunks in DuckDB."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ _COMBINERS = {"sum": "sum", "min": "min", "max": "max"}
 
 @dataclass(frozen=True)
 class Combine:
-    """Partial aggregation before a write: the target's keys, and each other column's function."""
+    """Partial aggregation before a write.
+
+    `keys` is the target's primary key, `functions` the other columns with their functions.
+    """
 
     keys: tuple[str, ...]
     functions: tuple[tuple[str, str], ...]
@@ -33,7 +36,7 @@ class Combine:
     def of(
         cls, columns: Sequence[Column], primary_key: Sequence[str], options: Mapping[str, str]
     ) -> Combine | None:
-        """How rows for an aggregation table may be combined; None where their order matters."""
+        """How to pre-aggregate rows for an aggregation table; None where their order matters."""
         if options.get("merge-engine") != "aggregation" or not primary_key:
             return None
         if any(key.endswith("sequence.field") or "sequence-group" in key for key in options):
@@ -49,7 +52,7 @@ class Combine:
         return cls(tuple(primary_key), tuple(functions))
 
     def sql(self, relation: str, columns: Sequence[str]) -> str:
-        """The DuckDB SELECT that combines the rows of a relation."""
+        """The DuckDB SELECT that pre-aggregates the rows of a relation."""
         functions = dict(self.functions)
         parts = [
             f'{functions[name]}("{name}") AS "{name}"' if name in functions else f'"{name}"'
@@ -60,10 +63,11 @@ class Combine:
 
 
 class Kernel:
-    """One query's embedded engine. Not thread-safe; one a process and query is kept.
+    """One query's embedded DuckDB engine. Not thread-safe; each process keeps one per query.
 
     `schema` is the Arrow schema of the target's columns, to which the rows are cast. With `number`
-    the rows say from which row of `src` they come, after the target's columns, and have no order.
+    the output is unordered, and a column `_row` after the target's columns has the number of the
+    row of `src` from which each output row was made.
     """
 
     def __init__(
@@ -86,32 +90,32 @@ class Kernel:
 
     @property
     def schema(self) -> pa.Schema:
-        """The rows' schema: the target's columns, then `rowkind` if the query gives it."""
+        """The output schema: the target's columns, then `_row` and `rowkind` if there are any."""
         return self._schema
 
     def bind(self, now_ms: int, dimensions: Mapping[str, pa.Table]) -> None:
-        """Fix the time of the batch and the versions of its dimensions (relation name: table)."""
+        """Set the batch's time and the rows of its dimensions (relation name: table)."""
         now = datetime.datetime.fromtimestamp(now_ms / 1000, datetime.UTC).replace(tzinfo=None)
         self._db.set("now", f"SET VARIABLE now = TIMESTAMP '{now.isoformat(sep=' ')}'")
         for relation, table in dimensions.items():
             self.bind_dimension(relation, table)
 
     def bind_dimension(self, relation: str, table: pa.Table) -> None:
-        """The rows of a dimension from now on."""
+        """Set the rows of a dimension."""
         self._db.keep(relation, table)
 
     def keys(self, sql: str, src: pa.Table) -> pa.Table:
-        """What a lookup's `keys_sql` gives for `src`; lookups before it must be bound."""
+        """The result of a lookup's `keys_sql` on `src`; the lookups before it must be bound."""
         return self._run(sql, src)
 
     def misses(self, src: pa.Table) -> pa.Array:
-        """`_row` of the rows of `src` that miss a lookup which retries."""
+        """`_row` of the rows of `src` that have no match in a lookup with a retry policy."""
         if self._query.misses_sql is None or src.num_rows == 0:
             return pa.array([], pa.int64())
         return self._run(self._query.misses_sql, src).column(0).combine_chunks()
 
     def rows(self, src: pa.Table) -> pa.Table:
-        """The output rows of `src`, combined where the target allows it."""
+        """The output rows of `src`, pre-aggregated where the target allows it."""
         if self._combine is None:
             out = self._run(self._rows_sql, src)
         else:
@@ -120,12 +124,12 @@ class Kernel:
         return self._cast(out)
 
     def values(self, src: pa.Table) -> pa.Table:
-        """What the rows of `src` say of distinct values: the result of `DistinctCounts.sql`."""
+        """The distinct values that `src` adds or retracts: the result of `DistinctCounts.sql`."""
         assert self._query.distinct is not None
         return self._run(self._query.distinct.sql, src)
 
     def combine(self, parts: Sequence[pa.Table]) -> pa.Table:
-        """The output of several chunks as one table, combined where the target allows it."""
+        """The output of several chunks as one table, pre-aggregated where the target allows it."""
         whole = pa.concat_tables(parts) if parts else self._schema.empty_table()
         if self._combine is None or len(parts) < 2:
             return whole
@@ -138,7 +142,7 @@ class Kernel:
         try:
             return self._db.run(sql, **relations)
         except (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException):
-            raise  # our own mistake, not the row's
+            raise  # a bug in the generated SQL, not an error of the data
         except duckdb.Error as error:
             raise StreamhouseError(
                 f"the query cannot compute a row: {readable(str(error))}; change the SELECT, "
@@ -150,7 +154,7 @@ class Kernel:
 
 
 def conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Rows with the target's types; `TableError` for a null or a value that it cannot hold."""
+    """Rows cast to `schema`; `TableError` for a null or a value that the target cannot hold."""
     for field, column in zip(schema, table.columns, strict=True):
         if not field.nullable and column.null_count:
             raise TableError(
@@ -165,7 +169,7 @@ def conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def numbered(chunk: pa.Table, first: int) -> pa.Table:
-    """`chunk` with a last column `_row`: its rows' numbers, counted from `first`."""
+    """`chunk` with a last column `_row`: row numbers that start at `first`."""
     numbers = pa.array(np.arange(first, first + chunk.num_rows, dtype=np.int64))
     return chunk.append_column(ROW, numbers)
 

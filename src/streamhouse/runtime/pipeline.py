@@ -1,4 +1,4 @@
-"""The continuous queries of one script, in one driver, with the maintenance of their tables."""
+"""Runs the continuous queries of one script in one driver, and maintains their tables."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from streamhouse.source import Offset
 _TICK_S = 0.05
 _CALM_LOOKS = 3
 _TOLD_AFTER_S = 5.0
-"""After so long a run until caught up says what it waits for."""
+"""After this time an `until_caught_up` run prints a notice of what it waits for."""
 _NICE = 5
-"""By how much compaction stands back behind queries that do not wait for it."""
+"""How much the sidecar's `nice` value is raised where no query waits for compaction."""
 
 
 _STARTS_AT_ONCE = 2
@@ -33,34 +33,35 @@ _PAUSE_A_QUERY_S = 0.0625
 
 
 def least_pause(queries: int, looked_up: bool = False) -> float:
-    """Seconds from a batch of a query to its next, where so many run in one driver.
+    """Least seconds from one batch of a query to its next, if `queries` run in one driver.
 
-    A batch of few rows costs as much as one of many. Queries at the front that run all the time
-    take the processors from those behind them, which are what a view waits for. Nothing waits for
-    one whose target is only `looked_up`: a change of it counts from the next row on.
+    A batch of few rows costs as much as one of many. Upstream queries that run batches without a
+    pause take processor time from the downstream queries, on which the freshness of the views
+    depends. The time is doubled if the query's target is only `looked_up`: no stream waits for its
+    changes, which apply to later rows only.
     """
     pause = 0.0 if queries <= _FEW_QUERIES else _PAUSE_A_QUERY_S * queries
     return 2 * pause if looked_up else pause
 
 
 class Side(Protocol):
-    """Something that runs beside the queries in the driver, such as a SELECT on the console."""
+    """Something that runs in the driver next to the queries, such as a SELECT on the console."""
 
     def step(self) -> None:
-        """Do what there is to do now."""
+        """Process what is available now, without waiting for more."""
 
     @property
     def reads(self) -> Sequence[TableAddress]:
-        """The Paimon tables that it follows."""
+        """The Paimon tables whose changes it reads."""
 
     def settled(self) -> Offset | None:
-        """Where it stands if nothing is left to do, else None."""
+        """Its current offset if nothing is left to do, else None."""
 
     def close(self) -> None: ...
 
 
 class Pipeline:
-    """Starts queries, watches them, stops them between two batches."""
+    """Starts continuous queries, monitors them, and stops each between two batches."""
 
     def __init__(
         self,
@@ -80,24 +81,25 @@ class Pipeline:
         self._maintenance: dict[str, Maintenance] = {}
         self._reads: list[TableAddress] = []
         self._awaited: list[TableAddress] = []
-        """Of `_reads`, those whose changes show only once they are compacted."""
+        """The tables of `_reads` whose changes become visible only after a compaction."""
         self._shared = SharedReaders()
         self._worked = False
 
     @property
     def queries(self) -> list[ContinuousQuery]:
-        """All queries, running or still to be started."""
+        """All queries, running or not started yet."""
         return [*self._running, *self._new]
 
     def add(self, query: ContinuousQuery) -> None:
-        """Take a query to be started by the next `run`."""
+        """Add a query, which the next `run` starts."""
         self._new.append(query)
 
     def run(self, until_caught_up: bool, sides: Sequence[Side]) -> None:
-        """Run all queries until stopped, or until nothing moves in any of them.
+        """Run all queries until stopped or, with `until_caught_up`, until none has work left.
 
-        Rows that wait for a compaction of a table that a query reads or writes still move, unless
-        an option of the table lets them wait: then a notice names them, also after a stop.
+        Rows that wait for the compaction of a table that a query reads or writes count as work
+        left, unless a table option (such as `write-only`) delays that compaction. A notice names
+        the rows that such an option delays, also after a stop.
         """
         try:
             if self._new:
@@ -130,7 +132,7 @@ class Pipeline:
     def close(self) -> None:
         """Stop all queries between two batches, then the maintenance.
 
-        Everything is stopped; then the first error on the way is raised, if there was one.
+        An error does not keep the rest from being stopped; it is raised at the end.
         """
         with contextlib.ExitStack() as stack:
             stack.callback(self._shared.close)
@@ -144,11 +146,11 @@ class Pipeline:
             self._reads, self._awaited = [], []
 
     def _waiting(self) -> list[InvisibleRows]:
-        """Rows of all tables that are committed and wait for a compaction."""
+        """Committed rows of all tables that are invisible until a compaction."""
         return [one for each in self._maintenance.values() for one in each.waiting()]
 
     def _notice_left_invisible(self) -> None:
-        """Name the rows that the next run will not see either, unless somebody compacts them."""
+        """Print which rows stay invisible, also to the next run, until somebody compacts them."""
         try:
             left = [one for one in self._waiting() if one.option is not None]
         except StreamhouseError as error:
@@ -201,13 +203,13 @@ class Pipeline:
             print(f"{len(self._running)} queries run after {took:.1f} s", file=sys.stderr)
 
     def _only_looked_up(self, query: ContinuousQuery) -> bool:
-        """Whether others look the query's target up, and none follows it."""
+        """Whether other queries use the target only in lookups, and none reads its changes."""
         others, target = self.queries, query.address
         followed = any(one.source.address and target.same(one.source.address) for one in others)
         return not followed and any(target.same(at) for one in others for at in one.lookups)
 
     def _follow(self, tables: Sequence[TableAddress]) -> None:
-        """Have tables that are read compacted, where their readers wait for that."""
+        """Register source tables with maintenance; it compacts them where readers wait for that."""
         for table in tables:
             if not any(table.same(one) for one in self._reads):
                 self._reads.append(table)
@@ -217,16 +219,20 @@ class Pipeline:
             self._maintenance_of(table, warm=False)
 
     def _may_compact(self, warehouse: Mapping[str, str]) -> bool:
-        """Whether maintenance may take processor time, which first batches after a start need.
+        """Whether maintenance may start; it leaves the processors to the first batches.
 
-        It may at once where a query sees rows of a table only when they are compacted.
+        It may start at once where a query depends on compaction to see the rows of a source.
+        Else it waits until every running query has done a batch.
         """
         if any(one.warehouse == warehouse for one in self._awaited):
             return True
         return bool(self._running) and all(one.figures.read().batches for one in self._running)
 
     def _waits(self, warehouse: Mapping[str, str]) -> bool:
-        """Whether rows pass through a table of the warehouse only when it is compacted."""
+        """Whether a table written in the warehouse shows rows or changes only after a compaction.
+
+        Tables that show changes only after a full compaction do not count.
+        """
         writing = [one for one in self.queries if one.writes_table]
         tables = [one.address.open() for one in writing if one.address.warehouse == warehouse]
         return any(
@@ -234,7 +240,7 @@ class Pipeline:
         )
 
     def _maintenance_of(self, table: TableAddress, warm: bool) -> Maintenance:
-        """What looks after the tables of a table's warehouse; `warm` has its JVM start now."""
+        """The maintenance of the table's warehouse; `warm` starts its JVM before the first job."""
         warehouse = table.warehouse
         key = repr(sorted(warehouse.items()))
         if key not in self._maintenance:

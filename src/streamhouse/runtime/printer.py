@@ -1,4 +1,4 @@
-"""Where a script's results go; the command line prints them."""
+"""The interface to which a script sends its results; the command line prints them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import pyarrow as pa
 
 
 class Printer(Protocol):
-    """Where a script's results go."""
+    """Receives a script's results."""
 
     def notice(self, text: str) -> None:
-        """Something the user should know."""
+        """Show a message to the user."""
 
     def rows(self, reader: pa.RecordBatchReader) -> None:
-        """The rows of a bounded SELECT."""
+        """Show the rows of a bounded SELECT."""
 
     def changes(self, batch: pa.RecordBatch) -> None:
-        """Rows of a streaming SELECT, the first column their kind."""
+        """Show rows of a streaming SELECT; the first column is `rowkind`."""

@@ -1,4 +1,7 @@
-"""Runs a script: definitions and bounded statements in order, continuous queries together."""
+"""Runs a script.
+
+Definitions and bounded statements run in order; the continuous queries run together afterwards.
+"""
 
 from __future__ import annotations
 
@@ -49,11 +52,12 @@ _NO_COLUMN = re.compile(r"no column '([^']+)'")
 
 @dataclass
 class ScriptOptions:
-    """How a script runs; `checkpoints` None: beside the warehouse's databases.
+    """How a script runs.
 
-    `reporter` tells of it in the warehouse; None: nobody does. With `from_scratch` all its
-    continuous queries begin anew, their targets emptied unless `keep_targets`; see `reset`.
-    Raises `OptionError` for `keep_targets` alone.
+    `checkpoints` is the folder of the checkpoints; None: in the warehouse, next to its databases.
+    `reporter` writes the pipeline's status into the warehouse; None: no status. With
+    `from_scratch` all continuous queries start anew, with emptied targets unless `keep_targets`;
+    see `reset`. Raises `OptionError` for `keep_targets` without `from_scratch`.
     """
 
     name: str
@@ -87,18 +91,18 @@ class Script:
         )
         self._selects: list[StreamQuery] = []
         self.has_reset = False
-        """Whether `from_scratch` is done, or will be finished by any later run."""
+        """Whether the reset of `from_scratch` is done, or recorded for a later run to finish."""
         self._calls = Calls(self._session, options.master, options.verbose)
         self._ended = ExitStack()
 
     def run(self, statements: Sequence[plan.Statement], files: Sequence[str] = ()) -> None:
-        """Run all of them; returns when nothing continuous is left to run.
+        """Run all statements, then the continuous queries; returns when they have ended.
 
-        `files`: where they come from several files, that of each statement, for its errors.
+        `files` names the file of each statement, for error messages, if the script has several.
 
         A script with continuous queries runs until it is stopped or, with `until_caught_up`,
-        until nothing moves in any of them. Queries start after all statements have been read,
-        so a mistake at the end of a script starts nothing.
+        until all queries have caught up with their sources. The queries start after the last
+        statement, so an error at the end of a script starts none of them.
         """
         try:
             self._reset(statements, files)
@@ -118,7 +122,7 @@ class Script:
                 self._pipeline.close()
 
     def _reset(self, statements: Sequence[plan.Statement], files: Sequence[str]) -> None:
-        """Begin anew if that was asked for; finish what an earlier run had begun of it."""
+        """Run the reset of `from_scratch`, or finish a reset that an earlier run had begun."""
         options, notice = self._options, self._printer.notice
         roots = checkpoint_roots(statements, options.warehouse, options.checkpoints)
         if not options.from_scratch and not any_left(roots):
@@ -186,7 +190,7 @@ class Script:
         self._printer.notice(f"{'.'.join(table)}: {what}")
 
     def _explain_renamed(self, error: SqlError) -> None:
-        """A column that is missing may have been renamed, or dropped: say so."""
+        """Extend the error of a missing column if that column was renamed or dropped."""
         found = _NO_COLUMN.search(error.message)
         became = None if found is None else self._session.became(found[1])
         if became is not None:
@@ -296,7 +300,7 @@ class Script:
         return analyze_streams(statement.query, self._session, target, given, statement.partition)
 
     def _check_hint(self, statement: Insert) -> None:
-        """Tell what an OPTIONS hint of a continuous INSERT cannot do."""
+        """Reject an OPTIONS hint on a continuous INSERT; print a notice for `sink.` options."""
         name = ".".join(statement.target)
         for key in statement.options:
             if key.startswith("sink."):
@@ -315,7 +319,7 @@ class Script:
     def _parts(
         self, statement: Insert, target: TableInfo, queries: Sequence[StreamQuery]
     ) -> list[tuple[StreamQuery, str]]:
-        """Each query with the name of its checkpoint."""
+        """Each query of an INSERT with the name of its checkpoint."""
         if len(queries) > 1 and any(k.retry for query in queries for k in query.lookups):
             raise UnsupportedSqlError(
                 "a LOOKUP hint with a retry in a UNION ALL of several tables; leave out the retry, "
@@ -342,15 +346,15 @@ class Script:
 
     @cached_property
     def _passing_checkpoints(self) -> Path:
-        """A folder for the checkpoints of queries without a warehouse; gone with the script."""
+        """Temporary checkpoint folder for queries without a warehouse; removed after the script."""
         return Path(self._ended.enter_context(work_folder("streamhouse-checkpoints-")))
 
     def _bounded(self, query: Query) -> bool:
-        """Whether a query ends: all it reads is of one moment, or the runtime mode is batch."""
+        """Whether a query is bounded: all its inputs are bounded, or the runtime mode is batch."""
         return not self._session.streaming or ends(query, self._session)
 
     def _looks(self, statement: plan.Statement) -> bool:
-        """Whether a statement reads tables, or writes one, as they are now."""
+        """Whether a statement reads or writes tables at once, rather than continuously."""
         match statement:
             case plan.Change() | plan.Truncate():
                 return True
@@ -363,7 +367,7 @@ class Script:
         return False
 
     def _catch_up(self) -> None:
-        """With `until_caught_up`, a bounded statement sees what the queries above it wrote."""
+        """With `until_caught_up`, let the queries above a bounded statement catch up first."""
         if self._options.until_caught_up and self._pipeline.queries:
             self._pipeline.run(True, [])
 
@@ -408,7 +412,7 @@ class Script:
         return continuous
 
     def _strategies(self, query: StreamQuery, target: TableInfo | None) -> tuple[Choice, ...]:
-        """How each lookup of a query keeps its table."""
+        """The lookup strategy of each lookup of a query."""
         addresses = [(lookup, self._session.dimension(lookup)) for lookup in query.lookups]
         specs = [
             DimensionSpec(lookup, at.warehouse, at.identifier, at.schema_id)
@@ -420,7 +424,7 @@ class Script:
         for lookup in query.lookups:
             where = f"lookup of {lookup.table.name[-1]}"
             if is_server(lookup):
-                # Its options have been checked with its strategy.
+                # `_strategies` has checked its options.
                 continue
             RefreshRule.of(lookup)
             for key in check_lookup(lookup.options, where):

@@ -1,4 +1,4 @@
-"""What reads once for all queries of a pipeline: one reader for each connector that has one."""
+"""Shared source readers of a pipeline: one per connector reads once for all its queries."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from streamhouse.connectors.registry import connector
 
 
 class SharedReaders:
-    """Starts the readers that a pipeline's queries share, and tells their errors."""
+    """Starts the readers that a pipeline's queries share, and raises their errors."""
 
     def __init__(self) -> None:
         self._readers: dict[str, SharedReader] = {}
 
     def start(self, queries: Sequence[Following]) -> None:
-        """Start what these queries share; before they are prepared."""
+        """Start the readers that these queries share; call it before the queries are prepared."""
         for name in {query.source.connector: None for query in queries}:
             if name not in self._readers:
                 reader = connector(name).shared_reader()
@@ -26,7 +26,7 @@ class SharedReaders:
             self._readers[name].start(followers)
 
     def step(self) -> None:
-        """Raise what ended a reader; let readers drop what no query needs any more."""
+        """Raise the error that ended a reader; drop data that no query needs any more."""
         for reader in self._readers.values():
             reader.step()
 

@@ -1,7 +1,7 @@
-"""Several INSERTs of one pipeline into one table: each is a query under a checkpoint of its own.
+"""Several INSERTs of one pipeline into one table: each is a query with its own checkpoint.
 
-The first has the checkpoint that is named for the table, each other one's is named for the table
-that it reads too, as are the parts of a UNION ALL (`checkpoint.part_names`).
+The first query's checkpoint is named after the target. The name of each other one also has the
+table that the query reads, as for the branches of a UNION ALL (`checkpoint.part_names`).
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ def own_name(
     place: tuple[Path, str, str],
     others: Sequence[ContinuousQuery],
 ) -> str:
-    """The checkpoint's name of a query that would have `name`, if no query before it has that.
+    """The checkpoint name of a query: `name`, or a name of its own if another query has that one.
 
-    `place` are the folder of checkpoints, the pipeline and the target. Raises
-    `UnsupportedSqlError` where the name was this query's so far: an INSERT that stands before it
-    now would go on in its place.
+    `place` holds the folder of checkpoints, the pipeline and the target. `others` are the queries
+    of the INSERTs before this one. Raises `UnsupportedSqlError` if `name` was this query's in
+    earlier runs: the INSERT that now stands before it would resume from its checkpoint.
     """
     root, pipeline, target = place
     path = Checkpoint(root, pipeline, name).path
@@ -48,9 +48,9 @@ def own_name(
 def check_apart(
     statement: Insert, spec: QuerySpec, checkpoint: Checkpoint, others: Sequence[ContinuousQuery]
 ) -> None:
-    """Raise `UnsupportedSqlError` if a query and one before it would mix what they keep.
+    """Raise `UnsupportedSqlError` if a query would share state with a query before it.
 
-    That is their checkpoint, the rows that wait for a lookup, or the distinct values.
+    State is the checkpoint, the table of pending rows, or the table of distinct values.
     """
     target = spec.target.identifier
     if any(other.checkpoint_path == checkpoint.path for other in others):

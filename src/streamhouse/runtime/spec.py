@@ -1,4 +1,4 @@
-"""All that a task needs to know of one continuous query; picklable, fixed for the query's life."""
+"""The specification of one continuous query, as its tasks receive it; picklable and immutable."""
 
 from __future__ import annotations
 
@@ -14,22 +14,21 @@ from streamhouse.source import Source
 from streamhouse.sql.plan import LookupJoin, LookupRetry, StreamQuery, TableInfo
 
 LOOKED_UP = "looked_up"
-"""What follows `__` in the name of the table of what was looked up on servers."""
+"""The suffix after `__` in the name of the journal table of lookups on servers."""
 
 
 @dataclass(frozen=True)
 class QuerySpec:
-    """One continuous query: what it computes, from where, into which tables.
+    """One continuous query: what it computes, its source, its lookups and the tables it writes.
 
     `query_id` is the id of its checkpoint and the commit user of all its commits. `lookups` are
-    the tables of `query.lookups`, in order, `choices` how each is looked up (by default all are
-    kept whole); of a server's table, `looked_up` stands there. Where one is looked up by bucket
-    shuffle, `gathered` says that one task writes.
-    `pending` and `unmatched` are there when a lookup has a retry policy, `distinct` when distinct
-    values are counted.
+    the tables of `query.lookups`, in order; for a table on a server, the query's `looked_up` table
+    takes its place. `choices` are the lookup strategies (default: full cache for all). `gathered`
+    says, for a bucket shuffle, that a single task writes. `pending` and `unmatched` are set if a
+    lookup has a retry policy, `distinct` if distinct values are counted.
 
-    `sink` is None where `target` is a Paimon table; else it says where rows go, and `target` is
-    only a name, beside which the query keeps its own tables.
+    `sink` is None if `target` is a Paimon table. Else `sink` describes where rows are written, and
+    `target` only names the side tables.
     """
 
     query: StreamQuery
@@ -47,7 +46,7 @@ class QuerySpec:
     sink: SinkSpec | None = None
 
     def open_sink(self) -> Sink:
-        """Where the rows go; raises `OptionError`, `TableError` or `ConnectError`."""
+        """Open the sink of the rows; raises `OptionError`, `TableError` or `ConnectError`."""
         if self.sink is not None:
             return self.sink.open()
         target = self.target.planned()
@@ -56,7 +55,10 @@ class QuerySpec:
 
     @property
     def side_tables(self) -> tuple[TableAddress, ...]:
-        """The query's own tables, to which every batch commits after the target, in this order."""
+        """The query's own tables, to which every batch commits after the target, in this order.
+
+        The exception is `looked_up`, which is committed before the target.
+        """
         tables = (self.unmatched, self.pending, self.distinct, self.looked_up)
         return tuple(address for address in tables if address is not None)
 
@@ -67,16 +69,16 @@ class QuerySpec:
 
     @property
     def looked_up(self) -> TableAddress | None:
-        """Where batches keep what they found in tables of a server, if there are any.
+        """The journal table of what batches found in tables on servers; None without such lookups.
 
-        What stands there is committed before the target.
+        It is committed before the target.
         """
         there = any(is_server(lookup) for lookup in self.query.lookups)
         return self.target.side_table(LOOKED_UP) if there else None
 
     @property
     def pinned(self) -> list[tuple[LookupJoin, TableAddress]]:
-        """The lookups of Paimon tables, whose versions stand in the offsets, with their tables."""
+        """The lookups of Paimon tables, with their tables; the offsets record their snapshots."""
         pairs = zip(self.query.lookups, self.lookups, strict=True)
         return [(lookup, address) for lookup, address in pairs if not is_server(lookup)]
 
@@ -89,12 +91,12 @@ class QuerySpec:
 
     @property
     def shuffle(self) -> int | None:
-        """The place of the lookup whose buckets are spread over tasks, if there is one."""
+        """The index of the lookup that uses a bucket shuffle; None if there is none."""
         return next((i for i, one in enumerate(self.choices) if one.strategy == BUCKET), None)
 
     @property
     def retry(self) -> LookupRetry | None:
-        """How long missed rows wait: the shortest delay and the most attempts of the lookups."""
+        """The retry policy of missed rows: the lookups' shortest delay and most attempts."""
         policies = [lookup.retry for lookup in self.query.lookups if lookup.retry is not None]
         if not policies:
             return None
@@ -104,14 +106,14 @@ class QuerySpec:
         )
 
     def combine(self) -> Combine | None:
-        """How rows may be combined before they are written, if at all."""
+        """How rows are pre-aggregated before the write; None if they must not be."""
         if self.query.row_kinds or self.sink is not None:
             return None
         target = self.target.planned()
         return Combine.of(target.columns, target.primary_key, target.options)
 
     def one_task(self, source: Source) -> bool:
-        """Whether a batch must be one task, lest the changes of a key lose their order."""
+        """Whether a batch must be one task, to keep the order of the changes of each key."""
         if source.ordered or self.query.distinct is not None or self.looked_up is not None:
             return True
         if self.sink is not None:
@@ -121,7 +123,7 @@ class QuerySpec:
 
 
 def unshuffled(query: StreamQuery, target: TableInfo) -> str | None:
-    """Why the rows of a query cannot be sent to other tasks before they are joined; or None."""
+    """Why the rows of a query cannot be shuffled before the join; None if they can."""
     if any(is_server(lookup) for lookup in query.lookups):
         return "keys are asked of MySQL by one task"
     combine = Combine.of(target.columns, target.primary_key, target.options)

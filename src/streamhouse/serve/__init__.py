@@ -1,1 +1,1 @@
-"""Live views: tables of a warehouse as streams of changes, without a JVM."""
+"""HTTP server for the tables and views of a warehouse: rows, SQL and change streams; no JVM."""

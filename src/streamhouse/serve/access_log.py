@@ -1,7 +1,7 @@
-"""One line a request on standard error, for people or as JSON; never a query or a token.
+"""Access log: one line per request on standard error, as text or JSON.
 
-Lines are written by a thread of their own: a terminal or pipe that takes nothing does not hold up
-the server, which leaves out lines then.
+It never contains query strings or tokens. A background thread writes the lines; if the terminal or
+pipe blocks, the server drops lines instead of waiting.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class _Text(logging.Formatter):
 
 
 class _Json(logging.Formatter):
-    """One object: time, level, and the request's fields or the message."""
+    """One JSON object: time, level, and the request's fields or the message."""
 
     def format(self, record: logging.LogRecord) -> str:
         moment = datetime.datetime.fromtimestamp(record.created, datetime.UTC)
@@ -53,7 +53,7 @@ class _Json(logging.Formatter):
 
 
 class _Queue(logging.handlers.QueueHandler):
-    """Hands lines on without waiting; those that find no room are left out."""
+    """Enqueues log records without blocking; drops them when the queue is full."""
 
     def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
         return record
@@ -64,8 +64,8 @@ class _Queue(logging.handlers.QueueHandler):
 
 @contextlib.contextmanager
 def logging_to_stderr(form: str) -> Iterator[None]:
-    """Have the server's lines written in a form of `text`, `json` or `off`."""
-    # What the web server says of itself is either ours to say, or nothing for a user to act upon.
+    """Write the server's log to standard error inside the `with`; `form`: text, json or off."""
+    # uvicorn's own messages repeat ours, or are nothing that a user can act upon.
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access", "asyncio"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     before = LOGGER.handlers, LOGGER.propagate, LOGGER.level
@@ -81,12 +81,12 @@ def logging_to_stderr(form: str) -> Iterator[None]:
     finally:
         LOGGER.handlers, LOGGER.propagate = before[:2]
         LOGGER.setLevel(before[2])
-        # Not for long: it may wait for somebody to read standard error.
+        # With a timeout: the writer may be blocked on standard error.
         ending = threading.Thread(target=listener.stop, daemon=True)
         ending.start()
         ending.join(_END_S)
 
 
 def log_request(fields: dict[str, Any]) -> None:
-    """Write a request's line: client, token, method, path, route, status, ms, bytes."""
+    """Log a request; `fields`: client, token, method, path, route, status, ms, bytes."""
     LOGGER.info("%s", fields["path"], extra={_FIELDS: fields})

@@ -1,21 +1,22 @@
-"""Errors as clients get them: a status, and `{"error": {"code": …, "message": …}}`.
+"""Error responses: an HTTP status and the body `{"error": {"code": …, "message": …}}`.
 
 | code         | status | when                                                              |
 |--------------|--------|-------------------------------------------------------------------|
 | bad_request  | 400    | a parameter or an option has a value that is not allowed          |
-| unauthorized | 401    | a token is needed, or is not known                                |
-| forbidden    | 403    | the token, the origin or the server's start does not allow it     |
-| not_found    | 404    | no such path, view, snapshot or tag, or not for this token        |
-| not_allowed  | 405    | the path is there, not with this method                           |
-| conflict     | 409    | it is there already, or has changed meanwhile                     |
-| expired      | 410    | what was there once is gone                                       |
-| too_large    | 413    | more than a limit allows: bytes, rows, time or memory             |
-| unsupported  | 415    | a body in a format that is not known                              |
-| invalid      | 422    | SQL or a parameter that cannot be read, or a query that fails     |
-| too_many     | 429    | more requests than one client may make                            |
-| failed       | 500    | the server's own fault, or a damaged table                        |
-| busy         | 503    | too many others, the warehouse cannot be reached, or a disk is    |
-|              |        | full; ask again                                                   |
+| unauthorized | 401    | the token is missing or unknown                                   |
+| forbidden    | 403    | the token, the origin or the server's options do not allow it     |
+| not_found    | 404    | the path, view, snapshot or tag does not exist, or the token may  |
+|              |        | not see it                                                        |
+| not_allowed  | 405    | the path exists, but not for this method                          |
+| conflict     | 409    | the object exists already, or its state has changed               |
+| expired      | 410    | data that existed is gone, such as an expired snapshot            |
+| too_large    | 413    | a limit on bytes, rows, time or memory is exceeded                |
+| unsupported  | 415    | the format of the request body is unknown                         |
+| invalid      | 422    | SQL or a parameter cannot be parsed, or a query fails             |
+| too_many     | 429    | the client exceeds its request rate                               |
+| failed       | 500    | an internal error, or a damaged table                             |
+| busy         | 503    | the server is overloaded, the warehouse cannot be reached, or a   |
+|              |        | disk is full; the client may retry                                |
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ STATUS = {
 }
 _CODES = {status: code for code, status in STATUS.items()} | {408: "bad_request"}
 
-# The first that fits counts, so subclasses stand before their bases.
+# The first match wins, so subclasses stand before their base classes.
 _CLASSES: tuple[tuple[type[Exception], str], ...] = (
     (errors.OptionError, "bad_request"),
     (errors.TooLargeError, "too_large"),
@@ -73,7 +74,10 @@ _log = logging.getLogger("streamhouse.serve")
 
 
 class Problem(Exception):
-    """An answer that is an error; `more` are further keys of it, `headers` those of the answer."""
+    """An error response.
+
+    `headers` are added to the response, `more` to the JSON object under `error`.
+    """
 
     def __init__(
         self, code: str, message: str, headers: Mapping[str, str] | None = None, **more: Any
@@ -90,17 +94,17 @@ class Problem(Exception):
 
     @property
     def body(self) -> dict[str, Any]:
-        """The JSON object of the answer."""
+        """The JSON object of the response; secrets in the message are hidden."""
         message = hide_secrets(self.message)
         return {"error": {"code": self.code, "message": message, **self.more}}
 
     def response(self) -> Response:
-        """The answer; a WebSocket that is not open yet is refused with it."""
+        """The HTTP response; it also rejects a WebSocket handshake."""
         return JSONResponse(self.body, self.status, self.headers)
 
 
 def problem_of(error: Exception, warehouse: str = "") -> Problem:
-    """Any error as clients get it, without the place of the `warehouse` on the server's disk."""
+    """Convert any exception to an error response; the message hides the path of `warehouse`."""
     if isinstance(error, Problem):
         return error
     code = next((code for kind, code in _CLASSES if isinstance(error, kind)), None)
@@ -114,7 +118,10 @@ def problem_of(error: Exception, warehouse: str = "") -> Problem:
 
 
 def install(app: FastAPI, warehouse: str) -> None:
-    """Have the application answer every error as a problem."""
+    """Register handlers that turn exceptions into error responses.
+
+    `serve.http.middleware` handles all other exceptions.
+    """
 
     async def known(connection: HTTPConnection, error: Exception) -> Response:
         problem = problem_of(error, warehouse)
@@ -155,7 +162,7 @@ def _of_status(connection: HTTPConnection, error: HTTPException) -> Problem:
 
 
 def _sentence(found: list[Any]) -> str:
-    """What is wrong with the parameters, in a line."""
+    """One line with the first three validation errors."""
     texts = []
     for one in found[:3]:
         place = [str(part) for part in one.get("loc", ())]

@@ -1,4 +1,4 @@
-"""Where things are on the server's machine, which is nobody's to know who only asks it."""
+"""Removes the warehouse's path from messages, so that clients do not learn server paths."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ NAME = "the warehouse"
 
 
 def placeless(text: str, warehouse: str) -> str:
-    """A message without the place of the warehouse, also where a library left out its first `/`."""
+    """The message with the warehouse's path replaced by `NAME`, also without the leading `/`."""
     bare = re.escape(warehouse.strip("/"))
     if not bare:
         return text

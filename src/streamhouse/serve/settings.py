@@ -1,4 +1,4 @@
-"""Everything that a server is told at its start."""
+"""Settings of a server, fixed at its start."""
 
 from __future__ import annotations
 
@@ -20,32 +20,33 @@ ANY_ORIGIN = "*"
 MAX_LINE_BYTES = 16 << 10
 """The longest path and query string of a request."""
 MAX_HEAD_BYTES = 32 << 10
-"""The longest headers of a request, together."""
+"""The longest headers of a request, in total."""
 MAX_BODY_BYTES = (1 << 20) + (64 << 10)
-"""The longest body of a request; a script of 1 MiB fits into it."""
+"""The longest request body; a script of 1 MiB fits."""
 MAX_SQL_CHARACTERS = 1_000_000
 _READ_S = 60.0
 _READ_SPILL = "16384MiB"
 MAX_FILTER_CHARACTERS = 8_000
 MAX_ANSWER_BYTES = 1 << 30
-"""The longest answer; it lies in a temporary file until it was sent."""
+"""The longest response; it is kept in a temporary file until it has been sent."""
 
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """A server's warehouse, address, limits and rights.
+    """A server's warehouse, address, limits and permissions.
 
-    `warehouse` are the catalog options with `warehouse` among them. `views` are those served, None
-    for every table and view of the warehouse. `tokens` say who may do what; without any, everybody
-    who reaches the server sees all, which is why it then listens to this machine only.
+    `warehouse` are the catalog options, with `warehouse` among them. `views` are the served views,
+    None for every table and view of the warehouse. `tokens` grant permissions. Without tokens every
+    client sees everything, so the server must then listen on a loopback address.
 
-    `tls` has the certificate of a server that speaks TLS itself (`serve.http.tls`).
+    `tls` has the certificate if the server terminates TLS itself (`serve.http.tls`), else None.
 
-    `max_rows` bounds an answer of GET. A query over SQL or with a filter runs at most `query_s`
-    seconds, `query_memory` bytes, and gives `query_rows` rows; `queries` run at a time.
-    `max_connections` bounds connections, `max_per_address` those of one address (of IPv6, of one
-    network of 64 bits; 0 for any number). `rate` is how many requests a second one client (its
-    token or address) may make, ten times as many at once; 0 for any number.
+    `max_rows` limits the rows of a GET. A SELECT, or a GET with a filter, runs at most `query_s`
+    seconds within `query_memory` bytes; a SELECT returns at most `query_rows` rows. `queries` is
+    how many of them, and of large GETs, run at a time (`serve.admission.lanes`). `max_connections`
+    limits all connections, `max_per_address` those of one address (for IPv6 of one /64 network;
+    0: unlimited). `rate` is how many requests a second one client (its token or address) may make,
+    with bursts of ten times as many; 0: unlimited.
     """
 
     warehouse: Mapping[str, str]
@@ -65,9 +66,9 @@ class ServerSettings:
     max_per_address: int = 1_500
     rate: float = 200.0
     send_s: float = 30.0
-    """How long a reader may take nothing of what is sent to it."""
+    """Send timeout: a client that accepts no data for so many seconds is disconnected."""
     answer_bytes: int = 2 << 30
-    """How much of answers may be on its way to readers, in sum."""
+    """Limit on the total size of all responses that are not fully sent yet."""
     log: str = "text"
     follow: FollowSettings = field(default_factory=FollowSettings)
 
@@ -78,7 +79,7 @@ class ServerSettings:
                 "a token the server listens to this machine only, as with --host 127.0.0.1"
             )
         if not 0 <= self.rate < math.inf:
-            # Not `rate < 0`: what is no number is neither less nor more.
+            # Not `rate < 0`, which is false for NaN.
             raise OptionError(
                 f"option '--rate': {self.rate:g} is no number of requests; give 0 for any number"
             )
@@ -87,29 +88,29 @@ class ServerSettings:
 
     @property
     def is_local(self) -> bool:
-        """Whether only this machine reaches the server."""
+        """Whether the server listens on a loopback address."""
         return is_loopback(self.host)
 
     @property
     def read_limits(self) -> Limits:
-        """What reading rows may take, where no text of a client's goes into the query."""
+        """Limits of a query that contains no text from a client."""
         limits = self.query_limits
         return Limits(max(_READ_S, self.query_s), limits.memory, _READ_SPILL)
 
     @property
     def query_limits(self) -> Limits:
-        """What one query may take."""
+        """Limits of a query that contains text from a client."""
         mebibytes = max(1, self.query_memory >> 20)
         return Limits(self.query_s, f"{mebibytes}MiB", f"{max(1_024, 4 * mebibytes)}MiB")
 
     @property
     def origin_set(self) -> frozenset[str]:
-        """The origins of other sites whose pages may read answers."""
+        """Allowed cross-site origins (CORS), without trailing slashes."""
         return frozenset(origin.rstrip("/") for origin in self.allow_origins)
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host's name or address means this machine."""
+    """Whether a host name or address is a loopback address."""
     if host == "localhost":
         return True
     try:

@@ -1,4 +1,7 @@
-"""What an ALTER TABLE changes, as frozen records; a column is a path, its name alone mostly."""
+"""The changes of an ALTER TABLE, as frozen records.
+
+A `path` is a column's name as a tuple, mostly of one part; more parts name a field of a ROW column.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,17 @@ from streamhouse.sql.plan import Column, Name
 
 @dataclass(frozen=True)
 class Place:
-    """Where a column goes: after another one, or to the front (`after` None)."""
+    """The position of a column: behind the column `after`, or first if that is None."""
 
     after: str | None = None
 
 
 @dataclass(frozen=True)
 class AddColumn:
-    """A new column, at the end or at a place; `parent` is the ROW column that gets it."""
+    """A new column, at the end or at `place`.
+
+    `parent` is the path of the ROW column that gets it as a field; empty for the table itself.
+    """
 
     column: Column
     place: Place | None = None
@@ -40,7 +46,7 @@ class RenameColumn:
 
 @dataclass(frozen=True)
 class SetType:
-    """Another type in Flink's spelling; whether nulls are allowed stays."""
+    """Sets a column's type, in Flink's spelling; does not change whether it allows nulls."""
 
     path: Name
     type: str
@@ -48,7 +54,7 @@ class SetType:
 
 @dataclass(frozen=True)
 class SetNullable:
-    """Whether nulls are allowed; `implied` by a MODIFY that says nothing of it."""
+    """Whether a column allows nulls; `implied`: by a MODIFY without NULL or NOT NULL."""
 
     path: Name
     nullable: bool
@@ -63,7 +69,7 @@ class SetColumnComment:
 
 @dataclass(frozen=True)
 class SetDefault:
-    """The value of rows that give none, as text; None takes it away."""
+    """The default value of a column, as text; None removes the default."""
 
     path: Name
     default: str | None

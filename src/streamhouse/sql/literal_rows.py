@@ -1,4 +1,4 @@
-"""Rows of literals as a table: for each cell its form, and the literals in it as texts."""
+"""Rows of literals as a columnar table: the form of each cell, and its literals as text."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ROW = "row"
-"""The column of `LiteralRows.table` that numbers the rows."""
+"""The column of `LiteralRows.table` that numbers the rows, from 0."""
 
 
 @dataclass(frozen=True)
 class Form:
-    """Cells of one column that differ in their literals only.
+    """Cells of one column that differ only in their literals.
 
     `start` and `end` are the offsets of the first such cell in the query's text, `literals` the
-    offsets of its literals. `rows` are the numbers of the rows that have this form, `texts` has for
-    each literal its value in each of these rows, as text.
+    offsets of its literals. `rows` are the numbers of the rows whose cell has this form. `texts`
+    has one list for each literal: its value in each of these rows, as text.
     """
 
     start: int
@@ -30,7 +30,7 @@ class Form:
 
 @dataclass(frozen=True, eq=False)
 class LiteralRows:
-    """So many rows, as the forms of each column."""
+    """`count` rows of literals; `columns` has the forms of each column's cells."""
 
     count: int
     columns: tuple[tuple[Form, ...], ...]
@@ -47,7 +47,10 @@ class LiteralRows:
         return found
 
     def table(self) -> pa.Table:
-        """A row for each row: its number, the form of each cell, and the literals as texts."""
+        """One record for each row: its number, the forms of its cells, and their literals as text.
+
+        A column with only one form has no form column. A literal that a cell does not have is null.
+        """
         import pyarrow as pa
 
         made: dict[str, pa.Array] = {ROW: pa.array(range(self.count), pa.int64())}
@@ -74,10 +77,10 @@ class LiteralRows:
 
 
 def form_column(number: int) -> str:
-    """The column of `LiteralRows.table` that has the forms of a column's cells."""
+    """The column of `LiteralRows.table` with the index of the form of each cell of a column."""
     return f"form_{number}"
 
 
 def text_column(number: int, place: int) -> str:
-    """The column of `LiteralRows.table` that has a literal of each of a column's cells."""
+    """The column of `LiteralRows.table` with the literal at `place` of each cell of a column."""
     return f"text_{number}_{place}"

@@ -1,8 +1,8 @@
-"""How deep a statement may be nested: parentheses, subqueries, CASE in CASE, chains of operators.
+"""Limits how deep a statement may be nested: parentheses, subqueries, CASE, operator chains.
 
-The parser and each pass over its tree recurse once or several times for a level. Python's default
-limit of 1,000 calls is reached at about 45 parentheses; calls of Python functions take no C stack,
-so the limit can be higher. Past it, and past DuckDB's own limit, the statement is an error.
+The parser and each pass over its tree make one or several recursive calls per level. Python's
+default limit of 1,000 calls is reached at about 45 parentheses. Calls of Python functions take no C
+stack, so the limit can be higher. A statement beyond it, or beyond DuckDB's own limit, is an error.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _LONG_CHAIN = 32
 
 
 def allow_depth() -> None:
-    """Raise Python's recursion limit to what statements may take."""
+    """Raise Python's recursion limit to what the deepest allowed statement needs."""
     if sys.getrecursionlimit() < _CALLS:
         sys.setrecursionlimit(_CALLS)
 
 
 @contextmanager
 def limited_depth(query: Query) -> Iterator[None]:
-    """Report a tree that is too deep for the passes over it as `SqlError` at the query."""
+    """Raise `SqlError` at the query's position if its tree is too deep for the passes over it."""
     allow_depth()
     try:
         yield
@@ -42,10 +42,10 @@ def limited_depth(query: Query) -> Iterator[None]:
 
 
 def balanced(tree: exp.Expr) -> exp.Expr:
-    """The tree with long chains of AND and OR as shallow as they can be.
+    """The tree with long chains of AND and OR rebuilt as balanced trees.
 
-    The parser nests `a OR b OR c …` as deep as it is long, and passes over the tree look at all
-    that is around a column.
+    The parser nests `a OR b OR c …` as deep as the chain is long, and passes over the tree visit
+    all ancestors of a column.
     """
     for node in list(tree.find_all(exp.And, exp.Or)):
         kind = type(node)

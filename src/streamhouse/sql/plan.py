@@ -1,4 +1,4 @@
-"""What a script asks for, as frozen records; knows nothing of Spark, Paimon or MySQL."""
+"""Statements and query plans as frozen records; independent of Spark, Paimon and MySQL."""
 
 from __future__ import annotations
 
@@ -42,12 +42,15 @@ class ComputedColumn:
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What the planner may do with a table; by default what it may with one of Paimon's.
+    """What the planner may do with a table; the defaults are those of a Paimon table.
 
-    `stream`: a continuous query can read it. `changelog`: that stream has updates and deletes;
-    None: if the table has a primary key. `lookup`: rows can be looked up by key; `server`: they are
-    asked of a server, which tells of no changes. `scan`: a bounded query can read it. `sink`: it
-    can be written. `merges`: the table merges rows of one key by its options, so it can keep sums.
+    - `stream`: a continuous query can read it.
+    - `changelog`: that stream has updates and deletes; None: if the table has a primary key.
+    - `lookup`: a lookup join can look up rows by key.
+    - `server`: a lookup queries an external server, which reports no changes.
+    - `scan`: a bounded query can read it.
+    - `sink`: a query can write it.
+    - `merges`: the table merges rows of one key as its options say, so it can keep sums.
     """
 
     stream: bool = True
@@ -61,7 +64,7 @@ class Capabilities:
 
 @dataclass(frozen=True)
 class TableInfo:
-    """A table as the planner sees it: its declaration, and what its connector can do."""
+    """A table as the planner sees it: its declaration, and its connector's capabilities."""
 
     name: Name
     columns: tuple[Column, ...]
@@ -74,7 +77,7 @@ class TableInfo:
 
     @property
     def changelog(self) -> bool:
-        """Whether a stream over the table can change rows that it gave before."""
+        """Whether a stream over the table can update or delete rows that it emitted before."""
         if self.capabilities.changelog is None:
             return bool(self.primary_key)
         return self.capabilities.changelog
@@ -82,9 +85,9 @@ class TableInfo:
 
 @dataclass(frozen=True)
 class AsOf:
-    """The moment at which a table is read: at most one field is set, none means now.
+    """The time travel target of a table: at most one field is set; none: as it is now.
 
-    `version` is a tag's name or, where no tag has it, a snapshot's number; `timestamp_ms` is in
+    `version` is a tag's name or, if no tag has this name, a snapshot's id. `timestamp_ms` is in
     milliseconds since 1970, UTC.
     """
 
@@ -98,25 +101,25 @@ class AsOf:
 
 
 class Resolver(Protocol):
-    """Gives the planner its tables."""
+    """Finds tables by name for the planner."""
 
     def table(self, name: Name) -> TableInfo:
-        """The table, its name made full; `TableError` naming the nearest if there is none."""
+        """The table, with its full name; `TableError` naming the nearest one if there is none."""
 
 
 @runtime_checkable
 class TravellingResolver(Resolver, Protocol):
-    """A resolver that knows how its tables were."""
+    """A resolver that supports time travel."""
 
     def table_as_of(self, name: Name, moment: AsOf) -> TableInfo:
-        """As `table`, with the columns of that moment."""
+        """As `table`, with the columns that the table had at `moment`."""
 
 
 @dataclass(frozen=True)
 class ViewInfo:
-    """A view: its columns, and its query with every table named by `database.table`.
+    """A view: its columns, and its query, which names every table as `database.table`.
 
-    A table of another catalog than the view's own is named with it. `functions` are the Python
+    A table of another catalog than the view's is named with its catalog. `functions` are the Python
     functions that a temporary view may call.
     """
 
@@ -130,20 +133,20 @@ class ViewInfo:
 
 @runtime_checkable
 class ViewResolver(Resolver, Protocol):
-    """A resolver that knows views."""
+    """A resolver that also finds views."""
 
     def view(self, name: Name) -> ViewInfo | None:
-        """The view of that name; None if it is none."""
+        """The view of that name; None if there is no such view."""
 
     def viewed(self, name: Name) -> TableInfo:
-        """As `table`, as a view reads it: always with computed columns."""
+        """As `table`, for a table that a view reads: always includes its computed columns."""
 
 
 @dataclass(frozen=True)
 class Statement:
-    """Base of all statements: where it stands and its text.
+    """Base of all statements: its position and its text.
 
-    Texts and options are left out of reprs, since they can hold passwords.
+    Reprs leave out texts and options, since these can hold passwords.
     """
 
     position: Position
@@ -204,7 +207,7 @@ class Drop(Statement):
 class CreateFunction(Statement):
     """CREATE FUNCTION … LANGUAGE PYTHON; `lasting`: without TEMPORARY.
 
-    `again`: IF NOT EXISTS, of a function that is there.
+    `again`: it has IF NOT EXISTS, and the function exists.
     """
 
     declaration: Declaration
@@ -214,7 +217,7 @@ class CreateFunction(Statement):
 
 @dataclass(frozen=True)
 class SetOption(Statement):
-    """SET 'key' = 'value'; a bare SET has no key and lists what is set."""
+    """SET 'key' = 'value'; a bare SET has no key and lists the options that are set."""
 
     key: str | None = None
     value: str | None = None
@@ -227,7 +230,7 @@ class ResetOption(Statement):
 
 @dataclass(frozen=True)
 class Show(Statement):
-    """SHOW CATALOGS | DATABASES | TABLES | CREATE TABLE t; `kind` is the words in upper case."""
+    """SHOW TABLES, SHOW CREATE TABLE t, …; `kind` has the words after SHOW in upper case."""
 
     kind: str
     name: Name = ()
@@ -240,11 +243,11 @@ class Describe(Statement):
 
 @dataclass(frozen=True)
 class Query:
-    """A SELECT or VALUES as written; `streamhouse.sql.streaming.analysis` gives it meaning.
+    """The text of a SELECT or VALUES; `sql.streaming.analysis` or `sql.batch` plans it.
 
-    `prefix` is what stands before it on its first line, so that errors can show the whole line.
-    `rows` are those of a long VALUES list that is the whole query, where they have been read.
-    `functions` are the Python functions that the script has declared before.
+    `prefix` is the text before it on its first line, so that errors can show the whole line.
+    `rows` are the rows of a query that is one long VALUES list, if `literal_reader` has read it.
+    `functions` are the Python functions that the script has declared before the query.
     """
 
     text: str
@@ -268,7 +271,7 @@ class Explain(Statement):
 class Insert(Statement):
     """INSERT INTO|OVERWRITE target [PARTITION (…)] [(columns)] query.
 
-    `options` come from an OPTIONS hint; `partition` has the text of each value that it gives.
+    `options` come from an OPTIONS hint; `partition` has the text of each value, by column.
     """
 
     target: Name
@@ -298,7 +301,7 @@ Value: TypeAlias = str | int | float | bool | None | tuple["Value", ...] | Mappi
 
 @dataclass(frozen=True)
 class Argument:
-    """An argument of CALL; `name` is None where it is given by its place."""
+    """An argument of CALL; `name` is None for a positional argument."""
 
     name: str | None
     value: Value
@@ -320,7 +323,7 @@ class StatementSet(Statement):
 
 @dataclass(frozen=True)
 class LookupRetry:
-    """`LOOKUP` hint: how long a missed row waits; `delay_ms` between at most `max_attempts`."""
+    """Retry policy of a `LOOKUP` hint: at most `max_attempts` retries, `delay_ms` apart."""
 
     delay_ms: int
     max_attempts: int
@@ -330,19 +333,21 @@ class LookupRetry:
 class LookupJoin:
     """One `JOIN dim FOR SYSTEM_TIME AS OF … ON …` of a continuous query.
 
-    `relation` is the name under which `StreamQuery.rows_sql` reads it (`dim_0`, `dim_1`, …),
-    `columns` the dimension's columns it needs, `keys` the dimension's columns compared for
-    equality in ON, `left` whether it is a LEFT JOIN.
-
-    `ordered`: a LOOKUP hint asks for the output in the order of the stream. `strategy` is what it
-    asks for: `full`, `partial`, `bucket`, or `shuffle` (`bucket`
-    where that is possible). `keys_sql` gives the keys that the rows of a chunk look for: DuckDB SQL
-    over `src` and the lookups before this one, without duplicates and nulls, whose columns are
-    `key_columns`, named and typed as the dimension's. Those are the `keys` whose equality means
-    the same in these types; without any, `keys_sql` is None. Each row of the dimension that a row
-    of the chunk can join has one of these keys. `row_keys_sql` gives them row by row, after `_row`
-    and over `src` alone, for the rows that pass the filters over the source; None where a key takes
-    what another lookup finds.
+    - `relation` is the dimension's name in `StreamQuery.rows_sql` (`dim_0`, `dim_1`, …).
+    - `columns` are the dimension's columns that the query needs.
+    - `keys` are the dimension's columns that ON compares for equality.
+    - `left`: it is a LEFT JOIN.
+    - `strategy` is what a LOOKUP hint asks for: `full`, `partial`, `bucket`, or `shuffle` (`bucket`
+      where that is possible).
+    - `ordered`: a LOOKUP hint asks for the output in the order of the stream.
+    - `key_columns` are the `keys` for which equality in ON is equality in the column's own type.
+    - `keys_sql` gives the keys that the rows of a chunk look up: DuckDB SQL over `src` and the
+      lookups before this one, without duplicates and nulls. Its columns are `key_columns`, with the
+      dimension's names and types. Each row of the dimension that can join a row of the chunk has
+      one of these keys. None if there are no `key_columns`.
+    - `row_keys_sql` gives `_row` and the key of each row that passes the filters over the source,
+      over `src` alone. None if there are no `key_columns`, if a key depends on what another lookup
+      finds, or for several parts of a UNION ALL over one table.
     """
 
     table: TableInfo
@@ -363,9 +368,9 @@ class LookupJoin:
 class DistinctCounts:
     """The COUNT(DISTINCT …) of a grouped `StreamQuery`; `rows_sql` gives 0 in their `columns`.
 
-    `keys` are the target's primary key, which the groups are. `sql` gives a row for each group,
-    counted column and value: the `keys`, `_column` (its name), `_value` (as text) and `_count`, how
-    many rows with that value came, less those that were taken back.
+    `keys` are the target's primary key, by which the query groups. `sql` gives a row for each
+    group, counted column and value: the `keys`, `_column` (its name), `_value` (as text) and
+    `_count`, the number of rows added with that value minus those retracted.
     """
 
     keys: tuple[Column, ...]
@@ -375,28 +380,28 @@ class DistinctCounts:
 
 @dataclass(frozen=True)
 class StreamQuery:
-    """A continuous SELECT over one streaming source, ready for an embedded engine.
+    """A continuous SELECT over one streaming source, compiled to SQL for embedded DuckDB.
 
     The SQL texts are in DuckDB's dialect over the relations `src` (columns `source_columns`, then
     `_row BIGINT`, then, if `changelog`, `rowkind VARCHAR`) and each lookup's `relation`.
 
-    - `rows_sql` gives the output rows: columns named and cast as the target wants them (or, for a
-      bare SELECT, as `output`), then, if `row_kinds`, `rowkind`. INNER lookups drop missed rows,
-      LEFT ones give nulls.
+    - `rows_sql` gives the output rows: columns named and cast as the target's (or, for a bare
+      SELECT, as `output`), then, if `row_kinds`, `rowkind`. INNER lookups drop rows without a
+      match, LEFT ones give nulls.
     - `misses_sql` gives `_row` of the source rows that pass the filters over the source's own
-      columns and miss a lookup that has a retry policy; None when no lookup has one.
+      columns and find no match in a lookup with a retry policy; None when no lookup has one.
     - The time of the batch is `getvariable('now')` (TIMESTAMP, UTC), where the query uses
       PROCTIME(), CURRENT_TIMESTAMP, LOCALTIMESTAMP, NOW(), CURRENT_DATE ….
     - `grouped`: the query has a GROUP BY (or an aggregate) whose aggregates are the target's own
-      merge functions, so partial results of parts of a batch may be combined by the target.
-    - `signed`: the source is a changelog, and the output rows are inserts all the same: what takes
-      a row back is in their values, see `streamhouse.sql.streaming.retraction`.
-    - `upsert` says in words which row of each key is kept, where the query has a ROW_NUMBER() = 1.
-    - `distinct` says what a COUNT(DISTINCT …) needs, if there is one.
-    - `numbered_sql` is `rows_sql` with `_row` after the output columns, in any order; there where
-      the order of the output matters and rows are not grouped.
+      merge functions, so the target may combine partial results of parts of a batch.
+    - `signed`: the source is a changelog, but all output rows are inserts. Their values express
+      retractions, see `streamhouse.sql.streaming.retraction`.
+    - `upsert` describes in words which row of each key is kept, if the query has ROW_NUMBER() = 1.
+    - `distinct` is the plan of the COUNT(DISTINCT …), if there are any.
+    - `numbered_sql` is `rows_sql` in any order, with `_row` after the output columns. It is set
+      where the order of the output matters, rows are not grouped, and a lookup can reorder them.
     - `functions` are the Python functions that the texts call.
-    - `fingerprint` is the same for two texts that differ in layout only.
+    - `fingerprint` is a hash that is the same for two texts that differ only in layout.
     """
 
     source: TableInfo
@@ -422,20 +427,20 @@ class StreamQuery:
 
     @property
     def timed(self) -> bool:
-        """Whether the rows depend on the time of the batch."""
+        """Whether the output rows depend on the time of the batch."""
         counted = None if self.distinct is None else self.distinct.sql
         texts = [text for text in (self.rows_sql, self.misses_sql, counted) if text is not None]
         return any("getvariable(" in text.lower() for text in texts)
 
     @property
     def ordered(self) -> bool:
-        """Whether a hint asks for the rows in the order of the stream."""
+        """Whether a LOOKUP hint asks for the output in the order of the stream."""
         return any(lookup.ordered for lookup in self.lookups)
 
 
 @dataclass(frozen=True)
 class BoundedScan:
-    """One table of a bounded query: the `relation` name in its SQL and the columns it needs.
+    """One table of a bounded query: its `relation` in the SQL and the columns that the query needs.
 
     `options` come from an OPTIONS hint; `snapshot`, `timestamp_ms`, `tag` or `version` from time
     travel, as in `AsOf`.
@@ -452,13 +457,13 @@ class BoundedScan:
 
     @property
     def as_of(self) -> AsOf:
-        """The moment at which the table is read."""
+        """The time travel target."""
         return AsOf(self.snapshot, self.tag, self.version, self.timestamp_ms)
 
 
 @dataclass(frozen=True)
 class BoundedQuery:
-    """A SELECT or VALUES that ends: DuckDB SQL over the scans' relations; ORDER BY is kept.
+    """A SELECT or VALUES that ends: DuckDB SQL over the relations of `scans`; it keeps ORDER BY.
 
     `rows` are rows of literals that the SQL reads from the relation `ROWS`, `functions` the Python
     functions that it calls.
@@ -475,11 +480,11 @@ class BoundedQuery:
 class ChangeQuery:
     """MERGE, UPDATE or DELETE as a query over the target (always its first scan) and others.
 
-    The query gives `action` (the number of the clause that applies; null: the row stays as it is,
-    such rows are there only if all were asked for), `row` (null for a row that is new), then the
-    target's columns as they are, then as they become. The first scan has the column `ROW`, which
+    The query's columns are the action (the number of the clause that applies; null for an unchanged
+    row, only if all rows were requested), the row's number (null for a new row), the target's
+    columns before the change, then those after it. The first scan has the column `ROW`, which
     numbers the target's rows. `actions` has `insert`, `update` or `delete` for each clause,
-    `assigned` the columns that any UPDATE sets; `joined` tells a MERGE from the other two.
+    `assigned` the columns that any UPDATE sets. `joined`: the statement is a MERGE.
     """
 
     target: TableInfo
@@ -490,7 +495,7 @@ class ChangeQuery:
 
 
 ROW = "__row"
-"""The column of a changed table that numbers its rows."""
+"""The column that numbers the rows of the target of a MERGE, UPDATE or DELETE."""
 
 ROWS = "given_rows"
-"""The relation of a `BoundedQuery` that has rows of literals."""
+"""The relation from which a `BoundedQuery` reads its rows of literals."""

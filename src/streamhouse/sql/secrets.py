@@ -1,4 +1,4 @@
-"""The secret values of a script: where they are, and the script as it may be shown."""
+"""Secret values in a script: finds them, and masks them for display."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from streamhouse.options import is_secret
 
 STARS = "****"
-"""What stands for the value of a secret option."""
+"""Replaces the value of a secret option."""
 
 LEXEME = re.compile(
     r"""
@@ -22,7 +22,10 @@ LEXEME = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-"""What a script's text has besides plain words; `bad` begins what is never closed."""
+"""Strings, quoted names, comments and hints of a script.
+
+`bad` matches the start of one that is never closed, and any double quote.
+"""
 
 _URL_SECRET = re.compile(
     r"://[^\s/:@]*:(?P<login>[^\s/@]+)@|[?&;]\w*(?:password|secret|token)\w*=(?P<option>[^&;'\s]+)",
@@ -31,15 +34,15 @@ _URL_SECRET = re.compile(
 _BARE_OPTION = re.compile(
     r"^[ \t]*SET[ \t]+(?P<key>[\w.-]+)[ \t]*=[ \t]*(?P<value>[^;\n]+)", re.IGNORECASE | re.MULTILINE
 )
-# Also in comments, where an apostrophe may stand alone.
+# Also matches in comments, where an apostrophe may be unpaired.
 _OPTION = re.compile(r"'(?P<key>[^'\n]*)'\s*=\s*'(?P<value>(?:[^'\n]|'')+)")
 
 
 @dataclass(frozen=True)
 class Value:
-    """An option's value in a text: where it starts and ends, without its quotes.
+    """An option's value in a text: its start and end offsets, without its quotes.
 
-    `key` is the option's name; of a part of a URL it is what stands before it there.
+    `key` is the option's name; for a secret in a URL it is the text before it, as `://user:`.
     """
 
     start: int
@@ -48,7 +51,7 @@ class Value:
 
 
 def secrets(text: str) -> Iterator[Value]:
-    """The values of secret options, also in what is commented out; some may come twice."""
+    """Yields the values of secret options, also in comments; may yield a value twice."""
     for value in quoted_options(text):
         if is_secret(value.key) and value.start < value.end:
             yield value
@@ -61,7 +64,7 @@ def secrets(text: str) -> Iterator[Value]:
 
 
 def apart(text: str) -> list[Value]:
-    """The same in their order, none of them within another."""
+    """The values of `secrets` in the order of the text, without overlaps."""
     found: list[Value] = []
     for value in sorted(secrets(text), key=lambda one: (one.start, -one.end)):
         if not found or value.start >= found[-1].end:
@@ -70,9 +73,9 @@ def apart(text: str) -> list[Value]:
 
 
 def without_secrets(text: str) -> str:
-    """A script's text as it may be shown: the values of secret options are stars.
+    """A script's text for display, with `STARS` for the values of secret options.
 
-    Those are found in WITH and OPTIONS, in SET, in URLs, and in what is commented out.
+    It finds them in WITH and OPTIONS, in SET, in URLs, and in comments.
     """
     shown: list[str] = []
     at = 0
@@ -83,9 +86,12 @@ def without_secrets(text: str) -> str:
 
 
 def quoted_options(text: str) -> Iterator[Value]:
-    """All that is written as `'key' = 'value'`; a secret one may be without its end."""
+    """Yields the value of each `'key' = 'value'` outside of comments.
+
+    A secret value whose quote is never closed reaches to the end of the text.
+    """
     if "=" not in text:
-        # Long lists of values have none.
+        # Saves the scan of long lists of values.
         return
     key, between, at = "", "", 0
     for match in LEXEME.finditer(text):

@@ -38,10 +38,10 @@ class Hint:
 
 @dataclass(frozen=True)
 class Script:
-    """A text whose offsets are reported as line and column, both counted from 1.
+    """A text that reports its offsets as line and column, both counted from 1.
 
-    `line` is the number of the text's first line, for a text that is a part of a longer script.
-    `functions` are the Python functions that may be called in it.
+    `line` is the number of the text's first line, if the text is part of a longer script.
+    `functions` are the Python functions that the text may call.
     """
 
     text: str
@@ -54,7 +54,7 @@ class Script:
 
     @cached_property
     def _masked(self) -> str:
-        """The text with the values of secret options starred out, of the same length."""
+        """The text with stars for the values of secret options; its length stays the same."""
         shown: list[str] = []
         at = 0
         for value in apart(self.text):
@@ -83,7 +83,7 @@ class Script:
         )
 
     def hints(self, start: int, end: int) -> Iterator[Hint]:
-        """The hint blocks of a part; `SqlError` for a quote or comment that is never closed."""
+        """The hint blocks in a range; `SqlError` for a quote or comment that is never closed."""
         for match in LEXEME.finditer(self.text, start, end):
             if match.lastgroup == "bad":
                 raise self.error(_UNCLOSED[match.group()], match.start(), match.end())
@@ -92,7 +92,7 @@ class Script:
 
 
 def of_query(query: Query) -> Script:
-    """The query and what stands before it on its first line; positions are the whole script's.
+    """The query with the text before it on its first line; positions are those in the whole script.
 
     The query's own text starts at offset `query.position.column - 1`.
     """
@@ -101,7 +101,7 @@ def of_query(query: Query) -> Script:
 
 
 def span(node: exp.Expr) -> tuple[int, int] | None:
-    """Offsets (start, end exclusive) of the parts of a node whose place is known."""
+    """The range (start, end exclusive) of a node's parts with a position; None if none has one."""
     places = [part.meta for part in node.walk() if "start" in part.meta]
     if not places:
         return None
@@ -109,7 +109,7 @@ def span(node: exp.Expr) -> tuple[int, int] | None:
 
 
 def suggestion(word: str, known: Iterable[str], cutoff: float = 0.5) -> str | None:
-    """The most similar known word, in the spelling in which it is known."""
+    """The most similar known word, in its own spelling; None if none is similar enough."""
     by_lower = {name.lower(): name for name in known}
     close = get_close_matches(word.lower(), list(by_lower), n=1, cutoff=cutoff)
     return by_lower[close[0]] if close else None

@@ -1,4 +1,4 @@
-"""Flink's types and DuckDB's, and which value may go where without a CAST."""
+"""Converts between Flink and DuckDB types, and decides which assignments need no CAST."""
 
 from __future__ import annotations
 
@@ -53,18 +53,18 @@ UNSUPPORTED_TYPES = {
     "STRUCTURED": "use ROW<…>",
     "VARIANT": "use STRING",
 }
-"""Flink's types that are not here, and what to do."""
+"""Flink types that are not supported, and what to use instead."""
 _INTEGERS = ("TINYINT", "SMALLINT", "INT", "INTEGER", "BIGINT")
 _INTEGER_DIGITS = {"TINYINT": 3, "SMALLINT": 5, "INT": 10, "INTEGER": 10, "BIGINT": 19}
 _EXACT_DIGITS = {"FLOAT": 6, "DOUBLE": 15}
-"""Decimal digits that a floating-point number surely keeps."""
+"""Decimal digits that a floating-point number always keeps."""
 _TEXTS = ("STRING", "VARCHAR", "CHAR")
 _BINARIES = ("BYTES", "BINARY", "VARBINARY")
 _MOMENTS = ("DATE", "TIMESTAMP", "TIMESTAMP_LTZ")
 
 
 def _split(inner: str) -> list[str]:
-    """The parts of a comma-separated list, commas inside brackets or quotes aside."""
+    """The parts of a comma-separated list; commas within brackets or quotes do not separate."""
     parts, depth, start, quoted = [], 0, 0, False
     for place, char in enumerate(inner):
         quoted ^= char == "`"
@@ -91,12 +91,12 @@ def _inner(flink: str) -> str:
 
 
 def digits(flink: str, default: int = 6) -> int:
-    """The size in parentheses: 3 of `TIMESTAMP(3)`, 10 of `DECIMAL(10, 2)`."""
+    """The first number in parentheses: 3 of `TIMESTAMP(3)`, 10 of `DECIMAL(10, 2)`."""
     return int(_inner(flink).split(",")[0]) if "(" in flink else default
 
 
 def scale(flink: str) -> int:
-    """The digits behind the point of a DECIMAL."""
+    """The number of digits after the decimal point of a DECIMAL."""
     parts = _inner(flink).split(",") if "(" in flink else []
     return int(parts[1]) if len(parts) > 1 else 0
 
@@ -114,7 +114,7 @@ def _field(text: str) -> tuple[str, str]:
 
 
 def duck_type(flink: str) -> str:
-    """DuckDB's type for a Flink type, in DuckDB's spelling."""
+    """DuckDB's type for a Flink type, in DuckDB's spelling; `ValueError` for an unknown type."""
     word = base(flink)
     if word in _NAMES:
         return _NAMES[word]
@@ -148,11 +148,11 @@ def _backticks(name: str) -> str:
 
 
 NULL = "NULL"
-"""The type of a column that is nothing but NULL literals: it goes into every other."""
+"""The type of a column of NULL literals only: it fits every other type."""
 
 
 def column_type(duck: DuckDBPyType) -> str:
-    """The type of a query's column as `flink_type` gives it, `NULL` for nothing but NULLs."""
+    """The type of a query's column as `flink_type` gives it; `NULL` for NULL literals only."""
     return NULL if duck.id == "null" else flink_type(duck)
 
 
@@ -176,7 +176,7 @@ def flink_type(duck: DuckDBPyType) -> str:
         fields = (f"{_backticks(n)} {flink_type(t)}" for n, t in children.items())
         return f"ROW<{', '.join(fields)}>"
     if kind == "tuple":
-        # What ROW(…) makes: its fields have places only.
+        # The type of ROW(…): its fields have no names.
         parts: Any = duck.children
         fields = (f"`EXPR${n}` {flink_type(part)}" for n, (_, part) in enumerate(parts))
         return f"ROW<{', '.join(fields)}>"
@@ -186,8 +186,8 @@ def flink_type(duck: DuckDBPyType) -> str:
 def fits(source: str, target: str) -> bool:
     """Whether a value of Flink type `source` goes into a column of `target` without a CAST.
 
-    Whole numbers may get narrower, and floating ones decimals, which rounds them: a value that does
-    not fit is an error when it comes.
+    Integers may go into narrower integer types, and floating-point numbers into DECIMAL, which
+    rounds them. A value that is too large for the column fails at run time.
     """
     one, two = base(source), base(target)
     if one == NULL:
@@ -207,10 +207,10 @@ def fits(source: str, target: str) -> bool:
 
 
 def keeps_order(source: str, target: str) -> bool:
-    """Whether values of Flink type `source` that differ do so in a column of `target`, too.
+    """Whether distinct values of Flink type `source` stay distinct in a column of `target`.
 
-    They then have the same order there. `source` is one that `fits`; a value that is too large
-    for the column is an error, so only fractions and digits can be lost.
+    They then keep their order, too. `source` is one that `fits`; a value that is too large for the
+    column is an error, so only fractions and digits can be lost.
     """
     one, two = base(source), base(target)
     if one in _MOMENTS:

@@ -1,10 +1,10 @@
-"""The tables and views of a warehouse as views of Spark's catalog, kept up to date.
+"""Keeps the tables and views of a warehouse as views in Spark's catalog.
 
-A view is SQL text that Spark analyzes anew for each query, so each query plans its read anew and
-finds the newest snapshot. (A temporary view holds a plan, and Spark keeps what a Python data source
-planned with it: all queries would see the snapshot of the first one.) The text reads a table of the
-database `streamhouse_sources`, one for each, since Spark takes two reads of one table in a query
-for the same, whatever their options say.
+A view is SQL text, which Spark analyzes for each query, so each query plans its read again and sees
+the newest snapshot. (A temporary view is a plan, with which Spark keeps what a Python data source
+has planned: all queries would see the snapshot of the first one.) Each view reads a table of its
+own in the database `streamhouse_sources`, since Spark treats two reads of one table in a query as
+the same, whatever their options.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SPARK_NAME = re.compile(r"[A-Za-z0-9_]+")
 
 @dataclass(frozen=True)
 class _Found:
-    """A table or view of the warehouse; its columns may have changed only if `stamp` has."""
+    """A table or view of the warehouse; its columns can have changed only if `stamp` has."""
 
     database: str
     name: str
@@ -47,7 +47,7 @@ class _Served:
 
 
 class ServedCatalog:
-    """Makes and drops the views; `notice` is told what cannot be served, and why."""
+    """Creates and drops the views; calls `notice` with what cannot be served, and why."""
 
     def __init__(
         self, spark: SparkSession, warehouse: Warehouse, notice: Callable[[str], None]
@@ -62,12 +62,12 @@ class ServedCatalog:
 
     @property
     def names(self) -> list[str]:
-        """What is served, as `database.table`, sorted."""
+        """The served tables and views, as `database.table`, sorted."""
         return sorted(self._seen[key].full for key in self._served)
 
     def refresh(self) -> None:
-        """Serve what is new or has other columns, and what is gone no more."""
-        # Spark's names are without case.
+        """Create views for new tables and changed columns, and drop those of removed tables."""
+        # Spark's names are case-insensitive.
         there: dict[str, _Found] = {}
         for one in self._find():
             there.setdefault(one.full.lower(), one)
@@ -80,7 +80,7 @@ class ServedCatalog:
                 self._serve(key, found)
 
     def _find(self) -> Iterator[_Found]:
-        """Tables before views, whose columns change with those of tables."""
+        """The tables, then the views, whose columns depend on those of tables."""
         views: list[tuple[str, str]] = []
         tables: list[_Found] = []
         for database in self._warehouse.databases():
@@ -96,7 +96,7 @@ class ServedCatalog:
         try:
             return self._warehouse.table(name).arrow_schema
         except StreamhouseError as error:
-            # `_serve` tells of it, if the table is there at all.
+            # `_serve` reports the error, if it persists.
             return str(error)
 
     def _query(self, database: str, name: str) -> str:

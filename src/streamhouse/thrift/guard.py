@@ -1,4 +1,4 @@
-"""The password of the Thrift server, and what its clients may do: `Guard.java` in Spark's JVM."""
+"""Sets the password of the Thrift server and restricts its clients: `Guard.java` in Spark's JVM."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 _GUARD = "streamhouse.Guard"
 _PROVIDER = f"{_GUARD}$Password"
-"""The class that Hive's server asks whether a password is right."""
+"""The class that Hive's server calls to check a password."""
 _SOURCE = "Guard.java"
 _BYTES = 18
 
@@ -21,10 +21,10 @@ def new_password() -> str:
 
 
 def install(spark: Any, password: str | None, folder: Path) -> None:
-    """Confine the sessions that are made of Spark's from now on, and set the password.
+    """Confine the sessions that are derived from Spark's from now on, and set the password.
 
-    The classes go into the folder, which is in the class path of the JVM: Hive's server looks for
-    the one that knows the password in threads with class loaders of all sorts.
+    The classes are written to `folder`, which is in the class path of the JVM: Hive's server loads
+    the one that checks the password in threads with different class loaders.
     """
     jvm = spark._jvm
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
@@ -38,6 +38,6 @@ def install(spark: Any, password: str | None, folder: Path) -> None:
     guard = loader.loadClass(_GUARD).newInstance()
     guard.confine(spark._jsparkSession)
     if password is not None:
-        # Hive's server does not look for it among its own settings.
+        # Hive's server reads this from the system's properties, not from its own settings.
         jvm.java.lang.System.setProperty("hive.server2.custom.authentication.class", _PROVIDER)
         guard.password(hashlib.sha256(password.encode()).hexdigest())

@@ -1,4 +1,4 @@
-"""Spark's Thrift server, of the protocol of HiveServer2, in the JVM of a session of ours."""
+"""Runs Spark's Thrift server, which speaks the HiveServer2 protocol, in the JVM of a session."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ _ADDRESS = (
     "hive.server2.thrift.http.port",
 )
 _SETTINGS = {
-    # One operating-system user reads all tables, whoever asks.
+    # No impersonation: one operating-system user reads all tables for all clients.
     "hive.server2.enable.doAs": "false",
     "hive.server2.logging.operation.enabled": "false",
     "spark.sql.catalogImplementation": "in-memory",
-    # Queries over tables of any size, not the small batches of pipelines.
+    # For queries over tables of any size; the session's defaults are for small batches.
     "spark.sql.codegen.wholeStage": "true",
     "spark.sql.codegen.factoryMode": "FALLBACK",
     "spark.sql.adaptive.enabled": "true",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
-    # Spark 4.3 keeps one plan for all reads of a table in a query: those of a table that is joined
-    # with itself would all have the filters of the last.
+    # Spark 4.3 has one plan for all reads of a table in a query: in a self-join, all of them would
+    # apply the filters of the last one.
     "spark.sql.python.filterPushdown.enabled": "false",
 }
 
 _SEALED = {
-    # Texts name no files, no variables of the environment, and no properties of the JVM.
+    # SQL must not refer to files, environment variables or properties of the JVM.
     "spark.sql.runSQLOnFiles": "false",
     "spark.sql.variable.substitute": "false",
 }
@@ -49,12 +49,13 @@ LOGIN = "hive.server2.authentication"
 
 
 class ThriftServer:
-    """Serves a warehouse until `close`; `notice` is told what cannot be served.
+    """Serves a warehouse until `close`; calls `notice` with what cannot be served.
 
-    `given` are settings of Spark and Hive over our own (`hive.server2.…`, `spark.…`); `port` 0 is
-    any free one. Clients log in with the `password` under any name, without one as `given` says,
-    and can read what is served and nothing else of the machine. Raises `OptionError` for a host
-    that others can reach while nobody has to log in, `ConnectError` when the port cannot be had.
+    `given`: settings of Spark and Hive that override the defaults (`hive.server2.…`, `spark.…`);
+    `port` 0 is any free one. Clients log in with the `password` under any name; without one, as
+    `given` says. They can read what is served, and nothing else of the machine. Raises
+    `OptionError` for a host that others can reach without a login, `ConnectError` if the port is
+    not available.
     """
 
     def __init__(
@@ -100,11 +101,11 @@ class ThriftServer:
 
     @property
     def names(self) -> list[str]:
-        """What is served, as `database.table`."""
+        """The served tables and views, as `database.table`."""
         return self._catalog.names
 
     def refresh(self) -> None:
-        """Serve what has become of the warehouse; a store that cannot be reached is told of."""
+        """Update what is served; if the warehouse cannot be listed, `notice` is called once."""
         try:
             self._catalog.refresh()
         except (StreamhouseError, OSError, ValueError, RuntimeError) as error:
@@ -116,7 +117,7 @@ class ThriftServer:
             self._trouble = ""
 
     def close(self) -> None:
-        """End the server, its connections and its JVM."""
+        """Stop the server, its connections and its JVM."""
         end_session()
         self._folder.close()
 
@@ -167,7 +168,7 @@ def _check(host: str, master: str, given: Mapping[str, str], password: str | Non
 
 
 def _forget_address(environment: MutableMapping[str, str]) -> None:
-    """Hive's server takes these before its settings: it would listen where nobody checked."""
+    """Remove variables that Hive's server prefers to its settings: `_check` does not see them."""
     for name in ("HIVE_SERVER2_THRIFT_BIND_HOST", "HIVE_SERVER2_THRIFT_PORT"):
         environment.pop(name, None)
 
@@ -183,7 +184,7 @@ def _login(password: str | None) -> dict[str, str]:
 
 
 def _folders(folder: Path) -> dict[str, str]:
-    """Hive's and Spark's working folders, which else are shared with everybody's in /tmp."""
+    """Working folders of Hive and Spark, which by default are shared between users in /tmp."""
     places = {
         "hive.exec.scratchdir": "scratch",
         "hive.exec.local.scratchdir": "local",

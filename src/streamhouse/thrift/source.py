@@ -1,10 +1,10 @@
-"""The Spark data source `streamhouse`: one table or view of a served warehouse, to be read.
+"""The Spark data source `streamhouse`, which reads one table or view of a served warehouse.
 
 Each connection to the Thrift server has a Spark session of its own, and a Python data source that
-a session registers is known to that one only. Those that Spark finds by itself are known to all:
-the classes `DefaultSource` of modules called `pyspark_…` on the Python path, such as the one in the
-folder `on_path`. The catalog's options reach the source in an environment variable, since options
-of a table can be read by whoever is connected, and some are secret.
+a session registers is known to that session only. Sources that Spark discovers are known to all
+sessions: the classes `DefaultSource` of modules named `pyspark_…` on the Python path, such as the
+one in the folder `on_path`. The catalog's options are passed in an environment variable, since all
+clients can read the options of a table, and some are secret.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ _ON_PATH = Path(__file__).parent / "on_path"
 
 
 def findable(catalog: Mapping[str, str]) -> None:
-    """Have the Spark that this process starts next know the source in all its sessions."""
+    """Make the source known to all sessions of the Spark that this process starts next."""
     path = [str(_ON_PATH), *filter(None, [os.environ.get("PYTHONPATH")])]
     os.environ["PYTHONPATH"] = os.pathsep.join(path)
     os.environ[CATALOG_VARIABLE] = json.dumps(dict(catalog))
 
 
 def served_schema(warehouse: Warehouse, name: str) -> StructType:
-    """The columns of a table or view, as Spark has them; `TableError` or `SqlError` if it has none.
+    """The Spark schema of a table or view; raises `TableError` or `SqlError` if it has none.
 
-    A view's query is planned, and not run. TIME becomes text: Spark's catalog has no such type,
-    unless each session says so.
+    A view's query is planned, but not run. TIME becomes text, since Spark's catalog has that type
+    only in sessions that enable it.
     """
     from streamhouse.serve.views.warehouse_tables import view_feed
 
@@ -60,9 +60,9 @@ def served_schema(warehouse: Warehouse, name: str) -> StructType:
 
 
 class ServedSource(DataSource):
-    """The newest rows of the table or view that the option `served` names; nothing can be written.
+    """Reads the newest rows of the table or view in the option `served`; cannot write.
 
-    A table is read by several tasks; a view's query is run by one, with the meaning that it has in
+    Several tasks read a table. One task runs a view's query, with the same semantics as
     `streamhouse query`.
     """
 
@@ -95,7 +95,7 @@ class ServedSource(DataSource):
 
 
 class ViewReader(DataSourceReader):
-    """The rows of a view, by the engine that runs bounded queries."""
+    """Reads the rows of a view with the engine for bounded queries."""
 
     def __init__(self, catalog: Mapping[str, str], name: str, schema: StructType) -> None:
         self._catalog = dict(catalog)

@@ -1,4 +1,4 @@
-"""`streamhouse audit`: a view computed again from its history, and compared."""
+"""`streamhouse audit`: recomputes a view from its history, and compares."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`streamhouse call`: one procedure over a warehouse."""
+"""`streamhouse call`: runs one procedure over a warehouse."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def parsed(text: str) -> Call:
 
 
 class _Spark:
-    """A session for the procedure that asks for one; ended with the command that started it."""
+    """Starts a Spark session if a procedure needs one, and ends it with the command."""
 
     def __init__(self, master: str) -> None:
         self._master = master

@@ -1,4 +1,4 @@
-"""`streamhouse demo`: a whole pipeline, live, on a MariaDB of its own."""
+"""`streamhouse demo`: runs a whole pipeline, live, on a MariaDB of its own."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def demo(
 
 @dataclass(frozen=True)
 class _Run:
-    """How a demo is run."""
+    """The settings of a demo's run."""
 
     folder: Path
     seconds: float | None

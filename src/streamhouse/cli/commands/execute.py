@@ -1,4 +1,4 @@
-"""`streamhouse execute`: statements that change tables, and end."""
+"""`streamhouse execute`: runs bounded statements that change tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`streamhouse export`: a table or view as a file, written again when it changes."""
+"""`streamhouse export`: writes a table or view to a file, again when it changes."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def export(
 
     names = None if columns is None else _names(columns)
     made = Export(Extracts(opened, view, names, as_of), view, format, to, stop.asked)
-    # Signals are seen by the main thread alone, and not while it is in a library's call.
+    # A thread writes, since only the main thread handles signals, and not during a library call.
     with ThreadPoolExecutor(1, "streamhouse-export") as pool:
         try:
             for written in _files(made, interval, stop, pool):

@@ -1,4 +1,4 @@
-"""`streamhouse graph`: a script's tables and queries, drawn."""
+"""`streamhouse graph`: draws the tables and queries of a script."""
 
 from __future__ import annotations
 

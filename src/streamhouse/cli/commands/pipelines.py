@@ -1,4 +1,4 @@
-"""`streamhouse pipelines`: what runs in a warehouse, and how it goes."""
+"""`streamhouse pipelines`: lists the pipelines of a warehouse, with their state and progress."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`streamhouse query`: one look at the tables of a warehouse."""
+"""`streamhouse query`: prints the result of a SELECT over the tables of a warehouse."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`streamhouse repair`: a view of sums put right while its queries run."""
+"""`streamhouse repair`: corrects a view of aggregates while its queries run."""
 
 from __future__ import annotations
 

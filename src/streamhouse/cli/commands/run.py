@@ -1,4 +1,4 @@
-"""`streamhouse run`: a SQL script and its continuous queries."""
+"""`streamhouse run`: runs a SQL script and its continuous queries."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def _spark(read: Sequence[str], master: str, verbose: bool) -> Iterator[None]:
     try:
         yield
     finally:
-        # Where the script could not be read, no run has ended it.
+        # If the script could not be parsed, nothing else has ended the session.
         end_session()
 
 

@@ -1,4 +1,4 @@
-"""`streamhouse serve`: the tables and views of a warehouse over HTTP, live."""
+"""`streamhouse serve`: serves the tables and views of a warehouse over HTTP, live."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ def _serve(settings: ServerSettings, warehouse: str, port_file: str | None) -> N
     """Serve until a signal asks for the end, and end the process with its exit code."""
     from streamhouse.serve.http.server import bind, serve, url_of, write_port
 
-    # Before what takes long to load: a port in use is told at once.
+    # Before the slow imports, so that a port in use is reported at once.
     listening = bind(settings.host, settings.port)
     port = listening.getsockname()[1]
     stop = StopSignal()

@@ -1,4 +1,4 @@
-"""`streamhouse thrift`: the tables and views of a warehouse for clients of JDBC and ODBC."""
+"""`streamhouse thrift`: serves tables and views of a warehouse to clients of JDBC and ODBC."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def _settings(conf: list[str] | None) -> dict[str, str]:
     for one in conf or ():
         key, separator, value = one.partition("=")
         if not separator or not key.strip():
-            # The text is not repeated: it may be a bare secret.
+            # The message does not quote the text, which may be a secret.
             raise OptionError("--conf takes KEY=VALUE, such as --conf spark.driver.memory=2g")
         given[key.strip()] = value
     return given

@@ -1,4 +1,4 @@
-"""`streamhouse watch`: a table as it is, printed anew each time it changes."""
+"""`streamhouse watch`: prints a table, and again each time it changes."""
 
 from __future__ import annotations
 

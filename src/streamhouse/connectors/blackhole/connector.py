@@ -1,4 +1,4 @@
-"""The `blackhole` connector, for tests of how fast a query is."""
+"""The `blackhole` connector, which measures how fast a query is without its sink."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class BlackholeSink:
         return self
 
     def write(self, rows: pa.RecordBatch) -> None:
-        """Forget the rows."""
+        """Discard the rows."""
 
     def prepare(self) -> list[bytes]:
         return []

@@ -1,1 +1,1 @@
-"""The `datagen` connector: rows that are made up, at a steady rate."""
+"""The `datagen` connector: generated rows at a steady rate."""

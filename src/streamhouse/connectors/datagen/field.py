@@ -1,4 +1,4 @@
-"""What fills one column of a generated table."""
+"""Generates the values of a column."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def unit_interval(bits: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class Field:
-    """One column: its base type (`BIGINT`, `TIMESTAMP`, …) and where its values come from."""
+    """A generated column: its base type (`BIGINT`, `TIMESTAMP`, …), and how to make its values."""
 
     name: str
     base: str
@@ -111,7 +111,7 @@ def fields_of(columns: Sequence[Column], options: Mapping[str, str]) -> list[Fie
 
 
 def total_rows(fields: Sequence[Field], number_of_rows: int | None) -> int | None:
-    """How many rows there are in all: the shortest sequence or `number-of-rows`; None: no end."""
+    """The total number of rows: the shortest sequence or `number-of-rows`; None: unbounded."""
     ends = [int(f.high or 0) - int(f.low or 0) + 1 for f in fields if f.kind == "sequence"]
     if number_of_rows is not None:
         ends.append(number_of_rows)

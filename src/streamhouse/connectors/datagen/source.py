@@ -1,4 +1,4 @@
-"""The `datagen` connector: rows made from their own numbers, so that a replay makes them again."""
+"""The `datagen` source: computes each row from its number, so a replay gives the same rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ _CHUNK = 262_144
 
 @dataclass(frozen=True)
 class Rows:
-    """One piece of a batch: rows `first` to `last` (exclusive) and the clock they were made by."""
+    """A partition of a batch: rows `first` to `last` (exclusive), and the clock of their rate.
+
+    Row `i` is due `(i + 1 - base_rows) / rate` seconds after `base_ms` (epoch milliseconds).
+    """
 
     first: int
     last: int
@@ -32,12 +35,13 @@ class Rows:
 
 
 class DatagenSource:
-    """Rows at a steady rate; a `Source`.
+    """A `Source` that generates rows at a steady rate.
 
     Options are Flink's: `rows-per-second` (10000), `number-of-rows` (unbounded), and
-    `fields.<name>.*`, see `streamhouse.connectors.datagen.field`. Row number `i` is created at
-    `base + i / rate`, so a `TIMESTAMP` column tells when the row was due, however late it is made.
-    After a restart the clock starts anew: nothing is made up for the time that nobody ran.
+    `fields.<name>.*`, see `streamhouse.connectors.datagen.field`. The clock in the offset sets when
+    each row is due, see `Rows`: a `TIMESTAMP` column has that time (less up to `max-past`), however
+    late the row is generated. After a restart the clock starts again: no rows are generated for the
+    downtime.
     """
 
     changelog = False
@@ -105,7 +109,7 @@ class DatagenSource:
         return self._total is not None and int(offset.get("rows", 0)) >= self._total
 
     def lag(self, offset: Offset) -> Lag | None:
-        """The rows that are due and not made, by the clock of `offset`; None before the first."""
+        """The rows due but not generated yet, by the clock of `offset`; None before the first."""
         if not offset:
             return None
         now = time.time_ns() // 1_000_000

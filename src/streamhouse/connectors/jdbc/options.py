@@ -1,4 +1,4 @@
-"""The options of the `jdbc` connector, under Flink's names: a MySQL table that is looked up."""
+"""The options of the `jdbc` connector, under Flink's names."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ EARLIER = {
     "lookup.cache.ttl": f"{_PARTIAL}expire-after-write",
     "lookup.cache.caching-missing-key": f"{_PARTIAL}cache-missing-key",
 }
-"""Keys of Flink's earlier releases and what they mean; each asks for a cache by itself."""
+"""Keys of earlier Flink releases and their current names; each implies the cache `PARTIAL`."""
 
 _CACHES = ("NONE", "PARTIAL")
 _FROM_URL = {"server-time-zone": "serverTimezone", "jdbc.properties.useSSL": "useSSL"}
@@ -118,7 +118,7 @@ _URL = re.compile(
 
 
 class JdbcServer(MySqlOptions):
-    """A server and a table of it, as a URL names them; `repr` hides the password."""
+    """A server and one of its tables, as the options name them; `repr` hides the password."""
 
     @property
     def where(self) -> str:
@@ -131,11 +131,11 @@ class JdbcServer(MySqlOptions):
 
 @dataclass(frozen=True)
 class JdbcOptions:
-    """The options, checked.
+    """The checked options.
 
-    `cache` says whether keys are kept from batch to batch: at most `max_keys` of them in each
-    process, for `after_write_ms` since they were read and `after_access_ms` since they were asked
-    for (None: for ever), with `cache_missing` also that a key has no row.
+    `cache`: whether rows are cached across batches. Each process caches at most `max_keys` keys,
+    for `after_write_ms` since they were read and `after_access_ms` since their last lookup (None:
+    no limit); with `cache_missing`, also that a key has no row.
     """
 
     server: JdbcServer
@@ -182,7 +182,7 @@ def parse(options: Mapping[str, str]) -> JdbcOptions:
 
 
 def _renamed(options: Mapping[str, str]) -> dict[str, str]:
-    """The options with keys of earlier releases under their names of now."""
+    """The options, with keys of earlier releases replaced by their current names."""
     found = {key: value for key, value in options.items() if key not in EARLIER}
     for key, value in options.items():
         if key in EARLIER:
@@ -192,7 +192,7 @@ def _renamed(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def check_hint(options: Mapping[str, str], where: str) -> None:
-    """Check what a hint OPTIONS on the table may set; the values are left to `parse`."""
+    """Check the keys of an OPTIONS hint on the table; `parse` checks the values."""
     known = {key for key in (*KNOWN, *EARLIER) if key.startswith("lookup.")}
     check_known(options, known, where)
 

@@ -1,4 +1,4 @@
-"""A MySQL table as it is now: the rows of some keys, or all of them."""
+"""Reads the current rows of a MySQL table: those of some keys, or all."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from streamhouse.connectors.mysql_cdc.server.types import MySqlColumn, quote
 from streamhouse.sql.plan import Column
 
 KEYS_A_STATEMENT = 500
-"""MariaDB turns lists of 1,000 and more into a temporary table."""
+"""The most keys in one IN list; MariaDB turns lists of 1,000 and more into a temporary table."""
 BYTES_A_STATEMENT = 1 << 20
 _BATCH_ROWS = 65_536
 
@@ -31,10 +31,10 @@ Key = tuple[Any, ...]
 
 
 class KeyedTable:
-    """A table without a history. Connects at once; not thread-safe.
+    """The current rows of a MySQL table, by key or all. Connects on creation; not thread-safe.
 
-    `columns` are those of a declared table that are wanted, by name, cast to the declared types as
-    those of `mysql-cdc`; without them, all the table's own. Raises `OptionError`, `ConnectError` or
+    `columns`: the declared columns to read, matched by name and cast to the declared types as in
+    `mysql-cdc`; None: all columns of the table. Raises `OptionError`, `ConnectError` or
     `TableError`.
     """
 
@@ -60,14 +60,14 @@ class KeyedTable:
         return self._writer.schema
 
     def comparable(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Those of the columns whose rows the server finds by a value of the declared type."""
+        """Those of `names` by which the server can search for values of the declared type."""
         by_name = {column.name: (column, target) for column, target in self._selected}
         return tuple(name for name in names if _same_values(*by_name[name]))
 
     def rows(self, names: Sequence[str], keys: Sequence[Key]) -> pa.Table:
-        """The rows whose columns `names` have one of these keys, which hold no nulls.
+        """The rows whose columns `names` equal one of these keys, which contain no nulls.
 
-        The server compares by its own collations, so rows of other keys may be among them.
+        The server compares with its own collations, so rows of other keys may be among them.
         """
         found = []
         for piece in pieces(keys):
@@ -77,7 +77,7 @@ class KeyedTable:
         return pa.Table.from_batches(found, self.schema)
 
     def all_rows(self) -> Iterator[pa.RecordBatch]:
-        """All rows, as the server sends them."""
+        """Stream all rows from the server, over a connection of its own."""
         text = f"SELECT {', '.join(self._selects)} FROM {_table(self._options)}"
         connection: pymysql.Connection[Any] | None = None
         try:
@@ -93,7 +93,6 @@ class KeyedTable:
                 close_quietly(connection)
 
     def close(self) -> None:
-        """Release the connection."""
         self._session.close()
 
     @property
@@ -107,7 +106,7 @@ class KeyedTable:
 def statement(
     options: JdbcServer, selects: Sequence[str], names: Sequence[str], keys: Sequence[Key]
 ) -> tuple[str, list[Any]]:
-    """The SELECT of the rows of some keys, and its parameters."""
+    """The SELECT for the rows of some keys, and its parameters."""
     # A percent sign in a name must not look like a parameter.
     columns = ", ".join(selects).replace("%", "%%")
     wanted = ", ".join(quote(name) for name in names).replace("%", "%%")
@@ -121,7 +120,7 @@ def statement(
 
 
 def pieces(keys: Sequence[Key]) -> Iterator[Sequence[Key]]:
-    """Keys for one statement each: bounded in number and in size."""
+    """Slices of the keys, one for each statement: limited in number and in bytes."""
     first, size = 0, 0
     for place, key in enumerate(keys):
         own = sum(len(value) if isinstance(value, str | bytes) else 16 for value in key)
@@ -134,7 +133,7 @@ def pieces(keys: Sequence[Key]) -> Iterator[Sequence[Key]]:
 
 
 def _same_values(column: MySqlColumn, target: pa.DataType) -> bool:
-    """Whether equal declared values come from values that the server finds equal."""
+    """Whether values that are equal in the declared type are equal to the server, too."""
     of: dict[str, Callable[[pa.DataType], bool]] = {
         **dict.fromkeys(("int", "uint64", "year", "decimal"), _is_exact_number),
         **dict.fromkeys(("string", "enum", "set"), pa.types.is_string),

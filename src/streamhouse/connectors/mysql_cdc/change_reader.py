@@ -1,4 +1,4 @@
-"""The binlog as changes of one table, from one position to another."""
+"""Reads the changes of one table between two positions of the binlog."""
 
 from __future__ import annotations
 
@@ -25,10 +25,9 @@ _ATTEMPTS = 8
 
 
 class BinlogReader:
-    """One binlog connection, at `position`; reads on to a known end.
+    """Reads changes over one binlog connection, from `position` on up to a known end.
 
-    It never reconnects by itself: a stream taken up in the middle of a transaction would lose
-    rows without a word.
+    It never reconnects: a stream that is resumed inside a transaction would silently lose rows.
     """
 
     def __init__(self, following: Following, start: Position) -> None:
@@ -44,7 +43,7 @@ class BinlogReader:
         return self._track.position
 
     def changes(self, end: Position) -> Iterator[Change]:
-        """The table's changes from `position` to `end`, which must be an event's end."""
+        """The table's changes from `position` to `end`, which must be the end of an event."""
         progress, last = time.monotonic(), self.position
         while self.position < end:
             if self._at >= len(self._block):
@@ -59,7 +58,6 @@ class BinlogReader:
             yield from self._next_event()
 
     def close(self) -> None:
-        """Drop the connection."""
         self._dump.close()
 
     def _next_event(self) -> Iterator[Change]:
@@ -79,7 +77,7 @@ _VIEWS: dict[tuple[int, Path], RelayView] = {}
 
 
 def relay_view(following: Following) -> RelayView | None:
-    """The process's own view of the table's relay log."""
+    """This process's view of the table's relay log; None if the table has none."""
     if following.relay is None:
         return None
     key = (os.getpid(), following.relay)
@@ -89,8 +87,9 @@ def relay_view(following: Following) -> RelayView | None:
 
 
 def open_reader(following: Following, start: Position, relayed: bool = True) -> Reader:
-    """A reader from `start` on: of the relay log if that is there and `relayed`, else of the
-    server.
+    """A reader from `start` on.
+
+    It reads the relay log, if that has `start` and `relayed` is True; else the server's binlog.
     """
     view = relay_view(following) if relayed else None
     if view is not None and view.state() is not None:
@@ -100,11 +99,11 @@ def open_reader(following: Following, start: Position, relayed: bool = True) -> 
 
 
 def read_changes(following: Following, start: Position, end: Position) -> Iterator[Change]:
-    """The table's changes of a range that starts and ends between transactions.
+    """The table's changes in a range that starts and ends between transactions.
 
-    The reader is kept for the range that follows in the same process. What the relay log does not
-    have is read from the server; a lost connection is opened again at the start. Changes that were
-    given already are left out.
+    The reader is kept for the next range in the same process. If the relay log lacks the range, it
+    is read from the server. After a lost connection the range is read again from its start, without
+    the changes that were already yielded.
     """
     given, attempt, relayed = 0, 0, True
     while start < end:
@@ -151,7 +150,7 @@ def _keep(following: Following, reader: Reader, end: Position) -> None:
 
 
 def close_readers(following: Following) -> None:
-    """Close the kept reader of this process."""
+    """Close the reader that this process keeps for the table, if any."""
     reader = _READERS.pop((os.getpid(), following), None)
     if reader is not None:
         reader.close()

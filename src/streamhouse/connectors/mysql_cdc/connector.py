@@ -26,7 +26,7 @@ class _MysqlCdc(Connector):
         parse(options)
 
     def offset_origin(self, spec: SourceSpec, name: Sequence[str]) -> str:
-        # The server may have moved to another host.
+        # Without the server's address, since the server may move to another host.
         table = (spec.options.get(key, "") for key in ("database-name", "table-name"))
         return f"{self.name} {'.'.join(table)}"
 

@@ -1,4 +1,4 @@
-"""The Spark data source `mysql-cdc`: a table as a stream of its changes, or once as it is now."""
+"""The Spark data source `mysql-cdc`: streams a table's changes, or reads its current rows once."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class MysqlCdcDataSource(DataSource):
 
     Options: Flink CDC's (`hostname`, `username`, `database-name`, …, see
     `connectors.mysql_cdc.server.options`), and `rowkind` (`true` adds a column with `+I`, `-U`,
-    `+U`, `-D`), `maxRowsPerTrigger` (about so many rows a micro-batch), `parallelism` (tasks of
+    `+U`, `-D`), `maxRowsPerTrigger` (about this many rows per micro-batch), `parallelism` (tasks of
     the snapshot; default the number of cores).
 
-    `spark.read` gives the whole table as it is at one moment. Without `rowkind` a stream leaves
-    deletes out. The same micro-batch read twice gives the same rows.
+    `spark.read` gives the whole table as of one moment. Without `rowkind`, a stream leaves out
+    deletes. A replayed micro-batch has the same rows.
 
     Raises `OptionError`, `ConnectError`, `TableError`.
     """

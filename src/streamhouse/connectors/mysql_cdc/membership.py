@@ -1,4 +1,4 @@
-"""Which changes of the binlog a stream whose snapshot is not done yet takes in."""
+"""Decides which binlog changes a stream includes while its snapshot is not complete."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from streamhouse.connectors.mysql_cdc.server.types import key_of_value
 
 
 class Membership:
-    """Whether a row's key is among those that the stream has reached."""
+    """Whether a row's key is in the part of the table that the snapshot has already read.
+
+    That part has the keys up to `up_to`; None: all keys.
+    """
 
     def __init__(self, following: Following, up_to: KeyJson | None, options: MySqlOptions) -> None:
         self._columns = following.table.key
@@ -36,11 +39,10 @@ class Membership:
         return self._known[key]
 
     def moved(self, before: tuple[Any, ...] | None, after: tuple[Any, ...] | None) -> bool:
-        """Whether a change is none of one key: an insert, a delete, or an update of the key."""
+        """Whether a change is an insert, a delete, or an update that changes the key."""
         if before is None or after is None:
             return True
         return any(before[at] != after[at] for at in self._at)
 
     def close(self) -> None:
-        """Release the connection."""
         self._session.close()

@@ -1,7 +1,7 @@
-"""Chunks of the table exactly as of a binlog position (docs/decisions/001-mysql-chunks.md).
+"""Reads chunks of the table exactly as of a binlog position (docs/decisions/001-mysql-chunks.md).
 
-A SELECT sees the table at some later moment. What changed since the position is in the binlog,
-with its before image: the first change of a key tells what the key's row was.
+A SELECT sees the table at some later moment. Changes since the position are in the binlog, with
+before images: the before image of a key's first change is its row at the position.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _ATTEMPTS = 6
 
 @dataclass(frozen=True)
 class Chunk:
-    """The rows with a key greater than `low` and up to `high`; None is no bound."""
+    """The rows with a key greater than `low` and up to `high`; None: no bound."""
 
     low: KeyJson | None
     high: KeyJson | None
@@ -44,7 +44,7 @@ class Chunk:
 
 @dataclass(frozen=True)
 class ChunkRows:
-    """A chunk as of the position: rows of the SELECT (texts), and rows of the binlog (values)."""
+    """A chunk as of the position: rows of the SELECT (`texts`) and of the binlog (`values`)."""
 
     texts: Sequence[Row]
     values: Sequence[Row]
@@ -76,7 +76,7 @@ def chunk_ends(
 def split(
     session: Session, following: Following, low: KeyJson | None, high: KeyJson | None, size: int
 ) -> list[Chunk]:
-    """A range of keys in chunks of about `size` rows, in order."""
+    """Split a range of keys into chunks of about `size` rows, in order."""
     keys = KeySpace(following.table)
     chunks: list[Chunk] = []
     while True:
@@ -94,10 +94,10 @@ def split(
 
 
 class ChunkReader:
-    """Reads chunks as of `position`, on an executor; keeps what it learnt from the binlog.
+    """Reads chunks as of `position`, on an executor; keeps rows from the binlog between chunks.
 
-    `lookback`: a position before, from which on the binlog also corrects the SELECT where the
-    server cannot tell which transactions it sees (MySQL).
+    `lookback`: an earlier position. MySQL, unlike MariaDB, does not report which transactions a
+    SELECT sees, so there the binlog between the two positions corrects the SELECT, too.
     """
 
     def __init__(
@@ -131,7 +131,6 @@ class ChunkReader:
         return ChunkRows(texts, values)
 
     def close(self) -> None:
-        """Release the connections."""
         self._session.close()
         self._disconnect()
         if self._reader is not None:
@@ -167,7 +166,11 @@ class ChunkReader:
         return f"SELECT {columns} FROM {_table(self._following)} WHERE {condition}", arguments
 
     def _await_visible(self, connection: pymysql.Connection[Any], deadline: float) -> None:
-        """A transaction can be in the binlog a moment before SELECTs see it: wait for that."""
+        """Start a transaction whose SELECTs see all commits up to the position.
+
+        A commit can be in the binlog a moment before SELECTs see it. MariaDB reports what they see,
+        so there this waits until they do.
+        """
         run(connection, "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         while True:
             run(connection, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
@@ -217,7 +220,7 @@ class ChunkReader:
 
     def _look_ahead(self, end: Position) -> None:
         if self._reader is None:
-            # Reading the range again changes nothing: the first change of a key has been noted.
+            # After a failure, reading the range again is harmless: first changes are kept.
             start = self._position
             if not start < end:
                 return
@@ -252,7 +255,7 @@ _SNAPSHOT_STATUS = "SHOW STATUS LIKE 'binlog_snapshot_%'"
 
 
 def all_chunks(reader: ChunkReader, chunks: Sequence[Chunk]) -> Iterator[ChunkRows]:
-    """The chunks in order; closes the reader at the end."""
+    """Read the chunks in order; closes the reader at the end."""
     try:
         for chunk in chunks:
             yield reader.read(chunk)

@@ -1,4 +1,4 @@
-"""A MySQL table as one stream: a snapshot without locks that becomes the binlog."""
+"""A MySQL table as one stream: a snapshot without locks, then the binlog."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _MOST_UNREAD = 1_000
 
 @dataclass(frozen=True)
 class BinlogPart:
-    """Changes of a range of the binlog, of keys up to `up_to` (None: of all keys)."""
+    """Changes in a range of the binlog, of keys up to `up_to` (None: of all keys)."""
 
     start: Position
     end: Position
@@ -50,7 +50,7 @@ class BinlogPart:
 
 @dataclass(frozen=True)
 class SnapshotPart:
-    """Chunks of the table as of `position`."""
+    """Chunks of the table as of `position`; for `lookback` see `ChunkReader`."""
 
     chunks: tuple[Chunk, ...]
     position: Position
@@ -60,14 +60,15 @@ class SnapshotPart:
 class MySqlSource:
     """A MySQL or MariaDB table and its changes; a `Source`.
 
-    `options` are Flink CDC's names, see `connectors.mysql_cdc.server.options`. `columns`: those
-    of a declared table, taken by name and cast to the declared types; without them, all the
-    table's own. Connects at once: raises `OptionError`, `ConnectError` or `TableError`.
+    `options` have Flink CDC's names, see `connectors.mysql_cdc.server.options`. `columns`: those
+    of a declared table, matched by name and cast to the declared types; None: all columns of the
+    table. `relay`: the folder of a shared relay log, if any. Connects on creation, and may raise
+    `OptionError`, `ConnectError` or `TableError`.
 
     An offset is a key and a binlog position (`{"phase": "snapshot", "key": […], "file": …,
-    "pos": …}`), later just the position: the rows up to that key as of that position have been
-    given. The same two offsets give the same rows, whenever they are read, while the binlog from
-    the first one on is kept; without it `DataLossError` is raised.
+    "pos": …}`): rows up to that key have been read, as of that position. After the snapshot it is
+    just the position. The same two offsets give the same rows, whenever they are read, as long as
+    the server keeps the binlog from the first one on; otherwise `DataLossError` is raised.
 
     `initial_offset`, `latest_offset` and `partitions` run on the driver, `read` anywhere; the
     object can be pickled.
@@ -172,12 +173,12 @@ class MySqlSource:
         return self._read_binlog(partition)
 
     def whole_table(self, parallelism: int = 1) -> Sequence[SnapshotPart]:
-        """Pieces that together are the table as it is now; driver only."""
+        """Partitions that together contain the table's current rows; driver only."""
         end = Place(self._current(), whole=True)
         return self.partitions(Place().to_offset(), end.to_offset(), parallelism)
 
     def hold(self) -> None:
-        """Go no further than where the binlog ends now (Spark's `AvailableNow`)."""
+        """Stop at the current end of the binlog (Spark's `AvailableNow`)."""
         self._held = self._server.position(self._session)
 
     def committed(self, end: Offset) -> None:
@@ -202,9 +203,10 @@ class MySqlSource:
         return not place.position < state.changed.get(self._options.name, state.end)
 
     def lag(self, offset: Offset) -> Lag | None:
-        """The binlog from `offset` to the table's last change, as far as the relay log knows it.
+        """The bytes of binlog from `offset` to the table's last change in the relay log.
 
-        The seconds are those since such a change was first seen here; driver only.
+        `seconds`: since the oldest unread change was first seen here. None without a relay log, and
+        before the snapshot is complete; driver only.
         """
         place = Place.from_offset(offset)
         view = relay_view(self._following)
@@ -227,7 +229,7 @@ class MySqlSource:
         close_readers(self._following)
 
     def _current(self) -> Position:
-        # Asked each time, about 0.1 ms: an answer kept for later would hide the last changes.
+        # Queried each time, in about 0.1 ms: a cached position would hide the latest changes.
         return self._held or self._server.position(self._session)
 
     def _next_binlog(self, start: Position, max_rows: int | None) -> Place:
@@ -251,9 +253,10 @@ class MySqlSource:
     def _relayed_end(
         self, view: RelayView, state: State, start: Position, max_rows: int | None
     ) -> Position:
-        """How far to read in the relay log; `start` while the table has not changed since.
+        """The end of the next batch in the relay log; `start` if the table has not changed since.
 
-        A table at rest moves on only each `heartbeat.interval`, so that a restart finds its binlog.
+        The position of an idle table advances only each `heartbeat.interval`, so that the server
+        still has the binlog from there on at a restart.
         """
         now = time.monotonic()
         due = now - self._moved > self._options.heartbeat_ms / 1000
@@ -267,7 +270,7 @@ class MySqlSource:
 
     def _next_chunks(self, place: Place, max_rows: int | None) -> Place:
         if place.position is None and not self._server.mariadb:
-            # Give the SELECTs a stretch of binlog to be corrected by.
+            # Set a position first: the binlog after it will correct the SELECTs (`lookback`).
             return Place(self._current())
         size = self._options.chunk_size
         most = _CHUNKS_A_BATCH

@@ -1,4 +1,4 @@
-"""The `paimon` connector; declarations are checked by the catalog (`paimon.catalog`)."""
+"""The `paimon` connector; the catalog (`paimon.catalog`) checks the declarations of its tables."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class _Paimon(Connector):
     scan_note = "the rows of the newest snapshot, or of another one"
 
     def offset_origin(self, spec: SourceSpec, name: Sequence[str]) -> str:
-        # Offsets say themselves which table they are of, whatever it is called.
+        # Offsets of a Paimon table contain its identity, which does not depend on its name.
         return self.name
 
     def source(self, spec: SourceSpec, names: Sequence[str] | None) -> PaimonSource:

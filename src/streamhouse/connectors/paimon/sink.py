@@ -1,4 +1,4 @@
-"""A Paimon table as the sink of a continuous query: exactly once, by the number of the batch."""
+"""A Paimon table as the sink of a continuous query: exactly once, by batch number."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from streamhouse.paimon.write.dml_attempts import rows_changed, with_retries
 
 
 class PaimonSink:
-    """A table; `commutes` says that the order of commits does not change what it holds."""
+    """A Paimon table; `commutes`: the order of commits does not change its rows."""
 
     def __init__(self, address: TableAddress, commutes: bool) -> None:
         self._address = address
@@ -34,7 +34,7 @@ class PaimonSink:
 
 
 class PaimonSinkWriter:
-    """Data files of one task; nobody sees them before they are committed."""
+    """Writes the data files of one task; they are invisible until the committer commits them."""
 
     def __init__(self, address: TableAddress, query_id: str, batch: int, attempt: str) -> None:
         self._batch = batch
@@ -57,7 +57,7 @@ class PaimonSinkWriter:
 
 
 class PaimonSinkCommitter:
-    """Commits each batch once: the query's id is the commit user, its number the identifier."""
+    """Commits each batch once: the query id is the commit user, the batch number the identifier."""
 
     def __init__(self, address: TableAddress, query_id: str, commutes: bool) -> None:
         self._tag = query_tag(query_id)
@@ -87,9 +87,9 @@ class PaimonSinkCommitter:
     def _commit(
         self, table: Table, written: WrittenBatch, seen: int | None, lock_held: bool
     ) -> bool | None:
-        """False if the batch was there before; None if other commits made it outdated."""
+        """False if the batch was already committed; None if other commits outdated its files."""
         committer, batch, own = self._committer, written.number, written.messages
-        # Sums commute, whatever others have committed; keys must still be in one bucket.
+        # Sums commute with all other commits, but a key must not get into two dynamic buckets.
         if not own or (self._commutes and not table.has_dynamic_buckets):
             return committer.commit(batch, own, lock_held)
         with nullcontext() if lock_held else commit_lock(table.location):

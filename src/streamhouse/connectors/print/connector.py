@@ -39,7 +39,7 @@ class _Print(Connector):
 
 
 class PrintSink:
-    """Rows as lines. They pass through the driver, so a large result belongs elsewhere."""
+    """Prints rows as lines. All rows pass through the driver, so it is not for large results."""
 
     def __init__(self, schema: pa.Schema, prefix: str, to_stderr: bool) -> None:
         self.schema = schema
@@ -76,7 +76,7 @@ class PrintWriter:
 
 
 class PrintCommitter:
-    """Prints a micro-batch once its tasks have ended. One that runs again is printed again."""
+    """Prints a micro-batch once its tasks have ended. A replayed batch is printed again."""
 
     table = None
 

@@ -1,1 +1,1 @@
-"""The membership warehouse: a business in MySQL, four layers of tables, two boards."""
+"""The membership demo: orders in MySQL, a warehouse of four layers of tables, two dashboards."""

@@ -1,4 +1,4 @@
-"""The membership business: what happens in its MySQL, the same for the same seed."""
+"""The membership business: generates the changes in its MySQL, the same for the same seed."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from streamhouse.demo.mariadb import MariaDB
 
 DATABASE = "membership"
 DESK = 1
-"""The agent whose orders are only ever added: the clock of the demo, see `Probes`."""
+"""The agent whose orders are only inserted, by which `Probes` measures freshness."""
 ACTOR = 13
-"""The agent to whom nothing happens but what the demo's act does."""
+"""The agent whose orders only the demo's act changes."""
 AGENTS, PRODUCTS, CITIES, MEMBERS = 12, 6, 8, 20_000
 _COLUMNS = "id, v_date, member_id, agent_id, product_id, city_id, kind, amount, status, event_time"
 _COPY = f"INSERT INTO member_event ({_COLUMNS}) SELECT {_COLUMNS} FROM member_order"
@@ -28,7 +28,7 @@ _HOUR_MS = 3_600_000
 _DAYS = 4
 _OPEN_DAYS = 1
 _DESK_RATE = 10
-# Out of 100 steps: what they are, besides new orders.
+# How many of 100 steps are of which kind; the rest are new orders.
 _STEPS = (("correct", 24), ("move", 10), ("late", 10), ("cancel", 8), ("together", 2), ("level", 2))
 
 
@@ -42,7 +42,7 @@ class Statement:
 
 @dataclass(frozen=True)
 class Step:
-    """What happens at once: the statements of one transaction, and how many rows they change."""
+    """One transaction: its statements, and how many changes it counts as."""
 
     kind: str
     statements: tuple[Statement, ...]
@@ -50,11 +50,11 @@ class Step:
 
 
 class Steps:
-    """The endless history of one business: each step follows from the seed and those before.
+    """An endless sequence of changes, which depends only on the seed.
 
-    `today_ms` (UTC, epoch) is when the first step happens; each is `step_ms` after the one
-    before it. An event that is late says that it happened up to an hour earlier. Orders of days
-    before yesterday are closed: nothing happens to them any more.
+    `today_ms` (UTC, epoch) is the time at the start; each step is `step_ms` after the one before
+    it. A late event has an event time up to an hour earlier. Orders of days before yesterday are
+    closed: no later step changes them.
     """
 
     def __init__(self, seed: int, today_ms: int, step_ms: float) -> None:
@@ -67,12 +67,12 @@ class Steps:
         self._open: list[int] = []
 
     def beginning(self, orders: int) -> list[Step]:
-        """Orders of the last days, before anyone looks."""
+        """Orders of the last four days, which exist before the pipeline starts."""
         whole = _DAYS * 24 * _HOUR_MS
         return [self._order(self._now_ms - whole * (1 - i / orders)) for i in range(orders)]
 
     def next(self) -> Step:
-        """What happens next."""
+        """The next step."""
         self._now_ms += self._step_ms
         at = self._random.randrange(100)
         for kind, share in _STEPS:
@@ -84,7 +84,7 @@ class Steps:
         return self._order(self._now_ms - (self._lateness() if late else 0.0))
 
     def desk(self) -> Step:
-        """One more order at the desk."""
+        """A new order of the desk."""
         return self._order(self._now_ms, DESK)
 
     def _order(self, at_ms: float, agent: int | None = None) -> Step:
@@ -133,7 +133,7 @@ class Steps:
         return Step("cancel", (mark, _journal(one), gone), 2)
 
     def _together(self) -> Step:
-        """A member's rebate: several orders in one transaction."""
+        """A rebate: changes several orders in one transaction."""
         ids = sorted({self._any() for _ in range(5)})
         parts: list[Statement] = []
         for one in ids:
@@ -170,10 +170,10 @@ def _text(at_ms: float) -> str:
 
 
 class Pace:
-    """Whose turn it is, so many changes a second: the desk's, or the next step's.
+    """Decides at a rate of changes per second whether an order of the desk or another step is due.
 
-    The desk takes ten orders a second, or half of all changes where that is fewer: else a slow
-    business would be nothing but the desk.
+    The desk takes ten orders a second, or half of all changes if that is fewer; otherwise a slow
+    business would have no other changes.
     """
 
     def __init__(self, changes_per_second: int) -> None:
@@ -182,30 +182,30 @@ class Pace:
         self._desk = self._done = 0
 
     def desk_is_due(self, passed_s: float) -> bool:
-        """Whether the desk takes an order, so long after the start."""
+        """Whether an order of the desk is due, `passed_s` after the start."""
         return passed_s * self._desk_rate > self._desk
 
     def step_is_due(self, passed_s: float) -> bool:
-        """Whether anything else happens, if it is not the desk's turn."""
+        """Whether another step is due, if no order of the desk is."""
         return self._done < passed_s * self._rate
 
     def count(self, changes: int, desk: bool) -> None:
-        """Note what was done."""
+        """Count the changes of a committed step."""
         self._desk += desk
         self._done += changes
 
 
 class Business:
-    """Plays the steps in a MariaDB, so many changes a second, in a thread of its own.
+    """Executes the steps in a MariaDB, at a rate of changes per second, in a thread of its own.
 
-    `desk_ms` is when each order of the desk was committed.
+    `desk_ms` has the commit time of each order of the desk (epoch milliseconds).
     """
 
     def __init__(self, mariadb: MariaDB, changes_per_second: int, seed: int = 1) -> None:
         self._mariadb = mariadb
         self._rate = changes_per_second
         now = int(time.time() * 1000)
-        # A step makes 1.15 changes or so.
+        # A step has about 1.15 changes.
         self.steps = Steps(seed, now, 1150 / changes_per_second)
         self.changes = 0
         self.kinds: Counter[str] = Counter()
@@ -216,32 +216,32 @@ class Business:
         self._connection: pymysql.Connection[Any] | None = None
 
     def create(self, orders: int) -> None:
-        """Make the tables anew, with orders of the last days."""
+        """Recreate the tables, with orders of the last days."""
         text = (Path(__file__).parent / "business.sql").read_text()
         statements = [one.strip() for one in text.split(";") if one.strip()]
         self._mariadb.execute(f"DROP DATABASE IF EXISTS {DATABASE}", *statements)
         with self._mariadb.connect(DATABASE) as connection:
             connection.begin()
             with connection.cursor() as cursor:
-                # All at once: one by one they would take longer than the start of the server.
+                # In one batch: single inserts would take longer than the start of the server.
                 made = [step.statements[0] for step in self.steps.beginning(orders)]
                 cursor.executemany(made[0].sql, [one.parameters for one in made])
                 cursor.execute(f"{_COPY} ORDER BY id")
             connection.commit()
 
     def start(self) -> None:
-        """Begin to play."""
+        """Start the thread."""
         self._stopped.clear()
         self._thread = threading.Thread(target=self._run, name="business", daemon=True)
         self._thread.start()
 
     def check(self) -> None:
-        """Raise what ended the play, if anything did."""
+        """Raise the error that ended the thread, if any."""
         if self._error is not None:
             raise self._error
 
     def stop(self) -> None:
-        """End it between two transactions."""
+        """Stop the thread between two transactions."""
         self._stopped.set()
         if self._thread is not None:
             self._thread.join(30)
@@ -251,7 +251,7 @@ class Business:
         try:
             with self._mariadb.connect(DATABASE, many=True) as connection:
                 self._play(connection)
-        except Exception as error:  # noqa: BLE001  # told by `check`, in the main thread
+        except Exception as error:  # noqa: BLE001  # `check` raises it in the main thread
             self._error = error
 
     def _play(self, connection: pymysql.Connection[Any]) -> None:
@@ -270,7 +270,7 @@ class Business:
     def _commit(self, connection: pymysql.Connection[Any], step: Step) -> int:
         with connection.cursor() as cursor:
             parts = [cursor.mogrify(one.sql, one.parameters) for one in step.statements]
-            # In one message: each round trip costs as much as the statement.
+            # In one message, since each round trip costs as much as a statement.
             cursor.execute("; ".join(["BEGIN", *parts, "COMMIT"]))
             while cursor.nextset():
                 pass

@@ -1,4 +1,4 @@
-"""Every DWS and APP figure computed again: from ODS, and from MySQL itself; both in plain SQL."""
+"""Recomputes all results of DWS and APP in plain SQL, from ODS and from MySQL itself."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ FIGURES = {
     ),
     "app_member_board": (_MEMBERS, "new_members <> 0 OR renewed_members <> 0"),
 }
-"""For each table the query that gives it, over the orders `o`, and which of its rows are not empty:
-of a group that has lost its orders the sums stay, as zeros."""
+"""For each table the query over the orders `o` that computes it, and the condition for non-empty
+rows: a group that has lost all its orders stays, with sums of zero."""
 _SCORE = "CAST(amount * points AS DECIMAL(20, 4))"
 _TRUTH = """
 WITH newest AS (
@@ -52,7 +52,7 @@ WITH o AS (
 
 @dataclass(frozen=True)
 class Comparison:
-    """One table against the same figures computed elsewhere."""
+    """The comparison of a table with the same results computed elsewhere."""
 
     table: str
     against: str
@@ -65,14 +65,14 @@ class Comparison:
 
 
 class Figures:
-    """Compares the warehouse with itself and with MySQL; exact only while nothing moves."""
+    """Compares the warehouse with itself and with MySQL; exact only while nothing changes."""
 
     def __init__(self, warehouse: Warehouse, mariadb: MariaDB) -> None:
         self._warehouse = warehouse
         self._mariadb = mariadb
 
     def compare(self) -> list[Comparison]:
-        """Each figure's table against ODS and against MySQL."""
+        """Compare each table of `FIGURES` with ODS and with MySQL."""
         found = []
         for name, (query, some) in FIGURES.items():
             actual = self._rows(name, query, some)
@@ -83,7 +83,7 @@ class Figures:
         return found
 
     def orders(self) -> tuple[int, int]:
-        """How many orders ODS has, and how many by rights; equal when ODS is right."""
+        """How many orders ODS has, and how many it should have according to MySQL."""
         ods = self._read("ods_member_order", ["id"]).num_rows
         (row,) = self._mariadb.execute(f"{_TRUTH} SELECT COUNT(*) FROM o", database="membership")
         return ods, int(row[0])

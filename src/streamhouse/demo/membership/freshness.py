@@ -1,4 +1,4 @@
-"""How old the desk's orders are when the board shows them: MySQL commit to APP table."""
+"""Measures the latency from a commit in MySQL to the APP table, for the orders of the desk."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _FILTER = {"method": "equal", "field": "agent_id", "literals": [DESK]}
 
 
 class Probes:
-    """Looks at the board every 10 ms; each of the desk's orders counts once, when it is in.
+    """Polls the board every 10 ms, and measures each order of the desk once, when it is included.
 
-    The desk's orders are never changed, and come in the order of their commits: a board that shows
-    n of them shows the first n. What was there at the start does not count, nor what is committed
-    in the first `skip_s` seconds of the business.
+    The desk's orders never change, and arrive in the order of their commits: a board that shows n
+    of them shows the first n. Orders from before the start do not count, nor those committed in the
+    first `skip_s` seconds of the business.
     """
 
     def __init__(self, board: TableAddress, business: Business, skip_s: float = 0.0) -> None:
@@ -41,29 +41,29 @@ class Probes:
 
     @property
     def waiting(self) -> int:
-        """Orders of the desk that MySQL has and the board does not show."""
+        """The number of the desk's orders that MySQL has and the board does not show yet."""
         return len(self._business.desk_ms) - self._shown
 
     def figures(self) -> dict[str, float] | None:
-        """Milliseconds `p50`, `p99` and `max` over all; None without any."""
+        """Milliseconds `p50`, `p99` and `max` over all orders; None without any."""
         with self._lock:
             return self._all.figures()
 
     def recent(self) -> dict[str, float] | None:
-        """The same over the last orders."""
+        """The same over the last 50 orders."""
         ages = Ages()
         with self._lock:
             ages.add(np.array(self._lately))
         return ages.figures()
 
     def window(self) -> dict[str, float] | None:
-        """The same over what came since the last call of this."""
+        """The same over the orders since the last call."""
         with self._lock:
             window, self._window = self._window, Ages()
         return window.figures()
 
     def stop(self) -> None:
-        """Look no more: what the board shows from now on does not count."""
+        """Stop polling: orders that the board shows from now on do not count."""
         self._stopped.set()
         self._thread.join(5)
 
@@ -89,7 +89,7 @@ class Probes:
                 pause = _ABSENT_POLL_S
                 continue
             except StreamhouseError:
-                # Expired while we looked.
+                # The snapshot expired while it was read.
                 continue
             if rows:
                 self._take(int(rows[0]["orders"] or 0), now)

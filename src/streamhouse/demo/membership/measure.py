@@ -1,4 +1,4 @@
-"""The membership demo without a terminal: what it prints with `--json`."""
+"""Runs the membership demo without a live view, for `--json`."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _SHOWN_S = 30.0
 
 
 def measure(world: Membership, seconds: float, kills: Kills | None, check: Check) -> dict[str, Any]:
-    """Run the business for so long beside the pipeline, then prove every figure.
+    """Run the business and the pipeline for `seconds`, then verify all results.
 
-    `check` is called at each step. When it raises `KeyboardInterrupt`, the driver ends in order,
-    and nothing is proved.
+    `check` is called at each step. If it raises `KeyboardInterrupt`, the driver is stopped cleanly,
+    and nothing is verified.
     """
     memory = PeakMemory()
     try:
@@ -64,7 +64,7 @@ def wait_for_figures(world: Membership, check: Check) -> None:
 def _play(
     world: Membership, seconds: float, kills: Kills | None, act: Act, check: Check
 ) -> list[dict[str, float] | None]:
-    """For `seconds`, and while the act needs the streams; the freshness of each whole minute."""
+    """Run for `seconds`, and while the act needs the pipeline; returns each minute's freshness."""
     started = told = time.monotonic()
     minutes: list[dict[str, float] | None] = []
     while time.monotonic() - started < seconds:
@@ -92,7 +92,7 @@ def _play(
 
 
 def _await_board(world: Membership, check: Check) -> None:
-    """Let the board show what the desk took, lest the stop and the next start are measured."""
+    """Wait until the board shows all orders of the desk, so that no restart is measured."""
     deadline = time.monotonic() + _SHOWN_S
     while world.probes.waiting and time.monotonic() < deadline:
         check()
@@ -101,7 +101,7 @@ def _await_board(world: Membership, check: Check) -> None:
 
 
 def _drain(world: Membership, act: Act, check: Check) -> None:
-    """Take in what is left, and play the rest of the act beside, which needs no stream."""
+    """Process the remaining changes, and play the rest of the act, which needs no pipeline."""
 
     def step() -> None:
         check()

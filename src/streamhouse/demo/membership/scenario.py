@@ -1,4 +1,4 @@
-"""The membership demo's world: the business in a MariaDB, the four layers, and their proofs."""
+"""Sets up the membership demo: the business in a MariaDB, the four layers, their verification."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _FIRST_SECONDS = 15.0
 
 
 class Membership:
-    """Starts and ends everything of one demo under a folder, which keeps its tables."""
+    """Starts and stops all processes of a demo in one folder; the tables stay there."""
 
     def __init__(self, folder: Path, changes_per_second: int, seed: int = 1) -> None:
         self._own = Folder(folder)
@@ -68,17 +68,17 @@ class Membership:
         self.driver.start()
 
     def drain(self, check: Check | None = None) -> None:
-        """Run it once more until all of MySQL is taken in."""
+        """Run the pipeline once more, until it has processed all changes of MySQL."""
         self.driver.start("--until-caught-up")
         self.driver.wait(_CATCH_UP_S, check)
 
     @property
     def queries(self) -> int:
-        """How many continuous queries have written a table."""
+        """How many continuous queries have committed, by the tables of their lineage."""
         return sum(name.endswith(f"__{SUFFIX}") for name in self.warehouse.tables(DATABASE))
 
     def orders(self) -> int:
-        """How many orders ODS has; 0 while it is not there."""
+        """How many orders ODS has; 0 while the table does not exist."""
         try:
             table = self.warehouse.table(f"{DATABASE}.ods_member_order")
             latest = table.latest_snapshot_id()
@@ -87,10 +87,10 @@ class Membership:
         return 0 if latest is None else table.snapshot(latest).total_record_count or 0
 
     def proofs(self) -> dict[str, Any]:
-        """Whether everything is equal to what it should be; while nothing moves.
+        """Verify that all tables are as they should be; exact only while nothing changes.
 
-        `equal`: the figures of DWS and APP computed from ODS, and from MySQL. `audited`: the word
-        of `streamhouse audit` on each table that is computed from others.
+        `equal`: DWS and APP equal the results computed from ODS and from MySQL. `audited`:
+        `streamhouse audit` finds each table that is computed from others equal.
         """
         figures = Figures(self.warehouse, self.mariadb)
         ods, mysql = figures.orders()

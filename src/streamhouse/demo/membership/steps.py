@@ -1,4 +1,4 @@
-"""What is shown in the membership demo, step by step, each seen in the tables before it is told."""
+"""The act of the membership demo: its steps, each of which waits for its effect in the tables."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _JOURNAL = "INSERT INTO member_event SELECT NULL, o.* FROM member_order AS o WHE
 
 
 class Act:
-    """Plays the act in steps, beside the demo's own loop."""
+    """Plays the act in small steps, which the demo's own loop calls."""
 
     def __init__(self, world: Membership, first_s: float = _FIRST_S) -> None:
         self._world = world
@@ -36,24 +36,24 @@ class Act:
         self._looked: tuple[Any, ...] = ()
         self._found: list[dict[str, Any]] = []
         self.done = False
-        """Whether all steps came out as they should."""
+        """Whether all steps are over, with the expected effects."""
         self.followed = False
-        """Whether all that needs the running pipeline is over."""
+        """Whether all steps that need the running pipeline are over."""
         self._steps = self._play()
 
     def step(self) -> str | None:
-        """Do what is due; what to tell of it."""
+        """Do what is due; returns a message for the user, if any."""
         return next(self._steps, None)
 
     def finish(self) -> Iterator[str | None]:
-        """Play what is left without pauses; at each step what to tell of it, if anything."""
+        """Play the rest without pauses; yields at each step a message for the user, if any."""
         self._first_s = self._pause_s = 0.0
         while not self.done:
             yield self.step()
             time.sleep(0.05)
 
     def stop(self) -> None:
-        """End a job that runs."""
+        """Kill the command that runs, if any."""
         if self._job is not None and self._job.poll() is None:
             self._job.kill()
             self._job.wait()
@@ -165,7 +165,7 @@ class Act:
         return sum((score for _, score in scores.values()), Decimal(0)) if scores else None
 
     def _answer(self, *words: str) -> Generator[None, None, list[dict[str, Any]]]:
-        """The rows that a command of ours prints as JSON."""
+        """The rows that a `streamhouse` command prints as JSON."""
         said = self._world.folder / "answer.json"
         said.unlink(missing_ok=True)
         yield from self._run(*words, log=said)
@@ -215,11 +215,11 @@ class Act:
                 self._looked, self._found = place, rows
             return self._found
         except StreamhouseError:
-            # Not there yet, or expired while it was read.
+            # The table does not exist yet, or its snapshot expired while it was read.
             return []
 
     def _run(self, *words: str, log: Path | None = None) -> Iterator[None]:
-        """Run a command of ours, as an operator would."""
+        """Run a `streamhouse` command, as an operator would."""
         command = [*words, "--warehouse", self._world.warehouse.path]
         job = self._job = start_command(command, log or self._world.log)
         yield from self._until(lambda: job.poll() is not None, f"`{words[0]}` to end")
@@ -231,7 +231,7 @@ class Act:
 
     def _pause(self, seconds: float) -> Iterator[None]:
         started = time.monotonic()
-        # Asked anew each time: `finish` shortens what is left.
+        # Evaluated each time, since `finish` shortens the pauses.
         while time.monotonic() - started < min(seconds, self._pause_s + self._first_s):
             yield None
 

@@ -22,12 +22,12 @@ from streamhouse.serve.feeds.table_feed import Feed
 
 _RATES_EVERY_S = 1.0
 _BOARD_LINES = 7
-"""Of the terminal, for the smaller board."""
+"""The height of the smaller board, in lines of the terminal."""
 _TOLD_LINES = 5
 
 
 class Show:
-    """Draws the boards until the time is over or Ctrl-C; then proves every figure."""
+    """Draws the boards until the time is over or Ctrl-C; then verifies all results."""
 
     def __init__(
         self,

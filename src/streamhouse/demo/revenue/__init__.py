@@ -1,1 +1,1 @@
-"""Revenue per country: orders stream in, customers come from MySQL, a view sums up."""
+"""The revenue demo: a view sums up streaming orders by country, with customers from MySQL."""

@@ -1,4 +1,4 @@
-"""How old an order is when the view shows it: measured for every order."""
+"""Measures for every order how old it is when the view shows it."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from streamhouse.runtime.state.lineage import SUFFIX, LineageFeed
 
 _POLL_S = 0.005
 _ABSENT_POLL_S = 0.1
-"""A table that is not there is looked for with all names of the catalog, which takes its time."""
+"""For a table that does not exist: opening it lists all names of the catalog, which is slow."""
 _LATELY = 20
-"""Batches that `recent` looks at."""
+"""How many of the last batches `recent` includes."""
 
 
 class SnapshotClock:
-    """Notes when each snapshot of a table could first be read, by looking every 5 ms."""
+    """Records when each snapshot of a table could first be read, by polling every 5 ms."""
 
     def __init__(self, address: TableAddress) -> None:
         self._address = address
@@ -42,7 +42,7 @@ class SnapshotClock:
             return self._seen.get((user, identifier))
 
     def first_after(self, time_s: float) -> float | None:
-        """When the first figure of a query came after a time (epoch s), if one did."""
+        """When the first commit after a time could be read (both epoch seconds); None if none."""
         with self._lock:
             return next((at for at, user in self._order if at > time_s), None)
 
@@ -73,13 +73,13 @@ class SnapshotClock:
 
 
 class Ages:
-    """A distribution of ages in whole milliseconds, whose size does not grow with its number."""
+    """A histogram of ages in whole milliseconds; its size does not depend on their number."""
 
     def __init__(self) -> None:
         self._counts = np.zeros(1, np.int64)
 
     def add(self, ages_ms: npt.NDArray[np.float64]) -> None:
-        """Take in ages; below 0 counts as 0."""
+        """Add ages; negative ones count as 0."""
         if not len(ages_ms):
             return
         more = np.bincount(np.maximum(ages_ms, 0).round().astype(np.int64))
@@ -100,10 +100,10 @@ class Ages:
 
 
 class Freshness:
-    """Ages of orders at their showing, from the view's lineage and a `SnapshotClock`.
+    """The ages of orders when the view shows them, from its lineage and a `SnapshotClock`.
 
-    `time_column` of the source says when a row was made (UTC). Rows that waited for their lookup
-    count when they are joined; rows made in the first `skip_s` seconds do not count.
+    `time_column` of the source is the time at which a row was made (UTC). Rows that waited for
+    their lookup count when they are joined; rows made in the first `skip_s` seconds do not count.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Freshness:
         self._done: dict[str, int] = {}
         self._past: dict[str, Recomputation] = {}
         self.rows = 0
-        """Rows that the view has taken in, by its lineage, each computed again."""
+        """How many rows the view includes according to its lineage; each has been recomputed."""
         self._first_made = math.inf
         self._end_ms = math.inf
         self._all = Ages()
@@ -126,7 +126,7 @@ class Freshness:
         self._window = Ages()
 
     def update(self) -> int:
-        """Take in the batches that the lineage has gained; how many rows they showed."""
+        """Add the lineage's new batches; returns how many rows they brought into the view."""
         try:
             rows = self._lineage.fresh()
         except TableError:
@@ -141,11 +141,11 @@ class Freshness:
         return sum(self._take(user, batches) for user, batches in fresh.items())
 
     def end(self) -> None:
-        """What the view shows from now on does not count: the pipeline is about to be stopped."""
+        """Ignore what the view shows from now on: the pipeline is about to be stopped."""
         self._end_ms = time.time() * 1000
 
     def figures(self) -> dict[str, float] | None:
-        """Milliseconds `p50`, `p99` and `max` over all rows but the first; None without rows."""
+        """Milliseconds `p50`, `p99`, `max` over all rows after `skip_s` seconds; None if none."""
         return self._all.figures()
 
     def recent(self) -> dict[str, float] | None:
@@ -156,7 +156,7 @@ class Freshness:
         return ages.figures()
 
     def window(self) -> dict[str, float] | None:
-        """The same over what came since the last call of this."""
+        """The same over the rows since the last call."""
         window, self._window = self._window, Ages()
         return window.figures()
 

@@ -1,4 +1,4 @@
-"""The revenue demo without a terminal: what it prints with `--json`."""
+"""Runs the revenue demo without a live view, for `--json`."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _FIRST_S = 120.0
 def measure(
     scenario: Scenario, seconds: float, kills: Kills | None, check: Check
 ) -> dict[str, object]:
-    """Have orders stream in for so long, then prove the view; what came of it.
+    """Stream orders for `seconds`, then audit the view; returns the report.
 
-    `check` is called at each step. When it raises `KeyboardInterrupt`, the driver ends in order,
-    and nothing is proved.
+    `check` is called at each step. If it raises `KeyboardInterrupt`, the driver is stopped cleanly,
+    and nothing is audited.
     """
     memory = PeakMemory()
     try:
@@ -46,7 +46,7 @@ def measure(
 
 
 def first_figures(scenario: Scenario, check: Check) -> float:
-    """Wait for the first figure of the view; when it came (epoch seconds)."""
+    """Wait for the view's first result; returns when it could be read (epoch seconds)."""
     deadline = time.time() + _FIRST_S
     while time.time() < deadline:
         check()
@@ -68,7 +68,7 @@ def _play(
     act: Act,
     check: Check,
 ) -> list[dict[str, float] | None]:
-    """Until `seconds` after `first`, and the act is over; the freshness of each whole minute."""
+    """Run until `seconds` after `first` and the act's end; returns each minute's freshness."""
     told = first
     minutes: list[dict[str, float] | None] = []
     while time.time() - first < seconds:

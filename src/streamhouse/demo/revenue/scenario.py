@@ -1,4 +1,4 @@
-"""The demo's world: a MariaDB with customers, the pipeline, and what is measured beside them."""
+"""Sets up the revenue demo: a MariaDB with customers, the pipeline, and its measurements."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ FIRST_SECONDS = 15.0
 _CATCH_UP_S = 180.0
 _MEMORY_EVERY_S = 3.0
 _MEMORY_REST = 20
-"""The system looks through all memory of all processes to tell their shares of it. Where that takes
-long, the rest until the next look is so many times as long."""
+"""The least pause between two measurements, as a multiple of the time that one takes: the system
+walks through all memory of a process to compute its share, which may take long."""
 _MYSQL = """
 CREATE DATABASE shop;
 CREATE TABLE shop.customers (
@@ -47,7 +47,7 @@ SANTA = "INSERT INTO customers VALUES (11, 'Santa', 'North Pole', '000001')"
 
 
 class Scenario:
-    """Starts and ends everything of one demo under a folder, which keeps its tables."""
+    """Starts and stops all processes of a demo in one folder; the tables stay there."""
 
     def __init__(self, folder: Path, orders_per_second: int) -> None:
         self._own = Folder(folder)
@@ -83,7 +83,7 @@ class Scenario:
         self.driver.start()
 
     def drain(self, check: Check | None = None) -> None:
-        """Run it once more without new orders, until all is taken in."""
+        """Run the pipeline once more without new orders, until it has caught up."""
         self._write_script(1)
         self.driver.start("--until-caught-up")
         self.driver.wait(_CATCH_UP_S, check)
@@ -93,7 +93,7 @@ class Scenario:
         self.mariadb.execute(statement, database="shop")
 
     def rows(self, table: str) -> int:
-        """How many rows a table has; 0 while it is not there."""
+        """How many rows a table has; 0 while it does not exist."""
         try:
             opened = Warehouse(str(self.warehouse)).table(table)
         except TableError:
@@ -102,7 +102,7 @@ class Scenario:
         return 0 if latest is None else opened.snapshot(latest).total_record_count or 0
 
     def audit(self) -> Audit:
-        """The audit's word on the view."""
+        """Audit the view."""
         return audit(self.view.warehouse, VIEW)
 
     def _fill(self) -> None:
@@ -125,7 +125,7 @@ class Scenario:
 
 
 class Killable(Protocol):
-    """A running pipeline, and when its view showed something."""
+    """A pipeline that `Kills` can kill and restart, with the clock of its view's snapshots."""
 
     driver: Driver
     clock: SnapshotClock
@@ -136,9 +136,9 @@ class Killable(Protocol):
 
 @dataclass
 class Kills:
-    """SIGKILLs the driver again and again, each some seconds after it was back.
+    """SIGKILLs the driver repeatedly, each time about `every_s` seconds after it has recovered.
 
-    Half-way between two of these the Java sidecar alone is killed, where one runs.
+    Halfway between two kills it kills only the Java sidecar, if one runs.
     """
 
     every_s: float
@@ -149,7 +149,7 @@ class Kills:
     _sidecar: float = 0.0
 
     def step(self, scenario: Killable) -> str | None:
-        """Kill and restart if it is time; what to tell of it."""
+        """Kill and restart if it is time; returns a message for the user, if any."""
         if len(self.recoveries) < len(self.times):
             back = scenario.clock.first_after(self.times[-1])
             if back is None:
@@ -176,9 +176,9 @@ class Kills:
 
 
 class PeakMemory:
-    """The greatest memory of this process and all below it, in MiB.
+    """The peak memory of this process and its descendants, in MiB; measured by a thread.
 
-    What processes share, such as libraries and what a fork has not changed, counts once.
+    Memory that processes share, such as libraries and unchanged pages after a fork, counts once.
     """
 
     def __init__(self) -> None:
@@ -205,7 +205,7 @@ class PeakMemory:
 
 
 def _memory(process: psutil.Process) -> int:
-    """A process's part of the memory: of pages that several have, its share."""
+    """A process's memory in bytes, with its share of shared pages (PSS); else its RSS."""
     try:
         return int(process.memory_full_info().pss)
     except (AttributeError, psutil.AccessDenied):

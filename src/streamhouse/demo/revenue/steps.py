@@ -1,4 +1,4 @@
-"""What happens in a demo while orders stream in: China; Santa, and the merge."""
+"""The act of the revenue demo: a customer moves to China, Santa is added, and a MERGE runs."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _MERGE = Path(__file__).parent / "merge.sql"
 
 
 class Act:
-    """Plays the act in steps, beside the demo's own loop.
+    """Plays the act in small steps, which the demo's own loop calls.
 
-    Each step waits until the one before it shows, so that the outcome is the same whenever the
-    driver is killed: once an order has counted for China, none can count for France any more.
+    Each step waits until the view shows the one before it, so that the outcome is the same whenever
+    the driver is killed: once an order has counted for China, none can count for France any more.
     """
 
     def __init__(self, scenario: Scenario, seconds: float | None) -> None:
@@ -38,25 +38,25 @@ class Act:
         self._steps = self._play()
 
     def step(self) -> str | None:
-        """Do what is due; what to tell of it."""
+        """Do what is due; returns a message for the user, if any."""
         return next(self._steps, None)
 
     def finish(self) -> Iterator[str | None]:
-        """Play what is left without waiting for its time; what to tell at each step, if any."""
+        """Play the rest without waiting; yields at each step a message for the user, if any."""
         self._move_s = self._santa_s = 0.0
         while not self._merged:
             yield self.step()
             time.sleep(0.05)
 
     def stop(self) -> None:
-        """End the merge job if it runs."""
+        """Kill the merge job if it runs."""
         if self._merge is not None and self._merge.poll() is None:
             self._merge.kill()
             self._merge.wait()
 
     @property
     def merge_ok(self) -> bool:
-        """Whether the merge did what it should, and orders after it have not undone it."""
+        """Whether the merge had the expected effect, and later orders have not undone it."""
         rows = self._view()
         empty = rows.get(EMPTY)
         return (

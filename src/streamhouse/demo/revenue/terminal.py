@@ -1,4 +1,4 @@
-"""The demo on a terminal: the view, live, with its rates and freshness."""
+"""The revenue demo on a terminal: the view, live, with its rates and freshness."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _OWN_LINES = 8
 
 
 class Show:
-    """Draws the view until the time is over or Ctrl-C; then says what came of it."""
+    """Draws the view until the time is over or Ctrl-C; then audits it."""
 
     def __init__(
         self,

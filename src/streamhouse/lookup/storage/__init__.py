@@ -1,1 +1,1 @@
-"""Rows of a dimension in a worker process: in memory, in local files, and found by key."""
+"""Stores rows of a dimension in a worker process: in memory or in local files, found by key."""

@@ -1,4 +1,4 @@
-"""Rows of a dimension as of one snapshot, read by bucket and by key."""
+"""Reads rows of a dimension as of one snapshot, by bucket and by key."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ KEYS_A_READ = 5_000
 
 
 class KeyReader:
-    """Reads `columns`, named as in the version `planned` of the schema, of one snapshot.
+    """Reads `columns` of one snapshot; they have the names of schema version `planned`.
 
-    `key` are those of the primary key, all of them among `columns`.
+    `key` are the columns of the primary key, all of them among `columns`.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class KeyReader:
 
     @cached_property
     def groups(self) -> Groups:
-        """How keys are grouped."""
+        """How keys are grouped by partition and bucket."""
         return Groups.of(self._table, self._key, self._splits)
 
     @cached_property
@@ -62,7 +62,7 @@ class KeyReader:
         yield from self._read(self._of_groups.get(group, []), None)
 
     def keys(self, group: Group, keys: pa.Table) -> Iterator[pa.RecordBatch]:
-        """At least the rows of some keys of a group; others may be among them."""
+        """At least the rows of some keys of a group, and maybe others."""
         splits = self._of_groups.get(group, [])
         if self.filter(keys) is None:
             yield from self._read(splits, None)
@@ -71,7 +71,7 @@ class KeyReader:
             yield from self._read(splits, self.filter(keys.slice(first, KEYS_A_READ)))
 
     def filter(self, keys: pa.Table) -> Filter | None:
-        """The condition that the core looks for keys by; None if it has none for their types."""
+        """The filter by which the Rust core finds keys; None if it has none for their types."""
         found = []
         for name in self._key:
             values = keys.column(name).unique().to_pylist()
@@ -89,6 +89,6 @@ class KeyReader:
 
 
 def schema_of(table: Table, columns: Sequence[str], planned: int | None) -> pa.Schema:
-    """The types that columns have now, under their planned names, nulls allowed."""
+    """The current types of columns, under their planned names, all nullable."""
     fields = zip(columns, table.read_schema(columns_now(table, planned, columns)), strict=True)
     return pa.schema([field.with_name(name).with_nullable(True) for name, field in fields])

@@ -1,4 +1,4 @@
-"""Which rows of a dimension may have changed between two of its snapshots."""
+"""Finds which rows of a dimension may have changed between two of its snapshots."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from streamhouse.source import ROW_KIND
 MOST_SNAPSHOTS = 200
 MOST_ROWS = 200_000
 FEW_ROWS = 10_000
-"""So many rows are read within a blink, by whatever strategy."""
+"""Every strategy reads this many rows without a noticeable delay of a batch."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +30,7 @@ class Version:
     snapshot: Snapshot | None
 
     def __eq__(self, other: object) -> bool:
-        """By the snapshot's whole record: a rollback may give its number to another one."""
+        """Compares whole snapshot records: after a rollback, another snapshot may get an old id."""
         if not isinstance(other, Version):
             return NotImplemented
         same = self.table.schema_id == other.table.schema_id
@@ -38,17 +38,19 @@ class Version:
 
 
 def version_of(table: Table, snapshot: int | None) -> Version:
-    """The version of a snapshot; `DataLossError` if it has expired."""
+    """The version of a snapshot; raises `DataLossError` if it has expired."""
     return Version(table, None if snapshot is None else table.snapshot(snapshot))
 
 
 def keys_changed_between(
     before: Version, after: Version, columns: Sequence[str]
 ) -> pa.Table | None:
-    """Values of `columns`, primary key columns, of all rows that `after` may have otherwise.
+    """The keys of rows that may differ between two versions, as their values of `columns`.
 
-    The table as read at `after` differs from that at `before` at most in rows whose key is among
-    the result. None where that cannot be told, or not cheaply: read anew then.
+    `columns` are columns of the primary key.
+
+    The table as read at `after` differs from that at `before` at most in rows whose key is in
+    the result. None if that is unknown, or slow to find out: then read the table again.
     """
     table, found = after.table, between(before, after)
     if found is None or not table.primary_key:
@@ -75,10 +77,10 @@ def last_changes(
 ) -> pa.Table | None:
     """The last change of each key between two versions: `columns`, then `rowkind` (`+I`, `-D`).
 
-    Only of a table whose rows are as they were last written: without a merge function, a sequence
-    field, or rows that are seen late. None for others, and for more than a few changes. `columns`
-    are named as in the version `planned` of the schema, the primary key among them; of a table
-    without one, all rows that were added.
+    Only for a table whose rows are as they were last written: without a merge function, a sequence
+    field, or rows that become visible by compaction. None for others, and for too many changes.
+    `columns` have the names of schema version `planned` and include the primary key. For a table
+    without one, the result has all rows that were added.
     """
     table, found = after.table, between(before, after)
     if found is None or not _as_written(table):
@@ -102,9 +104,9 @@ def last_changes(
 
 
 def few_changes_between(before: Version, after: Version, follows: bool = True) -> bool:
-    """Whether a process that holds `before` has `after` in a blink.
+    """Whether a process that holds `before` can get to `after` without a noticeable delay.
 
-    `follows`: it takes in what has changed, where that can be told; else it reads anew.
+    `follows`: the process applies the changes if they are known; otherwise it reads all again.
     """
     table, snapshot = after.table, after.snapshot
     if snapshot is None or (snapshot.total_record_count or 0) <= FEW_ROWS:
@@ -121,7 +123,11 @@ def few_changes_between(before: Version, after: Version, follows: bool = True) -
 
 
 def between(before: Version, after: Version) -> list[Snapshot] | None:
-    """The snapshots between two versions; None where more may have changed than keys can tell."""
+    """The snapshots after `before` up to `after`; None if their files may not show all changes.
+
+    So it is after an overwrite, a rollback, a schema change, snapshot or record expiry, and for
+    more than `MOST_SNAPSHOTS` snapshots.
+    """
     table, first, last = after.table, _id(before), _id(after)
     if not 0 < first <= last or last - first > MOST_SNAPSHOTS:
         return None
@@ -133,13 +139,13 @@ def between(before: Version, after: Version) -> list[Snapshot] | None:
         return None
     later = known[1:]
     kinds = {one.commit_kind for one in later}
-    # Compaction itself takes rows away where they live for a time only.
+    # With record-level expiry, compaction removes rows.
     expiring = "record-level.expire-time" in table.options and "COMPACT" in kinds
     return None if "OVERWRITE" in kinds or expiring else later
 
 
 def _untold(table: Table, found: Sequence[Snapshot]) -> bool:
-    """Whether rows have come to be seen by a compaction without a changelog that tells of them."""
+    """Whether a compaction made rows visible without a changelog that contains them."""
     producer = table.options.get("changelog-producer", "none").lower()
     told = producer in ("lookup", "full-compaction") or not hides_new_rows(table)
     return not told and any(one.commit_kind == "COMPACT" for one in found)

@@ -1,4 +1,4 @@
-"""Keys that were looked for one by one: their rows, and that there is none; bounded, expiring."""
+"""A bounded, expiring cache of the rows of single keys, which includes keys without rows."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import pyarrow.compute as pc
 from streamhouse.lookup.storage.key_hashes import Hashes
 
 _KEPT = 0.75
-"""What is left when there is too much, so that this is not done again with the next row."""
+"""The share that eviction keeps, so that the next row does not cause another eviction."""
 
 
 class KeyCache:
     """Rows by the hash of their key (column names `key`), at most `rows` of them and `size` bytes.
 
-    Those that were not asked for the longest go first.
+    Evicts the least recently used first.
     """
 
     def __init__(self, schema: pa.Schema, key: Sequence[str], rows: int, size: int) -> None:
@@ -39,13 +39,13 @@ class KeyCache:
         self._rows = self._schema.empty_table()
 
     def find(self, keys: pa.Table, hashes: Hashes, now: float) -> tuple[Any, pa.Table]:
-        """Which of the keys are known, and the rows of those that have one."""
+        """Boolean mask of the keys that are known, and the rows of those that have one."""
         known = np.zeros(len(hashes), np.bool_)
         if not len(self) or not len(hashes):
             return known, self._schema.empty_table()
         places = np.minimum(np.searchsorted(self._hashes, hashes), len(self) - 1)
         same = np.flatnonzero(self._hashes[places] == hashes)
-        # Two keys may have one hash, and nobody asked for the other one yet.
+        # Two keys may have the same hash, and the other one may not have been looked up yet.
         asked, held = keys.take(pa.array(same)), self._rows.take(pa.array(places[same]))
         equal = np.ones(len(same), np.bool_)
         for name in self._key:
@@ -59,7 +59,7 @@ class KeyCache:
     def add(
         self, keys: pa.Table, hashes: Hashes, rows: pa.Table, row_hashes: Hashes, now: float
     ) -> None:
-        """Keep what was found for keys, and which of them have no row."""
+        """Store the rows found for keys, and which keys have none."""
         gone = ~np.isin(hashes, row_hashes)
         misses = keys.filter(pa.array(gone))
         columns = [
@@ -87,7 +87,7 @@ class KeyCache:
             self._keep(~np.isin(self._hashes, hashes))
 
     def expire(self, before: float) -> None:
-        """Forget what was not asked for since."""
+        """Forget what was last used before the time `before`."""
         if len(self):
             self._keep(self._used >= before)
 

@@ -1,4 +1,4 @@
-"""Hashes of keys, to find rows by; equal keys have equal hashes, whatever the Arrow types."""
+"""Hashes of keys, by which rows are found; equal keys of any Arrow types have equal hashes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Hashes = npt.NDArray[np.uint64]
 
 
 class KeyHash:
-    """Hashes some columns by their DuckDB types; holds an in-memory DuckDB until `close`."""
+    """Hashes columns, cast to their DuckDB types; holds an in-memory DuckDB until `close`."""
 
     def __init__(self, types: Mapping[str, str]) -> None:
         self._types = types
@@ -43,7 +43,7 @@ class KeyHash:
 
 
 def distinct(hashes: Hashes) -> Hashes:
-    """Sorted, each once; `numpy.unique` takes several times as long."""
+    """The hashes sorted and without duplicates; several times faster than `numpy.unique`."""
     found = np.sort(hashes)
     if len(found) < 2:
         return found
@@ -54,7 +54,7 @@ def distinct(hashes: Hashes) -> Hashes:
 
 
 def among(hashes: Hashes, known: Hashes) -> npt.NDArray[np.bool_]:
-    """Which hashes are among `known`, which are sorted; quick where those are few."""
+    """Boolean mask of the hashes that are in `known`, which is sorted; fast if `known` is small."""
     if not len(known) or not len(hashes):
         return np.zeros(len(hashes), np.bool_)
     places = np.minimum(np.searchsorted(known, hashes), len(known) - 1)

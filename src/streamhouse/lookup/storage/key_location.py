@@ -1,4 +1,4 @@
-"""Where in a table the rows of a key are: its bucket and partition, as far as a key tells them."""
+"""Where in a table the rows of a key are: its partition and bucket, if the key determines them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from streamhouse.paimon.write.bucket_hash import bucket_of
 from streamhouse.paimon.write.buckets import bucket_fields
 
 Group = tuple[str, int]
-"""A partition's folder and a bucket; `*` and -1 where a key does not tell."""
+"""A partition's folder and a bucket; `*` and -1 where the key does not determine them."""
 
 _FOLDER = 36
 _INT, _LENGTH, _TOTAL = struct.Struct(">i"), struct.Struct(">H"), struct.Struct(">?i")
-"""A serialised split has its partition (length, then bytes) at `_FOLDER`, the bucket's number, its
-folder (length, then bytes), and the number of all buckets if it is known."""
+"""A serialised split has from byte `_FOLDER` on: its partition (length, then bytes), the bucket's
+number, its folder (length, then bytes), and the total number of buckets, if that is known."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Groups:
 
     @classmethod
     def of(cls, table: Table, key: Sequence[str], splits: Sequence[bytes]) -> Groups:
-        """By partition and bucket where `key` has the columns that decide them.
+        """Groups by partition and bucket if `key` has the columns that determine them.
 
         `splits` are those of the version that is to be read.
         """
@@ -46,13 +46,13 @@ class Groups:
         plain = all(name in key and _plain(table.arrow_schema.field(name).type) for name in names)
         fixed = hashed_fields(table)
         columns = () if isinstance(fixed, str) else tuple(field.name for field in fixed)
-        # Partitions that were written with another number of buckets may still have it.
+        # A partition may still have another number of buckets, with which it was written.
         known = set(columns) <= set(key) and all(_total(one) == table.bucket for one in splits)
         blank = table.options.get("partition.default-name", cls.blank)
         return cls(names if plain else (), columns if known else (), table.bucket, blank)
 
     def split(self, keys: pa.Table) -> dict[Group, Any]:
-        """The places of the keys of each group."""
+        """The row numbers of the keys of each group."""
         if keys.num_rows == 0:
             return {}
         buckets = np.full(keys.num_rows, -1, np.int64)
@@ -92,7 +92,7 @@ class Groups:
 
 
 def hashed_fields(table: Table) -> tuple[pa.Field, ...] | str:
-    """The fields whose values say in which bucket equal keys are; or why they do not."""
+    """The fields whose values determine the bucket of a key; or, as text, why they do not."""
     fields = bucket_fields(table)
     if isinstance(fields, str):
         return fields
@@ -103,12 +103,12 @@ def hashed_fields(table: Table) -> tuple[pa.Field, ...] | str:
 
 
 def _total(split: bytes) -> int:
-    """The number of buckets that a serialised split was written with."""
+    """The total number of buckets that a serialised split was written with; -1: unknown."""
     at = _FOLDER + _INT.unpack_from(split, _FOLDER)[0] + 8
     there, total = _TOTAL.unpack_from(split, at + 2 + _LENGTH.unpack_from(split, at)[0])
     return int(total) if there else -1
 
 
 def _plain(kind: pa.DataType) -> bool:
-    """Whether a partition's folder shows the value as text; not so of days and moments."""
+    """Whether a partition's folder shows the value as text, unlike dates and timestamps."""
     return bool(pa.types.is_integer(kind) or pa.types.is_string(kind))

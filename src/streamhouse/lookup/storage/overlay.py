@@ -1,4 +1,4 @@
-"""Changes of a table's rows, laid over rows that were read before."""
+"""Changes of a table's rows, applied to rows that were read before."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from streamhouse.paimon.changelog.state_difference import Differ
 
 
 class Overlay:
-    """Keys that have changed, and their rows as they are now; rows without a key only come.
+    """Changed keys and their current rows; for a table without a key, the rows that were added.
 
-    Holds an in-memory DuckDB until `close`, once it has been needed.
+    Holds an in-memory DuckDB from its first use until `close`.
     """
 
     def __init__(self, schema: pa.Schema, key: Sequence[str], hash: KeyHash) -> None:
@@ -30,7 +30,7 @@ class Overlay:
         return max(len(self._hashes), int(self._rows.num_rows))
 
     def add(self, keys: pa.Table, rows: pa.Table) -> None:
-        """`keys`, each once, are now `rows`, or gone where there is none."""
+        """Record that `keys` (without duplicates) now have `rows`; keys without one are deleted."""
         if self._key and keys.num_rows:
             keys = keys.select(self._key).cast(self._keys.schema)
             self._rows = self._without(self._rows, keys)
@@ -40,7 +40,7 @@ class Overlay:
         self._rows = pa.concat_tables([self._rows, rows]).combine_chunks()
 
     def over(self, rows: pa.Table) -> pa.Table:
-        """Older rows with the changes: those of changed keys left out, all new ones added."""
+        """Older rows with the changes applied: without those of changed keys, plus all new rows."""
         if not len(self._hashes):
             return rows if not self._rows.num_rows else pa.concat_tables([rows, self._rows])
         own = self._hash.of(rows, self._key)

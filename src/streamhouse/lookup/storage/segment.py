@@ -1,4 +1,4 @@
-"""Rows in the order of their keys' hashes, in memory or in a local file, found by these hashes."""
+"""Rows sorted by the hash of their key, in memory or in a local file, found by these hashes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Segment:
         return cls(hashed.combine_chunks())
 
     def spilled(self) -> Segment:
-        """The same rows in a local file, which is gone when the process is."""
+        """The same rows in a local file, which is deleted when the process ends."""
         rows = self._rows.append_column(HASH, pa.array(self._hashes)).combine_chunks()
         return Segment(mapped(rows), on_disk=True)
 
@@ -49,7 +49,7 @@ class Segment:
         return len(self._hashes)
 
     def places(self, hashes: Hashes) -> Places:
-        """The places of the rows with one of these hashes (sorted, without repeats)."""
+        """The row numbers of the rows with one of these hashes (sorted, without duplicates)."""
         own = self._hashes
         if not len(own) or not len(hashes):
             return np.array([], np.int64)
@@ -62,7 +62,7 @@ class Segment:
         return _ranges(first[found], last)
 
     def rows(self, places: Places) -> pa.Table:
-        """The rows of these places."""
+        """The rows with these numbers."""
         return self._rows.take(pa.array(places))
 
     @property
@@ -79,7 +79,10 @@ def _ranges(first: Any, last: Any) -> Places:
 
 
 def pieces(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
-    """Batches gathered to what a segment may hold."""
+    """Batches combined into tables for segments.
+
+    A table is complete once it has `SEGMENT_ROWS` or `SEGMENT_BYTES`.
+    """
     held: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
@@ -93,6 +96,6 @@ def pieces(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.
 
 
 def found_in(segments: Sequence[Segment], hashes: Hashes, schema: pa.Schema) -> pa.Table:
-    """The rows of all segments that have one of these hashes (sorted, without repeats)."""
+    """The rows of all segments that have one of these hashes (sorted, without duplicates)."""
     found = [segment.rows(segment.places(hashes)) for segment in segments]
     return pa.concat_tables([schema.empty_table(), *found])

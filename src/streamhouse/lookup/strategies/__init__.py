@@ -1,1 +1,1 @@
-"""How a lookup join holds its dimension: full, partial, by bucket, or on a server."""
+"""Lookup join strategies: full cache, partial cache, bucket shuffle, and lookups on a server."""

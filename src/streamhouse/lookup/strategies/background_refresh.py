@@ -1,7 +1,8 @@
-"""A dimension that is joined, and beside it the one that is to take its place, loaded by a thread.
+"""Double-buffered dimension: loads the next version in the background.
 
-So a batch need not wait where a table must be read anew. Which version a batch joins is in its
-offset and nowhere else: what is loaded, or not yet, or in vain, decides only how long it takes.
+So a batch need not wait while a table is read again. The offset of a batch alone determines which
+version it joins. Whether a version is loaded, not yet loaded, or failed to load affects only how
+long the batch takes.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from streamhouse.lookup.strategies.full import FullDimension
 log = logging.getLogger("streamhouse.lookup")
 
 Pinned: TypeAlias = tuple[int, Sequence[Partition] | None]
-"""What a batch joins: a snapshot (0: before the first), and its partitions (None: all)."""
+"""The version that a batch joins: a snapshot (0: before the first) and partitions (None: all)."""
 
 
 class Loading:
-    """A dimension that a thread takes to `version` by `load`, once."""
+    """Loads a dimension of `version` in a thread, with one call of `load`."""
 
     def __init__(self, version: Pinned, load: Callable[[], Dimension], hurry: bool) -> None:
-        """`hurry`: nothing that is there gets to the version any faster."""
+        """`hurry`: a batch waits for this load, since the current dimension would not be faster."""
         self.version, self.hurry = version, hurry
         self._load = load
         self._loaded: Dimension | None = None
@@ -35,11 +36,14 @@ class Loading:
 
     @property
     def done(self) -> bool:
-        """Whether nothing is left to wait for; so too if it failed: a batch will say why."""
+        """Whether the load has ended, also by failure: then the batch that needs it reports why."""
         return not self._thread.is_alive()
 
     def result(self) -> Dimension | None:
-        """What was loaded, the caller's from now on; None if that failed. Waits for the end."""
+        """The loaded dimension, which the caller must close; None if the load failed.
+
+        Waits for the end of the load, and returns the dimension only once.
+        """
         self._thread.join()
         loaded, self._loaded = self._loaded, None
         return loaded
@@ -48,15 +52,15 @@ class Loading:
         try:
             self._loaded = self._load()
         except Exception as error:  # noqa: BLE001
-            # The batch that joins this version reads it itself, and fails with the reason.
+            # The batch that joins this version loads it itself, and fails with the reason.
             log.info("a dimension could not be loaded beside: %s", error)
 
 
 class Succession:
-    """The dimension of one lookup in one process, and its heir; executors. Not thread-safe.
+    """The dimension of one lookup in one process, and its successor; executors. Not thread-safe.
 
-    With `early` a full cache that has taken in many changes is read anew beside, before it must
-    be.
+    With `early`, a full cache that has applied many changes is read again in the background before
+    it has to be.
     """
 
     def __init__(self, dimension: Dimension, early: bool = False) -> None:
@@ -66,7 +70,7 @@ class Succession:
         self._heir: Loading | None = None
 
     def at(self, version: Pinned, coming: Pinned | None = None) -> None:
-        """Go to the version of a batch; begin to load the one that a later batch will join."""
+        """Switch to a batch's version; start loading `coming`, which a later batch will join."""
         self._take_over(version, coming)
         snapshot, chosen = version
         self.current.at(snapshot or None, chosen)
@@ -78,24 +82,27 @@ class Succession:
                 self._load(version, False)
 
     def loaded(self, coming: Pinned) -> bool:
-        """Whether a batch that joins `coming` need not wait for it here."""
+        """Whether a batch that joins `coming` need not wait for it in this process."""
         if not isinstance(self.current, FullDimension | BucketDimension):
             return True
         return self._heir is not None and self._heir.version == coming and self._heir.done
 
     def take(self, task: int, count: int) -> None:
-        """Where buckets are spread over tasks, hold those of one of `count`."""
+        """With a bucket shuffle, use the buckets of one task of `count`."""
         self._part = task, count
         if isinstance(self.current, BucketDimension):
             self.current.take(task, count)
 
     def close(self) -> None:
-        """Free what both hold; waits for the end of a load."""
+        """Close both dimensions; waits for the end of a load."""
         self._drop_heir()
         self.current.close()
 
     def _take_over(self, version: Pinned, coming: Pinned | None) -> None:
-        """Go on with the heir, if it is of this version or gets there from an older one."""
+        """Switch to the successor, unless it is for `coming` or newer than `version`.
+
+        Waits for its load if that was started with `hurry`.
+        """
         heir = self._heir
         if heir is None or heir.version == coming or heir.version[0] > version[0]:
             return
@@ -106,11 +113,11 @@ class Succession:
             self.current.close()
             self.current = newer
             if self._part is not None:
-                # The heir has read the parts of all tasks, the last of them last.
+                # The successor has loaded the parts of all tasks, and the last one is selected.
                 self.take(*self._part)
 
     def _forget(self, coming: Pinned | None) -> None:
-        """Let go of an heir that nobody waits for; one that is loaded is not stopped."""
+        """Close a successor that no batch waits for; a load that still runs is not stopped."""
         heir = self._heir
         if heir is not None and heir.version != coming and heir.done:
             self._drop_heir()

@@ -1,8 +1,8 @@
 """The bucket-shuffle strategy: each task holds only its buckets of the dimension.
 
-The rows of the stream go to tasks by the dimension's own bucket function, so what a row may join
-is in a bucket of its task. A process keeps what it has read, bucket by bucket, and reads a bucket
-again only if its files have changed.
+The rows of the stream are shuffled to tasks by the dimension's own bucket function, so the rows
+that one of them may join are in a bucket of its task. A process caches what it has read, bucket by
+bucket, and reads a bucket again only if its files have changed.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from streamhouse.paimon.write.bucket_hash import bucket_of
 
 _PARTITION = 36
 _NUMBER, _LENGTH, _TOTAL = struct.Struct(">i"), struct.Struct(">H"), struct.Struct(">?i")
-"""A serialised split has from `_PARTITION` on: its partition (length, then bytes), the bucket's
-number, its folder (length, then bytes), and the number of all buckets, if that is known."""
+"""A serialised split has from byte `_PARTITION` on: its partition (length, then bytes), the
+bucket's number, its folder (length, then bytes), and the total number of buckets, if known."""
 _SNAPSHOT = slice(28, 36)
 
 
@@ -58,7 +58,7 @@ class BucketKey:
 
 
 def bucket_key(spec: DimensionSpec, table: Table) -> BucketKey | str:
-    """How the rows of a stream find their bucket; or in words why they cannot."""
+    """The bucket function that shuffles the rows of a stream; or, as text, why none can."""
     fields = hashed_fields(table)
     if isinstance(fields, str):
         return fields
@@ -73,7 +73,10 @@ def bucket_key(spec: DimensionSpec, table: Table) -> BucketKey | str:
 
 @dataclass(frozen=True)
 class _Bucket:
-    """The rows of a bucket, and what its splits said; `memory` is 0 for those in a local file."""
+    """The rows of a bucket, and its splits without their snapshot id (`content`).
+
+    `memory` is the size of the rows in bytes, 0 for those in a local file.
+    """
 
     content: bytes
     rows: pa.Table
@@ -81,9 +84,9 @@ class _Bucket:
 
 
 class BucketDimension:
-    """A table of which `take` says which part is asked for; by default all of it.
+    """A table of which `take` selects the part of one task; by default all of it.
 
-    What is more than `lookup.cache-max-memory-size` is in local files.
+    Rows beyond `lookup.cache-max-memory-size` are in local files.
     """
 
     keyed = False
@@ -99,14 +102,14 @@ class BucketDimension:
         self._now: pa.Table | None = None
 
     def successor(self) -> BucketDimension:
-        """Another one, that need not read again what this one has."""
+        """Another one, which shares the buckets that this one has read."""
         made = BucketDimension(self._spec, self._buckets, self._options)
         made._part, made._shape, made._read = self._part, self._shape, dict(self._read)
         made._whole, made._folders = dict(self._whole), dict(self._folders)
         return made
 
     def fill(self) -> None:
-        """Read all parts that were asked for, in any order."""
+        """Read all parts that were used so far, in any order."""
         for part in [*self._folders] or [self._part]:
             self.take(*part)
             self.rows(None)
@@ -133,7 +136,7 @@ class BucketDimension:
         self._now = None
 
     def _joined(self) -> pa.Table:
-        """The part's rows; the same object as the last time if no file of it has changed."""
+        """The part's rows; the same object as the last time if none of its files has changed."""
         table = self._spec.open()
         columns = list(self._spec.lookup.columns)
         chosen = self._version[1]
@@ -153,7 +156,7 @@ class BucketDimension:
         return whole
 
     def _forget(self, splits: Mapping[str, object]) -> None:
-        """Leave out what no part has any more."""
+        """Drop buckets that no part has any more."""
         self._folders[self._part] = set(splits)
         there = set().union(*self._folders.values())
         self._read = {folder: read for folder, read in self._read.items() if folder in there}
@@ -168,7 +171,7 @@ class BucketDimension:
         task, count = self._part
         for split in table.splits(version.snapshot.id, filter=pruned):
             number, total = _bucket(split)
-            # Partitions that were written with another number of buckets belong to all.
+            # Partitions that were written with another number of buckets belong to all tasks.
             if total != self._buckets or number % count == task:
                 found.setdefault(bucket_folder(split), []).append(split)
         return found
@@ -196,7 +199,7 @@ class BucketDimension:
 
 
 def _bucket(split: bytes) -> tuple[int, int]:
-    """The number of a serialised split's bucket, and of all buckets (-1: not known)."""
+    """The bucket number of a serialised split, and the total number of buckets (-1: unknown)."""
     at = _PARTITION + 4 + _NUMBER.unpack_from(split, _PARTITION)[0]
     (number,) = _NUMBER.unpack_from(split, at)
     (length,) = _LENGTH.unpack_from(split, at + 4)
@@ -205,5 +208,8 @@ def _bucket(split: bytes) -> tuple[int, int]:
 
 
 def _whole(column: pa.ChunkedArray, field: pa.Field) -> pa.Array:
-    """The column in the table's type. A moment between two that it can hold finds none of them."""
+    """The column in the table's type; a timestamp is truncated if it has too many digits.
+
+    Such a timestamp equals none of the table, so its bucket does not matter.
+    """
     return column.cast(field.type, safe=not pa.types.is_temporal(field.type)).combine_chunks()

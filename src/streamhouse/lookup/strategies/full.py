@@ -1,9 +1,9 @@
 """The full-cache strategy: the whole dimension in each worker process, at a pinned snapshot.
 
-A small table is given to the join as it is. Of a larger one, the rows for the keys of each chunk
-are found by their hashes, in memory or, where the table is larger than that may be, in local
-files. When the table moves on, rows whose key has changed are passed over, and what they are now
-is held beside; after many changes the table is read anew.
+A small table is passed to the join as it is. In a larger one, the rows for the keys of each chunk
+are found by their hashes, in memory or, beyond the memory limit, in local files. For a new snapshot
+of the table, rows whose key has changed are skipped, and an overlay has their current rows; after
+many changes the table is read again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from streamhouse.source import ROW_KIND
 from streamhouse.sql.resolution.columns import physical
 
 WHOLE_ROWS = 50_000
-"""Up to here the join reads the table faster than the keys of a chunk are collected."""
+"""Up to this size, joining the whole table is faster than collecting the keys of a chunk."""
 MOST_CHANGES = 50_000
 _CHANGED_PART = 0.1
 
@@ -61,17 +61,17 @@ class FullDimension:
 
     @property
     def keyed(self) -> bool:
-        """Whether the table is so large that rows are found by keys; where `at` has been called."""
+        """Whether the table is so large that rows are found by key; valid after a call of `at`."""
         rows = sum(segment.num_rows for segment in self._segments)
         return rows > WHOLE_ROWS and self._spec.lookup.keys_sql is not None
 
     @property
     def worn(self) -> bool:
-        """Whether it has taken in half of the changes after which it is read anew."""
+        """Whether it has applied over half of the changes after which it is read again."""
         return self._overlay is not None and 2 * self._overlay.size > self._most()
 
     def successor(self) -> FullDimension:
-        """Another one, which has nothing yet."""
+        """Another one, which has not loaded anything yet."""
         return FullDimension(self._spec, self._options)
 
     def at(self, snapshot: int | None, chosen: Sequence[Partition] | None = None) -> None:
@@ -79,7 +79,7 @@ class FullDimension:
         version = version_of(self._spec.open(), snapshot)
         if version == self._version and wanted == self._chosen:
             return
-        # What fails from here on begins anew, from nothing.
+        # After a failure from here on, the next call loads the table again.
         before, self._version = self._version, None
         same = before is not None and wanted == self._chosen
         self._chosen, self._whole = wanted, None
@@ -111,7 +111,7 @@ class FullDimension:
         self._segments, self._overlay, self._whole = [], None, None
 
     def _load(self, version: Version) -> None:
-        """Read the table, as much as allowed into memory, the rest into local files."""
+        """Read the table into memory up to the limit, the rest into local files."""
         self._drop()
         memory = size = 0
         self._schema = schema_of(version.table, self._columns, self._spec.planned)
@@ -152,7 +152,7 @@ class FullDimension:
             yield pa.RecordBatch.from_arrays(batch.columns, schema=self._schema)
 
     def _follow(self, before: Version, after: Version) -> bool:
-        """Take in what has changed; False where the table must be read anew."""
+        """Apply the changes between two versions; False if the table must be read again."""
         assert self._overlay is not None
         if before.table.schema_id != after.table.schema_id:
             return False
@@ -175,7 +175,7 @@ class FullDimension:
         return self._overlay.size <= self._most()
 
     def _most(self) -> int:
-        """So many changes are held beside what was read."""
+        """How many changes the overlay may have."""
         rows = sum(segment.num_rows for segment in self._segments)
         return min(MOST_CHANGES, max(1000, int(rows * _CHANGED_PART)))
 

@@ -1,9 +1,9 @@
-"""The partial strategy: only the keys that arrive, from the buckets that hold them.
+"""The partial strategy: reads only the keys that arrive, from the buckets that have them.
 
-Few keys of a bucket are read by a filter on the table's files, and kept with the answer that there
-is no row (`storage.key_cache`). A bucket that is asked for more of them is copied, in the order of
-its keys' hashes, to memory or a local file: then a key costs a search in it. When the table moves
-on, keys that its new snapshots touch are asked anew, and all the rest stays.
+A few keys of a bucket are read with a filter on the table's files and cached, also if they have no
+row (`storage.key_cache`). For more keys, the bucket is copied to memory or a local file, sorted by
+key hash: then a lookup is a search in that copy. For a new snapshot of the table, only keys that
+it changes are read again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from streamhouse.lookup.storage.segment import Segment, found_in, pieces
 from streamhouse.sql.resolution.columns import physical
 
 ROWS_A_KEY = 50_000
-"""Reading one key costs about as much as copying so many rows of its bucket."""
+"""Reading one key costs about as much as copying this many rows of its bucket."""
 _STALE_PART = 0.05
 
 
@@ -50,7 +50,7 @@ class _Copy:
 
 
 class PartialDimension:
-    """A table that is read by its primary key; see the module."""
+    """A table that is looked up by its primary key; see the module."""
 
     keyed = True
 
@@ -72,7 +72,7 @@ class PartialDimension:
         version = version_of(self._spec.open(), snapshot)
         if version == self._version:
             return
-        # What fails from here on begins anew, from nothing.
+        # After a failure from here on, the next call starts with empty caches.
         before, self._version = self._version, None
         table = version.table
         if before is None or before.table.schema_id != table.schema_id or self._key_cache is None:
@@ -88,7 +88,8 @@ class PartialDimension:
         assert keys is not None and self._key_cache is not None
         if self._reader is None or keys.num_rows == 0:
             return self._schema.empty_table()
-        # DuckDB has microseconds where the table may have less: keys between are not there.
+        # DuckDB's timestamps have microseconds, the table's may have fewer digits. A key that the
+        # cast truncates has no equal row, and the join discards what is found for it.
         types = pa.schema([self._schema.field(name) for name in self._key])
         wanted = keys.select(self._key).cast(types, safe=False)
         if set(keys.column_names) - set(self._key):
@@ -112,14 +113,14 @@ class PartialDimension:
         self._hash.close()
 
     def _of_partitions(self, rows: pa.Table) -> pa.Table:
-        """Those of the chosen partitions; their keys are of the primary key, so they are there."""
+        """The rows of the chosen partitions; the primary key includes the partition keys."""
         assert self._version is not None
         if self._chosen is None:
             return rows
         return rows.filter(mask(rows, self._version.table, self._chosen))
 
     def _follow(self, before: Version | None, version: Version) -> None:
-        """Forget what may be different at the version."""
+        """Forget cached rows that may be different at the version."""
         assert self._key_cache is not None
         reader, self._reader, moved = self._reader, None, None
         if version.snapshot is not None:
@@ -150,7 +151,7 @@ class PartialDimension:
     def _of_group(
         self, group: Group, keys: pa.Table, hashes: Hashes, now: float
     ) -> Iterator[pa.Table]:
-        """The rows of keys that all are of one group; `hashes` are sorted."""
+        """The rows of keys of one group; `hashes` are sorted."""
         copy = self._copies.get(group) or self._copied(group, keys, now)
         if copy is not None:
             copy.used = now
@@ -161,7 +162,7 @@ class PartialDimension:
             yield self._read_keys(group, keys, hashes, now)
 
     def _copied(self, group: Group, keys: pa.Table, now: float) -> _Copy | None:
-        """The group's copy, if it is asked for often enough to be worth one."""
+        """Copy the group if enough of its keys were looked up; None if it is not copied."""
         assert self._reader is not None
         rows = self._reader.count(group)
         if not rows:
@@ -178,7 +179,7 @@ class PartialDimension:
             small = self._in_memory() + size <= self._options.memory // 4
             segments.append(segment if small else segment.spilled())
             if limit is not None and size > limit:
-                # Too much to be kept: this group is read by its keys, however many they are.
+                # Larger than the disk limit: this group is always read by key.
                 self._cold[group] = -(1 << 62)
                 return None
         self._make_room(size)
@@ -199,7 +200,7 @@ class PartialDimension:
         return sum(copy.nbytes for copy in self._copies.values())
 
     def _read_keys(self, group: Group, keys: pa.Table, hashes: Hashes, now: float) -> pa.Table:
-        """The rows of some keys from the table itself, kept for the next time."""
+        """Read the rows of some keys from the table itself, and cache them."""
         assert self._key_cache is not None and self._reader is not None
         wanted = distinct(hashes)
         kept, found = [], []
@@ -215,7 +216,7 @@ class PartialDimension:
         return rows
 
     def _sorted(self, keys: pa.Table) -> tuple[pa.Table, Any]:
-        """The keys in the order of their hashes, and these."""
+        """The keys sorted by their hashes, and the hashes."""
         hashes = self._hash.of(keys, self._key)
         order = np.argsort(hashes)
         return keys.take(pa.array(order)), hashes[order]

@@ -1,4 +1,4 @@
-"""Which strategy a lookup join takes: what a hint says, what an option says, else a rule."""
+"""Selects the strategy of a lookup join: by a hint, by an option, or else by a rule."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _OTHER_BYTES = 64
 
 @dataclass(frozen=True)
 class Choice:
-    """A strategy (`full`, `partial`, `bucket`, `server`), and in words why it is taken.
+    """A strategy (`full`, `partial`, `bucket`, `server`), and as text why it is selected.
 
-    `buckets` is the number of buckets by which rows are shuffled.
+    `buckets` is the number of buckets by which rows are shuffled, 0 for other strategies.
     """
 
     strategy: str
@@ -45,13 +45,13 @@ WORDS = {
     SHUFFLE: "bucket shuffle",
     SERVER: "by key from MySQL",
 }
-"""Each strategy as people read it."""
+"""The display name of each strategy."""
 
 
 def choose_all(specs: Sequence[DimensionSpec], unshuffled: str | None = None) -> list[Choice]:
-    """The strategy of each lookup of a query, of which one may be `bucket`.
+    """The strategy of each lookup of a query; at most one is `bucket`.
 
-    `unshuffled` says why the rows of the query cannot be shuffled, if they cannot. Raises as
+    `unshuffled` is why the rows of the query cannot be shuffled; None if they can. Raises as
     `choose`.
     """
     taken = next((one.identifier for one in specs if one.lookup.strategy == BUCKET), None)
@@ -69,8 +69,8 @@ def choose_all(specs: Sequence[DimensionSpec], unshuffled: str | None = None) ->
 def choose(spec: DimensionSpec, unshuffled: str | None = None) -> Choice:
     """The strategy of a lookup; driver, when its query starts.
 
-    `unshuffled` says why it cannot be `bucket`, if it cannot. Raises `OptionError` if a hint or
-    option asks for one that the table or the join does not allow; the message says what to change.
+    `unshuffled` is why it cannot be `bucket`; None if it can. Raises `OptionError` if a hint or
+    option requires one that the table or the join does not allow; the message says what to change.
     """
     if is_server(spec.lookup):
         return _of_server(spec.lookup)
@@ -97,9 +97,9 @@ def choose(spec: DimensionSpec, unshuffled: str | None = None) -> Choice:
 
 
 def open_dimension(spec: DimensionSpec, choice: Choice) -> Dimension:
-    """The dimension of one process by the strategy that was chosen; executors."""
+    """Open the dimension of one process with the selected strategy; executors."""
     if choice.strategy == SERVER:
-        # What MySQL needs takes long to load.
+        # The modules for MySQL are slow to import.
         from streamhouse.lookup.strategies.server import ServerDimension
 
         return ServerDimension(spec)

@@ -1,7 +1,7 @@
-"""A dimension that is a MySQL table itself: keys are asked of the server, batch by batch.
+"""A dimension that is a MySQL table itself: each batch looks up its keys on the server.
 
-A server has no versions that could be pinned. So within a batch each key is asked for once, what
-was found is handed out to be kept (`taken`), and a batch that runs again is given it (`begin`).
+A server has no snapshots that could be pinned. So a batch looks up each key once, the caller stores
+what it found (`taken`), and a batch that runs again gets this instead (`begin`).
 """
 
 from __future__ import annotations
@@ -25,16 +25,17 @@ Rows = tuple[tuple[Any, ...], ...]
 
 
 def options_of(lookup: LookupJoin) -> JdbcOptions:
-    """The options of the lookup's table and of a hint over it; raises `OptionError`."""
+    """The options of the lookup's table, overridden by a hint; raises `OptionError`."""
     check_hint(lookup.options, f"lookup of {lookup.table.name[-1]}")
     own = {key: value for key, value in lookup.table.options.items() if key != "connector"}
     return parse({**own, **lookup.options})
 
 
 def open_table(lookup: LookupJoin) -> tuple[KeyedTable, tuple[str, ...]]:
-    """The table with the lookup's columns, and those by which keys are asked for.
+    """The table with the lookup's columns, and the names of those by which keys are looked up.
 
-    Connects. Raises as `KeyedTable`, and `OptionError` where the server could not find any key.
+    Connects to the server. Raises as `KeyedTable`, and `OptionError` if the server cannot compare
+    any of the key columns.
     """
     declared = {column.name: column for column in lookup.table.columns}
     table = KeyedTable(options_of(lookup).server, [declared[name] for name in lookup.columns])
@@ -50,7 +51,7 @@ def open_table(lookup: LookupJoin) -> tuple[KeyedTable, tuple[str, ...]]:
 
 
 class Cache:
-    """Rows by key from batch to batch, the ones longest not asked for going first."""
+    """Caches rows by key from batch to batch; evicts the least recently used first."""
 
     def __init__(self, options: JdbcOptions) -> None:
         self._options = options
@@ -60,7 +61,7 @@ class Cache:
         return len(self._held)
 
     def get(self, key: Key, now: float) -> Rows | None:
-        """What was found for a key; None if it must be asked for. `now` is in seconds."""
+        """The rows of a key; None if it must be looked up. `now` is in seconds."""
         held = self._held.pop(key, None)
         if held is None:
             return None
@@ -74,7 +75,7 @@ class Cache:
         return rows
 
     def put(self, key: Key, rows: Rows, now: float) -> None:
-        """Keep what was found now."""
+        """Store the rows of a key, if the options allow it."""
         if not self._options.cache or not (rows or self._options.cache_missing):
             return
         self._held[key] = rows, now, now
@@ -83,7 +84,7 @@ class Cache:
 
 
 class ServerDimension:
-    """A MySQL table that is asked for the keys of each chunk; see the module."""
+    """A MySQL table on which the keys of each chunk are looked up; see the module."""
 
     keyed = True
 
@@ -98,10 +99,10 @@ class ServerDimension:
         self._recorded: pa.Table | None = None
 
     def at(self, snapshot: int | None, chosen: Sequence[Partition] | None = None) -> None:
-        """Nothing: there are no versions."""
+        """Does nothing: a server has no snapshots."""
 
     def begin(self, recorded: pa.Table | None = None) -> None:
-        """A batch begins; `recorded` is what it found when it ran before."""
+        """Start a batch; `recorded` is what it found when it ran before, None in its first run."""
         self._answers.clear()
         self._recorded = recorded
 
@@ -111,7 +112,7 @@ class ServerDimension:
         assert keys is not None
         table = self._opened()
         types = pa.schema([table.schema.field(name) for name in self._key])
-        # DuckDB has microseconds where the table may have less.
+        # DuckDB's timestamps have microseconds, the table's may have fewer digits.
         given = keys.select(list(self._key)).cast(types, safe=False)
         wanted = list(dict.fromkeys(_tuples(given)))
         self._query_server([key for key in wanted if key not in self._answers], table)
@@ -137,7 +138,7 @@ class ServerDimension:
         for key in keys:
             held = self._cache.get(key, now)
             if held is None or (self._waits and not held):
-                # A row that waits for its partner would wait for the cache.
+                # A row that is retried until its key exists must not be answered by the cache.
                 rest.append(key)
             else:
                 self._answers[key] = held
@@ -146,7 +147,7 @@ class ServerDimension:
         found = table.rows(self._key, rest)
         rows: dict[Key, list[tuple[Any, ...]]] = {key: [] for key in rest}
         for key, row in zip(_tuples(found.select(list(self._key))), _tuples(found), strict=True):
-            # The server may hold other keys for equal.
+            # The server may consider other keys equal, such as those that differ in case.
             if key in rows:
                 rows[key].append(row)
         for key in rest:

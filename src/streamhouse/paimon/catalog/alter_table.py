@@ -1,4 +1,4 @@
-"""Changing a table's columns and options through the official catalog, while it is in use."""
+"""ALTER TABLE: changes columns and options of a table in use, through pypaimon's catalog."""
 
 from __future__ import annotations
 
@@ -41,9 +41,10 @@ NOT_NULL_OPTION = "alter-column-null-to-not-null.disabled"
 def alter_table(
     warehouse: Warehouse, catalog: Any, identifier: str, changes: Sequence[Change]
 ) -> None:
-    """Make all changes as one new version of the schema, or none of them.
+    """Apply all changes as one new version of the schema, or none of them.
 
-    `catalog` is pypaimon's. Raises `TableError` for a column that is missing or there already,
+    `SetDefault` is the exception: the Java core applies those afterwards, as another version.
+    `catalog` is pypaimon's. Raises `TableError` for a column that is missing or exists already,
     `SchemaChangeError` for a change that would lose values, `OptionError` for options.
     """
     defaults: list[SetDefault] = []
@@ -69,7 +70,7 @@ def alter_table(
 
 
 def _today(change: Change) -> Change:
-    """A change of an option by the name that it has today."""
+    """Translate the change of an option of an earlier Paimon release to that of today."""
     if not isinstance(change, SetTableOption | ResetTableOption):
         return change
     default = renamed_options.DEFAULT_VALUE.fullmatch(change.key)
@@ -83,7 +84,7 @@ def _today(change: Change) -> Change:
 
 
 class _Draft:
-    """The table as it is after the changes taken so far, and the official form of those."""
+    """The columns and options after the changes so far, and the changes in pypaimon's form."""
 
     def __init__(self, table: Table) -> None:
         from pypaimon.schema.schema_change import Move, SchemaChange
@@ -113,7 +114,7 @@ class _Draft:
         takers[type(change)](change)
 
     def check(self) -> None:
-        """Raise what is wrong with options that do not fit together, if the changes set one."""
+        """Raise an error for options that do not fit together, if the changes set one of them."""
         if not self._set_options:
             return
         check_exclusive(self.where, self._options, self._set_options)
@@ -126,7 +127,7 @@ class _Draft:
             self._change_options({k: v for k, v in found.items() if self._options[k] != v})
 
     def column(self, path: Name) -> Column:
-        """The top column of a path; `TableError` naming the nearest."""
+        """The top-level column of a path; `TableError` with the nearest name if it is missing."""
         if path[0] not in self._columns:
             hint = nearest(path[0], self._columns)
             raise TableError(f"{self.where} has no column '{path[0]}'; {hint}")
@@ -159,7 +160,7 @@ class _Draft:
             self._columns[column.name] = column
 
     def _for_orc(self, new: Mapping[str, str]) -> None:
-        """The option under which ORC files hold TIMESTAMP_LTZ, as long as they hold none."""
+        """Set the ORC option for TIMESTAMP_LTZ when a table gets its first column of that type."""
         columns = {one.name: one.type for one in self._columns.values()}
         if not orc_values.made_with(columns, self._options):
             self._change_options(orc_values.made_with({**columns, **new}, self._options))
@@ -310,7 +311,7 @@ class _Draft:
                 self._options[key] = value
 
     def _written(self, key: str) -> set[str]:
-        """The names by which the table itself has an option."""
+        """The names, current or of earlier releases, under which the table stores an option."""
         given: Mapping[str, str] = self._table.schema.get("options") or {}
         return {name for name in given if renamed_options.renamed(name) == key}
 
@@ -341,7 +342,7 @@ def _inside(kind: Any) -> list[Mapping[str, Any]]:
 
 
 def _reason(error: Exception) -> str:
-    """The official catalog's own words, without what is wrapped around them."""
+    """The message of the innermost error that pypaimon's catalog raised."""
     cause: BaseException = error
     while cause.__cause__ is not None:
         cause = cause.__cause__

@@ -1,4 +1,4 @@
-"""Default values of columns, set by the Java core: the Python catalog cannot."""
+"""Sets default values of columns through the Java core, since pypaimon's catalog cannot."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from streamhouse.sql.changes import SetDefault
 def set_defaults(
     warehouse_options: Mapping[str, str], identifier: str, changes: Sequence[SetDefault]
 ) -> None:
-    """Set or take away defaults; the caller holds the table's lock. Starts a JVM for it.
+    """Set or remove defaults, in a new JVM; the caller holds the table's commit lock.
 
     `StreamhouseError` if a default is no value of its column's type.
     """

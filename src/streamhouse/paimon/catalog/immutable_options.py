@@ -1,4 +1,4 @@
-"""Options that a table keeps as it was made, and why."""
+"""Table options that cannot be changed after creation, and why."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ _ONCE_FILLED = {
 def check_option(
     table: Table, options: Mapping[str, str], key: str, value: str | None, filled: bool
 ) -> None:
-    """Raise `OptionError` if a table cannot have this option changed (`value` None: reset).
+    """Raise `OptionError` if a table's option cannot be changed (`value` None: reset).
 
-    `filled` says that it has a snapshot; some options are free until then.
+    `filled` says that the table has a snapshot; some options can be changed until then.
     """
     old = options.get(key)
     if value == old:
@@ -82,7 +82,10 @@ def check_option(
 
 
 def _check_levels(table: Table, new: Mapping[str, str], old: Mapping[str, str]) -> None:
-    """Levels hold parts of a value, or each the whole value where a compaction looks keys up."""
+    """Raise `OptionError` if a table with several levels would then be merged in another way.
+
+    With lookup compaction, each level holds a key's whole value; otherwise, parts of it.
+    """
     key = table.primary_key
     if newest_level_counts(new, key) != newest_level_counts(old, key):
         if any(map(has_levels, table.splits())):

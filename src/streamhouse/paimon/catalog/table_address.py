@@ -1,4 +1,4 @@
-"""Where a Paimon table is, as one process tells another."""
+"""The address of a Paimon table, which one process can send to another."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from streamhouse.paimon.read.table import Table
 class TableAddress:
     """A Paimon table: the options of its warehouse, and `database.table`.
 
-    `schema_id` is the version of its schema by which the query names its columns; None: the newest.
+    `schema_id` is the schema version whose column names the query uses; None: the newest.
     """
 
     warehouse: Mapping[str, str] = field(repr=False)
@@ -25,15 +25,15 @@ class TableAddress:
         return Warehouse(self.warehouse).table(self.identifier)
 
     def planned(self) -> Table:
-        """The table with the columns by which the query was planned."""
+        """The table with the schema version of the query's plan; the newest if that is gone."""
         table = self.open()
         return table if self.schema_id is None else table.find_schema(self.schema_id) or table
 
     def same(self, other: TableAddress) -> bool:
-        """Whether it is the same table, by whatever version of its schema."""
+        """Whether it is the same table, whatever the schema versions."""
         return (self.warehouse, self.identifier) == (other.warehouse, other.identifier)
 
     def side_table(self, suffix: str) -> TableAddress:
-        """The table of the same database whose name ends in `__suffix`, also beside a branch."""
+        """The table `<name>__<suffix>` of the same database, with `__` for the `$` of a branch."""
         name = self.identifier.replace("$", "__")
         return TableAddress(self.warehouse, f"{name}__{suffix}")

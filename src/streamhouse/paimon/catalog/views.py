@@ -1,8 +1,8 @@
-"""The views of a warehouse: a file each, beside the tables of their database.
+"""The views of a warehouse: one file each, in the folder of their database.
 
-Paimon's own catalog over a file system keeps no views. A view is `<database>.db/.views/<name>.json`
-in the form in which Paimon's REST catalog tells one (`fields`, `query`, `dialects`, `comment`,
-`options`), so other engines that look at the warehouse pass over it.
+Paimon's filesystem catalog has no views. A view is the file `<database>.db/.views/<name>.json`, in
+the format of Paimon's REST catalog (`fields`, `query`, `dialects`, `comment`, `options`). Other
+engines ignore it.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Views:
             ) from error
 
     def create(self, view: ViewInfo) -> None:
-        """Keep a view; `TableError` if there is no such database."""
+        """Create or replace a view; `TableError` if there is no such database."""
         database, name = view.name[-2:]
         known = self._warehouse.databases()
         if database not in known:
@@ -73,7 +73,7 @@ class Views:
         self._warehouse.files.write_text(self._path(database, name), text + "\n")
 
     def drop(self, database: str, name: str) -> None:
-        """Forget a view, if it is there."""
+        """Delete a view, if it exists."""
         self._warehouse.files.delete(self._path(database, name))
 
     def _folder(self, database: str) -> str:

@@ -1,4 +1,4 @@
-"""A Paimon warehouse: its databases and tables, made with pypaimon, opened with the Rust core."""
+"""A Paimon warehouse: creates databases and tables with pypaimon, opens them with the Rust core."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class Warehouse:
     """Databases and tables under one Paimon catalog.
 
     `path_or_options` is a folder or URI, or catalog options with `warehouse` among them (and
-    `s3.*`, `metastore`, … as Paimon names them). Objects are cheap: what is expensive is kept
-    once per process.
+    `s3.*`, `metastore`, … as Paimon names them). Objects are cheap: the process caches catalogs
+    and opened tables.
     """
 
     def __init__(self, path_or_options: str | Mapping[str, str]) -> None:
@@ -79,9 +79,9 @@ class Warehouse:
 
     @contextmanager
     def creating(self) -> Iterator[None]:
-        """Keep other processes from creating or dropping anything in the warehouse.
+        """Keep other processes from creating or dropping anything in the warehouse (creation lock).
 
-        Of a local warehouse that cannot be written nothing is kept: nothing can be created there.
+        A local warehouse that is not writable is not locked: nothing can be created there.
         """
         if is_local(self.path) and not os.access(self.path, os.W_OK):
             yield
@@ -90,7 +90,7 @@ class Warehouse:
             yield
 
     def create_database(self, name: str, if_not_exists: bool = False) -> None:
-        """Make a database (and a local warehouse's folder); safe if others make it meanwhile."""
+        """Create a database (and a local warehouse's folder); safe if others do so concurrently."""
         if is_local(self.path):
             os.makedirs(self.path, exist_ok=True)
         if if_not_exists and name in self.databases():
@@ -131,11 +131,11 @@ class Warehouse:
         comment: str | None = None,
         if_not_exists: bool = False,
     ) -> None:
-        """Make a table; of several processes that do so at once one does, and the others find it.
+        """Create a table; of concurrent processes one creates it, and the others find it.
 
         Columns of the primary key become NOT NULL. Keys may be given as the options `primary-key`
-        and `partition`, as in Paimon; options of earlier releases as `sql.options.renamed_options`
-        has them. Raises `TableError` if the table exists (unless `if_not_exists`) or a key names no
+        and `partition`, as in Paimon; `sql.options.renamed_options` translates options of earlier
+        releases. Raises `TableError` if the table exists (unless `if_not_exists`) or a key names no
         column, `OptionError` for an option that Paimon does not know or that does not fit the
         others.
         """
@@ -197,7 +197,7 @@ class Warehouse:
         return made
 
     def _set_defaults(self, full: str, changes: Sequence[SetDefault]) -> None:
-        """Give columns of a new table their defaults; there is no table if one of them is wrong."""
+        """Set the column defaults of a new table; drops the table if one of them is wrong."""
         try:
             self.alter_table(full, *changes)
         except BaseException:
@@ -207,12 +207,11 @@ class Warehouse:
     def alter_table(self, identifier: str, *changes: Change, if_exists: bool = False) -> None:
         """Change a table's columns and options (`streamhouse.sql.changes`), all or nothing.
 
-        Defaults come last, as a version of the schema of their own: one that is no value of its
-        column's type leaves the other changes in place.
-
-        Readers and writers may go on. Raises `TableError` for a column that is missing or there
-        already, `SchemaChangeError` for a change that would lose values, `OptionError` for an
-        option that is unknown or fixed.
+        Column defaults are set after the other changes, as a version of the schema of their own: a
+        default that is no value of its column's type leaves the other changes in place. Readers and
+        writers may continue. Raises `TableError` for a column that is missing or exists already,
+        `SchemaChangeError` for a change that would lose values, `OptionError` for an option that is
+        unknown or fixed.
         """
         database, name = split_identifier(identifier)
         if if_exists and not self.exists(database, name):
@@ -221,7 +220,7 @@ class Warehouse:
         self._forget(identifier)
 
     def rename_table(self, identifier: str, new_name: str, if_exists: bool = False) -> None:
-        """Give a table another name, both as `database.table`; nothing may write it meanwhile."""
+        """Rename a table, both names as `database.table`; nothing may write to it meanwhile."""
         database, name = split_identifier(identifier)
         new_database, new = split_identifier(new_name)
         with self.creating():
@@ -251,7 +250,7 @@ class Warehouse:
         self._forget(full)
 
     def exists(self, database: str, name: str) -> bool:
-        """Whether the table is there; a missing database counts as no."""
+        """Whether the table exists; False if the database is missing."""
         return database in self.databases() and name in self._rust().list_tables(database)
 
     def table(self, identifier: str, dynamic_options: Mapping[str, str] | None = None) -> Table:
@@ -284,7 +283,7 @@ class Warehouse:
             rust = self._rust().get_table((database, name))
         except rust_core.CATALOG_ERRORS:
             self._check_readable(database, TableName.parse(name))
-            # Somebody may have created it between the first look and the check.
+            # Another process may have created it between the first attempt and the check.
             rust = None
         try:
             if rust is None:
@@ -372,7 +371,7 @@ class Warehouse:
 def _declared(
     full: str, option: str, clause: str, keys: Sequence[str], options: dict[str, str]
 ) -> Sequence[str]:
-    """The keys of a clause or of the option that stands for it, which is taken out."""
+    """The keys from a clause, or from the equivalent option, which is removed from `options`."""
     if option not in options:
         return keys
     if keys:

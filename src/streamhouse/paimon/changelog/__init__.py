@@ -1,4 +1,4 @@
 """A table as a stream: the changes of each snapshot, offsets, and consumers.
 
-Imports `write` and what is below it.
+Imports `write` and the packages below it.
 """

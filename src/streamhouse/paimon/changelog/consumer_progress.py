@@ -1,8 +1,8 @@
-"""How far a reader with a `consumer-id` has come, kept in its table for the next one of that id.
+"""The progress of a reader with a `consumer-id`, stored in its table for the next of that id.
 
-The consumer's file names the next snapshot to read; expiry keeps that one and all later ones. A
-reader that compares states (a keyed table without a changelog, `watch`) needs the state before it
-as well, which a second consumer, `streamhouse-before-<id>`, keeps.
+The consumer's file names the next snapshot to read; snapshot expiry keeps that one and all later
+ones. A reader that compares states (a keyed table without a changelog, `watch`) needs the state
+before it as well, which a second consumer, `streamhouse-before-<id>`, keeps.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ CONSUMER_KEYS = (
 _MODES = ("exactly-once", "at-least-once")
 _ID = re.compile(r"[\w.@:=+-]{1,200}")
 _EVERY_S = 5.0
-"""How often a reader shows that it lives and, at-least-once, how far it has come."""
+"""How often a reader refreshes its consumer and, if at-least-once, writes its progress."""
 
 
 @dataclass(frozen=True)
 class ConsumerOptions:
-    """`consumer-id` and what goes with it.
+    """`consumer-id` and the options that need it.
 
-    `lazy` is the mode at-least-once: progress is written now and then instead of with each batch.
-    `expires_ms` says for how long the consumer outlives its readers; None leaves that to the
-    table's own `consumer.expiration-time`.
+    `lazy` is the mode at-least-once: progress is written every few seconds instead of with each
+    batch. `expires_ms` is how long the consumer outlives its readers; None: the table's own
+    `consumer.expiration-time` applies.
     """
 
     id: str
@@ -46,7 +46,7 @@ class ConsumerOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str], where: str) -> ConsumerOptions | None:
-        """From options as written; None without a `consumer-id`. Raises `OptionError`."""
+        """Parse options; None without a `consumer-id`. Raises `OptionError`."""
         given = options.get("consumer-id")
         if given is None:
             for key in CONSUMER_KEYS[1:]:
@@ -76,7 +76,7 @@ class ConsumerOptions:
 class Progress:
     """The progress of one reader of one table; driver only.
 
-    Writing the same twice changes nothing. Readers of one id at the same time share the furthest
+    Writing the same position twice changes nothing. Concurrent readers of one id share the furthest
     position.
     """
 
@@ -87,10 +87,10 @@ class Progress:
         self._written_at = time.monotonic()
 
     def start(self, table: Table) -> int | None:
-        """The next snapshot to read, where a reader of this id was before; else None.
+        """The next snapshot to read, if a reader of this id has stored its progress; else None.
 
-        `DataLossError` if the table cannot go on from there: it was rolled back, or that snapshot
-        has expired.
+        Raises `DataLossError` if the table cannot be read from there: it was rolled back, or that
+        snapshot has expired.
         """
         options = self._options
         consumers = Consumers(table)
@@ -112,9 +112,12 @@ class Progress:
         return at
 
     def reached(self, table: Table, offset: Offset, compares: bool) -> None:
-        """The rows up to `offset` have been taken in; `compares`: the state there is needed."""
+        """Record that all rows up to `offset` are processed.
+
+        `compares`: the reader still needs the state at `offset`.
+        """
         if not offset or ("split" in offset and not offset.get("changes")):
-            # In the midst of the first full read there is no snapshot to go on from.
+            # In the middle of the initial full read there is no snapshot to continue from.
             return
         following = int(offset["snapshot"]) + (0 if "split" in offset else 1)
         self._position = (following, compares)
@@ -122,7 +125,7 @@ class Progress:
             self.flush(table)
 
     def flush(self, table: Table) -> None:
-        """Write what is not written yet."""
+        """Write the latest position, if it is not written yet."""
         if self._position is None or self._position[0] == self._written:
             return
         following, compares = self._position
@@ -130,12 +133,12 @@ class Progress:
         self._written = following
 
     def keep_alive(self, table: Table) -> None:
-        """Show now and then that the reader lives."""
+        """Refresh the consumer every few seconds, so that it does not expire."""
         if self._position is None or time.monotonic() - self._written_at < _EVERY_S:
             return
         if self._options.lazy:
             self.flush(table)
-        # Another process of the same reader may have written a later position: this one stays.
+        # Another process of the same reader may have written a later position, which stays.
         self._hold(table, 0, self._position[1], back=False)
 
     def _hold(self, table: Table, following: int, compares: bool, back: bool) -> None:

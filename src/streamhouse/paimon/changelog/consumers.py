@@ -1,8 +1,9 @@
-"""What readers and queries still need of a table: Paimon's own consumer files.
+"""Paimon's consumer files: which snapshots of a table its readers and queries still need.
 
-`<table>/consumer/consumer-<id>` holds `{"nextSnapshot": 7}`: expiry, ours and any other program's,
-keeps snapshot 7 and all later ones. Each continuous query has one, `streamhouse-<query id>`, at
-each table it needs; its file also names the query's checkpoint, which Paimon passes over.
+`<table>/consumer/consumer-<id>` holds `{"nextSnapshot": 7}`: snapshot expiry, ours and any other
+program's, keeps snapshot 7 and all later ones. Each continuous query has a consumer
+`streamhouse-<query id>` in each table it needs. Its file also names the query's checkpoint, which
+Paimon ignores.
 """
 
 from __future__ import annotations
@@ -22,19 +23,19 @@ from streamhouse.paimon.read.table import Table
 _LOG = logging.getLogger("streamhouse.maintenance")
 _PREFIX = "consumer-"
 QUERY = "streamhouse-"
-"""How the consumers of continuous queries are named."""
+"""How the ids of continuous queries' consumers begin."""
 BEFORE = f"{QUERY}before-"
-"""How those are named that keep the state before the next snapshot of a reader's own consumer."""
+"""How the ids of consumers begin that keep the state before a reader's next snapshot."""
 DEAD_AFTER_S = 7 * 24 * 3600.0
-"""How long the consumer of a query lives without the query, where the table has no
+"""How long the consumer of a query outlives the query, if the table has no
 `consumer.expiration-time`."""
 
 
 @dataclass(frozen=True)
 class Consumer:
-    """One consumer: its id, the first snapshot it still needs, and its checkpoint's folder.
+    """One consumer: its id, the oldest snapshot it needs, and its checkpoint's folder and host.
 
-    `expires_ms` is how long it lives without its reader, where the reader said so.
+    `expires_ms` is how long it outlives its reader; None: the reader has not set it.
     """
 
     id: str
@@ -45,7 +46,7 @@ class Consumer:
 
 
 class Consumers:
-    """The consumers of one table, or of the branch that `table` is."""
+    """The consumers of one table, or of one branch if `table` is a branch."""
 
     def __init__(self, table: Table) -> None:
         self._files = table.files
@@ -86,10 +87,10 @@ class Consumers:
         expires_ms: int | None = None,
         back: bool = False,
     ) -> int:
-        """Have `snapshot` (at least 1) and all later ones kept, and tell that the reader lives.
+        """Keep `snapshot` (at least 1) and all later ones from expiring, and refresh the consumer.
 
-        Unless `back`, a consumer never goes back: if it stands further on, it stays there. Returns
-        where it stands then.
+        Unless `back`, a consumer never moves back: if its position is later, it stays there.
+        Returns its position.
         """
         before = None if back else self.get(consumer_id)
         at = max(1, snapshot, before.next_snapshot if before is not None else 1)
@@ -102,25 +103,25 @@ class Consumers:
         return at
 
     def drop(self, consumer_id: str) -> None:
-        """Need nothing any more."""
+        """Delete a consumer, so that its snapshots can expire."""
         self._files.delete(self._path(consumer_id))
 
     def refreshed_s(self, consumer_id: str) -> float | None:
-        """When the consumer last told that it lives (epoch seconds); None if there is none."""
+        """When the consumer was last refreshed (epoch seconds); None if there is none."""
         return self._files.modified_s(self._path(consumer_id))
 
     def expired(self, consumer: Consumer) -> bool:
-        """Whether a reader's consumer has outlived the time that the reader gave it."""
+        """Whether a reader's consumer is past the expiration time that the reader has set."""
         seen = self.refreshed_s(consumer.id)
         limit = consumer.expires_ms
         return limit is not None and seen is not None and time.time() - seen > limit / 1000
 
     def drop_dead(self) -> list[str]:
-        """Drop consumers of queries and readers that are gone; their ids.
+        """Drop consumers of queries and readers that are gone; returns their ids.
 
-        Those whose checkpoint was deleted, and those that were not refreshed for
-        `consumer.expiration-time` of the table, by default for seven days; of readers, those past
-        the time that they gave themselves. Other consumers are Paimon's to expire.
+        A query's consumer is dropped if its checkpoint was deleted, or if it was not refreshed for
+        the table's `consumer.expiration-time`, by default seven days. A reader's is dropped after
+        the expiration time that the reader has set. Paimon itself expires other consumers.
         """
         dead = []
         for one in self.all():
@@ -133,7 +134,7 @@ class Consumers:
         return dead
 
     def _dead(self, one: Consumer) -> str | None:
-        """What happened to a consumer's reader, if it is gone."""
+        """Why a consumer's reader counts as gone, as text; None if it does not."""
         if one.id.startswith(BEFORE):
             return None if self.get(one.id.removeprefix(BEFORE)) else "reader's consumer is gone"
         if not one.id.startswith(QUERY):
@@ -155,14 +156,14 @@ def query_consumer(query_id: str) -> str:
 
 
 def _orphaned(consumer: Consumer) -> bool:
-    """Whether the checkpoint is gone, as seen on the machine it was on."""
+    """Whether the query's checkpoint is gone; False on machines other than the checkpoint's."""
     if consumer.checkpoint is None or consumer.host != socket.gethostname():
         return False
     metadata = Path(consumer.checkpoint) / "metadata"
     try:
         return str(json.loads(metadata.read_text())["id"]) != consumer.id.removeprefix(QUERY)
     except FileNotFoundError:
-        # Of a disk that is not mounted not even the pipelines' folder is there.
+        # If the disk is not mounted, the folder of all pipelines is missing too.
         return os.path.isdir(metadata.parent.parent.parent)
     except (OSError, ValueError, KeyError):
         return False

@@ -1,4 +1,4 @@
-"""Rows of a table that are committed and not visible to its readers yet."""
+"""Committed rows of a table that its readers do not see before a compaction."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from streamhouse.sql.plan import AsOf
 
 @dataclass(frozen=True)
 class InvisibleRows:
-    """Rows of a table that are committed and that its readers do not see yet.
+    """How many rows of a table are committed and not visible to its readers yet.
 
-    `option` is the table option that lets them wait, such as `'write-only' = 'true'`; None where
+    `option` is the table option that delays them, such as `'write-only' = 'true'`; None where
     a compaction is due.
     """
 
@@ -30,7 +30,7 @@ class InvisibleRows:
 
 
 def waiting(table: Table, snapshot: int, moment: Moment) -> InvisibleRows:
-    """The rows that a reader does not see at `snapshot` since they wait for `moment`."""
+    """Count the rows that are invisible at `snapshot` because they wait for `moment`."""
     option = delaying_option(table.options, moment)
     least = least_level(table.options, moment)
     if least == 0 or snapshot < 1:
@@ -50,13 +50,13 @@ def waiting(table: Table, snapshot: int, moment: Moment) -> InvisibleRows:
 
 
 class Watched:
-    """What waits in one table, counted again only when the table has changed."""
+    """Counts the invisible rows of one table, again only if the table has changed."""
 
     def __init__(self) -> None:
         self._last: tuple[tuple[Snapshot | None, int, Moment], InvisibleRows] | None = None
 
     def waiting(self, table: Table, moment: Moment) -> InvisibleRows:
-        """What waits for `moment` at the table's newest snapshot."""
+        """The rows that wait for `moment` at the table's newest snapshot."""
         latest = table.latest_snapshot_id() or 0
         at = table.snapshots.find(latest) if latest else None
         key = (at, table.schema_id, moment)

@@ -1,4 +1,4 @@
-"""Two tables of the same partitions and buckets, cut into parts in which every key stands once."""
+"""Divides two tables with the same partitions and buckets into parts; each key is in one part."""
 
 from __future__ import annotations
 
@@ -16,12 +16,15 @@ from streamhouse.paimon.changelog.snapshot_changes import bucket_folder, gathere
 from streamhouse.paimon.read.table import Table
 
 MOST_ROWS = 2_000_000
-"""More rows of one bucket than this are compared in several goes."""
+"""A bucket with more rows than this is compared in several parts."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """The splits of one bucket in both tables, or a share (`number` of `count`) of its keys."""
+    """The splits of one bucket in both tables, or a share (`number` of `count`) of its keys.
+
+    The share of a key depends on its hash.
+    """
 
     old: tuple[bytes, ...]
     new: tuple[bytes, ...]
@@ -29,7 +32,10 @@ class Part:
     count: int = 1
 
     def load(self, old: Table, new: Table) -> tuple[pa.Table, pa.Table]:
-        """The rows of both, with all columns."""
+        """The rows of both tables, with all columns.
+
+        Rows of `old` whose key is not in `new` may be missing.
+        """
         if self.count > 1:
             return self._share(old, self.old), self._share(new, self.new)
         return (
@@ -57,7 +63,7 @@ class Part:
 def parts(
     old: Table, snapshot: int | None, new: Table, most_rows: int = MOST_ROWS
 ) -> Iterator[Part]:
-    """The parts in which `new` has rows, with those of `old` at a snapshot (None: it is empty)."""
+    """The parts in which `new` has rows, with the rows of `old` at `snapshot` (None: no rows)."""
     before: dict[str, list[bytes]] = {}
     for split in old.splits(snapshot) if snapshot is not None else ():
         before.setdefault(_within(old, split), []).append(split)
@@ -73,7 +79,7 @@ def parts(
 
 
 def _within(table: Table, split: bytes) -> str:
-    """The partition and bucket of a split, as the table's folders are named."""
+    """The partition and bucket of a split, as a path below the table's folder."""
     folder = bucket_folder(split).rstrip("/").split("/")
     return "/".join(folder[-1 - len(table.partition_keys) :])
 

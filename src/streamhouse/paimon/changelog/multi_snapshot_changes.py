@@ -1,11 +1,11 @@
-"""Which changes of a table are worked out together, and those of many snapshots from one read.
+"""Groups changes that are computed together, and computes those of many snapshots from one read.
 
-The changes of all buckets of one snapshot are compared at once where they are few: every key is in
-one bucket only, and each comparison costs milliseconds however few the rows.
+If the changes of a snapshot are few, all buckets are compared at once: every key is in one bucket
+only, and each comparison costs milliseconds however few the rows.
 
-Where the last row written is the row, many snapshots in a row need one read only: then a commit's
-own files say what its keys are after it, and what they were before is known from the commits
-before, down to one read of the table.
+If the last row written for a key is its row, many consecutive snapshots need only one read of the
+table. A commit's own files hold the rows of its keys after it. The rows before it are known from
+the earlier commits, and for the first one from that read.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ Group = tuple[bytes, ...] | Difference
 class Stretch(NamedTuple):
     """Groups that can be read at once.
 
-    `simple` ones are differences of one or more snapshots in a row, for `multi_snapshot_changes`;
-    other differences are of one snapshot, for `changed_rows`.
+    If `simple`, they are differences of one or more consecutive snapshots, for
+    `multi_snapshot_changes`. Otherwise they are differences of one snapshot, for `changed_rows`,
+    or one group of splits.
     """
 
     groups: list[Group]
@@ -46,7 +47,7 @@ class Stretch(NamedTuple):
 
 
 def last_row_wins(table: Table) -> bool:
-    """Whether the newest version of a key, by the order of commits alone, is its row."""
+    """Whether a key's row is simply the one that was committed last."""
     options = table.options
     return (
         options.get("merge-engine", "deduplicate") == "deduplicate"
@@ -57,9 +58,9 @@ def last_row_wins(table: Table) -> bool:
 
 
 def stretches(table: Table, groups: Sequence[Group]) -> Iterator[Stretch]:
-    """The groups of a piece in order, those together that can be read at once.
+    """The groups of a piece in order, combined into stretches that can be read at once.
 
-    What differences that are read together wrote are at most `MOST_KEYS` rows.
+    The snapshots of differences that are combined wrote at most `MOST_KEYS` rows.
     """
     wins = last_row_wins(table)
     held: list[Group] = []
@@ -87,7 +88,7 @@ def stretches(table: Table, groups: Sequence[Group]) -> Iterator[Stretch]:
 def multi_snapshot_changes(
     table: Table, stretch: Sequence[Difference], columns: Sequence[str], differ: Differ
 ) -> Iterator[pa.RecordBatch]:
-    """As `changed_rows` of the differences of each snapshot, one after the other."""
+    """The same as `changed_rows` of the differences of each snapshot, in turn."""
     key = table.primary_key
     wanted = [*columns, *(name for name in key if name not in columns)]
     schema = table.read_schema(columns, row_kind=True)
@@ -111,7 +112,7 @@ def _snapshot(group: Group) -> int | None:
 
 
 def _rows(groups: Sequence[Group]) -> int | None:
-    """Rows that were written; None where that is not known, or more than `MOST_KEYS`."""
+    """How many rows were written; None if that is unknown, or more than `MOST_KEYS`."""
     differences = [one for one in groups if isinstance(one, Difference) and one.written]
     if len(differences) < len(groups):
         return None
@@ -120,7 +121,7 @@ def _rows(groups: Sequence[Group]) -> int | None:
 
 
 def _written_once(groups: Sequence[Group]) -> bool:
-    """Whether differences have each key once among what their snapshot wrote."""
+    """Whether each difference has one written file, and so each key once among its rows."""
     return all(
         isinstance(one, Difference) and len(one.written) == 1 and len(file_ids(*one.written)) == 1
         for one in groups

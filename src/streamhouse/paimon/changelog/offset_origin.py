@@ -1,13 +1,13 @@
-"""What an offset of a table is an offset of, so that it is never read as one of something else.
+"""Identifies the table that an offset was taken from, so that it is not used for another one.
 
-An offset of `paimon.changelog.stream_source` holds it under `of`:
+An offset of `paimon.changelog.stream_source` has under `of`:
 
 - `table`: a digest of the table's first schema file. A table that is dropped and created again has
   another one; a renamed or altered table keeps it.
-- `time`: the commit time (epoch ms) of the offset's snapshot. A rollback may give the snapshot's
-  id to another commit.
-- `changes`: when changes become visible (`paimon.read.visibility`). Up to one and the same
-  snapshot, a reader of `changelog-producer` = `lookup` has seen fewer rows than one of `none`.
+- `time`: the commit time (epoch ms) of the offset's snapshot. After a rollback, another commit may
+  get the snapshot's id.
+- `changes`: when changes become visible (`paimon.read.visibility`). Up to the same snapshot, a
+  reader of `changelog-producer` = `lookup` has seen fewer rows than one of `none`.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ ANEW = (
 
 
 def bare(offset: Offset) -> Offset:
-    """The position alone."""
+    """The offset without `of`."""
     return {key: value for key, value in offset.items() if key != OF}
 
 
 class Origin:
-    """Stamps the offsets of one source, and checks those that it is given; driver only.
+    """Adds `of` to the offsets of one source, and checks it in offsets; driver only.
 
-    `changes` is how the source reads the changes of its table.
+    `changes` is when the changes that the source reads become visible.
     """
 
     def __init__(self, changes: Moment) -> None:
@@ -41,11 +41,11 @@ class Origin:
         self._identity: Identity | None = None
 
     def __reduce__(self) -> tuple[type[Origin], tuple[Moment]]:
-        # What it has seen of the table stays with the process.
+        # The cached identity of the table is not pickled.
         return Origin, (self._changes,)
 
     def stamped(self, table: Table, offset: Offset) -> Offset:
-        """The offset with what it is an offset of."""
+        """The offset with `of`."""
         snapshot = int(offset.get("snapshot", 0))
         if not offset:
             return offset
@@ -57,8 +57,8 @@ class Origin:
     def check(self, table: Table, offset: Offset, changes: Moment, sure: bool = True) -> None:
         """Raise `DataLossError` if the table is not the one that `offset` was taken from.
 
-        `changes` is how the table's changes become visible now. Unless `sure`, an object store is
-        asked only now and then. An offset without `of` is taken as it is.
+        `changes` is when the table's changes become visible now. Unless `sure`, an object store is
+        queried only every few seconds. An offset without `of` is not checked.
         """
         of = offset.get(OF)
         if not of:
@@ -72,7 +72,7 @@ class Origin:
             )
         identity = self._identified(table)
         snapshot = int(offset["snapshot"])
-        # Without a time, a snapshot is one that the offset only names.
+        # An offset without `time` only names its snapshot, which is then not checked.
         known = snapshot if "time" in of else 0
         if identity.digest == of["table"] and identity.holds(known, of.get("time", 0), sure):
             return

@@ -1,4 +1,4 @@
-"""How a stream over a table starts and what it does at its odd snapshots: the `scan.*` options."""
+"""The `scan.*` options: where a stream over a table starts, and how it reads overwrites."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MODES = {
 }
 SCAN_KEYS = ("scan.mode", "scan.snapshot-id", "scan.overwrite", "scan.remove-normalize")
 TABLE_KEYS = ("source.split.target-size", "source.split.open-file-cost", "read.batch-size")
-"""Options of Paimon's own that say how a scan is cut, not what it reads."""
+"""Paimon options that determine how a scan is split, not what it reads."""
 
 
 @dataclass(frozen=True)
@@ -28,10 +28,11 @@ class ScanOptions:
 
     `start` is `full` (the newest snapshot, then changes), `latest` (changes from now on),
     `snapshot` (changes from `snapshot_id` on) or `snapshot-full` (all of `snapshot_id`, then
-    changes). `overwrite` says what an OVERWRITE snapshot brings: its `difference` from the one
-    before, an `error`, or nothing (`skip`). `raw` gives the rows of a primary-key table whose
-    compaction writes no changelog as they were written, instead of the changes that they made. With
-    a `consumer`, a stream goes on where the last one of that id stopped; `start` is for the first.
+    changes). `overwrite` is what the stream returns for an OVERWRITE snapshot: its `difference`
+    from the snapshot before, an `error`, or nothing (`skip`). With `raw`, the rows of a primary-key
+    table whose compaction writes no changelog are returned as they were written, instead of the
+    changes that they made. With a `consumer`, a stream continues where the last one of that id
+    stopped; `start` is for the first.
     """
 
     start: str = "full"
@@ -43,7 +44,7 @@ class ScanOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str], where: str) -> ScanOptions:
-        """From options as written; `OptionError` for unknown ones and wrong values."""
+        """Parse options; raises `OptionError` for unknown ones and wrong values."""
         check_known(options, (*SCAN_KEYS, *CONSUMER_KEYS, *TABLE_KEYS), where)
         given = options.get("scan.snapshot-id")
         snapshot_id = None if given is None else integer("scan.snapshot-id", given, 1)

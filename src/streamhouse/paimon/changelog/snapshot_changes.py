@@ -1,7 +1,7 @@
-"""What a snapshot changed, worked out from the states before and after it.
+"""Computes what a snapshot changed from the states before and after it.
 
-A snapshot's files are compared first: splits that are the same on both sides cannot hold a change
-and are never read. What is left is cut into parts in which every key stands in one part only.
+Splits are compared first: those that are the same in both states cannot hold a change and are
+never read. The others are divided into parts; each key is in one part only.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from streamhouse.paimon.read.visibility import PRODUCED, changes_visible_at, pro
 from streamhouse.source import ROW_KIND
 
 MOST_KEYS = 10_000
-"""More keys than this cost more to look for, one by one, than reading the files does."""
+"""With more keys than this, filtering by key costs more than reading the files."""
 _SNAPSHOT = slice(28, 36)
-"""Where a serialised split names its snapshot: all the rest says which rows it holds."""
+"""The bytes of a serialised split that hold its snapshot id; the others determine its rows."""
 _PARTITION_SIZE = struct.Struct(">i")
 
 
@@ -33,7 +33,7 @@ class Difference:
     """One part of a table before (`old`) and after (`new`) one snapshot, as serialised splits.
 
     `written` are the splits of the rows that the snapshot wrote: only their keys can have changed.
-    Without them any row may have.
+    If it is empty, any row may have changed.
     """
 
     snapshot: int
@@ -43,18 +43,18 @@ class Difference:
 
     @property
     def splits(self) -> tuple[bytes, ...]:
-        """What a bound on rows, files or bytes is to count."""
+        """The splits that count towards a limit on rows, files or bytes."""
         return self.written or (*self.old, *self.new)
 
 
 class States:
-    """The splits of a table's snapshots that a stream over it tells of; keeps the last two."""
+    """The splits of a table's snapshots, as a stream over it sees them; caches the last two."""
 
     def __init__(self) -> None:
         self._splits: dict[tuple[object, int], list[bytes]] = {}
 
     def splits(self, table: Table, snapshot: int) -> list[bytes]:
-        """All splits of a snapshot; without those whose rows a compaction is yet to tell of."""
+        """All splits of a snapshot, without files whose changes a compaction is yet to write."""
         if snapshot < 1:
             return []
         key = (table.schema_stamp(), snapshot)
@@ -70,8 +70,8 @@ class States:
     def differences(self, table: Table, snapshot: int, written: bool) -> list[Difference]:
         """The parts of the table in which `snapshot` differs from the one before, in order.
 
-        `written`: the changed keys are those that the snapshot wrote (an APPEND). `DataLossError`
-        if one of the two snapshots is gone.
+        `written`: the changed keys are those that the snapshot wrote (an APPEND). Raises
+        `DataLossError` if one of the two snapshots has expired.
         """
         if snapshot > 1:
             table.snapshot(snapshot - 1)
@@ -104,8 +104,9 @@ def changed_rows(
 ) -> Iterator[pa.RecordBatch]:
     """The changes of parts of one snapshot: `columns`, then `rowkind`, each -U just before its +U.
 
-    With a primary key by key, in its order; else what is gone (-D), then what came (+I), equal
-    rows counted. A change of other columns than these is none.
+    With a primary key, rows are compared by key, and changes are in its order. Without one, removed
+    rows (-D) come before added ones (+I), with as many copies as were removed or added. A change
+    of other columns than these is left out.
     """
     key = table.primary_key
     wanted = [*columns, *(name for name in key if name not in columns)]
@@ -114,7 +115,7 @@ def changed_rows(
     after = [split for one in differences for split in one.new]
     if not before or not after:
         kind = "+I" if after else "-D"
-        # One after the other: the core gives the rows of several as they come.
+        # One after the other: the Rust core returns the rows of several in no fixed order.
         for one in differences:
             for batch in table.read(list(columns), splits=one.new or one.old):
                 kinds = pa.repeat(pa.scalar(kind), batch.num_rows)
@@ -128,7 +129,10 @@ def changed_rows(
 
 
 def check_only_added(batch: pa.RecordBatch, table: Table, snapshot: int) -> None:
-    """`StreamhouseError` if rows of an append table went, and nobody can be told of it."""
+    """Raise `StreamhouseError` if an overwrite removed rows from an append table.
+
+    For streams without a `rowkind` column, which cannot report that.
+    """
     gone = batch.num_rows - batch.column(ROW_KIND).to_pylist().count("+I")
     if gone:
         raise StreamhouseError(
@@ -144,9 +148,9 @@ def _content(split: bytes) -> bytes:
 
 
 def _depth(table: Table, written: bool) -> int:
-    """How many levels of folders a key never leaves: bucket, partition, or none but the table.
+    """How many levels of folders a key never leaves: 2 (its bucket), 1 (its partition) or 0.
 
-    Those who overwrite may change the number of buckets.
+    An overwrite may change the number of buckets.
     """
     if table.crosses_partitions:
         return 0
@@ -163,7 +167,7 @@ def _parts(splits: Iterable[bytes], depth: int) -> dict[str, list[bytes]]:
 
 
 def bucket_folder(split: bytes) -> str:
-    """The folder of a serialised split's bucket, which comes after its partition."""
+    """The folder of a serialised split's bucket, which is stored after the partition."""
     (partition,) = _PARTITION_SIZE.unpack_from(split, _SNAPSHOT.stop)
     at = _SNAPSHOT.stop + 4 + partition + 4
     (size,) = struct.unpack_from(">H", split, at)
@@ -171,7 +175,7 @@ def bucket_folder(split: bytes) -> str:
 
 
 def keys_of(table: Table, written: Sequence[bytes]) -> Filter | None:
-    """A condition that all rows of the written keys meet; None where it would save nothing."""
+    """A filter that all rows of the written keys pass; None where it would save nothing."""
     names = [name for name in table.primary_key if name not in table.partition_keys]
     if not written or not names:
         return None

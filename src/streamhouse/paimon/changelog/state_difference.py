@@ -1,7 +1,7 @@
-"""What changed between two states of a table, as rows with row kinds.
+"""Computes the changes between two states of a table, as rows with row kinds.
 
-DuckDB compares, and gives row numbers only: the values themselves are taken from the two Arrow
-tables, so that no type takes a detour. Columns are renamed for it, since its names ignore case.
+DuckDB compares the rows and returns only row numbers. The values are taken from the two Arrow
+tables, so no type is converted. Columns are renamed for DuckDB, whose names ignore case.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from streamhouse.source import ROW_KIND, ROW_KINDS
 
 _ROW = "row"
 Places: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
-"""Numbers of rows."""
+"""Row numbers."""
 
 
 class Differ:
     """Compares states of one table; holds an in-memory DuckDB until `close`."""
 
     def __init__(self) -> None:
-        # Slow to load, and most readers of a table compare nothing.
+        # Slow to import, and most readers of a table compare nothing.
         from streamhouse.embedded import LastingConnection
 
         self._connection = LastingConnection(threads=2, python_enable_replacements="false")
@@ -33,7 +33,7 @@ class Differ:
         self._connection.close()
 
     def by_key(self, old: pa.Table, new: pa.Table, key: Sequence[str]) -> pa.Table:
-        """Changes that make `new` of `old`, in the order of the key, -U just before its +U.
+        """The changes that turn `old` into `new`, in the order of the key, -U just before its +U.
 
         Both have the same columns; the key is unique in each. Returns `rowkind`, then the columns.
         """
@@ -61,9 +61,10 @@ class Differ:
     ) -> tuple[Places, Places]:
         """The rows of `new` that differ from the row of their key in `old`, or have none there.
 
-        Two arrays of row numbers: of `old` (-1 where there is none) and of `new`, in its order.
-        Rows that come before the one there by the `sequence` columns are left out, those whose key
-        is in `always` are in.
+        Returns two arrays of row numbers: of `old` (-1 where there is none) and of `new`, in the
+        order of `new`. Leaves out rows that are older than the one in `old` by the `sequence`
+        columns (if `descending`, those with greater values), unless their key is in `always`.
+        Rows whose key is in `always` are included even if they are equal.
         """
         names = new.schema.names
         keys = [names.index(name) for name in key]
@@ -86,9 +87,9 @@ class Differ:
         )
 
     def by_row(self, old: pa.Table, new: pa.Table) -> pa.Table:
-        """As `by_key` for tables without a key: rows that are gone (-D), then new ones (+I)."""
+        """As `by_key` for tables without a key: removed rows (-D), then added ones (+I)."""
         columns = ", ".join(f"c{i}" for i in range(new.num_columns))
-        # Equal rows are told apart by their running number, as EXCEPT ALL counts them.
+        # A running number distinguishes equal rows, which are counted as EXCEPT ALL does.
         number = f"row_number() OVER (PARTITION BY {columns} ORDER BY {_ROW}) AS copy"
         same = " AND ".join(f"o.c{i} IS NOT DISTINCT FROM n.c{i}" for i in range(new.num_columns))
         return self._rows(
@@ -123,7 +124,10 @@ class Differ:
 
 
 def _earlier(places: Sequence[int], descending: bool) -> str:
-    """Whether the new row comes before the old one; nulls are left to the merge engine."""
+    """SQL for whether the new row is older than the old one; false for nulls.
+
+    The merge engine decides about nulls.
+    """
     less = ">" if descending else "<"
     found, before = [], ""
     for i in places:
@@ -144,7 +148,7 @@ def _changes(
     olds: Places,
     news: Places,
 ) -> pa.Table:
-    """For each pair the row as it was, then as it is; whichever of the two there is."""
+    """For each pair, the row before the change, then the row after it, if they exist."""
     gone, came = olds >= 0, news >= 0
     before = np.where(came, ROW_KINDS.index("-U"), ROW_KINDS.index("-D"))
     after = np.where(gone, ROW_KINDS.index("+U"), ROW_KINDS.index("+I"))

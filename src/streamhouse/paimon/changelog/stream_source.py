@@ -1,4 +1,4 @@
-"""A Paimon table as a stream: one snapshot first, then what each later snapshot changed."""
+"""A Paimon table as a stream: an initial snapshot, then the changes of each later snapshot."""
 
 from __future__ import annotations
 
@@ -41,41 +41,43 @@ from streamhouse.paimon.storage.split_groups import Bound, Piece, pieces
 from streamhouse.source import ROW_KIND, Lag, Offset
 
 _TARGET_SIZE = ("source.split.target-size", "16 mb")
-"""Paimon's own default of 128 MB leaves all but one core idle on a backlog of 30 MB."""
+"""Split size of append tables; Paimon's default of 128 MB leaves all but one core idle on a backlog
+of 30 MB."""
 _LOOK_BACK = 100
 _IDLE_SNAPSHOTS = 5
-"""Snapshots without changes that an offset may stand still for, before it must follow them lest
-they expire under it (Paimon keeps ten at least, unless told otherwise)."""
+"""How many snapshots without changes an offset may lag behind before it must advance, or else its
+snapshot might expire (by default, Paimon retains at least ten)."""
 
 
 class PaimonSource:
     """The rows of a table, then its changes; implements `streamhouse.source.Source`.
 
     Offsets: `{}` is before everything, `{"snapshot": 7}` after all of snapshot 7, and
-    `{"snapshot": 7, "split": 3, "splits": 10}` after the first 3 of 10 pieces of the first full
-    read at snapshot 7 (of the changes of snapshot 7, with `"changes": true`). Under `of` they say
-    what they are offsets of (`paimon.changelog.offset_origin`): `latest_offset` and `check` raise
-    `DataLossError` for those of another table, of a history that was rolled back, or of another way
-    of reading.
+    `{"snapshot": 7, "split": 3, "splits": 10}` after the first 3 of 10 units of the initial full
+    read at snapshot 7 (of the changes of snapshot 7, with `"changes": true`); a unit is a split or
+    a computed difference. Their field `of` identifies the table (`paimon.changelog.offset_origin`):
+    `latest_offset` and `check` raise `DataLossError` for offsets of another table, of a history
+    that was rolled back, or of a table whose changes became visible at another moment.
 
-    Tables with a primary key are changelogs, read snapshot by snapshot, in commit order. The
-    changelog that a compaction writes (`changelog-producer` = `lookup`, `full-compaction`) is read;
-    else the changes are computed from the states before and after each snapshot. That of `input`
-    is what a writer said: an INSERT says `+I` of a row that was there before, so it is read only
-    with `scan.remove-normalize`, by which the rows of a table without a changelog are given as
-    written, too: inserts and updates alike `+I`, deletes `-D`. COMPACT snapshots bring changes only
-    where the rows of a table are not seen before. Append tables have only inserts, and many
-    snapshots are read at once. What an OVERWRITE brings says `scan.overwrite`: by default the
-    difference that it made. `options` are those of `ScanOptions`. With a `consumer-id`, the first
-    offset is `{"snapshot": 6, "resumed": true}` where a reader of that id is to go on with snapshot
-    7, and `committed` keeps how far this one has come.
+    Tables with a primary key are changelogs, read snapshot by snapshot, in commit order. The source
+    reads the changelog that a compaction writes (`changelog-producer` = `lookup`,
+    `full-compaction`). Otherwise it computes the changes from the states before and after each
+    snapshot. The changelog of `input` has the row kinds of the writer: an INSERT writes `+I` even
+    for a key that exists. So it is read only with `scan.remove-normalize`. With that option, the
+    rows of a table without a changelog are returned as written, too: inserts and updates both as
+    `+I`, deletes as `-D`. COMPACT snapshots have changes only in tables whose changes become
+    visible by compaction. Append tables have only inserts, and many snapshots are read at once.
+    `scan.overwrite` determines what is read of an OVERWRITE: by default the difference that it
+    made. `options` are those of `ScanOptions`. With a `consumer-id`, the first offset is
+    `{"snapshot": 6, "resumed": true}` if a reader of that id is to continue with snapshot 7, and
+    `committed` stores this reader's progress.
 
-    `row_kinds`: an append table too gives a `rowkind` column, for rows that an overwrite took
-    away (`-D`); without it such an overwrite raises `StreamhouseError` as it is read.
+    `row_kinds`: an append table too has a `rowkind` column, for rows that an overwrite removed
+    (`-D`); without it, reading such an overwrite raises `StreamhouseError`.
 
-    `columns` are named as in the version `planned` of the schema, by default the newest, and go
-    on by their ids when they are renamed; a widened one is read widened. When one is dropped,
-    `latest_offset` and `read` raise `SchemaChangeError`.
+    `columns` have the names of schema version `planned`, by default the newest. They are followed
+    by their ids when they are renamed, and a widened column is read in its wider type. When one is
+    dropped, `latest_offset` and `read` raise `SchemaChangeError`.
     """
 
     def __init__(
@@ -130,7 +132,7 @@ class PaimonSource:
 
     @property
     def table(self) -> Table:
-        """The table as it is now."""
+        """The table as it is now, with the options of the scan."""
         table = Warehouse(self._warehouse_options).table(self._identifier)
         if self._cut is None or self._cut[0] is not table:
             self._cut = (table, table.copy(_scan_options(table, self._scan)))
@@ -152,16 +154,16 @@ class PaimonSource:
         return {}
 
     def oldest_needed(self, offset: Offset) -> int:
-        """The oldest snapshot that reading on from `offset` may need."""
+        """The oldest snapshot that may be needed to continue from `offset`."""
         if offset:
-            # The snapshot itself too: changes are also told by what was there before them.
+            # The snapshot itself too: computing changes takes the state before them.
             return max(1, int(offset["snapshot"]))
         if self._scan.snapshot_id is not None:
             return max(1, self._scan.snapshot_id - 1)
         return self.table.latest_snapshot_id() or 1
 
     def oldest_read(self, start: Offset, end: Offset) -> int:
-        """The oldest snapshot that must be there for reading from `start` to `end`."""
+        """The oldest snapshot that must exist for reading from `start` to `end`."""
         if start:
             whole = "split" in start or self._keyed
             return int(start["snapshot"]) if whole else int(start["snapshot"]) + 1
@@ -172,7 +174,7 @@ class PaimonSource:
         return int(end["snapshot"])
 
     def hold(self) -> None:
-        """Go no further than the snapshot that is the newest now."""
+        """Read no further than the snapshot that is the newest now."""
         self._until = self.table.latest_snapshot_id() or 0
 
     def latest_offset(
@@ -191,7 +193,7 @@ class PaimonSource:
         return start if end == position else self._origin.stamped(table, end)
 
     def _following(self, table: Table, start: Offset, bound: Bound | None) -> Offset:
-        """The position after `start`."""
+        """The next position after `start`, at most `bound` away; `start` if there is none."""
         latest = table.latest_snapshot_id()
         if self._until is not None and latest is not None:
             latest = max(min(latest, self._until), start.get("snapshot", 0)) or None
@@ -212,7 +214,7 @@ class PaimonSource:
         return self._next_snapshots(table, start, latest or 0, bound)
 
     def check(self, offset: Offset) -> None:
-        """Raise `DataLossError` if the table is not the one that `offset` is of."""
+        """Raise `DataLossError` if the table is not the one that `offset` was taken from."""
         table = self.table
         self._origin.check(table, offset, self._moment(table))
 
@@ -277,7 +279,11 @@ class PaimonSource:
     def _changelog(
         self, table: Table, splits: Sequence[bytes], columns: list[str]
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of splits; of a key that moves to another partition, its removal first."""
+        """The rows of splits.
+
+        If keys cross partitions, all retractions come first, so that a moved key is removed from
+        its old partition before it is inserted into the new one.
+        """
         if not (table.crosses_partitions and self._mode == "changelog"):
             yield from table.read(columns, splits=splits, row_kind=self._keyed)
             return
@@ -305,15 +311,15 @@ class PaimonSource:
         self.taken(end)
 
     def taken(self, end: Offset) -> None:
-        """Keep for the next reader of the same `consumer-id` that all up to `end` is taken in."""
+        """Store for the next reader of the same `consumer-id` that all up to `end` is processed."""
         if self._progress is not None:
             self._progress.reached(self.table, end, self._computed)
 
     def lag(self, offset: Offset) -> Lag | None:
-        """The snapshots with rows after `offset`, and the rows that no reader sees yet.
+        """How many snapshots with rows are after `offset`, and how many rows are invisible yet.
 
-        None while the table is read for the first time. Where many snapshots wait, those without
-        rows are counted too: each would be a file to read.
+        During the initial full read, only the invisible rows are known; None without any. If many
+        snapshots are unread, those without rows are counted too: checking reads a file for each.
         """
         table = self.table
         hidden = self._watched.waiting(table, self._moment(table)).rows
@@ -327,7 +333,7 @@ class PaimonSource:
         return replace(lag, seconds=seconds, waiting_rows=hidden)
 
     def _unread(self, table: Table, offset: Offset) -> Lag | None:
-        """How far `offset` is behind the changes that are visible."""
+        """How far `offset` is behind the visible changes; None if a snapshot has expired."""
         position = int(offset["snapshot"])
         latest = table.latest_snapshot_id() or 0
         first = position if "split" in offset else position + 1
@@ -367,7 +373,8 @@ class PaimonSource:
         if snapshot is None or latest is None:
             return {}
         if self._moment(table) == "commit" and hides_new_rows(table):
-            # The changelog goes on after all commits, so none may be missing from the full read.
+            # The changes to come are those of later commits, so the full read must not lack the
+            # rows of an earlier one.
             complete = _complete(table, snapshot)
             if not complete:
                 return {} if complete is None else {"snapshot": 0}
@@ -377,11 +384,11 @@ class PaimonSource:
         return _bounded(snapshot, self._full(table, snapshot), 0, bound, False)
 
     def _now(self, table: Table) -> list[str]:
-        """What the columns are called now."""
+        """The current names of the columns."""
         return columns_now(table, self._planned, self._columns)
 
     def _before_first(self, end: Offset) -> int:
-        """The snapshot after which a stream that starts with changes reads."""
+        """The snapshot before the first changes of a stream without an initial full read."""
         if self._scan.start == "latest":
             return int(end["snapshot"])
         return (self._scan.snapshot_id or 1) - 1
@@ -418,7 +425,10 @@ class PaimonSource:
         return start
 
     def _weight(self, table: Table, snapshot: Snapshot, rows: int, bound: Bound) -> int:
-        """How much of a bound a snapshot's changes take; rows are known without planning."""
+        """How much of a bound a snapshot's changes use.
+
+        The number of rows that an APPEND wrote is known without planning.
+        """
         if bound.what == "rows" and snapshot.commit_kind == "APPEND":
             return rows
         return sum(bound.weigh(unit) for unit in self._changed(table, snapshot.id))
@@ -428,7 +438,7 @@ class PaimonSource:
             yield table.snapshot(snapshot_id)
 
     def _rows_of(self, snapshot: Snapshot) -> int:
-        """Changes of a snapshot; 0 where there are none to read."""
+        """How many changes a snapshot has, 1 where that is unknown; 0 if there are none to read."""
         if snapshot.commit_user == EXPIRY_USER:
             return 0
         if snapshot.commit_kind == "OVERWRITE":
@@ -471,7 +481,7 @@ class PaimonSource:
     def _whole(
         self, splits: Sequence[bytes | Difference], end: Offset, parallelism: int
     ) -> list[Piece]:
-        """Splits of a state: merged rows, and so inserts, whatever the kinds in its files."""
+        """Pieces of a full state: its merged rows are inserts, whatever kinds its files have."""
         found = _pieces(splits, parallelism)
         if not self._keyed:
             return found
@@ -491,7 +501,7 @@ class PaimonSource:
         return self._states.splits(table, snapshot)
 
     def _changed(self, table: Table, snapshot: int) -> list[bytes | Difference]:
-        """What is to be read of one snapshot, in order; each unit must be read as a whole."""
+        """The units to read of one snapshot, in order; each must be read as a whole."""
         if snapshot not in self._plans:
             found = table.snapshot(snapshot)
             if not self._readable(found):
@@ -506,7 +516,7 @@ class PaimonSource:
         return self._plans[snapshot]
 
     def _units(self, table: Table, offset: Offset) -> Sequence[bytes | Difference]:
-        """What an offset in the midst of a snapshot counts."""
+        """The units that an offset in the middle of a snapshot counts."""
         read = self._changed if offset.get("changes") else self._full
         return read(table, int(offset["snapshot"]))
 
@@ -534,7 +544,7 @@ class PaimonSource:
 def _complete(table: Table, snapshot: int) -> int | None:
     """The newest snapshot up to `snapshot` whose rows are all visible; 0: before the first.
 
-    None if there is none among the last ones.
+    None if there is none among the last `_LOOK_BACK`, or if one of them has expired.
     """
     for number in range(snapshot, max(0, snapshot - _LOOK_BACK), -1):
         if table.snapshots.find(number) is None:
@@ -550,7 +560,7 @@ def _pieces(units: Sequence[bytes | Difference], parallelism: int) -> list[Piece
 
 
 def _in_order(units: Sequence[bytes | Difference]) -> list[Piece]:
-    """One piece: splits of one snapshot that follow each other are read together."""
+    """All units as one piece, in which consecutive splits are read together."""
     groups: list[tuple[bytes, ...] | Difference] = []
     for computed, run in groupby(units, lambda unit: isinstance(unit, Difference)):
         if computed:
@@ -561,7 +571,7 @@ def _in_order(units: Sequence[bytes | Difference]) -> list[Piece]:
 
 
 def _scan_options(table: Table, scan: ScanOptions) -> dict[str, str]:
-    """Options of the table for this scan; splits of append tables are small, for many tasks."""
+    """Table options for this scan; append tables have small splits, for many tasks."""
     options = dict(scan.table_options)
     if not table.primary_key and _TARGET_SIZE[0] not in table.options:
         options.setdefault(*_TARGET_SIZE)

@@ -1,4 +1,4 @@
-"""What others wrote to a table after some snapshot, and what of it a reader cannot see yet."""
+"""Commits to a table after some snapshot, and those whose rows no reader can see yet."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ _IDLE = ("COMPACT", "ANALYZE")
 
 
 def written_since(table: Table, after: int, until: int) -> list[int] | None:
-    """The snapshots (`after`, `until`] that wrote rows; None if one replaced or lost others."""
+    """The snapshots in (`after`, `until`] that wrote rows.
+
+    None if one of them is an overwrite or has expired.
+    """
     found = []
     for number in range(after + 1, until + 1):
         snapshot = table.snapshots.find(number)
@@ -27,7 +30,7 @@ def written_since(table: Table, after: int, until: int) -> list[int] | None:
 
 
 def rows_of(table: Table, snapshots: list[int], columns: Sequence[str] | None = None) -> pa.Table:
-    """The rows that snapshots wrote, with `rowkind`, in the order of the commits."""
+    """The rows that snapshots wrote, with `rowkind`, in commit order."""
     batches = [
         batch
         for number in snapshots
@@ -37,7 +40,7 @@ def rows_of(table: Table, snapshots: list[int], columns: Sequence[str] | None = 
 
 
 def hidden(table: Table, snapshot: int) -> list[int] | None:
-    """The snapshots whose rows are not seen at `snapshot`, since they wait for a compaction.
+    """The snapshots whose rows are invisible at `snapshot` because they wait for a compaction.
 
     None if one of them has expired.
     """
@@ -58,7 +61,7 @@ def hidden(table: Table, snapshot: int) -> list[int] | None:
 
 
 def _waiting(table: Table, snapshot: int) -> set[bytes]:
-    """The files of level 0, by what tells them apart."""
+    """The ids (`file_ids`) of the level-0 files."""
     files = Warehouse(table.catalog_options).readable(
         f"{table.database}.{table.name}$files", AsOf(snapshot=snapshot)
     )

@@ -1,7 +1,8 @@
-"""The Java classes of Paimon's core, parsed and verified once, for quicker starts of its JVM.
+"""Class data sharing (CDS) archive of Paimon's Java core, with which the sidecar starts faster.
 
-The JVM of the sidecar maps the archive into memory, where `streamhouse.runtime.class_archive_maker`
-has made it. The JVM itself checks that it fits the JVM and its jars, and ignores one that does not.
+`streamhouse.runtime.class_archive_maker` makes the archive, and the sidecar's JVM maps it into
+memory if it exists. The JVM checks that the archive fits itself and its jars, and ignores one that
+does not.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from streamhouse.paimon.java.jars import cache_folder
 from streamhouse.paimon.java.jvm import java_command
 
 SILENT = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off", "-Xlog:class+path=off")
-"""Options of a JVM that says nothing of an archive which does not fit."""
+"""JVM options that suppress messages about an archive that does not fit."""
 OUT_VARIABLE = "STREAMHOUSE_CORE_ARCHIVE_OUT"
-"""Where the JVM is to write an archive when it ends, instead of using one."""
+"""Environment variable: the path to which the JVM writes an archive at exit, and then uses none."""
 
 
 def java_options(classpath: Sequence[Path]) -> tuple[str, ...]:
-    """Options for the JVM of these jars: use their archive, where it is there."""
+    """JVM options to use the archive of these jars if it exists, or to write it to OUT_VARIABLE."""
     out = os.environ.get(OUT_VARIABLE)
     if out is not None:
         return (f"-XX:ArchiveClassesAtExit={out}", *SILENT)
@@ -31,7 +32,7 @@ def java_options(classpath: Sequence[Path]) -> tuple[str, ...]:
 
 
 def archive_path(classpath: Sequence[Path]) -> Path:
-    """Where the archive of these jars and this Java is, or would be."""
+    """The path of the archive for these jars and this Java; it may not exist."""
     java = os.path.realpath(shutil.which(java_command()) or "java")
     release = Path(java).parent.parent / "release"
     parts = [java, release.read_text() if release.is_file() else "", *map(_written, classpath)]
@@ -40,6 +41,6 @@ def archive_path(classpath: Sequence[Path]) -> Path:
 
 
 def _written(jar: Path) -> str:
-    """A jar as the JVM tells it from another: by its path, its size, and when it was written."""
+    """What identifies a jar for the JVM: its path, its size and its modification time."""
     told = jar.stat()
     return f"{jar} {told.st_size} {told.st_mtime_ns}"

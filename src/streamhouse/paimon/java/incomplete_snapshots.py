@@ -1,7 +1,7 @@
-"""Snapshot files of commits that were cut off, over which the Java core stumbles.
+"""Removes temporary snapshot files of commits that were killed; the Java core fails on them.
 
-The Rust core writes a snapshot beside its place and renames it. What a process leaves that dies in
-between, the Java core takes for a snapshot with a strange number whenever it lists them, for ever.
+The Rust core writes a snapshot to `snapshot-N.tmp-…` and then renames it. If the process dies in
+between, the file stays. Whenever the Java core lists snapshots, it fails to parse its number.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ def is_cause(error: StreamhouseError) -> bool:
 
 
 def remove(catalog_options: Mapping[str, str], identifier: str) -> bool:
-    """Remove such files of a table; False if the table's lock cannot be had.
+    """Remove such files of a table; False if its commit lock is not free within 5 seconds.
 
-    Whoever holds the lock commits alone, so what is unfinished then has been given up.
+    No other process commits while this one holds the lock, so all such files are leftovers.
     """
     database, name = split_identifier(identifier)
     parsed = TableName.parse(name)

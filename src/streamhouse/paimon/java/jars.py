@@ -1,4 +1,4 @@
-"""Where Paimon's official Java core is: one jar, fetched once and kept.
+"""The jar of Paimon's Java core, downloaded once and cached.
 
 `python -m streamhouse.paimon.java.jars` fetches it ahead of time and prints its path.
 """
@@ -32,10 +32,10 @@ _SILENT_SECONDS = 2.0
 def paimon_jar() -> Path:
     """The jar of Paimon's Java core, fetched into the cache folder when it is not there yet.
 
-    `STREAMHOUSE_PAIMON_JAR`, a path, wins; the cache is `streamhouse/jars` in `XDG_CACHE_HOME`
-    (default `~/.cache`). Fetching is done by Spark's own resolver, so settings of Ivy and Maven
-    hold; it says so on stderr when it takes longer than 2 seconds. Processes that ask at the same
-    time wait for one of them. Raises `StreamhouseError` when it cannot be had.
+    `STREAMHOUSE_PAIMON_JAR`, a path, takes precedence; the cache is `streamhouse/jars` in
+    `XDG_CACHE_HOME` (default `~/.cache`). Spark's own resolver fetches the jar, so settings of Ivy
+    and Maven apply. Progress is printed to stderr if it takes longer than 2 seconds. Of concurrent
+    processes one fetches, and the others wait. Raises `StreamhouseError` if that fails.
     """
     given = os.environ.get(JAR_VARIABLE)
     if given:
@@ -89,12 +89,12 @@ def _fetch(jar: Path) -> None:
 
 
 def _resolve(work: Path) -> Path:
-    """Have Spark's resolver put the jar below `work`, which is its whole cache."""
+    """Download the jar with Spark's resolver, whose cache is `work`; returns its path."""
     options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
     with JavaProcess(spark_jars(), options) as process, _watched(process, work):
         jvm = process.jvm
         try:
-            # The bundle shades what it needs: not transitive.
+            # The bundle shades its dependencies, so they are not resolved.
             found = jvm.org.apache.spark.util.DependencyUtils.resolveMavenDependencies(
                 False, "", COORDINATES, "", str(work), jvm.scala.Option.apply(None)
             )
@@ -109,7 +109,7 @@ def _resolve(work: Path) -> Path:
 
 @contextmanager
 def _watched(process: JavaProcess, work: Path) -> Iterator[None]:
-    """Show progress on stderr once the fetch takes long, and end one that never ends."""
+    """Print progress to stderr every 2 seconds, and kill the download after 10 minutes."""
     done = threading.Event()
 
     def watch() -> None:

@@ -1,4 +1,4 @@
-"""A small Java process beside this one, spoken to through py4j."""
+"""A JVM in a process of its own, called through py4j."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from py4j.protocol import Py4JError
 
 from streamhouse.errors import StreamhouseError
 
-# A JVM that was killed is our error to raise, not a stack trace on the terminal or in a log: py4j
-# logs each connection that breaks, and raises it, too.
+# py4j logs each broken connection, and raises it, too. If a JVM was killed, we raise our own error,
+# and there must be no stack traces on the terminal or in a log.
 logging.getLogger("py4j").addHandler(logging.NullHandler())
 logging.getLogger("py4j").propagate = False
 
@@ -34,8 +34,8 @@ _TAIL_BYTES = 2_000
 
 def spark_jars(patterns: Iterable[str] = ("*.jar",)) -> list[Path]:
     """The jars that ship with PySpark and match one of the patterns, sorted by name."""
-    # Found without being loaded, which takes half a second. In a Python worker PySpark is a zip
-    # under Spark's home, beside the folder of the jars.
+    # `find_spec` does not import PySpark, which takes half a second. In a Python worker, PySpark is
+    # a zip file under Spark's home, which also has the folder of the jars.
     found = find_spec("pyspark")
     places = [] if found is None else [Path(at) for at in found.submodule_search_locations or ()]
     homes = [home for place in places for home in (place, *place.parents)]
@@ -44,14 +44,14 @@ def spark_jars(patterns: Iterable[str] = ("*.jar",)) -> list[Path]:
 
 
 _ours: set[int] = set()
-"""The clients of our channels, by identity."""
+"""The `id` of each py4j client of our channels."""
 
 
 def _raise_as_it_is() -> None:
     """Keep PySpark from translating the errors of our JVMs.
 
-    It replaces py4j's own function for all clients of the process, with each new session, by one
-    that asks Spark's JVM about every exception, also about those that are in another JVM.
+    With each new session, PySpark replaces py4j's `get_return_value` for all clients of the
+    process. Its replacement looks up every exception in Spark's JVM, even those of other JVMs.
     """
     current = java_gateway.get_return_value
     if getattr(current, "streamhouse", False):
@@ -66,10 +66,10 @@ def _raise_as_it_is() -> None:
 
 
 class Channel:
-    """Java's packages over connections of their own, and the Java objects that Python has there.
+    """py4j connections to a JVM, and the Java objects that Python references through them.
 
-    For one thread at a time. Objects are let go by `release`, not by Python's collector, which
-    would talk to the JVM from any thread at any moment.
+    For one thread at a time. `release` frees the objects. Python's garbage collector does not, as
+    it would call the JVM from any thread at any moment.
     """
 
     def __init__(self, port: int, token: str) -> None:
@@ -91,20 +91,20 @@ class Channel:
 
     @property
     def shared(self) -> Any:
-        """A Java map whose objects stay until they are removed, for all channels of a process."""
+        """A Java map that all channels of a `JavaProcess` share; `release` does not free it."""
         return self._gateway.entry_point
 
     @property
     def held(self) -> int:
-        """How many Java objects Python has."""
+        """The number of Java objects that Python references."""
         return int(self._bindings.size())
 
     def keep(self) -> None:
-        """Let `release` spare the Java objects that Python has now."""
+        """Exempt the Java objects that Python references now from `release`."""
         self._kept.addAll(self._bindings.keySet())
 
     def release(self) -> None:
-        """Let go of all Java objects that Python got after the last `keep`."""
+        """Free all Java objects that Python got after the last `keep`."""
         self._bindings.keySet().retainAll(self._kept)
 
     def close(self) -> None:
@@ -117,7 +117,7 @@ class Channel:
 
 
 def java_command() -> str:
-    """Java's command: that of JAVA_HOME where it is set, else the first on the PATH."""
+    """The `java` command: that of JAVA_HOME if it is set, else the first on the PATH."""
     home = os.environ.get("JAVA_HOME")
     return os.path.join(home, "bin", "java") if home else "java"
 
@@ -125,11 +125,11 @@ def java_command() -> str:
 def _launched(
     command: Sequence[str], errors: IO[bytes]
 ) -> tuple[subprocess.Popen[bytes], int, str]:
-    """The JVM of a py4j server, its port and its token; `ValueError` if it tells none.
+    """Start the JVM of a py4j server: process, port and token; `ValueError` if it prints none.
 
-    py4j's own launcher would run Python between fork and exec. There the other threads' objects
-    are let go of, among them PySpark's connections to Spark's JVM, which close by shutting down
-    the sockets that this process still uses.
+    py4j's own launcher would run Python code between fork and exec. That frees the objects of other
+    threads in the child, among them PySpark's connections to Spark's JVM. They close by shutting
+    down sockets that this process still uses.
     """
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, process_group=0
@@ -146,7 +146,7 @@ def _launched(
 
 
 def _drain(pipe: IO[bytes]) -> None:
-    """Read what nobody wants, lest the writer waits."""
+    """Discard the output, since the JVM would block on a full pipe."""
     with pipe:
         while pipe.read1(_TAIL_BYTES):  # type: ignore[attr-defined]
             pass
@@ -155,10 +155,10 @@ def _drain(pipe: IO[bytes]) -> None:
 class JavaProcess:
     """One JVM that ends with this process, even when this process is killed.
 
-    The JVM reads the pipe whose other end only we hold and exits when it breaks; a terminal's
-    Ctrl-C does not reach it, so that it can finish a commit. Its output goes to a temporary file.
-    `classpath` and `java_options` are as for `java`. `nice` lowers its priority (0 to 19).
-    Raises `StreamhouseError` when Java is missing or does not start.
+    The JVM reads a pipe whose other end only this process holds, and exits when it breaks. A
+    terminal's Ctrl-C does not reach the JVM, so that it can finish a commit. Its standard error
+    goes to a temporary file. `classpath` and `java_options` are as for `java`. `nice` lowers its
+    priority (0 to 19). Raises `StreamhouseError` if Java is missing or does not start.
     """
 
     def __init__(
@@ -209,14 +209,14 @@ class JavaProcess:
         return self._process.poll() is None
 
     def ends_within(self, seconds: float) -> bool:
-        """Whether the JVM has ended, at the latest after so long."""
+        """Wait up to `seconds` for the JVM to end; returns whether it has."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(seconds)
         return not self.alive
 
     def open_channel(self) -> Channel:
-        """Another way into the JVM, for one thread at a time; it ends with the JVM."""
-        # A server of its own, since all connections of one server share their objects.
+        """Open another channel to the JVM, for one thread at a time; it ends with the JVM."""
+        # It has its own py4j server, since all connections of one server share their objects.
         builder = self._first.jvm.py4j.GatewayServer.GatewayServerBuilder()
         server = builder.javaPort(0).authToken(self._token).entryPoint(self._shared).build()
         server.start()
@@ -236,7 +236,7 @@ class JavaProcess:
         self._process.kill()
 
     def close(self, timeout_s: float = END_SECONDS) -> None:
-        """End the JVM: by closing its pipe, and by force if it has not gone in so many seconds."""
+        """End the JVM by closing its pipe; kill it if it still runs after `timeout_s` seconds."""
         self._first.close()
         if self._process.stdin is not None:
             try:

@@ -1,9 +1,9 @@
 """A writer of the Java core that stays open between the compactions of one table.
 
-A new writer reads the manifests for each bucket, and makes its local lookup files from all levels
-of it, which is most of what a small compaction costs. One that stays open is told of the files that
-came since, as Paimon's own compaction jobs are. Anything else than plain commits and its own
-compactions makes it stale, and another is opened.
+A new writer reads the manifests once for each bucket, and builds its local lookup files from all of
+the bucket's levels. That is most of the cost of a small compaction. A writer that stays open is
+notified of the files that were added since, as in Paimon's own compaction jobs. Any snapshot other
+than plain appends and its own compactions makes it stale, and a new one is opened.
 """
 
 from __future__ import annotations
@@ -23,15 +23,14 @@ from streamhouse.paimon.storage.files import local_path
 
 _CACHE = "lookup.cache-max-memory-size"
 _CACHE_SIZE = "64 mb"
-"""Paimon's 256 MB are for one table a process."""
+"""Paimon's default of 256 MB assumes one table per process."""
 
 
 class KeptWrite:
     """The open writer of one table, in one JVM; for one thread at a time, local tables only.
 
-    Its files have a prefix of their own, and its note (`paimon.java.unfinished_compactions`) is
-    there as long as it is: written anew as each compaction begins, so that files of those before
-    are told apart.
+    Its files have a unique prefix. Its note (`paimon.java.unfinished_compactions`) exists as long
+    as the writer, and is rewritten when a compaction begins: older files are of earlier ones.
     """
 
     def __init__(self, process: JavaProcess, table: Any, root: str) -> None:
@@ -47,7 +46,7 @@ class KeptWrite:
         fcntl.flock(self._note, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def open(self, jvm: Any, shared: Any, table: Any, user: str) -> None:
-        """Open the Java writer of `table`, and keep it in the JVM under our word."""
+        """Open the Java writer of `table`, and store it in the map `shared` of the JVM."""
         options = prefixes(self._word)
         if _CACHE not in dict(table.options()):
             options[_CACHE] = _CACHE_SIZE
@@ -64,21 +63,21 @@ class KeptWrite:
         return kept.get(0), kept.get(1)
 
     def begin(self, latest: int) -> None:
-        """Note that a compaction begins at a snapshot: before it writes any file."""
+        """Note that a compaction begins at snapshot `latest`; call this before it writes files."""
         os.truncate(self._note, 0)
         text = json.dumps({"snapshot": latest, "time": time.time(), "kept": True})
         os.pwrite(self._note, text.encode(), 0)
 
     def buckets(self, jvm: Any, shared: Any, latest: int) -> Any | None:
-        """Tell the writer of what came up to snapshot `latest`: the buckets where something did.
+        """Notify the writer of new files up to snapshot `latest`; returns the buckets with some.
 
-        None where it is stale.
+        The first call returns all buckets with level-0 files. None if the writer is stale.
         """
         table, write = self.java(shared)
         found = jvm.java.util.LinkedHashSet()
         pair = jvm.org.apache.paimon.utils.Pair
         if not self._seen:
-            # Nothing moves in a bucket without new files, and a table of many days has many.
+            # Buckets without new files need no compaction, and partitioned tables have many.
             for entry in table.newSnapshotReader().withLevel(0).bucketEntries():
                 found.add(pair.of(entry.partition(), entry.bucket()))
             return found
@@ -103,15 +102,16 @@ class KeptWrite:
         return found if compactions == self._own else None
 
     def done(self, shared: Any, latest: int, made: bool) -> None:
-        """A compaction that began at `latest` has ended well; `made`: with a snapshot."""
+        """Note that a compaction that began at `latest` succeeded; `made`: it made a snapshot."""
         table, _ = self.java(shared)
         self._seen, self._own = latest, int(made)
         self._seen_ms = table.snapshotManager().snapshot(latest).timeMillis()
 
     def close(self, shared: Any | None, ended_well: bool = True) -> None:
-        """Close the writer, if its JVM is there (`shared`).
+        """Close the writer; `shared` is None if its JVM is gone.
 
-        What a compaction that did not end well may have left is left to its note.
+        The note is deleted only if the last compaction `ended_well`. Otherwise it stays, and a
+        later run removes the files that the compaction may have left.
         """
         try:
             if shared is not None:
@@ -125,7 +125,7 @@ class KeptWrite:
             shutil.rmtree(self._spill, ignore_errors=True)
 
     def fits(self, table: Any) -> bool:
-        """Whether it is of the table as it is declared now."""
+        """Whether the table still has the location and the schema version of this writer."""
         return _schema(table) == self._schema
 
 

@@ -1,4 +1,4 @@
-"""Paimon's official Java core in a process of its own, for what only it can do."""
+"""Paimon's Java core in a JVM of its own, for what only the Java core can do."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from streamhouse.paimon.storage.files import files_of, is_local
 from streamhouse.paimon.storage.lock import commit_lock
 
 COMMIT_USER = "streamhouse-maintenance"
-"""Who commits compactions; never the user of a query."""
+"""Commit user of compactions; never that of a query."""
 
 JAVA_OPTIONS = (
-    # A small young generation is collected all the time: that took half of the JVM's work.
+    # With a small young generation, garbage collection took half of the JVM's time.
     "-Xms160m",
     "-Xmn96m",
     "-Xmx768m",
@@ -52,14 +52,14 @@ _SPARK_JARS = (
     "lz4-java-*.jar",
     "aircompressor-*.jar",
 )
-# The interval is counted from a writer's birth, and ours are born anew for each compaction.
-# So are the counts of a gentle lookup compaction: maintenance counts instead.
+# Paimon counts this interval from the creation of a writer, but most compactions create a new one.
+# The same is true of the counts of a gentle lookup compaction: maintenance counts instead.
 _COMPACT_OPTIONS = {
     "write-only": "false",
     "compaction.optimization-interval": None,
     "lookup-compact": "radical",
 }
-# Java's commits merge this many small manifests at once: the Rust writers never do.
+# The Java core's commits merge manifests from this number on; those of the Rust core never do.
 _COMMIT_OPTIONS = {
     "write-only": "true",
     "manifest.merge-min-count": "8",
@@ -73,7 +73,7 @@ _MANIFESTS = "manifests"
 _MANIFESTS_BYTES = 32 * 2**20
 _MANIFESTS_PAGE = 4 * 2**10
 _MOST_KEPT = 6
-"""Tables whose writers stay open; each may hold 64 MB of the JVM's memory."""
+"""The most tables whose writers stay open; each may use 64 MB of the JVM's memory."""
 
 Result = TypeVar("Result")
 
@@ -98,7 +98,7 @@ class BucketFiles:
 
 @dataclass
 class _Way:
-    """A way into the JVM, and the catalog at its end once it was needed."""
+    """A channel to the JVM, and the Java catalog that was opened through it on first use."""
 
     channel: Channel
     process: JavaProcess
@@ -106,13 +106,13 @@ class _Way:
 
 
 class Sidecar:
-    """The Java core over one warehouse; its JVM starts at the first call, and anew if it died.
+    """The Java core on one warehouse; its JVM starts at the first call, and again if it died.
 
     `warehouse_options` are the catalog's options (`warehouse`, `s3.*`, …). Runs on the driver, or
-    in any Python process with a `java`. Threads may call it at once. The JVM ends with this
-    process. No call expires a snapshot. Tables are named `database.table`; system tables
-    (`database.table$audit_log`) can be read. Raises `TableError` for a table that is not there,
-    `CommitConflictError` when others' commits won too often (nothing was changed: call again),
+    in any Python process with a `java`. Thread-safe. The JVM ends with this process. No call
+    expires a snapshot. Tables are named `database.table`; system tables
+    (`database.table$audit_log`) can be read. Raises `TableError` for a table that does not exist,
+    `CommitConflictError` if other commits won too often (nothing was changed: call again),
     `StreamhouseError` for everything else.
     """
 
@@ -170,13 +170,13 @@ class Sidecar:
         partitions: Sequence[Mapping[str, str]] | None = None,
         keep: bool = False,
     ) -> bool:
-        """Compact all buckets, or those of some partitions; whether a snapshot was made.
+        """Compact all buckets, or those of some partitions; returns whether it made a snapshot.
 
-        `full` rewrites each bucket into one level; otherwise the Java core picks what its
-        `num-sorted-run.*` options ask for, which is all of them where a `-D` removes the record
+        `full` rewrites each bucket into one level. Otherwise the Java core picks the files that the
+        `num-sorted-run.*` options ask for, or all files if a `-D` removes the record
         (`paimon.write.record_removal`). Changelogs are produced as the table's
-        `changelog-producer` says. Append tables are compacted where there are enough small files.
-        With `keep` the Java writer of a local table that is compacted as a whole, not fully, stays
+        `changelog-producer` says. Append tables are compacted if they have enough small files.
+        With `keep`, and neither `full` nor `partitions`, the Java writer of a local table stays
         open for the next such call (`paimon.java.long_lived_writer`).
         """
         if keep and not full and partitions is None:
@@ -207,9 +207,9 @@ class Sidecar:
         work: Callable[[Any, Any], Result],
         options: Mapping[str, str | None] | None = None,
     ) -> Result:
-        """What `work(jvm, table)` gives, for the Java core's own table under dynamic `options`.
+        """Return `work(jvm, table)`, with the Java core's table under dynamic `options`.
 
-        Java objects must not outlive the call. What commits has to hold `commit_lock`.
+        Java objects must not outlive the call. Work that commits must hold `commit_lock`.
         """
         return self._call(table, lambda: work(self._jvm(), self._table(table, options)))
 
@@ -218,7 +218,7 @@ class Sidecar:
         self._running()
 
     def close(self, timeout_s: float = END_SECONDS) -> None:
-        """End the JVM, by force after so many seconds; a later call starts another."""
+        """End the JVM, and kill it after `timeout_s` seconds; a later call starts another."""
         self._end(self._process, timeout_s)
 
     def kill(self) -> None:
@@ -262,7 +262,7 @@ class Sidecar:
             return self._process
 
     def _enter(self, process: JavaProcess) -> _Way:
-        """A way into the JVM that no other thread uses."""
+        """A channel to the JVM that no other thread uses."""
         with self._lock:
             if process is self._process and self._idle:
                 return self._idle.pop()
@@ -275,7 +275,7 @@ class Sidecar:
         try:
             process.jvm.org.apache.paimon.options.Options()
         except TypeError:
-            # What py4j makes of a class that is not there.
+            # py4j raises a TypeError for a class that does not exist.
             process.close()
             raise StreamhouseError(
                 f"'{jars[0]}' does not hold Paimon's Java core; set {JAR_VARIABLE} to "
@@ -320,7 +320,7 @@ class Sidecar:
                 return self._translated(table, error)
         except Py4JError as later:
             error = later
-        # What is no exception of Java's is a connection that broke: the JVM is about to end.
+        # An error that is no Java exception is a broken connection: the JVM may be about to end.
         dying = process is not None and process.ends_within(_DYING_S)
         if isinstance(error, Py4JNetworkError) or process is None or dying or not process.alive:
             self._end(process)
@@ -360,19 +360,21 @@ class Sidecar:
         return found.copy(dict(dynamic)) if dynamic else found
 
     def _manifests(self) -> Any:
-        """The manifests that were read so far: no file ever changes, and each compaction reads
-        all of them for every bucket. Shared by all tables and threads."""
+        """The cache of manifest files, shared by all tables and threads.
+
+        Manifest files never change, and each compaction reads all of them for every bucket.
+        """
         found = self._shared().get(_MANIFESTS)
         if found is None:
             paimon = self._jvm().org.apache.paimon
             memory = paimon.options.MemorySize(_MANIFESTS_BYTES)
-            # By default a page is 64 KB, and an entry has one of its own for each bucket.
+            # A cached manifest has at least one page for each bucket, by default one of 64 KB.
             found = paimon.utils.SegmentsCache.create(_MANIFESTS_PAGE, memory, _MANIFESTS_BYTES)
             self._shared().put(_MANIFESTS, found)
         return found
 
     def _committer(self, table: Any) -> Any:
-        # A write-only table's commit expires nothing: neither snapshots nor partitions.
+        # A commit to a `write-only` table expires neither snapshots nor partitions.
         return table.copy(_COMMIT_OPTIONS).newCommit(COMMIT_USER)
 
     def _compact(
@@ -400,7 +402,7 @@ class Sidecar:
         identifier = self._next_identifier(table)
         with _closing(table.newWrite(COMMIT_USER).withIOManager(io_manager)) as write:
             reader = self._reader(table, partitions)
-            # Nothing moves in a bucket without new files, and a table of many days has many.
+            # Buckets without new files need no compaction, and partitioned tables have many.
             whole = full or removes_records(dict(table.options()))
             for entry in (reader if full else reader.withLevel(0)).bucketEntries():
                 write.compact(entry.partition(), entry.bucket(), whole)
@@ -431,10 +433,10 @@ class Sidecar:
     def _brought_up_to(
         self, name: str, table: Any, root: str, latest: int
     ) -> tuple[KeptWrite, Any]:
-        """The table's open writer, told of all up to `latest`, and the buckets to compact."""
+        """The table's open writer, notified of files up to `latest`, and the buckets to compact."""
         process, jvm, shared = self._mine.way.process, self._jvm(), self._shared()
         with self._lock:
-            # Whoever has taken it is alone with it.
+            # Removed from the map, so that no other thread uses it.
             kept = self._kept.pop(name, None)
         if kept is not None:
             same = kept.process is process
@@ -456,7 +458,7 @@ class Sidecar:
             raise
 
     def _keep(self, name: str, kept: KeptWrite, shared: Any) -> None:
-        """Keep a writer for the next call; of too many, the one that was not used for longest."""
+        """Keep a writer open for the next call; close the least recently used of too many."""
         with self._lock:
             over = None
             if kept.process is not self._process:
@@ -579,8 +581,8 @@ def _closing(value: Any) -> Iterator[Any]:
 def _discard(table: Any, messages: Any) -> None:
     """Delete the files of a compaction that was not committed.
 
-    Not by Java's `abort`: that also deletes files which only went up a level, and those are both
-    before and after the compaction, and live.
+    Java's `abort` also deletes files that only moved to another level. They are in use, and are
+    listed both before and after the compaction.
     """
     names, files = table.store().pathFactory(), table.fileIO()
     for message in messages:
@@ -594,14 +596,14 @@ def _discard(table: Any, messages: Any) -> None:
 
 
 def _location(table: Any) -> str:
-    """Where a table is, as the committing queries spell it: the lock is theirs too."""
+    """A table's location, spelled as queries spell it, so that both take the same commit lock."""
     uri = table.location().toUri()
     local = uri.getScheme() in (None, "file")
     return str(uri.getPath() if local else table.location().toString())
 
 
 def _bound(jvm: Any, owner: str, target: Any, method: str, argument: str) -> Any:
-    """A Java method of one argument, bound to an object: py4j sees no default methods."""
+    """A Java method of one argument, bound to an object; py4j does not find default methods."""
     named = jvm.java.lang.Class.forName
     signature = jvm.java.lang.invoke.MethodType.methodType(
         jvm.java.lang.Void.TYPE,
@@ -612,7 +614,7 @@ def _bound(jvm: Any, owner: str, target: Any, method: str, argument: str) -> Any
 
 
 def _for_each(jvm: Any, reader: Any, add: Any) -> None:
-    """Have Java hand each row of a reader to a method, without a call from Python per row."""
+    """Have Java pass each row of a reader to a method, without a call from Python per row."""
     consumer = jvm.java.lang.invoke.MethodHandleProxies.asInterfaceInstance(
         jvm.java.lang.Class.forName("java.util.function.Consumer"), add
     )

@@ -1,10 +1,10 @@
-"""What a compaction that was killed left behind: noted before it begins, removed by a later run.
+"""Removes the files of compactions that were killed.
 
-A compaction writes its files under a prefix of its own, and a note `.compaction-<word>` in the
-folder of the table, or of its branch, holds the snapshot it began at. The note goes when the
-compaction has ended well; on local disks its process holds a lock on it as long as it lives, so a
-note that nobody holds is of a dead one. A compaction is one commit: either all of its files are in
-a snapshot, or none is.
+The files of a compaction have a unique prefix. Before a compaction begins, it writes a note: the
+file `.compaction-<word>` in the folder of the table, or of its branch, with the snapshot at which
+it begins. It deletes the note if it succeeds. On local disks its process locks the note as long as
+it lives, so a note without a lock is of a dead compaction. A compaction is one commit: either all
+of its files are in a snapshot, or none is.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _NOTE = ".compaction-"
 
 
 def note_path(root: str, word: str) -> str:
-    """Where the note of a compaction is."""
+    """The path of a compaction's note."""
     return f"{root}/{_NOTE}{word}"
 
 
 def prefixes(word: str) -> dict[str, str]:
-    """The table options that name a compaction's files."""
+    """The table options that give a compaction's files their prefix."""
     return {
         "data-file.prefix": f"compact-{word}-",
         "changelog-file.prefix": f"compact-{word}-changelog-",
@@ -45,7 +45,10 @@ def prefixes(word: str) -> dict[str, str]:
 
 @contextmanager
 def noted(files: Files, root: str, snapshot: int) -> Iterator[dict[str, str]]:
-    """Note a compaction that begins at `snapshot` (0: none); gives the options naming its files."""
+    """Write the note of a compaction that begins at `snapshot` (0: none); yields its `prefixes`.
+
+    The note is deleted unless the block raises.
+    """
     word = uuid.uuid4().hex[:12]
     path = note_path(root, word)
     note = files.open_output(path)
@@ -64,10 +67,10 @@ def noted(files: Files, root: str, snapshot: int) -> Iterator[dict[str, str]]:
 
 @dataclass(frozen=True)
 class _Dead:
-    """What the note of a dead compaction says: the snapshot at which it began.
+    """The note of a dead compaction: the snapshot at which it began.
 
-    `after_ns` is set for a writer that made several compactions
-    (`paimon.java.long_lived_writer`): the files of the last one are younger than that.
+    `after_ns` (since 1970) is set for a writer that made several compactions
+    (`paimon.java.long_lived_writer`): the files of the last one are newer than that.
     """
 
     snapshot: int
@@ -77,7 +80,7 @@ class _Dead:
 def remove_leftovers(sidecar: Sidecar, table: Table, age_s: float) -> int:
     """Delete the files of compactions of `table` that died; returns how many files.
 
-    On object stores, where no lock tells the dead, notes younger than `age_s` seconds are left.
+    Object stores have no locks, so notes there that are younger than `age_s` seconds are skipped.
     """
     gone = 0
     for name, is_folder in table.files.names(table.root):
@@ -92,7 +95,7 @@ def remove_leftovers(sidecar: Sidecar, table: Table, age_s: float) -> int:
 
 
 def _dead(files: Files, path: str, age_s: float) -> _Dead | None:
-    """What a note says of a dead compaction; None while it may be alive."""
+    """Parse the note of a dead compaction; None while the compaction may be alive."""
     local = isinstance(files, LocalFiles)
     if local and _held(path):
         return None
@@ -102,7 +105,7 @@ def _dead(files: Files, path: str, age_s: float) -> _Dead | None:
     try:
         note = json.loads(text)
     except json.JSONDecodeError:
-        # Killed before it had written the note, and so before anything else.
+        # Killed before it had written the note, and so before it wrote any other file.
         return _Dead(0, _written_ns(path) if local else None)
     if not local and time.time() - float(note["time"]) < age_s:
         return None
@@ -152,7 +155,7 @@ def _remove(sidecar: Sidecar, table: Table, word: str, dead: _Dead) -> int:
 
 
 def _committed(java: Any, prefix: str, after: int) -> bool:
-    """Whether a compaction after a snapshot was of the files with this prefix."""
+    """Whether a compaction after a snapshot committed files with this prefix."""
     store, snapshots = java.store(), java.snapshotManager()
     manifests, lists = store.manifestFileFactory().create(), store.manifestListFactory().create()
     for number in range(after + 1, int(snapshots.latestSnapshotId() or 0) + 1):

@@ -1,4 +1,4 @@
-"""Compaction and snapshot expiry beside the queries that write.
+"""Compaction and snapshot expiry, concurrently with the queries that write.
 
-Imports `changelog` and what is below it.
+Imports `changelog` and the packages below it.
 """

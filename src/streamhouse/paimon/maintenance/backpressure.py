@@ -1,8 +1,8 @@
-"""How full level 0 of tables is: queries fill it, compaction empties it, and queries wait for it.
+"""Backpressure: writers wait while a bucket has too many level-0 files.
 
-Each file of level 0 makes every read of its bucket slower. Where commits come faster than
-compaction can take them, Paimon's own writers wait (`num-sorted-run.stop-trigger`); so do queries,
-before they plan their next batch: it then holds more rows, and the table as many files.
+Each level-0 file slows down every read of its bucket. If commits arrive faster than compaction can
+process them, Paimon's own writers wait (`num-sorted-run.stop-trigger`). So do queries, before they
+plan their next micro-batch: it then has more rows, but adds no more files.
 """
 
 from __future__ import annotations
@@ -13,16 +13,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 LONGEST_WAIT_S = 3.0
-"""A query goes on after so long, since compaction may be slow, or may not get its turn."""
+"""Longest wait before one batch, since compaction may be slow or may get no processor time."""
 PATIENCE_S = 9.0
-"""And so long in all for one compaction: one that is starved must not slow the stream down."""
+"""Longest wait in total for one compaction: a starved one must not slow the stream down."""
 _STEP_S = 0.05
 _UNKNOWN_LIMIT = 8
 
 
 @dataclass
 class _Level0:
-    """What was added to one table since its last compaction: when, and how many files a bucket."""
+    """What was added to one table since its last compaction.
+
+    `added` has for each commit its time (monotonic seconds) and its files per bucket. `waited` is
+    for how many seconds writers have waited.
+    """
 
     limit: int | None = _UNKNOWN_LIMIT
     added: list[tuple[float, int]] = field(default_factory=list)
@@ -31,10 +35,10 @@ class _Level0:
 
 
 class Pressure:
-    """Counts the level-0 files of tables with a key; safe between threads.
+    """Counts the level-0 files of tables with a primary key; thread-safe.
 
-    A count is of the fullest bucket, and an upper bound: `added` says at most how many files a
-    commit puts into one bucket, and `compacted` that those of commits before a moment have gone.
+    A count is an upper bound for the fullest bucket: `added` reports at most how many files a
+    commit puts into one bucket, and `compacted` that the files of earlier commits are gone.
     """
 
     def __init__(self) -> None:
@@ -43,13 +47,13 @@ class Pressure:
         self._ended = False
 
     def limit(self, table: str, files: int | None) -> None:
-        """How many files a bucket may have before its writers wait; None: any number."""
+        """Set how many level-0 files a bucket may have before writers wait; None: any number."""
         with self._changed:
             self._of(table).limit = files
             self._changed.notify_all()
 
     def added(self, table: str, files: int) -> None:
-        """A commit was made that put up to `files` files into a bucket."""
+        """Record a commit that put up to `files` files into a bucket."""
         if files > 0:
             with self._changed:
                 one = self._of(table)
@@ -57,7 +61,7 @@ class Pressure:
                 one.most_at_once = max(one.most_at_once, files)
 
     def compacted(self, table: str, began: float) -> None:
-        """A compaction that began at `began` (monotonic seconds) was committed."""
+        """Record the commit of a compaction that began at `began` (monotonic seconds)."""
         with self._changed:
             one = self._of(table)
             one.added = [(at, files) for at, files in one.added if at >= began]
@@ -65,20 +69,20 @@ class Pressure:
             self._changed.notify_all()
 
     def end(self) -> None:
-        """Nobody compacts any more: nobody shall wait."""
+        """Release all writers now and later, since nobody compacts any more."""
         with self._changed:
             self._ended = True
             self._changed.notify_all()
 
     def files(self, table: str) -> int:
-        """How many files of level 0 a bucket of the table has at most, as far as is known."""
+        """How many level-0 files a bucket of the table has at most, as far as is known."""
         with self._changed:
             return sum(files for _, files in self._of(table).added)
 
     def fills_within(self, table: str, seconds: float) -> bool:
-        """Whether the limit will be reached in so many seconds, if files come as they did.
+        """Whether the limit will be reached within `seconds` at the present rate of files.
 
-        One commit alone says nothing of when the next one comes.
+        A single commit gives no rate.
         """
         with self._changed:
             one = self._of(table)
@@ -90,7 +94,10 @@ class Pressure:
             return count + one.most_at_once + rate * seconds > one.limit
 
     def wait(self, table: str, stopped: Callable[[], bool]) -> None:
-        """Wait until a commit like those before fits under the limit; at most `LONGEST_WAIT_S`."""
+        """Wait until a commit like the largest so far fits under the limit, or `stopped()`.
+
+        At most `LONGEST_WAIT_S`, and `PATIENCE_S` in total until the next compaction.
+        """
         with self._changed:
             one = self._of(table)
             deadline = time.monotonic() + min(LONGEST_WAIT_S, PATIENCE_S - one.waited)

@@ -1,9 +1,9 @@
-"""Removing what a table no longer keeps, by its own options, with Paimon's Java core.
+"""Snapshot, partition, tag and consumer expiry by a table's own options, with Paimon's Java core.
 
 In this order: consumers of dead queries, then what the Java core does at a commit of its own:
-automatic tags, tags past their time, partitions, consumers, snapshots, changelogs. What stays is
-the core's rule: the snapshots that the options retain, that tags name, and all from the position
-of the slowest consumer on.
+automatic tags, expired tags, partitions, consumers, snapshots, changelogs. The Java core decides
+what stays: the snapshots that the options retain or that have a tag, and all from the position of
+the slowest consumer on.
 """
 
 from __future__ import annotations
@@ -30,16 +30,17 @@ _MIN, _MAX = "snapshot.num-retained.min", "snapshot.num-retained.max"
 _TIME = "snapshot.time-retained"
 _MANY_SNAPSHOTS = 100
 _checked: dict[str, float] = {}
-"""When the partitions of a table, by its location, were last looked at (monotonic seconds)."""
+"""When the partitions of a table, by its location, were last checked (monotonic seconds)."""
 
 
 def expire(sidecar: Sidecar, table: Table, seconds: float = 2.0) -> int:
-    """Remove what `table` no longer keeps, for about `seconds`; how many snapshots went.
+    """Expire what `table` no longer retains, for about `seconds`; returns how many snapshots.
 
-    Each step removes at most `snapshot.expire.limit` snapshots. Where nothing may go yet, the core
-    only notes the oldest snapshot, once: before it reads changes it would list all of them each
-    time, thousands within the hour that tables keep them. Commits may go on beside it; only
-    the dropping of partitions, which is a commit, takes the table's lock.
+    Separately retained changelogs are counted, too. Each step removes at most
+    `snapshot.expire.limit` snapshots. If nothing can expire yet, the Java core only writes the hint
+    `EARLIEST`, once. Without the hint, each read of changes would list all snapshots: thousands
+    within the hour that tables retain them by default. Commits may run concurrently; only
+    partition expiry, which is a commit, takes the table's lock.
     """
     Consumers(table).drop_dead()
     deadline = time.monotonic() + seconds
@@ -58,7 +59,7 @@ def expire(sidecar: Sidecar, table: Table, seconds: float = 2.0) -> int:
 
 
 def is_due(table: Table) -> bool:
-    """Whether a snapshot may go, as far as the options and the consumers tell; no Java."""
+    """Whether a snapshot may expire by the table's options and consumers; does not call Java."""
     earliest, latest = table.earliest_snapshot_id(), table.latest_snapshot_id()
     if earliest is None or latest is None:
         return False
@@ -80,19 +81,19 @@ def is_due(table: Table) -> bool:
 
 
 def _unnamed(table: Table) -> bool:
-    """Whether looking for the oldest of many snapshots lists them all."""
+    """Whether there are many snapshots and no hint `EARLIEST`, so that readers list them all."""
     latest = table.latest_snapshot_id() or 0
     return latest >= _MANY_SNAPSHOTS and not table.snapshots.names_earliest()
 
 
 def _long_changelog(table: Table) -> bool:
-    """Whether changelogs outlive their snapshots here."""
+    """Whether the table has changelogs that outlive their snapshots."""
     names = table.files.names(f"{table.root}/changelog")
     return any(name.startswith("changelog-") for name, _ in names)
 
 
 def _often(table: Table) -> bool:
-    """Whether there is more than snapshots to look after."""
+    """Whether more than snapshots may expire: partitions, tags or consumers."""
     return any(table.options.get(key) for key in _OFTEN) or bool(table.rust.list_tags())
 
 

@@ -1,4 +1,4 @@
-"""Compacts a table at once and under its lock, where a deletion must not meet later rows."""
+"""Synchronous full compaction under a table's lock, for deletions that must not meet later rows."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _COMMIT_OPTIONS = {"write-only": "true", "commit.max-retries": "20"}
 
 
 class Purge:
-    """Full compactions of the buckets that were written to last.
+    """Full compactions of the buckets that have level-0 files.
 
-    They run in `sidecar`, or in one of their own that runs from `start` until the `with` ends.
+    They run in `sidecar`, or else in a new one that runs from `start` until the `with` block ends.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Purge:
             self._sidecar.compact(self._identifier, full=True)
 
     def run(self, table_options: Mapping[str, str]) -> None:
-        """Compact all buckets that have new files; the caller holds the table's `commit_lock`."""
+        """Compact all buckets with level-0 files; the caller holds the table's `commit_lock`."""
         assert self._sidecar is not None
         self._sidecar.call(
             self._identifier, lambda jvm, table: _compact(jvm, _copy(jvm, table, table_options))
@@ -69,7 +69,7 @@ class Purge:
 
 
 def _copy(jvm: Any, table: Any, table_options: Mapping[str, str]) -> Any:
-    """The table with options over its own, also those that a table's own copy refuses."""
+    """The Java table with its options overridden, also those that its `copy` refuses to change."""
     options = {**dict(table.options()), **_OPTIONS, **table_options}
     for key in _UNSET:
         options.pop(key, None)

@@ -1,7 +1,7 @@
-"""Which other processes keep a table compacted.
+"""Detects other processes that keep a table compacted.
 
-A compaction by two processes at once costs one of them its commit, and a Flink job that loses
-restarts. So a reader compacts a table only where nobody else does.
+If two processes compact at once, one of them loses its commit, and a Flink job that loses it
+restarts. So a reader compacts a table only if nobody else does.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from streamhouse.paimon.changelog.consumers import Consumer, Consumers, query_co
 from streamhouse.paimon.read.table import Table
 
 OWN_USERS = "streamhouse-"
-"""How the commit users of our maintenance and statements begin; those of queries are UUIDs."""
+"""How the commit users of our maintenance and DML statements begin; those of queries are UUIDs."""
 ALIVE_S = 60.0
-"""A process that has shown nothing for so long counts as gone."""
+"""A process that has not refreshed its consumer or committed for this long counts as gone."""
 _RECENT = 100
 LOCK = "lock"
-"""The file of a checkpoint that holds the process id of its query, empty once that has stopped."""
+"""The file of a checkpoint with the process id of its query; empty once the query has stopped."""
 
 
 def written_by_live_query(table: Table) -> bool:
-    """Whether a running query has written the table lately; its pipeline compacts the table."""
+    """Whether a running query has written the table recently; its pipeline compacts the table."""
     known, users = Consumers(table), set[str]()
     for number, snapshot in enumerate(table.snapshots.newest_first()):
         if number >= _RECENT:
@@ -58,7 +58,7 @@ def _alive(known: Consumers, consumer_id: str) -> bool:
 
 
 def _may_run(consumer: Consumer) -> bool:
-    """Whether the query's process runs, as far as can be seen from here."""
+    """Whether the query's process may be running; True if this machine cannot know."""
     if consumer.checkpoint is None or consumer.host != socket.gethostname():
         return True
     try:

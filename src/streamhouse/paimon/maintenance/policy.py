@@ -1,4 +1,4 @@
-"""When a table is cared for: what its options ask of maintenance."""
+"""When a table is compacted and its snapshots expire, by its options."""
 
 from __future__ import annotations
 
@@ -15,22 +15,24 @@ from streamhouse.paimon.read.visibility import (
 )
 
 _STOP_AFTER = 3
-"""By how many files Paimon's writers let level 0 exceed the trigger of compaction, by default."""
+"""By how much `num-sorted-run.stop-trigger` exceeds the compaction trigger, by default."""
 
 
 @dataclass(frozen=True)
 class Pace:
-    """How often maintenance looks and works; seconds and numbers of snapshots.
+    """How often maintenance polls and works; seconds and numbers of snapshots.
 
-    Few level-0 files and few manifests are what freshness is made of, while each compaction is a
-    commit that the queries' commits race with: hence a least time between two of one table.
-    Tables that nobody waits for are looked at every `calm_poll_seconds`. The first look waits for
-    the queries' first batches, at most `longest_wait_seconds`.
-    `prompt_seconds` is that time for tables whose rows or changelog show only once compacted, less
-    where compactions are quick: as long as the last one took, but `prompt_least_seconds`. Where
-    level 0 would be full before that, compaction begins just in time, by how long the last one
-    took (the first one `first_compaction_seconds`). A job is long when the last one of its kind
-    took `long_seconds`, or when it is to rewrite `long_rows`; a table is small below `small_rows`.
+    Reads are fast with few level-0 files and few manifests. But each compaction is a commit that
+    competes with the queries' commits, so two compactions of a table are at least
+    `compact_seconds` apart. Tables that nobody waits for are polled every `calm_poll_seconds`. The
+    first poll waits for the queries' first batches, at most `longest_wait_seconds`.
+
+    For tables whose rows or changes are invisible before compaction, this distance is
+    `prompt_seconds`; less if compactions are fast: as long as the last one took, but at least
+    `prompt_least_seconds`. If level 0 would be full earlier, compaction begins just in time, judged
+    by how long the last one took (before the first one: `first_compaction_seconds`). A job is long
+    if the last one of its kind took `long_seconds`, or a first full compaction has at least
+    `long_rows` rows; a table is small below `small_rows`.
     """
 
     poll_seconds: float = 0.05
@@ -56,13 +58,13 @@ class Pace:
 
 @dataclass(frozen=True)
 class MaintenancePolicy:
-    """When one table is compacted: after so many commits, and at least so many seconds apart.
+    """When one table is compacted: after `commits` commits, and at least `seconds` apart.
 
-    `commits` None asks for no compaction. `full_commits` and `full_seconds` ask for full
-    compactions; None asks for none. `expires` says whether old snapshots are ours to remove,
-    `merges` whether manifests are ours to merge, `prompt` whether readers wait for each compaction
-    of level 0. Writers wait before a bucket has more than `most_files` in level 0; None: they
-    never do.
+    `commits` None: no compaction. `full_commits` and `full_seconds` are the same for full
+    compactions; None: no such trigger. `expires` is whether maintenance expires old snapshots,
+    `merges` whether it merges manifests, `prompt` whether readers wait for each compaction of
+    level 0. Writers wait before a bucket has more than `most_files` level-0 files; None: they
+    never wait.
     """
 
     commits: int | None
@@ -76,10 +78,10 @@ class MaintenancePolicy:
 
     @classmethod
     def of(cls, keyed: bool, options: Mapping[str, str], pace: Pace) -> MaintenancePolicy:
-        """What the options of a table with (`keyed`) or without a primary key ask for.
+        """The policy for a table with (`keyed`) or without a primary key, by its options.
 
-        A `write-only` table is left to whoever compacts and expires it: only its manifests are
-        merged. Tables of postponed buckets (`bucket` = -2) are not compacted.
+        Another process compacts and expires a `write-only` table: here only its manifests are
+        merged. Tables with postponed buckets (`bucket` = -2) are not compacted.
         """
         if boolean("write-only", options.get("write-only", "false")):
             return cls(None, pace.compact_seconds, expires=False)
@@ -102,7 +104,7 @@ class MaintenancePolicy:
     def of_read(cls, keyed: bool, options: Mapping[str, str], pace: Pace) -> MaintenancePolicy:
         """The same for a table that queries read and do not write.
 
-        Nothing but the compactions that its readers wait for.
+        Only the compactions that its readers wait for.
         """
         moment = later(rows_visible_at(keyed, options), changes_visible_at(keyed, options))
         care = cls.of(keyed, options, pace)
@@ -135,7 +137,7 @@ def _stop(options: Mapping[str, str]) -> int:
 
 
 def _by_lookup(options: Mapping[str, str]) -> bool:
-    """Whether each compaction of the table takes all files of level 0, as Paimon's lookup does."""
+    """Whether each compaction takes all files of level 0, as Paimon's lookup compaction does."""
     return (
         producer(options) == "lookup"
         or rows_visible_at(True, options) != "commit"

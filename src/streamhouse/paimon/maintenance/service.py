@@ -1,4 +1,4 @@
-"""Keeps tables quick to read and to commit to, beside the queries that write them."""
+"""Background maintenance: compaction, manifest merging, snapshot expiry and orphan files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PROMPT_WORKERS = 2
 _LOOK_BACK = 20
 _CONFLICT_PAUSE_S = 0.1
 _FAILURES = 2
-"""After so many failures in a row writers no longer wait for the compaction of a table."""
+"""After this many failures in a row, writers no longer wait for the compaction of a table."""
 _HOPELESS_FAILURES = 5
 _OTHERS_EVERY_S = 1.0
 
@@ -39,7 +39,7 @@ Kind = Literal["compact", "full", "merge", "expire", "leftovers"]
 
 @dataclass(frozen=True)
 class Counts:
-    """What maintenance has done so far; `expired` counts snapshots, `leftovers` files."""
+    """What maintenance has done so far; `expired` counts snapshots, `leftovers` orphan files."""
 
     compactions: int = 0
     merges: int = 0
@@ -50,13 +50,13 @@ class Counts:
 
 @dataclass
 class _State:
-    """What maintenance remembers of one table: snapshot ids and times.
+    """What maintenance remembers of one table: snapshot ids and times (monotonic seconds).
 
-    `read` says whether `care` is that of a table which queries only read: a query that writes it
+    `read` is whether `care` is the policy of a table that queries only read: a query that writes it
     may start later. `busy` is set while the table is compacted or its manifests are merged,
-    `cleaning` while something of it is removed: the two may go on at once. `idle_at` is the newest
-    snapshot at which a compaction that makes rows visible found nothing to do, `others_at` when
-    another process was last seen to compact.
+    `cleaning` while snapshots or orphan files are removed; both may be set at once. `idle_at` is
+    the newest snapshot at which a compaction that makes rows visible found nothing to do,
+    `others_at` is when another process was last seen compacting.
     """
 
     table: Table | None = None
@@ -85,7 +85,7 @@ class _State:
 
 @dataclass(frozen=True)
 class _Workers:
-    """Who does which jobs: `prompt` those that readers wait for."""
+    """The thread pools of jobs; `prompt` has the compactions that readers wait for."""
 
     quick: ThreadPoolExecutor
     prompt: ThreadPoolExecutor
@@ -93,18 +93,19 @@ class _Workers:
 
 
 class Maintenance:
-    """Compacts, merges manifests and expires, for the tables that queries write; on the driver.
+    """Compacts tables that queries write, merges manifests and expires snapshots; on the driver.
 
-    `warehouse_options` are the catalog's options; `tables` names, at each look, the tables to
-    care for (`database.table`), `reads` those that queries read: they are compacted where their
-    readers wait for it and no other process does it, and nothing else is done to them. Nothing is
-    expired before `may_expire` says so, and nothing at all is done before `may_begin` says so, or
-    `Pace.longest_wait_seconds` have passed. One sidecar JVM,
-    started when there is first something to do (with `warm`, ahead of it), does up to five jobs at
-    once: a long one, two that keep tables quick, and two compactions of tables whose readers wait
-    for them. A job that fails is logged under `streamhouse.maintenance` and tried again later,
-    after longer and longer pauses; nothing is raised into the queries. `nice` lowers the priority
-    of the sidecar below that of the queries; 0 where they wait for it.
+    `warehouse_options` are the catalog's options. `tables` returns, at each poll, the tables to
+    maintain (`database.table`), `reads` those that queries read: these are only compacted, and
+    only if their readers wait for it and no other process does it. Nothing expires before
+    `may_expire` returns True. Nothing at all is done before `may_begin` returns True or
+    `Pace.longest_wait_seconds` have passed.
+
+    One sidecar JVM, started by the first job (with `warm`, ahead of it), runs up to five jobs at
+    once: one long job or expiry, two short compactions or manifest merges, and two compactions of
+    tables whose readers wait for them. A job that fails is logged under `streamhouse.maintenance`
+    and retried with growing pauses; queries see no exception. `nice` lowers the priority of the
+    sidecar below that of the queries; 0 if they wait for it.
     """
 
     def __init__(
@@ -142,7 +143,7 @@ class Maintenance:
 
     @property
     def busy(self) -> int:
-        """How many tables are worked on, or wait for their turn."""
+        """How many tables have a job that is running or queued."""
         return sum(state.busy or state.cleaning for state in list(self._states.values()))
 
     @property
@@ -152,12 +153,12 @@ class Maintenance:
 
     @property
     def last_error(self) -> tuple[float, str] | None:
-        """When a job failed last (epoch seconds), and why."""
+        """When a job failed last (epoch seconds), and why; commit conflicts do not count."""
         return self._last_error
 
     @property
     def pressure(self) -> Pressure:
-        """What tells the queries to wait while level 0 of their tables is full."""
+        """The backpressure by which queries wait while level 0 of their tables is full."""
         return self._pressure
 
     @property
@@ -168,8 +169,8 @@ class Maintenance:
     def waiting(self) -> list[InvisibleRows]:
         """Rows of the tables, written and read, that are committed and not visible yet.
 
-        Those without an `option` are about to be compacted. `StreamhouseError` where that keeps
-        failing.
+        Those without an `option` are about to be compacted. Raises `StreamhouseError` if that
+        keeps failing.
         """
         found = []
         for name, state, _ in self._named():
@@ -188,11 +189,11 @@ class Maintenance:
         return found
 
     def behind(self) -> bool:
-        """Whether a table holds rows that are not visible yet, and soon will be."""
+        """Whether a table has invisible rows that are about to be compacted."""
         return any(one.option is None for one in self.waiting())
 
     def start(self) -> None:
-        """Begin to look after the tables; returns at once."""
+        """Start the maintenance thread; returns at once."""
         if self._thread is not None:
             raise StreamhouseError("maintenance is running already; stop it first")
         self._stopped.clear()
@@ -202,14 +203,14 @@ class Maintenance:
         self._thread.start()
 
     def stop(self, timeout: float = _STOP_SECONDS) -> None:
-        """Let running jobs end, at most `timeout` seconds, and end the sidecar."""
+        """Wait for running jobs, at most `timeout` seconds, and end the sidecar."""
         self._stopped.set()
         self._pressure.end()
         thread, self._thread = self._thread, None
         if thread is not None:
             thread.join(timeout)
             if thread.is_alive():
-                # A job that is cut off has either been committed or changed nothing.
+                # A job that is killed has either committed or changed nothing.
                 self._sidecar.kill()
                 thread.join()
         self._sidecar.close()
@@ -238,7 +239,7 @@ class Maintenance:
     def _start_sidecar(self) -> None:
         try:
             self._sidecar.start()
-        except Exception as error:  # noqa: BLE001  # the first job says it again
+        except Exception as error:  # noqa: BLE001  # the first job reports it again
             _LOG.info("the Java core was not started ahead of time: %s", error)
 
     def _named(self) -> list[tuple[str, _State, bool]]:
@@ -282,7 +283,7 @@ class Maintenance:
             self._failed(name, state, error)
 
     def _is_ours(self, name: str, state: _State) -> bool:
-        """Whether rows of a table that is only read wait, and nobody else compacts it."""
+        """Whether a table that is only read has invisible rows, and nobody else compacts it."""
         table, now = state.table, time.monotonic()
         if table is None or now - state.others_at < _OTHERS_EVERY_S:
             return False
@@ -309,19 +310,19 @@ class Maintenance:
                     self._pressure.added(name, 1)
         latest = table.latest_snapshot_id() or 0
         if latest < state.compacted:
-            # The table was made anew or rolled back.
+            # The table was rolled back, or dropped and created again.
             state.compacted = state.compacted_full = state.merged = state.expired = 0
             state.tried = 0
         return latest
 
     def _uncompacted(self, name: str) -> int:
-        """How many commits an earlier run has left to be compacted, about."""
+        """About how many commits an earlier run left uncompacted; at most `_LOOK_BACK`."""
         newest = Warehouse(self._options).table(name).snapshots.newest_first()
         some = itertools.islice(newest, _LOOK_BACK)
         return sum(1 for _ in itertools.takewhile(lambda one: one.commit_kind != "COMPACT", some))
 
     def _due(self, name: str, state: _State, latest: int) -> Kind | None:
-        """What keeps the table quick and is due now."""
+        """The compaction or manifest merge that is due now; None if none is."""
         care, now = state.care, time.monotonic()
         if care is None or latest == state.compacted == state.merged:
             return None
@@ -334,7 +335,7 @@ class Maintenance:
             ):
                 return "full"
             if full_soon and not state.took and self._rows(state) < self._pace.small_rows:
-                # Few files might not be worth a compaction yet; this one makes the JVM quick.
+                # A normal compaction may skip so few files; a full one warms up the JVM.
                 return "full"
             if full_soon or _over(latest - state.compacted, care.commits):
                 return "compact"
@@ -342,14 +343,14 @@ class Maintenance:
         return "merge" if merges else None
 
     def _pause(self, state: _State, care: MaintenancePolicy) -> float:
-        """How long to leave the table alone after a compaction."""
+        """The least time until the next compaction, in seconds."""
         took = state.took.get("compact")
         if not care.prompt or took is None:
             return care.seconds
         return min(care.seconds, max(took, self._pace.prompt_least_seconds))
 
     def _due_cleaning(self, state: _State, latest: int) -> Kind | None:
-        """What is to be removed from the table now."""
+        """Whether snapshot expiry or the removal of orphan files is due now; None if neither."""
         care, now, pace = state.care, time.monotonic(), self._pace
         if state.cleaning or care is None or not care.expires or latest == 0:
             return None
@@ -409,8 +410,8 @@ class Maintenance:
         made = self._sidecar.compact(name, full=full, keep=keep)
         if made:
             self._pressure.compacted(name, now)
-        # Commits that came in meanwhile are counted again by the next look; where nothing was
-        # worth compacting yet, the next commit may make it so.
+        # Commits during the compaction are counted again at the next poll. If nothing was worth
+        # compacting yet, the next commit may change that.
         commits = state.care.commits if state.care is not None else None
         done = latest + 1 if made else latest
         state.compacted = (

@@ -1,10 +1,10 @@
-"""How many rows the Rust core is to read at once, and by which conditions.
+"""Chooses the batch size for the Rust core's reads, and whether a filter is pushed down.
 
-For two kinds of files that decides what it reads. In an ORC file with a deletion vector, the core's
-reader takes the rows between two deleted ones in batches. Where they are more than one batch, it
-loses its place in the vector, and gives all rows up to the end of the stripe: those that are gone,
-too. Where a condition is pushed down to such a file, it breaks down. So these files are read in
-batches that no such run of rows can fill, without conditions (decision 086).
+The core reads two kinds of files wrongly with the usual batch size. In an ORC file with a deletion
+vector, its reader takes the rows between two deleted rows in batches. If they are more than one
+batch, it loses its place in the vector, and returns all rows up to the end of the stripe, deleted
+ones included. If a filter is pushed down to such a file, it panics. So these files are read with a
+batch size that no such run of rows can exceed, and without filters (decision 086).
 
 Avro files with ROW columns are read row by row (`paimon.schema.avro_rows`).
 """
@@ -25,14 +25,14 @@ from streamhouse.paimon.schema import avro_rows
 
 _ORC = b".orc"
 _VECTORS = b"index-"
-"""How the names of the files begin that hold deletion vectors."""
+"""Prefix of the names of files that hold deletion vectors."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """Serialised splits that are read together, `rows` of them at once.
+    """Serialised splits that are read together, in batches of `rows` rows.
 
-    With `hidden` they may be of such files.
+    With `hidden` they may have ORC files with deletion vectors, and are read without filters.
     """
 
     splits: tuple[bytes, ...]
@@ -41,9 +41,10 @@ class Group:
 
 
 def groups(splits: Sequence[bytes], usual: int, one_by_one: bool = False) -> Iterator[Group]:
-    """The splits in their order; where nothing speaks against it, `usual` rows are read at once.
+    """Group the splits, in their order, by batch size: `usual`, unless their files need another.
 
-    With `one_by_one`, Avro files are read row by row.
+    With `one_by_one`, Avro files are read row by row. `StreamhouseError` for a split that has both
+    such Avro files and ORC files with deletion vectors.
     """
 
     def kind(split: bytes) -> tuple[bool, bool]:
@@ -61,7 +62,7 @@ def groups(splits: Sequence[bytes], usual: int, one_by_one: bool = False) -> Ite
 
 
 def sized(batches: Iterable[pa.RecordBatch], read: int, usual: int) -> Iterator[pa.RecordBatch]:
-    """Batches of which `read` rows were read at once, in those of the usual size."""
+    """Slice or combine batches that were read with the batch size `read` to about `usual` rows."""
     if read >= usual:
         for batch in batches:
             yield from _cut(batch, usual)
@@ -79,9 +80,9 @@ def sized(batches: Iterable[pa.RecordBatch], read: int, usual: int) -> Iterator[
 
 
 def matching(batch: pa.RecordBatch, condition: Mapping[str, Any]) -> pa.RecordBatch:
-    """Without rows that do not meet a condition of the core's, as far as its columns are there.
+    """Remove rows that do not meet a condition in the core's form, if the batch has its columns.
 
-    Equality is looked at; other comparisons are left to the caller, as always.
+    Only `equal` and `in` are applied; the caller checks other comparisons, as it always does.
     """
     if condition["method"] == "and":
         for child in condition["children"]:
@@ -94,7 +95,7 @@ def matching(batch: pa.RecordBatch, condition: Mapping[str, Any]) -> pa.RecordBa
 
 
 def _cut(batch: pa.RecordBatch, rows: int) -> Iterator[pa.RecordBatch]:
-    """The batch in parts of at most so many rows, without a copy."""
+    """Slices of the batch with at most `rows` rows each, without a copy."""
     if batch.num_rows <= rows:
         yield batch
         return
@@ -103,7 +104,7 @@ def _cut(batch: pa.RecordBatch, rows: int) -> Iterator[pa.RecordBatch]:
 
 
 def _hides_rows_of_orc(split: bytes) -> bool:
-    """Whether a file of a split may be such a one; a split names its files and their vectors."""
+    """Whether a split may have an ORC file with a deletion vector, by the file names in it."""
     return _ORC in split and _VECTORS in split
 
 

@@ -1,4 +1,4 @@
-"""The compacted part of a table: the state that a changelog made by compaction continues."""
+"""Selects a table's compacted files: the initial state of a changelog made by compaction."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from streamhouse.paimon.storage.split_files import SplitFrame
 
 
 def compacted_only(table: Table, splits: Sequence[bytes], moment: Moment) -> list[bytes]:
-    """The splits without files that wait for `moment`.
+    """The splits without the files whose rows become visible only at `moment`.
 
-    A `lookup` changelog holds all rows above level 0, a `full-compaction` one those of the top
-    level. Rows below are left out: the changelog will bring them once they are compacted.
+    A `lookup` changelog covers all rows above level 0, a `full-compaction` changelog those on the
+    top level. Rows on lower levels are left out: the changelog has them once they are compacted.
     """
     least = least_level(table.options, moment)
     kept = []

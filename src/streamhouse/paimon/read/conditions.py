@@ -1,4 +1,4 @@
-"""Conditions as the Rust core takes them: `{"method": …, "field": …, "literals": […]}`."""
+"""Filter conditions in the Rust core's form: `{"method": …, "field": …, "literals": […]}`."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 Filter = Mapping[str, Any]
-"""A comparison of a column, or one of several `children`."""
+"""A comparison of one column, or a combination of several `children`."""
 
 
 def only_on(condition: Filter | None, allowed: Callable[[str], bool]) -> Filter | None:
-    """What a condition asks of some columns alone: it lets the same rows pass, or more of them."""
+    """The part of a condition on `allowed` columns only, which passes the same rows or more."""
     if condition is None:
         return None
     if condition["method"] == "and":

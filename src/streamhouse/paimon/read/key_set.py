@@ -43,7 +43,7 @@ class KeySet:
 
 
 def _places(column: Any, values: pa.Array) -> npt.NDArray[np.int64]:
-    """The place of each value among `values`, -1 where it is not there."""
+    """The index of each value in `values`; -1 if it is not there."""
     if not len(values):
         return np.full(len(column), -1, np.int64)
     found = pc.index_in(column, value_set=values).fill_null(-1).cast(pa.int64())
@@ -51,7 +51,7 @@ def _places(column: Any, values: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def _comparable(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Floating numbers by their bits: -0 and 0 are two keys."""
+    """Floating-point values as their bits, since -0.0 and 0.0 are two keys."""
     if pa.types.is_floating(column.type):
         bits = pa.int64() if pa.types.is_float64(column.type) else pa.int32()
         return pa.chunked_array([chunk.view(bits) for chunk in column.chunks], bits)

@@ -1,15 +1,15 @@
-"""Merging the rows of a bucket where only the newest compacted row of a key counts.
+"""Merge on read for tables with lookup compaction: only a key's newest compacted row counts.
 
-A compaction of a table that looks keys up (`changelog-producer` = `lookup`, `force-lookup`) merges
-a new row with the row that it finds above level 0, wherever that lies, and writes the result to a
-level below it. The older row stays until the levels meet. So of the rows of a key above level 0
-the one on the lowest level holds the whole value, and the others are obsolete. Paimon's Java core
-merges by that rule (`LookupMergeFunction`); the Rust core merges the rows of all levels, and counts
-twice where the merge engine adds up (decision 105).
+A lookup compaction (`changelog-producer` = `lookup`, `force-lookup`) merges a new row with the
+key's row above level 0, whatever its level, and writes the result to a lower level. The older row
+stays until a compaction takes files of both levels. So of a key's rows above level 0, the one on
+the lowest level holds the whole value, and the others are obsolete. Paimon's Java core merges by
+that rule (`LookupMergeFunction`). The Rust core merges the rows of all levels, and so counts values
+twice if the merge engine aggregates (decision 105).
 
-Level 0 together with one other level holds at most one compacted row of each key: the Rust core
-merges that correctly. So each level above 0 is read with level 0, and of each key the row from the
-lowest level that has the key is kept.
+Level 0 together with one other level holds at most one compacted row of each key, which the Rust
+core merges correctly. So each level above 0 is read together with level 0, and each key's row is
+taken from the lowest level that has the key.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from streamhouse.paimon.read.table import Table
 
 _GATHERED_ROWS = 1_000_000
-"""Most rows that are held until their keys are compared at once with those of lower levels."""
+"""The most rows to buffer before their keys are compared with those of lower levels."""
 
 
 def newest_level_counts(options: Mapping[str, str], primary_key: Sequence[str]) -> bool:
-    """Whether a primary-key table merges by this rule in a way that shows.
+    """Whether this rule changes the merged rows of a table.
 
-    `deduplicate` keeps the newest row of all levels anyway, `first-row` the oldest. With deletion
-    vectors, obsolete rows are masked.
+    It needs a primary key. `deduplicate` keeps the newest row of all levels anyway, `first-row` the
+    oldest. With deletion vectors, obsolete rows are masked.
     """
     return (
         bool(primary_key)
@@ -64,7 +64,7 @@ def read(
     split: bytes,
     row_kind: bool,
 ) -> Iterator[pa.RecordBatch]:
-    """The merged rows of such a split, as `Table.read` gives them."""
+    """The merged rows of a split for which `has_levels` is true, as `Table.read` returns them."""
     wanted = table.read_schema(columns)
     key = [name for name in table.primary_key if name not in table.partition_keys]
     names = [*wanted.names, *(name for name in key if name not in wanted.names)]
@@ -83,13 +83,17 @@ def read(
 
 
 class _Kept:
-    """Rows of one level's own keys (of any on the top level) that no lower level has."""
+    """Selects the rows of one level whose keys no lower level above 0 has.
+
+    `own` are the keys on the level, `newer` those on lower levels. On the top level `own` is None,
+    so that keys which are only on level 0 are selected there.
+    """
 
     def __init__(self, own: pa.Table | None, newer: pa.Table) -> None:
         self._own = None if own is None else KeySet(own)
         self._newer = KeySet(newer)
         largest = max(len(self._newer), 0 if self._own is None else len(self._own))
-        # To compare a portion costs as much as the larger of it and the set.
+        # The cost of a comparison is that of the larger one of the buffered rows and the key set.
         self._enough = min(largest, _GATHERED_ROWS)
 
     def of(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
@@ -115,7 +119,7 @@ class _Kept:
 def _keys(
     table: Table, key: Sequence[str], filter: Filter | None, frame: SplitFrame, level: int
 ) -> pa.Table:
-    """The keys on one level, those of deleted rows too; at least those that a filter asks for."""
+    """The keys on one level, those of deletes included; at least those that match the filter."""
     part = replace(frame.on_levels(level), streaming=True).serialize()
     batches = table.read_merged(key, only_on(filter, key.__contains__), [part])
     return pa.Table.from_batches(batches, table.read_schema(key))

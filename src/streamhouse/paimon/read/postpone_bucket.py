@@ -1,8 +1,7 @@
 """Tables with postponed buckets (`bucket` = -2), which Flink jobs create.
 
-Their writers put rows into no bucket, and readers see such rows only after Flink has compacted
-them. Streamhouse reads these tables while all their rows have a bucket, and does nothing else with
-them.
+Their writers do not assign buckets to rows, and readers see such rows only after Flink has
+compacted them. Streamhouse can only read these tables, and only while all their rows have a bucket.
 """
 
 from __future__ import annotations

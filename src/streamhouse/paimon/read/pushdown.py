@@ -1,4 +1,4 @@
-"""Spark's filters as conditions of the Rust core, where both mean the same."""
+"""Translates Spark's filters to conditions of the Rust core, if both mean the same."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from streamhouse.paimon.read.conditions import Filter
 if TYPE_CHECKING:
     from pyspark.sql import datasource as spark
 
-# By name: statements compare too, and need no Spark.
+# By class name: statements use this module, too, and need not import PySpark.
 _COMPARISONS = {
     "EqualTo": "equal",
     "GreaterThan": "greaterThan",
@@ -26,13 +26,13 @@ _COMPARISONS = {
     "StringContains": "contains",
 }
 _FLOAT_SAFE = ("equal", "lessThan", "lessOrEqual", "in")
-"""Spark holds NaN to be the largest number; the files' statistics leave it out."""
+"""Comparisons that are safe for floats: Spark sorts NaN last, and file statistics ignore it."""
 
 
 def push(filters: Iterable[spark.Filter], schema: pa.Schema) -> Filter | None:
-    """One condition for all the filters that can be pushed, None if none can.
+    """One condition for all the filters that can be pushed down, None if none can.
 
-    It may let too many rows pass and never too few: Spark is to check all its filters again.
+    It may pass too many rows, never too few: Spark must apply all its filters again.
     """
     pushed = [one for one in (_condition(each, schema) for each in filters) if one is not None]
     if len(pushed) <= 1:
@@ -41,7 +41,7 @@ def push(filters: Iterable[spark.Filter], schema: pa.Schema) -> Filter | None:
 
 
 def one_of(field: pa.Field, values: list[Any]) -> Filter | None:
-    """The condition that a column has one of these values; None if it cannot be pushed."""
+    """The condition that a column has one of these values; None if it cannot be pushed down."""
     return compared("in", field, values)
 
 
@@ -63,7 +63,7 @@ def _condition(one: spark.Filter, schema: pa.Schema) -> dict[str, Any] | None:
 
 
 def compared(method: str, field: pa.Field, values: list[Any]) -> dict[str, Any] | None:
-    """A comparison of a column as the core takes it; None where it would mean another."""
+    """A comparison of a column in the core's form; None if the core would compare differently."""
     fits = next((check for is_type, check in _FITS if is_type(field.type)), None)
     if fits is None or not values or not all(fits(field.type, value) for value in values):
         return None
@@ -82,7 +82,10 @@ def _float_fits(kind: pa.DataType, value: Any) -> bool:
 
 
 def _timestamp_fits(kind: pa.TimestampType, value: Any) -> bool:
-    """Whole milliseconds only: a literal cut to the column's precision would be another one."""
+    """Whether the literal keeps its value in the column's precision.
+
+    True for whole seconds, and for whole milliseconds if the column's unit is milliseconds.
+    """
     if not isinstance(value, datetime.datetime) or (value.tzinfo is None) != (kind.tz is None):
         return False
     return value.microsecond == 0 or (kind.unit == "ms" and value.microsecond % 1000 == 0)

@@ -1,7 +1,7 @@
-"""Where the Rust core reads or writes otherwise than Paimon's Java core, and what is done about it.
+"""Differences between the Rust core and Paimon's Java core, and the workarounds for them.
 
 `tests/integration/paimon/test_core_limits.py` has a test for each, which fails once the installed
-core does it right: then the workaround goes, and its line here.
+core is correct. Then remove the workaround, and its entry here.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 CORE_VERSION = "0.4.0"
-"""The version of pypaimon-rust of which the limits below were found."""
+"""The version of pypaimon-rust that has the limits below."""
 
 
 @dataclass(frozen=True)
 class Limit:
-    """What the core does, where the workaround is, and the decision that tells more."""
+    """What the core does, where the workaround is, and the decision that explains it."""
 
     name: str
     found: str

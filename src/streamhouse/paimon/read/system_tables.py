@@ -1,4 +1,4 @@
-"""System tables (`orders$snapshots`, `orders$files`, …) by the Rust core, with no JVM.
+"""System tables (`orders$snapshots`, `orders$files`, …), read by the Rust core without a JVM.
 
 Names, order and types of the columns are those of Paimon's Java core 1.4.
 """
@@ -66,16 +66,16 @@ SYSTEM_TABLES = tuple(sorted((*_STATIC, *_OF_ROWS)))
 """The names after `$`."""
 
 TRAVELLING = ("audit_log", "binlog", "file_key_ranges", "files", "manifests", "ro")
-"""Those that tell of one snapshot, and can be read as of another."""
+"""The system tables that show one snapshot, and so support time travel."""
 
-# Where the Rust core names a table or a column otherwise.
+# Names of tables and columns that differ in the Rust core.
 _RUST_TABLES = {"file_key_ranges": "files", "binlog": "audit_log"}
 _RUST_COLUMNS = {"deleteRowCount": "delete_row_count"}
 _DEDUPLICATE = "deduplicate"
 
 
 class SystemTable:
-    """One system table of a table; is read as a `Table` is."""
+    """One system table of a table; has the `read` and `read_schema` of a `Table`."""
 
     primary_key: tuple[str, ...] = ()
     partition_keys: tuple[str, ...] = ()
@@ -109,7 +109,7 @@ class SystemTable:
         return pa.schema([self.arrow_schema.field(name) for name in names])
 
     def read(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """The rows; those of `$audit_log` and `$binlog` are all held at once."""
+        """The rows; those of `$audit_log` and `$binlog` may all be held in memory."""
         schema = self.read_schema(columns)
         match self._kind:
             case "ro":
@@ -130,10 +130,10 @@ class SystemTable:
         return self._sql(rust_core.sql_context(self._data.catalog_options), columns, self._moment)
 
     def _audited(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """The rows of one snapshot as the Java core tells of them, those of deleted keys too.
+        """The rows of one snapshot as the Java core returns them, those of deleted keys included.
 
-        The Rust core leaves deleted keys out unless it deduplicates, which gives of each key the
-        last row; and it shows rows that wait for their compaction.
+        The Rust core's log leaves deleted keys out unless the merge engine is `deduplicate`, which
+        keeps the last row of each key. It also shows rows that are invisible until a compaction.
         """
         moment = settled(self._data, self._moment)
         data = pinned(self._data, moment)
@@ -222,10 +222,11 @@ def open_table(
     options: Mapping[str, str] | None = None,
     pin: bool = False,
 ) -> Table | SystemTable:
-    """A table, a branch or a system table for reading, at a moment that `AsOf` names.
+    """Open a table, a branch or a system table for reading, as of `moment`.
 
-    With `pin` it does not change any more, whatever is committed. Raises `TableError` naming the
-    nearest for what is not there, `DataLossError` for a snapshot that has expired.
+    With `pin`, reads stay at the current snapshot, whatever is committed later; system tables that
+    are not in `TRAVELLING` ignore it. Raises `TableError`, with the nearest name, for what does not
+    exist, `DataLossError` for a snapshot that has expired.
     """
     database, name = split_identifier(identifier)
     parsed = TableName.parse(name)
@@ -267,7 +268,7 @@ def _column(text: str) -> Column:
 
 
 def _options(data: Table) -> pa.RecordBatch:
-    # Not the Rust core's: under a branch it adds an option that the table does not have.
+    # Not from the Rust core: its `$options` of a branch has an option that the table does not have.
     keys = sorted(data.options)
     arrays = [pa.array(keys, pa.string()), pa.array([data.options[k] for k in keys], pa.string())]
     fields = [pa.field(name, pa.string(), nullable=False) for name in ("key", "value")]
@@ -275,7 +276,7 @@ def _options(data: Table) -> pa.RecordBatch:
 
 
 def _sorted_keys(texts: pa.Array) -> pa.Array:
-    # The Rust core gives them in another order each time.
+    # The Rust core returns the keys in a different order each time.
     maps = [json.loads(text) for text in texts.to_pylist()]
     return pa.array(
         [

@@ -1,4 +1,4 @@
-"""One Paimon table: its shape, its snapshots, and reading it in Arrow batches."""
+"""One Paimon table: its schema, its snapshots, and reads of it in Arrow batches."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from streamhouse.sql.options.renamed_options import stored
 from streamhouse.sql.plan import Column
 
 READ_BATCH_ROWS = 65_536
-"""Rows of a batch as read; the core's own default of 1,024 costs more in calls than in work."""
+"""Read batch size in rows; with the core's default of 1,024, calls cost more than reading."""
 
 
 class Table:
-    """A table as of one schema; made by `Warehouse.table`."""
+    """A table with one version of its schema; `Warehouse.table` opens it."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Table:
 
     @property
     def bucket(self) -> int:
-        """The option `bucket`: -1 for an append table's single stream or dynamic buckets."""
+        """The option `bucket`: -1 for dynamic buckets, or for an unaware-bucket append table."""
         return int(self.options.get("bucket", "-1"))
 
     @property
@@ -95,15 +95,15 @@ class Table:
 
     @property
     def crosses_partitions(self) -> bool:
-        """Whether a key may move from one partition to another."""
+        """Whether a key may move from one partition to another (cross-partition upsert)."""
         return crosses_partitions(self.primary_key, self.partition_keys)
 
     def copy(self, dynamic_options: Mapping[str, str]) -> Table:
-        """The same table with options over its own, for this object only."""
+        """The same table with dynamic options, which override its own for this object only."""
         return self._with_schema(self.schema, dynamic_options)
 
     def of_schema(self, schema_id: int, dynamic_options: Mapping[str, str] | None = None) -> Table:
-        """The same table with the columns of one of its schema versions."""
+        """The same table with another version of its schema; `DataLossError` if that is gone."""
         if schema_id == self.schema_id:
             return self.copy(dynamic_options or {})
         text = self.files.read_text(f"{self.root}/schema/schema-{schema_id}")
@@ -133,7 +133,7 @@ class Table:
         return _named(self.files, f"{self.location}/branch", "branch-")
 
     def at_schema(self, schema_id: int) -> Table:
-        """The same as `of_schema`, kept for the next time."""
+        """As `of_schema`, cached."""
         if schema_id == self.schema_id:
             return self
         if schema_id not in self._versions:
@@ -141,14 +141,17 @@ class Table:
         return self._versions[schema_id]
 
     def find_schema(self, schema_id: int) -> Table | None:
-        """The same, None if there is no such version (any more)."""
+        """As `at_schema`; None if there is no such version (any more)."""
         try:
             return self.at_schema(schema_id)
         except DataLossError:
             return None
 
     def schema_stamp(self) -> object | None:
-        """Changes when the table is altered or made anew; None where looking is not cheap."""
+        """A value that changes when the table is recreated.
+
+        None if the schema has a newer version or is gone, and on object stores.
+        """
         folder = f"{self.root}/schema"
         if self.files.stamp(f"{folder}/schema-{self.schema_id + 1}") is not None:
             return None
@@ -163,7 +166,7 @@ class Table:
         return self.snapshots.earliest_id()
 
     def snapshot(self, snapshot_id: int) -> Snapshot:
-        """One snapshot's record; `DataLossError` if it has expired."""
+        """One snapshot; `DataLossError` if it has expired."""
         return self.snapshots.get(snapshot_id)
 
     def last_commit_of(self, user: str) -> Snapshot | None:
@@ -177,15 +180,15 @@ class Table:
         filter: Filter | None = None,
         in_commit_order: bool = False,
     ) -> list[bytes]:
-        """The splits of one snapshot (by default the newest), in a stable order, serialised.
+        """The serialised splits of one snapshot (by default the newest), in a stable order.
 
         With `in_commit_order` the splits of a bucket are in the order of its files, which is that
         of the commits as long as nothing was compacted. Raises `TableError` if rows of the
-        snapshot have no bucket yet (`postponed`).
+        snapshot have no bucket yet (`postpone_bucket`).
         """
         postpone_bucket.check_read(self, snapshot)
         if snapshot is not None and (self.schema_id > 0 or filter is not None):
-            # The core plans a snapshot with the columns of then; files are read with those of now.
+            # The core plans with the snapshot's schema, and the files are read with this table's.
             columns = None
             if filter is not None and self.snapshot(snapshot).schema_id != self.schema_id:
                 filter = None
@@ -202,7 +205,10 @@ class Table:
         mode: str = "delta",
         columns: Sequence[str] | None = None,
     ) -> list[bytes]:
-        """The pieces of the snapshots (`after`, `until`]; `mode` is `delta` or `changelog`."""
+        """The serialised splits that the snapshots in (`after`, `until`] added.
+
+        `mode` is `delta` (data files) or `changelog` (changelog files).
+        """
         postpone_bucket.check_followed(self)
         self.snapshots.await_named()
         scan = self._builder(columns, None, None).new_incremental_scan(after, until, mode)
@@ -216,12 +222,12 @@ class Table:
         splits: Sequence[bytes] | None = None,
         row_kind: bool = False,
     ) -> Iterator[pa.RecordBatch]:
-        """Rows as Arrow batches of the table's own schema, in the order of `columns`.
+        """Read rows as Arrow batches of the table's own schema, in the order of `columns`.
 
-        Without `splits` one snapshot is read whole (by default the newest), with the columns that
-        the table has now; `of_schema` gives those of then. `filter` prunes and filters; conditions
-        the core cannot apply exactly are its caller's to check. With `row_kind` a string column
-        `rowkind` comes last.
+        Without `splits`, one whole snapshot is read (by default the newest), with the columns that
+        the table has now; `of_schema` gives those of an older version. `filter` prunes files and
+        filters rows; the caller must check conditions that the core cannot apply exactly. With
+        `row_kind`, a string column `rowkind` is the last one.
         """
         self.read_schema(columns, row_kind)
         pieces = self.splits(snapshot, columns, filter) if splits is None else splits
@@ -233,12 +239,12 @@ class Table:
     def _read_versions(
         self, columns: Sequence[str] | None, pieces: Sequence[bytes]
     ) -> Iterator[pa.RecordBatch]:
-        """Kinds of files of several versions, which the core takes for granted to be of one."""
+        """Read row kinds from files of several schema versions; the core expects only one."""
         for split in pieces:
             if Split.deserialize(split).is_streaming():
                 yield from evolution.read_changes(self, columns, [split])
                 continue
-            # Rows of a snapshot, which are merged from all files of a bucket, are all there.
+            # Rows of a snapshot are merged from all files of a bucket, so they are all inserts.
             for batch in self._read(columns, None, [split], False):
                 kinds = pa.repeat("+I", batch.num_rows)
                 schema = self.read_schema(columns, True)
@@ -247,7 +253,7 @@ class Table:
     def read_kinds(
         self, columns: Sequence[str] | None, splits: Sequence[bytes]
     ) -> Iterator[pa.RecordBatch]:
-        """Rows and their kinds of splits whose files all have this very version of the schema."""
+        """Read rows and row kinds from splits whose files all have this table's schema version."""
         yield from self._read(columns, None, splits, True)
 
     def _read(
@@ -274,8 +280,7 @@ class Table:
         pieces: Sequence[bytes],
         row_kind: bool = False,
     ) -> Iterator[pa.RecordBatch]:
-        """Rows of splits as the Rust core merges them, which is not right for every table: use
-        `read`."""
+        """Rows of splits as the Rust core merges them; wrong for some tables, so use `read`."""
         schema = self.read_schema(columns, row_kind)
         one_by_one, from_orc = self.checked(schema.names, pieces)
         for group in batch_size.groups(pieces, self._batch_rows, one_by_one):
@@ -294,7 +299,8 @@ class Table:
     ) -> tuple[bool, orc_values.OrcReader | None]:
         """Raise `StreamhouseError` for what the Rust core would read wrongly.
 
-        Returns whether it must read row by row, and what its rows have yet to go through.
+        Returns whether Avro files must be read row by row, and the reader whose `read` must convert
+        the rows (None: no conversion).
         """
         if self.fine_columns:
             nanosecond_timestamps.check_files(self, columns, splits)
@@ -386,7 +392,7 @@ class Table:
 
 
 def resolve(rust: Any, database: str, name: str, catalog_options: Mapping[str, str]) -> Table:
-    """A `Table` on an opened one of the Rust core, both of the same schema version."""
+    """The `Table` of one that the Rust core has opened, both with the newest schema version."""
     location = rust.location()
     root = branch_root(location, rust.branch())
     files = files_of(location, catalog_options)
@@ -409,7 +415,7 @@ def _named(files: Files, folder: str, prefix: str) -> list[str]:
 
 
 def conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The batch with exactly these columns, cast where the core's type differs."""
+    """The batch with exactly the columns of a schema, cast if the core's type differs."""
     arrays = []
     for field in schema:
         array = batch.column(field.name)

@@ -1,4 +1,4 @@
-"""Tables as they were: at a snapshot, a tag or a time, with the columns that they had then."""
+"""Time travel: tables as of a snapshot, a tag or a time, with the schema that they had then."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from streamhouse.sql.plan import AsOf
 
 
 def pinned(table: Table, moment: AsOf) -> Table:
-    """The table as of that moment: its `read` and `splits` without a snapshot give it.
+    """The table as of a moment, which its `read` and `splits` use if no snapshot is given.
 
-    Raises `TableError` for a tag, snapshot or time that never was, `DataLossError` for a snapshot
-    that has expired; both say what there is.
+    Raises `TableError` for a tag, snapshot or time that never existed, `DataLossError` for a
+    snapshot that has expired; both say what exists.
     """
     moment = settled(table, moment)
     if moment.tag is not None:
@@ -34,9 +34,9 @@ def pinned(table: Table, moment: AsOf) -> Table:
 
 
 def settled(table: Table, moment: AsOf) -> AsOf:
-    """The moment as a tag or a snapshot that is there; no moment is the newest snapshot.
+    """Resolve a moment to an existing tag or snapshot; an empty one to the newest snapshot.
 
-    Nothing is set in the answer for a table without snapshots.
+    The result is empty for a table without snapshots. Raises the errors of `pinned`.
     """
     version = moment.version
     if version is not None:
@@ -56,7 +56,7 @@ def settled(table: Table, moment: AsOf) -> AsOf:
 
 
 def named(table: Table, text: str) -> AsOf:
-    """A moment as people write it: a tag, a snapshot's number, a time in UTC, or `5 min ago`."""
+    """Parse a moment: a tag, a snapshot's number, a time in UTC, or `5 min ago`."""
     if text in table.tags():
         return AsOf(tag=text)
     if text.isdigit():
@@ -74,7 +74,7 @@ def named(table: Table, text: str) -> AsOf:
 
 
 def record(table: Table, moment: AsOf) -> Snapshot | None:
-    """The snapshot of a settled moment; None where there was none."""
+    """The snapshot of a moment that `settled` returned; None if that is empty."""
     if moment.tag is not None:
         return _tagged(table, moment.tag)
     return None if moment.snapshot is None else table.snapshot(moment.snapshot)
@@ -133,7 +133,7 @@ def _iso(time_ms: int) -> str:
 
 
 class Empty(Table):
-    """A table as of a time when it had no snapshot."""
+    """A table pinned while it had no snapshot: it has no rows."""
 
     def read(self, *_: object, **__: object) -> Iterator[pa.RecordBatch]:
         return iter(())

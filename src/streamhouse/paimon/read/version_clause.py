@@ -1,4 +1,4 @@
-"""How the Rust core's SQL is told of which snapshot or tag it is to read."""
+"""The time travel clause in the Rust core's SQL."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ if TYPE_CHECKING:
 
 
 def version_clause(table: Table, identifier: str, moment: AsOf) -> str:
-    """The clause by which `rust_core.query` reads a table as of a snapshot or a tag.
+    """The clause with which `rust_core.query` reads a table as of a snapshot or a tag.
 
-    `TableError` if the snapshot's number is the name of a tag, which the Rust core prefers.
+    Empty for the newest state. `TableError` if an older snapshot's number is also the name of a
+    tag, which the Rust core would read instead.
     """
     if moment.tag is not None:
         tag = moment.tag.replace("'", "''")

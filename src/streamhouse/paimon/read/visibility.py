@@ -8,8 +8,9 @@ Paimon shows committed rows of some tables only after a compaction, and the chan
 - `full-compaction`: once the files are on the top level (the changes of `changelog-producer` =
   `full-compaction`).
 
-A stream over a table depends on somebody compacting it. docs/decisions/113-readers-compact.md says
-who does; `paimon.changelog.invisible_rows` counts the rows that are not visible yet.
+A stream over such a table waits until some process compacts it.
+docs/decisions/113-readers-compact.md says which process does; `paimon.changelog.invisible_rows`
+counts the rows that are not visible yet.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from streamhouse.paimon.read.table import Table
 Moment = Literal["commit", "compaction", "full-compaction"]
 
 PRODUCED = ("lookup", "full-compaction")
-"""The values of `changelog-producer` by which compaction writes the changes."""
+"""The values of `changelog-producer` with which compactions write the changelog."""
 LOOKUP_WAIT = ("lookup-wait", "changelog-producer.lookup-wait")
 _DEFAULT_TRIGGER = 5
-"""`num-sorted-run.compaction-trigger`, to which Paimon ties the number of levels."""
+"""Default of `num-sorted-run.compaction-trigger`, on which the number of levels depends."""
 
 
 def producer(options: Mapping[str, str]) -> str:
@@ -48,7 +49,8 @@ def rows_visible_at(keyed: bool, options: Mapping[str, str]) -> Moment:
 def changes_visible_at(keyed: bool, options: Mapping[str, str]) -> Moment:
     """When a stream over the table sees its changes.
 
-    Those of `changelog-producer` = `none` and `input` are computed from the rows.
+    With `changelog-producer` = `none` and `input`, streams compute the changes from the rows, so
+    both become visible together.
     """
     if not keyed:
         return "commit"
@@ -61,7 +63,7 @@ def changes_visible_at(keyed: bool, options: Mapping[str, str]) -> Moment:
 
 
 def delaying_option(options: Mapping[str, str], moment: Moment) -> str | None:
-    """The option by which a table lets its rows wait for `moment`; None if none does."""
+    """The option of a table, as `'key' = 'value'`, that delays `moment`; None if none does."""
     if moment == "commit":
         return None
     if boolean("write-only", options.get("write-only", "false")):
@@ -85,7 +87,7 @@ def later(first: Moment, second: Moment) -> Moment:
 
 
 def least_level(options: Mapping[str, str], moment: Moment) -> int:
-    """The lowest level whose files readers see, of a table whose rows show at `moment`."""
+    """The lowest level whose files readers see, if rows become visible at `moment`."""
     if moment == "commit":
         return 0
     return 1 if moment == "compaction" else top_level(options)

@@ -1,8 +1,9 @@
-"""ROW values in Avro files, of which the Rust core loses some (decision 108).
+"""ROW values in Avro files, which the Rust core may read as nulls (decision 108).
 
-Its reader looks up the fields of a ROW in the first value of a batch. If that value is null, all
-fields of the batch's other values come out as nulls. A batch of one row has one value of each ROW
-that lies in no array or map: read so, these are right. In an array or map there is no such way.
+Its reader finds the fields of a ROW by their position in the first value of a batch. If that value
+is null, it returns null for all fields of the batch's other values. A batch of one row has only one
+value of each ROW outside arrays and maps, so the reader returns it correctly. ROWs inside arrays
+and maps cannot be read correctly, and are refused.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _FORMATS = ("file.format", "changelog-file.format", "file.format.per.level")
 
 @dataclass(frozen=True)
 class RowColumns:
-    """The columns with a ROW that may be null: `single` of them in no array or map."""
+    """The columns with a nullable ROW: `single` outside arrays and maps, `many` inside one."""
 
     single: frozenset[str]
     many: frozenset[str]
@@ -32,9 +33,10 @@ class RowColumns:
         return cls(single, many)
 
     def one_by_one(self, table: str, columns: Collection[str], splits: Sequence[bytes]) -> bool:
-        """Whether rows of splits are to be read one at a time where their files are Avro.
+        """Whether the Avro files of splits must be read in batches of one row.
 
-        `StreamhouseError` for columns that cannot be read.
+        `StreamhouseError` if there are such files and one of the columns has a nullable ROW inside
+        an array or map.
         """
         if not (self.single or self.many) or not any(SUFFIX in split for split in splits):
             return False
@@ -50,7 +52,7 @@ class RowColumns:
 
 
 def check_columns(where: str, schema: pa.Schema, options: Mapping[str, str]) -> None:
-    """Raise `TableError` for columns of a new table that could not be read."""
+    """Raise `TableError` for columns of a new table that could not be read from Avro files."""
     lost = sorted(RowColumns.of(schema).many)
     if lost and any("avro" in options.get(key, "").lower() for key in _FORMATS):
         raise TableError(
@@ -60,7 +62,10 @@ def check_columns(where: str, schema: pa.Schema, options: Mapping[str, str]) -> 
 
 
 def _may_be_null(field: pa.Field, within: bool, inside: bool = False) -> bool:
-    """Whether a field is or has a nullable ROW, `within` an array or map or in none."""
+    """Whether a field is or has a nullable ROW: inside an array or map if `within`, else outside.
+
+    `inside` says whether the field itself is in an array or map.
+    """
     if pa.types.is_struct(field.type) and field.nullable and inside == within:
         return True
     collection = pa.types.is_list(field.type) or pa.types.is_map(field.type)

@@ -1,8 +1,8 @@
 """Rules for a table's buckets, checked by CREATE TABLE and ALTER TABLE.
 
 The Rust core and pypaimon accept tables that the Java core refuses to open, and tables in which a
-key can be in several buckets. The rules here are those of the Java core, and that every key has
-one row.
+key can be in several buckets. This module applies the Java core's rules, and refuses tables that
+could have several rows of a key.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def checked(
     partition_keys: Sequence[str],
     options: Mapping[str, str],
 ) -> dict[str, str]:
-    """The table's bucket options in the form in which Paimon reads them.
+    """Check a table's buckets; returns its bucket options in the form that Paimon reads.
 
     `columns` maps names to types. Raises `OptionError` or `TableError` for a table that the Java
     core would not open, or that could have several rows of a key.
@@ -57,7 +57,7 @@ def checked(
 
 
 def crosses_partitions(primary_key: Sequence[str], partition_keys: Sequence[str]) -> bool:
-    """Whether a key may move from one partition to another."""
+    """Whether a key may move from one partition to another (cross-partition upsert)."""
     return bool(primary_key) and not set(partition_keys) <= set(primary_key)
 
 

@@ -1,8 +1,8 @@
-"""Columns across the versions of a table's schema: they are followed by their ids.
+"""Schema evolution: identifies columns by their ids across the versions of a table's schema.
 
-Whoever runs for long has planned with the names of one version (`planned`, a schema id) and meets
-tables of a later one: a renamed column is the same column, a dropped one is gone even if another
-of its name was added since.
+A long-running query is planned with the column names of one version (`planned`, a schema id), and
+reads and writes tables of later versions. A renamed column is the same column. A dropped column is
+gone, even if another one of its name was added since.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def names_now(table: Table, planned: int | None, names: Sequence[str]) -> dict[str, str | None]:
-    """What columns of an earlier version are called now; None for those that were dropped."""
+    """The current names of columns of the version `planned`; None for dropped columns."""
     if planned is None or planned == table.schema_id:
         return {name: name for name in names}
     ids = column_ids(table.at_schema(planned))
@@ -30,7 +30,7 @@ def names_now(table: Table, planned: int | None, names: Sequence[str]) -> dict[s
 
 
 def columns_now(table: Table, planned: int | None, names: Sequence[str]) -> list[str]:
-    """The same for a reader that needs all of them; `SchemaChangeError` if one was dropped."""
+    """As `names_now`, if all columns are needed; `SchemaChangeError` if one was dropped."""
     found = []
     for name, current in names_now(table, planned, names).items():
         if current is None:
@@ -44,9 +44,9 @@ def columns_now(table: Table, planned: int | None, names: Sequence[str]) -> list
 
 
 def for_now(batch: pa.RecordBatch, table: Table, planned: int | None) -> pa.RecordBatch:
-    """Rows with the names of an earlier version under the names of now.
+    """Rename the columns of rows from their names in the version `planned` to their current names.
 
-    A column that was dropped since is left out as long as it holds nulls only; a value of it is a
+    A column that was dropped since is left out if all its values are null; otherwise raises
     `SchemaChangeError`.
     """
     if planned is None or planned == table.schema_id:
@@ -68,7 +68,10 @@ def for_now(batch: pa.RecordBatch, table: Table, planned: int | None) -> pa.Reco
 
 
 def aligned(rows: pa.Table, table: Table, planned: int | None) -> pa.Table:
-    """The same for whole rows, which get all columns of now, in their order."""
+    """As `for_now`, for whole rows: they get all current columns, in the table's order.
+
+    Columns that were added since are null; others are cast to their current types.
+    """
     if planned is None or planned == table.schema_id:
         return rows
     schema = table.read_schema(row_kind=ROW_KIND in rows.column_names)
@@ -80,7 +83,10 @@ def aligned(rows: pa.Table, table: Table, planned: int | None) -> pa.Table:
 
 
 def renamed_to(table: Table, name: str) -> str | None:
-    """What became of a column that the table once had: a half-sentence, or None."""
+    """What happened to a former column, for error messages; None if the table never had it.
+
+    For example, "it was dropped".
+    """
     for schema_id in range(table.schema_id - 1, -1, -1):
         earlier = table.find_schema(schema_id)
         ids = {} if earlier is None else column_ids(earlier)
@@ -94,10 +100,11 @@ def renamed_to(table: Table, name: str) -> str | None:
 def read_changes(
     table: Table, columns: Sequence[str] | None, splits: Sequence[bytes]
 ) -> Iterator[pa.RecordBatch]:
-    """Rows with their kinds, of files of several versions of the schema.
+    """Read rows with their row kinds from files of several schema versions.
 
-    The Rust core loses the kinds in files of other versions than the one it reads by. So each
-    file is read by its own, and the rows are brought to the table's.
+    The Rust core loses the row kinds of files that were written with another schema version than
+    the one it reads with. So each file is read with its own version, and its rows are converted to
+    the table's columns.
     """
     names = table.arrow_schema.names if columns is None else list(columns)
     wanted = table.read_schema(names, row_kind=True)
@@ -109,14 +116,14 @@ def read_changes(
         earlier = table.at_schema(schema_id)
         known = {number: name for name, number in column_ids(earlier).items()}
         there = {name: known[ids[name]] for name in names if ids[name] in known}
-        # A file without any wanted column still has rows.
+        # A file without any wanted column still has rows: reading its key gives their number.
         read = list(there.values()) or [earlier.primary_key[0]]
         for batch in earlier.read_kinds(read, group):
             yield _lifted(batch, there, wanted)
 
 
 def column_ids(table: Table) -> dict[str, int]:
-    """The id of each column, which stays when it is renamed."""
+    """The id of each column by its name; a renamed column keeps its id."""
     return {field["name"]: int(field["id"]) for field in table.schema["fields"]}
 
 
@@ -133,7 +140,7 @@ def _lifted(batch: pa.RecordBatch, there: Mapping[str, str], wanted: pa.Schema) 
 
 
 def _by_version(splits: Sequence[bytes]) -> list[tuple[int, list[bytes]]]:
-    """Neighbouring files of one version, in order; splits of several versions are cut."""
+    """Group consecutive splits by schema version; a split with several versions is divided."""
     found: list[tuple[int, list[bytes]]] = []
     for split in splits:
         whole = SplitFrame.parse(split)

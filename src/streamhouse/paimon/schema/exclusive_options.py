@@ -1,4 +1,4 @@
-"""Table options that exclude each other, though Paimon reports it only at the first write."""
+"""Refuses table options that exclude each other, which Paimon reports only at the first write."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PAIRS = (
     (_FIRST_ROW, ("changelog-producer", "input")),
     (_FIRST_ROW, ("changelog-producer", "full-compaction")),
 )
-"""Values that the Java core does not take together."""
+"""Option values that the Java core does not accept together."""
 _REMOVES = {
     "aggregation.remove-record-on-delete": (".ignore-retract",),
     "partial-update.remove-record-on-delete": ("ignore-delete", ".sequence-group"),
@@ -36,7 +36,10 @@ def check_exclusive(where: str, options: Mapping[str, str], changed: Collection[
 
 
 def _check_removals(where: str, options: Mapping[str, str], changed: Collection[str]) -> None:
-    """A `-D` that removes a record cannot leave parts of it: no core writes such a table."""
+    """If a `-D` removes the whole record, no option may keep parts of it.
+
+    No core writes a table with both.
+    """
     for remove, ends in _REMOVES.items():
         if options.get(remove, "").lower() != "true":
             continue

@@ -1,9 +1,9 @@
 """TIMESTAMP and TIMESTAMP_LTZ of 7 to 9 digits, which are read and never written (decision 106).
 
-Paimon's files hold them as INT96. The Rust core writes 64 bits of nanoseconds instead, which the
-Java core, and so Flink and every compaction, takes for something else: years far from those
-written. Arrow has no other type for them either, and its nanoseconds end in the years 1677 and
-2262: the Rust core reads an INT96 value outside as another time, without an error.
+Paimon stores them as INT96 in Parquet files. The Rust core writes INT64 nanoseconds instead, which
+the Java core, and so Flink and every compaction, misreads as years far from those written. Arrow,
+too, has only INT64 nanoseconds for them, which cover the years 1677 to 2262. The Rust core reads an
+INT96 value outside this range as another time, without an error.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from streamhouse.paimon.read.table import Table
 
 FIRST_US, LAST_US = -(2**63) // 1000 + 1, (2**63 - 1) // 1000 - 1
-"""Microseconds since 1970 that 64 bits of nanoseconds hold: 1677-09-21 to 2262-04-11."""
+"""Range of INT64 nanoseconds, in microseconds since 1970: 1677-09-21 to 2262-04-11."""
 _ROWS = 65_536
 _MOST_CHECKED = 100_000
 _checked: set[tuple[str | int, ...]] = set()
-"""Files, and ids of columns, whose values are known to fit; files never change."""
+"""Paths of files, with ids of columns, whose values are known to fit; files never change."""
 
 
 def fine_columns(schema: pa.Schema) -> frozenset[str]:
-    """The columns that are or have such a timestamp."""
+    """The columns that are or contain a timestamp of 7 to 9 digits."""
     return frozenset(field.name for field in schema if _is_fine(field.type))
 
 
@@ -45,7 +45,7 @@ def _is_fine(kind: pa.DataType) -> bool:
 
 
 def check_type(where: str, column: str, kind: pa.DataType) -> None:
-    """Raise `TableError` for a column that cannot be written."""
+    """Raise `TableError` for a column with such timestamps, which cannot be written."""
     if _is_fine(kind):
         raise TableError(
             f"{where}: column '{column}' has timestamps of more than 6 digits of a second, which "
@@ -57,7 +57,8 @@ def check_type(where: str, column: str, kind: pa.DataType) -> None:
 def check_files(table: Table, columns: Collection[str], splits: Sequence[bytes]) -> None:
     """Raise `StreamhouseError` if the Rust core would read wrong times from these splits.
 
-    `columns` are those that are read; some others decide how rows are merged.
+    `columns` are those to read. The primary key and sequence fields are checked as well, since they
+    decide how rows are merged.
     """
     wanted = table.fine_columns & {*columns, *table.primary_key, *_sequence_fields(table)}
     ids = {number for name, number in column_ids(table).items() if name in wanted}
@@ -84,7 +85,7 @@ def _sequence_fields(table: Table) -> Iterator[str]:
 
 
 def _check_file(table: Table, columns: Collection[str], path: str) -> None:
-    # pyarrow, like the Rust core, wraps INT96 values around.
+    # Not pyarrow: its INT96 values overflow, as those of the Rust core do.
     import duckdb
 
     if not columns:
@@ -113,7 +114,10 @@ def _as_local(table: Table, path: str) -> Iterator[str]:
 
 
 def _check_moments(table: Table, column: str, path: str, moments: pa.Array) -> None:
-    """DuckDB gives INT96 as microseconds; what the Rust core wrote are nanoseconds, which fit."""
+    """Raise `StreamhouseError` for a value outside the range of INT64 nanoseconds.
+
+    DuckDB returns INT96 as microseconds. INT64 nanoseconds, which the Rust core wrote, always fit.
+    """
     if moments.type.unit != "us":
         return
     first, last = bounds(moments)
@@ -126,7 +130,7 @@ def _check_moments(table: Table, column: str, path: str, moments: pa.Array) -> N
 
 
 def leaves(array: Any) -> list[pa.Array]:
-    """The timestamps of a column, also those inside of its arrays, maps and rows."""
+    """The timestamp arrays of a column, including those inside its arrays, maps and rows."""
     kind = array.type
     if pa.types.is_timestamp(kind):
         return [array]
@@ -142,6 +146,6 @@ def leaves(array: Any) -> list[pa.Array]:
 
 
 def bounds(moments: pa.Array) -> tuple[int | None, int | None]:
-    """The least and the greatest as whole numbers of the type's unit; None if there is no value."""
+    """The minimum and maximum as integers in the type's unit; None if there is no value."""
     found = pc.min_max(moments.view(pa.int64()))
     return found["min"].as_py(), found["max"].as_py()

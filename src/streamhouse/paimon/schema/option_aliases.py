@@ -1,4 +1,4 @@
-"""Spellings of table options that people write for those that Paimon has."""
+"""Corrects common misspellings of table options and their values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KEY_ALIASES = {
     "full-compaction.delta-commit": "full-compaction.delta-commits",
     "fields.default-aggregation-function": "fields.default-aggregate-function",
 }
-"""What is written, and the key that is meant."""
+"""Misspelled keys, and the keys that are meant."""
 
 _FUNCTION_KEY = re.compile(
     r"(fields\..+)\.(aggregation-function|agg-function|aggregate_function|aggregate\.function)"
@@ -51,10 +51,10 @@ VALUE_ALIASES = {
 
 
 def resolved(options: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """The options as Paimon spells them today, and a notice for each that was written otherwise.
+    """The options in Paimon's current spelling, and a notice for each that was corrected.
 
-    A misspelling stays as it is where the right one is given beside it; of options that earlier
-    releases had, `renamed_options.current` tells.
+    A misspelled key stays as it is if the correct key is given, too. Options of earlier Paimon
+    releases are translated by `renamed_options.current`, which adds its own notices.
     """
     found: dict[str, str] = {}
     notices = []

@@ -1,4 +1,4 @@
-"""Columns that a table's options name: what becomes of the options when a column is changed."""
+"""Changes the table options that name a column when the column is renamed or dropped."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _INDEX = re.compile(r"file-index\.(?P<kind>[a-z-]+)\.columns")
 _VALUES = ("sequence-group", "nested-key", "nested-sequence-field")
 _COMPUTED = re.compile(r"schema\.\d+\.expr")
 _OFFICIAL = ("bucket-key", "sequence.field")
-"""Options that the official catalog itself changes when a column is renamed."""
+"""Options that pypaimon's catalog changes itself when a column is renamed."""
 
 
 def column_lists(options: Mapping[str, str]) -> dict[str, str]:
@@ -31,7 +31,10 @@ def column_lists(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def renamed(options: Mapping[str, str], old: str, new: str, where: str) -> dict[str, str | None]:
-    """What to set (None: to take away) among the options when a column gets another name."""
+    """The options to set (None: to remove) when a column is renamed from `old` to `new`.
+
+    `SchemaChangeError` if the column is the `rowkind.field`, or a computed column uses it.
+    """
     _not_computed(options, old, where)
     if options.get("rowkind.field") == old:
         raise SchemaChangeError(
@@ -59,7 +62,10 @@ def renamed(options: Mapping[str, str], old: str, new: str, where: str) -> dict[
 
 
 def dropped(options: Mapping[str, str], column: str, where: str) -> dict[str, str | None]:
-    """Options to take away with a column; `SchemaChangeError` if the table cannot be without it."""
+    """The options to set (None: to remove) when a column is dropped.
+
+    `SchemaChangeError` if another option or a computed column needs the column.
+    """
     _not_computed(options, column, where)
     found: dict[str, str | None] = {}
     for key, value in options.items():

@@ -1,16 +1,16 @@
-"""What ORC files make of a value, where other files keep it (decision 107).
+"""Values that ORC files change, unlike files of other formats (decision 107).
 
-Paimon's Java core writes them, Flink's or that of a compaction; the Rust core reads them.
+Paimon's Java core writes ORC files, in Flink or in a compaction; the Rust core reads them.
 
-- Timestamps outside the years 1677 to 2262 cannot be read by the Rust core. Those before 1900 are
-  read wrongly if the JVM that wrote them was not in UTC. The Java core itself loses the sign of
-  the last second before 1970, and moves years before 1582 by days each time it rewrites them.
-- TIMESTAMP_LTZ is written as the wall clock of the JVM's time zone unless the table says
-  `orc.timestamp-ltz.legacy.type` = `false`, as those do that are made here.
+- The Rust core cannot read timestamps outside the years 1677 to 2262. It misreads those before 1900
+  if the JVM that wrote them was not in UTC. The Java core itself loses the sign of the last second
+  before 1970, and shifts years before 1582 by days each time it rewrites them.
+- TIMESTAMP_LTZ is written as the local time of the JVM's time zone unless the table has the option
+  `orc.timestamp-ltz.legacy.type` = `false`, as tables created here have.
 - CHAR(n) is padded in the file; the Java core reads it without trailing spaces.
 
-So values that would not come back are refused when they are written, and files that cannot be read
-rightly when they are read.
+So writers refuse values that could not be read back, and readers refuse files that they would
+misread.
 """
 
 from __future__ import annotations
@@ -37,24 +37,24 @@ SUFFIX = b".orc"
 _FORMATS = ("file.format", "changelog-file.format", "file.format.per.level")
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _FIRST_S = -9_223_286_400
-"""1677-09-22, the first day that 64 bits of nanoseconds hold as a whole."""
+"""1677-09-22, the first whole day in the range of INT64 nanoseconds."""
 _ZONE_HISTORY_S = -2_208_902_400
-"""1900-01-02: Java's old time zones know no offset of earlier times."""
+"""1900-01-02: Java's legacy time zones have no offsets for earlier times."""
 _UTC = ("UTC", "GMT", "Etc/UTC", "Etc/GMT", "Etc/UCT", "UCT", "Universal", "Etc/Universal", "Zulu")
 _CHAR = re.compile(r"(?<![A-Z_])CHAR\(")
 _LTZ = re.compile(r"TIMESTAMP_LTZ|WITH LOCAL TIME ZONE")
 _MOST_ZONES = 100_000
 _zones: dict[str, str | None] = {}
-"""Time zones of files, by path; files never change."""
+"""Cached results of `writer_zone`, by path; files never change."""
 
 
 def may_hold_orc(options: Mapping[str, str]) -> bool:
-    """Whether a writer or a compaction of a table with these options makes ORC files."""
+    """Whether a writer or a compaction of a table with these options creates ORC files."""
     return any("orc" in options.get(key, "").lower() for key in _FORMATS)
 
 
 def made_with(columns: Mapping[str, str], options: Mapping[str, str]) -> dict[str, str]:
-    """What is added to the options of a new table of these columns (name to type)."""
+    """Options to add to those of a new table with these columns (name to type)."""
     if not may_hold_orc(options) or LTZ_OPTION in options:
         return {}
     return {LTZ_OPTION: "false"} if any(map(_LTZ.search, columns.values())) else {}
@@ -72,7 +72,7 @@ def check_keys(where: str, columns: Mapping[str, str], keys: Sequence[str]) -> N
 
 
 class OrcValues:
-    """Values on their way into a table that `may_hold_orc`."""
+    """Checks and converts rows before they are written into a table that `may_hold_orc`."""
 
     def __init__(self, table: Table) -> None:
         columns = {column.name: column.type for column in table.columns}
@@ -80,12 +80,11 @@ class OrcValues:
         check_keys(self._where, columns, [*table.primary_key, *table.partition_keys])
         self._chars = _chars(columns)
         self._first_s = _FIRST_S if _in_utc() else _ZONE_HISTORY_S
-        # The second before 1970, in UTC and by the wall clock of this machine's zone.
+        # Where the last second before 1970 ends, in UTC and in local time of this machine's zone.
         self._signless = {0, time.localtime(0).tm_gmtoff}
 
     def fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The same rows, CHAR without trailing spaces; `TableError` for a value that would not
-        come back."""
+        """The rows with CHAR trimmed; `TableError` for a value that could not be read back."""
         for name, array in zip(batch.schema.names, batch.columns, strict=True):
             for moments in leaves(array):
                 self._check(name, moments)
@@ -118,7 +117,7 @@ class OrcValues:
 
 
 class OrcReader:
-    """Rows that come from ORC files of a table."""
+    """Checks and converts rows that the Rust core reads from splits with ORC files."""
 
     def __init__(self, table: Table, splits: Sequence[bytes]) -> None:
         self._table, self._splits = table, splits
@@ -129,7 +128,7 @@ class OrcReader:
         self._zoned = set() if self._legacy == "false" else zoned
 
     def check(self, columns: Sequence[str]) -> None:
-        """Raise `StreamhouseError` if wall clocks of other zones would be taken for UTC."""
+        """Raise `StreamhouseError` if local times of other zones would be read as UTC."""
         if not self._zoned.intersection((*columns, *self._table.primary_key)):
             return
         for path, zone in self._foreign():
@@ -145,7 +144,7 @@ class OrcReader:
             )
 
     def read(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows as the Java core reads them; `StreamhouseError` for what is not sure."""
+        """The rows as the Java core reads them; `StreamhouseError` for times that may be wrong."""
         for name, array in zip(batch.schema.names, batch.columns, strict=True):
             for moments in leaves(array):
                 first, _ = bounds(moments)
@@ -164,7 +163,7 @@ class OrcReader:
             )
 
     def _foreign(self) -> Iterator[tuple[str, str]]:
-        """The ORC files that are not known to be written in UTC, and their zones."""
+        """The ORC files not known to be written in UTC, and their zones (empty: unknown)."""
         for split in self._splits:
             for path in SplitFrame.parse(split).paths():
                 if path.endswith(SUFFIX.decode()):
@@ -183,7 +182,7 @@ class OrcReader:
 
 
 def trimmed(batch: pa.RecordBatch, chars: Mapping[str, types.JsonType]) -> pa.RecordBatch:
-    """The batch with CHAR columns, given by their types, without trailing spaces."""
+    """The batch without trailing spaces in the columns `chars` (name to type), nested ones too."""
     for name, kind in chars.items():
         place = batch.schema.get_field_index(name)
         if place >= 0:
@@ -195,11 +194,11 @@ def trimmed(batch: pa.RecordBatch, chars: Mapping[str, types.JsonType]) -> pa.Re
 def _trimmed(array: Any, kind: types.JsonType) -> Any:
     if isinstance(kind, str):
         return pc.utf8_rtrim(array, " ") if _CHAR.match(kind) else array
-    # Slices and rows under nulls are left behind: what follows takes the parts as they are.
+    # The copy has no slice offset and no values under nulls, which the child arrays would expose.
     array = array.take(pa.array(range(len(array)), pa.int32()))
     nulls = array.is_null()
     if pa.types.is_map(array.type):
-        # A MULTISET is a map of its elements to their numbers.
+        # A MULTISET is a map of its elements to their counts.
         keys = _trimmed(array.keys, kind["key"] if "key" in kind else kind["element"])
         items = _trimmed(array.items, kind["value"] if "value" in kind else "INT")
         return pa.MapArray.from_arrays(array.offsets, keys, items, array.type, mask=nulls)
@@ -211,7 +210,7 @@ def _trimmed(array: Any, kind: types.JsonType) -> Any:
 
 
 def char_columns(columns: Mapping[str, str]) -> frozenset[str]:
-    """The CHAR columns: in ORC files, and their statistics, a value is not as it is compared."""
+    """The CHAR columns; no filters on them are pushed down, since ORC files hold padded values."""
     return frozenset(name for name, kind in columns.items() if _CHAR.match(kind))
 
 
@@ -220,5 +219,5 @@ def _chars(columns: Mapping[str, str]) -> dict[str, types.JsonType]:
 
 
 def _in_utc() -> bool:
-    """Whether this machine's zone is UTC, and always was."""
+    """Whether this machine's time zone has no offset from UTC, neither now nor before 1900."""
     return all(time.localtime(one).tm_gmtoff == 0 for one in (_ZONE_HISTORY_S - 10**8, time.time()))

@@ -1,8 +1,8 @@
-"""The time zone of the JVM that wrote an ORC file, from the file's own footers.
+"""Reads the time zone of the JVM that wrote an ORC file from the file's footers.
 
-Neither the Rust core nor pyarrow tells it. An ORC file ends with a postscript, its length in the
-last byte; before it lies the footer, which lists the stripes, each with a footer of its own. All
-three are protobuf messages, and the footers are compressed in chunks.
+Neither the Rust core nor pyarrow exposes it. An ORC file ends with a postscript, whose length is
+the last byte. Before it is the footer, which lists the stripes; each stripe has a footer of its
+own. All three are protobuf messages, and the footers are compressed in chunks.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from streamhouse.errors import StreamhouseError
 
-# Numbers of the fields in the messages of ORC's specification.
+# Protobuf field numbers and compression codecs of ORC's specification.
 _FOOTER_LENGTH, _COMPRESSION = 1, 2
 _STRIPES = 3
 _OFFSET, _INDEX_LENGTH, _DATA_LENGTH, _STRIPE_FOOTER_LENGTH = 1, 2, 3, 4
@@ -27,11 +27,11 @@ Message = dict[int, list[int | bytes]]
 
 
 def writer_zone(file: Any) -> str | None:
-    """The zone's name, such as `Asia/Shanghai`; empty if the file does not tell it.
+    """The zone's name, such as `Asia/Shanghai`; empty if the file does not record it.
 
-    Files with a TIMESTAMP column do. None for a file without rows. `file` is open for reading, and
-    can be sought in. Raises `StreamhouseError` if it is no ORC file, or compressed in a way that
-    is not known here.
+    Files with a TIMESTAMP column record it. None for a file without rows. `file` is open for
+    reading and seekable. Raises `StreamhouseError` if it is not an ORC file, or for an unsupported
+    compression codec.
     """
     size = file.seek(0, 2)
     tail = _read(file, max(0, size - _TAIL), min(size, _TAIL))
@@ -61,7 +61,7 @@ def _number(message: Message, field: int) -> int:
 
 
 def _message(data: bytes) -> Message:
-    """The fields of a protobuf message: numbers, and what has a length as bytes."""
+    """The fields of a protobuf message: varints as numbers, length-delimited fields as bytes."""
     fields: Message = {}
     at = 0
     while at < len(data):

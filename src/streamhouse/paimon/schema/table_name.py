@@ -34,11 +34,11 @@ class TableName:
 
     @property
     def data(self) -> str:
-        """The name of the table, or branch, whose system table this may be."""
+        """The name of the table or branch, without the system table."""
         return self.table if self.branch == MAIN else f"{self.table}${_BRANCH}{self.branch}"
 
     def on(self, branch: str) -> TableName:
-        """The same of another branch."""
+        """The same name on another branch."""
         return TableName(self.table, branch, self.system)
 
     def __str__(self) -> str:
@@ -46,7 +46,7 @@ class TableName:
 
 
 def branch_root(location: str, branch: str) -> str:
-    """Where a branch has its schemas, snapshots and tags; its data files are the table's."""
+    """The folder of a branch's schemas, snapshots and tags; data files are in the table's."""
     return location if branch == MAIN else f"{location}/branch/branch-{branch}"
 
 

@@ -394,7 +394,7 @@ source.split.target-size-with-column-pruning
 unaware-bucket.compaction.parallelism
     """.split()
 )
-"""Options of the Flink connector: stored with a table, since scripts written for Flink set them."""
+"""Options of the Flink connector, stored with a table since scripts written for Flink set them."""
 
 _FIELD_SUFFIXES = (
     "aggregate-function",
@@ -427,7 +427,7 @@ _PATTERNS = tuple(
 
 
 def check_table_options(options: Mapping[str, str], where: str) -> None:
-    """Raise `OptionError` for the first key that Paimon does not know, naming the nearest."""
+    """Raise `OptionError` for the first key that Paimon does not know, with the nearest key."""
     for key in options:
         field = _FIELD.fullmatch(key)
         if field and key not in CORE_KEYS:
@@ -442,7 +442,7 @@ def check_table_options(options: Mapping[str, str], where: str) -> None:
 
 
 def is_known(key: str) -> bool:
-    """Whether a table may have an option; some of earlier releases have no effect today."""
+    """Whether a table may have an option; some options of earlier releases have no effect today."""
     return key in CORE_KEYS or key in FLINK_KEYS or _matches(key) or bool(is_dropped(key))
 
 

@@ -1,4 +1,4 @@
-"""Which type a column may be given instead of its own, without a value being lost."""
+"""The type changes of a column that lose no value."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import re
 
 _DIGITS = {"TINYINT": 3, "SMALLINT": 5, "INT": 10, "BIGINT": 19}
 _EXACT = {"FLOAT": 5, "DOUBLE": 15}
-"""Digits of a whole number that a floating one holds for sure."""
+"""The types that hold every integer of up to so many digits exactly."""
 _MOST = 2147483647
 
 
 def widens(old: str, new: str) -> bool:
-    """Whether every value of type `old` is one of type `new`, and files of the old are read so.
+    """Whether `new` holds every value of `old`, and both cores read files of `old` as `new`.
 
-    Both in Flink's spelling. Rows, arrays and maps keep their types; a field of a ROW can be
-    changed by its path.
+    Types are in Flink's spelling. ROW, ARRAY and MAP cannot change as a whole; a field of a ROW can
+    be changed by its path.
     """
     one, given = _parts(old)
     two, wanted = _parts(new)
@@ -37,7 +37,7 @@ def widens(old: str, new: str) -> bool:
 
 
 def wider(old: str) -> str:
-    """The types that `widens` allows, for a message."""
+    """The types that `widens` allows, as text for an error message."""
     name, given = _parts(old)
     if name in _DIGITS:
         integers = list(_DIGITS)[list(_DIGITS).index(name) + 1 :]

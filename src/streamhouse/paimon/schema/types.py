@@ -1,4 +1,4 @@
-"""Column types: Flink's spelling, Paimon's JSON form and Arrow, each into the other."""
+"""Converts column types between Flink's spelling, Paimon's JSON form and Arrow."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _NESTED = {"ARRAY": 1, "MULTISET": 1, "MAP": 2}
 def parse(text: str, nullable: bool = True) -> JsonType:
     """Paimon's JSON form of a type in Flink's spelling; `TableError` if there is no such type.
 
-    `ROW` fields get ids from 0 in each row; the catalog numbers them anew.
+    The fields of each `ROW` get ids from 0; the catalog assigns new ones.
     """
     parser = _Parser(text)
     parsed = parser.type(nullable)
@@ -49,13 +49,13 @@ def parse(text: str, nullable: bool = True) -> JsonType:
 
 
 def spell(text: str) -> str:
-    """A type as Paimon writes it, in Flink's spelling without its own nullability."""
+    """Convert a type from Paimon's spelling to Flink's, without its own nullability."""
     plain = re.sub(r"\s+NOT NULL$", "", text.strip())
     return re.sub(r"\bTIMESTAMP\((\d)\) WITH LOCAL TIME ZONE", r"TIMESTAMP_LTZ(\1)", plain)
 
 
 def arrow_type(parsed: JsonType) -> pa.DataType:
-    """The Arrow type in which the official Rust core hands out a column of this type."""
+    """The Arrow type in which Paimon's Rust core returns a column of this type."""
     if isinstance(parsed, str):
         return _arrow_atomic(parsed.removesuffix(" NOT NULL"))
     kind = parsed["type"].removesuffix(" NOT NULL")
@@ -69,7 +69,10 @@ def arrow_type(parsed: JsonType) -> pa.DataType:
 
 
 def precisions(columns: Mapping[str, str]) -> dict[str, int]:
-    """The digits of a second that TIMESTAMP columns (name to type, as `spell` has it) hold."""
+    """The precision of each TIMESTAMP column: digits of a second.
+
+    `columns` maps names to types as `spell` returns them.
+    """
     found = ((name, _MOMENT.match(kind)) for name, kind in columns.items())
     return {name: int(match[1]) for name, match in found if match}
 

@@ -43,14 +43,14 @@ from streamhouse.spark import SourcePartition, SourceStreamReader, for_spark, sp
 from streamhouse.sql.plan import AsOf
 
 SPARK_BATCH_ROWS = 16_384
-"""Rows handed to Spark at once. The Rust core merges in batches of 1,024, whatever it is told."""
+"""Rows per batch for Spark. The Rust core merges in batches of 1,024, whatever its options are."""
 
 
 class PaimonDataSource(DataSource):
     """`spark.read`, `readStream`, `write` and `writeStream` with `format("paimon")`.
 
     Options: `warehouse` (and others of a Paimon catalog, such as `s3.*`), the table as the path.
-    See `SparkOptions` for all.
+    `SparkOptions` has all of them.
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
@@ -83,7 +83,7 @@ class PaimonDataSource(DataSource):
 
 
 class PaimonReader(DataSourceReader):
-    """A table at one moment: the newest snapshot, or what `snapshot`, `tag`, … name."""
+    """Batch read of one snapshot: the newest, or the one that `snapshot`, `tag`, … select."""
 
     def __init__(self, options: SparkOptions, schema: StructType) -> None:
         self._options = options
@@ -99,7 +99,7 @@ class PaimonReader(DataSourceReader):
         table = self._table()
         if isinstance(table, SystemTable):
             return [SourcePartition(Piece(()))]
-        # Executors must read the snapshot that was planned, not what is newest by then.
+        # Executors must read the snapshot that was planned, not the newest at their time.
         self._moment = settled(table, self._moment)
         if not self._moment:
             return [SourcePartition(None)]
@@ -139,14 +139,14 @@ class PaimonReader(DataSourceReader):
 
 
 class FilteringReader(PaimonReader):
-    """A reader that leaves out what the filters of its query do not want.
+    """Batch read with filter push-down, only for DataFrames that are used once.
 
-    Spark 4.3 keeps the plan of a DataFrame's last filtered query, and answers the next query over
-    the same DataFrame from it when that one has no filters: only for DataFrames that are used once.
+    Spark 4.3 keeps the plan of a DataFrame's last filtered query. If the next query over the same
+    DataFrame has no filters, Spark answers it from that plan.
     """
 
     def pushFilters(self, filters: list[SparkFilter]) -> Iterable[SparkFilter]:
-        """Spark checks all filters again: what is pushed saves reading, and decides nothing."""
+        """Push filters down to save reading; returns all of them, so Spark applies them again."""
         table = self._table()
         if isinstance(table, Table):
             self._filter = push(filters, table.arrow_schema)
@@ -166,7 +166,7 @@ def _readable(options: SparkOptions, moment: AsOf) -> Table | SystemTable:
 
 
 class PaimonStreamReader(SourceStreamReader):
-    """A table's snapshot, then its changes, within the read limits that options set."""
+    """Streaming read: a table's snapshot, then its changes, within the options' read limits."""
 
     def __init__(self, options: SparkOptions, schema: StructType) -> None:
         for key in options.moments:
@@ -189,8 +189,8 @@ class PaimonStreamReader(SourceStreamReader):
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        # Spark asks what follows `start` once the batch up to it is done; its `commit` comes with
-        # the next batch only, and after the last never.
+        # Spark calls this with `start` once the batch up to it is done. It calls `commit` only with
+        # the next batch, and never after the last one.
         self._paimon.taken(start)
         return super().latestOffset(start, limit)
 

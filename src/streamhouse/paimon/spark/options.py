@@ -39,7 +39,7 @@ _OWN_KEYS = (
 )
 _CATALOG_KEYS = ("metastore", "uri", "token", "token.provider", "catalog-key", "case-sensitive")
 _CATALOG_PREFIXES = ("s3.", "oss.", "fs.", "hadoop.", "jdbc.", "dlf.", "header.", "file-io.")
-# Short names, and the options of Paimon's that they stand for.
+# Short names, and the Paimon options that they stand for.
 _MOMENTS = {
     "snapshot": "scan.snapshot-id",
     "tag": "scan.tag-name",
@@ -55,10 +55,10 @@ _ALL = (*_KNOWN, *_CATALOG_KEYS)
 
 @dataclass(frozen=True)
 class SparkOptions:
-    """What `.option(…)` and `.load("database.table")` say.
+    """The parsed values of `.option(…)` and `.load("database.table")`.
 
-    `limits` holds the bounds of a micro-batch by the name of what they count, as given; `moments`
-    the options that say as of when a batch read reads. The identifier names the branch.
+    `limits` has the limit of a micro-batch by option name, such as `maxRowsPerTrigger`; `moments`
+    the time-travel options that only a batch read takes. `identifier` includes the branch.
     """
 
     catalog: Mapping[str, str]
@@ -81,13 +81,13 @@ class SparkOptions:
 
     @property
     def as_of(self) -> AsOf:
-        """The moment at which a batch read reads."""
+        """The snapshot, tag, version or time that a batch read reads."""
         given = {**self.moments, **self.scan}
         return split_options({key: given[key] for key in TRAVEL_KEYS if key in given})[1]
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SparkOptions:
-        """From options in any case; `OptionError` for unknown, missing and wrong ones."""
+        """Parse options, keys in any case; `OptionError` for unknown, missing and wrong ones."""
         given = {key.lower(): value for key, value in options.items()}
         for key in given:
             _check(key)
@@ -150,7 +150,7 @@ def _limits(given: Mapping[str, str]) -> dict[str, int]:
 
 
 def _moments(given: Mapping[str, str]) -> dict[str, str]:
-    """The options that name a moment, by Paimon's names."""
+    """The time-travel options, by their Paimon names."""
     found = {key: given[key] for key in TRAVEL_KEYS if key in given}
     for short, key in _MOMENTS.items():
         if short in given and key in found:

@@ -44,24 +44,24 @@ from streamhouse.source import ROW_KIND
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
 _BATCH_WRITE = 2**63 - 1
-"""The identifier of a write that is not part of a stream, as Paimon itself has it."""
+"""The commit identifier of a batch write, the same as Paimon's own."""
 
 _ABORT_S = 10.0
-"""How long a failed batch write waits for its other tasks to end, to remove what they wrote; until
-none has written for `_QUIET_S`."""
+"""How long a failed batch write removes the files of its other tasks, which may still be running;
+it ends earlier if none has written a file for `_QUIET_S`."""
 _QUIET_S = 1.5
 _ABORT_STEP_S = 0.25
 
 _HOLD_S = 5.0
-"""How often a stream's consumer goes forward."""
+"""How often a stream's consumer moves forward."""
 
 _cleaned: set[tuple[str, str]] = set()
-"""Queries whose leftovers this process has removed."""
+"""Table locations and query ids whose orphan files this process has removed."""
 
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What one task hands to the commit: files it wrote, or rows it staged."""
+    """The commit message of one task: files it wrote, or rows it staged."""
 
     partition: int
     attempt: str
@@ -84,15 +84,15 @@ class _Sink:
         self._location = table.location
         planned = self._planned_table(table, schema.names)
         self._planned = planned.schema_id
-        # Rows of one key must reach the table in one order, and Spark does not let a Python data
-        # source ask for that; so they are staged by the tasks and written by one writer a group
-        # of buckets, unless they are arranged by key.
-        # A table that finds its buckets by itself allows one writer only.
+        # Rows of one key must reach the table in order, but a Python data source cannot require a
+        # distribution of Spark. So the tasks stage the rows, and one writer per group of buckets
+        # writes them, unless they are distributed by key.
+        # A table with dynamic or postponed buckets allows one writer only.
         self._staged = bool(table.primary_key) and (not options.by_key or table.bucket < 0)
         self._grouping = Grouping.of(planned) if self._staged else None
 
     def _planned_table(self, table: Table, names: Sequence[str]) -> Table:
-        """The version of the table by which the columns that are written are named."""
+        """The schema version that has the names of the written columns."""
         check_columns(names, table)
         return table
 
@@ -130,13 +130,13 @@ class _Sink:
         return Written(partition, attempt, files=tuple(messages))
 
     def _collected(self, messages: Sequence[Written], user: str, batch: int | None) -> list[bytes]:
-        """The commit messages of all tasks, staged rows written in the order of partitions."""
+        """The commit messages of all tasks; writes staged rows, in the order of partitions."""
         ordered = sorted(messages, key=lambda one: one.partition)
         done = [message for one in ordered for message in one.files]
         staged = [one.staged for one in ordered if one.staged is not None]
         if not staged:
             return done
-        # Small writes are not worth more than one file a bucket and one writer.
+        # For a small write, one writer is enough, and so one file per bucket.
         many = self._grouping is not None and any(one.paths for one in staged)
         groups = range(self._grouping.count) if many and self._grouping else (None,)
         with ThreadPoolExecutor(min(len(groups), os.cpu_count() or 1)) as pool:
@@ -188,7 +188,7 @@ class PaimonWriter(_Sink, DataSourceArrowWriter):
             self._drop_staging(self._folder)
 
     def _append(self, found: Sequence[Written]) -> None:
-        """Commit the rows; staged ones are written again if other commits made them outdated."""
+        """Commit the rows; writes staged ones again if other commits made them outdated."""
         committer = self._committer(self._user)
 
         def write(held: bool) -> bool | None:
@@ -214,10 +214,10 @@ class PaimonWriter(_Sink, DataSourceArrowWriter):
 
 
 def _hold(table: Table, user: str) -> None:
-    """Keep what comes from now on, so that a replay of the batch about to be committed is seen.
+    """Hold the newest snapshot and later ones, so that replays of the next commit are recognised.
 
-    Spark knows the batches before it to be done. An older position holds as well, so this is done
-    once in a while only.
+    Spark never replays the batches before. An older position holds these snapshots as well, so the
+    consumer is updated only every `_HOLD_S` seconds.
     """
     consumers, name = Consumers(table), query_consumer(user)
     refreshed = consumers.refreshed_s(name)
@@ -226,7 +226,7 @@ def _hold(table: Table, user: str) -> None:
 
 
 class PaimonStreamWriter(_Sink, DataSourceStreamArrowWriter):
-    """Micro-batches, each committed once: by the query's id and the batch's number."""
+    """Streaming write: commits each micro-batch once, by the query's id and the batch's number."""
 
     def __init__(self, options: SparkOptions, schema: StructType, overwrite: bool) -> None:
         super().__init__(options, schema, overwrite)
@@ -237,7 +237,8 @@ class PaimonStreamWriter(_Sink, DataSourceStreamArrowWriter):
             )
 
     def _planned_table(self, table: Table, names: Sequence[str]) -> Table:
-        # Spark makes a writer anew for each batch, and keeps the names that the query began with.
+        # Spark creates a writer for each batch, and keeps the column names that the query began
+        # with.
         try:
             return super()._planned_table(table, names)
         except TableError:
@@ -270,7 +271,7 @@ class PaimonStreamWriter(_Sink, DataSourceStreamArrowWriter):
                 return
             self._check_begun(committer.table, user)
             _hold(committer.table, user)
-            # What is written here must not be hidden by rows that are changed before it commits.
+            # Under the lock no DML statement commits in between, whose rows would hide these.
             with commit_lock(self._location) if self._staged else nullcontext():
                 collected = self._collected(found, user, batchId)
                 committer.commit(batchId, collected, lock_held=self._staged)
@@ -284,13 +285,13 @@ class PaimonStreamWriter(_Sink, DataSourceStreamArrowWriter):
             self._committer(user).remove_leftovers(query_tag(user), batchId)
 
     def _check_begun(self, table: Table, user: str) -> None:
-        """Only a query that has written before may go by names that columns no longer have."""
+        """Raise `TableError` for outdated column names, unless the query has written before."""
         if self._planned != table.schema_id and Consumers(table).get(query_consumer(user)) is None:
             planned = table.find_schema(self._planned) or table
             check_columns(planned.arrow_schema.names, table)
 
     def _clean(self, committer: TableCommitter, user: str, found: Sequence[Written]) -> None:
-        """Before the first commit of a run: what runs that were killed left behind."""
+        """Before the first commit of a run, delete files that killed runs left behind."""
         key = (self._location, user)
         if key not in _cleaned:
             _cleaned.add(key)
@@ -306,7 +307,7 @@ class PaimonStreamWriter(_Sink, DataSourceStreamArrowWriter):
         return f"{self._location}/.staging-{user}/{batch}"
 
     def _checkpointed(self) -> str:
-        """The query's id from its checkpoint, where Spark does not tell tasks."""
+        """The query's id from its checkpoint, if Spark does not pass it to the tasks."""
         if self._options.checkpoint is None:
             raise OptionError(
                 "format 'paimon': the query's id is not known to its tasks; write "

@@ -1,4 +1,4 @@
-"""Rows on their way to the writers of a primary-key table: a few inline, many in files by group."""
+"""Stages rows for the writers of a primary-key table: a few inline, many in files by group."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from streamhouse.paimon.write.buckets import Grouping
 from streamhouse.paimon.write.rows import gathered
 
 INLINE_BYTES = 2 << 20
-"""Up to this size rows travel in the commit message, which costs no file."""
+"""Up to this size, rows are sent in the commit message, without a file."""
 
 CHUNK_ROWS = 65_536
-"""Rows that are split at once: Spark's own batches cost more in calls than work."""
+"""Rows that are split at once: with Spark's smaller batches, calls cost more than the work."""
 
 
 @dataclass(frozen=True)
 class Staged:
-    """The rows of one task, in their order: `data`, or files by their group."""
+    """The rows of one task, in order: `data` (an Arrow IPC stream), or files with their group."""
 
     partition: int
     data: bytes | None = None
@@ -38,7 +38,10 @@ def stage(
     partition: int,
     batches: Iterator[pa.RecordBatch],
 ) -> Staged:
-    """Keep a task's rows until the commit, in files whose names begin with `name`; executors."""
+    """Store a task's rows until the commit; executors.
+
+    The names of files begin with `name`.
+    """
     held: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
@@ -62,7 +65,7 @@ def stage(
 def staged_rows(
     files: Files, grouping: Grouping | None, staged: Sequence[Staged], group: int | None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a group (None: of all) again, in the order of `staged`; driver."""
+    """The staged rows of a group (None: of all), in the order of `staged`; driver."""
     for one in staged:
         if one.data is not None:
             for rows in pa.ipc.open_stream(one.data):
@@ -80,7 +83,7 @@ def _file_rows(files: Files, path: str) -> Iterator[pa.RecordBatch]:
 
 
 class _GroupFiles:
-    """One file a group, opened when its first rows come."""
+    """One Arrow IPC file per group, opened for its first rows."""
 
     def __init__(self, files: Files, stem: str) -> None:
         self._files = files
@@ -96,7 +99,7 @@ class _GroupFiles:
         writer = self._writers.get(group)
         if writer is None:
             sink = self._open.enter_context(self._files.open_output(self._path(group)))
-            # A local file as a rule never leaves the memory: packing it is work for nothing.
+            # A local file usually stays in the page cache, where compression would gain nothing.
             options = pa.ipc.IpcWriteOptions() if is_local(self._stem) else _LZ4
             writer = pa.ipc.new_stream(sink, batch.schema, options=options)
             self._writers[group] = self._open.enter_context(writer)

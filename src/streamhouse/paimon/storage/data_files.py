@@ -1,7 +1,8 @@
-"""Data files: where they lie, which ones a commit message adds, and what values they say they have.
+"""Data files of a table: their paths, those that a commit message adds, and their statistics.
 
-A commit message travels as the body of Paimon's `CommitMessageSerializer`, version 14. The
-statistics of a file are two rows in Paimon's `BinaryRow` layout, part of the file's metadata.
+A serialised commit message is what Paimon's `CommitMessageSerializer` writes, version 14. The
+minimum and maximum values of a file are two rows in Paimon's `BinaryRow` layout, stored in the
+file's metadata.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 _INT_SIZE = 4
 _WORDS = {pa.int8(): "<b", pa.int16(): "<h", pa.int32(): "<i", pa.int64(): "<q"}
 _COMPACT_DIGITS = 18
-"""DECIMAL values of more digits do not stand in their word but behind the words."""
+"""DECIMAL values of more digits are stored behind the fixed-size words, not in their word."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class NewFiles:
 
     @classmethod
     def parse(cls, message: bytes) -> NewFiles:
-        """Of `CommitMessage.serialize()`."""
+        """Parse the bytes of `CommitMessage.serialize()`."""
         size = integer(message, 0)
         at = _INT_SIZE + size
         partition, bucket = message[_INT_SIZE:at], integer(message, at)
@@ -57,12 +58,12 @@ class NewFiles:
         return self.partition, self.bucket
 
     def split(self, file: SplitFile, folder: str) -> SplitFrame:
-        """A split for the rows of one file as they were written, which lies in `folder`."""
+        """A streaming split of one file in `folder`, which gives its rows as they were written."""
         return SplitFrame.written(self.partition, self.bucket, self.total_buckets, folder, file)
 
 
 def data_files(table: Table, folder: str) -> Iterator[tuple[str, str]]:
-    """(folder, name) of all files in the buckets below a folder of a table."""
+    """Yield (folder, name) of every file in the bucket folders below a folder of a table."""
     for name, is_folder in table.files.names(folder):
         if not is_folder:
             if "/bucket-" in folder:
@@ -74,8 +75,9 @@ def data_files(table: Table, folder: str) -> Iterator[tuple[str, str]]:
 def magnitudes(file: SplitFile, schema: pa.Schema, wanted: Sequence[str]) -> dict[str, int | None]:
     """The greatest absolute value of each wanted column in a file, DECIMAL as the unscaled number.
 
-    `schema` has the columns of the file's version of the table. None stands for a value that the
-    file does not tell; a column of nulls, or one that the file is too old for, has 0.
+    `schema` has the columns of the schema version that the file was written with. The value is None
+    if the file has no statistics of the column. It is 0 if all values are null, or if the column
+    was added after the file was written.
     """
     stats, given = file.value_stats, file.value_stats_columns
     names = schema.names if given is None else _texts(given)
@@ -97,7 +99,10 @@ def magnitudes(file: SplitFile, schema: pa.Schema, wanted: Sequence[str]) -> dic
 
 
 def _value(row: bytes, place: int, kind: pa.DataType) -> int | None:
-    """A number of a serialised row: its arity, a header with a bit for each null, then words."""
+    """The number in field `place` of a serialised row; None for a null.
+
+    The row is its arity, a header with a bit for each null, then an 8-byte word for each field.
+    """
     arity, row = integer(row, 0), row[_INT_SIZE:]
     # The first byte of the header is the row kind.
     if row[1 + place // 8] >> place % 8 & 1:
@@ -111,13 +116,13 @@ def _value(row: bytes, place: int, kind: pa.DataType) -> int | None:
 
 
 def _elements_at(array: bytes) -> tuple[int, int]:
-    """How many elements an array has, and where they begin."""
+    """The number of elements of a BinaryArray, and the offset of the first."""
     (count,) = struct.unpack_from("<i", array)
     return count, 4 + (count + 31) // 32 * 4
 
 
 def _long(array: bytes, place: int) -> int | None:
-    """An element of an array of BIGINT; None for a null."""
+    """An element of a BinaryArray of BIGINT; None for a null, and past the end."""
     count, at = _elements_at(array)
     if place >= count or array[4 + place // 8] >> place % 8 & 1:
         return None

@@ -1,4 +1,4 @@
-"""Small files under a warehouse: local ones straight through the system, others by pypaimon."""
+"""Small files in a warehouse: local ones through the operating system, others through pypaimon."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlparse
 
 
 class Files(Protocol):
-    """What the table format needs of a file system; paths are those of `Table.location`."""
+    """The file system operations that tables need; paths have the form of `Table.location`."""
 
     def read_text(self, path: str) -> str | None:
         """The text of a file; None if there is no such file."""
@@ -23,13 +23,13 @@ class Files(Protocol):
         """Names in a directory and whether each is a directory; empty if there is none."""
 
     def stamp(self, path: str) -> object | None:
-        """Something that changes when the file does; None where that costs a request."""
+        """A value that changes when the file does; None if it is missing, or on object stores."""
 
     def open_output(self, path: str) -> Any:
-        """A new file to write bytes to, its directories made."""
+        """Create a file, with its directories, and open it to write bytes."""
 
     def write_text(self, path: str, text: str) -> None:
-        """Replace a small file as a whole: a reader sees the old text or the new one."""
+        """Replace a small file atomically: a reader sees the old text or the new one."""
 
     def modified_s(self, path: str) -> float | None:
         """When a file was last written (epoch seconds); None if there is no such file."""
@@ -136,7 +136,7 @@ class RemoteFiles:
         return self._io.new_output_stream(path)
 
     def write_text(self, path: str, text: str) -> None:
-        # An object appears as a whole when it is written.
+        # Object stores replace an object atomically.
         self._io.overwrite_file_utf8(path, text)
 
     def modified_s(self, path: str) -> float | None:

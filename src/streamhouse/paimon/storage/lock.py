@@ -1,4 +1,4 @@
-"""One commit at a time to a table, one creation at a time in a warehouse, on this machine."""
+"""Locks between the processes of one machine: for commits to a table, and for CREATE and DROP."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _mine = threading.local()
 
 @contextmanager
 def commit_lock(location: str, wait_s: float = LOCK_WAIT_S) -> Iterator[None]:
-    """Hold the right to commit to the table at `location` (its root, not a branch's).
+    """Hold the commit lock of the table at `location` (its root, not a branch's).
 
-    Both official cores look whether the next snapshot exists and then rename their file to it, so
-    on a plain file system the later of two commits at one moment replaces the earlier. Every
-    commit, of rows as of a compaction, is to be made under this lock. It ends with the process.
-    Raises `CommitConflictError` after `wait_s` seconds.
+    Paimon's Rust and Java cores check that the next snapshot does not exist and then rename their
+    file to it. So on a plain file system the later of two concurrent commits replaces the earlier.
+    Every commit, of rows or of a compaction, must hold this lock. The lock ends with the process.
+    Not re-entrant (see `holds_lock`). Raises `CommitConflictError` after `wait_s` seconds.
     """
     path = _lock_path(location, _COMMIT)
     what = f"the table at {location} is being committed to"
@@ -42,10 +42,10 @@ def commit_lock(location: str, wait_s: float = LOCK_WAIT_S) -> Iterator[None]:
 
 @contextmanager
 def creation_lock(warehouse: str, wait_s: float = LOCK_WAIT_S) -> Iterator[None]:
-    """Hold the right to create and drop databases, tables and views of a warehouse.
+    """Hold the lock for creating and dropping databases, tables and views of a warehouse.
 
-    The catalog looks whether there is a schema and then renames a file to its place, so of two
-    creations at one moment one fails, or replaces the schema of the other. Not re-entrant. Raises
+    The catalog checks that there is no schema file and then renames its own to that path. So one of
+    two concurrent creations fails, or replaces the schema of the other. Not re-entrant. Raises
     `CommitConflictError` after `wait_s` seconds.
     """
     what = f"a table of the warehouse {warehouse} is being created"
@@ -71,7 +71,7 @@ def _locked(path: str, wait_s: float, what: str) -> Iterator[None]:
 
 
 def holds_lock(location: str) -> bool:
-    """Whether this thread holds the lock of the table at `location` now."""
+    """Whether this thread holds the commit lock of the table at `location`."""
     return _lock_path(location, _COMMIT) in _held()
 
 
@@ -93,6 +93,6 @@ def _taken(descriptor: int) -> bool:
 def _lock_path(location: str, name: str) -> str:
     if is_local(location):
         return os.path.join(local_path(location), name)
-    # A warehouse is no table, so the location alone tells the locks apart.
+    # The location alone identifies the lock, since no table is at the root of a warehouse.
     digest = hashlib.sha256(location.encode()).hexdigest()[:32]
     return os.path.join(tempfile.gettempdir(), f"streamhouse-{digest}.lock")

@@ -1,6 +1,6 @@
-"""Handles of Paimon's Rust core, one of each per process and catalog.
+"""Catalogs and SQL contexts of Paimon's Rust core, cached per process and catalog options.
 
-Connections of a process do not survive a fork, so each process has its own.
+Their connections do not survive a fork, so each process has its own.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import pyarrow as pa
 from pypaimon_rust.datafusion import PaimonCatalog, SQLContext
 
 ERRORS = (ValueError, RuntimeError, OSError)
-"""What the Rust core raises."""
+"""The exceptions that the Rust core raises."""
 CATALOG_ERRORS = (*ERRORS, KeyError)
-"""What its catalog raises."""
+"""The exceptions that its catalog raises."""
 
 _GONE = re.compile(r"not found|No such file|Snapshot \d+ does not exist", re.IGNORECASE)
 _TRIES = 10
@@ -35,7 +35,7 @@ def catalog(options: Mapping[str, str]) -> Any:
 
 
 def sql_context(options: Mapping[str, str]) -> Any:
-    """A context for `query`, which others use, too: set nothing in it."""
+    """The SQL context for `query` that the process shares: do not change its settings."""
     key = _key(options)
     if key not in _contexts:
         _contexts[key] = new_sql_context(options)
@@ -43,9 +43,9 @@ def sql_context(options: Mapping[str, str]) -> Any:
 
 
 def new_sql_context(options: Mapping[str, str]) -> Any:
-    """A context of the caller's own, in which `SET` may change how tables are read."""
+    """A SQL context for the caller alone, in which `SET` may change how tables are read."""
     context = SQLContext()
-    # Without a default database, lest it be made.
+    # No default database: the core would create it.
     context.register_catalog(_CATALOG, dict(options), "")
     return context
 
@@ -60,8 +60,9 @@ def query(
 ) -> list[pa.RecordBatch]:
     """Columns of a table or system table (`orders$files`).
 
-    `version` is empty or a clause ` VERSION AS OF …`, `condition` empty or ` WHERE …`. Raises one
-    of `ERRORS`; `is_gone` tells whether a file has expired.
+    `version` is empty or a clause ` VERSION AS OF …`, `condition` empty or ` WHERE …`. Without a
+    version, tries up to 10 times if files expire meanwhile. Raises one of `ERRORS`; `is_gone` says
+    whether the reason is an expired file.
     """
     items = ", ".join(quoted(name) for name in columns)
     path = ".".join(quoted(part) for part in (_CATALOG, database, table))
@@ -71,14 +72,14 @@ def query(
             found: list[pa.RecordBatch] = context.sql(text)
             break
         except ERRORS as error:
-            # Snapshot expiry removes files between their listing and their reading.
+            # Snapshot expiry may delete files after they were listed and before they are read.
             if version or not left or not is_gone(error):
                 raise
     return found
 
 
 def is_gone(error: Exception) -> bool:
-    """Whether a file or a snapshot was not there."""
+    """Whether the reason of an error is a missing file or snapshot."""
     return _GONE.search(str(error)) is not None
 
 

@@ -11,7 +11,7 @@ from streamhouse.errors import DataLossError
 from streamhouse.paimon.storage.files import Files
 
 EXPIRY_USER = "streamhouse-expiry"
-"""Who drops expired partitions: in such an OVERWRITE snapshot no row has changed."""
+"""Commit user of partition expiry; streams do not read its OVERWRITE snapshots as changes."""
 
 _SAME_ROWS = ("COMPACT", "ANALYZE")
 """Snapshots of these kinds change no row."""
@@ -52,7 +52,8 @@ class Snapshots:
     def latest_id(self) -> int | None:
         """The newest snapshot's id; None in an empty table.
 
-        `LATEST` is only a hint that racing writers may set back, so the next ids are looked for.
+        The file `LATEST` is only a hint, which concurrent writers may set back. So this looks for
+        later snapshots, too.
         """
         hint = self._hint("LATEST")
         if hint is None or not self._files.exists(self._path(hint)):
@@ -62,9 +63,10 @@ class Snapshots:
         return hint
 
     def await_named(self) -> None:
-        """Wait until the newest snapshot is named: its writer does so right after it is there.
+        """Wait up to 50 ms until the file `LATEST` names the newest snapshot.
 
-        The Rust core lists all snapshots where it finds a newer one than `LATEST` names.
+        A writer updates `LATEST` right after it has written the snapshot. If the Rust core finds a
+        snapshot newer than the one in `LATEST`, it lists all snapshots.
         """
         deadline = time.monotonic() + _NAMED_WITHIN_S
         hint = self._hint("LATEST")
@@ -75,7 +77,7 @@ class Snapshots:
             hint = self._hint("LATEST")
 
     def earliest_id(self) -> int | None:
-        """The oldest snapshot's id that has not expired; None in an empty table."""
+        """The id of the oldest snapshot that has not expired; None in an empty table."""
         hint = self._hint("EARLIEST")
         if (
             hint is not None
@@ -86,23 +88,24 @@ class Snapshots:
         return min(self._ids(), default=None)
 
     def names_earliest(self) -> bool:
-        """Whether the oldest snapshot is named; else each look for it lists them all."""
+        """Whether there is a file `EARLIEST`; without it, readers list all snapshots."""
         return self._hint("EARLIEST") is not None
 
     def get(self, snapshot_id: int) -> Snapshot:
-        """One snapshot; `DataLossError` naming what is left if it has expired."""
+        """One snapshot; if it has expired, `DataLossError` with the range of those left."""
         snapshot = self.find(snapshot_id)
         if snapshot is None:
             raise self.lost(snapshot_id)
         return snapshot
 
     def find(self, snapshot_id: int) -> Snapshot | None:
+        """One snapshot; None if it does not exist, `DataLossError` if its file is damaged."""
         for _ in range(_TORN_FILE_TRIES):
             try:
                 text = self._files.read_text(self._path(snapshot_id))
                 return None if text is None else _snapshot(json.loads(text))
             except ValueError:
-                # No JSON, or no text: perhaps not yet.
+                # The file is no JSON or UTF-8; perhaps it is still being written.
                 time.sleep(_TORN_FILE_WAIT_S)
             except (KeyError, TypeError, AttributeError):
                 break
@@ -111,7 +114,7 @@ class Snapshots:
     def last_commit_of(self, user: str, above: int = 0) -> Snapshot | None:
         """The newest snapshot that `user` committed and that has not expired.
 
-        Only those newer than the snapshot `above` are looked at.
+        None if there is none that is newer than the snapshot `above`.
         """
         for one in self.newest_first():
             if one.id <= above:
@@ -121,7 +124,7 @@ class Snapshots:
         return None
 
     def changed_rows(self, after: int, until: int) -> bool:
-        """Whether a snapshot above `after`, up to `until`, has changed rows, or has expired."""
+        """Whether any snapshot in (`after`, `until`] has changed rows, or has expired."""
         found = (self.find(number) for number in range(until, after, -1))
         return any(one is None or one.commit_kind not in _SAME_ROWS for one in found)
 
@@ -135,7 +138,7 @@ class Snapshots:
             snapshot_id -= 1
 
     def lost(self, snapshot_id: int) -> DataLossError:
-        """The error for a snapshot that is no longer there."""
+        """The error for a snapshot that has expired."""
         earliest, latest = self.earliest_id(), self.latest_id()
         left = "no snapshots are left" if earliest is None else f"{earliest} to {latest} are left"
         return DataLossError(
@@ -166,7 +169,7 @@ class Snapshots:
 
 
 def from_json(text: str) -> Snapshot:
-    """A snapshot from the text of its file, or of a tag's."""
+    """Parse the text of a snapshot file or of a tag file."""
     return _snapshot(json.loads(text))
 
 

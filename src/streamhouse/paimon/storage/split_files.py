@@ -1,8 +1,8 @@
-"""The files of a serialised split, read and selected without decoding the rest of it.
+"""Reads and filters the data files of a serialised split, without decoding the rest of it.
 
-A split travels as bytes in Paimon's `SplitSerializer` format, version 1, which the Java core, the
-Rust core and pypaimon share. Importing pypaimon for it takes half a second, and its decoder drops
-nothing only as long as it knows every field: here the bytes of a file are kept as they are.
+The format is Paimon's `SplitSerializer`, version 1, which the Java core, the Rust core and pypaimon
+share. pypaimon is not used here: importing it takes half a second, and its decoder drops fields
+that it does not know. This module keeps the bytes of each file's metadata as they are.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _ANY_SNAPSHOT = 1
 _INT = struct.Struct(">i")
 _SHORT = struct.Struct(">H")
 _FIELDS_AT = 8
-"""A file is a BinaryRow: one word of null bits, then a word a field, little-endian."""
+"""A file's metadata is a BinaryRow: a word of null bits, then a word per field, little-endian."""
 _NAME, _SIZE, _ROWS, _VALUE_STATS, _MIN_SEQUENCE = 0, 1, 2, 6, 7
 _SCHEMA_ID, _LEVEL, _VALUE_STATS_COLUMNS, _EXTERNAL_PATH = 9, 10, 16, 17
 
 
 @dataclass(frozen=True)
 class SplitFile:
-    """One data file of a split: its metadata, and its deletion vector, as they are serialised."""
+    """One data file of a split: its metadata and its deletion file, both serialised."""
 
     row: bytes
     deletion: bytes = b"\0"
@@ -40,7 +40,7 @@ class SplitFile:
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """The size of the file in bytes."""
         return self._long(_SIZE)
 
     @property
@@ -59,17 +59,17 @@ class SplitFile:
 
     @property
     def min_sequence(self) -> int:
-        """The least sequence number of its rows."""
+        """The smallest sequence number of its rows."""
         return self._long(_MIN_SEQUENCE)
 
     @property
     def value_stats(self) -> bytes:
-        """The serialised row of its columns' least values, greatest values and null counts."""
+        """The serialised row of its columns' minimum values, maximum values and null counts."""
         return self._bytes(_VALUE_STATS) or b""
 
     @property
     def value_stats_columns(self) -> bytes | None:
-        """The serialised array of the columns that `value_stats` has; None stands for all."""
+        """The serialised array of the columns that `value_stats` covers; None: all columns."""
         return self._bytes(_VALUE_STATS_COLUMNS)
 
     def _text(self, field: int) -> str | None:
@@ -88,10 +88,11 @@ class SplitFile:
 
 @dataclass(frozen=True)
 class SplitFrame:
-    """A split: what comes before its files, the files, and how they are to be read.
+    """A split: the bytes before its files (`head`), the files, and how to read them.
 
-    A `streaming` split holds the rows of its files as they were written, any other one the merged
-    rows; the files of a `raw` one hold each key once and no deletes.
+    A `streaming` split gives the rows of its files as they were written, any other split the merged
+    rows. The files of a `raw` split hold each key once and no deletes. `vectors` says whether the
+    files have deletion vectors.
     """
 
     head: bytes
@@ -103,7 +104,7 @@ class SplitFrame:
 
     @classmethod
     def parse(cls, split: bytes) -> SplitFrame:
-        """Of `Split.serialize()`; `StreamhouseError` for a format this version does not know."""
+        """Parse the bytes of `Split.serialize()`; `StreamhouseError` for an unknown format."""
         magic, version, kind, split_magic, split_version, _, partition = _HEAD.unpack_from(split)
         known = (magic, version, kind, split_magic) == (
             _FRAME_MAGIC,
@@ -147,7 +148,7 @@ class SplitFrame:
         folder: str,
         file: SplitFile,
     ) -> SplitFrame:
-        """A split for the rows of a file as they were written, which lies in `folder`."""
+        """A streaming split of one file in `folder`, which gives its rows as they were written."""
         path = folder.encode()
         head = [
             _HEAD.pack(
@@ -175,7 +176,7 @@ class SplitFrame:
         return self.head[_HEAD.size : end], integer(self.head, end)
 
     def paths(self) -> list[str]:
-        """Where the files are."""
+        """The paths of the files."""
         names = [file.name for file in self.files]
         return [name if "/" in name else f"{self.folder}/{name}" for name in names]
 
@@ -191,11 +192,11 @@ class SplitFrame:
         return b"".join(parts)
 
     def only(self, wanted: Callable[[SplitFile], bool]) -> SplitFrame:
-        """The same split with fewer files."""
+        """The same split with only the `wanted` files."""
         return replace(self, files=tuple(file for file in self.files if wanted(file)))
 
     def each_written(self) -> list[SplitFrame]:
-        """A split for each file, of its rows as they were written; the oldest file first."""
+        """A streaming split for each file, without its deletion vector; the oldest file first."""
         return [
             replace(
                 self,
@@ -217,7 +218,7 @@ class SplitFrame:
 
 
 def variable(row: bytes, at: int) -> bytes:
-    """A text or bytes of a BinaryRow or BinaryArray, whose word is at `at`."""
+    """The string or bytes in a BinaryRow or BinaryArray whose word is at offset `at`."""
     word = row[at : at + 8]
     if word[7] & 0x80:
         return word[: word[7] & 0x7F]
@@ -226,7 +227,7 @@ def variable(row: bytes, at: int) -> bytes:
 
 
 def integer(text: bytes, at: int) -> int:
-    """An INT of Java's `DataOutput`."""
+    """An INT as Java's `DataOutput` writes it, big-endian."""
     return int(_INT.unpack_from(text, at)[0])
 
 

@@ -1,4 +1,4 @@
-"""Splits put together into what one task or one micro-batch reads."""
+"""Assigns splits to tasks, and limits how much a micro-batch reads."""
 
 from __future__ import annotations
 
@@ -18,19 +18,23 @@ _FILE_ID = re.compile(rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}-\d+\.")
 
 
 def file_ids(*serialised: bytes) -> set[bytes]:
-    """What tells the data files apart that serialised splits or commit messages name."""
+    """The unique parts of the data file names in serialised splits or commit messages."""
     return {match for text in serialised for match in _FILE_ID.findall(text)}
 
 
 @dataclass(frozen=True)
 class Piece:
-    """What one task reads, in order: splits that are read together, and computed changes."""
+    """What one task reads, in order: groups of splits to read together, and differences.
+
+    The changes of a `Difference` are computed from the states before and after a snapshot.
+    """
 
     groups: tuple[tuple[bytes, ...] | Difference, ...]
 
     @property
     def rows(self) -> int | None:
-        """How many rows its splits have; None if it has computed changes, which nobody counted."""
+        """The number of rows of its splits; None if it has a difference, whose changes are not
+        counted."""
         splits: list[bytes] = []
         for group in self.groups:
             if not isinstance(group, tuple):
@@ -41,7 +45,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Bound:
-    """How much a micro-batch may take: `most` of `what`, which is rows, files or bytes."""
+    """The limit of a micro-batch: at most `most` of `what`, which is rows, files or bytes."""
 
     what: str
     most: int
@@ -54,7 +58,7 @@ class Bound:
         return None
 
     def weigh(self, unit: bytes | Difference) -> int:
-        """How much of it a serialised split or a computed difference takes."""
+        """How many rows, files or bytes a serialised split or a difference counts for."""
         if not isinstance(unit, bytes):
             return sum(self._of_split(split) for split in unit.splits)
         return self._of_split(unit)
@@ -68,7 +72,7 @@ class Bound:
 
 
 def pieces(splits: Sequence[bytes], parallelism: int) -> list[Piece]:
-    """Neighbouring splits in at most `parallelism` pieces of about the same number of rows."""
+    """Divide splits, in order, into at most `parallelism` pieces of about as many rows each."""
     if parallelism <= 1 or len(splits) <= 1:
         return [Piece((tuple(splits),))] if splits else []
     counts = [max(1, Split.deserialize(split).row_count()) for split in splits]

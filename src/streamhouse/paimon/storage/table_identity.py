@@ -1,4 +1,4 @@
-"""What tells a table, and each snapshot of it, from others of the same name and number."""
+"""Detects that a table was recreated under its name, or rolled back."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _REMOTE_EVERY_S = 2.0
 
 
 class Identity:
-    """A table as it was opened here: dropped and made again, it is another.
+    """Identifies a table as it was opened; a table recreated under its name is another one.
 
-    A table is known by the file of its first schema, which says when it was made and is never
-    written again.
+    The identity is the file of the table's first schema, which holds the creation time and is never
+    rewritten; `digest` is its hash.
     """
 
     def __init__(self, table: Table) -> None:
@@ -39,10 +39,11 @@ class Identity:
         self.digest: str = hashlib.blake2b((self._text or "").encode(), digest_size=16).hexdigest()
 
     def holds(self, snapshot: int, time_ms: int, sure: bool = True) -> bool:
-        """Whether this is the table that it was, and its `snapshot` still the one of that time.
+        """Whether the table is still the same, and `snapshot` still the one committed at `time_ms`.
 
-        A snapshot that has expired counts as the same. Unless `sure`, an object store is asked
-        only now and then.
+        False if the table was recreated or rolled back. A snapshot that has expired counts as the
+        same; `snapshot` 0 checks the table only. Unless `sure`, a table in an object store is
+        checked at most every 2 seconds.
         """
         now = time.monotonic()
         if not self._local and not sure and now - self._looked < _REMOTE_EVERY_S:

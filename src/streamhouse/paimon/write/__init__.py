@@ -1,4 +1,4 @@
-"""Writing to a table and committing exactly once.
+"""Exactly-once writes to a table: data files and commits.
 
-Imports `catalog` and what is below it.
+Imports `catalog` and the packages below it.
 """

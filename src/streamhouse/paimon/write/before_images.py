@@ -1,8 +1,8 @@
-"""Rows as they were before an update, where a table with a sequence field must not see them.
+"""Drops `-U` rows that a table with a sequence field must not receive.
 
-Such a table keeps the version of a key with the greatest sequence, and a `-U` counts as a removal
-there. An update to an older time, which has to lose, would come as `-U` with the newer time and
-`+U` with the older: the removal would win, and the row be gone.
+Such a table keeps the version of a key with the greatest sequence value, and treats a `-U` as a
+removal. An update to an older time should lose. But it arrives as `-U` with the newer time and
+`+U` with the older one: the removal would win, and the row would disappear.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ def hides_by_sequence(table: Table) -> bool:
 
 
 class BeforeImageFilter:
-    """Takes each `-U` out of a stream of batches that a `+U` of the same key follows at once.
+    """Drops a `-U` from a stream of batches if the next row is a `+U` of the same key.
 
-    Other `-U` stay: they remove a row whose key or partition has changed.
+    Other `-U` rows stay: they remove a row whose key or partition has changed.
     """
 
     def __init__(self, table: Table) -> None:
@@ -38,7 +38,7 @@ class BeforeImageFilter:
         self._held: pa.RecordBatch | None = None
 
     def take(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows that can be written now; a `-U` at the end waits for what follows it."""
+        """The rows that can be written now; a `-U` at the end is held until the next row."""
         if ROW_KIND not in batch.schema.names:
             return batch
         if self._held is not None:
@@ -59,7 +59,7 @@ class BeforeImageFilter:
         return batch.filter(pa.array(np.append(~replaced, True)))
 
     def rest(self) -> pa.RecordBatch | None:
-        """What still waits, when nothing follows any more."""
+        """The `-U` that is still held at the end of the stream; None if there is none."""
         held, self._held = self._held, None
         return held
 

@@ -1,7 +1,8 @@
 """Paimon's default bucket function: Murmur3 over the binary row of a bucket key's values.
 
-A binary row has bits for nulls, then eight bytes a field, then what is longer than these, all in
-words of four bytes. Here it is never made: the hash takes one word of all rows after the other.
+A `BinaryRow` is a null bitmap, then eight bytes per field, then a variable-length part for longer
+values, all in four-byte words. This module never builds the rows: it hashes one word at a time,
+for all rows at once.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def hashable(kind: pa.DataType) -> bool:
 
 
 def row_hashes(keys: Sequence[pa.Array]) -> npt.NDArray[np.int32]:
-    """The hash of each row as Paimon's `BinaryRow.hashCode` has it."""
+    """The hash of each row, equal to Paimon's `BinaryRow.hashCode`."""
     rows = len(keys[0])
     if rows == 0:
         return np.zeros(0, np.int32)
@@ -67,9 +68,10 @@ def row_hashes(keys: Sequence[pa.Array]) -> npt.NDArray[np.int32]:
 
 @dataclass(frozen=True)
 class _Tail:
-    """What a field has behind the fixed part: of each row some words, or of all the same number.
+    """The variable-length part of a field.
 
-    `word(number, rows)` gives one of them of some rows (None: of all).
+    `words` is the number of words in each row, or one number for all rows. `word(number, rows)`
+    returns one of these words for some rows (None: for all).
     """
 
     words: Any
@@ -90,7 +92,7 @@ class _Tail:
 
 @dataclass(frozen=True)
 class _Field:
-    """The two words of a field in the fixed part, and what it has behind that."""
+    """The two words of a field in the fixed-length part, and its variable-length part if any."""
 
     low: Any
     high: Any
@@ -98,7 +100,11 @@ class _Field:
 
 
 def _field(array: pa.Array, nulls: Any, at: Any) -> _Field:
-    """`at` is where in the row the field's tail begins, in bytes; the same of all rows or not."""
+    """Encode a column.
+
+    `at` is the byte offset in the row at which the field's variable-length part begins: one number
+    for all rows, or one for each.
+    """
     kind = array.type
     if pa.types.is_timestamp(kind):
         return _moment(_plain(array, np.int64, nulls), kind.unit, at)
@@ -110,13 +116,17 @@ def _field(array: pa.Array, nulls: Any, at: Any) -> _Field:
         return _bytes(array, nulls, at)
     if kind.bit_width == 64:
         return _Field(*_halves(_plain(array, np.int64, nulls)))
-    # A narrow value fills its own bytes only, whatever its sign.
+    # A narrow type fills its own bytes only: negative values are not sign-extended.
     unsigned = {8: np.uint8, 16: np.uint16, 32: np.uint32}[kind.bit_width]
     return _Field(_plain(array, unsigned, nulls).astype(np.uint32), np.uint32(0))
 
 
 def _moment(values: Longs, unit: str, at: Any) -> _Field:
-    """Up to three digits: milliseconds. Else these are behind, and the nanoseconds of one here."""
+    """Encode timestamps.
+
+    With up to three digits, the field is the milliseconds. With more, they are in the
+    variable-length part, and the field has the nanoseconds within the millisecond.
+    """
     if unit in ("s", "ms"):
         return _Field(*_halves(values * 1000 if unit == "s" else values))
     count, size = (1000, 1000) if unit == "us" else (1_000_000, 1)
@@ -127,7 +137,11 @@ def _moment(values: Longs, unit: str, at: Any) -> _Field:
 
 
 def _decimal(array: pa.Array, nulls: Any, at: Any) -> _Field:
-    """Up to 18 digits: a whole number. Else the fewest bytes of one are behind, highest first."""
+    """Encode decimals.
+
+    With up to 18 digits, the field is the unscaled value. With more, the variable-length part has
+    the unscaled value in as few bytes as possible, big-endian.
+    """
     kind = array.type
     if not pa.types.is_decimal128(kind):
         array = array.cast(pa.decimal128(kind.precision, kind.scale))
@@ -142,7 +156,7 @@ def _decimal(array: pa.Array, nulls: Any, at: Any) -> _Field:
     magnitude = high_first ^ np.where(high_first[:, :1] > 127, np.uint8(255), np.uint8(0))
     first = np.where(magnitude.any(axis=1), (magnitude != 0).argmax(axis=1), 15)
     top = np.take_along_axis(magnitude, first[:, None], axis=1)[:, 0]
-    # One byte more where the highest bit would say the wrong sign.
+    # One more byte where the highest bit would give the wrong sign.
     sizes = 16 - first + (top > 127)
     padded = np.concatenate([high_first, np.zeros_like(high_first)], axis=1)
     kept = (16 - sizes)[:, None] + np.arange(16)
@@ -155,7 +169,11 @@ def _decimal(array: pa.Array, nulls: Any, at: Any) -> _Field:
 
 
 def _bytes(array: pa.Array, nulls: Any, at: Any) -> _Field:
-    """Up to seven bytes are in the field, with their number in its last byte; else all behind."""
+    """Encode strings and binaries.
+
+    Up to seven bytes are in the field, with their count in its last byte; longer values are in
+    the variable-length part.
+    """
     texts = _Texts.of(array, nulls)
     short = texts.sizes <= _INLINE
     sizes = texts.sizes.astype(np.uint32)
@@ -169,7 +187,10 @@ def _bytes(array: pa.Array, nulls: Any, at: Any) -> _Field:
 
 @dataclass(frozen=True)
 class _Texts:
-    """Bytes of each row: where in `words` they start (a word at every byte), and how many."""
+    """The bytes of each row: where they start, and how many.
+
+    `words` has a word for each byte offset, so words overlap.
+    """
 
     words: Words
     starts: Longs
@@ -186,7 +207,7 @@ class _Texts:
         _, places, data = array.buffers()
         bounds = np.frombuffer(places, width)[array.offset :][: len(array) + 1].astype(np.int64)
         first, last = int(bounds[0]), int(bounds[-1])
-        # Behind the last byte there must be a whole number of words to read.
+        # Padding, so that whole words can be read past the last byte.
         padded = np.zeros(last - first + 16, np.uint8)
         if last > first:
             padded[: last - first] = np.frombuffer(data, np.uint8)[first:last]
@@ -197,7 +218,7 @@ class _Texts:
         return cls(words, bounds[:-1] - first, sizes)
 
     def word(self, number: int, rows: Any) -> Words:
-        """One word of some rows (None: all), zeros behind a row's last byte."""
+        """One word of some rows (None: all), with zeros after a row's last byte."""
         starts = self.starts if rows is None else self.starts[rows]
         sizes = self.sizes if rows is None else self.sizes[rows]
         left = np.clip(sizes - 4 * number, 0, 4)

@@ -1,4 +1,4 @@
-"""Rows of a keyed table in groups that can be written at once: by bucket, hence by key."""
+"""Splits rows of a primary-key table by bucket into groups that can be written in parallel."""
 
 from __future__ import annotations
 
@@ -14,16 +14,18 @@ from streamhouse.paimon.write.bucket_hash import bucket_of, hashable
 from streamhouse.paimon.write.rows import column
 
 MOST_GROUPS = 8
-"""More groups than cores are of little use, and each is a file of each task."""
+"""Most groups of a table: more than there are cores help little, and each task stages a file per
+group."""
 
 
 @dataclass(frozen=True)
 class Grouping:
-    """Which of `count` groups a row belongs to: that of its bucket, by its bucket key.
+    """Assigns each row to one of `count` groups, by the bucket of its bucket key.
 
-    All rows of one key are of one group, whatever the hash; that the hash is Paimon's own makes
-    a bucket's rows meet in one group, and so in one file. `fields` are the bucket key's as the
-    table named `table` has them: two values that are cast to one key must meet, too.
+    All rows of a key are in one group. The hash is Paimon's own, so all rows of a bucket are in one
+    group too, and thus in one file. `fields` are the bucket key's fields with their types in the
+    table named `table`. Values are cast to these before they are hashed, so that values which
+    become the same key are in the same group.
     """
 
     table: str
@@ -33,7 +35,11 @@ class Grouping:
 
     @classmethod
     def of(cls, table: Table) -> Grouping | None:
-        """None where there is one group only: one bucket, or dynamic ones."""
+        """The grouping of a table; None if its rows cannot be grouped.
+
+        So it is with one bucket, a `bucket` below 0, a bucket function other than the default, and
+        a bucket key with nested types or with columns outside the primary key.
+        """
         fields = bucket_fields(table)
         if isinstance(fields, str) or not {one.name for one in fields} <= set(table.primary_key):
             return None
@@ -41,7 +47,7 @@ class Grouping:
         return cls(table.identifier, fields, table.bucket, count)
 
     def split(self, batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """The batch's rows by group, each group's in their order; empty groups are left out."""
+        """The batch's rows by group, in their order within a group; without empty groups."""
         groups = self._groups(batch)
         order = np.argsort(groups, kind="stable")
         sizes = np.bincount(groups, minlength=self.count)
@@ -62,7 +68,7 @@ class Grouping:
 
 
 def bucket_fields(table: Table) -> tuple[pa.Field, ...] | str:
-    """The fields of a table's bucket key, whose values say the bucket; or why they do not."""
+    """The fields of a table's bucket key; or, as text, why they do not determine the bucket."""
     if table.bucket < 2:
         return f"table {table.identifier} has no fixed number of buckets above 1"
     function = table.options.get("bucket-function.type", "default").lower()

@@ -1,4 +1,4 @@
-"""Writing to a table exactly once: files on executors, commits and their clean-up on the driver."""
+"""Exactly-once writes: executors write data files; the driver commits them and cleans up."""
 
 from __future__ import annotations
 
@@ -47,19 +47,19 @@ COMMIT_OPTIONS = {
     "commit.max-retries": "100",
     "snapshot.ignore-empty-commit": "true",
 }
-"""Retries are short and many, since a compactor commits beside every stream."""
+"""Options of each commit. Its retries are short and many, as a compactor commits concurrently."""
 
 
 def query_tag(commit_user: str) -> str:
-    """The part of a commit user that names its files; 16 characters of the user, or fewer."""
+    """How the data files of a commit user begin: up to 16 letters and digits of the user."""
     return re.sub(r"[^A-Za-z0-9]", "", commit_user)[:16]
 
 
 def file_prefix(commit_user: str, batch: int | None = None, attempt: str | None = None) -> str:
-    """How the files of one attempt at one batch are named, so that leftovers can be told.
+    """The file name prefix of one attempt at one batch, by which orphan files are recognised.
 
-    `attempt` is a word without '-', by default a random one; `batch` is None where the writer
-    cannot know it.
+    `attempt` is a word without '-', by default a random one. `batch` is None where the writer
+    does not know its number.
     """
     number = "" if batch is None else f"b{batch}-"
     return f"{query_tag(commit_user)}-{number}{attempt or uuid.uuid4().hex[:12]}-"
@@ -68,29 +68,29 @@ def file_prefix(commit_user: str, batch: int | None = None, attempt: str | None 
 def writable(
     table: Table, prefix: str | None = None, table_options: Mapping[str, str] | None = None
 ) -> Table:
-    """The table with the options under which Streamhouse writes it."""
+    """The table with the options with which Streamhouse writes it."""
     options = {**COMMIT_OPTIONS, **(table_options or {})}
     if prefix is not None:
         options["data-file.prefix"] = prefix
         options["changelog-file.prefix"] = f"{prefix}changelog-"
-    # The core writes no compressed ORC and no timestamps in it; a file's format goes by its
-    # suffix, so the compactor still writes what the table says.
+    # Paimon's Rust core cannot write compressed ORC, nor timestamps in ORC. Readers take a file's
+    # format from its suffix, so the compactor can still write the table's own format.
     for key in ("file.format", "changelog-file.format"):
         if options.get(key, table.options.get(key, "")).lower() == "orc":
             options[key] = "parquet"
     if table.options.get("merge-engine") in MERGING_ENGINES:
-        # With deletion vectors the core refuses to write such a table. What it writes, files of
-        # level 0, has none: they come with the compaction, by the table's own options.
+        # The Rust core refuses to write such a table with deletion vectors. The level-0 files that
+        # it writes need none: compaction creates them, by the table's own options.
         options["deletion-vectors.enabled"] = "false"
     return table.copy(options)
 
 
 class TableWriter:
-    """Writes batches of rows into files of a table; one object per attempt at a batch, executors.
+    """Writes batches of rows to a table's data files; executors. One object per attempt at a batch.
 
     The rows become visible only when a `TableCommitter` commits what `prepare` returns (or, with
-    `overwrite`, when `overwrite_table` does). `table_options` go over the table's own. Rows come
-    with the column names of the version `planned` of the schema, by default the newest.
+    `overwrite`, when `overwrite_table` does). `table_options` override the table's own. Rows have
+    the column names of schema version `planned`, by default the newest.
     """
 
     def __init__(
@@ -130,12 +130,13 @@ class TableWriter:
         self._added = AddedRows(self._table)
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Take the rows of a batch: columns by name, with an optional `rowkind` column.
+        """Write the rows of a batch: columns by name, with an optional `rowkind` column.
 
-        Missing nullable columns become null. Once rows had kinds, those without are `+I`. Raises
-        `TableError` for unknown or missing columns, values that do not fit, and kinds that come
-        after rows without, `SchemaChangeError` for values of a column that was dropped
-        since, `StreamhouseError` if the disk is full.
+        Missing columns get their default, else null. If the first batch had row kinds, rows of a
+        batch without are `+I`. Raises `TableError` for unknown or missing columns, values that do
+        not fit, retractions that the table cannot apply, and a batch with row kinds after one
+        without; `SchemaChangeError` for values of a column that was dropped since;
+        `StreamhouseError` if the disk is full.
         """
         if batch.num_rows == 0:
             return
@@ -164,7 +165,7 @@ class TableWriter:
             raise write_error(self._table, error) from error
 
     def _alike(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """With a row kind if the first batch had one: the core goes by that one."""
+        """The batch, with row kinds if the first one had them, which the Rust core goes by."""
         kinds = ROW_KIND in batch.schema.names
         if self._kinds is None:
             self._kinds = kinds
@@ -180,7 +181,7 @@ class TableWriter:
     def prepare(self, identifier: int) -> list[bytes]:
         """Close the files and return the serialised commit messages.
 
-        Raises `TableError` for a sum of the rows that its column cannot hold.
+        Raises `TableError` if a sum of the rows exceeds its column's type.
         """
         rest = None if self._replaced is None else self._replaced.rest()
         if rest is not None:
@@ -202,8 +203,9 @@ class TableWriter:
         return messages
 
     def close(self) -> None:
-        """Let go of buffers; files that were not prepared are leftovers."""
-        # The core's writer must go in the thread that made it, not when Python collects.
+        """Free buffers; files that `prepare` has not returned become orphan files."""
+        # The Rust writer must be dropped in the thread that created it, not by Python's garbage
+        # collector.
         writer, self._writer = self._writer, None
         if writer is not None:
             writer.close()
@@ -212,8 +214,8 @@ class TableWriter:
 class TableCommitter:
     """Commits what writers prepared, each identifier once; driver.
 
-    `commit_user` names the query for ever: it must come from a checkpoint's own id, since a new
-    query under an old name would have its first batches taken for replays.
+    `commit_user` identifies the query for ever, so it must be the checkpoint's own id: if a new
+    query reused it, its first batches would count as replays.
     """
 
     def __init__(
@@ -232,7 +234,7 @@ class TableCommitter:
         return self._table
 
     def _refresh(self) -> None:
-        """Follow changes of the schema: a snapshot says which version it is of."""
+        """Follow schema changes: a commit records the schema version in its snapshot."""
         table = self._warehouse.table(self._identifier)
         if table is not self._opened:
             self._opened, self._table = table, writable(table)
@@ -241,13 +243,13 @@ class TableCommitter:
             self._sums = SumLimits(table, self._table)
 
     def commit(self, identifier: int, messages: Sequence[bytes], lock_held: bool = False) -> bool:
-        """Make the rows of `messages` visible under `identifier`, which must grow.
+        """Make the rows of `messages` visible under `identifier`, which must increase.
 
-        Returns False if that identifier was committed before: nothing changes then, and the
-        files of these messages are removed (unless they are the ones that were committed).
-        Without messages no snapshot is made. With `lock_held` the caller holds the table's
-        `commit_lock`. Raises `CommitConflictError` when other writers won too often, and
-        `TableError` for a sum that its column cannot hold.
+        Returns False if that identifier was committed before: then nothing changes, and the
+        files of these messages are deleted (unless they are the ones that were committed).
+        Without messages, no snapshot is created. With `lock_held` the caller holds the table's
+        `commit_lock`. Raises `CommitConflictError` if the commit lost against other writers too
+        often, and `TableError` if a sum exceeds its column's type.
         """
         if not messages:
             return not self.committed(identifier)
@@ -268,7 +270,7 @@ class TableCommitter:
         try:
             self._sums.check(messages)
         except TableError:
-            # In a replay the sums have the rows already.
+            # In a replay, the sums contain these rows already.
             if not self.committed(identifier):
                 self.abort(messages)
                 raise
@@ -277,27 +279,26 @@ class TableCommitter:
         """Whether this user has committed `identifier` or a later one."""
         latest = self._table.latest_snapshot_id() or 0
         if latest < self._looked:
-            # Rolled back, or made anew.
+            # The table was rolled back, or dropped and created again.
             self._looked, self._last = 0, -1
         last = self._table.snapshots.last_commit_of(self._user, above=self._looked)
         if last is not None:
             self._last = last.commit_identifier
-        # Only this object commits under the user's name, so the past need not be read again.
+        # Only this object commits as this user, so older snapshots need not be read again.
         self._looked = latest
         return self._last >= identifier
 
     def abort(self, messages: Sequence[bytes]) -> None:
-        """Remove the files of messages that are known never to have been committed."""
+        """Delete the files of messages that are known never to have been committed."""
         self._commit.abort([CommitMessage.deserialize(message) for message in messages])
 
     def remove_leftovers(
         self, query_tag: str, from_identifier: int = 0, keep: Collection[str] = ()
     ) -> int:
-        """Remove files of a query's attempts that no snapshot knows; returns how many.
+        """Delete orphan files of a query's attempts: no snapshot or tag has them; returns how many.
 
-        Looked at are files named for `query_tag` and a batch from `from_identifier` on, or no
-        batch at all, except those whose attempt is in `keep`. To be called before the query
-        writes.
+        Checks files whose name has `query_tag` and a batch from `from_identifier` on, or no batch
+        at all, except those whose attempt is in `keep`. Call it before the query writes.
         """
         pattern = re.compile(rf"{re.escape(query_tag)}-(?:b(?P<batch>\d+)-)?(?P<attempt>[^-]+)-")
         found: dict[str, str] = {}
@@ -316,7 +317,7 @@ class TableCommitter:
         return len(lost)
 
     def discard(self, identifier: int, messages: Sequence[bytes]) -> None:
-        """Remove the files of a replay of `identifier`, unless they are the committed ones."""
+        """Delete the files of a replay of `identifier`, unless they are the committed ones."""
         ids = _ids(*messages)
         for snapshot in self._table.snapshots.newest_first():
             if snapshot.commit_user != self._user or snapshot.commit_identifier > identifier:
@@ -338,10 +339,11 @@ def overwrite_table(
 ) -> None:
     """Replace a table's rows by those of `messages`, in one snapshot; driver.
 
-    Of a partitioned table only the partitions written to are replaced, unless its option
-    `dynamic-partition-overwrite` is false, or a `partition` is given (column to value): then
-    that one is, or those that it leaves open. With `lock_held` the caller holds the table's
-    `commit_lock`. Raises `TableError` for a sum that its column cannot hold.
+    In a partitioned table, this replaces only the partitions written to; with the option
+    `dynamic-partition-overwrite` = `false`, all of them. If a `partition` is given (column to
+    value, for some or all partition keys), it replaces the partitions with these values. With
+    `lock_held` the caller holds the table's `commit_lock`. Raises `TableError` if a sum exceeds
+    its column's type.
     """
     builder = _overwriting(writable(table, None, table_options), commit_user, partition)
     commit, parts = builder.new_commit(), [CommitMessage.deserialize(one) for one in messages]
@@ -358,7 +360,7 @@ def overwrite_table(
 
 
 def truncate_table(table: Table, commit_user: str, lock_held: bool = False) -> None:
-    """Remove all rows of a table, in one snapshot; driver.
+    """Delete all rows of a table, in one snapshot; driver.
 
     With `lock_held` the caller holds the table's `commit_lock`.
     """
@@ -379,7 +381,7 @@ def _overwriting(table: Table, commit_user: str, partition: Mapping[str, Any] | 
 
 
 def write_error(table: Table, error: Exception) -> StreamhouseError:
-    """What a failed write or commit means to a user."""
+    """The error of a failed write or commit in terms of what the user can do about it."""
     text = " ".join(str(error).split())
     if "No space left on device" in text or "StorageFull" in text:
         return StreamhouseError(
@@ -406,9 +408,10 @@ def write_error(table: Table, error: Exception) -> StreamhouseError:
 
 
 def _known_files(table: Table) -> set[bytes]:
-    """Ids of the data files that any snapshot or tag left refers to, in any branch.
+    """Ids of the data files that a remaining snapshot or tag refers to, in any branch.
 
-    Branches share the folders of data files, and keep files that their table has let go of.
+    Branches share the folders of data files, and may refer to files that the main branch has
+    expired.
     """
     known = set()
     name, warehouse = TableName.parse(table.name), Warehouse(table.catalog_options)

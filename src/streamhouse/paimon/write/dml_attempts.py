@@ -1,7 +1,7 @@
-"""What statements that change rows leave for others to see: commit users, markers, lost files.
+"""Attempts at DML statements: commit users, marker files, retries and orphan files.
 
-A try at a statement has a marker in the table's folder; if its process dies, the next statement
-removes the files of that try.
+Each attempt has a marker file in the table's folder. If its process dies, the next statement
+deletes the orphan files of that attempt.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from streamhouse.paimon.write.commit import TableCommitter
 _T = TypeVar("_T")
 
 CHANGE_USER = "streamhouse-change"
-"""How the commit users of such statements begin."""
+"""How the commit users of DML statements begin."""
 
 TAG = "streamhousechg"
-"""How the names of such a statement's data files begin."""
+"""How the names of a DML statement's data files begin."""
 
 TRIES = 3
-"""Times that rows are written again because of other commits; then those wait."""
+"""Attempts without the table's commit lock; one more holds it, so that other writers wait."""
 
 _FOLDER = ".changes"
 _HOST = hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
 
 
 def with_retries(table: Table, write: Callable[[bool], _T | None]) -> _T:
-    """Call `write` until it returns a value; None says that other commits outdated its rows.
+    """Call `write` until it returns a value; None means that other commits outdated its rows.
 
-    Its argument says whether the table's commit lock is held, as it is for the last of `TRIES` + 1
-    calls. If that one returns None, too, raises `CommitConflictError`.
+    Its argument is whether the table's commit lock is held, which is so for the last of
+    `TRIES` + 1 calls. If that one returns None too, raises `CommitConflictError`.
     """
     for number in range(TRIES + 1):
         held = number == TRIES
@@ -57,13 +57,13 @@ def with_retries(table: Table, write: Callable[[bool], _T | None]) -> _T:
 def rows_changed(table: Table, since: int | None) -> bool:
     """Whether files written on top of the snapshot `since` (None: of an empty table) are outdated.
 
-    They must be written again after one of these commits of others:
+    They must be written again after one of these commits by others:
 
-    - A statement has changed rows. The changed rows would hide the written ones, although they
-      were made from older rows.
-    - Any commit but a compaction, where the table has dynamic buckets. A writer looks up the
-      bucket of a key in the index of `since`. If two writers add the same key, each puts it into a
-      bucket of its own, and the key is there twice; of their two indexes the later one stays.
+    - A commit of a DML statement. Its rows would hide the written ones, although it computed them
+      from older rows.
+    - Any commit that changes rows, if the table has dynamic buckets. A writer looks up the bucket
+      of a key in the index of `since`. If two writers add the same key, each puts it into a
+      bucket of its own, and the table has the key twice; of their two indexes the later one stays.
     """
     latest = table.latest_snapshot_id() or 0
     if table.has_dynamic_buckets:
@@ -74,7 +74,10 @@ def rows_changed(table: Table, since: int | None) -> bool:
 
 @contextmanager
 def attempt(table: Table, committer: TableCommitter) -> Iterator[str]:
-    """The prefix of the files of one try; they are removed unless a snapshot has them."""
+    """Mark one attempt while the block runs; yields the prefix of its file names.
+
+    If the block raises, deletes those of its files that no snapshot has.
+    """
     word = f"{_HOST}x{os.getpid():x}x{uuid.uuid4().hex[:10]}"
     marker = f"{table.location}/{_FOLDER}/{word}"
     with table.files.open_output(marker) as file:
@@ -89,22 +92,22 @@ def attempt(table: Table, committer: TableCommitter) -> Iterator[str]:
 
 
 def prefix_of(word: str) -> str:
-    """How the files of the try with this marker begin."""
+    """How the file names of the attempt with this marker begin."""
     return f"{TAG}-b0-{word}-"
 
 
 def dead(table: Table) -> list[tuple[str, int]]:
-    """Tries of this machine that died: each marker, and the snapshot at which it began."""
+    """Attempts whose process on this machine died: each marker, and its snapshot at the start."""
     folder = f"{table.location}/{_FOLDER}"
     words = [name for name, _ in table.files.names(folder) if _died(name)]
     return [(word, int(table.files.read_text(f"{folder}/{word}") or "0")) for word in words]
 
 
 def remove_dead(table: Table, committer: TableCommitter) -> int:
-    """Remove what processes of this machine left that died in a try; returns how many files."""
+    """Delete orphan files of attempts whose process on this machine died; returns how many."""
     removed = 0
     for word, began in dead(table):
-        # Once the snapshot that it may have made has expired, a tag may hold its files.
+        # If the snapshot that it may have committed has expired, a tag may still need its files.
         if (table.earliest_snapshot_id() or 0) <= began + 1:
             removed += committer.remove_leftovers(TAG, keep=_AllBut([word]))
         table.files.delete(f"{table.location}/{_FOLDER}/{word}")
@@ -125,7 +128,7 @@ def _died(word: str) -> bool:
 
 
 class _AllBut(Collection[str]):
-    """All tries but these: those whose files are to be left alone."""
+    """All attempts except `words`, as the argument `keep` of `remove_leftovers`."""
 
     def __init__(self, words: list[str]) -> None:
         self._words = words

@@ -1,7 +1,7 @@
-"""Columns that merges multiply (`product`): nothing can be taken back from them.
+"""Columns with the merge function `product`, which cannot be retracted.
 
-A merge without the rows before it, in memory or of new files alone, multiplies by what is to be
-divided by: in the Rust core as in Paimon's `FieldProductAgg`.
+A merge without the earlier rows, in memory or of new files alone, multiplies by the value that it
+should divide by. Both the Rust core and Paimon's `FieldProductAgg` do this.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from streamhouse.source import ROW_KIND
 
 
 class Products:
-    """The columns of a table that are products and take rows back (`ignore-retract` is not set)."""
+    """The product columns of a table that do not ignore retractions (`ignore-retract`)."""
 
     def __init__(self, table: Table) -> None:
         options = table.options
@@ -31,7 +31,7 @@ class Products:
         ]
 
     def check(self, batch: pa.RecordBatch) -> None:
-        """Raise `TableError` for a `-U` or `-D` with a factor."""
+        """Raise `TableError` if a `-U` or `-D` row has a value in such a column."""
         if not self._columns or ROW_KIND not in batch.schema.names:
             return
         back = batch.filter(pc.is_in(batch.column(ROW_KIND), value_set=pa.array(["-U", "-D"])))

@@ -1,9 +1,9 @@
 """Tables where a `-D` removes the record of its key (`remove-record-on-delete`); decision 121.
 
-Both cores begin the next record of the key with the values that the `-D` carries, and forget the
-removal when they merge it with later rows and without the files before it. So `-D` is written
-without values, later rows go into other files (`paimon.write.separate_files`), and compactions of
-such tables take all files of a bucket.
+Paimon's Rust and Java cores both start the key's next record with the values that the `-D` has.
+They also lose the removal if they merge it with later rows but without the earlier files. So `-D`
+rows are written without values, later rows go into other files (`paimon.write.separate_files`),
+and compactions of such tables take all files of a bucket.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 
 
 def without_values(table: Table, rows: Rows) -> Rows:
-    """The rows with nulls, or zeros where a column takes no null, beside key and sequence."""
+    """The rows with only their keys, row kind and sequence fields.
+
+    Other columns are null, or if they are NOT NULL, zero or empty.
+    """
     kept = {*table.primary_key, *table.partition_keys, ROW_KIND}
     kept |= set(sequence_fields(table.options))
     for place, field in enumerate(rows.schema):
@@ -36,7 +39,7 @@ def without_values(table: Table, rows: Rows) -> Rows:
 
 
 def removals_without_values(table: Table, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A batch whose `-D` carry no values; its other rows as they are, in their order."""
+    """The batch with its `-D` rows `without_values`; other rows and the order are unchanged."""
     if ROW_KIND not in batch.schema.names:
         return batch
     removed = pc.equal(batch.column(ROW_KIND), "-D")

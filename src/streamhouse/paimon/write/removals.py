@@ -1,10 +1,10 @@
-"""Removals (`-U`, `-D`) in tables that take none.
+"""Retractions (`-U`, `-D`) written to tables that do not accept them.
 
-These are tables with `merge-engine` = `first-row` or `partial-update`, and tables whose keys move
-from partition to partition. Paimon's core refuses to write any row that takes one back, so the
-first update of a source would end the query. A row that is only replaced is not taken back at all,
-as in Paimon's connector for Flink; a removal that the table has no rule for is an error that says
-which rules there are.
+These are tables with `merge-engine` = `first-row` or `partial-update`, and tables whose keys can
+move between partitions. Paimon's Rust core refuses to write a retraction to them, so the first
+update of a source would end the query. As in Paimon's Flink connector, a `-U` whose row is only
+replaced is dropped. Any other retraction that no table option covers raises an error that lists
+the possible options.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _IGNORE = "ignore-delete"
 _REMOVE = "partial-update.remove-record-on-delete"
 _DYNAMIC = "dynamic-partition-overwrite"
 _REPLACING = ("last_value", "last_non_null_value")
-"""Merge functions after which nothing is left of the value before."""
+"""Merge functions that replace the earlier value completely."""
 _ROW, _LATER = "__row", "__row_max"
 
 
@@ -37,15 +37,15 @@ def takes_upserts(table: Table) -> bool:
         return False
     if _aggregates(table):
         return False
-    # There the changelog is what was written, and groups can be taken back.
+    # With `input` the changelog is what was written, and sequence groups can be retracted.
     return not (options.get("changelog-producer") == "input" and _grouped(table))
 
 
 def restricts_removals(table: Table) -> bool:
     """Whether rows go through `Removals` before they are written.
 
-    Where keys cross partitions the core takes no row kinds: it removes a key's row in the other
-    partition by itself.
+    Where keys cross partitions, the Rust core accepts no row kinds: it removes a key's row in the
+    other partition itself.
     """
     return table.crosses_partitions or takes_upserts(table)
 
@@ -53,11 +53,11 @@ def restricts_removals(table: Table) -> bool:
 def check_overwrite(
     table: Table, options: Mapping[str, str], partition: Mapping[str, object] | None
 ) -> None:
-    """Raise `TableError` for an overwrite that would go wrong where keys cross partitions.
+    """Raise `TableError` for an overwrite that would lose rows because keys cross partitions.
 
-    The core looks its keys up among the rows that it is to replace. A key that is in another
-    partition makes that one a partition that is written to, whose other rows would be replaced;
-    engines that keep an older row would keep one that is replaced.
+    The Rust core looks up keys among the rows that the overwrite replaces. If a key is in another
+    partition, that partition counts as written to, so its other rows would be replaced as well.
+    Merge engines that keep an older row would keep one that is replaced.
     """
     if not table.crosses_partitions:
         return
@@ -75,7 +75,7 @@ def check_overwrite(
 
 
 class Removals:
-    """Takes the rows that take one back out of batches, or has the table take them as it can."""
+    """Drops retractions from batches, or turns them into rows that the table accepts."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
@@ -86,7 +86,7 @@ class Removals:
         self._upserting = takes_upserts(table)
 
     def take(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows that the table is given; `TableError` for a removal that it cannot take."""
+        """The rows to write; `TableError` for a retraction that the table cannot apply."""
         if ROW_KIND not in batch.schema.names:
             return batch
         if self._crosses:
@@ -107,7 +107,7 @@ class Removals:
         return batch.set_column(batch.schema.get_field_index(ROW_KIND), ROW_KIND, removed)
 
     def _upserts(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The new rows of a batch, where no row can be taken back."""
+        """The upserts of a batch, for a table without retractions; `TableError` for others."""
         if self._upserting and not self._ignores:
             batch = self._without_replaced(batch)
         back = pc.is_in(batch.column(ROW_KIND), value_set=pa.array(["-U", "-D"]))
@@ -118,7 +118,7 @@ class Removals:
         return batch
 
     def _without_replaced(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch without each `-U` whose key has a row again further on."""
+        """The batch without each `-U` whose key has a `+I` or `+U` later in the batch."""
         kinds, keys = batch.column(ROW_KIND), list(self._table.primary_key)
         before = pc.equal(kinds, "-U")
         if not pc.any(before).as_py():
@@ -160,7 +160,7 @@ def _engine(table: Table) -> str:
 
 
 def _keeps_replaced(table: Table) -> bool:
-    """Whether a row that is replaced without a `-U` leaves something behind, such as a summand."""
+    """Whether a row replaced without a `-U` still affects its key, such as a value in a sum."""
     if _engine(table) not in MERGING_ENGINES:
         return False
     options, keys = table.options, (*table.primary_key, *table.partition_keys)

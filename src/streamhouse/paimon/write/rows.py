@@ -1,4 +1,4 @@
-"""Rows as a table takes them: its columns in their order, its types, its form of row kinds."""
+"""Converts rows to a table's schema: the order, types and defaults of columns, and row kinds."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from streamhouse.paimon.read.table import Table
 from streamhouse.source import ROW_KIND, ROW_KINDS
 
 VALUE_KIND = "_VALUE_KIND"
-"""The trailing int8 column in which the Rust core takes a row's kind."""
+"""The trailing int8 column in which the Rust core expects a row's kind."""
 
 
 def to_table(batch: pa.RecordBatch, table: Table) -> pa.RecordBatch:
-    """The batch in the table's schema, by column name; `TableError` if that cannot be.
+    """The batch in the table's schema, by column name; `TableError` if it does not fit.
 
     Zoned timestamps go into zoneless columns as their UTC wall clock, and the reverse; both are
-    cut to the column's precision. A `rowkind` column that the table does not have becomes kinds.
-    A column's default stands for what is missing or null, as when the Java core writes.
+    truncated to the column's precision. A `rowkind` column that the table does not have becomes
+    the row kinds. Missing and null values become the column's default, as with the Java core.
     """
     schema = table.arrow_schema
     check_columns(batch.schema.names, table)
@@ -42,9 +42,9 @@ def to_table(batch: pa.RecordBatch, table: Table) -> pa.RecordBatch:
 def gathered(
     batches: Iterable[pa.RecordBatch], rows: int, size: int | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The same rows in the same order, in batches of at least `rows` rows but for the last.
+    """The same rows in the same order, in batches of at least `rows` rows except for the last.
 
-    With `size` also fewer, once they are so many bytes.
+    With `size`, a batch may have fewer rows if it has at least that many bytes.
     """
     held: list[pa.RecordBatch] = []
     count = taken = 0
@@ -69,7 +69,7 @@ def check_columns(names: Iterable[str], table: Table) -> None:
 
 
 def column(batch: pa.RecordBatch, field: pa.Field, table: str) -> pa.Array:
-    """One column as the table named `table` takes it; `TableError` if that cannot be."""
+    """One column in its type in the table named `table`; `TableError` if it does not fit."""
     index = batch.schema.get_field_index(field.name)
     if index < 0:
         if not field.nullable:
@@ -100,7 +100,7 @@ def _cast(array: pa.Array, field: pa.Field, table: str) -> pa.Array:
     try:
         if pa.types.is_timestamp(array.type) and pa.types.is_timestamp(field.type):
             return _cast_timestamp(array, field.type)
-        # A struct's cast wants its own timestamps cut, too, so it cannot be a checked one.
+        # Casting a struct also truncates its timestamps, so the cast cannot be a safe one.
         nested = pa.types.is_nested(field.type)
         return array.cast(field.type, safe=not nested)
     except pa.ArrowException as error:
@@ -111,7 +111,7 @@ def _cast(array: pa.Array, field: pa.Field, table: str) -> pa.Array:
 
 
 def _cast_timestamp(array: pa.Array, kind: pa.TimestampType) -> pa.Array:
-    """Arrow keeps the instant under all zones, so a change of zone is a change of type alone."""
+    """Arrow stores the UTC instant whatever the zone, so a change of zone changes only the type."""
     units = ("s", "ms", "us", "ns")
     if units.index(kind.unit) < units.index(array.type.unit):
         array = pc.floor_temporal(
@@ -121,7 +121,7 @@ def _cast_timestamp(array: pa.Array, kind: pa.TimestampType) -> pa.Array:
 
 
 def _cut(array: pa.Array, precision: int | None) -> pa.Array:
-    """A timestamp cut to its digits, where its Arrow type holds more."""
+    """A timestamp truncated to `precision` digits, where its Arrow type has more."""
     if precision is None or precision % 3 == 0:
         return array
     whole, step = array.cast(pa.timestamp(array.type.unit)), 10 ** (-precision % 3)

@@ -1,12 +1,12 @@
-"""Rows of one key that must not be merged into one file.
+"""Puts rows of one key into separate files where merging them into one file would be wrong.
 
-- A table with `merge-engine` = `partial-update` may aggregate columns of a sequence group. Merging
-  rows in memory, the Rust core drops what the first of them takes back: `-U` of 6 and `+U` of 14
-  become 14 instead of 8, and the sum keeps the 6 for ever. Merging files it does it right.
-- Where a `-D` removes the record (`remove-record-on-delete`), both cores make one row of it and the
-  row after it, and forget that older files hold a record that it has removed.
+- A table with `merge-engine` = `partial-update` may aggregate columns of a sequence group. When the
+  Rust core merges rows in memory, it drops the retraction by the first of them: `-U` of 6 and `+U`
+  of 14 become 14 instead of 8, and the sum keeps the 6 for ever. It merges files correctly.
+- Where a `-D` removes the record (`remove-record-on-delete`), both cores merge it and the row after
+  it into one row, and lose the information that the record in older files is removed.
 
-What follows such a row goes into later files of the same commit.
+Rows after such a retraction go into later files of the same commit.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def needs_separate_files(table: Table) -> bool:
 
 
 class SeparateFiles:
-    """Holds rows back that must not be in one file with a removal of their key before them."""
+    """Holds back rows that must not be in one file with an earlier retraction of their key."""
 
     def __init__(self, table: Table) -> None:
         self._keys = list(table.primary_key)
@@ -44,7 +44,7 @@ class SeparateFiles:
         self._held: list[pa.RecordBatch] = []
 
     def take(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows that go into the files that are written now."""
+        """The rows for the files that are being written; holds back the others."""
         has_kinds = ROW_KIND in batch.schema.names
         kinds = batch.column(ROW_KIND).to_pylist() if has_kinds else ["+I"] * batch.num_rows
         if not self._first and not self._removed and not set(self._any) & set(kinds):
@@ -64,7 +64,7 @@ class SeparateFiles:
         return batch.filter(pa.array(now))
 
     def next(self) -> list[pa.RecordBatch]:
-        """The rows of the files after those that have been written; empty when there are none."""
+        """The held rows for the next files; an empty list when there are none."""
         held, self._held = self._held, []
         self._there, self._removed = set(), set()
         return [rows for rows in map(self.take, held) if rows.num_rows]

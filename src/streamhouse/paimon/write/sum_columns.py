@@ -1,4 +1,4 @@
-"""Columns of a table that merges add up: their limits, and sums by key that are checked."""
+"""Columns with the merge function `sum`: the limits of their types, and checks of sums by key."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BITS = {pa.int8(): 8, pa.int16(): 16, pa.int32(): 32, pa.int64(): 64}
 
 
 def summed_columns(table: Table) -> dict[str, int]:
-    """The columns that merges add up, of types that have a limit: the greatest number of each.
+    """The `sum` columns whose type has a limit, and the greatest value of each.
 
     That of a DECIMAL is unscaled.
     """
@@ -41,11 +41,12 @@ def summed_columns(table: Table) -> dict[str, int]:
 def check_sum(
     table: Table, name: str, key: tuple[Any, ...], values: Sequence[int], limit: int
 ) -> None:
-    """Raise `TableError` if values that are added up in this order exceed the type of a column."""
+    """Raise `TableError` if adding the values in this order exceeds the type of a column."""
     field = table.arrow_schema.field(name)
     sums = list(accumulate(values, initial=0))
     if pa.types.is_decimal(field.type):
-        # A compaction may add any neighbours first, and a DECIMAL that became NULL stays so.
+        # A compaction may add any neighbouring values first. A DECIMAL that overflows becomes NULL
+        # and stays NULL.
         fits = max(sums) - min(sums) <= limit
     else:
         fits = -limit - 1 <= sums[-1] <= limit
@@ -68,7 +69,7 @@ def check_sum(
 def values_by_key(
     tables: Sequence[pa.Table], keys: Sequence[str], name: str
 ) -> dict[tuple[Any, ...], list[int]]:
-    """The values of a column by key, in order; those that are taken back are negative."""
+    """The values of a column by key, in order; DECIMAL unscaled, retracted values negated."""
     found: dict[tuple[Any, ...], list[int]] = defaultdict(list)
     for rows in tables:
         kinds = (
@@ -85,7 +86,7 @@ def values_by_key(
 
 
 def sizes(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:
-    """Absolute values, those of a DECIMAL unscaled, as floating-point numbers."""
+    """Absolute values as floating-point numbers, those of a DECIMAL unscaled."""
     numbers = pc.abs(pc.cast(column, pa.float64(), safe=False))
     return pc.multiply(numbers, 10.0 ** scale(column.type))
 
@@ -96,7 +97,7 @@ def scale(kind: pa.DataType) -> int:
 
 
 def _whole(value: Any) -> int:
-    """A number, a DECIMAL as its unscaled one."""
+    """The value as an integer, that of a DECIMAL unscaled."""
     if isinstance(value, int):
         return value
     sign, digits, _ = value.as_tuple()

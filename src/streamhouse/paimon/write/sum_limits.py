@@ -1,9 +1,9 @@
-"""Sums of a table that stay within what their columns' types hold.
+"""Rejects rows that would overflow a `sum` column.
 
-Paimon's cores, Rust and Java alike, add without a check when they merge: a BIGINT wraps round to a
-negative number, a DECIMAL becomes NULL. So rows are checked before they are merged, those of one
-writer by `AddedRows` and each commit by `SumLimits`. A bound of all sums decides in nearly all
-cases; only where it exceeds the type are rows added up key by key.
+Paimon's Rust and Java cores both add without an overflow check when they merge: a BIGINT wraps
+round to a negative number, a DECIMAL becomes NULL. So rows are checked before they are merged,
+those of one writer by `AddedRows` and each commit by `SumLimits`. An upper bound of all sums is
+enough in nearly all cases; only where it exceeds the type are rows added up key by key.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from streamhouse.paimon.write.sum_columns import (
 from streamhouse.source import ROW_KIND, ROW_KINDS
 
 _NEAR = 0.001
-"""Share of a limit below which the rows of a writer count for all keys."""
+"""Share of a limit up to which a writer only keeps a total over all keys, and not the rows."""
 _SURE = 1 - 1e-6
-"""Share of a limit below which a floating-point sum is surely within it, rounding included."""
+"""Share of a limit below which a floating-point sum is within it despite rounding errors."""
 
 Place = tuple[bytes, int]
 """A serialised partition and a bucket."""
 Bounds = dict[str, int | None]
-"""By column, a number that no absolute value of a sum exceeds; None: unknown."""
+"""By column, an upper bound of the absolute values of all sums; None: unknown."""
 
 
 class AddedRows:
-    """Checks the rows that one writer takes, which it may merge before they come into a file."""
+    """Checks the rows of one writer, which it may merge in memory before it writes a file."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
@@ -53,14 +53,14 @@ class AddedRows:
         self._before: dict[str, float] = {}
 
     def take(self, rows: pa.RecordBatch) -> None:
-        """Take the next rows, as `to_table` makes them."""
+        """Add the next rows, as `to_table` returns them."""
         if not self._limits:
             return
         names = list(self._limits)
         before = dict(self._totals)
         for name in names:
             self._totals[name] += pc.sum(sizes(rows.column(name))).as_py() or 0.0
-        # Until then no sum is near its limit, and the rows need not be held.
+        # Below this, no sum is near its limit, and the rows need not be kept.
         if any(self._totals[name] > limit * _NEAR for name, limit in self._limits.items()):
             self._before = self._before or before
             names = [*self._table.primary_key, *names]
@@ -90,15 +90,15 @@ class AddedRows:
 
 
 def check_overwritten_sums(table: Table, messages: Sequence[bytes]) -> None:
-    """Raise `TableError` if new files that replace all others hold a sum that exceeds its type."""
+    """Raise `TableError` if the files of an overwrite have a sum that exceeds its type."""
     SumLimits(table, table, alone=True).check(messages)
 
 
 class SumLimits:
     """Checks the commits of one committer to a table.
 
-    `written` is the table as its writers take it: it shows files that readers do not see yet.
-    `alone` leaves out what the table has.
+    `written` is the table with its writers' options: its splits include files that readers do not
+    see yet. `alone` ignores the rows that the table has.
     """
 
     def __init__(self, table: Table, written: Table, alone: bool = False) -> None:
@@ -110,7 +110,10 @@ class SumLimits:
         self._bounds: dict[Place, Bounds] = {}
 
     def check(self, messages: Sequence[bytes]) -> None:
-        """Raise `TableError` if a sum would exceed its type; the table's commit lock is held."""
+        """Raise `TableError` if a sum would exceed its type.
+
+        Unless `alone`, the caller holds the table's commit lock.
+        """
         if not self._limits:
             return
         new = [NewFiles.parse(message) for message in messages]
@@ -118,7 +121,7 @@ class SumLimits:
         self._follow()
         bounds = self._with(added)
         if self._exceeding(bounds):
-            # Compactions may have lowered the bounds since.
+            # Compactions may have lowered the bounds in the meantime.
             self._known = None
             self._follow()
             bounds = self._with(added)
@@ -129,12 +132,12 @@ class SumLimits:
         self._bounds.update(bounds)
 
     def committed(self) -> None:
-        """Take what was checked last for a part of the newest snapshot; the lock is still held."""
+        """Record that the newest snapshot has what was checked last; the lock is still held."""
         if self._limits:
             self._known = self._table.latest_snapshot_id() or 0
 
     def _follow(self) -> None:
-        """Bring the bounds to the newest snapshot."""
+        """Update the bounds to the newest snapshot."""
         latest = self._table.latest_snapshot_id() or 0
         known = self._known
         if known is None or known > latest or self._table.snapshots.changed_rows(known, latest):
@@ -146,7 +149,10 @@ class SumLimits:
         return [SplitFrame.parse(split) for split in self._written.splits()]
 
     def _bound(self, files: Iterable[SplitFile]) -> Bounds:
-        """Of the files of a bucket, those above level 0 do not overlap on their level."""
+        """The bounds for files of one bucket.
+
+        Files of one level above 0 do not overlap, so only their maximum counts.
+        """
         runs: list[Bounds] = []
         levels: dict[int, Bounds] = {}
         for file in files:
@@ -183,7 +189,7 @@ class SumLimits:
         return found
 
     def _with(self, added: Iterable[tuple[Place, Bounds]]) -> dict[Place, Bounds]:
-        """The bounds of the buckets that get new files."""
+        """The bounds of the buckets that get new files, with these files."""
         found: dict[Place, Bounds] = {}
         nothing: Bounds = dict.fromkeys(self._limits, 0)
         for place, bound in added:
@@ -201,7 +207,7 @@ class SumLimits:
 
 
 class _Rows:
-    """Adds up, key by key, what a commit would make of the sums of some columns.
+    """Computes, key by key, the sums of some columns after a commit.
 
     `files` are those of the newest snapshot.
     """
@@ -243,7 +249,7 @@ class _Rows:
             added = values_by_key(recent, self._keys, name)
             for key, values in values_by_key(changes, self._keys, name).items():
                 parts, base = added.get(key, []), 0
-                # A row that was only taken back is not there.
+                # A key that has only retractions has no merged row.
                 if key in current:
                     base = sum(current[key]) - (0 if hidden else sum(parts))
                 check_sum(self._table, name, key, [base, *parts, *values], limit)

@@ -1,4 +1,4 @@
-"""A table like another one, elsewhere, for rows on their way: merged by the same rules."""
+"""A temporary table with another table's definition, which merges rows by the same rules."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _DATABASE, _NAME = "scratch", "rows"
 
 
 class TemporaryTable:
-    """Rows for `like` in a temporary folder of this machine, gone with the `with`.
+    """A table defined like `like` in a temporary local folder, deleted when the `with` block ends.
 
-    It has the same partitions and buckets, so a bucket's rows can be compared with those of the
-    same bucket of the table.
+    It has the same partitions and buckets, so the rows of a bucket can be compared with those of
+    the same bucket of `like`.
     """
 
     def __init__(self, like: Table) -> None:
@@ -55,13 +55,13 @@ class TemporaryTable:
             self._folder.cleanup()
 
     def write(self, rows: pa.Table) -> None:
-        """Take rows in their order: the table's columns by place, and `rowkind` if it is there."""
+        """Write rows in order: the table's columns by position, and `rowkind` if there is one."""
         schema = self._like.read_schema(row_kind=ROW_KIND in rows.column_names)
         for batch in rows.rename_columns(schema.names).cast(schema).to_batches():
             self._writer.write(batch)
 
     def finish(self) -> Table:
-        """The table of all rows, merged; nothing can be written any more."""
+        """Commit, and return the table with all rows merged; no rows can be written afterwards."""
         messages = self._writer.prepare(0)
         TableCommitter(self._warehouse.options, f"{_DATABASE}.{_NAME}", self._user).commit(
             0, messages

@@ -31,7 +31,7 @@ _JOB_GROUPS = 8
 _JOB_BYTES = 1 << 30
 _TASKS_PER_SLOT = 4
 _TRIES = 5
-# The interval is counted from a writer's birth, and ours are born anew for each compaction.
+# Paimon counts this interval from a writer's creation, and each compaction here has new writers.
 _OPTIONS = {"write-only": "false", "compaction.optimization-interval": None}
 
 
@@ -47,17 +47,17 @@ def compact(
     partition_idle_time: str | None = None,
     compact_strategy: str | None = None,
 ) -> pa.Table:
-    """Compact a table, some of its partitions, or those that rest; or sort an append table.
+    """Compact a table, some of its partitions, or idle ones; or sort an append table.
 
     `partitions` is `dt=1,hh=08;dt=2`, `where` a condition over partition columns;
-    `partition_idle_time`, such as `1 h`, takes the partitions without new files for so long.
+    `partition_idle_time`, such as `1 h`, selects the partitions without new files for that long.
     `compact_strategy` is `full` (the default) or `minor`. `order_strategy` order, zorder or
     hilbert with `order_by` `a,b` rewrites an append table so that filters on these columns read
-    fewer files. `options` are table options, and `sink.parallelism`: how many tasks do it.
+    fewer files. `options` are table options, and `sink.parallelism`, the number of tasks.
 
-    Returns `table`, `groups` (buckets looked at), `files_before`, `files_after`, `snapshot_id`
-    (null if there was nothing to do). With an order: a row for each column, with `filter`,
-    and how many files it reads, `read_before` and `read_after`.
+    Returns `table`, `groups` (number of buckets), `files_before`, `files_after`, `snapshot_id`
+    (null if there was nothing to do). With an order: a row for each column, with an example
+    `filter`, and how many files that reads, `read_before` and `read_after`.
     """
     where_it = "sys.compact"
     partitions, order_strategy, order_by = _shifted(partitions, order_strategy, order_by)
@@ -87,7 +87,7 @@ def compact(
 def _shifted(
     partitions: str | None, strategy: str | None, order_by: str | None
 ) -> tuple[str | None, str | None, str | None]:
-    """Flink's short form `compact('t', 'zorder', 'a,b')`, in which no partitions are named."""
+    """Support Flink's short form `compact('t', 'zorder', 'a,b')`, which has no partitions."""
     if partitions and partitions.lower() in STRATEGIES and order_by is None:
         return None, partitions, strategy
     return partitions, strategy, order_by
@@ -99,7 +99,10 @@ def _parallelism(job: Mapping[str, str]) -> int | None:
 
 
 class Compaction:
-    """One compaction of one table; `parallelism` asks for a Spark job of so many tasks."""
+    """One compaction of one table.
+
+    `parallelism`: the tasks of a Spark job, 1: no job; None: a job only if there is much to do.
+    """
 
     def __init__(
         self,
@@ -125,14 +128,14 @@ class Compaction:
         where: str | None = None,
         idle: str | None = None,
     ) -> tuple[str, int, int, int, int | None]:
-        """Compact and commit; a row of `COMPACTED`. Tried again when other commits won."""
+        """Compact and commit; returns a row of `COMPACTED`. Retries after commit conflicts."""
         for left in reversed(range(_TRIES)):
             groups = self._groups()
             meant = selected(groups, self._table, partitions, where, idle)
             messages = self._messages(meant)
             before = sum(group.files for group in meant)
             try:
-                # Others may have compacted it all while the job went on.
+                # Without messages there was nothing to compact: others may have done it.
                 snapshot = self._commit(messages) if messages else None
             except CommitConflictError:
                 if not left:
@@ -182,7 +185,7 @@ class Compaction:
         return [bytes(one[0]) for one in collected(result, title, tasks)]
 
     def _tasks(self, groups: Sequence[Group]) -> list[tuple[bytes, int]]:
-        """Java's tasks for an append table's small files in some partitions."""
+        """The Java core's compaction tasks for small files in partitions of an append table."""
         partitions = list({one.partition: None for one in groups})
 
         def work(jvm: Any, table: Any) -> list[tuple[bytes, int]]:
@@ -221,7 +224,8 @@ def compact_database(
     """Compact all tables of all databases, or of those whose names match.
 
     Names are regular expressions; those of tables are matched against `database.table`, or the
-    bare name. `mode` is taken as the peers have it. Returns a row of `compact` for each table.
+    bare name. `mode` is accepted as in Paimon's procedure, without effect. Returns a row of
+    `compact` for each table.
     """
     if mode is not None:
         choice("mode", mode.lower(), ("combined", "divided"))

@@ -1,4 +1,4 @@
-"""Compaction of some groups by the Java core: on the driver, or in a task on an executor."""
+"""Compacts groups of files with the Java core: on the driver, or in a Spark task."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _NICE = 5
 
 @dataclass(frozen=True)
 class Work:
-    """What the tasks of one compaction have in common.
+    """The settings that all tasks of one compaction share.
 
-    `append` tells whether the payloads are Java's tasks for an append table, or else pairs of
-    partition and bucket. `table_options` go over the table's own.
+    `append`: the payloads are the Java core's tasks for an append table; otherwise they are pairs
+    of partition and bucket. `table_options` override the table's own.
     """
 
     warehouse: Mapping[str, str] = field(repr=False)
@@ -33,14 +33,14 @@ class Work:
     full: bool
 
     def run(self, sidecar: Sidecar, payloads: Sequence[tuple[bytes, int]]) -> list[bytes]:
-        """Compact the groups; the serialised commit messages, to be committed by the driver."""
+        """Compact the groups; returns serialised commit messages, which the driver commits."""
         work = self._append if self.append else self._buckets
         return sidecar.call(
             self.table, lambda jvm, table: work(jvm, table, payloads), self.table_options
         )
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """A task on an executor: its rows have the columns `payload` and `bucket`."""
+        """Run as a task on an executor; its rows have the columns `payload` and `bucket`."""
         payloads = [
             (payload, bucket)
             for batch in batches
@@ -75,7 +75,7 @@ class Work:
 
 
 class _Kept:
-    """The sidecar of a Python worker: tasks follow each other, and the JVM outlives them a bit."""
+    """Keeps the sidecar JVM of a Python worker for the next task; ends it after 5 s without one."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

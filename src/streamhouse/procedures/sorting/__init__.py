@@ -1,1 +1,1 @@
-"""Sorting an append table along a curve: the procedure, and its tasks."""
+"""Sorts an append table along a space-filling curve: the procedure, and its tasks."""

@@ -1,4 +1,4 @@
-"""Who does the work of a sort: this process, or the tasks of a Spark job."""
+"""Runs the steps of a sort in this process, or in the tasks of a Spark job."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class SortWork(Protocol):
-    """Runs the steps of a sort over the splits of a table; gives the rows of their results."""
+    """Runs the steps of a sort over the splits of a table; returns the rows of their results."""
 
     def sampled(self, splits: Sequence[bytes], sample: Sample) -> Sequence[Any]: ...
 
@@ -24,7 +24,7 @@ class SortWork(Protocol):
 
 
 class Here:
-    """This process, which has all rows in memory at once: for what is not worth a Spark."""
+    """Sorts in this process, with all rows in memory: for tables too small for a Spark job."""
 
     def sampled(self, splits: Sequence[bytes], sample: Sample) -> Sequence[Mapping[str, Any]]:
         return _rows(sample(_given(splits)))
@@ -37,7 +37,11 @@ class Here:
 
 @dataclass(frozen=True)
 class Job:
-    """A Spark job over the table `name`; `parallelism`: of how many tasks, by default some."""
+    """Sorts the table `name` in a Spark job.
+
+    `parallelism`: tasks that read, and the most that write; None: up to four per slot that read,
+    and one per range that writes.
+    """
 
     spark: SparkSession
     name: str

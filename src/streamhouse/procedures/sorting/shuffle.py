@@ -1,4 +1,4 @@
-"""The tasks of a sort: sample rows, cut them into ranges of a curve, write a range in order."""
+"""The tasks of a sort: sample rows, divide them by ranges of a curve, write each range sorted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _IDENTIFIER = 2**63 - 1
 
 @dataclass(frozen=True)
 class Sample:
-    """Every `step`th row's `columns`, and how many rows there are in all."""
+    """Task that reads `columns` of every `step`th row, and counts all rows."""
 
     warehouse: Mapping[str, str] = field(repr=False)
     table: str
@@ -47,10 +47,10 @@ class Sample:
 
 @dataclass(frozen=True)
 class Cut:
-    """Gives each row the range it belongs to.
+    """Task that assigns each row to a range.
 
     `cuts` has for each partition (the values of `keys`) the number of its first range, and the
-    places on the curve at which its further ranges start; there are `count` ranges in all.
+    positions on the curve where its further ranges start; there are `count` ranges in all.
     """
 
     warehouse: Mapping[str, str] = field(repr=False)
@@ -86,7 +86,7 @@ class Cut:
 
 
 class _Waiting:
-    """Rows of each range, gathered until they are worth a row of the shuffle."""
+    """Buffers the rows of each range until they fill a row of the shuffle (1 MiB)."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
@@ -114,7 +114,7 @@ class _Waiting:
 
 @dataclass(frozen=True)
 class Write:
-    """Puts the rows of each range in order and writes them; the driver commits."""
+    """Task that sorts the rows of each range and writes them; the driver commits."""
 
     warehouse: Mapping[str, str] = field(repr=False)
     table: str

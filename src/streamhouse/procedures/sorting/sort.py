@@ -1,9 +1,9 @@
-"""Sorting an append table by a curve through columns, so that filters read fewer files.
+"""Sorts an append table along a curve through columns, so that filters read fewer files.
 
-The rows go through one shuffle as Arrow bytes: each reading task cuts its rows into ranges of the
-curve, each writing task puts one range in order and writes it; small tables need no job for that
-(`sort_work`). The result is committed as a compaction, so nothing changes for those who read the
-table's changes (decision 015).
+The rows go through one shuffle as Arrow bytes: reading tasks divide their rows by ranges of the
+curve, writing tasks sort each range and write it. Small tables are sorted without a Spark job
+(`runner`). The result is committed as a compaction, so readers of the table's changes see none
+(decision 015).
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ _SORTED = {
 _SAMPLE_ROWS = 200_000
 _TARGET_BYTES = 128 << 20
 _HERE_BYTES = 32 << 20
-"""Of files: what is more becomes a Spark job."""
+"""Tables with more bytes of files than this are sorted in a Spark job."""
 _NO_NULL = "\0"
-"""The text that would stand for a null."""
+"""The text that Paimon shall take for a null: one that no value has."""
 
 
 def sort_table(
@@ -146,7 +146,7 @@ class _Sort:
         return Job(self.context.spark(), self.table.identifier, parallelism)
 
     def _splits(self) -> list[bytes]:
-        """The Rust core's splits of the partitions that are meant, in the fixed snapshot."""
+        """The Rust core's splits of the selected partitions, at the fixed snapshot."""
         splits = self.table.splits(self.snapshot)
         specs = list({one.partition: one.spec for one in self.groups}.values())
         if not self.table.partition_keys:
@@ -155,7 +155,7 @@ class _Sort:
         return [one for one in splits if _partition(self.table, one, self.snapshot) in wanted]
 
     def _sample(self, work: SortWork, splits: Sequence[bytes]) -> tuple[pa.Table, int]:
-        """Some rows with all that decides their place, and how many rows there are."""
+        """A sample of rows, with their partition and sort columns, and the number of all rows."""
         from pypaimon_rust.datafusion import Split
 
         count = sum(int(Split.deserialize(one).row_count()) for one in splits)
@@ -168,7 +168,7 @@ class _Sort:
         return pa.concat_tables([schema.empty_table(), *parts]), sum(one["rows"] for one in found)
 
     def _cut(self, curve: Curve, sample: pa.Table) -> Cut:
-        """Ranges of the curve for each partition, as many as files of the target's size."""
+        """The ranges of the curve for each partition: one for each file of the target size."""
         target = self._target_bytes()
         keys = self.table.partition_keys
         specs = {one.partition: one.spec for one in self.groups}
@@ -194,11 +194,11 @@ class _Sort:
         return _TARGET_BYTES if text is None else max(1, _bytes(self.context, self.table, text))
 
     def _write_options(self) -> Mapping[str, str]:
-        # The ranges decide the sizes: a file a little over the target is not cut once more.
+        # The ranges decide the sizes: a file a little larger than the target is not split again.
         return {**self.options, "target-file-size": f"{2 * self._target_bytes()} b"}
 
     def _commit(self, splits: Sequence[bytes], messages: Sequence[bytes]) -> int:
-        """Put the new files in the place of the old ones, as a compaction."""
+        """Replace the old files by the new ones, as a compaction."""
         partitions = list({one.partition: None for one in self.groups})
         location, snapshot = self.table.location, self.snapshot
         read = file_ids(*splits)
@@ -217,7 +217,7 @@ class _Sort:
         return self.context.java(self.table.identifier, work)
 
     def _filters(self, sample: pa.Table) -> list[tuple[str, str]]:
-        """For each column a value in the middle of all, as text: `a = …` is a usual filter."""
+        """The median of each column in the sample, as text: an example for a filter `a = …`."""
         found = []
         for column in self.columns:
             values = sample.column(column).drop_null()
@@ -228,12 +228,12 @@ class _Sort:
         return found
 
     def _reads(self, filters: Sequence[tuple[str, str]], snapshot: int) -> tuple[int, list[int]]:
-        """How many files there are, and how many each filter reads, by the Java core."""
+        """How many files there are, and how many each filter reads, as the Java core plans it."""
         partitions = list({one.partition: None for one in self.groups})
 
         def work(jvm: Any, found: Any) -> tuple[int, list[int]]:
             all_files = sum(len(one) for one in _files(jvm, found, snapshot, partitions).values())
-            # Named for partitions, it makes a condition of any columns' values given as text.
+            # Despite its name, it makes a predicate on any columns, with their values as text.
             equals = jvm.org.apache.paimon.partition.PartitionPredicate.createPartitionPredicate
             counts = []
             for column, text in filters:
@@ -266,7 +266,7 @@ def _tuples(table: pa.Table, keys: Sequence[str]) -> list[tuple[Any, ...]]:
 
 
 def _partition(table: Table, split: bytes, snapshot: int) -> tuple[Any, ...]:
-    """The values of a split's partition: all its rows have the same."""
+    """The partition values of a split, read from its first row."""
     batch = next(table.read(table.partition_keys, snapshot, splits=[split]))
     return tuple(batch.column(key)[0].as_py() for key in table.partition_keys)
 
@@ -291,7 +291,7 @@ def _files(
 
 
 def _compactions(jvm: Any, table: Any, old: Mapping[bytes, list[Any]], written: Any) -> Any:
-    """Messages that replace the old files of each partition by those that were written."""
+    """Commit messages that replace the old files of each partition by the new ones."""
     paimon = jvm.org.apache.paimon
     new: dict[bytes, list[Any]] = {}
     for message in written:
@@ -321,7 +321,7 @@ def _list(jvm: Any, values: Sequence[Any]) -> Any:
 
 
 def _bytes(context: Context, table: Table, text: str) -> int:
-    """A size such as `64 mb` as Java reads it."""
+    """The bytes of a size such as `64 mb`, as the Java core parses it."""
     return context.java(
         table.identifier,
         lambda jvm, found: int(jvm.org.apache.paimon.options.MemorySize.parse(text).getBytes()),

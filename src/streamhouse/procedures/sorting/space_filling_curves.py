@@ -1,4 +1,4 @@
-"""Orders of rows that keep rows close which are close in several columns at once."""
+"""Orders of rows (linear, Z-order, Hilbert) that keep rows with similar values together."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ MOST_COLUMNS = 8
 
 @dataclass(frozen=True)
 class Ranks:
-    """Where the values of one column stand, by its quantiles in a sample.
+    """The ranks of one column's values, by its quantiles in a sample.
 
-    Ranks, not values, go into a curve: else a column of large numbers would outweigh the rest.
+    A curve uses ranks instead of values: otherwise a column of large numbers would dominate it.
     """
 
     bounds: npt.NDArray[Any]
@@ -37,7 +37,7 @@ class Ranks:
         """Each value's rank, spread over `bits` bits; nulls come first."""
         encoded = column.dictionary_encode()
         known = np.searchsorted(self.bounds, _comparable(encoded.dictionary), side="right") + 1
-        # Few different values would leave the low bits unused, and other columns would win.
+        # Otherwise few distinct values would use only the low bits, and other columns dominate.
         spread = ((1 << bits) - 1) // max(1, len(self.bounds) + 1)
         ranks = np.append(known * max(1, spread), 0).astype(np.uint64)
         indices = encoded.indices.fill_null(len(known)) if len(known) else None
@@ -47,7 +47,7 @@ class Ranks:
 
 
 def _comparable(values: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
-    """Values that numpy compares as SQL does; decimals as floats, which is near enough."""
+    """Values that numpy compares as SQL does; decimals become floats, which is precise enough."""
     kind = values.type
     if pa.types.is_decimal(kind):
         values = pc.cast(values, pa.float64(), safe=False)
@@ -75,7 +75,10 @@ def is_sortable(kind: pa.DataType) -> bool:
 
 @dataclass(frozen=True)
 class Curve:
-    """The place of a row on a curve through some columns; `strategy` is order, zorder, hilbert."""
+    """A curve through some columns, on which each row has a position.
+
+    `strategy` is order, zorder or hilbert.
+    """
 
     strategy: str
     columns: tuple[str, ...]
@@ -84,13 +87,13 @@ class Curve:
 
     @classmethod
     def of(cls, strategy: str, columns: Sequence[str], sample: pa.Table) -> Curve:
-        """A curve whose scale is that of a sample of the table's rows."""
+        """A curve that is scaled by a sample of the table's rows."""
         bits = min(_MOST_BITS, 63 // len(columns))
         ranks = tuple(Ranks.of(sample.column(name), bits) for name in columns)
         return cls(strategy, tuple(columns), ranks, bits)
 
     def places(self, rows: pa.RecordBatch | pa.Table) -> U64:
-        """The place of each row."""
+        """The position of each row on the curve."""
         parts = []
         for name, ranks in zip(self.columns, self.ranks, strict=True):
             column = rows.column(name)
@@ -103,7 +106,7 @@ class Curve:
         return interleaved(parts, self.bits)
 
     def sorted(self, rows: pa.Table) -> pa.Table:
-        """The rows in their order on the curve; those of one place by the columns themselves."""
+        """The rows sorted by their position on the curve, then by the columns themselves."""
         keys = [(name, "ascending") for name in self.columns]
         if self.strategy != "order":
             rows = rows.append_column("__place", pa.array(self.places(rows)))
@@ -120,7 +123,7 @@ def _stacked(parts: Sequence[U64], bits: int) -> U64:
 
 
 def interleaved(parts: Sequence[U64], bits: int) -> U64:
-    """Bits of several numbers in turn, the highest first: the place on a Z-order curve."""
+    """Interleave the bits of several numbers, the highest first: positions on a Z-order curve."""
     place = np.zeros_like(parts[0])
     for bit in range(bits - 1, -1, -1):
         for part in parts:
@@ -129,10 +132,10 @@ def interleaved(parts: Sequence[U64], bits: int) -> U64:
 
 
 def hilbert_axes(parts: Sequence[U64], bits: int) -> list[U64]:
-    """Coordinates made such that their interleaved bits are the place on a Hilbert curve.
+    """Transform coordinates so that their interleaved bits are the position on a Hilbert curve.
 
     The transform of J. Skilling, "Programming the Hilbert curve", AIP Conference Proceedings 707
-    (2004), on whole columns at once.
+    (2004), vectorised over whole columns.
     """
     axes = [part.copy() for part in parts]
     one = np.uint64(1)

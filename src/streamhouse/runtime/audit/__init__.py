@@ -1,1 +1,1 @@
-"""Views proved and repaired: their queries' past computed again by other code."""
+"""Audits and repairs views: recomputes them from their lineage, by code other than the stream's."""

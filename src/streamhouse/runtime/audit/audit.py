@@ -1,4 +1,4 @@
-"""Is a view what its queries should have made of their sources? Computed again, and compared."""
+"""Audits a view: recomputes its rows from the lineage of its queries, and compares."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _RELATIVE = 1e-12
 
 @dataclass(frozen=True)
 class Difference:
-    """One key whose row is not as it should be; None where there is no row."""
+    """One key whose actual row differs from the expected one; None where there is no row."""
 
     key: tuple[Any, ...]
     actual: dict[str, Any] | None
@@ -44,11 +44,13 @@ class Difference:
 
 @dataclass(frozen=True)
 class Audit:
-    """The outcome: what was compared, at which snapshot, and what differs.
+    """The result of an audit: what was compared, at which snapshot, and what differs.
 
-    `unread` is what is not in the view since its queries have not read it.
-    `from_snapshot` is the view's snapshot that was taken as it was, since what it was computed
-    from has expired or was overwritten; 0 if all was computed again.
+    `unread` is what the view lacks because its queries have not read it yet. `from_snapshot` is
+    the snapshot of the view that the recomputation started from, without proving it, because its
+    inputs have expired or it was overwritten; 0 if everything was recomputed. `batches`,
+    `joined_rows`, `waiting_rows` (pending for a lookup) and `foreign_snapshots` (by other writers)
+    count what was recomputed.
     """
 
     table: str
@@ -64,12 +66,12 @@ class Audit:
 
     @property
     def equal(self) -> bool:
-        """Whether the view is what its queries have read."""
+        """Whether the view has exactly the expected rows."""
         return not self.differences
 
     @property
     def complete(self) -> bool:
-        """Whether the queries have read all that their tables hold."""
+        """Whether the queries have read all rows of their sources."""
         return not self.unread
 
 
@@ -83,14 +85,15 @@ class _Counts:
 
 
 def audit(warehouse: Mapping[str, str], identifier: str) -> Audit:
-    """Compute the table `database.table` again from its lineage and compare, row by row.
+    """Recompute the table `database.table` from its lineage and compare it, row by row.
 
-    The newest snapshot is compared whose batches are all in the lineage (while queries run, it is
-    about a second behind). Sums of DOUBLE are equal to half a cent or to 1 in 10^12, since their
-    order of addition differs. Rows that others wrote (INSERT … VALUES, other programs) are taken
-    as they were written. Where snapshots have expired, the earliest state of the view since when
-    all sources and versions are still there is taken as it is. Raises `TableError` if no query of
-    a script writes the table, `DataLossError` if there is no such state.
+    Compares the newest snapshot whose batches are all in the lineage (while queries run, it is
+    about a second behind). In tables with a primary key, DOUBLE values are equal if they differ by
+    at most 0.005 or 1 in 10^12, since the order of addition differs. Rows of other writers
+    (INSERT … VALUES, other programs) are taken as they were written. If snapshots have expired,
+    the recomputation starts from the earliest state of the view after which all source and lookup
+    snapshots still exist. Raises `TableError` if no query of a script writes the table,
+    `DataLossError` if there is no such state.
     """
     address = TableAddress(dict(warehouse), identifier)
     table = address.open()
@@ -129,7 +132,7 @@ def _lineage(address: TableAddress) -> list[dict[str, Any]]:
 
 
 def newest_recorded(table: Table, covered: Mapping[str, int]) -> int | None:
-    """The newest snapshot of which every query's part is in the lineage."""
+    """The newest snapshot whose batches are all in the lineage; `covered`: last batch by query."""
     cut = table.latest_snapshot_id()
     open_users = set(covered)
     for snapshot in table.snapshots.newest_first():
@@ -146,9 +149,9 @@ def newest_recorded(table: Table, covered: Mapping[str, int]) -> int | None:
 
 
 def _until(table: Table, user: str, cut: int | None) -> int | None:
-    """The first batch of a query that is no part of snapshot `cut`; None if all are.
+    """The first batch of a query that was committed after snapshot `cut`; None if there is none.
 
-    Batches that wrote nothing make no snapshot; they belong to the one before.
+    Batches that wrote nothing make no snapshot; they count for the snapshot before them.
     """
     first = None
     for snapshot in table.snapshots.newest_first():
@@ -167,12 +170,12 @@ def _expected(
     cut: int | None,
     counts: _Counts,
 ) -> Iterator[tuple[pa.Table, pa.Table | None]]:
-    """The rows to be written, in the order in which they were, and those to be removed then."""
+    """The expected rows in the order of the original commits, each with the keys to remove next."""
     users = {batch.query_id for batch in batches}
     snapshots = [s for s in table.snapshots.newest_first() if cut is not None and s.id <= cut]
     start = provable_range(address, table, snapshots, batches, definitions)
     base = start.snapshot
-    # Of a table that had no rows nothing is taken as it was.
+    # Starting from an empty snapshot is the same as recomputing everything.
     empty = any(s.id == base and s.total_record_count == 0 for s in snapshots)
     counts.base = 0 if empty else base
     place = {(s.commit_user, s.commit_identifier): s.id for s in snapshots}
@@ -202,7 +205,7 @@ def _expected(
             pending_rows_at(address, user, first, batches, definitions) if own and first else None
         )
         whole = Recomputation(address, definitions, waiting if waiting else None)
-        # From a ground that expiry gave, all of the batches come after it.
+        # If expiry determined the base snapshot, all of these batches come after it.
         at = base if first else 0
         for run in _between(own, place, removals):
             for step in whole.steps(run, grouped and (not base or bool(first))):
@@ -211,15 +214,16 @@ def _expected(
                 if at > base or first:
                     parts.append((at, step.rows, None))
         counts.waiting += 0 if whole.waiting is None else whole.waiting.num_rows
-    # What is taken as it was comes first; the sort keeps the order of what is at one snapshot.
+    # The rows of the base snapshot come first; the sort is stable within a snapshot.
     for _, rows, removed in sorted(parts, key=lambda part: part[0]):
         yield rows, removed
 
 
 def _foreign(table: Table, snapshot: Snapshot) -> tuple[pa.Table, pa.Table | None]:
-    """What others wrote, and the rows that they removed from a table that merges rows.
+    """The rows that another writer's snapshot wrote, and the keys of the records it removed.
 
-    There a `-D` takes values back, unless a statement or an option makes it a removal.
+    In a table that merges rows a `-D` retracts values, unless it comes from a DELETE or MERGE
+    statement, or the table's remove-record option is set: then it removes the record.
     """
     splits = table.changes(snapshot.id - 1, snapshot.id, "delta")
     keyed = bool(table.primary_key)
@@ -237,7 +241,7 @@ def _foreign(table: Table, snapshot: Snapshot) -> tuple[pa.Table, pa.Table | Non
 def _between(
     own: list[Batch], place: Mapping[tuple[str, int], int], removals: list[int]
 ) -> Iterator[list[Batch]]:
-    """A query's batches in runs that no removal divides."""
+    """A query's batches, grouped so that no removal of records falls inside a group."""
     numbered: list[tuple[int, Batch]] = []
     at = 0
     for batch in own:
@@ -248,7 +252,7 @@ def _between(
 
 
 class _TemporaryTable:
-    """A table like the audited one, elsewhere, that the official core merges from scratch."""
+    """A temporary table with the audited one's merge options; Paimon's Rust core merges rows."""
 
     def __init__(self, like: Table, folder: str) -> None:
         self._warehouse = Warehouse({"warehouse": folder})
@@ -261,7 +265,7 @@ class _TemporaryTable:
         like = self._like
         options = {k: v for k, v in like.options.items() if k.startswith(_KEPT)}
         if options.get("merge-engine") == "first-row":
-            # Without a compaction a first-row table shows no rows.
+            # A first-row table shows no rows before a compaction.
             options |= {
                 "merge-engine": "aggregation",
                 "fields.default-aggregate-function": "first_value",
@@ -280,17 +284,17 @@ class _TemporaryTable:
     def write(self, rows: pa.Table) -> None:
         """Write rows in their order."""
         if self._like.primary_key and ROW_KIND not in rows.column_names:
-            # Others may come that have a kind: those of a statement, and of a stream after it.
+            # Later rows may have a row kind, and all rows of a writer need the same schema.
             rows = rows.append_column(ROW_KIND, pa.repeat("+I", rows.num_rows))
         schema = self._like.read_schema(row_kind=ROW_KIND in rows.column_names)
         for batch in rows.rename_columns(schema.names).cast(schema).combine_chunks().to_batches():
             self._writer.write(batch)
 
     def remove(self, keys: pa.Table) -> None:
-        """Remove the rows of these keys, as if they had never been.
+        """Remove the records of these keys, without a trace in later merges.
 
-        Merging a removal with later rows is what the cores do in several ways; so the rows that
-        are left begin another table.
+        The Rust and the Java core differ in how they merge a removal with later rows. So the
+        remaining rows are written into a new table.
         """
         rows = self.finish()
         left = rows.append_column("_place", pa.array(range(rows.num_rows), pa.int64())).join(
@@ -329,7 +333,7 @@ def _compare(table: Table, actual: pa.Table, expected: pa.Table) -> Iterator[Dif
 
 
 def _compare_bags(actual: pa.Table, expected: pa.Table) -> Iterator[Difference]:
-    """Tables without keys hold the same rows, each as often."""
+    """Compare tables without a primary key as multisets of rows."""
     import duckdb
 
     db = duckdb.connect(":memory:")

@@ -1,4 +1,4 @@
-"""Where a table's rows are not as they should be, and the rows that put it right."""
+"""Compares the actual and the expected rows of a table, and computes the rows that repair it."""
 
 from __future__ import annotations
 
@@ -24,9 +24,11 @@ _RELATIVE = 1e-12
 
 @dataclass(frozen=True)
 class Deviation:
-    """Rows as they are (`old`) and should be (`new`): pairs of places, -1 where there is none.
+    """The differing rows of the actual table `old` and the expected table `new`.
 
-    `kept` are columns that are not compared and stay as they are; new rows have them from `new`.
+    `olds` and `news` are pairs of row numbers in these tables, -1 where a row is missing. `kept`
+    are columns that are not compared: existing rows keep their values, and missing rows take them
+    from `new`.
     """
 
     old: pa.Table
@@ -38,15 +40,15 @@ class Deviation:
 
     @property
     def counts(self) -> tuple[int, int, int]:
-        """Rows that are missing, that are wrong, and that should not be there."""
+        """The numbers of missing, wrong and surplus rows."""
         missing, extra = self.olds < 0, self.news < 0
         both = ~missing & ~extra
         return int(missing.sum()), int(both.sum()), int(extra.sum())
 
     def changes(self, passing: Sequence[str]) -> Iterator[pa.Table]:
-        """What is to be written: -U and +U of wrong rows, +I of missing ones.
+        """The changelog that repairs the table: -U and +U of wrong rows, +I of missing ones.
 
-        Columns of `passing` are null in the former, so that newer values of them stay.
+        Columns of `passing` are null in the -U and +U rows, so that the merge keeps newer values.
         """
         both = (self.olds >= 0) & (self.news >= 0)
         before = self.old.take(pa.array(self.olds[both]))
@@ -70,16 +72,19 @@ class Deviation:
         return after
 
     def touches(self, keys: pa.Table) -> bool:
-        """Whether a row of these keys is among those that differ."""
+        """Whether a row with one of these keys differs."""
         return bool(_joined(self._keys(), keys, self.key, "SEMI").num_rows)
 
     def partitions(self, partition_keys: Sequence[str]) -> int:
-        """In how many partitions rows differ."""
+        """The number of partitions with differing rows."""
         columns = self._keys().select(list(partition_keys))
         return int(columns.group_by(list(partition_keys)).aggregate([]).num_rows)
 
     def applied(self, actual: pa.Table, partition_keys: Sequence[str]) -> tuple[pa.Table, int]:
-        """`actual` put right, only the partitions with rows that differ; how many have rows."""
+        """`actual` repaired, but only the partitions in which rows differ.
+
+        Also returns how many of these partitions have rows; 1 for a table without partitions.
+        """
         both = (self.olds >= 0) & (self.news >= 0)
         keys = self._keys()
         if partition_keys:
@@ -102,10 +107,11 @@ class Deviation:
 def deviation(
     old: pa.Table, new: pa.Table, key: tuple[str, ...], kept: Sequence[str], where: str | None
 ) -> Deviation:
-    """Compare two states by key, of the rows that meet `where`, a condition over the key.
+    """Compare two states by key; only rows that meet `where`, a condition on the key columns.
 
-    Sums of floating-point numbers are equal to half a cent or to 1 in 10^12, as their order of
-    addition differs. A row of zeros and nulls is as good as none: retractions leave such rows.
+    Floating-point numbers are equal if they differ by at most 0.005 or 1 in 10^12, since the order
+    of addition differs. A surplus row of zeros and nulls is no difference: retractions leave such
+    rows. Raises `OptionError` for a condition that cannot be parsed or fails.
     """
     names = old.schema.names
     places = {name: f"c{i}" for i, name in enumerate(names)}
@@ -154,7 +160,7 @@ def _is_empty(kind: pa.DataType, name: str) -> str:
 
 
 def _condition(where: str | None, key: Sequence[str], places: dict[str, str]) -> str:
-    """The condition over the renamed columns."""
+    """`where` as a DuckDB condition on the renamed columns."""
     if where is None:
         return "true"
     try:
@@ -176,7 +182,7 @@ def _condition(where: str | None, key: Sequence[str], places: dict[str, str]) ->
 
 
 def _joined(rows: pa.Table, keys: pa.Table, names: Sequence[str], kind: str) -> pa.Table:
-    """The rows whose `names` are (SEMI) or are not (ANTI) among `keys`, in their order."""
+    """The rows of `rows` with (SEMI) or without (ANTI) a match in `keys`, in their order."""
     columns = [f"c{i}" for i in range(len(names))]
     same = " AND ".join(f"r.{one} IS NOT DISTINCT FROM k.{one}" for one in columns)
     with duckdb.connect(":memory:", config={"threads": 2}) as con:

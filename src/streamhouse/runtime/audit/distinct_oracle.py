@@ -1,4 +1,4 @@
-"""Distinct values counted in memory, for an audit: other code than `state.distinct_counts`."""
+"""Counts distinct values in memory, for audits; independent of `state.distinct_counts`."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _Value = tuple[Hashable, ...]
 
 
 class DistinctOracle:
-    """How often each value is there, in one query's groups.
+    """The count of each value in each group of one query.
 
-    `at` is the snapshot of the query's table of values that it begins with, 0 for nothing.
+    `at` is the snapshot of the query's `__distinct` table with the initial counts; 0: no values.
     """
 
     def __init__(self, counts: DistinctCounts, address: TableAddress, query_id: str, at: int):
@@ -33,7 +33,7 @@ class DistinctOracle:
                         self._there[self._value(row)] = row[COUNT]
 
     def rows(self, out: pa.Table, values: Iterable[pa.Table]) -> pa.Table:
-        """The output of a batch with its counts, after `values` that its rows brought."""
+        """A batch's output with its distinct counts; `values` are the values of its input rows."""
         touched: dict[tuple[Hashable, ...], set[_Value]] = {}
         before: dict[_Value, bool] = {}
         for table in values:
@@ -54,7 +54,7 @@ class DistinctOracle:
         keys = list(zip(*(out.column(name).to_pylist() for name in self._group), strict=True))
         for name in self._counts.columns:
             place = out.schema.get_field_index(name)
-            # A group may have several rows; the first of them takes it all.
+            # If a group has several rows, the whole change is added to the first of them.
             by = [moved.pop((*key, name), 0) for key in keys]
             told = [had + more for had, more in zip(out.column(place).to_pylist(), by, strict=True)]
             field = out.schema.field(place)

@@ -1,7 +1,7 @@
-"""From where on an audit can prove: the earliest state of a view since when all is still there.
+"""The oldest state from which a view can still be recomputed.
 
-Source snapshots and versions of lookups expire, so batches of long ago cannot be computed again.
-The view at some snapshot is then taken as it is, and the batches that are not in it are.
+Source snapshots and lookup snapshots expire, so old batches cannot be recomputed. An audit then
+takes the view at some snapshot as it is, and recomputes only the batches after this snapshot.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from streamhouse.runtime.state.query_definition import spec_of
 
 @dataclass(frozen=True)
 class ProvableRange:
-    """The view's snapshot taken as it is (0: the empty table), and the first batches after it.
+    """The snapshot of the view that an audit starts from (0: the empty table).
 
-    `after` has, for each query, the number of the first batch that is computed again; a query
-    without one is computed from its first batch.
+    `after` has, by query, the number of the first batch that is recomputed; a query without an
+    entry is recomputed from its first batch.
     """
 
     snapshot: int
@@ -43,9 +43,9 @@ def provable_range(
     batches: Sequence[Batch],
     definitions: Mapping[str, str],
 ) -> ProvableRange:
-    """The earliest ground for an audit up to the first of `snapshots` (newest first).
+    """The earliest possible start of an audit of the first of `snapshots` (newest first).
 
-    Raises `DataLossError` if not even the newest state can be proved from.
+    Raises `DataLossError` if there is none: even after the newest snapshot inputs have expired.
     """
     needed = {
         user: _first_readable(address, [b for b in batches if b.query_id == user], definitions)
@@ -78,9 +78,9 @@ def pending_rows_at(
     batches: Sequence[Batch],
     definitions: Mapping[str, str],
 ) -> pa.Table | None:
-    """The rows of a query that wait before `batch`, as recomputing keeps them.
+    """The rows of a query that were pending before `batch`, in the schema of `Recomputation`.
 
-    An empty table without columns if there are none; None if the past cannot be read any more.
+    An empty table without columns if there are none; None if that snapshot has expired.
     """
     spec = _spec(address, user, batches, definitions)
     pending = address.side_table("pending")
@@ -113,7 +113,7 @@ def pending_rows_at(
 def _first_readable(
     address: TableAddress, batches: Sequence[Batch], definitions: Mapping[str, str]
 ) -> int:
-    """The first of a query's batches from which on all that they read is there; 0 for all."""
+    """The first batch of a query from which on all inputs still exist; 0 if all inputs do."""
     if not batches:
         return 0
     earliest: dict[str, int] = {}
@@ -138,14 +138,14 @@ def _first_readable(
                 earliest[where.identifier] = where.open().earliest_snapshot_id() or 1
             if snapshot < earliest[where.identifier]:
                 first = batch.number + 1
-    # Without what came before, the lineage's own first rows may be gone as well.
+    # The first rows of the lineage may have been removed as well (`lineage_retention`).
     return max(first, batches[0].number)
 
 
 def _needs(
     spec: QuerySpec, source: PaimonSource | None, batch: Batch
 ) -> list[tuple[TableAddress, int]]:
-    """The oldest snapshot of each table that a batch reads."""
+    """The tables that a batch reads, each with the oldest snapshot that it needs."""
     needs = [
         (where, batch.end["dims"][lookup.relation])
         for lookup, where in spec.pinned
@@ -166,7 +166,8 @@ def _next_batch(
 ) -> int:
     """The first batch of a query that is not in the view's snapshot.
 
-    Batches that wrote nothing make no snapshot; where it cannot be told, they count as in it.
+    Batches that wrote nothing make no snapshot. Where their position is unknown, they count as
+    part of the snapshot.
     """
     later = [s for s in snapshots if s.commit_user == user and s.id > snapshot]
     before = next((s for s in snapshots if s.commit_user == user and s.id <= snapshot), None)

@@ -1,8 +1,8 @@
-"""A query's past, computed again from its lineage: other code than the stream, the same versions.
+"""Recomputes the past batches of a query from its lineage, by code other than the stream's.
 
-Rows of the source are read again between recorded offsets and joined, as one batch query, with the
-dimension snapshots that were recorded. What had to wait is waited for in memory, by the recorded
-times of the batches, without a look at the pending table.
+Reads the source again between the recorded offsets and joins it, as a batch query, with the
+recorded dimension snapshots. Lookup retries run in memory, by the recorded times of the batches,
+without reading the pending table.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from streamhouse.sql.functions.arrow import register
 from streamhouse.sql.udf_modules.evaluation import Evaluations
 
 DUE_COLUMN, ATTEMPTS_COLUMN = "_due", "_attempts"
-"""What is known of a waiting row besides the columns of its source: epoch ms, retries so far."""
+"""Extra columns of a pending row: when it is retried (epoch ms), and the retries so far."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Batch:
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Batch:
-        """The batch of a row as `read_lineage` gives it."""
+        """The batch of a row that `read_lineage` returned."""
         return cls(
             row["query_id"],
             row["batch_id"],
@@ -65,9 +65,9 @@ class Batch:
 
 @dataclass(frozen=True)
 class Step:
-    """What the batches up to `last` (since the last step) put out.
+    """The output of the batches after the previous step, up to `last`.
 
-    `hits` are the rows of the source that were joined, `rows` what they became.
+    `hits` are the source rows that were joined, `rows` the output rows made from them.
     """
 
     last: Batch
@@ -76,11 +76,12 @@ class Step:
 
 
 class Recomputation:
-    """One query's batches, computed again in order; in process, no Spark.
+    """Recomputes one query's batches in order, in this process, without Spark.
 
-    `definitions` are the definitions of the lineage by fingerprint. What waits is kept from one
-    call of `steps` to the next, so the batches may be given in portions. `waiting` is what waits
-    before the first of them: columns of the source, `DUE_COLUMN` and `ATTEMPTS_COLUMN`.
+    `definitions` are the query definitions of the lineage by fingerprint. Pending rows are kept
+    between calls of `steps`, so the batches may be passed in portions. `waiting` are the rows
+    that are pending before the first batch: the source's columns, `DUE_COLUMN` and
+    `ATTEMPTS_COLUMN`.
     """
 
     def __init__(
@@ -96,11 +97,12 @@ class Recomputation:
         self._journal: tuple[str, LookupJournal] | None = None
 
     def steps(self, batches: Sequence[Batch], grouped: bool = True) -> Iterator[Step]:
-        """The next batches' steps, in order.
+        """Recompute the next batches, in order.
 
-        With `grouped`, consecutive batches that joined the same versions are one step, as long as
-        nothing has to wait. Changes are read batch by batch: those of a longer range may be fewer,
-        and in another order.
+        With `grouped`, consecutive batches that joined the same dimension snapshots are one step,
+        as long as no row is pending. A changelog is always read batch by batch: the changes of a
+        longer range may be fewer, and in another order. Raises `StreamhouseError` if the lineage
+        lacks a definition, or if the source is a MySQL table, which keeps no past.
         """
         for _, run in groupby(batches, key=_versions):
             together = list(run)
@@ -124,7 +126,7 @@ class Recomputation:
                 yield replace(step, rows=rows)
 
     def _count(self, spec: QuerySpec, first: Batch) -> None:
-        """Have distinct values counted from what was there before the first batch."""
+        """Initialise the distinct counts with the values before the first batch."""
         counts, address = spec.query.distinct, spec.distinct
         if counts is None or address is None:
             self._tally = None
@@ -133,7 +135,7 @@ class Recomputation:
             self._tally = DistinctOracle(counts, address, first.query_id, at)
 
     def looked_up(self, spec: QuerySpec, batch: Batch) -> dict[str, pa.Table]:
-        """What a batch found in tables of a server."""
+        """The rows that a batch found in tables on servers, from the lookup journal."""
         if spec.looked_up is None:
             return {}
         if self._journal is None or self._journal[0] != batch.fingerprint:
@@ -142,29 +144,29 @@ class Recomputation:
 
     @property
     def waiting(self) -> pa.Table | None:
-        """The rows that wait after the last step."""
+        """The rows that are pending after the last step."""
         return self._waiting
 
 
 def _versions(batch: Batch) -> tuple[object, ...]:
-    """What neighbouring batches must have in common to be one step: query and dimensions."""
+    """What consecutive batches must share to be one step: query, dimensions and source range."""
     end = batch.end
-    # What was asked of a server is each batch's own.
+    # Each batch with lookups on a server has its own journal entry.
     own = batch.number if end.get("looked_up") else None
     return batch.fingerprint, end["dims"], end.get("partitions"), own, _seam(batch)
 
 
 def _seam(batch: Batch) -> tuple[object, ...]:
-    """What neighbouring batches must have in common to be read from their source as one range."""
+    """What consecutive batches must share so that their source can be read as one range."""
     start, end = (batch.start["source"] if batch.start else {}), batch.end["source"]
     if "split" in start or "split" in end:
         return ("split", batch.number)
-    # A generator goes by the clock of each of its runs.
+    # A datagen source computes rows from the clock of each of its runs.
     return (end.get("base_rows"), end.get("base_ms"))
 
 
 class _Run:
-    """Batches of one query that joined the same versions."""
+    """Recomputes batches of one query that joined the same dimension versions."""
 
     def __init__(self, spec: QuerySpec, whole: Recomputation) -> None:
         self._spec = spec
@@ -211,7 +213,7 @@ class _Run:
             self._db.register(lookup.relation, rows.rename_columns(list(lookup.columns)))
 
     def _together(self, batches: list[Batch]) -> Step | None:
-        """All batches as one query; None if a row misses, as its time then matters."""
+        """All batches as one query; None if a row misses a lookup, as its batch then matters."""
         src = self._read(batches[0].start, batches[-1].end)
         if len(self._misses(src)):
             return None
@@ -231,7 +233,7 @@ class _Run:
         if waiting is not None:
             due = pc.less_equal(waiting.column(DUE_COLUMN), batch.now_ms)
             hits, rest = self._retry(waiting.filter(due), batch.now_ms)
-            # As the stream does: what came earlier is written before what has come since.
+            # As in the stream: retried rows are written before the rows of this batch.
             parts.insert(0, hits)
             again += [rest, waiting.filter(pc.invert(due))]
         left = pa.concat_tables(again, promote_options="default") if again else None
@@ -243,7 +245,7 @@ class _Run:
         )
 
     def _counted(self, rows: pa.Table) -> pa.Table:
-        """The output of a step with its counts of distinct values."""
+        """The output of a step with its distinct counts."""
         values, self._values = self._values, []
         tally = self._whole._tally
         return rows if tally is None else tally.rows(rows, values)

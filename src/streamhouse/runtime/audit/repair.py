@@ -1,9 +1,9 @@
-"""Makes a view what its queries make of their sources as they are, and commits the difference.
+"""Repairs an aggregated view: recomputes it from its sources and commits the differences.
 
-The stream's target holds what the query has taken in up to its last commit. So each query's
-definition is run over its source as of the offset of that commit, with the versions of its lookups
-that the commit had, and what differs in the target is written: what was is taken back, what is
-comes in. What the stream brings later is then added to the right sums.
+The target of a stream reflects its source up to the query's last commit. So each query's definition
+is run over its source as of the offset of that commit, with the lookup snapshots of that commit.
+Where the target differs, the wrong values are retracted and the right ones written. Changes that
+the stream writes later are then added to correct sums.
 """
 
 from __future__ import annotations
@@ -45,7 +45,10 @@ _COMMUTES = ("sum", "last_non_null_value")
 
 @dataclass(frozen=True)
 class Repaired:
-    """How many rows were missing, wrong, and too many; the snapshot that put them right, if any."""
+    """Counts of missing (`inserted`), wrong (`updated`) and surplus (`deleted`) rows.
+
+    `snapshot` is the id of the repair's commit; None if nothing was written.
+    """
 
     table: str
     inserted: int
@@ -57,17 +60,17 @@ class Repaired:
 def repair(
     warehouse: Mapping[str, str], identifier: str, where: str | None = None, dry_run: bool = False
 ) -> Repaired:
-    """Compute the view `database.table` again and commit what differs, in one snapshot.
+    """Recompute the view `database.table` and commit the differences, in one snapshot.
 
-    `where` is a condition over its primary key; without it the whole view is repaired. With
-    `dry_run` nothing is written. Queries may go on: the recomputation is of their last commit that
-    the lineage tells, with all that was wrong when this was called, and it is made anew where they
-    write rows meanwhile to which the difference could not be added. Columns whose merge depends on
-    the order of rows (`last_value` and the like) keep their values. Run twice, the second changes
-    nothing. Rows that others wrote by hand go, as no query makes them. A line on a terminal tells
-    how far it is. Raises `TableError` for a table that no query of a script writes or that cannot
-    be repaired so, `DataLossError` where the source as of the last commit has expired,
-    `CommitConflictError` where the queries are always faster.
+    `where` is a condition on its primary key; without it the whole view is repaired. `dry_run`
+    writes nothing. The queries may keep running: the repair recomputes their last commit in the
+    lineage, at least of the snapshot at the time of the call. It starts over if the queries
+    meanwhile write rows to which the differences cannot be added. Columns whose merge depends on
+    the order of rows (`last_value` and the like) keep their values. A second run changes nothing.
+    Rows that no query produces, such as those of INSERT … VALUES, are removed. A terminal shows a
+    progress line. Raises `TableError` for a table that no query of a script writes or that cannot
+    be repaired this way, `DataLossError` if the source as of the last commit has expired,
+    `CommitConflictError` if the queries overtake every try.
     """
     address = TableAddress(dict(warehouse), identifier)
     table = address.open()
@@ -93,9 +96,9 @@ def repair(
 
 
 class _Attempt:
-    """One recomputation of a state of the table, at least of snapshot `since`, and the commit.
+    """One try: recomputes the table at a snapshot not older than `since`, and commits.
 
-    `untold` says that the lineage, which is written within about a second, does not go so far yet.
+    `untold` says that the lineage, which is written within about a second, lacks this snapshot.
     """
 
     def __init__(
@@ -111,7 +114,7 @@ class _Attempt:
         self.untold = False
 
     def run(self, dry_run: bool) -> Repaired | None:
-        """What was done; None if it is to be tried again."""
+        """Recompute, compare and commit; None if another try is needed."""
         self._progress.part("computing", None)
         with TemporaryTable(self._table) as scratch:
             if not self._recompute(scratch):
@@ -137,7 +140,7 @@ class _Attempt:
         return Repaired(table.identifier, inserted, updated, deleted, committed)
 
     def _recompute(self, scratch: TemporaryTable) -> bool:
-        """Write what the queries make of their sources; False if they are in the middle of it."""
+        """Write the expected rows into `scratch`; False if another try is needed."""
         rows = _lineage(self._address)
         definitions = {row["fingerprint"]: row["definition"] for row in rows if row["definition"]}
         batches = [Batch.of(row) for row in rows]
@@ -165,7 +168,7 @@ class _Attempt:
         return True
 
     def _last(self, user: str, own: list[Batch]) -> Batch | None:
-        """The last batch of a query in the snapshot; None where the lineage lags behind."""
+        """The last batch of a query in the snapshot; None if the lineage lacks it."""
         before = [s for s in self._table.snapshots.newest_first() if s.id <= self._snapshot]
         committed = next((s.commit_identifier for s in before if s.commit_user == user), -1)
         newest = self._address.open().last_commit_of(user)
@@ -173,14 +176,14 @@ class _Attempt:
         if last.number < committed:
             return None
         if newest is None or newest.id <= self._snapshot:
-            # Batches that wrote nothing are in the snapshot as well.
+            # Batches that wrote nothing count as part of the snapshot.
             return last
         return next((batch for batch in reversed(own) if batch.number == committed), None)
 
     def _without_waiting(
         self, scratch: TemporaryTable, last: Batch, own: list[Batch], definitions: Mapping[str, str]
     ) -> bool:
-        """Take back what rows give that wait and would be joined now: the stream brings them."""
+        """Retract the output of pending rows: the stream writes it when it retries them."""
         waiting = pending_rows_at(self._address, last.query_id, last.number + 1, own, definitions)
         if waiting is None:
             raise StreamhouseError(
@@ -201,11 +204,11 @@ class _Attempt:
         return True
 
     def _commit(self, found: Deviation) -> int | None:
-        """Write and commit; the snapshot, None if others were faster."""
+        """Write and commit; returns the snapshot id, None if other commits were faster."""
         table, user = self._table, f"{CHANGE_USER}-{uuid.uuid4()}"
         committer = TableCommitter(self._address.warehouse, table.identifier, user)
         if found.counts[2] or not set(self._functions.values()) <= set(_RETRACTS):
-            # What takes nothing back, and rows that go: one snapshot only by an overwrite.
+            # Deletions, and functions without retraction, need an overwrite to be one snapshot.
             with commit_lock(table.location):
                 return self._overwrite(found, committer, user)
         with attempt(table, committer) as prefix:
@@ -226,7 +229,7 @@ class _Attempt:
 
     @property
     def _passing(self) -> list[str]:
-        """Columns that are written as null, which their merge passes over."""
+        """Columns that are written as null, which their merge function ignores."""
         if self._table.options.get("changelog-producer") == "input":
             return []
         return [
@@ -236,7 +239,7 @@ class _Attempt:
         ]
 
     def _overwrite(self, found: Deviation, committer: TableCommitter, user: str) -> int | None:
-        """Write the partitions anew that have rows which differ; the lock is held."""
+        """Overwrite the partitions with differing rows; the caller holds the commit lock."""
         now = self._address.open()
         if not self._holds(found, strict=True):
             return None
@@ -245,7 +248,7 @@ class _Attempt:
             list(now.read(snapshot=latest)) if latest else [], schema=now.arrow_schema
         )
         rows, partitions = found.applied(actual, now.partition_keys)
-        # Of a partition that is left empty nothing would say that it is to be replaced.
+        # A dynamic overwrite does not replace a partition that gets no rows.
         keys = now.partition_keys
         everything = not keys or partitions != found.partitions(keys)
         options = {"dynamic-partition-overwrite": "false" if everything else "true"}
@@ -265,7 +268,7 @@ class _Attempt:
         return self._address.open().latest_snapshot_id()
 
     def _holds(self, found: Deviation, strict: bool = False) -> bool:
-        """Whether the difference can be added to what the table is now; the lock is held."""
+        """Whether the differences still apply to the newest snapshot; the caller holds the lock."""
         now = self._address.open()
         if now.schema_id != self._table.schema_id:
             return False
@@ -294,7 +297,7 @@ def _lineage(address: TableAddress) -> list[dict[str, Any]]:
 
 
 def _queries(table: Table, batches: list[Batch]) -> list[str]:
-    """The queries that make the table: those that are alive, or all if none is."""
+    """The queries that write the table: those that have a consumer at it, or all if none has."""
     users = sorted({batch.query_id for batch in batches})
     known = Consumers(table)
     alive = [user for user in users if known.get(query_consumer(user)) is not None]
@@ -302,7 +305,7 @@ def _queries(table: Table, batches: list[Batch]) -> list[str]:
 
 
 def _retracted(rows: pa.Table, kind: str) -> pa.Table:
-    """The rows as `kind` puts them: +I as they are, -U the other way round; all have kinds."""
+    """The rows with a `rowkind` column: unchanged for `kind` +I, inverted for -U."""
     if ROW_KIND not in rows.column_names:
         return rows.append_column(ROW_KIND, pa.repeat(pa.scalar(kind), rows.num_rows))
     if kind == "+I":

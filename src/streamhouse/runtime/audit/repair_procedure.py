@@ -1,4 +1,4 @@
-"""`CALL sys.repair`: a procedure that computes, so it is here and not with the others."""
+"""`CALL sys.repair`; not in `procedures`, since it needs the runtime's recomputation."""
 
 from __future__ import annotations
 

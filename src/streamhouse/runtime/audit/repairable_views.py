@@ -1,4 +1,4 @@
-"""Which views can be computed again as of their queries' last commits, and which cannot."""
+"""Checks whether `repair` can recompute a view as of its queries' last commits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _STOPPED = (
 
 
 def check_table(table: Table) -> None:
-    """Raise `TableError` for a table whose rows do not tell what is to be added to them."""
+    """Raise `TableError` for a table that cannot be repaired by adding differences to its rows."""
     engine = table.options.get("merge-engine", "deduplicate").lower()
     where = f"table {table.identifier}"
     if not table.primary_key or hides_new_rows(table):
@@ -37,9 +37,9 @@ def check_table(table: Table) -> None:
 
 
 def check_query(address: TableAddress, last: Batch, definitions: Mapping[str, str]) -> None:
-    """Raise `TableError` for a query whose batches cannot be computed as one.
+    """Raise `TableError` for a query whose batches cannot be recomputed as a single batch.
 
-    `last` is its last batch, `definitions` those of the lineage by fingerprint.
+    `last` is its last batch, `definitions` are the query definitions by fingerprint.
     """
     where = f"table {address.identifier}: a query of it"
     definition = definitions.get(last.fingerprint)

@@ -1,4 +1,4 @@
-"""What a view's queries have not read of their Paimon tables, and so is not in the view."""
+"""Finds source rows that a view lacks because its queries have not read them yet."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from streamhouse.source import Lag, Lagging
 class Unread:
     """What one query has not read of the table `table`.
 
-    `snapshots` hold changes that came after its last batch; None where that cannot be told, since
-    the table is gone or was rolled back. `waiting_rows` are committed, and no stream sees them
-    before a compaction.
+    `snapshots` counts the snapshots with changes after its last batch; None if that is unknown,
+    since the table was dropped or rolled back. `waiting_rows` counts committed rows that no stream
+    sees before a compaction.
     """
 
     table: str
@@ -41,9 +41,9 @@ class Unread:
 def unread(
     address: TableAddress, batches: Sequence[Batch], definitions: Mapping[str, str]
 ) -> tuple[Unread, ...]:
-    """What is missing from a view whose lineage holds `batches`, by table; empty if nothing is.
+    """What is missing from a view with the lineage `batches`, by source; empty if nothing is.
 
-    Of queries over one table, only the one that ran last counts: the others were replaced.
+    Of several queries over one source, only the one that ran last counts: it replaced the others.
     """
     newest: dict[str, tuple[Batch, QuerySpec]] = {}
     last = {batch.query_id: batch for batch in batches}

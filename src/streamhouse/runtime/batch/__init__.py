@@ -1,1 +1,1 @@
-"""Statements that end: SELECT, INSERT, MERGE, UPDATE, DELETE and TRUNCATE."""
+"""Bounded (batch) statements: SELECT, INSERT, MERGE, UPDATE, DELETE and TRUNCATE."""

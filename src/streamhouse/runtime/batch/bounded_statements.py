@@ -1,4 +1,4 @@
-"""Statements that end: a SELECT with its rows, and INSERT of VALUES or of such a SELECT."""
+"""Bounded SELECT, and INSERT [OVERWRITE] of VALUES or of a bounded SELECT."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _LOG = logging.getLogger("streamhouse")
 
 @contextmanager
 def select(session: Session, query: Query) -> Iterator[pa.RecordBatchReader]:
-    """The rows of a SELECT that ends."""
+    """Run a bounded SELECT; yields a reader of its rows."""
     plan = analyze_bounded(query, session)
     with bounded_reader(plan, lambda scan: scan_of(session, scan)) as reader:
         yield reader
@@ -42,9 +42,9 @@ def select(session: Session, query: Query) -> Iterator[pa.RecordBatchReader]:
 
 @dataclass(frozen=True)
 class Inserted:
-    """How many rows an INSERT gave, and how many of them the table did not have, or had otherwise.
+    """How many rows an INSERT produced, and how many of them were new or changed existing rows.
 
-    Where they are written without a look at the table, all count as inserted.
+    If the rows are written without a comparison with the table, all count as inserted.
     """
 
     rows: int
@@ -59,15 +59,16 @@ class Inserted:
 
 
 def insert(session: Session, statement: Insert, sidecar: Sidecar | None = None) -> Inserted:
-    """Write the rows of VALUES or of a SELECT that ends, in one commit; how many there were.
+    """Write the rows of VALUES or of a bounded SELECT, in one commit; returns the row counts.
 
-    Of a SELECT into a table that keeps the last row of a key only those rows are written that
-    differ from what is there (`insert.equal-rows`), and where rows are seen only once they are
-    compacted, they are (in `sidecar`, or one of its own).
+    A SELECT into a `deduplicate` table writes only rows that differ from the table's rows, unless
+    the hint `insert.equal-rows` is `write` (see `insert_differences`). If new rows are invisible
+    until compaction, the table is compacted afterwards (in `sidecar`, or in one started for this).
 
-    OVERWRITE replaces the table's rows, of a partitioned table those of the partitions that are
-    written to, or of PARTITION (…); the option `dynamic-partition-overwrite` = false replaces all.
-    An OVERWRITE that reads its own table keeps other writers waiting from its start.
+    OVERWRITE replaces all rows of the table; in a partitioned table, those of the partitions that
+    are written to, or of PARTITION (…). The option `dynamic-partition-overwrite` = false replaces
+    all rows. An OVERWRITE that reads its own table holds the commit lock from its start, so other
+    writers wait.
     """
     target = session.table(statement.target)
     if target.connector != "paimon" and target.capabilities.sink:
@@ -98,7 +99,7 @@ def _write_all(
     shown: Progress,
     sidecar: Sidecar | None,
 ) -> Inserted:
-    """Write the rows whatever the table has, and have them seen."""
+    """Write all rows without comparing them with the table, then compact if they are invisible."""
     own = statement.overwrite and any(
         scan.table.connector == "paimon" and session.address(scan.table) == address
         for scan in plan.scans
@@ -116,7 +117,7 @@ def _write_all(
 
 @contextmanager
 def _core(address: TableAddress, sidecar: Sidecar | None) -> Iterator[Sidecar | None]:
-    """The Java core where rows show only once compacted: an overwritten table would be empty."""
+    """The Java core if new rows are invisible until compaction, else None (`insert_overwrite`)."""
     from streamhouse.paimon.read.visibility import hides_new_rows
 
     if not hides_new_rows(address.open()):
@@ -129,7 +130,7 @@ def _core(address: TableAddress, sidecar: Sidecar | None) -> Iterator[Sidecar | 
 
 
 def _warn_if_fed(table: Table) -> None:
-    """Tell that a query adds to what an overwrite of a view of sums puts there."""
+    """Log a warning if a running query adds to the aggregation table that is overwritten."""
     from streamhouse.paimon.maintenance.other_compactors import written_by_live_query
 
     if table.options.get("merge-engine") == "aggregation" and written_by_live_query(table):
@@ -149,7 +150,7 @@ def _insert_rows(
     shown: Progress,
     sidecar: Sidecar | None,
 ) -> Inserted:
-    # They load what only few statements need.
+    # Imported here, since only a few statements need these modules.
     from streamhouse.runtime.batch.insert_differences import EQUAL_ROWS, Renewal, compares
     from streamhouse.runtime.batch.wait_for_compaction import show
 
@@ -170,7 +171,7 @@ def _insert_rows(
 
 
 class _Insert:
-    """Rows of one statement on their way into a table."""
+    """Writes the rows of one INSERT into its table."""
 
     def __init__(
         self,
@@ -194,11 +195,11 @@ class _Insert:
         }
         self._options = dict(statement.options)
         if self._partition and len(self._partition) == len(table.partition_keys):
-            # All is said: an overwrite without rows empties the partition.
+            # PARTITION (…) is complete: an overwrite without rows empties the partition.
             self._options["dynamic-partition-overwrite"] = "false"
 
     def run(self, lock_held: bool) -> int:
-        """Write and commit; how many rows there were."""
+        """Write and commit; returns the number of rows."""
         if self._statement.overwrite:
             rows, messages = self._prepare()
             self._overwrite(messages, lock_held)
@@ -206,7 +207,7 @@ class _Insert:
         return with_retries(self._table, self._append)
 
     def _append(self, lock_held: bool) -> int | None:
-        """The number of rows; None if other commits made what was written outdated."""
+        """Append; returns the number of rows, None if other commits outdated the written files."""
         table, seen = self._table, self._table.latest_snapshot_id()
         rows, messages = self._prepare()
         committer = TableCommitter(table.catalog_options, table.identifier, self._user)
@@ -251,11 +252,11 @@ class _Insert:
 
     @property
     def total(self) -> int | None:
-        """About how many rows the statement reads; None if nobody knows."""
+        """About how many rows the statement reads; None if unknown."""
         return self._scans.total
 
     def tables(self) -> Iterator[pa.Table]:
-        """The rows, as the table has its columns."""
+        """The rows, with the table's columns and types."""
         schema = self._table.arrow_schema
         with bounded_reader(self._plan, self._scans.open) as reader:
             for batch in reader:

@@ -1,4 +1,4 @@
-"""What a statement changes: how many rows, and that none is changed twice."""
+"""Counts the rows that a statement changes, and checks that it changes none twice."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from streamhouse.sql.plan import ROW, ChangeQuery
 
 
 class ChangeCount:
-    """Counts the changes of one try; of changed rows it keeps the keys."""
+    """Counts the changes of one try; keeps the keys of changed rows for `check`."""
 
     def __init__(self, table: Table, change: ChangeQuery) -> None:
         self._table = table
@@ -47,11 +47,11 @@ class ChangeCount:
 
     @property
     def _named(self) -> list[str]:
-        """The columns that tell a row of a table without keys to the reader of an error."""
+        """The columns that identify a row in error messages, for a table without a primary key."""
         return [column.name for column in self._table.columns[:3]]
 
     def check(self) -> None:
-        """Raise `TableError` for a row that is changed, or a key that is inserted, twice."""
+        """Raise `TableError` if a row is changed twice, or a key inserted twice."""
         keys = list(self._table.primary_key)
         twice = _first_twice(self._changed, [ROW])
         if twice is not None:
@@ -71,7 +71,7 @@ class ChangeCount:
 
 
 def _first_twice(parts: list[pa.Table], keys: list[str]) -> dict[str, object] | None:
-    """A row whose `keys` are there twice."""
+    """The first row whose `keys` occur twice; None if there is none."""
     if not parts or not keys:
         return None
     whole = pa.concat_tables(parts)

@@ -1,4 +1,4 @@
-"""How the changes of a statement are written into a table, by its merge engine."""
+"""Converts the changes of a statement to row kinds, as the table's merge engine needs them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from streamhouse.runtime.kernel import conformed
 from streamhouse.source import ROW_KIND
 from streamhouse.sql.plan import ChangeQuery
 
-# What a function makes of a row with its value taken back and put in again is that value.
+# Merge functions for which retracting a value and adding it again restores the same value.
 _RETRACTS = ("sum", "last_value", "last_non_null_value")
 _PASS_NULLS = ("sum", "last_non_null_value")
 _IDEMPOTENT = ("max", "min", "bool_and", "bool_or", "first_value", "first_non_null_value")
@@ -26,10 +26,10 @@ _IDEMPOTENT = ("max", "min", "bool_and", "bool_or", "first_value", "first_non_nu
 
 @dataclass(frozen=True)
 class Way:
-    """How a table takes changes.
+    """How changes are written into a table.
 
-    - `rewrites`: it has no row kinds; all its rows are written anew.
-    - `retracts`: an update takes the old row back (`-U`) before the new one.
+    - `rewrites`: the table has no primary key, so all its rows are overwritten.
+    - `retracts`: an update writes the old row (`-U`) before the new one.
     - `purges`: deleted rows must be compacted away at once; see decision 016.
     - `options`: table options under which the changes are written.
     - `resets`: a delete carries nulls and zeros instead of the old values.
@@ -43,7 +43,7 @@ class Way:
 
 
 def way_of(table: Table, change: ChangeQuery) -> Way:
-    """How the table takes these changes; `TableError` saying why it cannot, and the way round."""
+    """How to write these changes; `TableError` with the reason and a way out if that cannot be."""
     actions = set(change.actions)
     engine = table.options.get("merge-engine", "deduplicate")
     if actions == {"insert"}:
@@ -95,7 +95,7 @@ def _aggregation(table: Table, change: ChangeQuery, where: str) -> Way:
 
 
 def _removal(table: Table) -> tuple[str, bool]:
-    """The option by which a `-D` removes a record, and whether it is set."""
+    """The table option by which a `-D` removes a record, and whether it is set."""
     option = remove_option(table.options)
     assert option is not None
     return option, removes_records(table.options)
@@ -117,7 +117,7 @@ def _check_retract(
 
 
 def functions_of(table: Table) -> dict[str, str]:
-    """The merge function of each column that is not of the key."""
+    """The merge function of each column outside the primary key."""
     sequence = sequence_fields(table.options)
     return {
         column.name: "last_value"
@@ -151,9 +151,9 @@ def _partial_update(table: Table, change: ChangeQuery, where: str) -> Way:
 
 
 def kinds(table: Table, way: Way, change: ChangeQuery, batch: pa.Table) -> list[pa.Table]:
-    """The rows to be written for a batch of changes, with their kinds, in order.
+    """The rows to write for a batch of changes, with their row kinds, in order.
 
-    Each `-U` is followed by its `+U` at once, as writers expect (`paimon.write.before_images`).
+    Each `-U` directly precedes its `+U`, as writers expect (`paimon.write.before_images`).
     """
     schema = table.arrow_schema
     old, new = before(table, batch), after(table, batch)
@@ -167,7 +167,7 @@ def kinds(table: Table, way: Way, change: ChangeQuery, batch: pa.Table) -> list[
         found = [_alternating(replaced, found[0])]
     gone = conformed(old.filter(deletes), schema)
     if way.resets:
-        # The change log is to say what is gone; what resets the row cannot.
+        # The changelog needs the old values, which the resetting `-D` does not have.
         if table.options.get("changelog-producer") == "input" and way.retracts:
             if all(name in _RETRACTS for name in functions_of(table).values()):
                 found.append(_of_kind(gone, "-U"))
@@ -178,30 +178,33 @@ def kinds(table: Table, way: Way, change: ChangeQuery, batch: pa.Table) -> list[
 
 
 def remaining(table: Table, change: ChangeQuery, batch: pa.Table) -> pa.Table:
-    """The rows of a batch that a table which is written anew shall have."""
+    """The rows of a batch that stay in a table that is overwritten as a whole."""
     gone = pc.fill_null(pc.equal(actions_of(change, batch), "delete"), False)
     return conformed(after(table, batch).filter(pc.invert(gone)), table.arrow_schema)
 
 
 def actions_of(change: ChangeQuery, batch: pa.Table) -> pa.Array:
-    """What happens to each row: insert, update, delete, or null."""
+    """The action for each row: insert, update, delete, or null."""
     return pc.take(pa.array(change.actions), batch.column(0).combine_chunks())
 
 
 def before(table: Table, batch: pa.Table) -> pa.Table:
-    """The target's rows as they are, beside the changes; not cast yet."""
+    """The target's rows before the change; not cast yet."""
     names = table.arrow_schema.names
     return batch.select(range(2, 2 + len(names))).rename_columns(names)
 
 
 def after(table: Table, batch: pa.Table) -> pa.Table:
-    """The target's rows as they become; not cast yet."""
+    """The target's rows after the change; not cast yet."""
     names = table.arrow_schema.names
     return batch.select(range(2 + len(names), 2 + 2 * len(names))).rename_columns(names)
 
 
 def _check_updates(table: Table, change: ChangeQuery, old: pa.Table, new: pa.Table) -> None:
-    """A null that the merge engine would pass over, a sequence that would make a row too old."""
+    """Raise `TableError` for updates that the merge engine would ignore.
+
+    These are nulls that it skips, and a `sequence.field` that is less than the row's present one.
+    """
     engine = table.options.get("merge-engine", "deduplicate")
     functions = functions_of(table) if engine == "aggregation" else {}
     for name in change.assigned:
@@ -243,7 +246,7 @@ def _is_late(names: Sequence[str], old: pa.Table, new: pa.Table, descending: boo
 
 
 def _alternating(first: pa.Table, second: pa.Table) -> pa.Table:
-    """The rows of two tables of one length in turn."""
+    """The rows of two tables of equal length, interleaved."""
     places = np.arange(2 * first.num_rows).reshape(2, -1).T.ravel()
     return pa.concat_tables([first, second]).combine_chunks().take(pa.array(places))
 

@@ -1,4 +1,4 @@
-"""MERGE, UPDATE, DELETE and TRUNCATE: computed from one snapshot, written in one commit."""
+"""MERGE, UPDATE, DELETE and TRUNCATE: each computes from one snapshot and makes one commit."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ from streamhouse.sql.batch.dml_plan import analyze_change
 from streamhouse.sql.plan import ROW, BoundedScan
 
 TRIES = 4
-"""Tries beside other writers; the next one holds the table's lock from its start."""
+"""Tries without the commit lock; the next one holds it from its start, so others wait."""
 
 
 @dataclass(frozen=True)
 class Changed:
-    """How many rows a statement inserted, updated and deleted; `rewritten` if by an overwrite.
+    """How many rows a statement inserted, updated and deleted; `rewritten`: by an overwrite.
 
-    `snapshot` is the one that has the changes; None if there was nothing to change.
+    `snapshot` is the snapshot with the changes; None if there was nothing to change.
     """
 
     inserted: int = 0
@@ -76,13 +76,14 @@ class Changed:
 
 
 def change(session: Session, statement: plan.Change, sidecar: Sidecar | None = None) -> Changed:
-    """Run a MERGE, UPDATE or DELETE as if at one moment.
+    """Run a MERGE, UPDATE or DELETE atomically, with optimistic concurrency control.
 
-    It is computed from the target's newest snapshot and committed only if no other changes came
-    in the meantime (compactions do not count), else computed again; after `TRIES` tries other
-    writers wait for it. All changes are one snapshot; if the process is killed there are all or
-    none. Where it must compact, it does so in `sidecar`, else in one of its own. Raises
-    `SqlError`, `TableError` and `CommitConflictError`; nothing is changed then.
+    It is computed from the target's newest snapshot, and committed only if no other changes were
+    committed meanwhile (compactions do not count). Otherwise it is computed again; after `TRIES`
+    tries it holds the commit lock, and other writers wait. All changes are one snapshot, so a
+    killed process has written all or none. A compaction that it needs runs in `sidecar`, else in
+    one started for this. Raises `SqlError`, `TableError` and `CommitConflictError`; nothing is
+    changed then.
     """
     target = _paimon_table(session, statement, statement.target)
     address = session.address(target)
@@ -130,7 +131,7 @@ def _committer(address: TableAddress, user: str) -> TableCommitter:
 
 
 class _Attempt:
-    """One try at a statement."""
+    """One try of a statement."""
 
     def __init__(
         self, session: Session, statement: plan.Change, address: TableAddress, purge: Purge
@@ -148,7 +149,7 @@ class _Attempt:
         self._snapshot: int | None = None
 
     def run(self, hold: bool) -> Changed | None:
-        """What was changed; None if others were faster, nothing is changed then."""
+        """Compute, write and commit; None if other commits were faster: then nothing is changed."""
         if not hold and not self._hides:
             return self._write(held=False)
         if self._hides:
@@ -165,7 +166,7 @@ class _Attempt:
 
     @property
     def _hides(self) -> bool:
-        """Whether new rows are seen only after a compaction; so one comes before, one after."""
+        """Whether new rows are invisible until compaction; then it compacts before and after."""
         return (
             bool(self._table.primary_key)
             and self._table.options.get("deletion-vectors.enabled", "false").lower() == "true"
@@ -221,7 +222,7 @@ class _Attempt:
         return options
 
     def _commit(self, committer: TableCommitter, messages: list[bytes]) -> None:
-        """Commit under the lock; what is deleted from sums is compacted before others come."""
+        """Commit under the lock; deletes to be purged are compacted before it is released."""
         if self._way.rewrites:
             overwrite_table(
                 self._address.open(), self._user, messages, self._options(), lock_held=True
@@ -239,7 +240,7 @@ class _Attempt:
         return self._address.open().schema_id != self._table.schema_id
 
     def _rows(self) -> Iterator[pa.Table]:
-        """The rows to be written, in order."""
+        """The rows to write, in order."""
         with bounded_reader(self._change.query, self._scan) as reader:
             for batch in reader:
                 changes = pa.Table.from_batches([batch])
@@ -262,7 +263,7 @@ class _Attempt:
         return scan_of(self._session, scan)
 
     def _numbered(self, scan: BoundedScan) -> tuple[pa.Schema, Batches]:
-        """The target's rows as of the snapshot that the statement is computed from."""
+        """The target's rows, with row numbers, as of the snapshot that the statement reads."""
         columns = [name for name in scan.columns if name != ROW]
         columns = columns or [self._table.columns[0].name]
         schema = self._table.read_schema(columns).append(pa.field(ROW, pa.int64()))

@@ -1,4 +1,4 @@
-"""Which columns of its target the query of an INSERT fills."""
+"""Finds the target columns that the query of an INSERT fills."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from streamhouse.sql.plan import Insert, TableInfo
 
 
 def given_columns(target: TableInfo, statement: Insert) -> tuple[str, ...]:
-    """The columns in the order of the query's, empty for all; those of PARTITION (…) are not among.
+    """The target columns in the order of the query's columns, without those of PARTITION (…).
 
-    Raises `SqlError` for a PARTITION (…) that names no partition column, or one of the columns.
+    Empty means all columns. Raises `SqlError` for a PARTITION (…) with a column that is not a
+    partition column, or that is in the column list too.
     """
     if not statement.partition:
         return statement.columns

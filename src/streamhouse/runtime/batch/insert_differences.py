@@ -1,8 +1,8 @@
-"""INSERT of a query's rows into a keyed table: only what differs from the table is written.
+"""INSERT of a query's rows into a primary-key table that writes only rows that differ.
 
-The rows are merged among themselves first, in a scratch table by the target's own rules, then
-compared with the target bucket by bucket. A repair that is run again, or one of millions of rows
-of which a hundred were wrong, gives those who follow the table the true changes and nothing more.
+The rows are first merged with each other, in a temporary table with the target's merge options, and
+then compared with the target bucket by bucket. So if an INSERT is repeated, or brings millions of
+rows of which a hundred differ, the table's changelog has only the true changes.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from streamhouse.runtime.batch.progress_line import Progress
 from streamhouse.source import ROW_KIND
 
 EQUAL_ROWS = "insert.equal-rows"
-"""The hint on a target: `skip` rows that are there already (default), or `write` them."""
+"""The hint on a target: `skip` rows that the table has already (default), or `write` them."""
 
 _WRITTEN_ROWS = 262_144
 
 
 @dataclass(frozen=True)
 class Renewed:
-    """How many rows a statement gave, and how many of them were new to the table or changed it."""
+    """How many rows a statement produced, and how many were new or changed existing rows."""
 
     rows: int
     inserted: int
@@ -47,7 +47,7 @@ class Renewed:
 
 
 def compares(table: Table) -> bool:
-    """Whether leaving out rows that are there already means the same for a table."""
+    """Whether a table has the same rows if equal rows are skipped."""
     options = table.options
     engine = options.get("merge-engine", "deduplicate").lower()
     hides_input = options.get("changelog-producer") == "input" and hides_new_rows(table)
@@ -63,7 +63,7 @@ def compares(table: Table) -> bool:
 
 
 class Renewal:
-    """One statement's rows on their way; see the module. `table` is one that `compares`."""
+    """Writes the differing rows of one INSERT; `table` must be one that `compares`."""
 
     def __init__(self, warehouse: Mapping[str, str], table: Table, progress: Progress) -> None:
         self._warehouse = warehouse
@@ -77,8 +77,8 @@ class Renewal:
     def run(self, rows: Iterable[pa.Table], total: int | None) -> Renewed:
         """Write and commit, in one snapshot or, if nothing differs, in none.
 
-        `total` is about how many rows are read for them. Rows that others change meanwhile
-        count as changed after this statement, unless a `sequence.field` says otherwise.
+        `total` is the approximate number of rows to read. Rows that others change meanwhile count
+        as changed after this statement, unless a `sequence.field` decides otherwise.
         """
         remove_dead(self._first, self._committer)
         count = 0
@@ -93,19 +93,19 @@ class Renewal:
                 return Renewed(count, inserted, updated)
         finally:
             self._differ.close()
-            # What comes next may be a JVM's turn.
+            # A JVM may start next, and needs the memory.
             pa.default_memory_pool().release_unused()
 
     def _written(self, merged: Table) -> tuple[int, int]:
         return with_retries(self._first, lambda held: _Try(self, merged, held).run())
 
     def table(self) -> Table:
-        """The target as it is now."""
+        """The target at its newest snapshot."""
         return Warehouse(self._warehouse).table(self._identifier)
 
 
 class _Try:
-    """One comparison with the newest snapshot, and the commit, unless others replaced rows."""
+    """One try: compares with the newest snapshot and commits, unless others replaced rows."""
 
     def __init__(self, renewal: Renewal, merged: Table, held: bool) -> None:
         self._renewal = renewal
@@ -122,7 +122,7 @@ class _Try:
         self.updated = 0
 
     def run(self) -> tuple[int, int] | None:
-        """How many rows are new and how many changed; None if it is to be tried again."""
+        """Returns the numbers of new and of changed rows; None if another try is needed."""
         renewal, table = self._renewal, self._table
         with attempt(table, renewal._committer) as prefix:
             writer = TableWriter(renewal._warehouse, table.identifier, renewal._user, prefix)
@@ -157,18 +157,18 @@ class _Try:
             progress.advance(new.num_rows)
 
     def _unseen(self) -> pa.Table | None:
-        """Keys of rows that show only after a compaction: the rows there may not be the last."""
+        """Keys of rows that are invisible until compaction: the visible row may not be the last."""
         if self._snapshot is None or not hides_new_rows(self._table):
             return None
         waiting = hidden(self._table, self._snapshot)
         if waiting is None:
-            # Too old to be told from what is there: compared with nothing, all rows are written.
+            # Their snapshots have expired: compare with nothing, so all rows are written.
             self._snapshot = None
             return None
         return rows_of(self._table, waiting, self._table.primary_key) if waiting else None
 
     def _rows(self, old: pa.Table, new: pa.Table, olds: Any, news: Any) -> Iterator[pa.Table]:
-        """The rows with their kinds: a writer that was given none at first takes none later."""
+        """The rows with row kinds, even if all are +I: all rows of a writer need one schema."""
         schema = self._table.arrow_schema
         if not self._kinds:
             rows = new.take(pa.array(news)).cast(schema)
@@ -185,7 +185,11 @@ class _Try:
                 yield rows.append_column(ROW_KIND, pa.repeat(pa.scalar(kind), len(places)))
 
     def _settle(self, writer: TableWriter) -> bool:
-        """Whether what was compared still holds; rows that others changed meanwhile stay theirs."""
+        """Whether the comparison is still valid under the lock; False: another try is needed.
+
+        If others wrote keys of this statement meanwhile, their rows are written again after its
+        own, so they win.
+        """
         now = self._renewal.table()
         if now.schema_id != self._table.schema_id:
             return False
@@ -203,7 +207,7 @@ class _Try:
         return True
 
     def _met(self, changes: pa.Table) -> pa.Table:
-        """Of what others wrote, the last row of each key that the statement has, too."""
+        """Of the rows of others, the last one of each key that the statement also writes."""
         key = list(self._table.primary_key)
         changes = changes.filter(pc.not_equal(changes.column(ROW_KIND), "-U"))
         places = changes.select(key).append_column("#", pa.array(range(changes.num_rows)))

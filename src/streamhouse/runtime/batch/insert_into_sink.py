@@ -1,4 +1,4 @@
-"""INSERT of rows that end into a table that is not Paimon's."""
+"""Bounded INSERT into a table of another connector than Paimon."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from streamhouse.sql.plan import Insert, TableInfo
 
 
 def insert_into_sink(session: Session, statement: Insert, target: TableInfo) -> int:
-    """Write the rows of VALUES or of a SELECT that ends as one batch; how many there were."""
+    """Write the rows of VALUES or of a bounded SELECT as one batch; returns the number of rows."""
     where = statement.position
     if statement.overwrite or statement.partition:
         word = "OVERWRITE" if statement.overwrite else "PARTITION"

@@ -1,8 +1,9 @@
-"""INSERT OVERWRITE of a table whose rows show only once they are compacted, in one moment.
+"""Atomic INSERT OVERWRITE of a table whose new rows are invisible until compaction.
 
-The Rust core commits new rows as files of level 0, which readers of such a table leave out: what
-is replaced would be empty until a compaction. The Java core puts the files of an overwrite at the
-top level, where they are read, if those of a bucket have no key in common (decision 087).
+The Rust core commits new rows as level-0 files, which readers of such a table skip: the replaced
+partitions would look empty until a compaction. The Java core commits the files of an overwrite at
+the top level, where readers see them, if the files of a bucket have no key in common (decision
+087).
 """
 
 from __future__ import annotations
@@ -21,18 +22,18 @@ from streamhouse.procedures.commit_messages import COMMIT_OPTIONS, closing, dese
 _DYNAMIC = "dynamic-partition-overwrite"
 _UPGRADE = "overwrite-upgrade"
 _WRITES_KEYS_ONCE = ("deduplicate", "first-row")
-"""Merge engines of which the Rust core writes a file with one row of each key."""
+"""Merge engines for which the Rust core writes at most one row per key into a file."""
 
 
 def shows_at_once(table: Table) -> bool:
-    """Whether the files of an overwrite can be read as they were written, without a merge."""
+    """Whether readers can see the files of an overwrite at once, without a compaction."""
     options = table.options
     return (
         hides_new_rows(table)
         and table.bucket > 0
         and options.get("merge-engine", "deduplicate").lower() in _WRITES_KEYS_ONCE
         and options.get("changelog-producer", "none").lower() != "input"
-        # Such a column makes removals of rows, which only a merge leaves out.
+        # `rowkind.field` can make rows deletions, which only a merge removes.
         and "rowkind.field" not in options
         and boolean(_UPGRADE, options.get(_UPGRADE, "true"))
     )
@@ -47,10 +48,11 @@ def overwrite(
     partition: Mapping[str, str],
     lock_held: bool,
 ) -> None:
-    """Replace rows as `overwrite_table` does, by the Java core; driver.
+    """Overwrite as `overwrite_table` does, but commit with the Java core; driver only.
 
-    `table` is one that `shows_at_once`, `partition` maps columns to their text. Where more than
-    one file was written for a bucket and keys overlap, its rows still wait for a compaction.
+    `table` must be one that `shows_at_once`; `partition` maps columns to their values as text. If
+    several files were written for a bucket and their keys overlap, its rows are still invisible
+    until a compaction.
     """
     options = dict(COMMIT_OPTIONS)
     if _DYNAMIC in table_options:
@@ -60,7 +62,7 @@ def overwrite(
         with closing(found.copy(options).newCommit(commit_user)) as commit:
             commit.withOverwrite(dict(partition)).commit(deserialised(jvm, messages))
 
-    # Other writers need not wait for a JVM to start.
+    # Started before the lock is taken, so other writers do not wait for it.
     java.start()
     with nullcontext() if lock_held else commit_lock(table.location):
         java.call(table.identifier, replace)

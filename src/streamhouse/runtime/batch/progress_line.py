@@ -1,4 +1,4 @@
-"""How far a long statement is: a line on a terminal, once it takes longer than a moment."""
+"""A progress line on the terminal for statements that take longer than a few seconds."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from contextlib import contextmanager
 from typing import Any
 
 SHOWN_AFTER_S = 2.0
-"""A statement that ends sooner shows nothing."""
+"""A statement that ends sooner shows no progress line."""
 
 
 class Progress:
-    """The parts of a statement, one after the other; threads may advance it.
+    """Progress of a statement, which consists of successive parts; thread-safe.
 
-    On a terminal it is a line with the part's name, rows, share and the seconds left, from
-    `SHOWN_AFTER_S` on, also while nothing advances. Nothing is written anywhere else, and none of
-    it stays on the screen.
+    If stderr is a terminal, it shows a line with the part's name, rows, percentage and the time
+    left, from `SHOWN_AFTER_S` on, also while nothing advances. `close` removes the line. Without a
+    terminal nothing is written.
     """
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class Progress:
             self._timer.start()
 
     def part(self, name: str, total: int | None) -> None:
-        """Begin a part of `total` rows; None where nobody knows."""
+        """Begin a part of `total` rows (None: unknown)."""
         with self._lock:
             self._name, self._rows, self._total = name, 0, total
             if self._bar is not None:
@@ -42,14 +42,14 @@ class Progress:
                 self._begin()
 
     def advance(self, rows: int) -> None:
-        """So many rows more are done."""
+        """Count `rows` more rows as done."""
         with self._lock:
             self._rows += rows
             if self._bar is not None:
                 self._bar.update(self._task, completed=self._rows)
 
     def close(self) -> None:
-        """Take the line off the screen."""
+        """Remove the line from the terminal."""
         with self._lock:
             timer, self._timer = self._timer, None
             if timer is not None:
@@ -61,7 +61,7 @@ class Progress:
     def _show(self) -> None:
         with self._lock:
             if self._timer is None:
-                # The statement has ended just now.
+                # `close` has been called meanwhile.
                 return
             self._bar = _bar()
             self._begin()
@@ -73,7 +73,7 @@ class Progress:
 
 @contextmanager
 def progress() -> Iterator[Progress]:
-    """A progress whose line goes with the `with`."""
+    """A `Progress` whose line is removed at the end of the `with`."""
     made = Progress()
     try:
         yield made
@@ -87,7 +87,7 @@ def _bar() -> Any:
     from rich.text import Text
 
     class Rows(rich.ProgressColumn):
-        """Rows so far; nothing where a part does not count them."""
+        """The rows so far; empty while there are none."""
 
         def render(self, task: rich.Task) -> Text:
             return Text(f"{task.completed:,.0f} rows" if task.completed else "")

@@ -1,4 +1,4 @@
-"""Conditions of a bounded query that a table can be read by, so that other days are left alone."""
+"""Filter pushdown of bounded queries: conditions that let a scan skip partitions and files."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ _METHODS: dict[type[exp.Expr], tuple[str, str]] = {
 
 
 class Pruning:
-    """What the WHERE clauses of a query ask of each of its scans.
+    """The pushdown conditions for each scan of a query, from its WHERE clauses.
 
-    A condition lets too many rows pass and never too few: the engine checks all of them again.
-    None of them is true of a null, so those over the far side of a LEFT JOIN hold as well.
+    A condition may pass too many rows but never drops too many: the engine checks all of them
+    again. No condition is true for a null, so it may also be pushed to the right side of a LEFT
+    JOIN.
     """
 
     def __init__(self, plan: BoundedQuery) -> None:
@@ -44,7 +45,7 @@ class Pruning:
                     self._terms.setdefault(name, []).append(term)
 
     def filter(self, relation: str, schema: pa.Schema) -> Filter | None:
-        """The condition for one scan, whose columns are those of `schema`; None for all rows."""
+        """The condition for one scan with the columns of `schema`; None for all rows."""
         terms = self._terms.get(relation, ())
         found = [one for term in terms for one in _conditions(term.unnest(), schema)]
         if len(found) > 1:
@@ -53,7 +54,7 @@ class Pruning:
 
 
 def _terms(select: exp.Select) -> list[exp.Expr]:
-    """What a WHERE asks for, all of which must hold."""
+    """The AND-ed terms of a SELECT's WHERE clause."""
     where = select.args.get("where")
     if where is None:
         return []
@@ -61,7 +62,7 @@ def _terms(select: exp.Select) -> list[exp.Expr]:
 
 
 def _tables(select: exp.Select, relations: set[str]) -> Iterator[tuple[str, str]]:
-    """The aliases of the scans that a SELECT itself reads."""
+    """Pairs of alias and relation of the scans in a SELECT's own FROM and JOIN clauses."""
     sources = [select.args.get("from_"), *(select.args.get("joins") or [])]
     for source in sources:
         table = source.this if source is not None else None
@@ -70,7 +71,7 @@ def _tables(select: exp.Select, relations: set[str]) -> Iterator[tuple[str, str]
 
 
 def _conditions(term: exp.Expr, schema: pa.Schema) -> Iterator[Filter]:
-    """What a comparison with literals means to the reader; nothing for all else."""
+    """The reader's conditions for a comparison with literals; none for any other term."""
     if isinstance(term, exp.Between):
         for method, side in (("greaterOrEqual", "low"), ("lessOrEqual", "high")):
             yield from _compared(method, term.this, [term.args[side]], schema)
@@ -96,7 +97,7 @@ def _compared(
 
 
 def _value(literal: exp.Expr, kind: pa.DataType) -> Any:
-    """A literal's value; None, which fits no column, for any other expression."""
+    """A literal's value; None, which matches no column type, for any other expression."""
     if isinstance(literal, exp.Cast) and isinstance(literal.this, exp.Literal):
         text, to = literal.this.name, literal.to.this
         try:

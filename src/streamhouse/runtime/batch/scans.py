@@ -1,4 +1,4 @@
-"""The tables of a query that ends, read by its own conditions."""
+"""Scans the tables of a bounded query with filter pushdown."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from streamhouse.sql.plan import BoundedQuery, BoundedScan
 
 
 class Scans:
-    """The tables of a bounded query, read by its conditions; what is read shows as progress."""
+    """Opens the scans of a bounded query, with pushdown conditions; rows read advance `shown`."""
 
     def __init__(self, session: Session, plan: BoundedQuery, shown: Progress) -> None:
         self._session = session
@@ -30,7 +30,7 @@ class Scans:
 
     @property
     def total(self) -> int | None:
-        """How many rows the tables have in the files that are read; None if nobody knows."""
+        """The number of rows in the files that are read; None if unknown."""
         total = 0
         for scan in self._plan.scans:
             table = self._table(scan)
@@ -43,7 +43,7 @@ class Scans:
         return total
 
     def open(self, scan: BoundedScan) -> tuple[pa.Schema, Batches]:
-        """The rows of a scan, as the engine takes them."""
+        """The schema and batches of a scan, for the engine; rows count as progress."""
         table = self._table(scan)
         if table is None:
             schema, batches = scan_of(self._session, scan)
@@ -62,7 +62,7 @@ class Scans:
         return schema, counted
 
     def _table(self, scan: BoundedScan) -> Table | None:
-        """The table at its moment; None for one of another connector, or a system table."""
+        """The Paimon table at the scan's snapshot; None for other connectors and system tables."""
         if scan.table.connector != "paimon":
             return None
         address = self._session.address(scan.table)
@@ -76,7 +76,7 @@ class Scans:
 
 
 def scan_of(session: Session, scan: BoundedScan) -> tuple[pa.Schema, Batches]:
-    """The rows of a table of the session, as the engine takes them."""
+    """The schema and batches of a scan, for the engine, without filter pushdown."""
     if scan.table.connector == "paimon":
         address = session.address(scan.table)
         return warehouse_scanner(Warehouse(address.warehouse))(scan)

@@ -1,7 +1,7 @@
-"""DELETE from a table that merges rows, cut off between its two commits: the rest is done.
+"""Finishes a DELETE from a table that merges rows, if it was killed between its two commits.
 
-The first commit takes the values back, the second compacts the rows away (decision 016). A process
-that died between them has left rows of zeros, or rows that are hidden but not gone.
+The first commit retracts the values, the second compacts the rows away (decision 016). A process
+that died between them left rows of zeros, or rows that are hidden but not removed.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from streamhouse.source import ROW_KIND
 
 
 def finish(address: TableAddress, purge: Purge) -> int:
-    """Delete what statements whose process died were to delete; how many rows.
+    """Finish the deletes of statements whose process died; returns the number of rows.
 
-    Rows that others have written again since are left: they began anew from nothing.
+    Rows whose keys others have written since stay: their merge started from nothing.
     """
     table = address.open()
     option = remove_option(table.options)
@@ -66,7 +66,7 @@ def _finish(address: TableAddress, table: Table, at: int, option: str, purge: Pu
 
 
 def _committed(table: Table, word: str, began: int) -> int | None:
-    """The snapshot that a try has made, if it has, and it is still there."""
+    """The snapshot that a try committed; None if there is none, or it has expired."""
     prefix = prefix_of(word).encode()
     for number in range(began + 1, (table.latest_snapshot_id() or 0) + 1):
         one = table.snapshots.find(number)
@@ -77,10 +77,11 @@ def _committed(table: Table, word: str, began: int) -> int | None:
 
 
 def _pending(table: Table, at: int, option: str) -> pa.Table | None:
-    """The rows to be taken away (`-D`), or none of them but a compaction to be made.
+    """The `-D` rows to write before the compaction; empty if only the compaction is missing.
 
-    None: nothing is left to do. Of a table that removes rows by its own option there are none to
-    be seen; once others have written, it can no longer be told what the removal is to hide.
+    None: nothing is left to do. A table with its own remove-record option hides the deleted rows
+    already, so it only needs the compaction. Once another snapshot has followed, it is too late
+    for that: it is unknown what the removal would hide.
     """
     key = list(table.primary_key)
     gone = _keys(table, at, "-D")
@@ -99,14 +100,14 @@ def _pending(table: Table, at: int, option: str) -> pa.Table | None:
 
 
 def _since(table: Table, at: int) -> list[int]:
-    """Snapshots after one in which others have written rows."""
+    """The ids of later snapshots other than compactions."""
     numbers = range(at + 1, (table.latest_snapshot_id() or 0) + 1)
     found = [table.snapshots.find(number) for number in numbers]
     return [one.id for one in found if one is not None and one.commit_kind != "COMPACT"]
 
 
 def _keys(table: Table, snapshot: int, kind: str | None = None) -> pa.Table:
-    """The keys that a snapshot has written, of one row kind or of all."""
+    """The keys that a snapshot wrote, with row kind `kind` or with any."""
     key = list(table.primary_key)
     splits = table.changes(snapshot - 1, snapshot, "delta")
     batches = list(table.read(key, splits=splits, row_kind=True))

@@ -25,7 +25,7 @@ _WAIT_S = 120.0
 _LOOK_S = 0.2
 _TRIES = 5
 _THREADS = 2
-# Millions of rows are worth a better compiler than the maintenance beside the streams has.
+# Large compactions gain from the C2 compiler, which the maintenance sidecar does without.
 _JAVA_OPTIONS = tuple(one for one in JAVA_OPTIONS if "TieredStopAtLevel" not in one)
 _COMPACT_OPTIONS = {
     "write-only": "false",
@@ -35,11 +35,11 @@ _COMPACT_OPTIONS = {
 
 
 def show(warehouse: Mapping[str, str], table: Table, sidecar: Sidecar | None = None) -> None:
-    """Have the rows of a table seen that were committed just now, of all buckets at once.
+    """Make the newly committed rows of a table visible, in all buckets at once.
 
-    Where a pipeline that writes the table lives, its own compaction is waited for; else it is
-    done here, in `sidecar` or in one of its own. Nothing is to be done for tables whose rows are
-    seen at once, and for those that say `write-only`.
+    If a running pipeline writes the table, wait for its compaction, for up to two minutes. Else
+    compact here, in `sidecar` or in one started for this. Does nothing for tables whose rows are
+    visible at once, and for `write-only` tables.
     """
     write_only = boolean("write-only", table.options.get("write-only", "false"))
     if write_only or not hides_new_rows(table):
@@ -56,7 +56,7 @@ def show(warehouse: Mapping[str, str], table: Table, sidecar: Sidecar | None = N
 
 @contextmanager
 def core(warehouse: Mapping[str, str], sidecar: Sidecar | None) -> Iterator[Sidecar]:
-    """The Java core that is given, or else one for a statement, which starts when it is needed."""
+    """The given Java core, or else a new one for one statement, which starts on first use."""
     if sidecar is not None:
         yield sidecar
         return
@@ -65,7 +65,7 @@ def core(warehouse: Mapping[str, str], sidecar: Sidecar | None) -> Iterator[Side
 
 
 def _compact(sidecar: Sidecar, warehouse: Mapping[str, str], table: Table) -> None:
-    """Compact the buckets that have new files, two at once, in one commit."""
+    """Compact the buckets with level-0 files, two in parallel, in one commit."""
     name = table.identifier
     groups = sidecar.call(name, _new_groups)
     latest = table.latest_snapshot_id() or 0
@@ -84,14 +84,14 @@ def _compact(sidecar: Sidecar, warehouse: Mapping[str, str], table: Table) -> No
 
 
 def _new_groups(jvm: Any, table: Any) -> list[tuple[bytes, int]]:
-    """Partition and bucket of those that have files of level 0."""
+    """Partition (serialised) and bucket of each bucket with level-0 files."""
     serialize = jvm.org.apache.paimon.utils.SerializationUtils.serializeBinaryRow
     entries = table.newSnapshotReader().withLevel(0).bucketEntries()
     return [(bytes(serialize(one.partition())), int(one.bucket())) for one in entries]
 
 
 def _waited(warehouse: Mapping[str, str], table: Table, committed: int) -> bool:
-    """Whether what had been committed was compacted by others before long."""
+    """Wait until others have compacted all snapshots up to `committed`; False if not in time."""
     deadline, seen = time.monotonic() + _WAIT_S, 0
     while time.monotonic() < deadline and written_by_live_query(table):
         now = Warehouse(warehouse).table(table.identifier)

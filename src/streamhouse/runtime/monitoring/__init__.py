@@ -1,1 +1,1 @@
-"""What pipelines tell of themselves: metrics, status files and logs."""
+"""Monitoring of pipelines: metrics, status files and logs."""

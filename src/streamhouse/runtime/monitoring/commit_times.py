@@ -1,4 +1,4 @@
-"""How long commits take, for who measures: lines in a file that the environment names."""
+"""Records commit durations in a file that an environment variable names, for benchmarks."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 VARIABLE = "STREAMHOUSE_COMMIT_TIMES"
-"""A file to which each commit of a batch adds a line: its end (epoch ms), the table, and how long
-it took (ms), its wait for the table's lock included."""
+"""Names a file to which each commit of a batch appends a line: its end (epoch ms), the table, and
+its duration (ms) including the wait for the table's commit lock."""
 
 
 @contextmanager
 def timed(table: str) -> Iterator[None]:
-    """Measure a commit to a table, if somebody asked for it."""
+    """Measure a commit to a table, if `VARIABLE` is set."""
     path = os.environ.get(VARIABLE)
     started = time.monotonic()
     yield

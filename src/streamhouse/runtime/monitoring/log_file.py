@@ -1,4 +1,4 @@
-"""The log of a process that runs for months: what it said last, and no more."""
+"""A log file of limited size with rotation, for processes that run for months."""
 
 from __future__ import annotations
 
@@ -7,28 +7,29 @@ import os
 from pathlib import Path
 
 MOST_BYTES = 512 * 1024
-"""How long a log may be, and how much of a longer one is kept in the file before it."""
+"""The size at which a log is rotated, and how much of it the rotated file keeps."""
 LOG = "log"
 
 
 class LogFile:
-    """A file to which several processes append (`O_APPEND`), and the one before it, `….1`."""
+    """A log file to which several processes append (`O_APPEND`), and its rotated file `….1`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._before = path.with_name(f"{path.name}.1")
 
     def takes(self, descriptor: int) -> bool:
-        """Whether what is written to the descriptor comes here."""
+        """Whether the file descriptor refers to this log file."""
         try:
             return os.path.samestat(os.fstat(descriptor), self.path.stat())
         except OSError:
             return False
 
     def trim(self) -> None:
-        """Have the end of a log that is too long become the one before, and begin it anew.
+        """If the log is too long, copy its end to the rotated file and truncate the log.
 
-        What is appended at the same moment may be lost, whatever fails is left for the next time.
+        Lines that are appended at the same moment may be lost. Errors are ignored; the next call
+        tries again.
         """
         with contextlib.suppress(OSError):
             if self.path.stat().st_size <= MOST_BYTES:
@@ -40,7 +41,7 @@ class LogFile:
             os.truncate(self.path, 0)
 
     def last_lines(self, count: int) -> list[str]:
-        """The last lines, oldest first; empty where there is no log."""
+        """The last `count` lines, oldest first; empty if there is no log."""
         text = b""
         for path in (self._before, self.path):
             with contextlib.suppress(FileNotFoundError):
@@ -48,7 +49,7 @@ class LogFile:
         return text.decode(errors="replace").splitlines()[-count:] if count > 0 else []
 
     def _tail(self, size: int) -> bytes:
-        """The last bytes, from the beginning of a line on."""
+        """The last `size` bytes, without the incomplete first line."""
         with self.path.open("rb") as file:
             file.seek(-size, os.SEEK_END)
             text = file.read(size)

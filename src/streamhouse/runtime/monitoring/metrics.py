@@ -1,4 +1,4 @@
-"""What a query counts of itself while it runs: batches, rows, how fast they come."""
+"""Metrics of a running query: batches, rows and rows per second."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 WINDOW_S = 10.0
-"""Over how many of the last seconds rows a second are told."""
+"""The sliding window, in seconds, over which rows per second are computed."""
 
 
 class Counted(NamedTuple):
-    """The figures of a moment; `last_batch_ms` is when the last batch ended (epoch ms)."""
+    """A snapshot of a query's metrics.
+
+    `last_batch_ms` is when the last batch ended (epoch ms), `took_ms` how long it took.
+    """
 
     batches: int = 0
     rows: int = 0
@@ -23,9 +26,9 @@ class Counted(NamedTuple):
 
 
 class Figures:
-    """The figures of one run of a query; one thread counts, another may read.
+    """The metrics of one run of a query; thread-safe.
 
-    `clock` gives seconds that only grow.
+    `clock` returns monotonic seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -38,12 +41,12 @@ class Figures:
         self._began = clock()
 
     def begin(self) -> None:
-        """From now on rows can come."""
+        """Note the start of the query, for the first rates."""
         with self._lock:
             self._began = self._clock()
 
     def batch(self, rows: int, took_s: float) -> None:
-        """A batch of so many rows has been committed, after so many seconds."""
+        """Count a committed batch of `rows` rows that took `took_s` seconds."""
         now = self._clock()
         with self._lock:
             self._batches += 1
@@ -53,7 +56,11 @@ class Figures:
             self._forget(now)
 
     def read(self) -> Counted:
-        """The figures of now; a rate is over `WINDOW_S`, or since the start if that is less."""
+        """The current metrics.
+
+        The rate is over the last `WINDOW_S` seconds, or since the start (at least 1 s) if that is
+        less.
+        """
         now = self._clock()
         with self._lock:
             self._forget(now)

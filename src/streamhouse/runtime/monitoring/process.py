@@ -1,4 +1,4 @@
-"""Which process something is of, told so that it is never taken for a later one."""
+"""Identifies a process unambiguously, even if its process id is reused later."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from functools import cache
 from pathlib import Path
 
 _STATE, _STARTED = 0, 19
-"""Places of fields in what follows the name in `/proc/<pid>/stat`."""
+"""Indexes of the fields after the process name in `/proc/<pid>/stat`."""
 
 
 @dataclass(frozen=True)
 class Process:
-    """A process: its number, when it started, and where.
+    """A process: its id, its start time and its machine.
 
-    `started` is in the kernel's ticks since the machine did. `machine` tells one from another, and
-    from itself before it was started again; `host` is its name, for people.
+    `started` is in kernel clock ticks since the machine's boot. `machine` identifies one boot and
+    PID namespace of a machine; `host` is its host name, for messages.
     """
 
     pid: int
@@ -27,18 +27,18 @@ class Process:
 
     @staticmethod
     def of(pid: int) -> Process | None:
-        """A process of this machine; None if it is not there, or just dying."""
+        """A process of this machine; None if it does not exist or is a zombie."""
         at = started(pid)
         return None if at is None else Process(pid, at, machine(), socket.gethostname())
 
     @property
     def here(self) -> bool:
-        """Whether it is, or was, one of this machine, so that `alive` can tell."""
+        """Whether it is or was a process of this machine; only then `alive` is meaningful."""
         return self.machine == machine()
 
     @property
     def alive(self) -> bool:
-        """Whether it is still there; False for one of another machine."""
+        """Whether it still runs; False for a process of another machine."""
         return self.here and started(self.pid) == self.started
 
 
@@ -50,19 +50,19 @@ def own() -> Process:
 
 
 def started(pid: int) -> int | None:
-    """When a process of this machine started, in ticks; None if it is gone, or a zombie."""
+    """Start time of a process of this machine, in ticks; None if it is gone or a zombie."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:
         return None
-    # The name may hold blanks and brackets itself.
+    # The process name may contain blanks and parentheses.
     fields = text.rpartition(")")[2].split()
     return None if fields[_STATE] in "ZX" else int(fields[_STARTED])
 
 
 @cache
 def machine() -> str:
-    """The running kernel and its space of process numbers, as containers have their own."""
+    """The boot id and the PID namespace (containers have their own); else the host name."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot}/{os.stat('/proc/self/ns/pid').st_ino}"

@@ -1,4 +1,4 @@
-"""Has a running script tell of itself in its warehouses, beside its queries."""
+"""Writes the status of a running script into the warehouses of its targets."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("streamhouse.status")
 EVERY_S = 1.0
 REMOTE_EVERY_S = 10.0
-"""How often it is told in an object store, where each time is a request."""
+"""How often the status is written to an object store, where each write is a request."""
 AT_LEAST_EVERY_S = 10.0
-"""How often it is told where nothing has changed."""
+"""How often the status is written if nothing has changed."""
 _STDERR = 2
 _LAGS = 4
-"""Of how many queries the lag is looked at each time: it is a file to read, or several."""
+"""The number of queries whose lag each step reads; a lag costs reading one or more files."""
 
 
 class Reported(Protocol):
-    """What a query tells; see `runtime.streaming.query.ContinuousQuery`."""
+    """What the reporter needs of a query; see `runtime.streaming.query.ContinuousQuery`."""
 
     pipeline: str
     figures: Figures
@@ -65,7 +65,7 @@ class Reported(Protocol):
 
 
 class Maintained(Protocol):
-    """What maintenance tells; see `paimon.maintenance.service.Maintenance`."""
+    """What the reporter needs of maintenance; see `paimon.maintenance.service.Maintenance`."""
 
     @property
     def busy(self) -> int: ...
@@ -79,7 +79,7 @@ class Maintained(Protocol):
 
 @dataclass
 class _Place:
-    """What is told in one warehouse."""
+    """The status in one warehouse; `told` and `told_at` are of its last write."""
 
     statuses: Statuses
     status: Status
@@ -90,11 +90,11 @@ class _Place:
 
 
 class Reporter:
-    """Tells of a script from `announce` or `begin` on; to be called by one thread.
+    """Reports the status of a script from `announce` or `begin` on; call it from one thread.
 
-    `script` is its text, `name` what it is called (by default its pipeline's name), `restarts` how
-    often its process has lately become a fresh one. Nothing that goes wrong here is raised, but
-    for a `name` that is taken: the queries matter more than what is told of them.
+    `script` is its text, `name` its name in the status (default: the pipeline's name), `restarts`
+    how often its process was restarted recently. Errors are logged and not raised, since the
+    queries must go on; the exception is a `name` that is taken.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class Reporter:
         self._over = False
 
     def announce(self, warehouse: Mapping[str, str]) -> None:
-        """Tell that the script is about to run; does nothing without a `name`.
+        """Write a status before the script runs; does nothing without a `name`.
 
         Raises `StreamhouseError` if a pipeline of that name runs in the warehouse.
         """
@@ -128,7 +128,7 @@ class Reporter:
     def begin(
         self, queries: Sequence[Reported], maintenance: Callable[[], Sequence[Maintained]]
     ) -> None:
-        """Tell of these queries from now on; may be called again with more of them."""
+        """Report these queries from now on; call it again with all queries when there are more."""
         self._maintenance = maintenance
         groups: dict[str, list[Reported]] = {}
         for query in queries:
@@ -144,7 +144,7 @@ class Reporter:
         self._write_status(force=True)
 
     def step(self) -> None:
-        """Tell what has changed, if it is time to; called often."""
+        """Write the changed status if it is due, and rotate the log; called often."""
         now = self._clock()
         if self._places and now - self._looked_at >= EVERY_S:
             self._looked_at = now
@@ -154,21 +154,21 @@ class Reporter:
                 self._log.trim()
 
     def restarting(self, why: str) -> None:
-        """The process becomes a fresh one, since it failed."""
+        """Report an error after which the process restarts itself."""
         self._note(why, None)
         self._write_status(force=True)
 
     def failed(self, why: str, query: str | None = None) -> None:
-        """The script has ended by an error, if known that of a query (its `part`)."""
+        """Report that the script ended with an error; `query` is the `part` of the failed query."""
         self._note(why, query)
         self._end("failed")
 
     def close(self) -> None:
-        """The script has ended; well, unless `failed` was called."""
+        """Report that the script has ended, as `stopped` unless `failed` was called."""
         self._end("stopped")
 
     def _take(self, name: str, warehouse: Mapping[str, str], queries: list[Reported]) -> None:
-        """Have a place of one's own in a warehouse."""
+        """Claim a status name in a warehouse and write the script there."""
         try:
             statuses = Statuses(warehouse)
             before, name = self._free(statuses, name)
@@ -189,7 +189,10 @@ class Reporter:
             _LOG.info("nothing is told in %s: %s", warehouse["warehouse"], error)
 
     def _free(self, statuses: Statuses, name: str) -> tuple[Status | None, str]:
-        """The first of `name`, `name-2`, … that no other process tells under; what was told."""
+        """The former status and the name: the first of `name`, `name-2`, … not in use by others.
+
+        Raises `StreamhouseError` if the name was given explicitly and is in use.
+        """
         number, tried = 1, name
         while True:
             before = statuses.read(tried)
@@ -211,7 +214,7 @@ class Reporter:
             queries = tuple(
                 replace(one, last_error=why) if one.name == query else one for one in status.queries
             )
-            # What the queries count from now on no longer matters.
+            # Freezes the queries' metrics.
             place.queries = []
             place.status = replace(status, error=why, error_ms=now, queries=queries)
 
@@ -241,7 +244,7 @@ class Reporter:
                 _LOG.info("the status of '%s' is not told: %s", status.name, error)
 
     def _status(self, place: _Place) -> Status:
-        """What is true now; without queries, what was true last."""
+        """The current status; without queries, the last one."""
         if not place.queries:
             return place.status
         return replace(

@@ -1,13 +1,13 @@
-"""What pipelines tell of themselves, for whoever looks into their warehouse.
+"""Status files of pipelines in a warehouse.
 
-`<warehouse>/.pipelines/<name>/` holds of each
+`<warehouse>/.pipelines/<name>/` holds, for each pipeline:
 
 - `status.json`: a `Status`, replaced about once a second while something changes;
-- `shown.sql`: its script, as it may be shown;
-- where a server started it (`streamhouse.serve.pipelines.runner`): `script.sql`, `log`, `log.1`
-  and `stop`, which says that a process was asked to end.
+- `shown.sql`: its script without secrets;
+- if a server started it (`streamhouse.serve.pipelines.runner`): `script.sql`, `log`, `log.1` and
+  `stop`, which names a process that was asked to end.
 
-docs/decisions/071-the-status-of-a-pipeline.md says why.
+For the reasons see docs/decisions/071-the-status-of-a-pipeline.md.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from streamhouse.runtime.monitoring.process import Process
 from streamhouse.source import Lag
 
 FOLDER = ".pipelines"
-"""Where all this is in a warehouse, beside its databases."""
+"""The folder of the status files in a warehouse, next to its databases."""
 SCRIPT, STOP = "script.sql", "stop"
 LOST_AFTER_S = 60.0
-"""A pipeline of another machine that has told nothing for so long is taken for dead; so is one that
-was to start and did not."""
+"""After so long without a status update, a pipeline of another machine counts as dead, and a
+`starting` pipeline as failed."""
 _STATUS, _SHOWN = "status.json", "shown.sql"
 
 State = Literal["starting", "running", "stopped", "failed"]
@@ -39,8 +39,9 @@ State = Literal["starting", "running", "stopped", "failed"]
 
 @dataclass(frozen=True)
 class QueryStatus:
-    """A continuous query; `name` tells it from the others. Times are epoch ms, `took_ms` is how
-    long the last batch took.
+    """The status of a continuous query; `name` is unique in its pipeline.
+
+    Times are epoch ms; `took_ms` is the duration of the last batch.
     """
 
     name: str
@@ -58,7 +59,7 @@ class QueryStatus:
 
 @dataclass(frozen=True)
 class MaintenanceStatus:
-    """What looks after the tables: `busy` counts those that are worked on now."""
+    """The status of table maintenance; `busy` is the number of tables in work."""
 
     busy: int
     failures: int
@@ -68,9 +69,10 @@ class MaintenanceStatus:
 
 @dataclass(frozen=True)
 class Status:
-    """A pipeline; `process` is its own, or that of the server while it is `starting`.
+    """The status of a pipeline; `process` is its own, or the server's while it is `starting`.
 
-    `error` is the last one, also of a run before that started itself anew; times are epoch ms.
+    `error` is the last error, also of an earlier run after which the process restarted itself.
+    Times are epoch ms.
     """
 
     name: str
@@ -105,7 +107,7 @@ class Status:
 
 
 def _json(record: object) -> str:
-    # Several times faster than by `asdict`, which copies.
+    # Several times faster than `asdict`, which copies.
     return json.dumps(record, default=vars)
 
 
@@ -124,23 +126,23 @@ class Statuses:
 
     @cached_property
     def _files(self) -> Files:
-        # What object stores need takes long to load.
+        # Libraries of object stores are slow to import.
         return files_of(self._options["warehouse"], self._options)
 
     def names(self) -> list[str]:
-        """All names, sorted."""
+        """The names of all pipelines, sorted."""
         found = self._files.names(self._root)
         return sorted(unquote(name) for name, folder in found if folder)
 
     def read(self, name: str) -> Status | None:
-        """What is true of a pipeline now; None if there is none of that name."""
+        """The status of a pipeline, `failed` if its process has died; None if there is none."""
         text = None if _too_long(name) else self._files.read_text(self.path(name, _STATUS))
         if text is None:
             return None
         try:
             status = replace(Status.parse(text), name=name)
         except (ValueError, TypeError, KeyError):
-            # Written by another version of Streamhouse, or by no Streamhouse at all.
+            # Written by another version of Streamhouse, or by another program.
             return None
         return self._judged(status) if status.lives else status
 
@@ -152,11 +154,11 @@ class Statuses:
         return self._files.read_text(self.path(name, _SHOWN))
 
     def show(self, name: str, text: str) -> None:
-        """Keep what `shown` gives."""
+        """Store the script that `shown` returns."""
         self._files.write_text(self.path(name, _SHOWN), text)
 
     def path(self, name: str, file: str) -> str:
-        """Where a file of a pipeline is."""
+        """The path of a file of a pipeline."""
         folder = _folder(name)
         return f"{self._root}/{folder}/{file}"
 
@@ -164,14 +166,14 @@ class Statuses:
         return self._files.exists(self.path(name, file))
 
     def ask_to_stop(self, name: str, process: Process) -> None:
-        """Note that a process is about to be told to end: its death is no failure then."""
+        """Note that a process will be asked to end, so that its end does not count as a failure."""
         self._files.write_text(self.path(name, STOP), _json(process))
 
     def forget(self, name: str) -> None:
-        """Remove all that is kept of a pipeline that has ended; its checkpoints are not here.
+        """Remove the status files of a pipeline that has ended; its checkpoints stay.
 
-        `TableError` if there is none of that name, `PipelineError` if it runs, or if some of its
-        files are others' to remove.
+        Raises `TableError` if there is none of that name, `PipelineError` if it runs, or if this
+        user may not remove some of its files.
         """
         known = self.names()
         if name not in known:
@@ -188,7 +190,7 @@ class Statuses:
             )
 
     def _judged(self, status: Status) -> Status:
-        """The status of a pipeline that was alive when it told so."""
+        """A `starting` or `running` status, corrected if its process has died meanwhile."""
         process, age_s = status.process, time.time() - status.updated_ms / 1000
         if status.state == "starting":
             if age_s < LOST_AFTER_S and (process.alive or not process.here):
@@ -213,7 +215,7 @@ def _folder(name: str) -> str:
 
 
 def _too_long(name: str) -> bool:
-    """Whether no folder can be called so."""
+    """Whether the name is too long for a folder name."""
     return len(_folder(name)) > 255
 
 

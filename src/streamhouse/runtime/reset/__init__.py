@@ -1,1 +1,1 @@
-"""`--from-scratch`: the continuous queries of a script begin anew."""
+"""`--from-scratch`: restarts the continuous queries of a script as new queries."""

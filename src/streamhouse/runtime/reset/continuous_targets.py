@@ -1,7 +1,7 @@
-"""The tables that a script's continuous queries write, found without running anything.
+"""Finds the tables that a script's continuous queries write, without running the script.
 
-The whole script is planned over a `Draft`, so a mistake anywhere in it is raised before any of
-its statements runs.
+The whole script is planned with a `Draft` session, so an error anywhere in it is raised before any
+of its statements runs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from streamhouse.sql.streaming.analysis import analyze_streams, ends
 
 @dataclass(frozen=True)
 class Place:
-    """Where the checkpoints of a pipeline's queries are: below `root`, in the pipeline's folder."""
+    """The location of a pipeline's checkpoints: the folder `root` and the pipeline's name."""
 
     root: Path
     pipeline: str
@@ -33,9 +33,10 @@ class Place:
     def of(
         cls, settings: Mapping[str, str], name: str, root: Path | None, target: TableAddress
     ) -> Place:
-        """The place of a query that writes `target`, by the script's settings.
+        """The place of the checkpoint of a query that writes `target`.
 
-        `name` is the pipeline's name where the script sets none; `root` None: in the warehouse.
+        `name` is the pipeline's name if the script's `settings` have none; `root` None: in the
+        warehouse.
         """
         where = root or checkpoints_of(target.warehouse["warehouse"])
         return cls(where, settings.get("pipeline.name", name))
@@ -45,8 +46,8 @@ class Place:
 class ContinuousTarget:
     """A table that continuous queries write.
 
-    `places` are those of their checkpoints, several if the script sets another `pipeline.name` in
-    between. `readers` are the tables that they read with a `consumer-id`, and that id.
+    `places` are the places of their checkpoints, several if the script changes `pipeline.name`
+    between them. `readers` are the tables that they read with a `consumer-id`, each with that id.
     """
 
     address: TableAddress
@@ -56,7 +57,7 @@ class ContinuousTarget:
 
 @dataclass(frozen=True)
 class Targets:
-    """All of a script, and the options of all its catalogs."""
+    """All targets of a script, and the options of all its catalogs."""
 
     targets: tuple[ContinuousTarget, ...]
     catalogs: tuple[Mapping[str, str], ...]
@@ -69,14 +70,14 @@ def continuous_targets(
     name: str,
     root: Path | None,
 ) -> Targets:
-    """Plan a script and return what its continuous queries write.
+    """Plan a script and return the targets of its continuous queries.
 
-    `files`, where the statements come from several files, has that of each; `warehouse`, `name`
-    and `root` are as in `ScriptOptions`. Raises what running the script would: `SqlError`,
-    `TableError`, `OptionError`, with line and column.
+    `files` names the file of each statement, if the script has several files. `warehouse`, `name`
+    and `root` (the checkpoints) are as in `ScriptOptions`. Raises the errors that running the
+    script would raise: `SqlError`, `TableError`, `OptionError`, with line and column.
     """
     draft = Draft(warehouse, placed=True)
-    # The run itself prints them.
+    # The run itself prints the notices.
     draft.notice = lambda text: None
     found = _Finder(draft, name, root)
     for number, statement in enumerate(statements):
@@ -122,7 +123,7 @@ class _Finder:
         queries = analyze_streams(statement.query, draft, target, given, statement.partition)
         address = self._address(target) if target.connector == "paimon" else draft.target(target)
         if not address.warehouse and self._root is None:
-            # No run leaves anything to the next.
+            # Its checkpoint is temporary, so there is nothing to reset.
             return
         made = self.targets.setdefault(repr(address), ContinuousTarget(address))
         place = Place.of(draft.settings, self._name, self._root, address)
@@ -141,7 +142,7 @@ class _Finder:
 def checkpoint_roots(
     statements: Sequence[plan.Statement], warehouse: Mapping[str, str] | None, root: Path | None
 ) -> Iterator[Path]:
-    """The folders in which a script may have checkpoints, without planning it."""
+    """The folders in which a script may have checkpoints, found without planning it."""
     if root is not None:
         yield root
         return

@@ -1,4 +1,4 @@
-"""What a query that will not run again has left in tables: rows, files and consumers."""
+"""Removes what a former query has left in tables: rows, uncommitted files and consumers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LOG = logging.getLogger("streamhouse.query")
 
 
 def find_table(address: TableAddress) -> Table | None:
-    """The table, None if it is not there (yet, or any more)."""
+    """The table; None if it does not exist."""
     try:
         return address.open()
     except TableError:
@@ -28,7 +28,7 @@ def find_table(address: TableAddress) -> Table | None:
 
 
 def rows_in(address: TableAddress) -> int:
-    """How many rows a table has."""
+    """The number of rows of a table; 0 if it does not exist."""
     table = find_table(address)
     if table is None or table.latest_snapshot_id() is None:
         return 0
@@ -37,14 +37,14 @@ def rows_in(address: TableAddress) -> int:
 
 
 def empty_target(address: TableAddress) -> None:
-    """Remove all rows of a target, and those of its queries that found no partner."""
+    """Remove all rows of a target and of its `__unmatched` table."""
     for table in (find_table(address), unmatched_table(address)):
         if table is not None:
             empty_table(table)
 
 
 def unfinished_files(target: TableAddress, checkpoints: Sequence[Checkpoint]) -> None:
-    """Remove the files of batches that were never committed to a target."""
+    """Remove the data files of batches that were never committed to a target."""
     table = find_table(target)
     if table is None:
         return
@@ -62,9 +62,9 @@ def drop_consumers(
     queries: Collection[str],
     readers: Sequence[tuple[TableAddress, str]],
 ) -> None:
-    """Drop the consumers of queries at all tables of some catalogs, and those that `readers` name.
+    """Drop the consumers of `queries` at all tables of `catalogs`, and those that `readers` name.
 
-    A query may have read or looked up other tables before than it does now.
+    All tables are searched, since a query may have read or looked up other tables before.
     """
     for catalog in catalogs:
         for table in _tables(Warehouse(catalog)):
@@ -78,7 +78,7 @@ def drop_consumers(
 
 
 def _tables(warehouse: Warehouse) -> Iterator[Table]:
-    """All tables and their branches that can be opened."""
+    """All tables and branches that can be opened."""
     for database in warehouse.databases():
         for name in warehouse.tables(database):
             try:

@@ -1,8 +1,8 @@
-"""The marker of a reset that has begun: once it is written, the reset is finished, whatever dies.
+"""The marker file of a reset in progress: once it is written, the reset will be finished.
 
-It is the file `.from-scratch.json` in a pipeline's folder of checkpoints, one record for each
-target: whether its rows are kept, and the ids of the queries that go. A run that is killed leaves
-it behind; the next run of a script that writes one of the targets finishes the reset first.
+It is the file `.from-scratch.json` in a pipeline's folder of checkpoints, with one record for each
+target: whether its rows are kept, and the ids of the queries to remove. A killed run leaves it
+behind; the next run of a script that writes one of the targets finishes the reset first.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ NAME = ".from-scratch.json"
 
 @dataclass(frozen=True)
 class Reset:
-    """What is to become of a target: whether its rows stay, and which queries go."""
+    """The reset of one target: whether its rows are kept, and the ids of the queries to remove."""
 
     keep: bool
     queries: tuple[str, ...]
 
 
 class ResetMarker:
-    """The resets of one pipeline that have begun and not ended."""
+    """The unfinished resets of one pipeline."""
 
     def __init__(self, root: Path, pipeline: str) -> None:
         self._folder = pipeline_folder(root, pipeline)
 
     def read(self) -> dict[str, Reset]:
-        """The resets by target, `database.table`."""
+        """The unfinished resets by target, `database.table`."""
         path = self._folder / NAME
         if not path.exists():
             return {}
@@ -46,13 +46,13 @@ class ResetMarker:
         }
 
     def add(self, resets: Mapping[str, Reset]) -> None:
-        """Begin resets, all of them or, if this process dies now, none."""
+        """Record resets as begun, atomically."""
         self._folder.mkdir(parents=True, exist_ok=True)
         with self._locked():
             self._write({**self.read(), **resets})
 
     def remove(self, targets: Iterable[str]) -> None:
-        """The resets of these targets have ended."""
+        """Record the resets of these targets as finished."""
         with self._locked():
             gone = set(targets)
             self._write({name: one for name, one in self.read().items() if name not in gone})
@@ -71,7 +71,7 @@ class ResetMarker:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Scripts of the same pipeline with other targets may be reset at the same time."""
+        """Hold a file lock: scripts of the same pipeline may reset other targets concurrently."""
         handle = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
@@ -81,5 +81,5 @@ class ResetMarker:
 
 
 def any_left(roots: Iterable[Path]) -> bool:
-    """Whether some pipeline's checkpoints below these folders have a reset that was cut off."""
+    """Whether a pipeline with checkpoints in these folders has an unfinished reset."""
     return any(next(root.glob(f"*/{NAME}"), None) is not None for root in roots)

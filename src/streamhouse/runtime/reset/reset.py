@@ -1,11 +1,12 @@
-"""`--from-scratch`: the continuous queries of a script begin anew, as new queries.
+"""`--from-scratch`: restarts the continuous queries of a script as new queries.
 
-A reset of a target empties it (unless its rows are kept) and its `__unmatched`, removes what its
-former queries have in the other side tables and their consumers at all tables, and clears their
-checkpoints. All resets of a script are done before any of its statements runs. They begin with a
-marker in the folder of checkpoints (`reset_marker`): a process that dies before it is written has
-changed nothing, and after that the next run finishes them, with or without the option. So no query
-ever starts from its old checkpoint over an emptied target, or anew over a full one.
+A reset of a target empties it and its `__unmatched` table (unless its rows are kept), removes the
+rows of its former queries from the other side tables, drops their consumers at all tables, and
+clears their checkpoints. All resets of a script run before its first statement. They begin with a
+marker in the folder of checkpoints (`reset.marker`): a process that dies before the marker is
+written has changed nothing; after that, the next run finishes the resets, with or without the
+option. So no query ever resumes from its old checkpoint with an emptied target, or starts anew with
+a full one.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ Notice = Callable[[str], None]
 class _TargetReset:
     """The reset of one target; `queries` are the ids of its former queries.
 
-    `cut_off` says that an earlier run had begun it.
+    `cut_off` says that an earlier run began it and was killed.
     """
 
     target: ContinuousTarget
@@ -55,11 +56,11 @@ class _TargetReset:
 
 
 def reset(script: Targets, keep: bool, notice: Notice, begun: Callable[[], None]) -> None:
-    """Have all targets of a script start from scratch; `keep` leaves their rows.
+    """Reset all targets of a script; `keep` leaves their rows.
 
-    `begun` is called when the resets can no longer be taken back. Raises `StreamhouseError`, with
-    nothing changed, if one of the queries runs, or if emptying a target would remove the rows of
-    other continuous queries or streaming jobs.
+    `begun` is called after the markers are written, when the resets can no longer be cancelled.
+    Raises `StreamhouseError`, with nothing changed, if one of the queries is running, or if
+    emptying a target would remove the rows of other continuous queries or streaming jobs.
     """
     with _locked(script.targets) as checkpoints:
         resets = [
@@ -76,12 +77,12 @@ def reset(script: Targets, keep: bool, notice: Notice, begun: Callable[[], None]
 
 
 def finish(script: Targets, notice: Notice) -> None:
-    """Finish the resets of a script's targets that an earlier run began; raises as `reset`."""
+    """Finish the resets of a script's targets that an earlier run began; raises the same errors."""
     targets = [target for target in script.targets if _begun(target) is not None]
     with _locked(targets) as checkpoints:
         resets = []
         for target, own in zip(targets, checkpoints, strict=True):
-            # Another process may have finished it before it let the lock go.
+            # Another process may have finished it while it held the lock.
             before = _begun(target)
             if before is not None:
                 resets.append(_reset_of(target, own, before.keep))
@@ -90,7 +91,7 @@ def finish(script: Targets, notice: Notice) -> None:
 
 @contextmanager
 def _locked(targets: Sequence[ContinuousTarget]) -> Iterator[list[list[Checkpoint]]]:
-    """The checkpoints of each target, which no other process can use meanwhile."""
+    """The checkpoints of each target, locked so that no other process can run their queries."""
     with ExitStack() as stack:
         found = []
         for target in targets:
@@ -110,7 +111,7 @@ def _markers(target: ContinuousTarget) -> list[ResetMarker]:
 
 
 def _begun(target: ContinuousTarget) -> Reset | None:
-    """The reset of a target that an earlier run began and did not end."""
+    """The unfinished reset of a target; None if there is none."""
     name = target.address.identifier
     found = [one for marker in _markers(target) if (one := marker.read().get(name)) is not None]
     if not found:
@@ -134,9 +135,9 @@ def _reset_of(
 
 
 def _with_rows_of_statements(resets: Sequence[_TargetReset]) -> set[str]:
-    """The names of targets to be emptied that have rows of statements, such as INSERT … VALUES.
+    """The names of targets to empty that also have rows of statements such as INSERT … VALUES.
 
-    Raises `StreamhouseError` if other queries wrote one of them.
+    Raises `StreamhouseError` if other continuous queries wrote one of them.
     """
     mixed = set()
     for one in resets:
@@ -158,7 +159,7 @@ def _with_rows_of_statements(resets: Sequence[_TargetReset]) -> set[str]:
 def _carry_out(
     script: Targets, resets: Sequence[_TargetReset], mixed: set[str], notice: Notice
 ) -> None:
-    """Do all that the markers promise; each step may be done twice."""
+    """Run all steps of the resets; each step is idempotent."""
     rows = {one.name: rows_in(one.target.address) for one in resets}
     for one in resets:
         if not one.keep:

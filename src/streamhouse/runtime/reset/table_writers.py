@@ -1,4 +1,4 @@
-"""Who wrote the rows that a table has now: queries of a script, streams of others, statements."""
+"""Finds out who wrote the present rows of a table: queries, other streaming jobs, statements."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from streamhouse.runtime.state.checkpoint import former_ids, pipeline_of
 from streamhouse.runtime.state.lineage import SUFFIX
 
 _BATCH_IDENTIFIER = (1 << 63) - 1
-"""The commit identifier of batch jobs of Paimon's other engines."""
+"""The commit identifier of batch jobs of other Paimon engines."""
 
 
 @dataclass(frozen=True)
 class Writers:
-    """Whose rows are in a table, besides those of the queries that were asked about.
+    """Who wrote rows of a table, besides a given set of queries.
 
-    `streams` names other continuous queries and streaming jobs, in words; `statements` says that
-    INSERT … VALUES or the like, or batch jobs, wrote some of the rows.
+    `streams` describes other continuous queries and streaming jobs, for messages; `statements`
+    says that INSERT … VALUES or the like, or batch jobs, wrote some of the rows.
     """
 
     streams: tuple[str, ...]
@@ -34,10 +34,10 @@ class Writers:
 
 
 def other_writers(address: TableAddress, own: Collection[str]) -> Writers:
-    """Who but the queries `own` (their ids) wrote rows that may be in the table now.
+    """Who, besides the queries with the ids `own`, wrote rows that the table may have now.
 
-    Commits before the newest snapshot at which the table had no rows do not count. A query whose
-    commits have expired is known by its lineage.
+    Commits before the newest snapshot without rows do not count. A query whose commits have
+    expired is known from the lineage.
     """
     table = address.open()
     since = list(_since_empty(table))
@@ -58,7 +58,7 @@ def other_writers(address: TableAddress, own: Collection[str]) -> Writers:
 
 
 def own_consumers(table: Table, checkpoint: Path) -> list[str]:
-    """The ids of queries that had a consumer at a table and their checkpoint in this folder."""
+    """The ids of queries that have a consumer at a table and their checkpoint in this folder."""
     return [
         one.id.removeprefix(QUERY)
         for one in Consumers(table).all()
@@ -75,7 +75,7 @@ def _since_empty(table: Table) -> Iterator[Snapshot]:
 
 
 def _is_complete(table: Table, since: Sequence[Snapshot]) -> bool:
-    """Whether these are all commits since the table had no rows, so that none has expired."""
+    """Whether `since` has all commits since the table had no rows: none of them has expired."""
     if not since or since[-1].id == 1:
         return True
     return table.snapshots.find(since[-1].id - 1) is not None
@@ -86,7 +86,7 @@ def _adds_rows(snapshot: Snapshot) -> bool:
 
 
 def _is_streaming(snapshot: Snapshot) -> bool:
-    """Whether a commit is one of many of its user: batch jobs and statements have one each."""
+    """Whether a commit is of a streaming job; batch jobs and statements commit once per user."""
     return (
         snapshot.commit_kind == "APPEND"
         and 0 < snapshot.commit_identifier < _BATCH_IDENTIFIER
@@ -95,7 +95,7 @@ def _is_streaming(snapshot: Snapshot) -> bool:
 
 
 def _in_lineage(address: TableAddress) -> dict[str, str | None]:
-    """The queries in the lineage of a table, and what each read last as far as that is told."""
+    """The query ids in the lineage of a table, each with its last definition, if recorded."""
     try:
         table = address.side_table(SUFFIX).open()
     except TableError:
@@ -109,7 +109,7 @@ def _in_lineage(address: TableAddress) -> dict[str, str | None]:
 
 
 def _former_ids(table: Table, queries: Collection[str]) -> set[str]:
-    """The queries that ran under the checkpoints of these ones before them, and kept their rows."""
+    """The ids of earlier queries of the same checkpoints whose rows were kept by a reset."""
     found = set()
     for consumer in map(Consumers(table).get, map(query_consumer, queries)):
         if consumer is not None and consumer.checkpoint is not None:
@@ -118,7 +118,7 @@ def _former_ids(table: Table, queries: Collection[str]) -> set[str]:
 
 
 def _words(table: Table, user: str, definition: str | None) -> str:
-    """A writer as a user may know it: by its pipeline, by what it reads, or by its commit user."""
+    """A description of a writer: by its pipeline, its source, or its commit user."""
     consumer = Consumers(table).get(query_consumer(user))
     source: Mapping[str, Any] = json.loads(definition)["source"] if definition else {}
     over = f" over {source['table']}" if source.get("table") else ""

@@ -1,4 +1,4 @@
-"""Computed columns in a Paimon table's options, spelt as Paimon's Flink catalog spells them."""
+"""Stores computed columns in a Paimon table's options, in the format of Paimon's Flink catalog."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _KEY = re.compile(r"^schema\.(\d+)\.(name|expr|data-type)$")
 def with_computed(
     options: Mapping[str, str], columns: Sequence[Column], computed: Sequence[ComputedColumn]
 ) -> dict[str, str]:
-    """The table's options with its computed columns."""
+    """The table's options, with its computed columns added."""
     result = dict(options)
     for number, column in enumerate(computed, start=len(columns)):
         result[f"schema.{number}.name"] = column.name
@@ -24,7 +24,7 @@ def with_computed(
 def computed_of(
     options: Mapping[str, str],
 ) -> tuple[dict[str, str], tuple[ComputedColumn, ...]]:
-    """The other options of a table, and the computed columns in them."""
+    """The table's other options, and the computed columns that its options define."""
     parts: dict[int, dict[str, str]] = {}
     rest = {}
     for key, value in options.items():

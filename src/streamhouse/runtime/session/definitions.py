@@ -1,4 +1,4 @@
-"""Statements that only define, for scripts and for single statements; where an error stands."""
+"""Runs DDL statements (CREATE, USE, DROP, ALTER), and adds positions to errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from streamhouse.sql.statements.create_view import CreateView
 
 
 def define(session: Session, statement: plan.Statement) -> bool:
-    """Run a CREATE, USE, DROP or ALTER; whether the statement was one."""
+    """Run a CREATE, USE, DROP or ALTER statement; False if the statement is none of these."""
     match statement:
         case plan.CreateCatalog():
             session.create_catalog(statement)
@@ -40,14 +40,14 @@ def define(session: Session, statement: plan.Statement) -> bool:
 
 
 def note_outdated_options(session: Session, statement: plan.Statement) -> None:
-    """Tell of options of earlier Paimon releases in the hints of a statement."""
+    """Give a notice of options of earlier Paimon releases in the hints of a statement."""
     for text in outdated(statement.text):
         session.notice(text)
 
 
 @contextmanager
 def located(statement: plan.Statement) -> Iterator[None]:
-    """Errors of a statement say its line and column."""
+    """Add the statement's line and column to errors raised in the `with`."""
     place = statement.position
     try:
         yield

@@ -1,4 +1,4 @@
-"""A session that makes nothing: definitions are noted, over the tables that are there already."""
+"""A dry-run session: it records definitions in memory, and writes nothing to a warehouse."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NOWHERE = "/nonexistent-warehouse-of-a-draft"
 
 @dataclass(frozen=True)
 class DraftTable:
-    """A table that a script would make, or a stored one as the script would change it."""
+    """A table that a script would create, or a stored table as the script would change it."""
 
     columns: tuple[Column, ...]
     primary_key: tuple[str, ...]
@@ -38,18 +38,18 @@ class DraftTable:
 
 @dataclass(frozen=True)
 class DraftSpec(DimensionSpec):
-    """A lookup of a table that a script would make: by then it is empty."""
+    """A lookup of a table that a script would create; the table is empty when the query starts."""
 
     table: DraftTable | None = None
 
     def open(self) -> Any:
-        """What of the table decides how it is looked up."""
+        """The table, with the attributes that the choice of a lookup strategy reads."""
         assert self.table is not None
         return EmptyTable(self.identifier, self.table)
 
 
 class EmptyTable:
-    """A table without rows, as those who choose a strategy look at one."""
+    """An empty table with the attributes that the choice of a lookup strategy reads."""
 
     def __init__(self, identifier: str, drafted: DraftTable) -> None:
         self.identifier = identifier
@@ -65,7 +65,7 @@ class EmptyTable:
 
 
 class DraftWarehouse(Warehouse):
-    """A warehouse in which what a script makes or drops is only noted."""
+    """A warehouse that only records what a script creates, changes or drops."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(options)
@@ -74,7 +74,7 @@ class DraftWarehouse(Warehouse):
         self._databases: set[str] = {"default"}
 
     def is_made(self, identifier: str) -> bool:
-        """Whether a table is the script's, or was changed by it."""
+        """Whether the script created or changed the table."""
         return identifier in self._made
 
     def databases(self) -> list[str]:
@@ -95,7 +95,7 @@ class DraftWarehouse(Warehouse):
 
     @contextmanager
     def creating(self) -> Iterator[None]:
-        """Nothing is created for others, so none need wait."""
+        """Take no lock: a draft creates nothing that other processes see."""
         yield
 
     def create_database(self, name: str, if_not_exists: bool = False) -> None:
@@ -144,7 +144,7 @@ class DraftWarehouse(Warehouse):
         options: Mapping[str, str] | None = None,
         pin: bool = False,
     ) -> Any:
-        """A table as the script has it by now; one of an earlier moment as it was then."""
+        """The table as the script has changed it so far, else the stored table as of `moment`."""
         if identifier in self._made:
             return self._made[identifier]
         table = super().readable(identifier, moment, options, pin)
@@ -177,7 +177,7 @@ class DraftWarehouse(Warehouse):
         self._dropped.add(full)
 
     def _forget(self, prefix: str) -> None:
-        """Nothing has changed for others."""
+        """Do nothing: a draft changes nothing that other processes cache."""
 
     def _missing(self, database: str, name: str) -> TableError:
         if database not in self.databases():
@@ -193,7 +193,7 @@ class DraftWarehouse(Warehouse):
 
 
 class DraftViews(SessionViews):
-    """Views that are kept for the script only, all checked as if they were to last."""
+    """Keeps all views in memory for the script only, with the checks of persistent views."""
 
     def __init__(self, names: Names, warehouse: Callable[[str], Warehouse]) -> None:
         super().__init__(names, warehouse)
@@ -233,10 +233,10 @@ class DraftViews(SessionViews):
 
 
 class Draft(Session):
-    """A session over `DraftWarehouse`s.
+    """A session whose catalogs are `DraftWarehouse`s.
 
-    Without a `warehouse` the default catalog is an empty one, unless `placed`: then naming it is
-    an error, as in a run.
+    Without a `warehouse` the default catalog is empty, unless `placed`: then using it is an error,
+    as in a run.
     """
 
     def __init__(self, warehouse: Mapping[str, str] | None, placed: bool = False) -> None:
@@ -251,7 +251,7 @@ class Draft(Session):
         return [dict(options) for options in self._catalogs.values()]
 
     def strategies(self, query: StreamQuery, target: TableInfo | None) -> list[str]:
-        """How each lookup of a query keeps its table: as `run` would choose."""
+        """The lookup strategy that a run would choose for each lookup of a query, in words."""
         specs: list[DimensionSpec] = []
         for lookup in query.lookups:
             catalog, database, name = lookup.table.name

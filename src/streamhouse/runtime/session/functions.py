@@ -1,4 +1,4 @@
-"""The Python functions that a script's session has created."""
+"""The Python functions that a script has created."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from streamhouse.sql.udf_modules.module import define
 
 
 class SessionFunctions:
-    """Imports a function when it is created; `notice` takes what a user should know."""
+    """Imports a Python function on CREATE FUNCTION; `notice` receives messages for the user."""
 
     def __init__(self, notice: Callable[[str], None]) -> None:
         self._notice = notice
@@ -29,9 +29,9 @@ class SessionFunctions:
             )
 
     def drop(self, statement: Drop) -> None:
-        """Run DROP FUNCTION; the parser has found the function, or IF EXISTS."""
+        """Run DROP FUNCTION; the parser has checked that the function exists, or IF EXISTS."""
         self._names.discard(statement.name[-1])
 
     def names(self) -> list[str]:
-        """Of those that are there now, sorted."""
+        """The names of the present functions, sorted."""
         return sorted(self._names)

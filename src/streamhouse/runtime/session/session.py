@@ -1,4 +1,4 @@
-"""A script's names: catalogs, the current database, temporary tables and settings."""
+"""A script's session: catalogs, the current database, temporary tables and settings."""
 
 from __future__ import annotations
 
@@ -53,17 +53,17 @@ _FLINKS_DATABASE = "default_database"
 
 @dataclass(frozen=True)
 class _Defaults:
-    """What names and tables of a catalog have where they do not say otherwise."""
+    """The default database and the default table options of a catalog."""
 
     database: str = DEFAULT_DATABASE
     table_options: Mapping[str, str] = field(default_factory=dict)
 
 
 class Session:
-    """Resolves names as Flink does and runs what defines them; a `Resolver`.
+    """Resolves names as Flink does, and runs DDL statements; implements `Resolver`.
 
-    With a `warehouse` (from the command line), the current catalog is a Paimon catalog over it
-    from the start, and it also replaces the path of every catalog that a script creates.
+    With a `warehouse` (from the command line), the initial catalog is a Paimon catalog of this
+    warehouse, and its options override those of every catalog that the script creates.
     """
 
     def __init__(self, warehouse: Mapping[str, str] | None) -> None:
@@ -78,7 +78,7 @@ class Session:
         self._database = DEFAULT_DATABASE
         self.settings: dict[str, str] = {}
         self.notice: Callable[[str], None] = _to_stderr
-        """Takes what a user should know of a statement that was run all the same."""
+        """Receives messages for the user about statements that did not fail."""
         if self._given is not None:
             self._catalogs[DEFAULT_CATALOG] = self._given
             self._make_default(DEFAULT_CATALOG, DEFAULT_DATABASE)
@@ -133,7 +133,7 @@ class Session:
         self._make_default(statement.name, database)
 
     def use_catalog(self, name: str) -> None:
-        # Flink's own catalog is always there; without a warehouse it takes temporary tables.
+        # Flink's default catalog always exists; without a warehouse it has temporary tables only.
         if name != DEFAULT_CATALOG:
             self._options(name)
         self._catalog, self._database = name, self._defaults[name].database
@@ -228,7 +228,7 @@ class Session:
             warehouse.alter_table(identifier, *changes, if_exists=statement.if_exists)
 
     def _spelt(self, options: Mapping[str, str], where: str) -> dict[str, str]:
-        """A table's options as Paimon spells them; who wrote them otherwise is told."""
+        """A table's options by their Paimon names; gives a notice for each that was replaced."""
         found, notices = resolved(options)
         for text in notices:
             self.notice(f"{where}: {text}")
@@ -243,10 +243,10 @@ class Session:
         return SetTableOption(key, value)
 
     def show(self, kind: str, of: Name = ()) -> list[str]:
-        """The names of SHOW CATALOGS, DATABASES, VIEWS or TABLES (views are among them).
+        """The names for SHOW CATALOGS, DATABASES, VIEWS or TABLES (which includes views).
 
-        `of` is the database whose views and tables are meant, by default the current one; CURRENT
-        CATALOG and CURRENT DATABASE are known, too.
+        `of` is the database of the views and tables, by default the current one. `kind` may also
+        be CURRENT CATALOG or CURRENT DATABASE.
         """
         if kind == "CATALOGS":
             return sorted(self._catalogs)
@@ -268,14 +268,14 @@ class Session:
         return (full[0], self._plain(full[0], full[1]), full[2])
 
     def table(self, name: Name) -> TableInfo:
-        """The table of a name, temporary ones first; `TableError` naming the nearest."""
+        """The table of a name, temporary ones first; else `TableError` with the nearest name."""
         full = self.full(name)
         if full in self._temporary:
             return self._temporary[full]
         return self._stored(full, AsOf())
 
     def table_as_of(self, name: Name, moment: AsOf) -> TableInfo:
-        """As `table`, with the columns that it had then; for Paimon tables."""
+        """As `table`, with the columns as of `moment`; only for Paimon tables."""
         full = self.full(name)
         if full in self._temporary:
             raise OptionError(
@@ -284,7 +284,7 @@ class Session:
         return self._stored(full, moment)
 
     def view(self, name: Name) -> ViewInfo | None:
-        """The view of a name; None if it is that of a table, or of nothing."""
+        """The view of a name; None if there is no view of that name."""
         full = self.full(name)
         if full[0] in self._catalogs:
             return self.views.find(full)
@@ -299,7 +299,7 @@ class Session:
         return name in self._temporary
 
     def has_table(self, name: Name) -> bool:
-        """Whether a full name is that of a table of a warehouse."""
+        """Whether a full name is that of a stored table."""
         return self._warehouse(name[0]).exists(name[1], name[2])
 
     def _no_view(self, full: Name) -> None:
@@ -325,7 +325,7 @@ class Session:
         )  # fmt: skip
 
     def became(self, column: str) -> str | None:
-        """What became of a column that a table read so far once had, for an error."""
+        """How a column of a table opened so far was renamed or dropped; for error messages."""
         for identifier, table in self._opened.items():
             told = renamed_to(table, column)
             if told is not None and column not in table.arrow_schema.names:
@@ -333,7 +333,7 @@ class Session:
         return None
 
     def address(self, info: TableInfo) -> TableAddress:
-        """Where a Paimon table is, and by which version of its schema it is planned."""
+        """The address of a Paimon table, with the schema id that the query is planned with."""
         catalog, database, name = info.name
         identifier = f"{database}.{name}"
         version = (
@@ -342,10 +342,10 @@ class Session:
         return TableAddress(self._options(catalog), identifier, version)
 
     def target(self, info: TableInfo) -> TableAddress:
-        """Where a Paimon table is that a continuous query writes; of another sink, its name.
+        """The address of a continuous query's target; for another sink than Paimon, a name only.
 
-        A sink's name has the form of no table's (`default.alerts$print`). Beside it the query keeps
-        its own tables; without a warehouse the address has no options.
+        The name of a sink cannot be that of a table (`default.alerts$print`). The query's side
+        tables are named after it. Without a warehouse the address has no options.
         """
         if info.connector == "paimon":
             return self.address(info)
@@ -354,7 +354,7 @@ class Session:
         return TableAddress(options, f"{database}.{name}${info.connector}")
 
     def sink(self, info: TableInfo, hint: Mapping[str, str]) -> SinkSpec | None:
-        """Where rows for a declared table go, with the options of a hint; None: it is Paimon's."""
+        """The sink of a table, with the options of a hint; None for a Paimon table."""
         if info.connector == "paimon":
             return None
         given = replace(info, options={**info.options, **hint})
@@ -363,13 +363,13 @@ class Session:
         return SinkSpec(info.connector, registry.table_options(given), info.columns)
 
     def dimension(self, lookup: LookupJoin) -> TableAddress:
-        """Where a lookup's table is; only its name if it is that of a server."""
+        """The address of a lookup's table; for a table on a server, only its name."""
         if is_server(lookup):
             return TableAddress({}, ".".join(lookup.table.name[1:]))
         return self.address(lookup.table)
 
     def source(self, query: StreamQuery) -> SourceSpec:
-        """Where a continuous query reads."""
+        """The source of a continuous query."""
         table = query.source
         if table.connector == "paimon":
             address = self.address(table)
@@ -397,14 +397,17 @@ class Session:
         return catalog, self._plain(catalog, name[-1])
 
     def _plain(self, catalog: str, database: str) -> str:
-        """The name of a database, that of the default one where Flink's name for it is meant."""
+        """The database's name, with Flink's `default_database` mapped to the default database.
+
+        A stored database of that name is used as it is.
+        """
         if catalog != DEFAULT_CATALOG or database != _FLINKS_DATABASE:
             return database
         kept = catalog in self._catalogs and database in self._warehouse(catalog).databases()
         return database if kept else DEFAULT_DATABASE
 
     def catalog_options(self, catalog: str) -> dict[str, str]:
-        """The options of a catalog; `TableError` naming the nearest if there is none."""
+        """The options of a catalog; `TableError` with the nearest name if there is none."""
         return dict(self._options(catalog))
 
     def _options(self, catalog: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What SHOW and DESCRIBE tell of a session: columns of text."""
+"""Results of SHOW and DESCRIBE statements, as columns of text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _OWN = ("path",)
 
 
 def described(session: Session, statement: Show | Describe) -> Shown:
-    """The columns of a SHOW or DESCRIBE; `TableError` for a table or view that is not there."""
+    """The result columns of a SHOW or DESCRIBE; `TableError` for an unknown table or view."""
     kind = statement.kind if isinstance(statement, Show) else ""
     if kind in ("", "COLUMNS", "CREATE TABLE", "CREATE VIEW"):
         return _of_table(session, statement, kind)
@@ -63,7 +63,7 @@ def _of_view(view: ViewInfo, kind: str) -> Shown:
 
 
 def table_text(info: TableInfo) -> str:
-    """The statement that makes a table, without its secrets."""
+    """The CREATE TABLE statement of a table, with secret option values masked."""
     lines = [_column(column) for column in info.columns]
     lines += [f"{ticked(one.name)} AS {one.expression}" for one in info.computed]
     if info.primary_key:

@@ -1,4 +1,4 @@
-"""The views that a script's session knows: temporary ones, and those of its warehouses."""
+"""The views of a script's session: temporary ones, and those stored in its warehouses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from streamhouse.sql.statements.create_view import CreateView, check_lasts, desc
 
 
 class Names(ViewResolver, Protocol):
-    """What the views need of the session."""
+    """What `SessionViews` needs of the session."""
 
     def full(self, name: Name) -> Name:
         """The name with catalog and database."""
@@ -29,7 +29,7 @@ class Names(ViewResolver, Protocol):
 
 
 class SessionViews:
-    """Makes, finds and drops views; `warehouse` gives the warehouse of a catalog."""
+    """Creates, finds and drops views; `warehouse` returns the warehouse of a catalog."""
 
     def __init__(self, names: Names, warehouse: Callable[[str], Warehouse]) -> None:
         self._names = names
@@ -55,7 +55,7 @@ class SessionViews:
         return sorted({*temporary, *Views(self._warehouse(catalog)).names(database)})
 
     def create(self, statement: CreateView) -> None:
-        """Run CREATE VIEW; its query must be one that can be run."""
+        """Run CREATE VIEW; raises an error if its query cannot be planned."""
         full = self._names.full(statement.name)
         if "$" in full[2]:
             name = ".".join(full[1:])
@@ -85,7 +85,7 @@ class SessionViews:
             Views(self._warehouse(full[0])).create(view)
 
     def drop(self, statement: Drop) -> None:
-        """Run DROP VIEW; a table cannot be dropped by it."""
+        """Run DROP VIEW; raises `TableError` for a table."""
         full = self._names.full(statement.name)
         if self._temporary.pop(full, None) is not None:
             return
@@ -107,7 +107,7 @@ class SessionViews:
             )
 
     def _lasting(self, statement: CreateView, view: Name, name: Name) -> Name:
-        """A table's name as the view keeps it; what is kept must not read what passes away."""
+        """A table's name as the view stores it; `TableError` if only the view would be stored."""
         full = self._names.full(name)
         passing = full in self._temporary or self._names.is_temporary(full)
         if passing and not statement.temporary:

@@ -1,1 +1,1 @@
-"""Spark's session, its JVM, and the Python processes that it starts."""
+"""The Spark session, its JVM, and the Python workers that Spark starts."""

@@ -1,10 +1,10 @@
-"""Java classes, parsed and verified once and mapped into memory at each later start.
+"""Class data sharing (CDS) archive of Spark's JVM: Java classes, parsed and verified ahead of time.
 
-Half of what a Spark session costs until its first batch is the loading of some 15,000 classes, and
-so it is with Paimon's core in the sidecar; the JVM's class data sharing does that work ahead of
-time. `streamhouse.runtime.class_archive_maker` makes an archive for either in the cache folder.
-Without them everything works, only later. The JVM itself checks that an archive fits it and its
-jars, and ignores one that does not.
+Half the time from the start of a Spark session to its first batch is the loading of some 15,000
+classes. The same holds for Paimon's Java core in the sidecar JVM. With CDS, a JVM maps an archive
+of its classes into memory instead. `streamhouse.runtime.class_archive_maker` makes one archive for
+each of the two JVMs in the cache folder. Without an archive a JVM only starts more slowly. The JVM
+itself checks that an archive fits it and its jars, and ignores one that does not.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from streamhouse.runtime.spark import jvm
 
 _SILENT = " ".join(class_archive.SILENT)
 OUT_VARIABLE = "STREAMHOUSE_CLASS_ARCHIVE_OUT"
-"""Names, for a JVM that is to make an archive, the file."""
+"""Environment variable: the file that the JVM writes its archive to, instead of using one."""
 
 
 def java_options(path: Path) -> str:
@@ -35,7 +35,7 @@ def java_options(path: Path) -> str:
 
 
 def archive_path() -> Path:
-    """Where the archive of this Spark and this Java is, or would be."""
+    """The archive's path for this version of Spark and Java, whether it exists or not."""
     java = shutil.which(java_command()) or "java"
     release = Path(os.path.realpath(java)).parent.parent / "release"
     parts = [pyspark.__version__, jvm.classpath(), os.path.realpath(java)]
@@ -45,5 +45,5 @@ def archive_path() -> Path:
 
 
 def options_path(archive: Path) -> Path:
-    """Where the options are of the JVM whose archive that is (`jvm.save_options`)."""
+    """The file with the Java options for the same JVM (`jvm.save_options`)."""
     return archive.with_suffix(".json")

@@ -1,11 +1,12 @@
-"""Spark's JVM outlives a driver that is killed, for the driver that is started again.
+"""Hands Spark's JVM over from a killed driver to the restarted one.
 
-The start of the JVM and of its session is most of a restart. So the process that Spark's Python
-workers are forked from (`worker_parent`) holds the JVM's standard input, whose end would end it.
-When the driver ends without having said so, that process kills all Python workers at once, so that
-nothing of the old run can read or write any more, starts no other, and keeps the JVM for some
-seconds. The same command, started again meanwhile by the same user in the same environment, claims
-the JVM at a socket. See docs/decisions/135-the-jvm-outlives-its-driver.md.
+Starting the JVM and its Spark session takes most of the time of a restart. So the process from
+which Spark's Python workers are forked (`worker_parent`) holds the JVM's standard input open; the
+JVM exits when that is closed. When the driver ends without notice, this process kills all Python
+workers at once, so that the old run can no longer read or write. It forks no new workers, and keeps
+the JVM for some seconds. If the same user starts the same command again in the same environment
+within this time, the new driver claims the JVM at a Unix socket. See
+docs/decisions/135-the-jvm-outlives-its-driver.md.
 """
 
 from __future__ import annotations
@@ -32,10 +33,11 @@ from streamhouse.errors import OptionError
 from streamhouse.runtime.spark.worker_request import LENGTH
 
 VARIABLE = "STREAMHOUSE_SPARK_LINGER_S"
-"""Seconds for which the JVM waits for its driver to be started again; 0: it ends with it."""
+"""Environment variable: how many seconds (default 10) the JVM waits for its driver to be restarted;
+0: it ends with the driver."""
 _LINGER_S = 10.0
 _PASSING = ("_", "SHLVL", "OLDPWD", "INVOCATION_ID", "JOURNAL_STREAM", "SYSTEMD_EXEC_PID")
-"""Variables that differ from one start of a command to the next, and say nothing to it."""
+"""Environment variables that differ between starts of the same command, and are ignored."""
 _LONGEST_PATH = 100
 _MOST_FILES = 3
 _CLAIM_S = 5.0
@@ -44,10 +46,11 @@ _THREADS = Path("/proc/self/task")
 
 @dataclass(frozen=True)
 class Jvm:
-    """A JVM that runs; the files are numbers of this process.
+    """A running JVM, with file descriptors of this process.
 
-    `port` and `secret` are of its py4j gateway, `folders` temporary ones that go with it.
-    `process` is its pidfd, `stdin` the writing end of its standard input, `stderr` what it writes.
+    `port` and `secret` are those of its py4j gateway, `folders` are temporary folders to remove
+    after it. `process` is its pidfd, `stdin` the writing end of its standard input, `stderr` the
+    file with its standard error, if there is one.
     """
 
     port: int
@@ -62,7 +65,7 @@ class Jvm:
         return [self.process, self.stdin, *([] if self.stderr is None else [self.stderr])]
 
     def sent(self) -> tuple[int, str, tuple[str, ...]]:
-        """What a message says of it, beside its files."""
+        """The part of a message about it without the file descriptors."""
         return self.port, self.secret, self.folders
 
     @classmethod
@@ -72,12 +75,12 @@ class Jvm:
         return cls(port, secret, folders, process, stdin, rest[0] if rest else None)
 
     def close(self) -> None:
-        """Let go of it: it ends, unless somebody else has its standard input, too."""
+        """Close the descriptors; the JVM exits unless another process holds its stdin open."""
         close_files(self.files)
 
 
 class JvmProcess:
-    """A JVM that is no child of this process, as a `subprocess.Popen` of it would be used."""
+    """A JVM that is not a child of this process, with the interface of `subprocess.Popen`."""
 
     def __init__(self, jvm: Jvm) -> None:
         self._process = jvm.process
@@ -86,11 +89,11 @@ class JvmProcess:
         self.stdin = os.fdopen(jvm.stdin, "wb", buffering=0)
 
     def poll(self) -> int | None:
-        """None while it runs; its exit code is its new parent's to know."""
+        """None while it runs, else 1: only its parent process can learn the exit code."""
         return 1 if self._ended.poll(0) else None
 
     def wait(self, timeout: float) -> int:
-        """Raises `subprocess.TimeoutExpired` if it still runs after so many seconds."""
+        """Wait for its exit; `subprocess.TimeoutExpired` after `timeout` seconds."""
         if not self._ended.poll(timeout * 1000):
             raise subprocess.TimeoutExpired("java", timeout)
         return 1
@@ -101,7 +104,7 @@ class JvmProcess:
 
 
 def linger_s(environment: Mapping[str, str] = os.environ) -> float:
-    """Seconds for which a JVM waits for its driver; raises `OptionError`."""
+    """How many seconds a JVM waits for its driver; `OptionError` for an invalid variable."""
     text = environment.get(VARIABLE, "")
     try:
         return float(text or _LINGER_S)
@@ -110,10 +113,11 @@ def linger_s(environment: Mapping[str, str] = os.environ) -> float:
 
 
 def claim_path(*what: object) -> Path | None:
-    """The socket at which the JVM of this very command can be claimed after its driver's end.
+    """The Unix socket at which a restart of this command can claim the JVM of a killed driver.
 
-    `what` else must be equal. None where JVMs end with their drivers: by the user's wish, or as
-    the system lacks what it takes.
+    `what` is further state that must be equal in both runs. None if the JVM ends with its driver:
+    because the user set 0 seconds, or because the system lacks a needed feature (pidfd, `/proc`,
+    a private temporary folder).
     """
     if linger_s() <= 0 or not hasattr(os, "pidfd_open") or not _children_files():
         return None
@@ -132,7 +136,11 @@ def claim_path(*what: object) -> Path | None:
 
 
 def claim(path: Path) -> tuple[socket.socket, str, Jvm] | None:
-    """The JVM that is kept there, if any: the process that keeps it, and that one's address."""
+    """Claim the JVM at a socket; None if there is none.
+
+    Returns the connection to the worker parent that keeps it, the socket path at which that one
+    takes fork requests, and the JVM.
+    """
     keeper = socket.socket(socket.AF_UNIX)
     keeper.settimeout(_CLAIM_S)
     try:
@@ -145,21 +153,21 @@ def claim(path: Path) -> tuple[socket.socket, str, Jvm] | None:
 
 
 def is_own(client: socket.socket) -> bool:
-    """Whether the process at the other end is of this user."""
+    """Whether the process at the other end belongs to this user."""
     size = struct.calcsize("3i")
     peer = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
     return bool(struct.unpack("3i", peer)[1] == os.getuid())
 
 
 def send(to: socket.socket, message: Any, files: Iterable[int] = ()) -> None:
-    """Send what `marshal` takes, and open files. Raises `OSError`."""
+    """Send an object that `marshal` can serialise, and open file descriptors. Raises `OSError`."""
     body = marshal.dumps(message)
     socket.send_fds(to, [len(body).to_bytes(LENGTH, "big")], list(files))
     to.sendall(body)
 
 
 def receive(sender: socket.socket) -> tuple[Any, list[int]]:
-    """A message and the files that came with it. Raises `EOFError` at the end, `OSError`."""
+    """Receive a message and its file descriptors. Raises `EOFError` at the end, or `OSError`."""
     head, files, _, _ = socket.recv_fds(sender, LENGTH, _MOST_FILES)
     try:
         if len(head) != LENGTH:
@@ -183,7 +191,7 @@ def close_files(files: Iterable[int]) -> None:
 
 
 def kill_children() -> None:
-    """SIGKILL all processes below this one, which is the reaper of all of them, and reap them."""
+    """SIGKILL and reap all descendants of this process, which must be their subreaper."""
     while True:
         for file in _children_files():
             for pid in file.read_text().split():
@@ -199,6 +207,6 @@ def _children_files() -> list[Path]:
 
 
 def _code() -> list[tuple[str, int]]:
-    """When each module of ours was changed: an upgrade starts with a JVM and workers of its own."""
+    """The modification times of our modules: after an upgrade the old JVM must not be claimed."""
     package = Path(streamhouse.__file__).parent
     return sorted((str(file), file.stat().st_mtime_ns) for file in package.rglob("*.py"))

@@ -1,10 +1,11 @@
 """Spark's JVM: its command, its start, and the py4j gateway to it.
 
-PySpark starts `bin/spark-submit`: two shell scripts, a JVM that works out the command of the next,
-and in that one SparkSubmit, which reads settings again and then runs the py4j server. A local
-session needs none of it: its server is started directly, and without MLlib, whose functions take
-1 s of a processor to register in each session. `spark-submit` is used for a cluster, and where the
-environment has settings that only it reads. See docs/decisions/123-a-restart-is-quick.md.
+PySpark starts `bin/spark-submit`: two shell scripts, a JVM that computes the command of a second
+JVM, and in that one SparkSubmit, which reads the settings again and then runs the py4j server. A
+local session needs none of this. So the py4j server is started directly, and without MLlib, whose
+functions take 1 s of processor time to register in each session. `spark-submit` is still used for a
+cluster, and if the environment has settings that only it reads. See
+docs/decisions/123-a-restart-is-quick.md.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ NEEDS_SUBMIT = (
     "SPARK_PREPEND_CLASSES",
     "YARN_CONF_DIR",
 )
-"""Variables that `spark-submit` acts upon."""
+"""Environment variables that only `spark-submit` reads."""
 _SUBMIT_SETTINGS = (
     "spark.archives",
     "spark.driver.defaultJavaOptions",
@@ -52,7 +53,7 @@ _SUBMIT_SETTINGS = (
 )
 _LEFT_OUT = "spark-mllib_"
 _NOT_NEEDED = ("-Xmx", "--add-modules=jdk.incubator.vector")
-"""The memory is that of `spark.driver.memory`; the module is MLlib's, and slows the start."""
+"""`spark.driver.memory` sets the memory; only MLlib uses the module, which slows the start."""
 _CONNECTION_FILE = "_PYSPARK_DRIVER_CONN_INFO_PATH"
 _PORT, _SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
 _LOOK_S = 0.01
@@ -61,11 +62,11 @@ _LAUNCHER_SECONDS = 60
 
 
 class JavaExited(Exception):
-    """The JVM has ended before its gateway was there."""
+    """The JVM ended before its gateway was ready, or is of no use to this driver."""
 
 
 def spark_home() -> Path:
-    """Where Spark's jars and scripts are."""
+    """The folder of Spark's jars and scripts."""
     return Path(os.environ.get("SPARK_HOME") or os.path.dirname(pyspark.__file__))
 
 
@@ -75,11 +76,11 @@ def launch(
     options: Path,
     stderr: IO[bytes] | int | None,
 ) -> Any:
-    """Start the JVM in a session of its own, so that signals to our group do not reach it.
+    """Start the JVM in its own POSIX session, so that signals to our process group do not reach it.
 
-    `options` is where `save_options` has put Java's options. Returns PySpark's gateway, whose
-    `proc` is the process; the JVM ends when that process's standard input does. Raises
-    `JavaExited`, or `OSError` where there is no Java.
+    `options` is the file that `save_options` wrote. Returns PySpark's gateway, whose `proc` is the
+    process; the JVM exits when the standard input of `proc` is closed. Raises `JavaExited`, or
+    `OSError` if there is no Java.
     """
     command = _direct(settings, options) or _submit(settings)
     folder = tempfile.mkdtemp(prefix="streamhouse-gateway-")
@@ -109,13 +110,13 @@ def launch(
 
 
 def attach(jvm: Jvm) -> tuple[Any, Any]:
-    """PySpark's gateway to a JVM whose driver was killed, and the JVM's `JavaSparkContext`.
+    """Connect to a JVM whose driver was killed: PySpark's gateway and the `JavaSparkContext`.
 
     The gateway's `proc` is as after `launch`.
 
-    Waits until no query and no job of the old driver runs any more: they end by themselves
-    once their Python processes are gone. Raises `JavaExited` if they do not, if there is no
-    session, or no answer; the JVM is of no use then, and is killed.
+    Cancels the old driver's jobs, and waits until none of its queries and jobs runs any more: they
+    end by themselves without their Python processes. If they do not, or if there is no session or
+    no answer, kills the JVM and raises `JavaExited`.
     """
     process = JvmProcess(jvm)
     watchdog = threading.Timer(_ATTACH_S, process.kill)
@@ -139,13 +140,13 @@ def attach(jvm: Jvm) -> tuple[Any, Any]:
 
 
 def save_options(path: Path) -> None:
-    """Ask Spark's launcher for the options that Java needs for it, and keep them at `path`.
+    """Get the Java options that Spark needs from Spark's launcher, and write them to `path` (JSON).
 
     Raises `OSError`, `subprocess.SubprocessError`, or `ValueError`.
     """
     jars = str(spark_home() / "jars" / "*")
     command = [java_command(), "-cp", jars, _LAUNCHER, _SUBMIT, "pyspark-shell"]
-    # As `bin/load-spark-env.sh` sets them.
+    # `bin/load-spark-env.sh` sets these variables.
     scala = min((spark_home() / "jars").glob("spark-core_*.jar")).name.split("_")[1].split("-")[0]
     environment = {**os.environ, "SPARK_HOME": str(spark_home()), "SPARK_SCALA_VERSION": scala}
     given = subprocess.run(
@@ -163,13 +164,13 @@ def save_options(path: Path) -> None:
 
 
 def classpath() -> str:
-    """Spark's jars in a fixed order, without what no query of ours uses."""
+    """Spark's jars in a fixed order, without MLlib, which our queries do not use."""
     jars = sorted((spark_home() / "jars").glob("*.jar"))
     return os.pathsep.join(str(jar) for jar in jars if not jar.name.startswith(_LEFT_OUT))
 
 
 def _direct(settings: Mapping[str, str], options: Path) -> list[str] | None:
-    """The command of the server itself; None where only `spark-submit` would do all."""
+    """The command that starts the py4j server directly; None if `spark-submit` is needed."""
     if (
         not settings["spark.master"].startswith("local")
         or any(name in os.environ for name in NEEDS_SUBMIT)
@@ -187,7 +188,7 @@ def _direct(settings: Mapping[str, str], options: Path) -> list[str] | None:
 
 
 def _configured() -> bool:
-    """Whether Spark's own `conf` folder, which `spark-submit` puts on the class path, has files."""
+    """Whether Spark's `conf` folder has files; only `spark-submit` puts it on the class path."""
     folder = spark_home() / "conf"
     return folder.is_dir() and any(file.suffix != ".template" for file in folder.iterdir())
 
@@ -199,7 +200,7 @@ def _submit(settings: Mapping[str, str]) -> list[str]:
 
 
 def _connected(process: subprocess.Popen[bytes] | JvmProcess, port: int, secret: str) -> Any:
-    """PySpark's gateway to a JVM that runs."""
+    """PySpark's gateway to a running JVM."""
     connect: Callable[..., Any] = launch_gateway
     os.environ[_PORT], os.environ[_SECRET] = str(port), secret
     try:

@@ -1,4 +1,4 @@
-"""The Spark session of a pipeline, set up for many small batches, and silent on the terminal."""
+"""The Spark session of a pipeline: configured for small micro-batches, without console output."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from streamhouse.runtime.streaming.fused_source import FusedDataSource
 from streamhouse.spark import loopback, prepare
 
 TASK_ATTEMPTS = 4
-"""How often a task may run when its Python worker dies."""
+"""The maximum number of attempts of a task, for instance if its Python worker dies."""
 
 _FILE_MANAGER = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -44,11 +44,11 @@ _SETTINGS = {
     "spark.sql.streaming.stopTimeout": "20s",
     "spark.python.daemon.module": "streamhouse.runtime.spark.worker_daemon",
     "spark.python.worker.reuse": "true",
-    # Measured: 15 ms a batch for both of Spark's logs, against 80 by Hadoop's file contexts and
-    # with a checksum beside each file. The rename is as atomic without.
+    # Measured: writing both of Spark's logs takes 15 ms per batch, against 80 ms with Hadoop's
+    # FileContext and a checksum file per file. The rename is atomic in both cases.
     "spark.sql.streaming.checkpointFileManagerClass": _FILE_MANAGER,
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
-    # Plans are tiny, and what they call is Python: compiling them is all loss.
+    # Plans are tiny and call Python: compiling them takes longer than it saves.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.python.authenticate.socketTimeout": "120s",
@@ -58,20 +58,20 @@ _SETTINGS = {
     "spark.sql.adaptive.enabled": "false",
 }
 _JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-"""Many small batches: compiling more cleverly costs more than it brings."""
+"""For many small batches the C2 compiler costs more than it saves."""
 _END_SECONDS = 10.0
 _SWITCH_S = 0.0005
 _TAIL_BYTES = 8192
 _ours: SparkSession | None = None
-"""The session that this module started, not one that it found."""
+"""The session that this module started itself; None if the active session is another's."""
 _parent: WorkerParent | None = None
-"""What the Python processes of the JVM that this module started are forked from."""
+"""The parent from which the Python workers of this module's JVM are forked."""
 _begun: _Begun | None = None
-"""The session that `begin_session` has begun, until it is asked for."""
+"""The session that `begin_session` is starting, until `start_session` takes it."""
 _output: int | None = None
-"""What the JVM writes on its standard error; the file has no name any more."""
+"""Descriptor of the file with the JVM's standard error; the file is unlinked."""
 _LONGEST_SOCKET_FOLDER = 60
-"""Of the 107 bytes of an address Spark's own file names take 42."""
+"""In bytes: a Unix socket address has at most 107, of which Spark's file names take 42."""
 _SOCKET_FOLDER = "spark.python.unix.domain.socket.dir"
 _LOCAL = re.compile(r"local(\[(?P<threads>\d+|\*)\])?")
 
@@ -79,11 +79,11 @@ _LOCAL = re.compile(r"local(\[(?P<threads>\d+|\*)\])?")
 def start_session(
     name: str, master: str, verbose: bool = False, settings: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """A session on `master` (such as `local[2]`); Spark's own words are shown only if `verbose`.
+    """A session on `master` (such as `local[2]`); shows Spark's own output only if `verbose`.
 
-    Local tasks are tried `TASK_ATTEMPTS` times, unless `master` says how often. Where a session
-    is active already, or `begin_session` has been called, that one is used. `settings` stand over
-    ours. A local session listens on the loopback interface only (`spark.loopback`). Raises
+    Local tasks have `TASK_ATTEMPTS` attempts, unless `master` sets a number. Uses the session that
+    is active or that `begin_session` is starting, if there is one. `settings` override the
+    defaults. A local session listens on the loopback interface only (`spark.loopback`). Raises
     `StreamhouseError` if Java does not start.
     """
     global _begun
@@ -94,29 +94,29 @@ def start_session(
 
 
 def begin_session(name: str, master: str, verbose: bool = False) -> None:
-    """Start a session in the background; `start_session` waits for it, `end_session` ends it.
+    """Start a session in a background thread; `start_session` waits for it, `end_session` ends it.
 
-    Its JVM outlives this process where that is killed, and is used by the same command if that is
-    started again within some seconds (`handover`). Raises `OptionError`.
+    If this process is killed, its JVM lives on for some seconds, and a restart of the same command
+    reuses it (`handover`). Raises `OptionError`.
     """
     global _begun
     _begun = _Begun(name, master, verbose, handover.claim_path(name, master, verbose, _SETTINGS))
 
 
 def worked() -> None:
-    """Tell that a batch has been done: a JVM with which a driver came to none is not kept again."""
+    """Note that a batch is done: a reused JVM with which no batch succeeded is not reused again."""
     if _parent is not None:
         _parent.worked()
 
 
 def let_go() -> None:
-    """Have the JVM end with this process, which is about to end without `end_session`."""
+    """Make the JVM end with this process; call it before an exit without `end_session`."""
     if _parent is not None:
         _parent.let_go()
 
 
 class _Begun:
-    """A session that a thread starts."""
+    """A session that a background thread starts."""
 
     def __init__(self, name: str, master: str, verbose: bool, claim: Path | None) -> None:
         self._unwanted = threading.Event()
@@ -130,17 +130,17 @@ class _Begun:
         self._thread.start()
 
     def result(self) -> SparkSession:
-        """Wait for it; raises what went wrong."""
+        """Wait for the session; raises the error of its start."""
         return self._session.result()
 
     def cancel(self) -> None:
-        """Start nothing more of it; returns once that is so."""
+        """Cancel the start; waits until the thread has ended."""
         self._unwanted.set()
         self._thread.join()
 
     def _run(self, name: str, master: str, verbose: bool, claim: Path | None) -> None:
         usual = sys.getswitchinterval()
-        # Each of its hundreds of calls into the JVM waits for a thread that loads modules.
+        # Each of hundreds of py4j calls waits for the GIL, held by a thread that imports modules.
         sys.setswitchinterval(_SWITCH_S)
         try:
             self._session.set_result(
@@ -160,7 +160,7 @@ def _start(
     claim: Path | None = None,
     unwanted: Callable[[], bool] = lambda: False,
 ) -> SparkSession:
-    """`claim` is where the JVM of a driver that was killed may be, and where it will be claimed."""
+    """Start a session; `claim`: the socket to take over a JVM, and to offer this one later."""
     global _ours
     python = worker_python() if master.startswith("local") else sys.executable
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = python
@@ -175,7 +175,7 @@ def _start(
         taken_over = None if claim is None else _taken_over(claim)
         if taken_over is not None:
             gateway, context = taken_over
-            # Else Spark would take Python workers that are dead for idle ones.
+            # A new environment, since Spark would reuse dead Python workers as idle ones.
             conf.set("spark.executorEnv.STREAMHOUSE_DRIVER", uuid.uuid4().hex)
         else:
             conf.setAll(list(_socket_settings().items()))
@@ -190,7 +190,7 @@ def _start(
     session.sparkContext.setLogLevel("WARN" if verbose else "ERROR")
     prepare(session)
     session.dataSource.register(FusedDataSource)
-    # Queries are started by several threads, each of which would start it.
+    # Started once here, since several threads start queries, and each would start it.
     callbacks: Callable[..., Any] = ensure_callback_server_started
     callbacks(SparkContext._gateway)
     if ours and claim is not None and context is None:
@@ -200,7 +200,7 @@ def _start(
 
 
 def _taken_over(claim: Path) -> tuple[Any, Any] | None:
-    """What `jvm.attach` gives for the JVM that a killed driver of this command has left."""
+    """Take over the JVM of a killed driver of this command; the result of `jvm.attach`, or None."""
     global _parent, _output
     claimed = handover.claim(claim)
     if claimed is None:
@@ -220,7 +220,7 @@ def _taken_over(claim: Path) -> tuple[Any, Any] | None:
 
 
 def _keep(claim: Path) -> None:
-    """Have the JVM that this process has started outlive it."""
+    """Register this process's JVM with the worker parent, which keeps it if this process dies."""
     context, gateway = SparkContext._active_spark_context, SparkContext._gateway
     assert context is not None and gateway is not None
     if _parent is None:
@@ -229,7 +229,7 @@ def _keep(claim: Path) -> None:
     try:
         process = os.pidfd_open(gateway.proc.pid)
     except OSError:
-        # The kernel is too old, or a container forbids it: the JVM ends with its driver.
+        # An old kernel, or a container that forbids pidfds: the JVM ends with its driver.
         return
     try:
         jvm = handover.Jvm(
@@ -246,18 +246,18 @@ def _keep(claim: Path) -> None:
 
 
 def _warm(session: SparkSession) -> None:
-    """Have Python workers started, and a first job's classes loaded, while queries are planned."""
+    """Run a small job that starts Python workers and loads classes while queries are planned."""
     try:
         session.range(0, 2, numPartitions=2).mapInArrow(lambda rows: rows, "id LONG").collect()
-    except Exception:  # noqa: BLE001  # the session may end meanwhile; the queries tell the rest
+    except Exception:  # noqa: BLE001  # the session may end meanwhile; queries report other errors
         return
 
 
 def _socket_settings() -> dict[str, str]:
-    """Unix sockets between Spark and its workers, in a folder that goes with this process.
+    """Settings for Unix sockets between Spark and its Python workers.
 
-    Over TCP a small job takes about 40 ms longer. Where the temporary folder's path is too long
-    for a socket's address, Spark keeps to TCP.
+    Their folder is removed when this process exits. Over TCP a small job takes about 40 ms longer.
+    If the temporary folder's path is too long for a socket address, Spark uses TCP.
     """
     folder = tempfile.mkdtemp(prefix="streamhouse-sockets-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -270,9 +270,9 @@ def _socket_settings() -> dict[str, str]:
 
 
 def end_session() -> None:
-    """Stop the session that `start_session` started and its JVM; wait until they are gone.
+    """Stop the session that `start_session` started, and its JVM; waits until both have ended.
 
-    A session that somebody else started stays.
+    Leaves a session that other code started.
     """
     global _ours, _begun
     begun, _begun = _begun, None
@@ -305,7 +305,7 @@ def _end_jvm(gateway: Any) -> None:
 
 
 def with_attempts(master: str) -> str:
-    """The master with a number of attempts for each task, where a local one names none."""
+    """The master; a local one without a number of task attempts gets `TASK_ATTEMPTS`."""
     match = _LOCAL.fullmatch(master)
     if match is None:
         return master
@@ -335,14 +335,14 @@ def _gateway(conf: SparkConf, options: Path, verbose: bool) -> Any:
 
 
 def _environment() -> dict[str, str]:
-    """The environment of Spark's JVM; starts the parent of its Python processes."""
+    """The environment of Spark's JVM; starts the parent of its Python workers."""
     global _parent
     _end_parent()
     given = {**os.environ}
     given.setdefault("SPARK_LAUNCHER_OPTS", _JAVA_OPTIONS)
     given.pop(PARENT, None)
     if given["PYSPARK_PYTHON"] != sys.executable:
-        # Without it all works, later.
+        # Without the parent, workers only start more slowly.
         with contextlib.suppress(OSError):
             _parent = WorkerParent()
             given[PARENT] = _parent.address
@@ -357,7 +357,7 @@ def _end_parent() -> None:
 
 
 def died(wait_s: float = 2.0) -> bool:
-    """Whether Spark's JVM has ended although nobody stopped it; waits a little for its end."""
+    """Whether Spark's JVM has exited; waits up to `wait_s` seconds for its exit."""
     process = getattr(SparkContext._gateway, "proc", None)
     if process is None:
         return False
@@ -367,7 +367,7 @@ def died(wait_s: float = 2.0) -> bool:
 
 
 def last_words() -> str:
-    """The last error that Spark's JVM wrote, for when it has died; empty if there is none."""
+    """The last lines of the JVM's standard error, for a JVM that has died; empty if none."""
     if _output is None:
         return ""
     size = os.fstat(_output).st_size

@@ -1,6 +1,7 @@
-"""Spark's Python daemon with our libraries loaded before it forks, so that workers start warm.
+"""Spark's Python daemon, which imports our libraries before it forks, so that workers start fast.
 
-Spark starts one for the tasks, and one for each kind of planning, whose only worker needs little.
+Spark starts one daemon for the tasks, and one for each kind of planning, whose only worker needs
+few libraries.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ _LIBRARIES = (
     "pypaimon_rust.datafusion",
     "pyspark.worker",
     "streamhouse.runtime.streaming.task",
-    # PyArrow imports it in each process that makes an array of Python values.
+    # PyArrow imports pandas in each process that makes an array of Python values.
     "pandas",
 )
 _PLANNING = "pyspark.sql.worker."
 
 
 def load(arguments: Sequence[str]) -> None:
-    """Load what the forks need; `arguments` are those of the daemon: the module of its workers."""
+    """Import what the workers need; `arguments` of the daemon name the module of its workers."""
     if not any(word.startswith(_PLANNING) for word in arguments):
         for name in _LIBRARIES:
             import_module(name)

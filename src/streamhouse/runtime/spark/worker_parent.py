@@ -1,11 +1,11 @@
-"""The process that Spark's Python processes are forked from, with all loaded that they need.
+"""The process from which Spark's Python processes are forked, with their libraries imported.
 
 Spark starts a Python process for each query, for its tasks and for each kind of planning. Each
-would load PySpark and our libraries anew, which takes more than half a second of a processor. Here
-they are loaded once. `python -m streamhouse.runtime.spark.worker_parent LISTENER DRIVER` serves
-`worker_request` at a socket that it has inherited, until its connection to the driver ends: with
-the driver, however that ends. Where it is to keep Spark's JVM, it goes on for some seconds
-(`handover`).
+would import PySpark and our libraries again, which takes more than half a second of processor time.
+This process imports them once. `python -m streamhouse.runtime.spark.worker_parent LISTENER DRIVER`
+serves `worker_request` at an inherited socket, until its connection to the driver ends, which it
+does however the driver ends. If it keeps Spark's JVM for a restarted driver, it goes on for some
+seconds (`handover`).
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ _LIBRARIES = (
     "streamhouse.runtime.streaming.fused_source",
     "streamhouse.runtime.streaming.planner",
     "streamhouse.runtime.streaming.task",
-    # PyArrow imports it in each process that makes an array of Python values.
+    # PyArrow imports pandas in each process that makes an array of Python values.
     "pandas",
 )
-"""Not the modules that are run: Python warns of those that are there already."""
+"""Without the modules that forks run as `__main__`: Python warns if those are imported already."""
 _STANDARD_FILES = 3
 _ASK_S = 10.0
 _KILLED = 128
 _PR_SET_CHILD_SUBREAPER = 36
 _MOST_CLAIMS = 20
-"""Each leaves a megabyte and ten threads of the JVM in use."""
+"""How often a JVM is handed over; each time leaks a megabyte and ten threads in the JVM."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """A module to be run as `python -m` would, in this environment, folder and with these files."""
+    """A request to run a module as `python -m` does, in an environment and folder, with stdio."""
 
     arguments: list[str]
     environment: dict[bytes, bytes]
@@ -62,7 +62,7 @@ class Request:
 
     @classmethod
     def received(cls, client: socket.socket) -> Request:
-        """Raises `OSError` or `EOFError` if it does not come as a whole."""
+        """Receive a request; raises `OSError` or `EOFError` if it is incomplete."""
         message, files = handover.receive(client)
         if len(files) != _STANDARD_FILES:
             close_files(files)
@@ -71,7 +71,7 @@ class Request:
         return cls(arguments, environment, folder, files)
 
     def run(self) -> None:
-        """Become what was asked for."""
+        """Run the requested module in this process."""
         for number, file in enumerate(self.files):
             os.dup2(file, number)
         close_files(self.files)
@@ -86,9 +86,9 @@ class Request:
 
 
 class Parent:
-    """Forks for whoever asks, and tells them how their forks end; a fork ends with its asker.
+    """Forks on request and reports the exit code of each fork; ends a fork if its requester ends.
 
-    `driver` is the connection to the driver, which may have it keep the JVM (`handover`).
+    `driver` is the connection to the driver, which may ask it to keep the JVM (`handover`).
     """
 
     def __init__(self, listener: socket.socket, driver: socket.socket) -> None:
@@ -96,21 +96,21 @@ class Parent:
         self._driver = driver
         self._jvm: Jvm | None = None
         self._claims: socket.socket | None = None
-        """Where a driver may claim the JVM; there while there is none."""
+        """The socket at which a new driver may claim the JVM; only set while there is no driver."""
         self._claim_path, self._linger_s, self._claimed = "", 0.0, 0
         self._worked = True
-        """Whether the driver that has claimed the JVM came to a batch with it."""
+        """Whether the driver that claimed the JVM has committed a batch with it."""
         self._ends_at: float | None = None
         self._fenced = False
-        """Whether no fork is made: what asks for one may be of the run whose driver is gone."""
+        """Whether forks are refused: the requests may be of the run whose driver has died."""
         self._selector = selectors.PollSelector()
         self._askers: dict[int, socket.socket] = {}
         self._woken, self._wake = os.pipe()
         os.set_blocking(self._wake, False)
 
     def serve(self) -> Request | None:
-        """In a fork, what it is to run; None once the driver has gone, and no other has come."""
-        # Only what wakes the loop: children are waited for there.
+        """Serve until no driver is left, then return None; in a fork, return the fork's request."""
+        # The signal only wakes the loop, which waits for the children.
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
         signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
         for file in (self._driver.fileno(), self._listener.fileno(), self._woken):
@@ -131,7 +131,7 @@ class Parent:
                     self._take_driver(self._jvm)
             elif self._driver.fileno() in ready and not self._heard():
                 return None
-            # Those that are gone first: their numbers may be those of others after the rest.
+            # Closed connections first: the steps below may reuse their process ids and descriptors.
             for process, asker in self._askers.items():
                 if asker.fileno() in ready:
                     self._end(process, asker)
@@ -144,7 +144,7 @@ class Parent:
                 self._tell_ends()
 
     def _fork(self) -> Request | None:
-        """Fork for the next that asks; gives the request in the fork."""
+        """Fork for the next request; returns the request in the fork, None in the parent."""
         asker, _ = self._listener.accept()
         asker.settimeout(_ASK_S)
         try:
@@ -170,7 +170,7 @@ class Parent:
         return None
 
     def _leave(self, asker: socket.socket) -> None:
-        """Keep nothing of the parent's, in a fork."""
+        """Release the parent's resources, in a fork."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self._selector.close()
@@ -179,7 +179,7 @@ class Parent:
         close_files([self._woken, self._wake, *([] if self._jvm is None else self._jvm.files)])
 
     def _heard(self) -> bool:
-        """Do what the driver says; False if it has ended, and there is no JVM to keep."""
+        """Handle a message of the driver; False if it has ended and there is no JVM to keep."""
         try:
             (word, *rest), files = handover.receive(self._driver)
         except (OSError, EOFError):
@@ -198,14 +198,17 @@ class Parent:
         return True
 
     def _let_go(self) -> None:
-        """Keep the JVM no longer."""
+        """Stop keeping the JVM."""
         jvm, self._jvm = self._jvm, None
         if jvm is not None:
             self._selector.unregister(jvm.process)
             jvm.close()
 
     def _keep(self) -> bool:
-        """End what the driver's run has left, and wait for the next driver; False without a JVM."""
+        """Kill the processes of the dead driver's run, and listen for the next driver.
+
+        False if there is no JVM, or if it should not be reused.
+        """
         self._selector.unregister(self._driver.fileno())
         self._driver.close()
         if self._jvm is None or not self._worked or self._claimed >= _MOST_CLAIMS:
@@ -230,7 +233,7 @@ class Parent:
         return True
 
     def _close_claims(self) -> None:
-        """Let nobody claim the JVM."""
+        """Close the socket at which the JVM can be claimed."""
         assert self._claims is not None
         self._selector.unregister(self._claims.fileno())
         self._claims.close()
@@ -239,7 +242,7 @@ class Parent:
         self._claims = self._ends_at = None
 
     def _take_driver(self, jvm: Jvm) -> None:
-        """Give the JVM to the driver that claims it, which is ours from now on."""
+        """Give the JVM to a driver that claims it, and serve this driver from now on."""
         assert self._claims is not None
         driver, _ = self._claims.accept()
         try:
@@ -265,7 +268,7 @@ class Parent:
                 code = os.waitstatus_to_exitcode(status)
                 asker = self._askers.pop(process, None)
                 if asker is None:
-                    # Left behind by a fork.
+                    # A descendant that a fork left behind.
                     continue
                 with contextlib.suppress(KeyError):
                     self._selector.unregister(asker.fileno())
@@ -274,7 +277,7 @@ class Parent:
                 asker.close()
 
     def _end(self, process: int, asker: socket.socket) -> None:
-        """End the fork of an asker that is gone."""
+        """End the fork of a requester that has gone."""
         self._selector.unregister(asker.fileno())
         os.kill(process, signal.SIGTERM)
 
@@ -282,9 +285,9 @@ class Parent:
 def main() -> None:
     listener, driver = (socket.socket(fileno=int(number)) for number in sys.argv[1:3])
     if sys.platform == "linux":
-        # What forks leave behind is ours to end.
+        # Become the parent of orphaned descendants, to be able to end them.
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    # As of the JVM, which Spark's own would be children of.
+    # Spark's own Python processes are children of the JVM, which Ctrl-C does not reach either.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for name in _LIBRARIES:
         import_module(name)

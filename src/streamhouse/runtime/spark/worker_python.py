@@ -1,4 +1,4 @@
-"""The Python that Spark starts its processes with: this one, with pyspark as it is installed."""
+"""The Python executable for Spark's processes: this Python, with the installed PySpark."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from streamhouse.runtime.spark import handover
 from streamhouse.runtime.spark.handover import Jvm
 
 PARENT = "STREAMHOUSE_PYTHON_PARENT"
-"""The variable that says at which socket a `WorkerParent` is asked for processes."""
+"""Environment variable with the socket path of a `WorkerParent`."""
 _REQUEST = Path(__file__).with_name("worker_request.py")
 _WAITING = 128
 _END_S = 10.0
 
 
 def worker_python() -> str:
-    """The path of a program that runs this Python, for processes on this machine.
+    """The path of a shell script that runs this Python, for processes on this machine.
 
-    Spark puts its zipped Python sources first on `PYTHONPATH`, from which each of its many Python
-    processes compiles them anew, at half a second each. The program takes them off again. Where
-    its environment names a `WorkerParent`, what it runs is forked from that. Where the program
-    cannot be written, Python itself is named.
+    Spark puts its zipped Python sources first on `PYTHONPATH`, and each of its many Python
+    processes compiles them again, which takes half a second. The script restores `PYTHONPATH`. If
+    its environment names a `WorkerParent`, the process is forked from that. If the script cannot
+    be written, returns the path of Python itself.
     """
     own = os.environ.get("PYTHONPATH")
     path = "unset PYTHONPATH" if own is None else f"export PYTHONPATH={shlex.quote(own)}"
@@ -55,11 +55,11 @@ def worker_python() -> str:
 
 
 class WorkerParent:
-    """A process of `worker_parent` until `close`, or until this process ends, however it ends.
+    """A `worker_parent` process; it lives until `close`, or until this process ends in any way.
 
-    It takes about a second to load what it needs; who asks earlier waits. Where it has died, the
-    processes start by themselves. Raises `OSError` if it cannot be started. Of one whose driver is
-    gone (`handover.claim`), `claimed` gives the connection and the address.
+    It takes about a second to import its libraries; earlier requests wait. If it has died, Spark's
+    Python processes start without it. Raises `OSError` if it cannot be started. `claimed` is the
+    connection and address of an existing one whose driver has died (`handover.claim`).
     """
 
     def __init__(self, claimed: tuple[socket.socket, str] | None = None) -> None:
@@ -75,7 +75,7 @@ class WorkerParent:
             self._connection = self._start()
 
     def _start(self) -> socket.socket:
-        """Start the process; our end of the connection to it."""
+        """Start the process; returns our end of the connection to it."""
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(self.address)
             listener.listen(_WAITING)
@@ -90,7 +90,7 @@ class WorkerParent:
                         "streamhouse.runtime.spark.worker_parent",
                         *map(str, files),
                     ],
-                    # As PySpark has it for all workers, which a fork cannot be told any more.
+                    # PySpark sets this for all workers; it has no effect after a fork.
                     env={"PYTHONHASHSEED": "0", **os.environ},
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
@@ -107,27 +107,27 @@ class WorkerParent:
         return self._process.pid
 
     def keep(self, jvm: Jvm, path: Path, linger_s: float) -> None:
-        """Have it keep the JVM where this process is killed; see `handover`."""
+        """Ask it to keep the JVM if this process is killed; see `handover`."""
         with contextlib.suppress(OSError):
             message = ("keep", jvm.sent(), os.fspath(path), linger_s)
             handover.send(self._connection, message, jvm.files)
 
     def go_on(self) -> None:
-        """Have one that was claimed make forks again: nothing of the old run asks any more."""
+        """Allow a claimed one to fork again: the old run sends no more requests."""
         handover.send(self._connection, ("go on",))
 
     def worked(self) -> None:
-        """Tell it that a batch has been committed with the JVM: it may be kept again."""
+        """Report that a batch was committed with the JVM, so that it may be kept again."""
         with contextlib.suppress(OSError):
             handover.send(self._connection, ("worked",))
 
     def let_go(self) -> None:
-        """Have it keep the JVM no longer."""
+        """Ask it to stop keeping the JVM."""
         with contextlib.suppress(OSError):
             handover.send(self._connection, ("let go",))
 
     def close(self) -> None:
-        """End it; its forks go on until whoever asked for them ends them."""
+        """End the process; its forks go on until their requesters end them."""
         self.let_go()
         with contextlib.suppress(OSError):
             self._connection.shutdown(socket.SHUT_WR)

@@ -1,10 +1,10 @@
-"""What Spark starts as its Python: asks the parent of workers for a fork, and ends as that does.
+"""Stands in for Spark's Python: requests a fork from `worker_parent`, and exits with its exit code.
 
-It runs without the packages of the environment, and is there within a blink:
+It runs without site packages, so that it starts fast:
 
     python -I -S worker_request.py SOCKET PYTHON ARGUMENT...
 
-Where nobody answers at the socket, or no module is to be run (`-m`), it becomes PYTHON.
+If nobody answers at the socket, or the arguments do not run a module (`-m`), it executes PYTHON.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import sys
 
 STARTED = b"S"
 LENGTH, CODE = 8, 4
-"""Bytes of a request's length and of an exit code, the high ones first."""
+"""Sizes in bytes of a request's length and of an exit code; both are big-endian."""
 
 
 def asked(path: str, arguments: list[str]) -> int | None:
-    """The exit code of a fork with these arguments, which has had our files; None: none was had."""
+    """Request a fork with our standard files; waits for its exit code, None if there is no fork."""
     parent = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     try:
         parent.connect(path)
@@ -35,7 +35,7 @@ def asked(path: str, arguments: list[str]) -> int | None:
             return None
     except OSError:
         return None
-    # Whoever reads what the fork writes is to see its end.
+    # Closed here, so that readers of the fork's output see its end.
     for number in range(3):
         posix.close(number)
     try:

@@ -1,4 +1,4 @@
-"""What a continuous query keeps on disk and in the tables beside its target.
+"""The state of a continuous query: on disk and in the side tables of its target.
 
 Checkpoint, lineage, pending rows, looked-up rows, distinct counts and retention holds.
 """

@@ -1,11 +1,11 @@
-"""The checkpoint of one query: Spark's own folder, and what Streamhouse keeps in it.
+"""The checkpoint folder of one query: Spark's own files, and those of Streamhouse.
 
-A query's identity is the pipeline's name and its target table; of the queries that a UNION ALL
-makes, also the table that it reads, see `part_names`. The folder holds Spark's logs
-(`metadata`, `offsets`, `commits`), `lock` (who runs it), `query.json` (what it computed last),
-`former.json` (ids of earlier queries whose rows were kept, see `reset`) and, while it runs, `run`
-(how its driver and Spark's readers talk; no one else may look in, since it holds the options of
-the source).
+A query is identified by the name of its pipeline and its target table; the queries of a UNION ALL
+also by the table that they read, see `part_names`. The folder holds Spark's logs (`metadata`,
+`offsets`, `commits`), `lock` (the process that runs the query), `query.json` (the query of the last
+run), `former.json` (ids of earlier queries whose rows were kept, see `reset`) and, while the query
+runs, `run` (files by which the driver and Spark's stream readers communicate; only its owner may
+read it, since it holds the source's options).
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from streamhouse.source import Offset
 from streamhouse.sql.plan import StreamQuery
 
 FOLDER = ".checkpoints"
-"""Where checkpoints are in a local warehouse, beside its databases."""
+"""The folder of checkpoints in a local warehouse, next to its databases."""
 
 _FORMER = "former.json"
 
 
 def checkpoints_of(warehouse: str) -> Path:
-    """The default folder of checkpoints; `OptionError` where the warehouse is not local."""
+    """The default folder of checkpoints; `OptionError` if the warehouse is not local."""
     path = local_path(warehouse) if is_local(warehouse) else warehouse
     if "://" in path:
         raise OptionError(
@@ -45,10 +45,11 @@ def checkpoints_of(warehouse: str) -> Path:
 
 
 def part_names(root: Path, pipeline: str, target: str, queries: Sequence[StreamQuery]) -> list[str]:
-    """The checkpoints' names of the queries of one INSERT, each by the table it reads.
+    """The checkpoint names of the queries of one INSERT, each after the table that it reads.
 
-    The query that has always written the target (else the first one) keeps the target's own name,
-    so a part may be added or taken away, and the others go on where they are.
+    The query that used the target's own name before (else the first one) is named after the target
+    only. So a branch of a UNION ALL can be added or removed, and the others resume from their
+    checkpoints.
     """
     read = source_before(root, pipeline, target)
     names = [f"{target}+{'.'.join(query.source.name[-2:])}" for query in queries]
@@ -66,7 +67,7 @@ def part_names(root: Path, pipeline: str, target: str, queries: Sequence[StreamQ
 
 
 def source_before(root: Path, pipeline: str, target: str) -> list[str] | None:
-    """The name of the table that the query with the target's own name read last; None if new."""
+    """The table that the query with the target's own name read in its last run; None if new."""
     before = Checkpoint(root, pipeline, target).previous()
     if not before:
         return None
@@ -75,9 +76,10 @@ def source_before(root: Path, pipeline: str, target: str) -> list[str] | None:
 
 
 def checkpoints_for(root: Path, pipeline: str, target: str) -> list[Checkpoint]:
-    """All checkpoints that a pipeline has for a target: the target's own, those of parts after it.
+    """All checkpoints of a pipeline for a target: the target's own, then those of UNION ALL parts.
 
-    The first is there whether its folder is or not. Parts that the script no longer has count too.
+    The first is listed even if its folder does not exist. Parts that the script no longer has are
+    included.
     """
     folder = root / _folder(pipeline)
     names = sorted(os.listdir(folder)) if folder.exists() else []
@@ -86,7 +88,7 @@ def checkpoints_for(root: Path, pipeline: str, target: str) -> list[Checkpoint]:
 
 
 def pipeline_folder(root: Path, pipeline: str) -> Path:
-    """Where the checkpoints of a pipeline's queries are."""
+    """The folder with the checkpoints of a pipeline's queries."""
     return (root / _folder(pipeline)).absolute()
 
 
@@ -96,7 +98,7 @@ def pipeline_of(checkpoint: Path) -> str:
 
 
 def former_ids(checkpoint: Path) -> list[str]:
-    """As `Checkpoint.former_ids`, of the checkpoint in a folder."""
+    """`Checkpoint.former_ids` of the checkpoint in a folder."""
     path = checkpoint / _FORMER
     ids: list[str] = json.loads(path.read_text()) if path.exists() else []
     return ids
@@ -108,16 +110,17 @@ def _folder(pipeline: str) -> str:
 
 
 class Checkpoint:
-    """The folder of one query."""
+    """The checkpoint folder of one query."""
 
     def __init__(self, root: Path, pipeline: str, target: str) -> None:
         self.path = (root / _folder(pipeline) / target).absolute()
         self._lock: int | None = None
 
     def acquire(self, wait_s: float = 30.0) -> None:
-        """Become the only process that runs this query; waits for one that is just dying.
+        """Lock the query for this process; waits up to `wait_s` seconds for one that is dying.
 
-        The lock goes when this process ends, however it ends.
+        The operating system releases the lock when this process ends in any way. Raises
+        `StreamhouseError` if another process runs the query.
         """
         self.path.mkdir(parents=True, exist_ok=True)
         handle = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
@@ -140,27 +143,28 @@ class Checkpoint:
         self._lock = handle
 
     def release(self) -> None:
-        """Let another process run the query."""
+        """Release the lock, so that another process can run the query."""
         if self._lock is not None:
             os.ftruncate(self._lock, 0)
             os.close(self._lock)
             self._lock = None
 
     def known_id(self) -> str | None:
-        """The id of the query that ran here; None before the first run, and where it is damaged."""
+        """The query id in `metadata`; None before the first run, or if the file is damaged."""
         try:
             return str(json.loads((self.path / "metadata").read_text())["id"])
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
     def former_ids(self) -> list[str]:
-        """Ids of queries that ran here before `clear`, and whose rows were kept."""
+        """Ids of the queries of this checkpoint before `clear` whose rows were kept."""
         return former_ids(self.path)
 
     def clear(self, former: Sequence[str] = ()) -> None:
-        """Let the next run be that of a new query; `former`: what `former_ids` gives from now on.
+        """Delete the checkpoint, so that the next run starts a new query.
 
-        The lock stays: another process may be waiting for it.
+        `former` is what `former_ids` returns from now on. The lock file stays: another process may
+        be waiting for it.
         """
         for entry in self.path.iterdir():
             if entry.name == LOCK:
@@ -173,7 +177,7 @@ class Checkpoint:
             _write(self.path / _FORMER, json.dumps(list(former)))
 
     def query_id(self) -> str:
-        """The id that Spark keeps in `metadata`, made here if the query is new."""
+        """The query id in Spark's `metadata` file, which is created here if the query is new."""
         path = self.path / "metadata"
         if not path.exists():
             self.path.mkdir(parents=True, exist_ok=True)
@@ -188,30 +192,30 @@ class Checkpoint:
             ) from None
 
     def run_folder(self) -> Path:
-        """An empty folder for this run; what a crashed one left in it is gone."""
+        """An empty folder for this run; deletes the files of a crashed run."""
         path = self.path / "run"
         shutil.rmtree(path, ignore_errors=True)
         path.mkdir(mode=0o700)
         return path
 
     def last_committed(self) -> int:
-        """The last batch that Spark knows to be done; -1 before the first."""
+        """The last batch in Spark's commit log; -1 before the first."""
         return max(self._numbers("commits"), default=-1)
 
     def last_logged(self) -> int:
-        """The last batch that was planned; -1 before the first."""
+        """The last batch in Spark's offset log; -1 before the first."""
         return max(self._numbers("offsets"), default=-1)
 
     def logged_s(self, number: int) -> float:
-        """When a batch was planned (epoch seconds)."""
+        """When a batch was written to the offset log (epoch seconds)."""
         return (self.path / "offsets" / str(number)).stat().st_mtime
 
     def logged(self) -> dict[int, Offset]:
-        """End offsets by batch, of those that Spark still keeps."""
+        """End offsets of the batches in Spark's offset log, by Spark's batch number."""
         return {number: self._offset(number) for number in sorted(self._numbers("offsets"))}
 
     def unfinished(self) -> list[Offset]:
-        """End offsets of batches that were planned and not committed."""
+        """End offsets of batches in the offset log that are not in the commit log."""
         last = self.last_committed()
         return [offset for number, offset in self.logged().items() if number > last]
 
@@ -221,12 +225,12 @@ class Checkpoint:
         return self._offset(last) if last >= 0 and last in self._numbers("offsets") else {}
 
     def previous(self) -> dict[str, Any] | None:
-        """What `remember` kept last."""
+        """The last record of `remember`; None before the first."""
         path = self.path / "query.json"
         return json.loads(path.read_text()) if path.exists() else None
 
     def remember(self, record: dict[str, Any]) -> None:
-        """Keep what the query computes."""
+        """Store what the query computes in `query.json`."""
         _write(self.path / "query.json", json.dumps(record, indent=1))
 
     def _numbers(self, folder: str) -> set[int]:
@@ -241,7 +245,7 @@ class Checkpoint:
 
 
 def _alive(pid: str) -> bool:
-    """Whether a process is there and not just dying: a zombie, or one with SIGKILL pending."""
+    """Whether a process exists and is neither a zombie nor dead."""
     try:
         return Path(f"/proc/{int(pid)}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except (OSError, ValueError):

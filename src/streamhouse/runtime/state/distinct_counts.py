@@ -1,10 +1,10 @@
-"""How often each value is there: the table `<target>__distinct` behind COUNT(DISTINCT …).
+"""State of COUNT(DISTINCT …): the table `<target>__distinct` counts each value.
 
 One row per value of a group: `_query` (the query's id), `_column` (the target's column that counts
-it), the group (the target's key), `_value` (as text) and `_count`, a sum of 1 for each row with the
-value and -1 for each that was taken back. A batch reads the counts of the values that it brings at
-the snapshot that its offset recorded, so a replay comes to the same: a value whose count leaves 0
-adds one to the target, a value whose count comes back to 0 takes one away.
+it), the group (the target's key), `_value` (as text) and `_count`: the number of rows with the
+value, less the number of its retractions. A batch reads the counts of its values at the snapshot in
+its offset, so a replay has the same result: a value whose count rises from 0 adds one to the
+target's column, a value whose count returns to 0 subtracts one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ QUERY = "_query"
 
 
 def columns_of(counts: DistinctCounts) -> tuple[Column, ...]:
-    """The columns of the table; all but the last are its primary key."""
+    """The columns of the `__distinct` table; all but the last are its primary key."""
     return (
         Column(QUERY, "STRING", False),
         Column(COLUMN, "STRING", False),
@@ -43,7 +43,7 @@ def columns_of(counts: DistinctCounts) -> tuple[Column, ...]:
 
 
 def create_table(address: TableAddress, counts: DistinctCounts, target: TableAddress) -> None:
-    """Make the table if it is not there."""
+    """Create the `__distinct` table if it does not exist."""
     columns = columns_of(counts)
     database, name = split_identifier(address.identifier)
     options = {
@@ -57,7 +57,7 @@ def create_table(address: TableAddress, counts: DistinctCounts, target: TableAdd
 
 
 class DistinctValues:
-    """The values of one query in one process; executors. Not thread-safe."""
+    """Computes the distinct counts of one query in one executor process. Not thread-safe."""
 
     def __init__(self, spec: QuerySpec) -> None:
         assert spec.query.distinct is not None and spec.distinct is not None
@@ -78,7 +78,7 @@ class DistinctValues:
         self._db = LastingConnection(threads=1, memory_limit="2GB")
 
     def changes(self, parts: Sequence[pa.Table]) -> pa.Table:
-        """What chunks of rows say of values, summed up, as rows of the table."""
+        """The summed changes of values in several chunks, as rows of the `__distinct` table."""
         if not any(part.num_rows for part in parts):
             return self._schema.empty_table()
         whole = pa.concat_tables(parts)
@@ -92,10 +92,10 @@ class DistinctValues:
         return conformed(summed.select(self._schema.names), self._schema)
 
     def counted(self, rows: pa.Table, changes: pa.Table, snapshot: int) -> pa.Table:
-        """The rows for the target with what the changes do to its counts of distinct values.
+        """The rows for the target with the effect of `changes` on its distinct counts.
 
-        `snapshot` is that of the table before the changes (0: before the first). Raises
-        `StreamhouseError` if a value is taken back more often than it came.
+        `snapshot` is the snapshot of the `__distinct` table before the changes (0: before the
+        first). Raises `StreamhouseError` if a value is retracted more often than it was added.
         """
         if changes.num_rows == 0:
             return rows
@@ -117,7 +117,7 @@ class DistinctValues:
         return conformed(self._added(rows, moved), rows.schema)
 
     def _added(self, rows: pa.Table, moved: pa.Table) -> pa.Table:
-        """Each group's counts, added to the last of its rows."""
+        """The rows with each group's change of its counts added to the last row of the group."""
         group = _listed(self._group)
         made = []
         for name in rows.column_names:

@@ -1,12 +1,12 @@
-"""What each batch of a query read: the table `<target>__lineage`.
+"""Lineage of a query: the table `<target>__lineage` records what each batch read.
 
-One row per query and batch: `query_id`, `batch_id`, `batch_time` (the time the batch took for its
-own, UTC), `fingerprint` of the definition that ran, `start_offset` and `end_offset` (JSON, see
+One row per query and batch: `query_id`, `batch_id`, `batch_time` (the batch's current timestamp,
+UTC), `fingerprint` of the definition that ran, `start_offset` and `end_offset` (JSON, see
 `runtime.streaming.planner`), `dimensions` (JSON: table name to snapshot id), `rows_read` and
-`rows_missed` (null where a crash took the count), and `definition` (JSON of the query; on the first
-row of each fingerprint only). It is written within about a second after a batch, later where many
-queries run; after a crash the missing rows come from Spark's offset log. Rows of batches that no
-audit can begin before any more go (`lineage_retention`).
+`rows_missed` (null if a crash lost the counts), and `definition` (JSON of the query; only on the
+first row of each fingerprint). It is written within about a second after a batch, later if many
+queries run. After a crash, missing rows are written from Spark's offset log. Rows that no audit
+needs any more are removed (`lineage_retention`).
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ COLUMNS = (
     Column("rows_missed", "BIGINT"),
     Column("definition", "STRING"),
 )
-# A commit a second: fewer compactions than by default, and still few files at level 0.
+# For a commit per second: fewer compactions than by default, and still few level-0 files.
 _OPTIONS = {"bucket": "1", "num-sorted-run.compaction-trigger": "8"}
 _FLUSH_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
 class BatchRecord:
-    """One batch as the driver saw it."""
+    """One committed batch; `rows` and `missed` are None if a crash lost them."""
 
     batch: int
     start: Offset
@@ -62,11 +62,11 @@ class BatchRecord:
     rows: int | None
     missed: int | None
     earlier: bool = False
-    """Whether the run before this one had committed it, by the definition of then."""
+    """Whether an earlier run committed it, with the definition of that run."""
 
 
 class _Definition(NamedTuple):
-    """A query's definition as JSON, and what tells it from others."""
+    """A query's definition as JSON, and its SHA-256 fingerprint."""
 
     text: str
     fingerprint: str
@@ -77,7 +77,7 @@ class _Definition(NamedTuple):
 
 
 class Lineage:
-    """Keeps the lineage of one query; driver only."""
+    """Writes the lineage of one query; driver only."""
 
     def __init__(self, spec: QuerySpec) -> None:
         self._spec = spec
@@ -106,7 +106,7 @@ class Lineage:
         return self._address
 
     def recover(self, checkpoint: Checkpoint) -> None:
-        """Write the rows that a crash left out, from Spark's log; the old definition made them."""
+        """Write the rows that a crash lost, from Spark's offset log, with the former definition."""
         self._committer.remove_leftovers(query_tag(self._spec.query_id), self._covered + 1)
         previous = checkpoint.previous()
         if previous is not None:
@@ -121,19 +121,19 @@ class Lineage:
         self.flush()
 
     def note(self, record: BatchRecord) -> None:
-        """Take a batch that has been committed, to be written by the next flush."""
+        """Record a committed batch; the next flush writes it."""
         with self._lock:
             if record.batch > self._covered:
                 self._waiting.append(record)
 
     def flush_if_due(self, every_s: float = 0.0) -> None:
-        """Write what waits for longer than a second, or than `every_s` if that is more."""
+        """Flush if the last flush was more than a second ago, or `every_s` if that is longer."""
         due = self._flushed_at + max(_FLUSH_SECONDS, every_s)
         if self._waiting and time.monotonic() >= due:
             self.flush()
 
     def flush(self) -> None:
-        """Write what waits."""
+        """Write the recorded batches in one commit."""
         with self._lock:
             if not self._waiting:
                 return
@@ -145,7 +145,7 @@ class Lineage:
         reached("lineage-written", last, self._spec.target.identifier)
 
     def _outlived(self) -> pa.Table | None:
-        """Now and then: the removal of rows that have outlived what they tell of."""
+        """The `-D` rows of lineage that no audit needs any more; None if none are due."""
         if time.monotonic() - self._aged_at < lineage_retention.EVERY_S:
             return None
         self._aged_at = time.monotonic()
@@ -189,9 +189,9 @@ class Lineage:
         }
 
     def _state(self) -> tuple[int, set[str]]:
-        """The last batch written, and the fingerprints whose definition is there.
+        """The last written batch, and the fingerprints whose definition is stored.
 
-        A view of months has millions of batches: they are looked at as they are read.
+        Reads the table as a stream, since a view of several months has millions of batches.
         """
         table, user = self._address.open(), self._spec.query_id
         covered, defined = -1, set[str]()
@@ -209,7 +209,7 @@ class Lineage:
 
 
 class LineageFeed:
-    """The rows of a lineage table as they come, each once."""
+    """Reads new rows of a lineage table incrementally, each once."""
 
     def __init__(self, address: TableAddress) -> None:
         self._address = address
@@ -233,7 +233,7 @@ class LineageFeed:
 
 
 def read_lineage(address: TableAddress, query_id: str | None = None) -> list[dict[str, Any]]:
-    """The rows of a lineage table, by query and batch."""
+    """The rows of a lineage table, sorted by query and batch."""
     table = address.open()
     if table.latest_snapshot_id() is None:
         return []

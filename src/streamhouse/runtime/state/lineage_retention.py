@@ -1,7 +1,7 @@
-"""Which rows of a lineage nobody needs any more.
+"""Retention of lineage rows: finds those that no audit needs any more.
 
-An audit begins with a snapshot of the target that is still there, so batches of a query before the
-oldest of its commits that has not expired prove nothing any more.
+An audit starts from a snapshot of the target that has not expired. So it needs no batches of a
+query before the query's oldest commit that has not expired.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from streamhouse.source import ROW_KIND
 
 EVERY_S = 60.0
 LEAST = 100
-"""Rows that must be dead before they are removed: each removal is written, and compacted, too."""
+"""The least number of rows to remove at once, since each removal is written and compacted too."""
 _MOST = 50_000
 
 
 def dead_before(target: Table, user: str) -> int | None:
-    """The batch of the oldest commit that `user` has in `target`; None where nothing expired."""
+    """The batch of `user`'s oldest remaining commit in `target`; None if nothing has expired."""
     earliest, latest = target.earliest_snapshot_id(), target.latest_snapshot_id()
     if earliest is None or latest is None or earliest == 1:
         return None
@@ -31,10 +31,10 @@ def dead_before(target: Table, user: str) -> int | None:
 
 
 def removals(lineage: Table, user: str, before: int) -> pa.Table | None:
-    """What to write so that batches of `user` before a number go; None: not worth it yet.
+    """The changes that remove batches of `user` before `before`; None if there are too few yet.
 
-    A definition stands on the first row of its fingerprint: those that are still in use move on to
-    the first rows that stay.
+    The definition is stored on the first row of its fingerprint. If that row is removed, the
+    definition moves to the first remaining row of the fingerprint.
     """
     only = {"method": "equal", "field": "query_id", "literals": [user]}
     rows = pa.Table.from_batches(lineage.read(filter=only), schema=lineage.read_schema())

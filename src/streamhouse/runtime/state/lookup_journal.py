@@ -1,11 +1,12 @@
-"""What batches found in tables of a server: the table `<target>__looked_up`.
+"""Journal of lookups on servers: the table `<target>__looked_up` records what each batch found.
 
-One row for each query, batch and lookup, or several where a batch found much: `_query` (the
-query's id), `_batch`, `_lookup` (`dim_0`, `dim_1`, … in the order of the joins), `_piece` (from 0),
-`_table` (the table's name in the script), `_keys` (how many keys the batch asked for) and `_rows`:
-JSON of the found columns, each a list of its values as text. It is committed before the target,
-under the batch's number: a batch that runs again, and an audit, read it instead of the server
-(docs/decisions/035-jdbc-lookups.md). Rows of batches that no audit can begin before go.
+One row per query, batch and lookup, or several for a large result: `_query` (the query's id),
+`_batch`, `_lookup` (`dim_0`, `dim_1`, … in the order of the joins), `_piece` (number of the part of
+the result, from 0), `_table` (the table's name in the script), `_keys` (how many keys the batch
+looked up) and `_rows`: JSON of the found columns, each a list of its values as text. It is
+committed before the target, under the batch's number: a batch that runs again, and an audit, read
+it instead of the server (docs/decisions/035-jdbc-lookups.md). Rows that no audit needs any more are
+removed.
 """
 
 from __future__ import annotations
@@ -46,12 +47,12 @@ COLUMNS = (
 )
 PIECE_ROWS = 10_000
 KEPT_BATCHES = 100
-"""Spark keeps the offsets of so many batches."""
+"""How many batches Spark's offset log keeps; these may run again."""
 _WINDOW = 1000
 
 
 def create_table(address: TableAddress) -> None:
-    """Make the table if it is not there."""
+    """Create the `__looked_up` table if it does not exist."""
     database, name = split_identifier(address.identifier)
     Warehouse(address.warehouse).create_table(
         database, name, COLUMNS, KEY, options={"bucket": "1"}, if_not_exists=True
@@ -59,7 +60,7 @@ def create_table(address: TableAddress) -> None:
 
 
 class LookupJournal:
-    """The journal of one query; it stays open between batches."""
+    """Reads and writes the journal of one query; it stays open between batches."""
 
     def __init__(self, spec: QuerySpec) -> None:
         assert spec.looked_up is not None
@@ -71,11 +72,11 @@ class LookupJournal:
         self._aged_at = time.monotonic()
 
     def close(self) -> None:
-        """Free memory."""
+        """Close the embedded DuckDB."""
         self._db.close()
 
     def recorded(self, batch: int) -> dict[str, pa.Table] | None:
-        """What a batch found in each lookup; None if it has not committed that yet."""
+        """The rows that a batch found, by lookup; None if it has not committed them yet."""
         table = self._address.open()
         last = table.last_commit_of(self._user)
         if last is None or last.commit_identifier < batch:
@@ -83,7 +84,7 @@ class LookupJournal:
         return self._found(self._read(table, batch, batch + 1), batch)
 
     def past(self, batch: int) -> dict[str, pa.Table]:
-        """The same for an audit, which asks for batches in their order."""
+        """The same for an audit; reads the journal in windows, so batches should be in order."""
         window = batch // _WINDOW
         if self._window is None or self._window[0] != window:
             first = window * _WINDOW
@@ -92,14 +93,14 @@ class LookupJournal:
         return self._found(self._window[1], batch)
 
     def first_kept(self) -> int:
-        """The first batch that has not been removed; 0 if none is there."""
+        """The first batch whose rows have not been removed; 0 if there are none."""
         table = self._address.open()
         rows = self._scan(table, [QUERY, BATCH], self._own())
         first = pc.min(rows.column(BATCH)).as_py()
         return 0 if first is None else int(first)
 
     def rows(self, batch: int, taken: Mapping[str, Taken]) -> list[pa.Table]:
-        """What a batch adds to the table: what it found, now and then less what is too old."""
+        """The rows that a batch writes: what it found and, at times, `-D` rows for old batches."""
         records = [
             {
                 QUERY: self._user,
@@ -150,7 +151,7 @@ class LookupJournal:
         return rows.sort_by([(BATCH, "ascending"), (PIECE, "ascending")])
 
     def _scan(self, table: Table, columns: list[str], only: Mapping[str, Any]) -> pa.Table:
-        """A filter leaves out files and more, but not all other rows."""
+        """Read the query's rows; filters again, since pushdown may pass rows of other queries."""
         read = [] if table.latest_snapshot_id() is None else table.read(columns, filter=only)
         rows = pa.Table.from_batches(read, schema=table.read_schema(columns))
         return rows.filter(pc.equal(rows.column(QUERY), self._user))
@@ -202,6 +203,6 @@ def _schema(lookup: LookupJoin) -> pa.Schema:
 
 
 def _pieces(rows: pa.Table) -> Iterator[pa.Table]:
-    """At least one, so that a batch that found nothing is known to have looked."""
+    """Split a result into parts; at least one, so that an empty result is recorded too."""
     for first in range(0, max(1, rows.num_rows), PIECE_ROWS):
         yield rows.slice(first, PIECE_ROWS)

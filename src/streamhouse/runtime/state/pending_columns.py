@@ -1,4 +1,4 @@
-"""The tables of waiting rows have their source's columns, and follow when those are changed."""
+"""Schema evolution of the `__pending` and `__unmatched` tables: they follow their source."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from streamhouse.sql.plan import Column
 def follow(
     address: TableAddress, fixed: Sequence[str], wanted: Sequence[Column], source: Table | None
 ) -> None:
-    """Give a table of waiting rows the columns `wanted` besides its `fixed` ones.
+    """Alter a `__pending` or `__unmatched` table to the columns `wanted` plus its `fixed` ones.
 
-    `source` is the Paimon table that they come from, if it is one: its columns are followed by
-    their ids. `TableError` if the rows that are there are of another source.
+    `source` is the source table, if it is a Paimon table: renamed columns are then matched by their
+    column ids. Raises `TableError` if the table has the columns of another source.
     """
     table = address.open()
     there = {c.name: c.type for c in table.columns if c.name not in fixed}
@@ -38,7 +38,10 @@ def follow(
 
 
 def _names(there: dict[str, str], source: Table | None) -> dict[str, str | None] | None:
-    """What the columns are called now, if they are those of some version of the source."""
+    """The new name of each column (None: dropped).
+
+    None if the columns are not those of a schema version of the source.
+    """
     if source is None:
         return None
     now = {number: name for name, number in column_ids(source).items()}
@@ -54,7 +57,7 @@ def _changes(
 ) -> list[Change]:
     moved = {old: new for old, new in names.items() if new is not None and new != old}
     dropped: list[Change] = [DropColumn((old,)) for old, new in names.items() if new is None]
-    # Two columns may have changed names with each other.
+    # Renamed in two steps, since two columns may have swapped names.
     aside: list[Change] = [RenameColumn((old,), f"__was_{old}") for old in moved]
     back: list[Change] = [RenameColumn((f"__was_{old}",), new) for old, new in moved.items()]
     types = {new: there[old] for old, new in names.items() if new is not None}

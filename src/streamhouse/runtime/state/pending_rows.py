@@ -1,9 +1,9 @@
-"""Rows that wait for their lookup: the table `<target>__pending` of a query.
+"""Pending rows, which wait for a lookup retry: the tables `__pending` and `__unmatched`.
 
-One row per waiting row: `_query` (the query's id), `_row_id`, `_due` (when to try again),
-`_attempts` (retries made so far), then the source's own columns (and `_rowkind` of a changelog).
-Rows that have used up their attempts go to `<target>__unmatched`: the source's columns, then
-`_attempts` and `_missed_at`.
+`<target>__pending` has one row per waiting row: `_query` (the query's id), `_row_id`, `_due` (when
+to retry), `_attempts` (retries made so far), `_rowkind` if the source is a changelog, then the
+source's columns. Rows that have used up their attempts are moved to `<target>__unmatched`: the
+source's columns, `_rowkind` of a changelog, then `_attempts` and `_missed_at`.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ def create_tables(
     changelog: bool,
     source: TableAddress | None = None,
 ) -> None:
-    """Make the two tables if they are not there, else have them follow the source's columns.
+    """Create the two tables, or alter existing ones to the source's present columns.
 
-    `source` is where the rows come from, if that is a Paimon table. `TableError` if the tables
-    have the columns of another source.
+    `source` is the source table, if it is a Paimon table. Raises `TableError` if the tables have
+    the columns of another source.
     """
     own = [Column(c.name, c.type, True, c.comment) for c in columns]
     kind = [Column(KIND, "STRING")] if changelog else []
@@ -65,19 +65,19 @@ def _create(
 
 @dataclass(frozen=True)
 class PendingState:
-    """What waits at a snapshot of the pending table: how many rows, and when the next is due."""
+    """The number of pending rows at a snapshot, and when the next one is due (epoch ms)."""
 
     snapshot: int | None
     rows: int
     next_due_ms: int | None
 
     def due(self, now_ms: int) -> bool:
-        """Whether the time of any row has come."""
+        """Whether any row is due."""
         return self.next_due_ms is not None and self.next_due_ms <= now_ms
 
 
 class PendingRows:
-    """Reads the waiting rows of one query."""
+    """Reads the pending rows of one query."""
 
     def __init__(self, address: TableAddress, query_id: str) -> None:
         self._address = address
@@ -85,7 +85,7 @@ class PendingRows:
         self._waiting = PendingState(None, 0, None)
 
     def waiting(self) -> PendingState:
-        """What waits now; reads the table only when it has changed."""
+        """The state at the newest snapshot; reads the table only if it has changed."""
         latest = self._address.open().latest_snapshot_id()
         if latest is not None and latest != self._waiting.snapshot:
             due = self.read(latest, (QUERY, ROW_ID, DUE)).column(DUE)
@@ -94,7 +94,7 @@ class PendingRows:
         return self._waiting
 
     def read(self, snapshot: int, columns: Sequence[str] | None = None) -> pa.Table:
-        """The query's waiting rows as of a snapshot, by row id."""
+        """The query's pending rows as of a snapshot, sorted by row id."""
         table = self._address.open()
         only = {"method": "equal", "field": QUERY, "literals": [self._query_id]}
         batches = list(table.read(columns, snapshot=snapshot, filter=only))
@@ -103,14 +103,14 @@ class PendingRows:
         return rows.sort_by(ROW_ID)
 
     def due(self, snapshot: int, now_ms: int) -> pa.Table:
-        """The rows whose time has come."""
+        """The rows that are due at `now_ms`, as of a snapshot."""
         rows = self.read(snapshot)
         now = pa.scalar(now_ms, pa.int64()).cast(_TIME)
         return rows.filter(pc.less_equal(rows.column(DUE).cast(_TIME), now))
 
 
 def as_source(rows: pa.Table, changelog: bool) -> pa.Table:
-    """Waiting rows as the source had given them."""
+    """Pending rows as the source produced them."""
     source = rows.drop_columns([QUERY, ROW_ID, DUE, ATTEMPTS])
     if not changelog:
         return source
@@ -121,7 +121,7 @@ def as_source(rows: pa.Table, changelog: bool) -> pa.Table:
 def as_waiting(
     source: pa.Table, query_id: str, row_ids: pa.Array, due_ms: int, attempts: pa.Array
 ) -> pa.Table:
-    """Rows of the source as rows of the pending table (inserts or updates)."""
+    """Source rows as rows of the pending table, without row kinds for the write."""
     count = source.num_rows
     names = [ROW_KIND if name == KIND else name for name in source.column_names]
     own = [KIND if name == ROW_KIND else name for name in names]
@@ -138,7 +138,7 @@ def as_waiting(
 
 
 def as_unmatched(source: pa.Table, attempts: pa.Array, now_ms: int) -> pa.Table:
-    """Rows of the source as rows of the unmatched table."""
+    """Source rows as rows of the unmatched table."""
     if ROW_KIND in source.column_names:
         kinds = source.column(ROW_KIND)
         source = source.drop_columns([ROW_KIND]).append_column(KIND, kinds)

@@ -1,4 +1,4 @@
-"""A query's definition as JSON, so that its past batches can be computed again, without secrets."""
+"""A query's definition as JSON, without secrets, for the recomputation of its past batches."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _KEPT_OPTIONS = ("connector", "scan.", "rows-per-second", "number-of-rows", "fie
 
 
 def definition_json(spec: QuerySpec) -> str:
-    """The query, its source and its lookups; warehouses only by their path."""
+    """The query, its source and its lookups as JSON; tables only by name, without the warehouse."""
     query = asdict(spec.query)
     for table in (query["source"], *(lookup["table"] for lookup in query["lookups"])):
         table["options"] = {}
-        # What the connector can do is known of its name.
+        # The connector's name determines the capabilities.
         del table["capabilities"]
     query["source_options"] = {}
     query["functions"] = [function.record() for function in spec.query.functions]
@@ -72,8 +72,8 @@ def _elsewhere(address: TableAddress | None, target: TableAddress) -> str | None
 def spec_of(definition: str, target: TableAddress, query_id: str) -> QuerySpec:
     """The query of a definition.
 
-    Its tables are in the warehouse of `target`, or where it says; other options of a catalog, such
-    as credentials, are those of `target`.
+    Its tables are in the warehouse of `target` unless the definition has another path; the other
+    options of a catalog, such as credentials, are those of `target`.
     """
     record = json.loads(definition)
     none = {"source": None, "lookups": [None] * len(record["lookups"])}
@@ -83,7 +83,7 @@ def spec_of(definition: str, target: TableAddress, query_id: str) -> QuerySpec:
         return target.warehouse if path is None else {**target.warehouse, "warehouse": path}
 
     source = record["source"]
-    # Definitions of earlier releases name no versions: their tables could not be altered.
+    # Definitions of earlier releases have no versions: their tables could not be altered.
     versions = record.get("versions") or {"source": 0, "lookups": [0] * len(record["lookups"])}
     address = None
     if source["table"] is not None:

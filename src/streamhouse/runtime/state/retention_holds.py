@@ -1,15 +1,15 @@
-"""What a query may have to read or recognise again stays: its consumers at the tables it uses.
+"""Protects the snapshots that a query may need again from expiry, by consumers at its tables.
 
-A batch that was cut off runs again. Then its commits must still be recognised as made, in every
-table that it writes, and all that it read must still be there. So the query has a consumer at each
-of these tables (`paimon.changelog.consumers`), which expiry honours:
+A batch that was interrupted runs again. Its earlier commits must then still be found, in every
+table that it writes, and all its inputs must still exist. So the query has a consumer at each of
+these tables (`paimon.changelog.consumers`), which snapshot expiry respects:
 
-- at tables that it writes, at the newest snapshot of a moment when no commit of a batch was made
-  that Spark did not know to be done: commits to be recognised come later;
-- at its source, where the last batch that Spark knows to be done has ended;
-- at tables that it looks up, at the version which that batch used.
+- at tables that it writes: at a snapshot that was the newest when Spark's commit log had all
+  committed batches, so the commits of an interrupted batch come after it;
+- at its source: at the end offset of the last batch in Spark's commit log;
+- at tables that it looks up: at the snapshot that this batch joined.
 
-Consumers only go forward, some seconds late; a crash leaves them where they are.
+Consumers only move forward, with a delay of some seconds; a crash leaves them where they are.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from streamhouse.source import Offset, Source
 
 _LOG = logging.getLogger("streamhouse.query")
 EVERY_S = 5.0
-"""How often consumers go forward and show that the query lives."""
+"""How often consumers move forward, which also shows that the query is alive."""
 GRACE_S = 30.0
-"""How long a query must have been idle before what it reads is let go on its behalf: more than
-passes between the planning of a batch and its being logged."""
+"""How long a query must be idle before the consumers of its inputs move to the newest snapshots:
+longer than the time from the planning of a batch to its entry in Spark's offset log."""
 
 _Key = tuple[tuple[tuple[str, str], ...], str]
 
 
 @dataclass(frozen=True)
 class _Candidate:
-    """Positions that an idle query may move to, if it stays idle."""
+    """Positions to which the consumers move if the query stays idle for `GRACE_S`."""
 
     batch: int
     at: float
@@ -49,7 +49,7 @@ class _Candidate:
 
 
 class RetentionHolds:
-    """The consumers of one query; driver only, safe between its threads."""
+    """Manages the consumers of one query; driver only, thread-safe."""
 
     def __init__(self, spec: QuerySpec, checkpoint: Checkpoint, source: Source) -> None:
         self._spec = spec
@@ -65,14 +65,14 @@ class RetentionHolds:
 
     @property
     def replayed(self) -> bool:
-        """Whether the batch that a crash may have cut off has been dealt with."""
+        """Whether no interrupted batch of an earlier run is left to run again."""
         return self._replayed
 
     def prepare(self) -> None:
-        """Have a consumer at each table, before the query relies on it.
+        """Create the consumers at all tables, before the query starts.
 
-        Raises `DataLossError` if a batch was cut off and nobody can tell any more whether it was
-        written: its commit, had there been one, may have expired.
+        Raises `DataLossError` if a batch was interrupted and it is unknown whether it was
+        committed: its commit, if there was one, may have expired.
         """
         positions: dict[_Key, int] = {}
         for address in self._written():
@@ -86,9 +86,10 @@ class RetentionHolds:
         self._hold(positions)
 
     def batch_begins(self, last: Offset) -> None:
-        """Go forward; called before a batch's first commit, `last` being the batch before it.
+        """Move the consumers forward; call it before a batch's first commit.
 
-        Spark begins a batch when it has noted the one before as done.
+        `last` is the end offset of the previous batch, which Spark has written to its commit log
+        before it begins this one.
         """
         if not self._replayed or time.monotonic() - self._moved_at < EVERY_S:
             return
@@ -99,13 +100,13 @@ class RetentionHolds:
         self._hold(positions)
 
     def batch_done(self, end: Offset) -> None:
-        """The batch up to `end` has been committed to all its tables."""
+        """Note that the batch up to `end` has been committed to all its tables."""
         self._replayed = True
         if self._source is not None:
             self._source.taken(end["source"])
 
     def tick(self) -> None:
-        """Go forward while no batch comes."""
+        """Refresh the consumers, and move them forward while the query is idle."""
         if time.monotonic() - self._held_at < EVERY_S:
             return
         newest = {
@@ -130,10 +131,10 @@ class RetentionHolds:
                 positions[key] = min(positions.get(key, at), at)
             self._candidate = _Candidate(batch, now, newest)
         for address in self._kept:
-            # An idle query may have to join an old version for long.
+            # By its refresh rule, an idle query may join an old snapshot for a long time.
             positions.pop(_key(address), None)
         if self._spec.source.address is not None:
-            # The source's own offset says what it needs, also where it is a lookup too.
+            # The source offset determines what is needed, also if the source is looked up too.
             positions.pop(_key(self._spec.source.address), None)
         self._hold(positions)
 
@@ -148,7 +149,7 @@ class RetentionHolds:
         return {_key(address): address for address in found}
 
     def _read_positions(self, positions: dict[_Key, int], offset: Offset) -> None:
-        """Lower `positions` to what a batch after `offset`, or one with it, reads."""
+        """Lower `positions` to the snapshots that a batch from, or up to, `offset` reads."""
         spec = self._spec
         if self._source is not None and spec.source.address is not None:
             needed = self._source.oldest_needed(offset["source"] if offset else {})
@@ -163,7 +164,7 @@ class RetentionHolds:
             _lower(positions, spec.distinct, int(offset["distinct"]))
 
     def _hold(self, positions: dict[_Key, int]) -> None:
-        """Move consumers to `positions`; those not named stay, and are refreshed."""
+        """Move consumers to `positions`; those without a position stay, and are refreshed."""
         with self._lock:
             written = {_key(address) for address in self._written()}
             for key, address in self._all().items():
@@ -182,7 +183,10 @@ class RetentionHolds:
         return Consumers(address.open())
 
     def _last_own(self, address: TableAddress) -> int:
-        """Where a consumer that is not there yet has to begin."""
+        """The first position of a new consumer at a table that the query writes.
+
+        Raises `DataLossError`, see `prepare`.
+        """
         table = address.open()
         latest = table.latest_snapshot_id() or 1
         if self._replayed:

@@ -1,4 +1,4 @@
-"""Removes the rows of queries from the tables beside their target: `__pending`, `__lineage`, …"""
+"""Removes the rows of queries from the side tables of their target: `__pending`, `__lineage`, …"""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ BY_QUERY = {
     LOOKED_UP: "_query",
     "lineage": "query_id",
 }
-"""The tables of which each row belongs to a query, and the column that has its id."""
+"""The side tables whose rows belong to one query each, with the column of the query id."""
 
 UNMATCHED = "unmatched"
 _OF_UNMATCHED = {"_attempts", "_missed_at"}
 
 
 def remove_rows(target: TableAddress, queries: Collection[str]) -> None:
-    """Remove all rows of these queries beside `target`; running it again changes nothing."""
+    """Remove all rows of these queries from the side tables of `target`; idempotent."""
     for suffix, column in BY_QUERY.items():
         table = _found(target.side_table(suffix), {column})
         if table is not None:
@@ -43,18 +43,18 @@ def remove_rows(target: TableAddress, queries: Collection[str]) -> None:
 
 
 def unmatched_table(target: TableAddress) -> Table | None:
-    """The table of rows that found no partner, which belong to no query; None if there is none."""
+    """The `__unmatched` table, whose rows have no query id; None if it does not exist."""
     return _found(target.side_table(UNMATCHED), _OF_UNMATCHED)
 
 
 def empty_table(table: Table) -> None:
-    """Remove all rows, if there ever were any."""
+    """Remove all rows, if the table has a snapshot."""
     if table.latest_snapshot_id() is not None:
         truncate_table(table, _user())
 
 
 def _found(address: TableAddress, columns: set[str]) -> Table | None:
-    """A side table, told from a table of the user's that happens to be named like one."""
+    """A side table; None for a user's table of that name, which lacks `columns`, or if missing."""
     try:
         table = address.open()
     except TableError:
@@ -65,7 +65,8 @@ def _found(address: TableAddress, columns: set[str]) -> Table | None:
 def _remove(address: TableAddress, column: str, queries: Collection[str]) -> None:
     """Rewrite the table without the rows of some queries; the caller holds its commit lock.
 
-    A `-D` of a sum would leave a row of zeros, so no kind of side table is changed by row kinds.
+    Side tables are overwritten instead of writing `-D` rows, since a `-D` on an aggregation table
+    leaves a row of zeros.
     """
     table = address.open()
     ids = pa.array(sorted(queries), pa.string())

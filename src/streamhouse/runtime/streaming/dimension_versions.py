@@ -1,12 +1,15 @@
-"""Which version of each dimension a batch joins: chosen on the driver, written into its offset.
+"""Chooses the version of each dimension that a batch joins; the driver writes it into the offset.
 
-The keys of an offset that say so: `dims` (relation: snapshot, 0 before the first), `partitions`
-(relation: the partitions that are joined, as their folders are named; only of lookups that do not
-join all of them), `looked_up` (true where a lookup asks a server: what the batch joins is kept by
-`state.lookup_journal`), `refreshed` (relation: table, rule of its partitions, and when its snapshot
-and its partitions were last looked for, epoch ms; only of lookups that do not always join the
-newest) and `coming` (relation: snapshot and partitions that a later batch will join, and processes
-load beside until then).
+Keys of an offset for this:
+
+- `dims`: relation to snapshot (0: before the first);
+- `partitions`: relation to the joined partitions, as their folders are named; only for lookups that
+  do not join all partitions;
+- `looked_up`: true if a lookup queries a server; `state.lookup_journal` records what it found;
+- `refreshed`: relation to table, partition rule, and when the snapshot and the partitions were last
+  refreshed (epoch ms); only for lookups that do not always join the newest snapshot;
+- `coming`: relation to the snapshot and partitions that a later batch will join, and that executors
+  preload in the background.
 """
 
 from __future__ import annotations
@@ -27,13 +30,13 @@ from streamhouse.source import Offset
 from streamhouse.sql.plan import LookupJoin
 
 IDLE_MS = 60_000
-"""After so long without a batch a version is joined at once, and waited for: Spark has ended the
-processes that had nothing to do, and what they were loading with them."""
+"""After this time without a batch, the newest version is joined without a preload: Spark has ended
+the idle Python workers, and their preloads with them."""
 
 
 @dataclass(frozen=True)
 class _Pin:
-    """One lookup's part of an offset."""
+    """The version of one lookup in an offset; `coming` is the version that is preloaded."""
 
     snapshot: int
     partitions: tuple[Partition, ...] | None
@@ -45,7 +48,7 @@ class _Pin:
 class Pins:
     """Chooses the versions of one query's lookups, batch by batch; driver only.
 
-    `choices` are their strategies, by default all are kept whole.
+    `choices` are their strategies; default: full cache for all.
     """
 
     def __init__(
@@ -63,9 +66,10 @@ class Pins:
         self._asks = any(is_server(lookup) for lookup in lookups)
 
     def chosen(self, before: Offset, now_ms: int, loaded: Collection[str] = ()) -> dict[str, Any]:
-        """The keys of the offset of a batch of `now_ms` that follows the batch of `before`.
+        """The keys for the offset of a batch with the time `now_ms`.
 
-        `loaded` are the relations of which all tasks of that batch had loaded what was `coming`.
+        `before` is the end offset of the previous batch. `loaded` are the relations whose `coming`
+        version all tasks of the previous batch had preloaded.
         """
         dims: dict[str, int] = {}
         partitions: dict[str, list[list[str | None]]] = {}
@@ -97,13 +101,13 @@ class Pins:
 
 
 def pinned_partitions(offset: Offset, relation: str) -> list[Partition] | None:
-    """The partitions of a lookup that a batch joins; None for all."""
+    """The partitions of a lookup that a batch joins; None: all."""
     found: Mapping[str, Sequence[Sequence[str | None]]] = offset.get("partitions", {})
     return [tuple(one) for one in found[relation]] if relation in found else None
 
 
 def preloading_version(offset: Offset, relation: str) -> Pinned | None:
-    """What a later batch will join of a lookup; None where nothing is on its way."""
+    """The version of a lookup that is preloaded for a later batch; None if there is none."""
     found = offset.get("coming", {}).get(relation)
     if found is None:
         return None
@@ -112,7 +116,7 @@ def preloading_version(offset: Offset, relation: str) -> Pinned | None:
 
 
 class _Lookup:
-    """One lookup of the query, and what was last seen of its table."""
+    """Chooses the versions of one lookup."""
 
     def __init__(self, lookup: LookupJoin, address: TableAddress, choice: Choice) -> None:
         self.relation = lookup.relation
@@ -123,7 +127,7 @@ class _Lookup:
 
     @property
     def same(self) -> dict[str, Any]:
-        """What a pin must have in common with the batch before to be kept."""
+        """Table and partition rule; an earlier batch's version is kept only if they are equal."""
         choice = self.rule.partitions
         return {"table": self._address.identifier, "rule": None if choice is None else choice.text}
 
@@ -150,7 +154,11 @@ class _Lookup:
         return _Pin(snapshot, self._seen[1], now_ms, now_ms)
 
     def _next(self, table: Table, last: _Pin, newest: _Pin, loaded: bool) -> _Pin:
-        """The newest if it is near or has to be, else the last, with one that is coming."""
+        """The version for the next batch.
+
+        The newest, if there is little to load, or if the batch would be too many snapshots behind.
+        Else the preloaded version, if it is ready, or the last one, with a version to preload.
+        """
         coming = last.coming
         if coming is not None and not _there(table, coming[0]):
             coming = None
@@ -168,7 +176,7 @@ class _Lookup:
         return replace(last, coming=coming or (newest.snapshot, newest.partitions))
 
     def _last(self, before: Offset) -> _Pin | None:
-        """What the batch before joined, if it was of the same table by the same choice."""
+        """The version of the previous batch, if it had the same table and partition rule."""
         record = before.get("refreshed", {}).get(self.relation) if before else None
         if record is None or any(record.get(key) != value for key, value in self.same.items()):
             return None
@@ -186,7 +194,7 @@ class _Lookup:
 
 
 def _there(table: Table, snapshot: int) -> bool:
-    """Whether what is pinned can still be read; after a long stop it may have expired."""
+    """Whether a snapshot still exists; after a long stop it may have expired."""
     return snapshot == 0 or table.snapshots.find(snapshot) is not None
 
 

@@ -1,4 +1,4 @@
-"""The tables that a query looks up, as one process has them, bound to its kernel."""
+"""Holds the dimensions of a query in one process, and binds their rows to its kernel."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ class Dimensions:
         ]
 
     def at(self, end: Offset, recorded: Mapping[str, pa.Table] | None = None) -> None:
-        """Go to the versions that the offset of a batch names (see `dimension_versions`).
+        """Switch to the versions in the offset of a batch (see `dimension_versions`).
 
-        `recorded` is what the batch found on servers when it ran before.
+        Also starts the preload of `coming` versions. `recorded` is what an earlier run of the batch
+        found on servers.
         """
         for lookup, held in zip(self._lookups, self._held, strict=True):
             relation = lookup.relation
@@ -42,7 +43,10 @@ class Dimensions:
             held.at(version, preloading_version(end, relation))
 
     def loaded(self, end: Offset) -> list[str]:
-        """The relations whose `coming` version a later batch need not wait for in this process."""
+        """The relations whose `coming` version a batch can join in this process without waiting.
+
+        These are preloaded, their preload has failed, or their strategy needs no preload.
+        """
         found = []
         for lookup, held in zip(self._lookups, self._held, strict=True):
             coming = preloading_version(end, lookup.relation)
@@ -51,7 +55,7 @@ class Dimensions:
         return found
 
     def taken(self) -> dict[str, Taken]:
-        """What the batch has found on servers so far, by relation."""
+        """The rows that the batch has found on servers so far, by relation."""
         return {
             lookup.relation: _server(held.current).taken()
             for lookup, held in zip(self._lookups, self._held, strict=True)
@@ -59,14 +63,15 @@ class Dimensions:
         }
 
     def take(self, task: int, count: int) -> None:
-        """Where a dimension's buckets are spread over tasks, hold those of one of `count`."""
+        """In a bucket shuffle, hold only the buckets of task number `task` of `count`."""
         for held in self._held:
             held.take(task, count)
 
     def bind(self, kernel: Kernel, src: pa.Table) -> None:
-        """Give the kernel the rows of all dimensions that the rows of `src` may join.
+        """Bind to the kernel all dimension rows that the rows of `src` may join.
 
-        In the order of the joins, since a lookup may look for what one before it has found.
+        Binds in the order of the joins, since the keys of a lookup may be columns of an earlier
+        one.
         """
         for lookup, held in zip(self._lookups, self._held, strict=True):
             keys = None
@@ -76,7 +81,7 @@ class Dimensions:
             kernel.bind_dimension(lookup.relation, held.current.rows(keys))
 
     def close(self) -> None:
-        """Free what they hold."""
+        """Free memory and files."""
         for held in self._held:
             held.close()
 

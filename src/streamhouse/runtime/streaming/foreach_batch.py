@@ -1,8 +1,8 @@
-"""`foreachBatch` without PySpark's new session a micro-batch.
+"""`foreachBatch` without a new `SparkSession` per micro-batch.
 
-PySpark wraps the session of each micro-batch in a new `SparkSession`. That looks up JVM classes by
-name, and for each name the JVM searches all jars of its class path: an eighth of the time of
-Spark's JVM where eight queries ran.
+PySpark wraps the session of each micro-batch in a new `SparkSession`. This looks up JVM classes by
+name, and for each name the JVM searches all jars of its class path. With eight queries it took an
+eighth of the time of Spark's JVM.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 def foreach_batch(
     spark: SparkSession, writer: DataStreamWriter, process: Callable[[DataFrame, int], None]
 ) -> DataStreamWriter:
-    """As `writer.foreachBatch(process)`; the frames of all micro-batches share `spark`."""
+    """As `writer.foreachBatch(process)`, but the frames of all micro-batches share `spark`."""
     gateway: Any = spark.sparkContext._gateway
     helper = gateway.jvm.org.apache.spark.sql.execution.streaming.sources
     helper.PythonForeachBatchHelper.callForeachBatch(writer._jwrite, _Process(spark, process))
@@ -27,7 +27,7 @@ def foreach_batch(
 
 
 class _Process:
-    """What the JVM calls; an exception goes there and ends the query."""
+    """The py4j callback of the JVM; an exception is passed to the JVM and ends the query."""
 
     def __init__(self, spark: SparkSession, process: Callable[[DataFrame, int], None]) -> None:
         self._spark = spark

@@ -1,7 +1,8 @@
-"""The fused Spark data source: a stream whose reading tasks join, combine and write.
+"""The fused Spark data source: a stream whose read tasks also join, aggregate and write.
 
-What crosses into Spark are commit messages, so a batch costs one small Spark job whatever it reads.
-Spark plans the batches, keeps their offsets, spreads and repeats the tasks; the driver commits.
+The tasks return only commit messages to Spark, so a batch is one small Spark job, however much it
+reads. Spark triggers the batches, logs their offsets, and schedules and retries the tasks; the
+driver commits.
 """
 
 from __future__ import annotations
@@ -23,16 +24,17 @@ if TYPE_CHECKING:
     from streamhouse.runtime.streaming.planner import Planner, TaskInput
     from streamhouse.source import Offset
 
-# Spark starts four Python processes per query, one after the other, and all of them load this
-# module; so what only one of them needs is imported there.
+# Spark starts four Python processes per query, one after the other, and each imports this module.
+# So imports that only one of them needs are inside functions.
 
 FORMAT = "streamhouse-query"
 SPEC = "spec.pickle"
 """The query's `QuerySpec`, in its folder."""
 HOLD = "hold"
-"""A file that asks for no further batch, in the query's folder."""
+"""A file in the query's folder by which the driver asks the reader to plan no further batch."""
 HELD = "held"
-"""The answer: no batch runs, nor will. Spark asks for an offset only between two batches."""
+"""The reader's answer file: no batch runs or will run. Spark requests offsets only between two
+batches."""
 _BLOCKS = "part INT, place BIGINT, block BINARY, told STRING"
 _RESULT = "table STRING, message BINARY, report STRING"
 _IDLE_WAIT_S = 0.25
@@ -40,11 +42,11 @@ _IDLE_STEP_S = 0.01
 
 
 class FusedDataSource(DataSource):
-    """The batches of one query.
+    """The Spark data source of one query.
 
-    Option `folder`: where the query's `SPEC` is, and its `HOLD` and `HELD` come to be. With
-    `shuffled` tasks give rows for other tasks (`streaming.shuffle`) instead of what they wrote,
-    unless the batch is small (`streaming.small_batches`).
+    The option `folder` is the folder with the query's `SPEC` file, and later its `HOLD` and `HELD`
+    files. With the option `shuffled`, tasks return rows for other tasks (`streaming.shuffle`)
+    instead of commit messages, unless the batch is small (`streaming.small_batches`).
     """
 
     @classmethod
@@ -61,7 +63,7 @@ class FusedDataSource(DataSource):
 
 
 class TaskPartition(InputPartition):
-    """One task of a batch; `spread`: its rows go to other tasks."""
+    """One task of a batch; `spread`: its rows are shuffled to other tasks."""
 
     def __init__(self, task: TaskInput, spread: bool) -> None:
         super().__init__(None)
@@ -69,7 +71,7 @@ class TaskPartition(InputPartition):
 
 
 class FusedReader(DataSourceStreamReader):
-    """Plans on the driver's side, runs `Task` on executors."""
+    """Plans batches in a Python process of the driver, and runs `Task` on executors."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -1,18 +1,19 @@
-"""Where a continuous query stands: offsets that hold all that a batch reads, and its tasks.
+"""Plans the micro-batches of a continuous query: their offsets and tasks.
 
-An offset is `{"batch", "now", "of", "source", "dims", "pending"}`:
+An offset is `{"batch", "now", "of", "source", "dims", "pending"}` and determines all that a batch
+reads:
 
 - `batch`: the number of the batch that ends there (from 0; Spark's own numbers also count an empty
   first batch);
-- `now`: the time that the batch takes for its own (epoch ms);
+- `now`: the current timestamp of the batch (epoch ms);
 - `of`: what it reads (`SourceSpec.origin`), and `source`: the source's own offset;
-- `dims`: the snapshot of each lookup's table (0: before the first; with what
-  `streaming.dimension_versions` adds);
+- `dims`: the snapshot of each lookup's table (0: before the first), with the keys that
+  `streaming.dimension_versions` adds;
 - `pending`: the snapshot of the pending table (0: no row of it is due);
-- `distinct`, where distinct values are counted: the snapshot of their table (0: before the first).
+- `distinct`, if distinct values are counted: the snapshot of their table (0: before the first).
 
-Spark writes it to its log before the batch runs, so a batch that runs again reads the same, to the
-row.
+Spark writes the offset to its log before the batch runs, so a batch that runs again reads exactly
+the same rows.
 """
 
 from __future__ import annotations
@@ -33,15 +34,15 @@ from streamhouse.runtime.streaming.small_batches import SmallBatches
 from streamhouse.source import Checked, Lag, Lagging, Offset, Settling, Source
 
 SHARED_ROWS = 500_000
-"""From so many rows on, pieces that are fewer than the tasks could be are shared by several."""
+"""From this number of rows on, several tasks share a split, if there are more tasks than splits."""
 
 
 @dataclass(frozen=True)
 class TaskInput:
-    """What one task of a batch does: `pieces` of the source, and with `due` the waiting rows.
+    """The input of one task: source splits (`pieces`) and, with `due`, the due pending rows.
 
-    Of each piece, cut into chunks, it takes every `shares`th from the one of number `share` on:
-    other tasks take the others.
+    Splits are read in chunks. If several tasks share the splits, this one takes every `shares`-th
+    chunk, beginning with number `share`, and the others take the rest.
     """
 
     index: int
@@ -65,8 +66,8 @@ class Planner:
     """Plans the batches of one query; driver only."""
 
     def __init__(self, spec: QuerySpec, folder: Path | None = None) -> None:
-        """`folder` is where `preload_reports` tells what tasks have loaded, and where
-        `small_batches` tells which batches are joined where they are read."""
+        """`folder` is the query's run folder, with the files of `preload_reports` and
+        `small_batches`."""
         self._folder = folder
         self._spec = spec
         self._source: Source = spec.source.open(spec.query.source_columns)
@@ -81,8 +82,8 @@ class Planner:
         return self._source
 
     def check(self, offset: Offset) -> None:
-        """Raise `DataLossError` if the query cannot go on from an offset: it reads another table,
-        or one whose history is another."""
+        """Raise `DataLossError` if the query cannot resume from an offset: its source is another
+        table, or the table has another history."""
         of = offset.get("of")
         if of is not None and of != self._origin:
             raise DataLossError(
@@ -95,7 +96,7 @@ class Planner:
             self._source.check(offset["source"])
 
     def latest_offset(self, start: Offset, max_rows: int | None = None) -> Offset:
-        """The end of the next batch; `start` itself when nothing came and no row is due."""
+        """The end offset of the next batch; `start` if nothing is new and no pending row is due."""
         now = max(time.time_ns() // 1_000_000, int(start.get("now", 0)) + 1)
         before: Offset = start["source"] if start else self._source.initial_offset()
         source = self._source.latest_offset(before, max_rows)
@@ -117,12 +118,12 @@ class Planner:
         return end
 
     def _distinct(self) -> Offset:
-        """The snapshot of the counted values before the batch; 0 before the first."""
+        """The snapshot of the table of distinct values before the batch; 0 before the first."""
         address = self._spec.distinct
         return {} if address is None else {"distinct": address.open().latest_snapshot_id() or 0}
 
     def tasks(self, start: Offset, end: Offset, one: bool = False) -> list[TaskInput]:
-        """The tasks of the batch from `start` to `end`; at least one, and no more with `one`."""
+        """The tasks of the batch from `start` to `end`; at least one, with `one` exactly one."""
         if start == end:
             return []
         before: Offset = start["source"] if start else self._source.initial_offset()
@@ -140,9 +141,9 @@ class Planner:
         ]
 
     def _shares(self, pieces: Sequence[Any], most: int) -> int:
-        """How many tasks share a piece: one large file is one piece, and may be all there is.
+        """How many tasks share each split, since one large file is a single split.
 
-        Only pieces that know how many rows they have give them in one order whoever reads them.
+        Only splits with a known number of rows return them in the same order to every reader.
         """
         if most < 2 or self._spec.shuffle is not None:
             return 1
@@ -155,7 +156,7 @@ class Planner:
             self._source.committed(end["source"])
 
     def settled(self, start: Offset) -> bool:
-        """Whether there is nothing after `start`, nothing waits, and a bounded source has ended."""
+        """Whether no rows are left after `start` or pending, and a bounded source has ended."""
         before: Offset = start["source"] if start else self._source.initial_offset()
         if getattr(self._source, "bounded", False) and not self._source.finished(before):
             return False
@@ -166,7 +167,7 @@ class Planner:
         return self._source.latest_offset(before) == before
 
     def lag(self, start: Offset) -> Lag | None:
-        """How far `start` is behind what the source has, where that can be told."""
+        """How far `start` is behind the source; None if unknown."""
         if not isinstance(self._source, Lagging):
             return None
         return self._source.lag(start["source"] if start else self._source.initial_offset())

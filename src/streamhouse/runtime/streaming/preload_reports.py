@@ -1,7 +1,8 @@
-"""What the tasks of a batch had loaded for later ones: told by the driver to its planner.
+"""Reports from the driver to the planner which dimension versions the executors have preloaded.
 
-They are two processes, so it stands in a file of the query's run folder. It only says whether a
-version can be joined without waiting; once a batch is planned, what it joins is in its offset.
+Driver and planner are two processes, so the report is a file in the query's run folder. It only
+affects whether a version can be joined without waiting. What a planned batch joins is in its
+offset.
 """
 
 from __future__ import annotations
@@ -18,23 +19,23 @@ _FILE = "loaded.json"
 
 
 def tell(folder: Path, end: Offset, reports: Sequence[Mapping[str, Any]]) -> None:
-    """Keep which relations' `coming` versions all tasks of the batch up to `end` have loaded.
+    """Write which relations' `coming` versions all tasks of the batch up to `end` have preloaded.
 
-    A report's `loaded` names those of its task, or is None where the task joined nothing.
+    `loaded` in a task's report lists those of this task; None if the task joined nothing.
     """
     if "coming" not in end:
         return
     told = [set(one["loaded"]) for one in reports if one["loaded"] is not None]
     loaded = set(end["coming"]).intersection(*told)
     part = folder / f"{_FILE}.part"
-    # Where the run is being ended, its folder may be gone.
+    # The folder may be gone if the run is being stopped.
     with contextlib.suppress(FileNotFoundError):
         part.write_text(json.dumps({"batch": end["batch"], "loaded": sorted(loaded)}))
         part.replace(folder / _FILE)
 
 
 def loaded(folder: Path | None, start: Offset) -> Collection[str]:
-    """What was told of the batch up to `start`; nothing where it ran in another run."""
+    """The relations reported for the batch that ended at `start`; none if it ran in another run."""
     if folder is None or "coming" not in start:
         return ()
     try:

@@ -1,4 +1,4 @@
-"""One continuous query: a Spark streaming query whose batches the driver commits, exactly once."""
+"""One continuous query: a Spark streaming query whose batches the driver commits exactly once."""
 
 from __future__ import annotations
 
@@ -49,38 +49,39 @@ log = logging.getLogger("streamhouse.query")
 
 
 class QueryFailed(Exception):
-    """A continuous query has ended by itself; the text is Spark's, with our own message in it."""
+    """A continuous query has failed; the text is Spark's, which contains our own error message."""
 
     def __init__(self, text: str, query: str) -> None:
         super().__init__(text)
         self.query = query
-        """Its `ContinuousQuery.part`."""
+        """The `ContinuousQuery.part` of the failed query."""
 
 
 _ASK_S = 0.25
-"""How often Spark is asked whether a query has failed: each time is a call into its JVM."""
+"""How often Spark is polled for a query's failure; each time is a call into its JVM."""
 _BATCHES_A_FLUSH = 4
-"""Of so many batches at least is the lineage written at once where many queries run: it is a commit
-as any other."""
+"""The least time between lineage flushes, in multiples of `pace`, since each flush is a commit."""
 
 
 def rest_s(took_s: float, least_s: float) -> float:
-    """Seconds to rest after a batch that took so long, where `least_s` is to pass between two.
+    """Seconds to pause after a batch of `took_s`, if batches start at least `least_s` apart.
 
-    As long as it took, at most twice `least_s`: where all queries run all the time, each batch
-    takes as many times longer as there are queries for a processor, and a change, which has to
-    wait for the batch before its own, too, comes through later than with fewer batches.
+    The pause is at least the rest of `least_s`, and as long as the batch took up to twice
+    `least_s`. If all queries ran without a pause, they would share the processors and each batch
+    would take longer. A change also waits for the batch before its own, so its latency would be
+    higher than with fewer batches.
     """
     return max(least_s - took_s, min(took_s, 2 * least_s))
 
 
 class ContinuousQuery:
-    """Runs a `QuerySpec` under a checkpoint.
+    """Runs a `QuerySpec` with a checkpoint; on the driver.
 
-    Every batch is committed under its number by the checkpoint's query id, to the target, then to
-    the tables of waiting rows (and before them, what it asked of servers); each commit takes a
-    number once. So a batch that was cut off anywhere runs again with the same input and adds only
-    what is missing.
+    Every batch makes one commit per table, with the checkpoint's query id as the commit user and
+    the batch number as the commit identifier: first to the journal of lookups on servers (if any),
+    then to the target, then to the other side tables. Each table accepts a number only once. So a
+    batch that was interrupted at any point runs again with the same input and commits only what is
+    missing.
     """
 
     def __init__(self, spec: QuerySpec, checkpoint: Checkpoint, pipeline: str) -> None:
@@ -106,12 +107,12 @@ class ContinuousQuery:
 
     @property
     def name(self) -> str:
-        """The pipeline and the target, of one part of a UNION ALL also the table that it reads."""
+        """The pipeline and the target; for a part of a UNION ALL also the table that it reads."""
         return f"{self.pipeline}: {self._checkpoint.path.name}"
 
     @property
     def part(self) -> str:
-        """What tells it from the others of its pipeline: the last part of its name."""
+        """Its unique name in the pipeline: the name of its checkpoint."""
         return self._checkpoint.path.name
 
     @property
@@ -120,43 +121,43 @@ class ContinuousQuery:
 
     @property
     def address(self) -> TableAddress:
-        """The target."""
+        """The address of the target."""
         return self._spec.target
 
     @property
     def source(self) -> SourceSpec:
-        """Where it reads."""
+        """The source."""
         return self._spec.source
 
     @property
     def last_offset(self) -> Offset:
-        """The end of the last batch that is committed; `{}` before the first."""
+        """The end offset of the last committed batch; `{}` before the first."""
         return self._last
 
     @property
     def lookups(self) -> tuple[TableAddress, ...]:
-        """The tables that it looks up."""
+        """The addresses of its lookup tables; see `QuerySpec.lookups`."""
         return self._spec.lookups
 
     @property
     def follows(self) -> list[TableAddress]:
-        """The Paimon tables whose rows must become visible for this query to see them."""
+        """The Paimon tables whose compaction makes rows visible to this query."""
         source = self._spec.source.address
         looked_up = [at for _, at in self._spec.pinned if hides_new_rows(at.open())]
         return [*([] if source is None else [source]), *looked_up]
 
     @property
     def reads(self) -> Name:
-        """The full name of the table that it reads."""
+        """The full name of its source table."""
         return self._spec.query.source.name
 
     def use_shared(self, folder: Path) -> None:
-        """Have the source read from what a `SharedReader` keeps there; before `prepare`."""
+        """Let the source read the folder that a `SharedReader` fills; call it before `prepare`."""
         self._spec = replace(self._spec, source=replace(self._spec.source, shared=folder))
 
     @property
     def looks_up(self) -> list[str]:
-        """The tables of its lookups, `database.table`."""
+        """The names of its lookup tables, `database.table`."""
         return [".".join(lookup.table.name[-2:]) for lookup in self._spec.query.lookups]
 
     @property
@@ -165,7 +166,7 @@ class ContinuousQuery:
 
     @property
     def tables(self) -> list[str]:
-        """The tables that the query writes, in its target's warehouse."""
+        """The tables that the query writes, with its lineage, in its target's warehouse."""
         written = [address.identifier for address in self._spec.written]
         if self._spec.sink is None:
             written.append(self._spec.target.side_table("lineage").identifier)
@@ -177,7 +178,7 @@ class ContinuousQuery:
         return self._spec.sink is None
 
     def change_notice(self) -> str | None:
-        """What to tell the user if another SELECT ran under this identity before."""
+        """A notice for the user if another SELECT ran with this checkpoint before; else None."""
         before = self._checkpoint.previous()
         if before is None or before["fingerprint"] == self._spec.query.fingerprint:
             return None
@@ -188,7 +189,7 @@ class ContinuousQuery:
         )
 
     def prepare(self) -> None:
-        """Look at the source, make the query's tables, clear what a crash left; needs no Spark."""
+        """Check the source, create the side tables, clean up after a crash; needs no Spark."""
         spec = self._spec
         if spec.pending is not None and spec.unmatched is not None:
             changelog = spec.query.changelog
@@ -230,7 +231,7 @@ class ContinuousQuery:
         )
 
     def _look_at_servers(self) -> None:
-        """Raise what is wrong with tables that are looked up on servers."""
+        """Raise the errors of lookup tables on servers, such as wrong options or no connection."""
         from streamhouse.lookup.strategies.server import open_table
 
         for lookup in self._spec.query.lookups:
@@ -238,19 +239,18 @@ class ContinuousQuery:
                 open_table(lookup)[0].close()
 
     def relieve(self, pressure: Pressure) -> None:
-        """Wait after a batch while level 0 of the tables that the query writes is full."""
+        """Wait after a batch while a table that the query writes has too many level-0 files."""
         self._pressure = pressure
 
     def pace(self, least_s: float) -> None:
-        """Let at least so many seconds pass from one batch to the next; see `rest_s`."""
+        """Set the least seconds from the start of one batch to the next; see `rest_s`."""
         self._least_s = least_s
 
     def start(self, spark: SparkSession) -> None:
-        """Start the query, which has been prepared.
+        """Start the query; call `prepare` first.
 
-        A batch begins as soon as the one before it has ended and something is there to read
-        (unless `pace` says otherwise), so no interval that a script sets is ever exceeded by
-        waiting.
+        A batch begins as soon as the previous one has ended and there is something to read, or
+        after the pause that `pace` sets. There is no trigger interval.
         """
         self.figures.begin()
         (self._folder / SPEC).write_bytes(pickle.dumps(self._spec))
@@ -298,11 +298,11 @@ class ContinuousQuery:
         self._holds.batch_done(end)
         preload_reports.tell(self._folder, end, reports)
         self._wait_for_room(messages, len(reports))
-        # Now that no batch is planned: what comes meanwhile is in the next.
+        # Pause while no batch is planned: rows that arrive meanwhile are in the next batch.
         self._holding.wait(rest_s(time.monotonic() - began, self._least_s))
 
     def written(self, frame: DataFrame) -> tuple[dict[str, list[bytes]], list[dict[str, Any]]]:
-        """Run a batch's tasks, and keep what they asked of servers; see `_collected`."""
+        """Run a batch's tasks, and commit their journal of lookups on servers; see `_collected`."""
         messages, reports = _collected(frame)
         if reports:
             batch = int(reports[0]["end"]["batch"])
@@ -311,20 +311,20 @@ class ContinuousQuery:
         return messages, reports
 
     def discard(self, messages: Mapping[str, list[bytes]]) -> None:
-        """Remove what a batch wrote into the query's own tables, but what it asked of servers."""
+        """Remove what a batch wrote into the side tables, but not the journal of server lookups."""
         for identifier, committer in self._committers.items():
             if identifier != self._journal:
                 committer.abort(messages.get(identifier, []))
 
     def _keep_looked_up(self, messages: Mapping[str, list[bytes]], batch: int) -> None:
-        """Commit what was asked of servers, so that it is the same if the batch runs again."""
+        """Commit the journal of lookups on servers: the batch reads it if it runs again."""
         if self._journal is not None:
             with timed(self._journal):
                 self._committers[self._journal].commit(batch, messages.get(self._journal, []))
             reached(LOOKED_UP_STEP, batch, self.target)
 
     def _wait_for_room(self, messages: Mapping[str, list[bytes]], tasks: int) -> None:
-        """Let compaction come after, now that no batch is planned: none grows old by it."""
+        """Wait for compaction between batches, so that no planned batch becomes stale."""
         if self._pressure is None:
             return
         tables = {name: committer.table for name, committer in self._committers.items()}
@@ -332,14 +332,17 @@ class ContinuousQuery:
             tables[self.target] = self._sink.table
         for identifier, table in tables.items():
             if table.primary_key:
-                # A task puts at most one file into a bucket.
+                # A task writes at most one file per bucket.
                 files = min(tasks, len(messages.get(identifier, ())))
                 self._pressure.added(identifier, files)
         for identifier in tables:
             self._pressure.wait(identifier, self._holding.is_set)
 
     def _remove_lost(self, from_batch: int, keep: Collection[str] = ()) -> None:
-        """Remove the files of tasks that died, in batches from `from_batch` on."""
+        """Remove the files of dead tasks in batches from `from_batch` on.
+
+        Keeps those of the task attempts `keep`.
+        """
         tag = query_tag(self._spec.query_id)
         removed = self._sink.remove_leftovers(from_batch, keep)
         for committer in self._committers.values():
@@ -348,14 +351,14 @@ class ContinuousQuery:
             log.info("%s: removed %d left-over files", self.name, removed)
 
     def tick(self) -> None:
-        """Raise what made the query fail, if anything; write what is due."""
+        """Raise `QueryFailed` if the query has failed; flush lineage and move consumers if due."""
         if self._query is None:
             return
         if time.monotonic() - self._asked_at >= _ASK_S:
             self._asked_at = time.monotonic()
             error = self._query.exception()
             if error is not None:
-                # Its text comes from the JVM, which may be gone when it is told.
+                # Read the text now: it comes from the JVM, which may be gone later.
                 raise QueryFailed(str(error), self.part)
         if self._lineage is not None:
             self._lineage.flush_if_due(_BATCHES_A_FLUSH * self._least_s)
@@ -363,11 +366,11 @@ class ContinuousQuery:
 
     @property
     def replayed(self) -> bool:
-        """Whether a batch that the last run may have left unfinished is done."""
+        """Whether no interrupted batch of an earlier run is left to run again."""
         return self._holds.replayed
 
     def settled(self) -> Offset | None:
-        """Where the query stands if nothing is left to do, else None."""
+        """The last offset if nothing is left to do, else None."""
         assert self._planner is not None and self._query is not None
         last = self._last
         if self._planner.settled(last):
@@ -375,17 +378,20 @@ class ContinuousQuery:
         return None
 
     def lag(self) -> Lag | None:
-        """How far it is behind what its source has, where that can be told."""
+        """How far it is behind its source; None if unknown."""
         return None if self._planner is None else self._planner.lag(self._last)
 
     def hold(self) -> None:
-        """Ask for no further batch."""
+        """Ask the query to start no further batch; does not wait."""
         self._holding.set()
         if self._query is not None:
             (self._folder / HOLD).touch()
 
     def stop(self, timeout_s: float = 30.0) -> None:
-        """Stop between two batches: a query that is stopped inside one fails at length."""
+        """Stop between two batches, since a query stopped inside a batch fails with long errors.
+
+        Waits up to `timeout_s` seconds for the batch.
+        """
         try:
             if self._query is not None:
                 self.hold()
@@ -405,13 +411,13 @@ class ContinuousQuery:
             self._checkpoint.release()
 
     def _held(self) -> bool:
-        """Whether no batch runs, nor will: the reader has seen that it shall plan none."""
+        """Whether no batch runs or will run: the reader confirmed it, or the query has ended."""
         assert self._query is not None
         return (self._folder / HELD).exists() or not self._query.isActive
 
 
 class _BatchWrite:
-    """One micro-batch on its way into the sink, which may have it written several times."""
+    """Writes one micro-batch for the sink's committer, which may call `write` several times."""
 
     def __init__(self, query: ContinuousQuery, frame: DataFrame) -> None:
         self._query = query
@@ -419,7 +425,7 @@ class _BatchWrite:
         self.messages: dict[str, list[bytes]] = {}
         self.reports: list[dict[str, Any]] = []
         self.timed = ExitStack()
-        """Open while the sink commits."""
+        """Measures the sink's commit; open from the end of `write` on."""
 
     def write(self) -> WrittenBatch | None:
         self.messages, self.reports = self._query.written(self._frame)
@@ -435,7 +441,7 @@ class _BatchWrite:
 
 
 def _collected(frame: DataFrame) -> tuple[dict[str, list[bytes]], list[dict[str, Any]]]:
-    """Run a batch's tasks: the commit messages of each table, and the tasks' reports."""
+    """Run a batch's tasks; returns the commit messages by table, and the tasks' reports."""
     messages: dict[str, list[bytes]] = defaultdict(list)
     reports: list[dict[str, Any]] = []
     for row in frame.collect():

@@ -1,10 +1,10 @@
-"""A batch whose rows go to tasks by the buckets of one of its dimensions, in two or three steps.
-Small ones go to none (`runtime.streaming.small_batches`).
+"""Bucket shuffle: sends the rows of a batch to tasks by the buckets of one dimension.
 
-First, tasks read the source and send each row, in Arrow blocks, to the task that holds the bucket
-of its key (rows without a key go anywhere). There it is joined. Where rows can be written in any
-order, that task writes them too; else a last one puts them into the order of the source and writes
-them, so that the changes of a key keep theirs.
+It has two or three steps; small batches skip it (`runtime.streaming.small_batches`). First, tasks
+read the source and send each row, in Arrow blocks, to the task that holds the bucket of its key
+(rows without a key go to any task). Second, that task joins the row. If the order of rows does not
+matter, it also writes the result. Else a last task sorts all rows into the order of the source and
+writes them, so that the changes of a key keep their order.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ BLOCKS = pa.schema(
         *RESULT,
     ]
 )
-"""What reading tasks give: rows of the source for a task, or what a task must be told; or, where
-they do the whole work, what they give to the driver."""
+"""The output of read tasks: blocks of source rows for task `part`, or JSON for this task in `told`
+(offsets and number of rows); for small batches, results for the driver (`RESULT`)."""
 _RESULT = "table STRING, message BINARY, report STRING"
 _JOINED = f"{_RESULT}, block BINARY"
 _JOINED_SCHEMA = RESULT.append(pa.field("block", pa.binary()))
@@ -54,7 +54,7 @@ _JOIN_ROWS = 8 * CHUNK_ROWS
 
 
 def shuffled(frame: DataFrame, spec: QuerySpec) -> DataFrame:
-    """The blocks of a batch as what tasks give to the driver (`RESULT`)."""
+    """Join, and write, the blocks of a batch; returns a frame of `RESULT` rows."""
     count = parts(spec)
     placed = frame.repartitionById(count, frame["part"])
     if not spec.gathered:
@@ -64,13 +64,13 @@ def shuffled(frame: DataFrame, spec: QuerySpec) -> DataFrame:
 
 
 def parts(spec: QuerySpec) -> int:
-    """How many tasks join."""
+    """The number of join tasks."""
     assert spec.shuffle is not None
     return max(1, min(spec.parallelism, spec.choices[spec.shuffle].buckets))
 
 
 class ReadTask:
-    """Reads the pieces of a `TaskInput` and yields blocks; executors."""
+    """Reads the splits of a `TaskInput` and yields blocks; executors."""
 
     def __init__(self, spec: QuerySpec, task: TaskInput) -> None:
         assert spec.shuffle is not None
@@ -86,7 +86,7 @@ class ReadTask:
         self._kernel.bind(self._task.now_ms, {})
         source = source_for(self._spec)
         if self._spec.retry is not None:
-            # Rows that must wait are kept whole.
+            # Rows that may become pending need all columns.
             source = self._spec.source.open()
         rows = 0
         for number, piece in enumerate(self._task.pieces):
@@ -108,7 +108,7 @@ class ReadTask:
         part = self._key.tasks(keys, self._count)
         part[part < 0] = self._task.index % self._count
         numbers = keys.column(ROW).to_numpy()
-        # Numbers of 16 bits are sorted in one go, longer ones by comparing.
+        # NumPy's stable sort is a radix sort for 16-bit integers, and slower for longer ones.
         part = part.astype(np.int16 if self._count < 1 << 15 else np.int64)
         order = np.argsort(part, kind="stable")
         bounds = np.searchsorted(part[order], np.arange(self._count + 1))
@@ -123,7 +123,7 @@ class ReadTask:
 
 
 class WholeTask(Task):
-    """Does all the work of a small batch, with all buckets; executors."""
+    """Reads, joins and writes a small batch in one task, with all buckets; executors."""
 
     def __init__(self, spec: QuerySpec, task: TaskInput) -> None:
         super().__init__(replace(spec, gathered=False), task)
@@ -139,7 +139,7 @@ class WholeTask(Task):
 
 @dataclass(frozen=True)
 class Joining:
-    """Joins the blocks of one task; picklable."""
+    """Runs a `JoinTask` on the blocks of one task; picklable."""
 
     spec: QuerySpec
 
@@ -163,7 +163,7 @@ class Joining:
 
 
 class JoinTask(Task):
-    """Joins rows of the source that were sent to it, and writes what may be written there."""
+    """Joins the source rows that were sent to it, and writes the result unless it is gathered."""
 
     def __init__(self, spec: QuerySpec, task: TaskInput, rows: int) -> None:
         super().__init__(spec, task)
@@ -171,7 +171,7 @@ class JoinTask(Task):
         self._count = parts(spec)
 
     def joined(self, blocks: list[pa.Table]) -> Iterator[pa.RecordBatch]:
-        """Rows of `RESULT`; where they are gathered with a column `block`."""
+        """Yields rows of `RESULT`; if `gathered`, with a column `block` of joined rows."""
         self._dimensions.take(self._task.index, self._count)
         self._bind()
         if self._task.due:
@@ -193,7 +193,10 @@ class JoinTask(Task):
                 yield pa.RecordBatch.from_pylist([{"block": _packed(table)}], _JOINED_SCHEMA)
 
     def _due_rows(self) -> tuple[pa.Table, pa.Table]:
-        """Those of this task; all tasks number them alike, before all rows of the source."""
+        """The due pending rows of this task's buckets.
+
+        All tasks number them in the same way, with negative numbers, before the source rows.
+        """
         due, src = super()._due_rows()
         spec = self._spec
         assert spec.shuffle is not None
@@ -211,7 +214,7 @@ class JoinTask(Task):
         return due.filter(mine), src.filter(mine)
 
     def _keep(self, src: pa.Table) -> None:
-        """Put rows without a partner into the pending table."""
+        """Collect rows without a match for the pending table."""
         ids = [
             f"{self._task.batch:012d}-{number >> (_ROW_BITS + _PIECE_BITS):04d}-"
             f"{(number >> _ROW_BITS) & ((1 << _PIECE_BITS) - 1):06d}-"
@@ -225,7 +228,7 @@ class JoinTask(Task):
 
 @dataclass(frozen=True)
 class Gathering:
-    """Puts the joined rows of a batch into order and writes them; picklable."""
+    """Runs a `GatherTask` on the joined rows of a batch; picklable."""
 
     spec: QuerySpec
 
@@ -246,7 +249,7 @@ class Gathering:
 
 
 class GatherTask(Task):
-    """Writes the rows of a whole batch."""
+    """Sorts the joined rows of a whole batch and writes them."""
 
     def _loaded(self) -> list[str] | None:
         return None
@@ -260,12 +263,12 @@ class GatherTask(Task):
 
 
 def _numbers_matter(spec: QuerySpec) -> bool:
-    """Whether rows must keep their numbers: to be put into order, or to wait under them."""
+    """Whether rows must keep their numbers: for sorting, or for the ids of pending rows."""
     return spec.gathered or spec.retry is not None
 
 
 def _key(spec: QuerySpec) -> BucketKey:
-    """The bucket function as it was when the query started."""
+    """The bucket function, with the number of buckets at the start of the query."""
     assert spec.shuffle is not None
     dimension = spec.dimensions()[spec.shuffle]
     found = bucket_key(dimension, dimension.open())
@@ -275,7 +278,7 @@ def _key(spec: QuerySpec) -> BucketKey:
 
 
 def _first(index: int, number: int) -> int:
-    """The number of a piece's first row; numbers go up through a batch."""
+    """The number of a split's first row; row numbers increase through a batch."""
     if number >= 1 << _PIECE_BITS:
         raise StreamhouseError(
             f"a batch has more than {1 << _PIECE_BITS} pieces of its source; take another lookup "
@@ -285,7 +288,7 @@ def _first(index: int, number: int) -> int:
 
 
 def _together(blocks: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Blocks put together: each join costs a look at all rows of the dimension."""
+    """Concatenate blocks, since each join scans all rows of the dimension."""
     held: list[pa.Table] = []
     rows = 0
     for block in blocks:

@@ -1,9 +1,9 @@
-"""Batches of a bucket shuffle that are too small to be worth it: joined where they are read.
+"""Small batches skip the bucket shuffle: the task that reads the rows also joins them.
 
-Whether a batch is one of them, its planner says before Spark begins it, and both the driver and the
-planner act upon it. They are two processes, so it stands in a file of the query's run folder, with
-the number of the batch. A batch that runs again in another run finds no file, and is spread:
-what it writes is the same.
+The planner decides this for a batch before Spark begins it, and both the planner and the driver
+need the decision. They are two processes, so it is a file in the query's run folder, with the
+number of the batch. A batch that runs again in another run finds no file and is shuffled; it writes
+the same rows.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from streamhouse.source import Counted, Offset, Source
 
 _FILE = "unspread.json"
 _DIMENSION_ROWS = 100_000
-"""More rows of a dimension are spread over tasks whatever a batch has: a join looks at all."""
+"""With a larger dimension every batch is shuffled, since a join scans all its rows."""
 
 
 class SmallBatches:
-    """Says of each batch of a query whether it is joined where it is read; planner only."""
+    """Decides for each batch of a query whether it skips the shuffle; planner only."""
 
     def __init__(self, spec: QuerySpec, source: Source, folder: Path) -> None:
         self._source, self._folder = source, folder
@@ -36,18 +36,18 @@ class SmallBatches:
             self._address = address
 
     def plan(self, start: Offset, end: Offset) -> None:
-        """Tell it of the batch from `start` to `end`."""
+        """Decide for the batch from `start` to `end`, and write the decision."""
         if self._address is None:
             return
         small = self._few(start, end) and self._small_dimension(self._address, end)
         part = self._folder / f"{_FILE}.part"
-        # Where the run is being ended, its folder may be gone.
+        # The folder may be gone if the run is being stopped.
         with contextlib.suppress(FileNotFoundError):
             part.write_text(json.dumps({"batch": end["batch"], "unspread": small}))
             part.replace(self._folder / _FILE)
 
     def _few(self, start: Offset, end: Offset) -> bool:
-        """Whether the batch is known to have few rows; those that waited are not counted."""
+        """Whether the batch is known to have few source rows; pending rows are not counted."""
         if not start or not isinstance(self._source, Counted):
             return False
         rows = self._source.rows(start["source"], end["source"])
@@ -63,7 +63,7 @@ class SmallBatches:
 
 
 def is_small_batch(folder: Path, batch: int) -> bool:
-    """Whether the batch of that number is joined where it is read."""
+    """Whether the batch with this number skips the shuffle."""
     try:
         told = json.loads((folder / _FILE).read_text())
     except FileNotFoundError:

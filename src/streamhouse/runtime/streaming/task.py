@@ -1,4 +1,4 @@
-"""One task of a batch: read, join, combine and write, and hand back only commit messages."""
+"""One task of a batch: reads, joins, aggregates and writes, and returns only commit messages."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ RESULT = pa.schema(
         pa.field("report", pa.string()),
     ]
 )
-"""What a task gives to the driver: commit messages of its tables, then one report."""
+"""What a task returns to the driver: commit messages of its tables, then one report (JSON)."""
 
 CHUNK_ROWS = 262_144
 _kernels: dict[tuple[int, str, str, bool], Kernel] = {}
@@ -47,10 +47,10 @@ _sinks: dict[tuple[int, str, str], Sink] = {}
 
 
 def _key(spec: QuerySpec) -> tuple[int, str, str]:
-    """Under what a process keeps what it has of a query.
+    """The key under which a process caches the state of a query.
 
-    A worker may outlive the run that it was started for, and the next may have other options, or
-    other versions of its tables, under the same SELECT.
+    A Python worker may outlive the run that started it, and the next run of the same SELECT may
+    have other options, or other versions of its tables.
     """
     looked_up = [sorted(lookup.table.options.items()) for lookup in spec.query.lookups]
     tables = (
@@ -67,7 +67,7 @@ def _key(spec: QuerySpec) -> tuple[int, str, str]:
 
 
 def kernel_for(spec: QuerySpec) -> Kernel:
-    """The process's own kernel of a query, kept between batches."""
+    """This process's kernel of a query, kept between batches."""
     number = spec.gathered and spec.query.numbered_sql is not None
     key = (*_key(spec), number)
     if key not in _kernels:
@@ -76,7 +76,7 @@ def kernel_for(spec: QuerySpec) -> Kernel:
 
 
 def dimensions_for(spec: QuerySpec) -> Dimensions:
-    """The process's own dimensions of a query, kept between batches."""
+    """This process's dimensions of a query, kept between batches."""
     key = _key(spec)
     if key not in _dimensions:
         specs = spec.dimensions()
@@ -85,7 +85,7 @@ def dimensions_for(spec: QuerySpec) -> Dimensions:
 
 
 def distinct_for(spec: QuerySpec) -> DistinctValues | None:
-    """The process's own counts of a query's distinct values, kept between batches."""
+    """This process's `DistinctValues` of a query, kept between batches; None if it counts none."""
     if spec.query.distinct is None:
         return None
     key = _key(spec)
@@ -95,7 +95,7 @@ def distinct_for(spec: QuerySpec) -> DistinctValues | None:
 
 
 def journal_for(spec: QuerySpec) -> LookupJournal | None:
-    """The process's own journal of what a query asks of servers, kept between batches."""
+    """This process's journal of lookups on servers, kept between batches; None without these."""
     if spec.looked_up is None:
         return None
     key = _key(spec)
@@ -105,7 +105,7 @@ def journal_for(spec: QuerySpec) -> LookupJournal | None:
 
 
 def source_for(spec: QuerySpec) -> Source:
-    """The process's own source of a query; its connections stay open between batches."""
+    """This process's source of a query; its connections stay open between batches."""
     key = _key(spec)
     if key not in _sources:
         _sources[key] = spec.source.open(spec.query.source_columns)
@@ -113,7 +113,7 @@ def source_for(spec: QuerySpec) -> Source:
 
 
 def sink_for(spec: QuerySpec) -> Sink:
-    """The process's own sink of a query, kept between batches."""
+    """This process's sink of a query, kept between batches."""
     key = _key(spec)
     if key not in _sinks:
         _sinks[key] = spec.open_sink()
@@ -121,7 +121,7 @@ def sink_for(spec: QuerySpec) -> Sink:
 
 
 def chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Batches gathered to about `CHUNK_ROWS` rows, in order."""
+    """Concatenate batches to chunks of at least `CHUNK_ROWS` rows (the last: fewer), in order."""
     held: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:
@@ -136,7 +136,7 @@ def chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 @dataclass
 class _Output:
-    """What a task has gathered for its tables."""
+    """The rows that a task has collected for its tables, and its row counts."""
 
     rows: list[pa.Table] = field(default_factory=list)
     pending: list[pa.Table] = field(default_factory=list)
@@ -149,8 +149,8 @@ class _Output:
 class Task:
     """Runs one `TaskInput` of a query; executors.
 
-    Run twice with the same input it writes the same rows into other files; only one of the two
-    can be committed, as both carry the batch's number.
+    If it runs twice with the same input, it writes the same rows into different files. Only one of
+    the two can be committed, since both have the same batch number.
     """
 
     def __init__(self, spec: QuerySpec, task: TaskInput) -> None:
@@ -167,7 +167,7 @@ class Task:
         self._repeated = context is not None and context.attemptNumber() > 0
 
     def run(self) -> Iterator[pa.RecordBatch]:
-        """Rows of `RESULT`."""
+        """Run the task; yields rows of `RESULT`."""
         self._bind()
         if self._task.due:
             self._retry()
@@ -193,7 +193,7 @@ class Task:
         return pa.RecordBatch.from_pylist(records, schema=RESULT)
 
     def _loaded(self) -> list[str] | None:
-        """Whose `coming` versions the process has by now; None if it joins nothing."""
+        """The relations whose `coming` version is preloaded; None if the task joins nothing."""
         return self._dimensions.loaded(self._task.end)
 
     def _bind(self) -> None:
@@ -215,14 +215,14 @@ class Task:
             self._wait(number, piece, np.sort(np.concatenate(missed)))
 
     def _joined(self, src: pa.Table) -> pa.Array:
-        """Join rows; `_row` of those that have to wait."""
+        """Join rows and collect the output; returns `_row` of those that must wait for a retry."""
         self._dimensions.bind(self._kernel, src)
         misses = self._kernel.misses(src)
         self._emit(without(src, misses))
         return misses
 
     def _emit(self, src: pa.Table) -> int:
-        """Take the output of rows whose lookups are done; how many rows it has."""
+        """Collect the output of rows whose lookups are done; returns the number of output rows."""
         out = self._kernel.rows(src)
         self._out.rows.append(out)
         if self._distinct is not None:
@@ -230,7 +230,7 @@ class Task:
         return int(out.num_rows)
 
     def _wait(self, number: int, piece: Any, missed: Any) -> None:
-        """Put missed rows, whole, into the pending table; they are read again to be whole."""
+        """Collect missed rows for the pending table; reads them again, with all columns."""
         retry = self._spec.retry
         assert retry is not None
         source = self._spec.source.open()
@@ -269,7 +269,7 @@ class Task:
         self._spent(src.filter(spent), attempts.filter(spent))
 
     def _due_rows(self) -> tuple[pa.Table, pa.Table]:
-        """The waiting rows whose time has come, as they are kept and as rows of the source."""
+        """The due pending rows, as rows of the pending table and as rows of the source."""
         spec = self._spec
         assert spec.pending is not None
         rows = pending.PendingRows(spec.pending, spec.query_id)
@@ -287,7 +287,10 @@ class Task:
         self._out.pending.append(rows.append_column(ROW_KIND, kinds))
 
     def _spent(self, src: pa.Table, attempts: Any) -> None:
-        """Rows without attempts left: out with nulls (LEFT), or to the unmatched table (INNER)."""
+        """Handle rows without attempts left.
+
+        They are written with nulls (LEFT), or to the unmatched table (INNER).
+        """
         if src.num_rows == 0:
             return
         lookups = self._spec.query.lookups
@@ -304,7 +307,7 @@ class Task:
         )
 
     def _lost_of(self, src: pa.Table) -> pa.Array:
-        """Which rows come to nothing, where some lookups are LEFT and others INNER; one by one."""
+        """Emit rows one by one, if lookups are LEFT and INNER; returns which have no output."""
         lost = []
         for row in src.column(ROW).to_pylist():
             lost.append(self._emit(only(src, pa.array([row], pa.int64()))) == 0)

@@ -1,1 +1,1 @@
-"""Who is served when: fair queues, rate limits, and bounds on memory and threads."""
+"""Admission control: fair queues, rate limits, and limits on memory and threads."""

@@ -1,4 +1,4 @@
-"""A few things at a time, with a bounded queue in which every client has the same share."""
+"""A concurrency limit with a bounded queue that is fair between clients."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from streamhouse.serve.errors import Problem
 
 _MOST_RETRY_S = 60
 _WEIGHT = 0.2
-"""Of the newest turn in the average length of turns."""
+"""Weight of the newest turn in the moving average of the turns' duration."""
 
 
 class Turn:
-    """A place in a lane, until `end` or the end of the `with`."""
+    """A slot of a lane, held until `end` or the end of the `with`."""
 
     def __init__(self, lane: Lane, client: str) -> None:
         self._lane: Lane | None = lane
@@ -29,19 +29,19 @@ class Turn:
         self.end()
 
     def end(self) -> None:
-        """Give the place to the next; a second call does nothing."""
+        """Release the slot; a second call does nothing."""
         lane, self._lane = self._lane, None
         if lane is not None:
             lane.leave(self._client, time.monotonic() - self._began)
 
 
 class Lane:
-    """Lets `slots` turns go on at a time; at most `most_waiting` others wait.
+    """A semaphore of `slots`, with a fair queue of at most `most_waiting` requests.
 
-    The next place goes to the client that has the fewest, of these to the one that has waited for
-    it longest. Where the queue is full, a client that has fewer waiting than another takes the
-    place of the other's last. With `shared`, one client never has all places. `name` is for
-    messages and metrics. All calls are of one event loop.
+    A free slot goes to the waiting client that holds the fewest slots; of these to the one that has
+    waited longest since its last turn. If the queue is full, a client with fewer requests in it
+    than another replaces the other's last one. With `shared`, one client never holds all slots.
+    `name` appears in messages and metrics. Use it on one event loop.
     """
 
     def __init__(self, name: str, slots: int, most_waiting: int, shared: bool = False) -> None:
@@ -56,20 +56,20 @@ class Lane:
 
     @property
     def running(self) -> int:
-        """How many turns go on."""
+        """The number of slots in use."""
         return self._slots - self._free
 
     @property
     def waiting(self) -> int:
-        """How many wait for one."""
+        """The number of requests in the queue."""
         return sum(map(len, self._waiting.values()))
 
     def admits(self, client: str) -> bool:
-        """Whether the client would get a turn at once."""
+        """Whether the client would get a slot at once."""
         return self._free > 0 and self._may(client) and self._next() is None
 
     async def take(self, client: str, seconds: float) -> Turn:
-        """A turn; `Problem` busy if the queue is full, or none is free within the seconds."""
+        """Wait for a slot; `Problem` busy if the queue is full, or none is free in `seconds`."""
         if self.admits(client):
             self._count(client)
             return Turn(self, client)
@@ -87,7 +87,7 @@ class Lane:
         return Turn(self, client)
 
     def leave(self, client: str, seconds: float) -> None:
-        """Note that a turn of the client is over, which went on for so many seconds."""
+        """Release a slot of the client, which held it for so many seconds."""
         self._seconds += _WEIGHT * (seconds - self._seconds)
         self._release(client)
 
@@ -112,7 +112,7 @@ class Lane:
         return self._running[client] < self._most_of_one
 
     def _next(self) -> str | None:
-        """The client whose turn it is; None if nobody waits who may have one."""
+        """The client that gets the next slot; None if no waiting client may have one."""
         able = (client for client in self._waiting if self._may(client))
         return min(able, key=lambda client: self._running[client], default=None)
 
@@ -132,7 +132,7 @@ class Lane:
             self._waiting[client].remove(waiter)
             self._tidy(client)
         elif waiter.done() and not waiter.cancelled() and waiter.exception() is None:
-            # Its turn came at the moment when it gave up.
+            # It got its slot at the moment of the timeout or cancellation.
             self._release(client)
 
     def _tidy(self, client: str) -> None:

@@ -1,4 +1,4 @@
-"""Who is served when: every request that reads the warehouse takes its turn in one of these lanes.
+"""The lanes of a server: every request that reads the warehouse waits for a slot in one of them.
 
 docs/decisions/130-requests-take-turns.md says why.
 """
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from streamhouse.serve.settings import ServerSettings
 
 CLIENT = "streamhouse.client"
-"""Is in the scope of a request: whose it is, by token or else by address."""
+"""Key in the ASGI scope of a request: its client, which is a token or else an address."""
 READERS = 4
 WAIT_S = 10.0
 """How long a request waits for a thread."""
@@ -27,9 +27,9 @@ _SCRIPTS_WAITING = 32
 class Admission:
     """The lanes of one server.
 
-    `small` is for what a thread of the server does in moments. `heavy` is for queries and large
-    answers, which run in processes; while all of its places are taken, `light` lets one query more
-    try whether it is done soon. `scripts` is for scripts that are checked.
+    `small` is for short reads, which run in threads of the server. `heavy` is for queries and large
+    responses, which run in worker processes. While all slots of `heavy` are taken, `light` lets one
+    more query run for a second, in case it is short. `scripts` is for checking scripts.
     """
 
     def __init__(self, settings: ServerSettings) -> None:
@@ -45,6 +45,6 @@ class Admission:
 
 
 def client_of(connection: HTTPConnection) -> str:
-    """Whose request it is, for fairness: a known token's, else an address's."""
+    """The client by which requests are queued: a known token, else an address."""
     client: str = connection.scope.get(CLIENT, "")
     return client

@@ -1,4 +1,4 @@
-"""How often one client may ask."""
+"""Rate limit per client, by token buckets."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class _Bucket:
 
 
 class Rate:
-    """A bucket of requests for each client, which fills up with `rate` a second.
+    """A token bucket for each client, refilled with `rate` requests a second; 0: unlimited.
 
-    A client that was silent may make as many requests at once as come together in ten seconds.
-    Only the 10,000 clients that asked last are known; the others start anew with a full bucket.
+    The bucket holds ten seconds' worth of requests, the largest burst. Only the 10,000 most recent
+    clients are kept; any other starts with a full bucket.
     """
 
     def __init__(self, rate: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -31,7 +31,7 @@ class Rate:
         self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
 
     def take(self, client: str) -> float:
-        """Count a request; 0 if it may go on, else in how many seconds the next one may."""
+        """Count a request; 0 if it is allowed, else after how many seconds the next one is."""
         if not self._rate:
             return 0.0
         now = self._clock()

@@ -1,4 +1,7 @@
-"""Answers on their way to readers: how many bytes they may be in sum, and who gives way."""
+"""Limit on the total size of the responses being sent; slow clients are disconnected for it.
+
+docs/decisions/131-answers-on-their-way-are-bounded.md says why.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,15 @@ from dataclasses import dataclass, field
 from streamhouse.serve.errors import Problem
 
 SMALL_BYTES = 64 << 10
-"""An answer of so many bytes is never refused: of connections there are not too many."""
+"""A response of at most so many bytes is never refused: the number of connections limits those."""
 _PATIENCE_S = 10.0
-"""How long a reader is left alone that takes its answer more slowly than others want room."""
+"""How long a response may take before it can be aborted to make room for others."""
 _RETRY = {"Retry-After": "10"}
 
 
 @dataclass(eq=False)
 class Delivery:
-    """One answer on its way; `end` cuts its connection."""
+    """One response being sent, of `size` bytes; `end` aborts its connection."""
 
     client: str
     size: int
@@ -27,21 +30,21 @@ class Delivery:
 
     @property
     def seconds(self) -> float:
-        """How long it has been on its way."""
+        """How long it has been sent for."""
         return time.monotonic() - self.began
 
     @property
     def rate(self) -> float:
-        """Bytes a second that its reader takes."""
+        """How many bytes a second the client accepts."""
         return self.sent / max(self.seconds, 0.001)
 
 
 class Outgoing:
-    """The answers that readers have not taken as a whole; they lie on the disk, or in memory.
+    """The responses that are not fully sent yet, on disk or in memory.
 
-    They are at most `most` bytes in sum, and of one client at most half of that, unless it is one
-    answer. Where there is no room, readers that have had ten seconds are cut off: of the client
-    that has most on its way the slowest first.
+    Their total size is at most `most` bytes, and half of that per client; a single response may
+    exceed either. To make room, responses that have taken more than ten seconds are aborted: first
+    the slowest of the client with the most bytes being sent.
     """
 
     def __init__(self, most: int) -> None:
@@ -52,11 +55,11 @@ class Outgoing:
 
     @property
     def count(self) -> int:
-        """How many answers are on their way."""
+        """The number of responses being sent."""
         return len(self._deliveries)
 
     def begin(self, client: str, size: int, end: Callable[[], None]) -> Delivery:
-        """Note an answer; `Problem` busy if there is no room for it."""
+        """Add a response; `Problem` busy if there is no room for it."""
         if size > SMALL_BYTES:
             self.make_room(client, size)
         delivery = Delivery(client, size, end)
@@ -65,19 +68,19 @@ class Outgoing:
         return delivery
 
     def finish(self, delivery: Delivery) -> None:
-        """Note that an answer has been sent, or its connection cut."""
+        """Remove a response that was sent or aborted."""
         if delivery in self._deliveries:
             self._deliveries.remove(delivery)
             self.held -= delivery.size
 
     def stalled(self, delivery: Delivery) -> None:
-        """Cut off a reader that has taken nothing for too long."""
+        """Abort a response whose client is too slow, and count it in `cut`."""
         self.cut += 1
         self.finish(delivery)
         delivery.end()
 
     def make_room(self, client: str, size: int = 0) -> None:
-        """Have room for so much more of a client's; `Problem` busy if that cannot be."""
+        """Make room for `size` more bytes of a client; `Problem` busy if that is impossible."""
         while (own := self._of(client)) and own + size > self._most // 2:
             if not self._cut_slowest(client):
                 raise Problem(
@@ -100,7 +103,7 @@ class Outgoing:
         return sum(one.size for one in self._deliveries if one.client == client)
 
     def _cut_slowest(self, client: str | None = None) -> bool:
-        """Cut off a reader, of one client or of any; whether there was one that had its time."""
+        """Abort the slowest response, of one client or of any; False if none is old enough."""
         slow = [
             one
             for one in self._deliveries

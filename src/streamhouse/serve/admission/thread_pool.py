@@ -1,4 +1,4 @@
-"""Threads that read the warehouse, so that the event loop never waits for a disk."""
+"""Thread pools for blocking reads of the warehouse, which must not run on the event loop."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class LaneThreads:
-    """Runs functions in threads, each when its client's turn in a lane comes."""
+    """Runs functions in a thread pool; each call first waits for a slot in a lane."""
 
     def __init__(self, lane: Lane, threads: int, wait_s: float = WAIT_S) -> None:
         self._lane = lane
@@ -26,9 +26,9 @@ class LaneThreads:
         self._executor = ThreadPoolExecutor(threads, "streamhouse-serve")
 
     async def run(self, client: str, function: Callable[[], T]) -> T:
-        """What the function gives; `Problem` busy where no turn comes in time.
+        """Run the function; `Problem` busy if no slot is free in time.
 
-        A caller that is cancelled does not wait; the turn is over only when the thread is.
+        A cancelled caller returns at once; the thread finishes, and holds the slot until then.
         """
         turn = await self._lane.take(client, self._wait_s)
         try:
@@ -40,18 +40,18 @@ class LaneThreads:
         def ended(done: asyncio.Future[T]) -> None:
             turn.end()
             if not done.cancelled():
-                done.exception()  # of a caller that has gone: nobody else takes it
+                done.exception()  # marks it as retrieved if the caller was cancelled
 
         future.add_done_callback(ended)
         return await asyncio.shield(future)
 
     def close(self) -> None:
-        """Take nothing more; what runs is not waited for."""
+        """Shut down the pool without waiting for running functions."""
         self._executor.shutdown(wait=False, cancel_futures=True)
 
 
 class WarehousePool:
-    """Runs functions in threads that have a `Warehouse` of their own each."""
+    """Runs functions that read the warehouse; each thread has its own `Warehouse` object."""
 
     def __init__(self, options: Mapping[str, str], threads: LaneThreads) -> None:
         self._options = dict(options)
@@ -59,7 +59,7 @@ class WarehousePool:
         self._threads = threads
 
     async def run(self, client: str, function: Callable[[Warehouse], T]) -> T:
-        """What the function gives for this thread's warehouse; as `LaneThreads.run`."""
+        """Run the function with the thread's warehouse; as `LaneThreads.run`."""
         return await self._threads.run(client, lambda: function(self._own()))
 
     def _own(self) -> Warehouse:

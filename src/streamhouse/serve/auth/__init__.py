@@ -1,1 +1,1 @@
-"""Bearer tokens, and what each of them may read."""
+"""Bearer tokens and their permissions: which views, and which acts (read, sql, run)."""

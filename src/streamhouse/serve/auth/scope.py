@@ -1,4 +1,4 @@
-"""What a reader of a server may see and do."""
+"""Permissions of a client: which views it sees, and which acts it may perform."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ ACTS = (READ, SQL, RUN)
 
 @dataclass(frozen=True)
 class Scope:
-    """The views that somebody sees, and what they may do with them.
+    """The views that a client sees, and what it may do with them.
 
-    `views` are patterns over `database.table` (`shop.*`); `acts` are of `ACTS`: read views and
-    their changes, ask SQL over them, run pipelines. `name` is for the log, empty for nobody known.
+    `views` are `fnmatch` patterns over `database.table` (`shop.*`). `acts` is a subset of `ACTS`:
+    `read` views and their changes, run `sql` over them, `run` pipelines. `name` appears in the
+    access log; it is empty for an anonymous client.
     """
 
     name: str = ""
@@ -22,11 +23,11 @@ class Scope:
     acts: frozenset[str] = field(default_factory=lambda: frozenset(ACTS))
 
     def sees(self, view: str) -> bool:
-        """Whether the view `database.table` is there for this reader."""
+        """Whether the client may see the view `database.table`."""
         return any(fnmatchcase(view, pattern) for pattern in self.views)
 
     def may(self, act: str) -> bool:
-        """Whether the act is allowed, over whichever views."""
+        """Whether the act is allowed at all; the views are checked by `sees`."""
         return act in self.acts
 
 

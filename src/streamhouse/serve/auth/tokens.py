@@ -1,17 +1,17 @@
-"""Bearer tokens: who may read what, by a file that only the server's user can read.
+"""Bearer tokens and their permissions, read from the file of `--token-file`.
 
-Either one token a line, each for everything:
+The file has either one token a line, each with all permissions:
 
     # the dashboard in the hall
     3f0c…
 
-or, with what each is good for, in YAML:
+or a YAML list with the permissions of each token:
 
     tokens:
       - name: dashboard
-        token: 3f0c…              # or sha256: and the digest of it in hexadecimal digits
+        token: 3f0c…              # or `sha256:` with the token's digest in hexadecimal
         views: ["shop.*"]         # default: all
-        acts: [read, sql]         # default: these two; run is the third
+        acts: [read, sql]         # default: these two; the third is run
 """
 
 from __future__ import annotations
@@ -41,26 +41,29 @@ _NO_TOKEN = re.compile(r"[\s:\"'{}\[\],]")
 
 @dataclass(frozen=True)
 class Token:
-    """A token's digest, and what it is good for; the token itself is not kept."""
+    """The SHA-256 digest of a token and its permissions; the token itself is not kept."""
 
     digest: bytes = field(repr=False)
     scope: Scope
 
 
 def digest(token: str) -> bytes:
-    """What of a token is kept."""
+    """The SHA-256 digest of a token."""
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
 
 
 def of_text(token: str, name: str = "token") -> Token:
-    """A token for everything; `OptionError` if it is empty."""
+    """A token with all permissions; `OptionError` if the text is empty."""
     if not token.strip():
         raise OptionError(f"the token is empty; {HOW_TO}")
     return Token(digest(token.strip()), Scope(name))
 
 
 def find(tokens: Iterable[Token], given: str) -> Scope | None:
-    """What a given token is good for; None for an unknown one. Takes as long for any."""
+    """The permissions of a given token; None if it is unknown.
+
+    Compares with every token in constant time, so the duration reveals nothing.
+    """
     wanted, found = digest(given), None
     for token in tokens:
         if hmac.compare_digest(token.digest, wanted):
@@ -69,7 +72,7 @@ def find(tokens: Iterable[Token], given: str) -> Scope | None:
 
 
 def read(path: str) -> tuple[Token, ...]:
-    """The tokens of a file; `OptionError` for one that cannot be read, without its text."""
+    """Read a token file; an `OptionError` about it never quotes the file's text."""
     where = f"option '--token-file': {path}"
     try:
         text = Path(path).read_text(encoding="utf-8")
@@ -92,7 +95,7 @@ def _of_lines(text: str, where: str) -> tuple[Token, ...]:
         if not token or token.startswith("#"):
             continue
         if _NO_TOKEN.search(token):
-            # Else each line of a YAML file with a slip in it would be a token for everything.
+            # Otherwise each line of a malformed YAML file would be a token with all permissions.
             raise OptionError(
                 f"{where}, line {number}: a token has no blanks, colons, quotes or brackets; a "
                 "file that says what each token is good for begins with `tokens:`"
@@ -109,7 +112,7 @@ def _of_yaml(text: str, where: str) -> tuple[Token, ...]:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f" in line {mark.line + 1}" if mark is not None else ""
-        # Not the parser's own message, which quotes the text.
+        # The parser's own message quotes the text, which may hold tokens.
         raise OptionError(f"{where} is not YAML{line}") from None
     tokens = record.get("tokens") if isinstance(record, dict) else None
     if not isinstance(tokens, list) or not all(isinstance(one, dict) for one in tokens):
@@ -125,7 +128,7 @@ def _token(record: Mapping[Any, Any], where: str) -> Token:
         raise OptionError(f"{where}: give either 'token' or 'sha256'")
     value = record[given[0]]
     if not isinstance(value, str):
-        # YAML takes 0123 for 83, and yes for true.
+        # YAML reads 0123 as the number 83, and yes as true.
         raise OptionError(f"{where}: '{given[0]}' is a text; put it between quotes")
     value = value.strip()
     if given[0] == "token":

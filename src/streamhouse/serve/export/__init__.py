@@ -1,1 +1,1 @@
-"""A table or a view as a file."""
+"""Exports a table or a view to a file, which is replaced atomically."""

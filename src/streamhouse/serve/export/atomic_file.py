@@ -1,8 +1,10 @@
-"""A file that is replaced as a whole: its readers see the old one or the new one, never a part.
+"""Atomic replacement of a file: readers see the old content or the new, never a part.
 
-The new file grows beside the old one under a name of its own, `.<name>.<random>.part`, which its
-writer holds locked as long as it lives. So what a killed writer left can be told from what another
-one is still writing, and is deleted by the next writer of that file.
+The new content is written to `.<name>.<random>.part` in the same folder, which the writer keeps
+locked (flock) while it lives. The lock distinguishes a part being written from a leftover of a
+killed writer, which the next writer of that file deletes.
+
+docs/decisions/074-exported-files-are-whole.md says why.
 """
 
 from __future__ import annotations
@@ -20,9 +22,9 @@ _SUFFIX = ".part"
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """The new file at `path`, for writing; it is in its place, and on the disk, after the `with`.
+    """Open a new file that replaces `path` when the `with` ends; by then it is synced to disk.
 
-    Where the `with` ends by an exception, the old file stays. Its folder must be there.
+    If the `with` ends with an exception, the old file stays. The folder must exist.
     """
     part = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}{_SUFFIX}")
     try:
@@ -30,7 +32,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
             yield file
             file.flush()
             os.fsync(file.fileno())
-            # Before the lock goes with the file, lest a sweep takes it for a leftover.
+            # While the file is still locked, so that no sweep takes it for a leftover.
             os.replace(part, path)
     except BaseException:
         part.unlink(missing_ok=True)
@@ -39,7 +41,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 def sweep(path: Path) -> int:
-    """Delete what writers of `path` that are gone have left; how many files that were."""
+    """Delete the leftovers of killed writers of `path`; returns how many files that were."""
     prefix, found = f".{path.name}.", 0
     for name in os.listdir(path.parent):
         if name.startswith(prefix) and name.endswith(_SUFFIX):
@@ -53,21 +55,21 @@ def _sweep_one(part: Path) -> bool:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             part.unlink()
     except (BlockingIOError, FileNotFoundError, PermissionError):
-        # Somebody is writing it, has just finished, or is another user.
+        # Another process is writing it or has just finished, or it belongs to another user.
         return False
     return True
 
 
 @contextlib.contextmanager
 def _locked(part: Path) -> Iterator[BinaryIO]:
-    """A new file that is locked before anybody can take it for a leftover."""
+    """Create a file and lock it; repeats if a sweep deletes it between these two steps."""
     while True:
         with part.open("xb") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             if part.exists():
                 yield file
                 return
-        # A sweep came between the two steps, and deleted it.
+        # A concurrent sweep deleted the file before it was locked.
 
 
 def _sync_folder(folder: Path) -> None:

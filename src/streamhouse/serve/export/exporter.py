@@ -1,4 +1,4 @@
-"""A table or a view as a file that is replaced as a whole each time there is a new snapshot."""
+"""Writes a table or a view to a file, and replaces the file atomically for each new snapshot."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from streamhouse.serve.formats.row_formats import Format
 from streamhouse.serve.queries.row_files import Origin, write_rows
 
 _TRIES = 5
-"""How often rows are read anew because their snapshot expired meanwhile."""
+"""How many attempts there are if the snapshot expires while it is read."""
 
 
 class Stopped(Exception):
-    """The export was asked to stop while it wrote; the file is as it was."""
+    """The export was stopped while it wrote; the old file is unchanged."""
 
 
 class ProgressListener(Protocol):
-    """Is told how far a file is; see `streamhouse.runtime.batch.progress_line.Progress`."""
+    """Receives an export's progress; see `streamhouse.runtime.batch.progress_line.Progress`."""
 
     def part(self, name: str, total: int | None) -> None: ...
 
@@ -35,7 +35,7 @@ class ProgressListener(Protocol):
 
 @dataclass(frozen=True)
 class Written:
-    """A file that was written; `snapshot` is None where nothing was committed yet."""
+    """A file that was written; `snapshot` is None before the first commit."""
 
     path: Path
     snapshot: int | None
@@ -45,11 +45,11 @@ class Written:
 
 
 class Export:
-    """Writes `folder/<name>.<format>`, again and again; for one thread.
+    """Writes `folder/<name>.<format>` repeatedly; not thread-safe.
 
-    `name` is that of a table, a branch or a view, `extracts` looks at it. `stopped` is asked
-    between batches, also while rows are sorted. The folder is made if it is not there, and what a
-    killed export of the same file left in it is deleted.
+    `name` is a table, a branch or a view, which `extracts` reads. `stopped` is called between
+    batches, also while the input of a sort is read. The constructor creates the folder if needed,
+    and deletes the leftovers of killed exports of the same file.
     """
 
     def __init__(
@@ -71,10 +71,10 @@ class Export:
         sweep(self.path)
 
     def write(self, shown: ProgressListener) -> Written | None:
-        """Replace the file by what is there now; None if it has that already.
+        """Replace the file with the current rows; None if it has them already.
 
-        Raises `Stopped`, and `TableError`, `SqlError` or `DataLossError` for rows that are not
-        there; then the file stays as it was.
+        Raises `Stopped`, and `TableError`, `SqlError` or `DataLossError` if the rows cannot be
+        read; then the old file stays.
         """
         for attempt in range(1, _TRIES + 1):
             extract = self._extracts.look()
@@ -83,7 +83,7 @@ class Export:
             try:
                 done = self._replace(extract, shown)
             except DataLossError:
-                # It expired while it was read; then there is a newer one, or the loss is real.
+                # The snapshot expired while it was read: retry, unless there is no newer one.
                 if attempt == _TRIES or self._extracts.look().state == extract.state:
                     raise
             else:
@@ -113,7 +113,7 @@ class Export:
 
 
 class _Counted:
-    """Batches on their way into the file."""
+    """Counts the batches that are written, and reports their progress."""
 
     def __init__(self, rows: Rows, shown: ProgressListener, step: Callable[[int], None]) -> None:
         self._given = rows
@@ -123,7 +123,7 @@ class _Counted:
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         for number, batch in enumerate(self._given.batches):
-            # What is not sorted is read as it is written, and counted there.
+            # Unsorted rows are read while they are written, and the reading reports progress.
             if self._given.sorted and number == 0:
                 self._shown.part("writing", None)
             self.rows += batch.num_rows

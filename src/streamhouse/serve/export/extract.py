@@ -1,4 +1,4 @@
-"""All rows of a table or a view as of one moment, in batches, however many they are."""
+"""Reads all rows of a table or a view as of one snapshot, in batches and in bounded memory."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from streamhouse.sql.plan import ViewInfo
 
 Tick: TypeAlias = Callable[[int], None]
-"""Is told how many more rows of the tables were read; may raise, to end the reading."""
+"""Callback with the number of rows read since the last call; it may raise to stop the reading."""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows as they are read. `sorted`: all were read before the first batch comes."""
+    """A stream of batches. `sorted`: all input is read before the first batch is returned."""
 
     schema: pa.Schema
     batches: Iterator[pa.RecordBatch]
@@ -39,12 +39,13 @@ class Rows:
 
 @dataclass(frozen=True)
 class Extract:
-    """The rows of `name` at one moment.
+    """The rows of `name` as of one point in time.
 
-    `snapshot` and `time_ms` (of its commit, since 1970) are None where nothing was committed yet.
-    Those of a view are its table's; of several tables the sum of the snapshots, which grows as
-    well, and the latest time. `total` is about how many rows there are to read, if anybody knows.
-    Extracts of one table with the same `state` have the same rows.
+    `snapshot` and `time_ms` (the commit time in milliseconds since 1970) are None before the first
+    commit. For a view they are those of its table; for a view of several tables the sum of the
+    snapshot ids, which increases with each commit, and the latest time. `total` is the approximate
+    number of rows to read, None if unknown. Extracts of one name with the same `state` have the
+    same rows. `open` starts the reading.
     """
 
     name: str
@@ -56,12 +57,12 @@ class Extract:
 
 
 class Extracts:
-    """Looks at a table, a branch (`db.t$branch_b`) or a view; not for several threads at once.
+    """Reads a table, a branch (`db.t$branch_b`) or a view; not thread-safe.
 
-    `columns` are those wanted, all by default. `moment` is a tag, a snapshot's number, a time in
-    UTC or a duration such as `5 min ago`, by default now; of a view each of its tables is read as
-    of then. A table with a primary key gives its rows in the key's order, a view in that of its
-    query.
+    `columns` are the wanted columns, by default all. `moment` is a tag, a snapshot id, a time in
+    UTC or a duration such as `5 min ago`, by default now; each table of a view is read as of that
+    moment. The rows of a table with a primary key are in the key's order, those of a view in its
+    query's.
     """
 
     def __init__(
@@ -78,9 +79,10 @@ class Extracts:
         self._moment = moment
 
     def look(self) -> Extract:
-        """What is there now, or was at the moment.
+        """Pin the current snapshots, or those of the moment.
 
-        `TableError`, `SqlError` and `DataLossError` for what is missing say what there is.
+        Raises `TableError`, `SqlError` or `DataLossError` if something is missing; the message
+        names what exists instead.
         """
         if "." not in self._name:
             raise TableError(f"'{self._name}' names no database; write database.table")
@@ -106,7 +108,7 @@ class Extracts:
         try:
             pins.hold(plan.scans)
         except TableError:
-            self._plan(view)  # Of a table that went just now the view tells in its own words.
+            self._plan(view)  # A table was just dropped: this raises the error about the view.
             raise
         if self._moment is not None and self._moment.isdigit() and len(pins.held) > 1:
             raise TableError(
@@ -131,7 +133,7 @@ def _as_read(found: Pin, schema: pa.Schema, tick: Tick) -> Iterator[Rows]:
 
 @contextlib.contextmanager
 def _in_order(found: Pin, schema: pa.Schema, tick: Tick) -> Iterator[Rows]:
-    """Sorted by the key, on the disk where the rows do not fit into memory."""
+    """Sort by the primary key in DuckDB, which spills to disk."""
     table, key = found.table, found.table.primary_key
     columns = list(dict.fromkeys((*schema.names, *key)))
     info = TableInfo((table.database, table.name), table.columns)
@@ -158,7 +160,10 @@ def _answered(plan: BoundedQuery, scanner: Scanner, tick: Tick) -> Iterator[Rows
 
 
 def _sortable(table: Table) -> bool:
-    """Whether a sort keeps all values: the engine's zoned times end at the microsecond."""
+    """Whether the table can be sorted without losing digits.
+
+    It needs a primary key. DuckDB's timestamps with time zone end at microseconds.
+    """
     kinds = [one.type for one in table.arrow_schema]
     cut = any(pa.types.is_timestamp(one) and one.unit == "ns" and one.tz for one in kinds)
     return bool(table.primary_key) and not cut

@@ -1,1 +1,1 @@
-"""A table or a view as its state, then as each of its changes, straight from the warehouse."""
+"""Feeds: the state of a table or view, then each of its changes, read from the warehouse."""

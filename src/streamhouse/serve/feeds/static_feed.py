@@ -1,4 +1,4 @@
-"""A table as it was at one moment, in the shape of a feed that has one change."""
+"""A feed over a table as of one point in time: it returns a single change with all rows."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 class StaticFeed(Feed):
-    """The rows of one moment; `poll` gives them once, and None ever after.
+    """The rows as of one point in time; the first `poll` returns them, later ones None.
 
-    `moment` is a tag, a snapshot's number, a time in UTC or a duration such as `5 min ago`.
-    `TableError` and `DataLossError` for one that is not there say what there is.
+    `moment` is a tag, a snapshot id, a time in UTC or a duration such as `5 min ago`. Raises
+    `TableError` or `DataLossError`, which name what exists, if there is no such moment.
     """
 
     def __init__(self, warehouse: Warehouse, identifier: str, moment: str) -> None:
@@ -29,7 +29,7 @@ class StaticFeed(Feed):
         self._columns = self._pick()
 
     def poll(self) -> Change | None:
-        """The rows, as `+I`; None afterwards, and where the table had no snapshot."""
+        """All rows as `+I`; None afterwards, and if the table had no snapshot."""
         if self._record is None or self._seen is not None:
             return None
         self._seen = self._record.id
@@ -41,6 +41,6 @@ class StaticFeed(Feed):
         return Change(self._record.id, self._record.time_ms, True, rows.num_rows, batches)
 
     def _read(self, snapshot: int, columns: Sequence[str]) -> pa.Table:
-        # Not by the snapshot's number: a tag outlives its snapshot.
+        # Not by the snapshot id: a tag outlives its snapshot.
         batches = list(self._table.read(columns=list(columns)))
         return pa.Table.from_batches(batches, self._table.read_schema(list(columns)))

@@ -1,8 +1,8 @@
-"""A table as what it is now, and then as each change of it, straight from the warehouse.
+"""A feed of one table: its current state, then each change, without a changelog producer.
 
-Tables with a primary key are compared as a whole, newest snapshot against the last one seen, so it
-works for every merge engine and needs no changelog; snapshots in between are passed over. Tables
-without a key are followed snapshot by snapshot, and only the added rows are read.
+For a table with a primary key, a poll compares the whole newest snapshot with the last one seen.
+This works for every merge engine and needs no changelog; snapshots in between are skipped. A table
+without a primary key is read snapshot by snapshot, and only the added rows are read.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Change:
-    """What one look at a table found.
+    """The result of one poll.
 
-    `batches` have a leading `rowkind` column, and are to be taken before the next look. `first`
-    says that they are the whole table as it was found; `rows` is how many rows it has now, None
-    where an old writer did not count them. A snapshot that changed nothing visible, such as a
-    compaction, gives no batches.
+    `batches` have a leading `rowkind` column and must be consumed before the next poll. `first`:
+    they are the whole table, not a difference. `rows` is how many rows the table has now (of a
+    table without a primary key: records), None if an old writer did not count them. A snapshot
+    without visible changes, such as a compaction, has no rows in its batches.
     """
 
     snapshot: int
@@ -46,18 +46,20 @@ class Change:
 
 
 class Feed:
-    """Follows one table; not for use by several threads at once.
+    """Polls one table for changes; not thread-safe.
 
-    `columns` are those wanted, all by default. With a `consumer` the first look goes on where a
-    feed of that id was, and `taken` keeps how far this one has come. Columns that are renamed go on
-    under their new names. `TableError` when the table or a column is missing, here and in `poll`.
+    `columns` are the wanted columns, by default all. With a `consumer` the first poll resumes from
+    the progress of that consumer id, and `taken` saves the progress of this feed. Renamed columns
+    continue under their new names. The constructor and `poll` raise `TableError` if the table or a
+    column is missing.
 
-    Snapshots of a table without a key that expired before they were looked at are a
-    `DataLossError`, or, with `lost`, told to it (the first and the last of them), and passed over.
+    For a table without a primary key, a snapshot that expired before it was read is a
+    `DataLossError`. With `lost`, the feed instead calls it with the first and the last of the lost
+    snapshot ids, and skips them.
     """
 
     memory: Memory | None = None
-    """Where a server counts what all of its feeds keep; None for any amount."""
+    """The memory limit that all feeds of a server share; None: unlimited."""
     _progress: Progress | None = None
     _identity: Identity | None = None
 
@@ -84,47 +86,46 @@ class Feed:
 
     @property
     def schema(self) -> pa.Schema:
-        """The wanted columns, as the table has them now; without the row kind."""
+        """The wanted columns with their current types, without the row kind."""
         schema: pa.Schema = self._table.arrow_schema
         return pa.schema([schema.field(name) for name in self._columns])
 
     @property
     def primary_key(self) -> tuple[str, ...]:
-        """The table's primary key; empty for an append table."""
+        """The table's primary key; empty for an append-only table."""
         return tuple(self._table.primary_key)
 
     @property
     def rows(self) -> pa.Table | None:
-        """The rows as last seen, in the order of the key; None for an append table."""
+        """The rows of the last poll, in the order of the key; None for an append-only table."""
         return None if self._rows is None else self._rows.select(list(self._columns))
 
     @property
     def table(self) -> Table | None:
-        """The table as the last look found it; None for a view."""
+        """The table as of the last poll; None for a view."""
         return self._table
 
     @property
     def state(self) -> pa.Table | None:
-        """As `rows`, with columns of the key that are not wanted behind the others."""
+        """As `rows`, followed by the key columns that are not among the wanted columns."""
         return self._rows
 
     @property
     def incarnation(self) -> str:
-        """Tells the table from others that had or will have its name."""
+        """A digest that changes if the table is dropped and created again under its name."""
         return self._identified().digest
 
     def replaced(self, snapshot: int, time_ms: int, sure: bool = True) -> bool:
-        """Whether what was seen, up to a snapshot of that commit time, is no longer so.
+        """Whether the table was recreated or rolled back since `snapshot`, committed at `time_ms`.
 
-        The table was made again, or rolled back. Unless `sure`, an object store is asked only now
-        and then.
+        Unless `sure`, an object store is queried only every two seconds; in between this is False.
         """
         return not self._identified().holds(snapshot, time_ms, sure)
 
     def refresh(self) -> bool:
-        """Take over columns that changed without a commit; whether the table was altered.
+        """Apply schema changes that came without a commit; returns whether there was one.
 
-        Seen in local warehouses only; elsewhere the next commit shows it.
+        Works in local warehouses only; elsewhere the next commit reveals the change.
         """
         if not is_local(self._table.location) or self._table.schema_stamp() is not None:
             return False
@@ -134,20 +135,21 @@ class Feed:
         return True
 
     def go_on(self, snapshot: int, state: pa.Table | None) -> None:
-        """Have the next look tell what came after a snapshot.
+        """Make the next poll return the changes after `snapshot`.
 
-        `state` is what `state` was then; an append table needs none.
+        `state` is the value of the property `state` at that snapshot; None for an append-only
+        table.
         """
         self._seen, self._rows = snapshot, state
 
     def taken(self, change: Change) -> None:
-        """What a change brought has been used, and the consumer needs it no more."""
+        """Advance the consumer past a change that has been processed."""
         if self._progress is not None:
             at = {"snapshot": change.snapshot}
             self._progress.reached(self._table, at, bool(self.primary_key))
 
     def _resume(self, progress: Progress) -> None:
-        """Begin with what came after the consumer's last look."""
+        """Resume after the snapshot that the consumer has reached."""
         following = progress.start(self._table)
         if following is None or following == 1:
             return
@@ -156,7 +158,7 @@ class Feed:
             self._rows = self.state_at(self._seen)
 
     def close(self) -> None:
-        """Free what comparing needed; the feed is of no use afterwards."""
+        """Save the consumer's progress and free all memory; the feed cannot be used afterwards."""
         if self.memory is not None:
             self.memory.free(self)
         self._rows = None
@@ -166,20 +168,20 @@ class Feed:
             self._differ.close()
 
     def poll(self) -> Change | None:
-        """The next change, or None if nothing was committed since the last look.
+        """The next change, or None if nothing was committed since the last poll.
 
-        The first one is the table as it is. `DataLossError` when an append table's next snapshot
-        has expired before it was looked at, and nobody is to be told.
+        The first change is the whole table. Raises `DataLossError` if the next snapshot of an
+        append-only table expired before it was read, and `lost` is not set.
         """
         latest = self._table.latest_snapshot_id()
         if self._progress is not None:
             self._progress.keep_alive(self._table)
         if latest == self._seen:
             if latest is not None and self.primary_key:
-                # Loaded while there is time, not when the first change waits for it.
+                # Start DuckDB while idle, not when the first change waits for it.
                 self._compare()
             return None
-        # Another schema, or a table dropped and made again, shows itself here.
+        # Opening it anew picks up a new schema, or a table that was dropped and created again.
         self._open_again()
         if latest is None:
             self._seen = None
@@ -202,7 +204,10 @@ class Feed:
         self._columns = self._pick()
 
     def _follow(self, before: Table) -> None:
-        """Take over the columns' new names, by which nothing has changed in any row."""
+        """Apply column renames to the wanted columns and the kept rows, and remove dropped ones.
+
+        A rename by itself is not a change of any row.
+        """
         now = {number: name for name, number in column_ids(self._table).items()}
         names = {name: now.get(number, name) for name, number in column_ids(before).items()}
         if self._wanted is not None:
@@ -213,7 +218,7 @@ class Feed:
             self._rows = self._rows.select(left).rename_columns([names[n] for n in left])
 
     def _following(self, following: int, latest: int) -> int:
-        """The next snapshot that is there; those that have gone are told of."""
+        """The next snapshot to read; with `lost`, skips expired snapshots and reports them."""
         first = following
         while self._lost is not None and following < latest:
             if self._table.snapshots.find(following) is not None:
@@ -244,7 +249,7 @@ class Feed:
             try:
                 return self._next_state(latest)
             except DataLossError:
-                # It expired while it was read; then there is a newer one, or the loss is real.
+                # The snapshot expired while it was read: retry, unless there is no newer one.
                 newest = self._table.latest_snapshot_id()
                 if newest is None or newest <= latest:
                     raise
@@ -265,7 +270,7 @@ class Feed:
         return self._change(latest, first, new.num_rows, visible.to_batches())
 
     def state_at(self, snapshot: int) -> pa.Table:
-        """The wanted columns and the key, in the key's order."""
+        """The rows of a snapshot: the wanted columns, then the rest of the key; sorted by key."""
         key = self.primary_key
         columns = [*self._columns, *(name for name in key if name not in self._columns)]
         return self._read(snapshot, columns).sort_by([(name, "ascending") for name in key])
@@ -285,7 +290,7 @@ class Feed:
         if kind == "APPEND":
             batches = self._read_in_time(following)
         elif kind == "OVERWRITE":
-            # An overwrite is not seen by incremental reads, only by comparing.
+            # Incremental reads skip overwrites, so compare the two snapshots.
             columns = list(self._columns)
             old, new = self._read(following - 1, columns), self._read(following, columns)
             changes = self._compare().by_row(as_schema(old, new.schema), new)
@@ -296,7 +301,7 @@ class Feed:
         try:
             yield from self._added(snapshot)
         except DataLossError:
-            # It expired between the look and the reading.
+            # It expired between the poll and the read.
             if self._lost is None:
                 raise
             self._lost(snapshot, snapshot)
@@ -321,7 +326,7 @@ class Feed:
             table = pa.Table.from_batches(list(batches), schema)
         else:
             table = self.memory.table(batches, schema, self.identifier)
-        # States are laid side by side: whether a column may be null must not tell them apart.
+        # States are compared, so their schemas must not differ in nullability.
         return table.cast(pa.schema([field.with_nullable(True) for field in schema]))
 
     def _compare(self) -> Differ:
@@ -342,7 +347,7 @@ def kinded(batch: pa.RecordBatch, kind: str, columns: Sequence[str]) -> pa.Recor
 
 
 def as_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The table as it would be under a newer schema: added columns are null."""
+    """The table cast to a newer schema; added columns are null."""
     columns = [
         table.column(field.name).cast(field.type)
         if field.name in table.schema.names

@@ -1,4 +1,4 @@
-"""A view as what it is now, and then as each change of it."""
+"""A feed of one view: its current rows, then each change."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _DEFINITION_EVERY_S = 1.0
 
 
 class ViewFeed(Feed):
-    """Follows a view: its query is run again whenever one of its tables has a new snapshot.
+    """Polls a view: reruns its query whenever one of its tables has a new snapshot.
 
-    A view has no key, so its rows are compared as a whole: rows that went are -D, rows that came
-    +I; `primary_key` is all columns. A change's `snapshot` is that of the view's table; of several
-    tables the sum of theirs, which grows as well. With a `query` that one is followed, under the
-    name `identifier`. `TableError` and `SqlError` when the view or what it reads is missing, here
-    and in `poll`.
+    A view has no key, so whole rows are compared: removed rows are -D, added rows +I; `primary_key`
+    is all columns. The `snapshot` of a change is that of the view's table; of several tables the
+    sum of theirs, which increases with each commit. With a `query`, the feed runs that query
+    instead, under the name `identifier`. The constructor and `poll` raise `TableError` or
+    `SqlError` if the view, or a table that it reads, is missing.
     """
 
     def __init__(
@@ -71,14 +71,17 @@ class ViewFeed(Feed):
 
     @property
     def incarnation(self) -> str:
-        """Tells the view from others of its name, and from itself over other tables."""
+        """A digest that changes with the view's query, or if one of its tables is recreated."""
         digest = hashlib.blake2b(self._plan.sql.encode(), digest_size=16)
         for name, table in self._tables().items():
             digest.update(f"{name} {self._identity_of(name, table).digest}".encode())
         return digest.hexdigest()
 
     def replaced(self, snapshot: int, time_ms: int, sure: bool = True) -> bool:
-        """Whether the view, or a table that it reads, was made again or rolled back."""
+        """Whether the view was redefined, or one of its tables was recreated or rolled back.
+
+        Unless `sure`, the definition is read at most once a second.
+        """
         if sure or time.monotonic() - self._looked > _DEFINITION_EVERY_S:
             self._looked = time.monotonic()
             if self._definition() != self._defined:
@@ -87,11 +90,11 @@ class ViewFeed(Feed):
         return not all(self._identities[name].holds(*moment, sure) for name, moment in seen)
 
     def refresh(self) -> bool:
-        """Other columns beneath the view show themselves with the next commit."""
+        """False: schema changes of the view's tables take effect with the next commit."""
         return False
 
     def go_on(self, snapshot: int, state: pa.Table | None) -> None:
-        """Have the next look compare with `state`."""
+        """Make the next poll return the difference from `state`."""
         self._rows, self._states = state, ()
 
     def poll(self) -> Change | None:
@@ -99,7 +102,7 @@ class ViewFeed(Feed):
         states = tuple(table.latest_snapshot_id() for table in tables.values())
         if states == self._states:
             return None
-        # Another view of that name, or other columns beneath it, show themselves here.
+        # Picks up a redefinition of the view, and schema changes of its tables.
         self._defined = self._definition()
         self._plan, self._schema = self._planned()
         new = self._answer().cast(self._schema)
@@ -127,7 +130,7 @@ class ViewFeed(Feed):
     def _commit_times(
         self, tables: dict[str, Table], states: tuple[int | None, ...]
     ) -> dict[str, tuple[int, int]]:
-        """The snapshot of each table that has one, and its commit time."""
+        """The latest snapshot and its commit time, for each table that has one."""
         found = {}
         for (name, table), state in zip(tables.items(), states, strict=True):
             self._identity_of(name, table)
@@ -148,7 +151,7 @@ class ViewFeed(Feed):
         return list(dict.fromkeys(name for name in names if "$" not in name or "$branch_" in name))
 
     def _definition(self) -> str | None:
-        """The view's own text; None for a query of no view."""
+        """The SQL text of the view; None if the feed runs a `query` of its own."""
         if self._query is not None:
             return None
         view = self._resolver.view(tuple(self.identifier.split(".", 1)))

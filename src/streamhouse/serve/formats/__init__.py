@@ -1,1 +1,1 @@
-"""Rows as JSON, CSV, Parquet and Arrow."""
+"""Encodes rows as JSON, CSV, Parquet and Arrow."""

@@ -1,6 +1,6 @@
-"""One Arrow column as the values of a JSON object, a CSV field or a cell of a table.
+"""Converts an Arrow column to JSON values, CSV fields or the cells of a text table.
 
-What consumers of JSON and CSV get:
+The encodings in JSON and CSV:
 
 | Arrow            | JSON                                      | CSV                       |
 |------------------|-------------------------------------------|---------------------------|
@@ -63,10 +63,11 @@ def csv_values(column: pa.Array | pa.ChunkedArray) -> list[str | None]:
 
 
 def table_texts(column: pa.Array | pa.ChunkedArray, exact: bool = True) -> list[str | None]:
-    """The column's values for human eyes; None is a null.
+    """The column's values for display in a terminal; None is a null.
 
-    Numbers have thousands separators. Unless `exact`, floating numbers are rounded to as many
-    decimals as help at their size, the same for the whole column, so that their points align.
+    Numbers have thousands separators. Unless `exact`, floating-point numbers are rounded to 2 to 12
+    decimals, depending on the largest value and the same for the whole column, so that the decimal
+    points align.
     """
     kind = column.type
     if is_number(kind):
@@ -81,14 +82,14 @@ def table_texts(column: pa.Array | pa.ChunkedArray, exact: bool = True) -> list[
 
 
 def is_number(kind: pa.DataType) -> bool:
-    """Whether values of the type are right-aligned in a table."""
+    """Whether the type is numeric; its values are right-aligned in a table."""
     return bool(
         pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
     )
 
 
 def printable(text: str) -> str:
-    """The text with control characters written as escapes, so that it cannot steer a terminal."""
+    """The text with unprintable characters escaped, so that it cannot control a terminal."""
     if text.isprintable():
         return text
     return "".join(
@@ -105,7 +106,7 @@ def _is_bytes(kind: pa.DataType) -> bool:
 
 
 def _timestamps(column: pa.Array | pa.ChunkedArray) -> list[Any]:
-    import pyarrow.compute as pc  # slow to import, and most answers do without
+    import pyarrow.compute as pc  # slow to import, and seldom needed
 
     if column.type.tz is None:
         return list(pc.strftime(column, format=_ISO).to_pylist())

@@ -1,6 +1,6 @@
-"""Rows as Parquet and Arrow, written batch by batch with the columns' own types.
+"""Writes rows as Parquet and Arrow, batch by batch, with the columns' own types.
 
-The schema is what is written, its metadata with it; batches have columns of its types in its order.
+The file gets the given schema with its metadata; batches have its column types, in its order.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from streamhouse.paimon.write.rows import gathered
 
 ROW_GROUP_ROWS = 131_072
 ROW_GROUP_BYTES = 64 << 20
-"""Of Parquet: large enough to be read fast, small enough to be held while it is written."""
+"""Size of a Parquet row group: large enough to read fast, small enough to buffer for writing."""
 _BATCH_ROWS = 65_536
 _BATCH_BYTES = 8 << 20
 
@@ -25,8 +25,8 @@ def write_parquet(
     batches: Iterable[pa.RecordBatch],
     compression: Literal["snappy", "zstd"],
 ) -> None:
-    """A Parquet file; Snappy is known to every reader, Zstandard is smaller."""
-    import pyarrow.parquet as pq  # slow to import, and most answers do without
+    """Write a Parquet file; every reader knows Snappy, Zstandard is smaller."""
+    import pyarrow.parquet as pq  # slow to import, and seldom needed
 
     with pq.ParquetWriter(out, schema, compression=compression) as writer:
         for batch in gathered(batches, ROW_GROUP_ROWS, ROW_GROUP_BYTES):
@@ -34,14 +34,14 @@ def write_parquet(
 
 
 def write_stream(out: BinaryIO, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
-    """Arrow's IPC stream, which is read as it comes."""
+    """Write an Arrow IPC stream, which clients can read while it arrives."""
     with pa.ipc.new_stream(out, schema) as writer:
         for batch in gathered(batches, _BATCH_ROWS, _BATCH_BYTES):
             writer.write_batch(_as(batch, schema))
 
 
 def write_file(out: BinaryIO, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
-    """Arrow's IPC file, which can be mapped into memory and read from the middle."""
+    """Write an Arrow IPC file, which supports memory mapping and random access."""
     with pa.ipc.new_file(out, schema) as writer:
         for batch in gathered(batches, _BATCH_ROWS, _BATCH_BYTES):
             writer.write_batch(_as(batch, schema))

@@ -1,4 +1,4 @@
-"""Rows as JSON text, put together by columns: many times as fast as by rows and values."""
+"""Encodes rows as JSON text column by column, many times as fast as row by row."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import pyarrow as pa
 from streamhouse.serve.formats.cells import json_values
 
 _BREAKS = (("\x85", r"\u0085"), ("\u2028", r"\u2028"), ("\u2029", r"\u2029"))
-"""What ends a line for some readers of events, and is not escaped in JSON."""
+"""Characters that some SSE clients take for line ends, and that `json.dumps` does not escape."""
 _ESCAPED = r'["\\\x00-\x1f\x{85}\x{2028}\x{2029}]'
 
 
 def compact(value: Any) -> str:
-    """A value as JSON without spaces, in one line whatever a reader takes for the end of one."""
+    """A value as JSON without spaces, in one line, also by Unicode's definition of line ends."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     for char, escaped in _BREAKS:
         if char in text:
@@ -24,8 +24,8 @@ def compact(value: Any) -> str:
 
 
 def objects(batch: pa.RecordBatch) -> bytes:
-    """The rows as JSON objects with commas between them, in UTF-8."""
-    import pyarrow.compute as pc  # slow to import, and most answers do without
+    """The rows as JSON objects, separated by commas, in UTF-8."""
+    import pyarrow.compute as pc  # slow to import, and seldom needed
 
     if not batch.num_rows or not batch.num_columns:
         return b""
@@ -36,7 +36,7 @@ def objects(batch: pa.RecordBatch) -> bytes:
         opening = ","
     ends = pa.scalar("},", pa.large_string())
     rows = pc.binary_join_element_wise(*parts, ends, pa.scalar("", pa.large_string()))
-    # The texts of all rows lie behind one another; the last comma separates nothing.
+    # The buffer holds the texts of all rows back to back; drop the last comma.
     _, offsets, texts = rows.buffers()
     end = memoryview(offsets).cast("q")[len(rows)]
     return memoryview(texts)[: end - 1].tobytes()
@@ -51,7 +51,7 @@ def _texts(column: pa.Array) -> pa.Array:
         found = column.cast(text)
     elif pa.types.is_floating(kind):
         finite = pc.if_else(pc.is_finite(column), column, None).to_pylist()
-        # Python's shortest digits, as everywhere; in numbers there are no commas.
+        # Python's shortest representation, as elsewhere; numbers contain no commas.
         found = pa.array(compact(finite)[1:-1].split(","), text)
     elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
         found = _strings(column.cast(text))
@@ -71,7 +71,7 @@ def _strings(column: pa.Array) -> pa.Array:
 
 
 def _is_plain(kind: pa.DataType) -> bool:
-    """Whether values are texts that hold nothing to be escaped."""
+    """Whether the JSON values of the type are strings that never need escaping."""
     return bool(pa.types.is_temporal(kind) or pa.types.is_decimal(kind))
 
 

@@ -1,4 +1,4 @@
-"""The formats of rows, and those that are text: JSON and CSV."""
+"""The list of row formats, and the writers of the text formats, JSON and CSV."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from streamhouse.serve.formats.cells import csv_values, json_values
 from streamhouse.serve.formats.json_rows import compact
 
 _TEXT_BYTES = 8 << 20
-"""How much of the rows becomes text at once."""
+"""How many bytes of Arrow data are converted to text at once."""
 _TEXT_ROWS = 16_384
 
 
 class Format(StrEnum):
-    """In what rows can be had, as answers and as files."""
+    """A format of rows in HTTP responses and exported files."""
 
     JSON = "json"
     CSV = "csv"
@@ -31,7 +31,7 @@ class Format(StrEnum):
 
 
 def json_objects(batch: pa.RecordBatch | pa.Table) -> Iterator[dict[str, Any]]:
-    """Each row as a flat object, values as `streamhouse.serve.formats.cells` describes."""
+    """Each row as an object; `streamhouse.serve.formats.cells` describes the values."""
     names = batch.schema.names
     columns = [json_values(batch.column(i)) for i in range(batch.num_columns)]
     for row in zip(*columns, strict=True):
@@ -39,12 +39,12 @@ def json_objects(batch: pa.RecordBatch | pa.Table) -> Iterator[dict[str, Any]]:
 
 
 def json_line(record: dict[str, Any]) -> str:
-    """One object as one line, without its end."""
+    """One object as one line of JSON, without a line end."""
     return json.dumps(record, ensure_ascii=False, allow_nan=False)
 
 
 def write_json(reader: Iterable[pa.RecordBatch], out: IO[str]) -> None:
-    """One array of objects, an object a line."""
+    """Write one JSON array, with one object per line."""
     separator = "[\n"
     for batch in reader:
         for record in json_objects(batch):
@@ -54,18 +54,16 @@ def write_json(reader: Iterable[pa.RecordBatch], out: IO[str]) -> None:
 
 
 def slices(batch: pa.RecordBatch, rows: int) -> Iterator[pa.RecordBatch]:
-    """The batch in parts of so many rows."""
+    """Split the batch into parts of at most `rows` rows."""
     nested = any(pa.types.is_nested(kind) for kind in batch.schema.types)
     for first in range(0, batch.num_rows, rows):
         part = batch.slice(first, rows)
-        # A slice of nested values has those of all rows behind it, to be gone through each time.
+        # Converting a slice of nested values visits the values of the whole batch each time.
         yield part.take(pa.array(range(part.num_rows))) if nested else part
 
 
 def _small(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows, few of them at once where they are large: as text they take several times
-    as much.
-    """
+    """The same rows, with large batches split: as text they take several times as much memory."""
     for batch in batches:
         if batch.nbytes <= _TEXT_BYTES:
             yield batch
@@ -74,9 +72,9 @@ def _small(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def write_rows(out: BinaryIO, head: Mapping[str, Any], batches: Iterable[pa.RecordBatch]) -> None:
-    """A JSON object up to the end of its last key `rows`; `head` are the keys before it.
+    """Write a JSON object up to the end of its last key `rows`; `head` are the keys before it.
 
-    What follows, at least the closing brace, is the caller's to write.
+    The caller writes what follows, at least the closing brace.
     """
     opening = compact(dict(head))[:-1] + ("," if head else "")
     out.write(f'{opening}"rows":['.encode())
@@ -89,13 +87,13 @@ def write_rows(out: BinaryIO, head: Mapping[str, Any], batches: Iterable[pa.Reco
 
 
 def write_csv(schema: pa.Schema, reader: Iterable[pa.RecordBatch], out: IO[str]) -> None:
-    """CSV as RFC 4180 has it: a header, CRLF, quotes where needed.
+    """Write CSV as in RFC 4180: a header, CRLF, quotes where needed.
 
     A null is an empty field, an empty string is `""`.
     """
     plain = csv.writer(out, lineterminator="\r\n")
     batches = _small(reader)
-    # Nothing is written before the query has proven itself with its first rows.
+    # Write nothing before the query has produced its first rows without an error.
     first = next(batches, None)
     plain.writerow(schema.names)
     for batch in itertools.chain([] if first is None else [first], batches):

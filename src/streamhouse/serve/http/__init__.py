@@ -1,4 +1,4 @@
-"""The web server: routes, what is checked around each request, and how answers go out.
+"""The web server: routes, middleware, authorization, and how responses are sent.
 
-Imports all of `serve`; the rest of `serve` imports nothing of it (annotations may name its types).
+Imports all of `serve`. The rest of `serve` does not import it, except for type annotations.
 """

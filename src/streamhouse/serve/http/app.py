@@ -1,4 +1,4 @@
-"""The application: its parts, put together once for a server."""
+"""Builds the FastAPI application of a server from its parts."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ ROUTERS = (
 
 
 def create_app(settings: ServerSettings) -> FastAPI:
-    """The application of a server; its `state` has the parts that routes use.
+    """Create the application; its `state` holds the parts that routes use.
 
-    `settings`; `views`, the `Catalogue`; `hub`, the streams; `admission`, the lanes in which
-    requests wait; `threads` of the lane for small reads; `warehouse_pool`, which reads tables in
-    them; `outgoing`, the answers on their way, which lie in `folder`; `health`, for probes;
-    `queries`, which runs what clients ask; `metrics`; `end`, which closes all streams; `streams`,
-    how many are open.
+    `settings`; `views`, the `Catalogue`; `hub`, the change streams; `admission`, the lanes in which
+    requests queue; `threads`, the thread pool of the lane for small reads; `warehouse_pool`, which
+    reads tables in these threads; `outgoing`, the responses being sent; `folder`, where their
+    temporary files are; `health`, for probes; `queries`, which runs reads and SELECTs; `metrics`;
+    `end`, which closes all streams; `streams`, the number of open ones.
     """
     app = FastAPI(
         title="Streamhouse",
@@ -125,7 +125,7 @@ def _ender(app: FastAPI) -> Any:
 
 
 def _opener(settings: ServerSettings) -> Any:
-    """Opens the feed of a served view; a feed has a warehouse object of its own."""
+    """A function that opens the feed of a served view, each with its own `Warehouse` object."""
     memory = Memory(settings.follow.table_bytes)
 
     def open_feed(view: ServedView) -> Feed:

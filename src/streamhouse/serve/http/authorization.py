@@ -1,4 +1,4 @@
-"""Who may ask: hosts, origins and tokens, before anything is looked at."""
+"""Access control of requests: the Host and Origin headers, bearer tokens, and permitted acts."""
 
 from __future__ import annotations
 
@@ -31,11 +31,12 @@ _scheme = HTTPBearer(
 
 
 def check_place(settings: ServerSettings, method: str, headers: Mapping[str, str]) -> None:
-    """Whether a request may come from where it comes; `method` of a WebSocket is `WEBSOCKET`.
+    """Raise `Problem` for a request that a page of another site may have made.
 
-    Without tokens, what protects the tables is that only this machine reaches the server. A page
-    of another site that runs in this machine's browser must not: neither under a name of its own
-    that leads here (the Host header), nor by requests across sites (Origin, Sec-Fetch-Site).
+    `method` is `WEBSOCKET` for a WebSocket. Without tokens, tables are protected only by the
+    loopback address. A page of another site, open in a browser on this machine, must not get around
+    that: neither by DNS rebinding (checked by Host) nor by cross-site requests (checked by Origin
+    and Sec-Fetch-Site).
     """
     host = headers.get("host")
     if not settings.tokens and host is not None and not is_loopback(_name(host)):
@@ -57,14 +58,14 @@ def check_place(settings: ServerSettings, method: str, headers: Mapping[str, str
 
 
 def check_body(request: Request) -> None:
-    """A request that changes something has a JSON body, which pages of other sites cannot send."""
+    """Require a JSON body, which pages of other sites cannot send without a CORS preflight."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise Problem("unsupported", "send the body as JSON, with Content-Type: application/json")
 
 
 async def allowed(request: HTTPConnection, _: Annotated[object, Depends(_scheme)]) -> Scope:
-    """What the client of a request or a WebSocket may see and do; `Problem` for an unknown one."""
+    """Dependency: the permissions of a client; `Problem` without a known token if one is needed."""
     settings: ServerSettings = request.app.state.settings
     if not settings.tokens:
         return EVERYTHING
@@ -79,13 +80,13 @@ async def allowed(request: HTTPConnection, _: Annotated[object, Depends(_scheme)
 
 
 def known(settings: ServerSettings, connection: HTTPConnection) -> Scope | None:
-    """What the token of a request is good for; None without a token that is known here."""
+    """The permissions of a request's token; None if the token is missing or unknown."""
     given = _given(connection)
     return None if given is None else tokens.find(settings.tokens, given)
 
 
 def may(act: str) -> Callable[..., Awaitable[Scope]]:
-    """A dependency that gives the scope of a client who may do the act."""
+    """Make a dependency that returns the client's scope; `Problem` if it may not do the act."""
 
     async def dependency(request: HTTPConnection, scope: Allowed) -> Scope:
         if not scope.may(act):
@@ -111,7 +112,7 @@ Runs = Annotated[Scope, Depends(may(RUN))]
 
 
 def subprotocol(connection: HTTPConnection) -> str | None:
-    """What a WebSocket is answered with, where it asked for one."""
+    """The subprotocol to accept a WebSocket with; None if the client did not offer ours."""
     asked: list[str] = connection.scope.get("subprotocols", [])
     return SUBPROTOCOL if SUBPROTOCOL in asked else None
 
@@ -135,7 +136,7 @@ def _decoded(text: str) -> str:
 
 
 def _name(host: str) -> str:
-    """The name in `name:port` or `[::1]:port`."""
+    """The host in `name:port` or `[::1]:port`."""
     if host.startswith("["):
         return host.partition("]")[0] + "]"
     return host.partition(":")[0].lower()
@@ -150,6 +151,6 @@ def _is_ours(settings: ServerSettings, origin: str, host: str | None) -> bool:
 
 
 def _is_drawn_in(headers: Mapping[str, str]) -> bool:
-    """Whether a page of another site asks without saying so, as an image or a script of its own."""
+    """Whether a page of another site embeds the URL, such as an image or a script."""
     across = headers.get("sec-fetch-site") == "cross-site"
     return across and headers.get("sec-fetch-mode") != "navigate"

@@ -1,4 +1,4 @@
-"""Connections as the web server sees them: how many, how slowly a request may come, how long."""
+"""uvicorn protocols with limits: number of connections, size and duration of request headers."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from streamhouse.serve.settings import MAX_HEAD_BYTES, MAX_LINE_BYTES
 
 LOOK_S = 1.0
-"""How often a connection is looked at from which nothing is read, as behind a second request."""
+"""How often to check for a disconnect where reading is paused, as behind a pipelined request."""
 HEAD_S = 10.0
-"""How long the head of a request may take to come, from its first byte or the connection on."""
+"""Timeout for the head of a request, from its first byte or from the connection's start."""
 _MOST_HEAD = 2 * (MAX_HEAD_BYTES + MAX_LINE_BYTES)
 _REASONS = {400: "Bad Request", 408: "Request Timeout", 413: "Content Too Large",
             429: "Too Many Requests", 503: "Service Unavailable"}  # fmt: skip
 _ADDRESSES = 4_096
 _CLOSED = (7, 8)
-"""States of TCP in which the other side sends no more: CLOSE and CLOSE_WAIT."""
+"""TCP states in which the peer sends no more: CLOSE and CLOSE_WAIT."""
 
 
 class HttpConnection(HttpToolsProtocol):
-    """One connection; `most`, `most_of_one` and `send_s` are set by `http_protocol`.
+    """One HTTP connection; `http_protocol` sets `most`, `most_of_one` and `send_s`.
 
-    The path and headers of a request must come within `HEAD_S`, and beyond 96 KiB the connection
-    is closed: the application refuses shorter ones that are too long with a message. Applications
-    find `streamhouse.abort` in their scope, which cuts the connection at once, and
-    `streamhouse.watch`, which has a function called once the client has gone.
+    The path and headers of a request must arrive within `HEAD_S`. Beyond 96 KiB of them the
+    connection is closed; the middleware applies the smaller limits. The ASGI scope gets
+    `streamhouse.abort`, which closes the connection at once, and `streamhouse.watch`, which
+    registers a function to call when the client disconnects.
     """
 
     most = 0
@@ -69,7 +69,7 @@ class HttpConnection(HttpToolsProtocol):
             watcher()
 
     def watch(self, watcher: Callable[[], None] | None) -> None:
-        """Have the function called once the client has gone; None to watch no more."""
+        """Call the function once when the client disconnects; None unregisters it."""
         self._watcher = watcher
         if self._look is not None:
             self._look.cancel()
@@ -78,7 +78,7 @@ class HttpConnection(HttpToolsProtocol):
             self._look = self.loop.call_later(LOOK_S, self._look_after)
 
     def _look_after(self) -> None:
-        """Cut a connection that its client has closed behind a request which nobody reads yet."""
+        """Abort a connection that its client has closed while reading from it is paused."""
         if self.flow.read_paused and _has_left(self.transport):
             self.transport.abort()
         else:
@@ -116,11 +116,11 @@ class HttpConnection(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        # What is left of it waits for its reader, of whom nobody else looks after.
+        # Nothing else enforces a send timeout for what is left in the transport's buffer.
         self.loop.call_later(self.send_s, self._cut_unread, self._unsent())
 
     def _cut_unread(self, before: int) -> None:
-        """Cut the connection of a reader that takes nothing of the end of its answer."""
+        """Abort the connection if the client has read nothing since the last check."""
         unsent = self._unsent()
         if not unsent or not self.cycle.response_complete:
             return
@@ -136,7 +136,7 @@ class HttpConnection(HttpToolsProtocol):
         self._refuse(400, "bad_request", "this is not a request in HTTP")
 
     def _are_too_many(self) -> bool:
-        """Whether there are more from this one's address than one address may have."""
+        """Whether this connection's address has more connections than one address may have."""
         most = self.most_of_one
         if not most or len(self.connections) <= most:
             return False
@@ -160,7 +160,7 @@ class HttpConnection(HttpToolsProtocol):
             self._refuse(408, "bad_request", f"the request did not come within {HEAD_S:g} s")
 
     def _refuse(self, status: int, code: str, message: str) -> None:
-        """Answer without the application, and close."""
+        """Send an error response without calling the application, and close the connection."""
         self._came()
         if self.cycle is None or self.cycle.response_complete:
             body = json.dumps({"error": {"code": code, "message": message}}).encode()
@@ -173,7 +173,7 @@ class HttpConnection(HttpToolsProtocol):
 
 
 class WebSocketConnection(WebSocketsSansIOProtocol):
-    """One WebSocket, with `streamhouse.abort` in its scope."""
+    """One WebSocket connection, with `streamhouse.abort` in its ASGI scope."""
 
     async def run_asgi(self) -> None:
         self.scope["streamhouse.abort"] = self.transport.abort  # type: ignore[typeddict-unknown-key]
@@ -181,7 +181,7 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
 
 
 def _has_left(transport: Any) -> bool:
-    """Whether the other side has closed; where the system does not tell, it has not."""
+    """Whether the peer has closed the connection; False where the system does not report it."""
     info = getattr(socket, "TCP_INFO", None)
     opened = transport.get_extra_info("socket")
     if info is None or opened is None or transport.is_closing():
@@ -193,10 +193,10 @@ def _has_left(transport: Any) -> bool:
 
 
 def http_protocol(most: int, most_of_one: int = 0, send_s: float = 30.0) -> type[HttpConnection]:
-    """The protocol of a server that has at most so many connections at a time.
+    """The protocol class for a server with at most `most` concurrent connections.
 
-    Of one address there are at most `most_of_one`; 0 for any number. A reader that takes nothing of
-    the end of an answer for `send_s` seconds is cut off.
+    One address may have at most `most_of_one`; 0: unlimited. A client that reads nothing of the
+    end of a response for `send_s` seconds is disconnected.
     """
 
     class Bounded(HttpConnection):
@@ -207,9 +207,9 @@ def http_protocol(most: int, most_of_one: int = 0, send_s: float = 30.0) -> type
 
 
 def neighbourhood(client: tuple[str, int] | None) -> str:
-    """What is counted as one address: of IPv6 the first half, since a network has all of the rest.
+    """The address by which clients are counted: an IPv4 address, or the /64 network of an IPv6 one.
 
-    IPv4 within IPv6 is as it is alone; empty where no address is known.
+    An IPv4-mapped IPv6 address counts as its IPv4 address. Empty if the address is unknown.
     """
     return "" if client is None else _neighbourhood(client[0])
 

@@ -1,4 +1,4 @@
-"""Whether a server works, for probes: one look for all who ask meanwhile."""
+"""Health check for probes: concurrent probes share one check of the warehouse."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ WELL = "ok"
 
 
 class Health:
-    """Looks whether the warehouse can be listed; on the event loop.
+    """Checks whether the warehouse can be listed; use it on the event loop.
 
-    It has a thread of its own: probes are to be answered while all others are busy, and those who
-    probe need no token, so however many they are, there is one look at a time.
+    The check runs in a thread of its own, so that probes are answered while all other threads are
+    busy. Probes need no token, so however many there are, only one check runs at a time.
     """
 
     def __init__(self, warehouse: Mapping[str, str]) -> None:
@@ -29,13 +29,13 @@ class Health:
         self._look: asyncio.Future[str] | None = None
 
     async def said(self) -> str:
-        """`ok`, or what is wrong."""
+        """`ok`, or a description of the failure."""
         if self._look is None or self._look.done():
             self._look = asyncio.get_running_loop().run_in_executor(self._executor, self._looked)
         return await asyncio.shield(self._look)
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop the thread; does not wait for a running check."""
         self._executor.shutdown(wait=False, cancel_futures=True)
 
     def _looked(self) -> str:
@@ -43,7 +43,7 @@ class Health:
 
         try:
             warehouse = Warehouse(self._options)
-            # Not by the catalog alone: a local warehouse that is not there has no databases.
+            # The catalog lists a missing local warehouse as one without databases.
             if is_local(warehouse.path) and not os.path.isdir(local_path(warehouse.path)):
                 raise FileNotFoundError(warehouse.path)
             warehouse.databases()

@@ -1,4 +1,4 @@
-"""What a server counts, for Prometheus."""
+"""Prometheus metrics of a server."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5
 
 
 class Metrics:
-    """The counters of one server; `streams` gives those of its followed views."""
+    """The metrics of one server; `streams` returns the statistics of its change streams."""
 
     def __init__(
         self,
@@ -88,13 +88,13 @@ class Metrics:
         return Gauge(f"streamhouse_{name}", text, labels, registry=self._registry)
 
     def text(self, scope: Scope = EVERYTHING) -> bytes:
-        """All of it, of the streams those whose view the scope sees."""
+        """All metrics in Prometheus text format; of streams those whose view the scope sees."""
         seen = [one for one in self._streams() if scope.sees(one.name)]
         return generate_latest(self._registry) + generate_latest(_Streams(seen))
 
 
 class _Streams:
-    """The followed views just now, as a collector."""
+    """Prometheus collector over the current statistics of streams, labelled by view."""
 
     def __init__(self, streams: Iterable[ChannelStats]) -> None:
         self._streams = list(streams)

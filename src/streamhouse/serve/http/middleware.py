@@ -1,6 +1,6 @@
-"""Around every request: what is too long or comes too often is refused, what was answered counted.
+"""Outermost ASGI middleware: size and rate limits, default headers, access log and metrics.
 
-Nothing but a problem in JSON leaves here when an answer fails, whatever failed.
+Any exception becomes a JSON error response, or closes the connection if a response has begun.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ if TYPE_CHECKING:
     from streamhouse.serve.settings import ServerSettings
 
 BODY_S = 30.0
-"""How long the body of a request may take to come."""
+"""Timeout for receiving the body of a request."""
 _LOGGED_CHARACTERS = 300
 _STREAM = "text/event-stream"
 _PIECE = 64 << 10
-"""Of an answer: what waits in memory for its reader is twice as much at most."""
+"""Responses are sent in pieces of this size; at most twice as much is buffered in memory."""
 
 
 class Access:
-    """The outermost application: limits, headers, log and figures."""
+    """The outermost ASGI application: limits, default headers, access log and metrics."""
 
     def __init__(
         self, app: ASGIApp, settings: ServerSettings, metrics: Metrics, outgoing: Outgoing
@@ -70,12 +70,12 @@ class Access:
             with _ended_with_its_client(exchange):
                 await self._app(exchange.scope, _bounded(receive, exchange), exchange.send)
         except ClientDisconnect:
-            # It went before its request was whole: nobody waits for an answer.
+            # The client disconnected, so nobody waits for a response.
             return
         except asyncio.CancelledError:
             if exchange.left:
                 return
-            # The server ends, and has closed the streams that were open.
+            # The server is shutting down, and has closed the open streams.
             if exchange.status is None:
                 ending = Problem("busy", "the server ends; ask again when it is there again")
                 await ending.response()(scope, receive, exchange.send)
@@ -84,7 +84,7 @@ class Access:
         except BaseException as error:
             if not isinstance(error, Exception) and not is_panic(error):
                 raise
-            # The last place where it can be told.
+            # Nothing further out could log the error or respond.
             await self._failed(error, scope, receive, exchange)
         finally:
             exchange.close()
@@ -116,7 +116,7 @@ class Access:
             )
 
     def _client(self, scope: Scope) -> str:
-        """Whose requests are counted together: a known token's, else an address's."""
+        """The client that rate limits and queues count: a known token, else an address."""
         address = neighbourhood(scope.get("client"))
         if not self._settings.tokens:
             return address
@@ -160,9 +160,9 @@ class Access:
 
 
 class _Exchange:
-    """What is sent in answer to one request, as it goes by.
+    """Wraps `send` for one request: counts bytes, adds headers and enforces the send timeout.
 
-    A HEAD is for the application a GET, of which the body stays here.
+    A HEAD is passed to the application as a GET whose body is dropped here.
     """
 
     def __init__(self, scope: Scope, send: Send, outgoing: Outgoing, send_s: float) -> None:
@@ -173,7 +173,7 @@ class _Exchange:
         self.bytes = 0
         self.streams = scope["type"] == "websocket"
         self.left = False
-        """Whether the client has gone."""
+        """Whether the client has disconnected."""
         self.began = time.perf_counter()
         self._send = send
         self._outgoing = outgoing
@@ -201,7 +201,7 @@ class _Exchange:
         await self._send(message)
 
     async def _hold(self, size: int) -> None:
-        """Count an answer as on its way, or refuse it."""
+        """Register the response with `Outgoing`; if there is no room, send an error instead."""
         if self._bare or self.streams or self.status is not None or not size:
             return
         client = self.scope.get(CLIENT, "")
@@ -210,11 +210,11 @@ class _Exchange:
         except Problem as problem:
             self._bare = False
             await problem.response()(self.scope, _nothing, self.send)
-            # Of a class that nobody answers: the application has an answer that is not wanted.
+            # No handler responds to this class: it only stops the application from sending more.
             raise ClientDisconnect from None
 
     async def _send_body(self, message: Message) -> None:
-        """Send a part of an answer in pieces, and cut off a reader that does not take one."""
+        """Send a part of the body in pieces; disconnect a client that stalls on one of them."""
         body = memoryview(message.get("body") or b"")
         if self.streams:
             self.bytes += len(body)
@@ -237,12 +237,12 @@ class _Exchange:
                 self._delivery.sent += len(piece)
 
     def close(self) -> None:
-        """Note that nothing more is on its way."""
+        """Unregister the response from `Outgoing`."""
         if self._delivery is not None:
             self._outgoing.finish(self._delivery)
 
     def abort(self) -> None:
-        """Cut the connection, so that half an answer cannot be taken for a whole one."""
+        """Abort the connection, so that a client cannot take a partial response for a whole one."""
         abort = self.scope.get("streamhouse.abort")
         if abort is not None:
             abort()
@@ -254,7 +254,7 @@ async def _nothing() -> Message:
 
 @contextlib.contextmanager
 def _ended_with_its_client(exchange: _Exchange) -> Iterator[None]:
-    """Cancel the request once its client has gone: it waits, reads and computes for nobody."""
+    """Cancel the request's task when its client disconnects."""
     watch = exchange.scope.get("streamhouse.watch")
     task = asyncio.current_task()
     if watch is None or task is None:
@@ -273,7 +273,10 @@ def _ended_with_its_client(exchange: _Exchange) -> Iterator[None]:
 
 
 def _bounded(receive: Receive, exchange: _Exchange) -> Receive:
-    """The same, but a body that is too long, whatever was told, or too slow ends the request."""
+    """Wrap `receive`: a body that is too slow, or longer than allowed, ends the request.
+
+    Counts the bytes received, whatever Content-Length says.
+    """
     taken, whole = 0, False
     deadline = asyncio.get_running_loop().time() + BODY_S
 
@@ -287,7 +290,7 @@ def _bounded(receive: Receive, exchange: _Exchange) -> Receive:
         except TimeoutError:
             if exchange.status is not None:
                 return {"type": "http.disconnect"}
-            # Of a class that those who read bodies let pass, as below.
+            # Code that reads bodies lets this class pass, here and below.
             text = f"the body did not come within {BODY_S:g} s"
             raise HTTPException(408, text, {"Connection": "close"}) from None
         whole = not message.get("more_body", False)
@@ -300,7 +303,7 @@ def _bounded(receive: Receive, exchange: _Exchange) -> Receive:
 
 
 def _route(scope: Scope) -> str:
-    """The path with its parameters' names: few, whatever clients ask for."""
+    """The path template, such as `/views/{name}`, which keeps the number of metric labels small."""
     path = getattr(scope.get("route"), "path", None)
     return path if isinstance(path, str) else "other"
 

@@ -1,4 +1,4 @@
-"""The shapes of answers, as /openapi.json tells them."""
+"""Models of JSON responses, from which /openapi.json is made."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class ErrorText(BaseModel):
-    """What went wrong, in a sentence with a way out."""
+    """An error: its code, and a message that says what to change."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -17,13 +17,13 @@ class ErrorText(BaseModel):
 
 
 class ErrorAnswer(BaseModel):
-    """Every answer whose status is 400 or above."""
+    """The body of every response whose status is 400 or above."""
 
     error: ErrorText
 
 
 class ColumnShape(BaseModel):
-    """A column; `type` is in Flink's spelling."""
+    """A column; `type` is a Flink SQL type."""
 
     name: str
     type: str = Field(examples=["DECIMAL(10, 2)"])
@@ -31,7 +31,7 @@ class ColumnShape(BaseModel):
 
 
 class ViewShape(BaseModel):
-    """A served view; `error` is there, and columns are missing, where it cannot be read."""
+    """A served view; if it cannot be read, `error` says why, and `columns` may be empty."""
 
     name: str = Field(examples=["shop.country_sales"])
     kind: Literal["table", "view"]
@@ -52,7 +52,7 @@ class ViewsAnswer(BaseModel):
 
 
 class RowsAnswer(BaseModel):
-    """Rows as of one snapshot; both null where nothing was committed yet."""
+    """Rows as of one snapshot; `snapshot` and `time` are null before the first commit."""
 
     snapshot: int | None
     time: str | None
@@ -65,7 +65,7 @@ class TypedColumn(BaseModel):
 
 
 class SqlAnswer(BaseModel):
-    """`truncated`: there were more rows than the server gives for one query."""
+    """The result of a query; `truncated`: it has more rows than the server returns per query."""
 
     columns: list[TypedColumn]
     rows: list[dict[str, Any]]
@@ -73,7 +73,7 @@ class SqlAnswer(BaseModel):
 
 
 class SnapshotShape(BaseModel):
-    """A commit; `kind` is APPEND, COMPACT, OVERWRITE or ANALYZE. `rows` count every record."""
+    """A snapshot; `kind` is APPEND, COMPACT, OVERWRITE or ANALYZE. `rows` counts all records."""
 
     snapshot: int
     time: str
@@ -103,13 +103,13 @@ class SchemaAnswer(BaseModel):
 
 
 class OptionsAnswer(BaseModel):
-    """The table's options; the values of secret ones are stars."""
+    """The table's options; values of secret options are masked with stars."""
 
     options: dict[str, str]
 
 
 class FileShape(BaseModel):
-    """A data file; its rows and bytes are null where the view hides some of its rows."""
+    """A data file; its rows and bytes are null if the view hides some of the table's rows."""
 
     partition: str | None
     bucket: int
@@ -122,7 +122,7 @@ class FileShape(BaseModel):
 
 
 class FilesAnswer(BaseModel):
-    """Data files of the newest snapshot; `total` is how many there are."""
+    """Data files of the newest snapshot; `total` counts those beyond the limit, too."""
 
     files: list[FileShape]
     total: int
@@ -139,18 +139,18 @@ class TagsAnswer(BaseModel):
 
 
 class LimitsShape(BaseModel):
-    """What one query may take, and how many rows it gives."""
+    """Limits of one query: its duration, and how many rows it returns."""
 
     query_seconds: float
     query_rows: int
 
 
 class HealthAnswer(BaseModel):
-    """Where the server has tokens, only the first two are there without one.
+    """The state of the server.
 
-    `views` are those that the client sees, null where the warehouse cannot be read, and while the
-    server has more urgent things to do than to count them; `allow_run`
-    says whether it may run pipelines.
+    If the server has tokens, a request without one gets `status` and `token_needed` only. `views`
+    counts the views that the client sees; it is null if the warehouse cannot be read, or if the
+    server is too busy to count them. `allow_run`: whether the client may run pipelines.
     """
 
     status: Literal["ok", "failing"]

@@ -1,4 +1,4 @@
-"""What /openapi.json says besides the routes."""
+"""Descriptions, tags and error responses for /openapi.json."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ _ALWAYS = ("unauthorized", "forbidden", "invalid", "too_many", "busy")
 
 
 def refusals(*codes: str) -> dict[int | str, dict[str, Any]]:
-    """The error answers of a route: these, and those that every route has."""
+    """The error responses of a route: those of `codes`, and those that every route has."""
     wanted = [code for code in _SAID if code in (*codes, *_ALWAYS)]
     return {STATUS[code]: {"model": ErrorAnswer, "description": _SAID[code]} for code in wanted}
 
 
 def file_answer(schema_of: str) -> dict[str, Any]:
-    """The contents of an answer that comes in every format."""
+    """The `content` of a response that is available in every format; `schema_of` is its model."""
     binary = {"schema": {"type": "string", "format": "binary"}}
     return {
         "application/json": {"schema": {"$ref": f"#/components/schemas/{schema_of}"}},

@@ -1,4 +1,4 @@
-"""Answers on their way out."""
+"""Responses: files that are deleted once sent, and JSON with an ETag."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from starlette.types import Message, Receive, Scope, Send
 from streamhouse.serve.formats.json_rows import compact
 
 HEAD = "streamhouse.head"
-"""Is in the scope of a GET whose body nobody will see, since a HEAD was asked for."""
+"""Key in the ASGI scope of a GET that was a HEAD, so its body is not needed."""
 _AT_ONCE = 256 << 10
 _CHUNK = 128 << 10
 END: Message = {"type": "http.response.body", "body": b"", "more_body": False}
 
 
 class FileAnswer(Response):
-    """Sends a file, which is gone afterwards."""
+    """Sends a temporary file and deletes it."""
 
     def __init__(self, path: str, media_type: str, headers: Mapping[str, str]) -> None:
         self._path = path
@@ -36,7 +36,7 @@ class FileAnswer(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             with open(self._path, "rb") as file:
-                # Open files stay when their name goes, so nothing is left whatever comes.
+                # An open file can be read after unlink, so nothing is left if sending fails.
                 os.unlink(self._path)
                 await send(
                     {
@@ -68,7 +68,7 @@ class FileAnswer(Response):
 
 
 def json_answer(request: Request, value: object) -> Response:
-    """A JSON answer with an ETag, or 304 where the client has it already."""
+    """A JSON response with an ETag, or 304 if the client has it already (If-None-Match)."""
     body = compact(value).encode()
     tag = f'"{hashlib.blake2b(body, digest_size=12).hexdigest()}"'
     headers = {"ETag": tag, "Cache-Control": "private, no-cache", "Vary": "Authorization"}
@@ -78,6 +78,6 @@ def json_answer(request: Request, value: object) -> Response:
 
 
 def known_tags(request: Request) -> tuple[str, ...]:
-    """The ETags of answers that the client has."""
+    """The ETags in If-None-Match, at most 50, in quotes and without `W/`."""
     given = request.headers.get("if-none-match", "")
     return tuple(tag.strip().removeprefix("W/") for tag in given.split(",")[:50] if tag.strip())

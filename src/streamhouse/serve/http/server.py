@@ -1,4 +1,4 @@
-"""The web server around the application: its socket, its start, and an end within two seconds."""
+"""Runs the application in uvicorn: the listening socket, startup, and shutdown within 2 seconds."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _STREAMS_S = 0.4
 _GRACE_S = 0.6
-"""How long streams, then other open answers have, once the server was asked to end."""
+"""At shutdown: how long streams, and after them other open responses, have to finish."""
 _BACKLOG = 2_048
 _SEND_BYTES = 512 << 10
 _OTHER_FILES = 512
@@ -34,7 +34,7 @@ _MOST_MESSAGE = 4_096
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """The listening socket; `OptionError` naming the option where the address cannot be had."""
+    """Open the listening socket; an `OptionError` about the address names the option to change."""
     name = host.removeprefix("[").removesuffix("]")
     try:
         found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -48,7 +48,7 @@ def bind(host: str, port: int) -> socket.socket:
         listening = socket.create_server(address, family=family, backlog=_BACKLOG)
     except OSError as error:
         raise _unbound(error, host, port) from None
-    # Its connections have it too. The system would hold megabytes for each that is not read.
+    # Connections inherit the buffer size. By default Linux buffers megabytes for a slow client.
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BYTES)
     return listening
 
@@ -69,7 +69,7 @@ def _unbound(error: OSError, host: str, port: int) -> OptionError:
 
 
 def url_of(host: str, port: int, tls: bool = False) -> str:
-    """Where a server is found that listens on a host and a port."""
+    """The URL of a server that listens on a host and a port."""
     shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "[::]": "[::1]"}.get(host, host)
     if ":" in shown and not shown.startswith("["):
         shown = f"[{shown}]"
@@ -77,7 +77,7 @@ def url_of(host: str, port: int, tls: bool = False) -> str:
 
 
 class Server(uvicorn.Server):
-    """Listens until `stop` says so; `ready` is called with the port once it listens."""
+    """Serves until `stop` returns True; calls `ready` once it listens."""
 
     def __init__(
         self, config: uvicorn.Config, stop: Callable[[], bool], ready: Callable[[], None]
@@ -88,7 +88,7 @@ class Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        # The command takes signals; it knows which exit code each of them has.
+        # The CLI command handles signals; it knows the exit code of each.
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -101,7 +101,7 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         for server in self.servers:
             server.close()
-        # Readers of streams are told first, while their connections are still there.
+        # End the streams first, while their connections are still open.
         end: Callable[[], Any] = self.config.app.state.end  # type: ignore[union-attr]
         try:
             async with asyncio.timeout(_STREAMS_S):
@@ -112,7 +112,7 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
     async def _streams_left(self) -> None:
-        """Wait until those who were told have gone."""
+        """Wait until all streams have ended."""
         while self.config.app.state.streams:  # type: ignore[union-attr]
             await asyncio.sleep(0.01)
 
@@ -124,7 +124,7 @@ def serve(
     stop: Callable[[], bool],
     ready: Callable[[], None],
 ) -> None:
-    """Serve until `stop` says so."""
+    """Serve until `stop` returns True; calls `ready` once the server listens."""
     tls = settings.tls
     allow_files(settings.max_connections)
     config = uvicorn.Config(
@@ -141,14 +141,14 @@ def serve(
         timeout_keep_alive=30,
         ssl_context_factory=None if tls is None else lambda *_: tls,
     )
-    # A float is taken too, whatever its declaration says.
+    # uvicorn declares an int, but accepts a float.
     config.timeout_graceful_shutdown = _GRACE_S  # type: ignore[assignment]
     with logging_to_stderr(settings.log):
         Server(config, stop, ready).run([listening])
 
 
 def allow_files(connections: int) -> None:
-    """Let the process have as many files open as it may have connections, or say that it cannot."""
+    """Raise the limit of open files for so many connections; print a notice if that fails."""
     wanted = connections + _OTHER_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= wanted:
@@ -164,7 +164,7 @@ def allow_files(connections: int) -> None:
 
 
 def write_port(path: str, port: int) -> None:
-    """Tell programs the port, as a whole: a reader finds all digits or no file."""
+    """Write the port to a file, atomically: a reader finds all digits or no file."""
     target = Path(path)
     fresh = target.with_name(f".{target.name}.{os.getpid()}")
     try:

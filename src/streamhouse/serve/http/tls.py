@@ -1,4 +1,4 @@
-"""The server's certificate, where it speaks TLS itself."""
+"""The TLS context of a server with a certificate of its own."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from streamhouse.errors import OptionError
 
 
 def tls_context(cert: str, key: str) -> ssl.SSLContext:
-    """For connections to a server with the certificate and the private key of two PEM files.
+    """The server's TLS context, from the PEM files of its certificate and its private key.
 
-    The certificate's file has those after it that lead to its authority. TLS 1.2 is the oldest
-    that is spoken. `OptionError` for files that are not such, do not belong together, or need a
-    password.
+    The certificate's file may hold the intermediate certificates after it. The minimum is TLS 1.2.
+    Raises `OptionError` for files that are not in PEM, do not match, or need a password.
     """
     for option, path in (("--tls-cert", cert), ("--tls-key", key)):
         try:

@@ -1,1 +1,1 @@
-"""Pipelines over HTTP: what runs in the warehouse, starting and stopping, checking scripts."""
+"""Pipelines over HTTP: listing, starting and stopping them, and checking scripts."""

@@ -1,4 +1,7 @@
-"""Has scripts checked and drawn by a process beside the server, which may hang or die of them."""
+"""Checks and draws scripts in a worker process, so that a script cannot hang or kill the server.
+
+docs/decisions/073-scripts-are-checked-in-a-process-of-their-own.md says why.
+"""
 
 from __future__ import annotations
 
@@ -19,19 +22,20 @@ from streamhouse.serve.private_paths import placeless
 _WORKER = "streamhouse.graph.worker"
 _START_S = 60.0
 ANSWER_S = 10.0
-"""How long a script may be thought about."""
+"""How long planning one script may take."""
 WAIT_S = 20.0
-"""How long one may wait for those before it."""
+"""How long a script may wait for the scripts before it."""
 _MOST_BYTES = 16 << 20
 _KEPT = 32
 _CHUNK = 1 << 16
 
 
 class Checker:
-    """Asks the worker, one script at a time; safe between threads, whom it keeps waiting.
+    """Client of the worker process `streamhouse.graph.worker`; sends one script at a time.
 
-    The worker is started when it is first needed and again after it died; it ends by itself when
-    nobody asks. `warehouse` are the options of the catalog. `answer_s` and `wait_s` are seconds.
+    Thread-safe: concurrent calls block until it is their turn. The worker is started on first use
+    and again after it died; it exits by itself when idle. `warehouse` are the options of the
+    catalog. `answer_s` and `wait_s` are timeouts in seconds.
     """
 
     def __init__(
@@ -46,16 +50,22 @@ class Checker:
         self._closed = False
 
     def check(self, sql: str, functions: bool = False) -> dict[str, Any]:
-        """`{"ok": true, "statements", "graph"}` or `{"ok": false, "error": {"message", "line",
-        "column"}}`; what takes too long, or too much memory, is an error too.
+        """Plan a script without running it.
 
-        `functions`: the modules of its Python functions may be imported, which runs programs.
-        Without, creating one is an error. Raises `BusyError` if others have it busy for too long.
+        Returns `{"ok": true, "statements", "graph"}` or `{"ok": false, "error": {"message", "line",
+        "column"}}`; a script that exceeds the time or memory limit is such an error too.
+
+        `functions`: the worker may import the modules of Python functions, which executes code.
+        Without it, creating one is an error. Raises `BusyError` if the worker stays busy with other
+        scripts for `wait_s`.
         """
         return self._request({"sql": sql, "functions": functions})
 
     def draw(self, sql: str, functions: bool = False) -> dict[str, Any]:
-        """As `check` of a script that runs already, with its drawing as `svg`; kept for later."""
+        """As `check` for a script that already runs, with its graph drawn as `svg`.
+
+        The tables that the script creates may exist already. The last 32 results are cached.
+        """
         found = self._drawn.get((sql, functions))
         if found is None:
             asked = {"sql": sql, "applied": True, "svg": True, "functions": functions}
@@ -67,7 +77,7 @@ class Checker:
         return found
 
     def close(self) -> None:
-        """End the worker, also while it thinks."""
+        """Kill the worker, even in the middle of a script."""
         self._closed = True
         worker = self._worker
         if worker is not None:
@@ -96,14 +106,14 @@ class Checker:
         try:
             _write(worker, line, self._answer_s)
         except BrokenPipeError:
-            # It has just ended, since nobody asked.
+            # The worker was idle for too long and has just exited.
             self._end()
             worker = self._running()
             _write(worker, line, self._answer_s)
         return self._placeless(json.loads(_read_line(worker, self._answer_s)))
 
     def _placeless(self, answer: dict[str, Any]) -> dict[str, Any]:
-        """The answer, its message without the place of the warehouse on this machine."""
+        """The answer; its error message no longer contains the path of the warehouse."""
         if not answer["ok"]:
             error, place = answer["error"], self._warehouse["warehouse"]
             error["message"] = placeless(error["message"], place)
@@ -137,7 +147,7 @@ def _error(message: str) -> dict[str, Any]:
 
 
 def _write(worker: subprocess.Popen[bytes], line: bytes, within_s: float) -> None:
-    """Write all of a line to a process that may have stopped to read."""
+    """Write a whole line to a process that may have stopped reading; `TimeoutError`."""
     assert worker.stdin is not None
     deadline, handle, left = time.monotonic() + within_s, worker.stdin.fileno(), memoryview(line)
     os.set_blocking(handle, False)
@@ -148,7 +158,7 @@ def _write(worker: subprocess.Popen[bytes], line: bytes, within_s: float) -> Non
 
 
 def _read_line(worker: subprocess.Popen[bytes], within_s: float) -> bytes:
-    """A line that a process writes; `TimeoutError` and, when it has ended, `OSError`."""
+    """Read a line from a process; `TimeoutError`, or `OSError` if it has ended."""
     assert worker.stdout is not None
     deadline, handle, text = time.monotonic() + within_s, worker.stdout.fileno(), b""
     while not text.endswith(b"\n"):
@@ -162,8 +172,8 @@ def _read_line(worker: subprocess.Popen[bytes], within_s: float) -> bytes:
 
 
 def _ready(handle: int, event: int, deadline: float) -> bool:
-    """Whether the event comes before the deadline (monotonic seconds), or the end of the pipe."""
-    # Not select(): a server with a thousand readers has larger numbers than that takes.
+    """Whether the event, or the end of the pipe, occurs before the deadline (monotonic seconds)."""
+    # Not select(), which fails for the large descriptors of a server with many connections.
     waiting = select.poll()
     waiting.register(handle, event)
     return bool(waiting.poll(max(0.0, deadline - time.monotonic()) * 1000))

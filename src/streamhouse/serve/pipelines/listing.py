@@ -1,20 +1,21 @@
-"""The pipelines of a warehouse as people and programs see them.
+"""The status of the pipelines of a warehouse, as JSON objects.
 
 A pipeline is a JSON object:
 
-- `name`; `state`: `running`, `stopped` (it ended by itself, or was asked to), or `failed`
-- `pid` (null until it has told its own), `host`, `started`, `updated`, `ended` (null while it runs)
-- `script`: its text without secrets; null where it is not known
-- `startable`: whether a server of the warehouse started it, and may stop it and start it again
-- `restarts`: how often it began anew within an hour, by itself, since it failed
+- `name`; `state`: `running`, `stopped` (it ended by itself, or was stopped), or `failed`
+- `pid` (null until the process reports it), `host`, `started`, `updated`, `ended` (null while it
+  runs)
+- `script`: its text without secrets; null if unknown
+- `startable`: whether a server of the warehouse started it, and may stop and restart it
+- `restarts`: how often it restarted itself within an hour after failures
 - `last_error`, `last_error_time`
-- `queries`: of each its `name`, `target`, `sources`, `lookups`, `rows_per_second` (over the last
-  ten seconds), `rows` and `batches` of this run, `last_batch` (when it ended), `last_batch_ms` (how
-  long it took), `last_error`, and `lag`: `seconds`, `rows`, `snapshots`, `bytes`,
-  `waiting_rows` (committed, and visible only after a compaction), each null where the source cannot
-  tell it; null as a whole where it can tell nothing, and while nothing runs
-- `maintenance`: `busy` (how many tables are worked on), `failures`, `last_error`,
-  `last_error_time`; null where nothing is maintained
+- `queries`: for each its `name`, `target`, `sources`, `lookups`, `rows_per_second` (over the last
+  ten seconds), `rows` and `batches` of this run, `last_batch` (when it ended), `last_batch_ms`
+  (its duration), `last_error`, and `lag`: `seconds`, `rows`, `snapshots`, `bytes`, `waiting_rows`
+  (committed, but invisible until a compaction). Each part of the lag is null if the source does
+  not know it. `lag` itself is null if the source knows none, and while the pipeline does not run
+- `maintenance`: `busy` (how many tables are being maintained), `failures`, `last_error`,
+  `last_error_time`; null if nothing is maintained
 
 Times are ISO 8601, in UTC.
 """
@@ -39,18 +40,18 @@ Pipeline = dict[str, Any]
 
 
 class Pipelines:
-    """Looks at the pipelines of a warehouse; `options` are those of its catalog."""
+    """Reads the status of the pipelines of a warehouse; `options` are those of its catalog."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._statuses = Statuses(options)
 
     def all(self) -> list[Pipeline]:
-        """All of them, by name."""
+        """All pipelines, sorted by name."""
         found = ((name, self._statuses.read(name)) for name in self._statuses.names())
         return [self._record(status) for _, status in found if status is not None]
 
     def find(self, name: str) -> Pipeline:
-        """One of them; `TableError` naming the nearest if it is not there."""
+        """One pipeline; `TableError`, which names the nearest match, if it does not exist."""
         status = self._statuses.read(name)
         if status is None:
             close = nearest(name, self._statuses.names())
@@ -58,7 +59,7 @@ class Pipelines:
         return self._record(status)
 
     def forget(self, name: str) -> None:
-        """Remove what is known of one that has ended; raises as `Statuses.forget`."""
+        """Delete the files of a pipeline that has ended; raises as `Statuses.forget`."""
         self._statuses.forget(name)
 
     def _record(self, status: Status) -> Pipeline:

@@ -1,4 +1,4 @@
-"""What pipelines look like over HTTP; `serve.pipelines.listing` says what each key means."""
+"""JSON models of pipelines; `serve.pipelines.listing` describes each key."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MOST_CHARACTERS = 1 << 20
 
 
 class Lag(BaseModel):
-    """How far a query is behind its source; null where the source cannot tell it."""
+    """How far a query is behind its source; a part is null if the source does not know it."""
 
     seconds: float | None
     rows: int | None
@@ -38,7 +38,7 @@ class QueryModel(BaseModel):
 
 
 class MaintenanceModel(BaseModel):
-    """What looks after the tables of a pipeline."""
+    """Table maintenance of a pipeline, such as compaction and snapshot expiry."""
 
     busy: int
     failures: int
@@ -72,14 +72,14 @@ class PipelineList(BaseModel):
 
 
 class GraphModel(BaseModel):
-    """What `streamhouse graph --json` prints."""
+    """The graph of a script, as `streamhouse graph --json` prints it."""
 
     nodes: list[dict[str, Any]]
     edges: list[dict[str, Any]]
 
 
 class ScriptBody(BaseModel):
-    """A script."""
+    """A SQL script."""
 
     model_config = ConfigDict(extra="forbid")
     sql: str = Field(max_length=MOST_CHARACTERS, description="Statements in Flink's dialect.")
@@ -98,13 +98,13 @@ class StartBody(BaseModel):
 
 
 class PipelineBody(ScriptBody, StartBody):
-    """A pipeline to be started."""
+    """A pipeline to start."""
 
     name: str = Field(pattern=r"^[a-z0-9_-]{1,64}$")
 
 
 class Right(BaseModel):
-    """A script that can be run."""
+    """The result of checking a valid script."""
 
     ok: Literal[True]
     statements: int
@@ -112,7 +112,7 @@ class Right(BaseModel):
 
 
 class Mistake(BaseModel):
-    """Why a script cannot be run, and where; line and column count from 1."""
+    """Why a script is invalid, and where; line and column count from 1."""
 
     message: str
     line: int | None
@@ -120,7 +120,7 @@ class Mistake(BaseModel):
 
 
 class Wrong(BaseModel):
-    """A script that cannot be run."""
+    """The result of checking an invalid script."""
 
     ok: Literal[False]
     error: Mistake

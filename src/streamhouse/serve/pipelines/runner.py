@@ -1,4 +1,4 @@
-"""Pipelines that a server starts: processes of their own, which go on when the server ends.
+"""Starts and stops pipelines as processes of their own, which outlive the server.
 
 docs/decisions/072-pipelines-outlive-the-server.md says why.
 """
@@ -34,10 +34,10 @@ _NOT_FOR_PIPELINES = ("STREAMHOUSE_TOKEN", "STREAMHOUSE_RESTARTS", "STREAMHOUSE_
 
 
 class Runner:
-    """Starts, stops and looks after pipelines of one local warehouse; safe between threads.
+    """Starts and stops the pipelines of one local warehouse; thread-safe.
 
-    Each is `streamhouse run` of a script that is kept in the warehouse. Who started it does not
-    matter: any server of the warehouse on the same machine stops it, as the same user.
+    Each pipeline is a process of `streamhouse run`; its script is stored in the warehouse. Any
+    server of the warehouse can stop it, if it runs on the same machine as the same user.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -49,15 +49,15 @@ class Runner:
     def start(
         self, name: str, sql: str, from_scratch: bool = False, keep_targets: bool = False
     ) -> None:
-        """Start a new pipeline, or one that has ended with another script.
+        """Start a new pipeline, or give a pipeline that has ended a new script and start it.
 
-        Where the script has stars for secrets, as scripts are shown, those of its last one are
-        taken (`sql.statements.masked_secrets`). `from_scratch` and `keep_targets` are for this
-        start only, as those of `streamhouse run`.
+        A secret masked with stars, as in displayed scripts, is replaced by the secret of the
+        previous script (`sql.statements.masked_secrets`). `from_scratch` and `keep_targets` apply
+        to this start only; they are the options of `streamhouse run`.
 
-        Raises `OptionError` for a name or a script that is not allowed, for `keep_targets` alone,
-        or where the warehouse is no local directory, `SqlError` for stars that stand for nothing
-        that is known, and `PipelineError` if one of that name runs.
+        Raises `OptionError` for an invalid name or script, for `keep_targets` alone, or if the
+        warehouse is not a local directory, `SqlError` for a masked secret that is unknown, and
+        `PipelineError` if a pipeline of that name runs.
         """
         self._check_local()
         how = _how(from_scratch, keep_targets)
@@ -79,10 +79,10 @@ class Runner:
     def start_again(
         self, name: str, from_scratch: bool = False, keep_targets: bool = False
     ) -> None:
-        """Start a pipeline that has ended, with the script that it had; else as `start`.
+        """Restart a pipeline that has ended, with its previous script; otherwise as `start`.
 
-        Raises `TableError` if there is none of that name that a server has started, `PipelineError`
-        if it runs, `OptionError` for `keep_targets` alone.
+        Raises `TableError` if there is no pipeline of that name, `PipelineError` if it runs or was
+        not started by a server, `OptionError` for `keep_targets` alone.
         """
         how = _how(from_scratch, keep_targets)
         with self._lock:
@@ -91,10 +91,10 @@ class Runner:
             self._launch(name, how)
 
     def stop(self, name: str) -> None:
-        """Ask a pipeline to end between two batches; returns at once.
+        """Send SIGTERM to a pipeline, which ends between two batches; does not wait for the end.
 
-        Raises `TableError` as `start_again`, and `PipelineError` if it does not run, or not as a
-        process that may be ended from here.
+        Raises `TableError` and `PipelineError` as `start_again`, and `PipelineError` if it does not
+        run, or runs as a process that this server may not stop.
         """
         with self._lock:
             status = self._status(name)
@@ -107,7 +107,7 @@ class Runner:
                 raise PipelineError(f"pipeline '{name}' does not run")
 
     def forget(self, name: str) -> None:
-        """Remove what is kept of a pipeline that has ended, whoever started it, but checkpoints.
+        """Delete the files of a pipeline that has ended, whoever started it; keeps checkpoints.
 
         Raises as `Statuses.forget`.
         """
@@ -116,13 +116,17 @@ class Runner:
             self._statuses.forget(name)
 
     def log(self, name: str, lines: int) -> str:
-        """The last lines that a pipeline wrote; raises as `start_again`."""
+        """The last lines of a pipeline's log, without secrets.
+
+        Raises `TableError` if there is no pipeline of that name, `PipelineError` if no server
+        started it.
+        """
         self._status(name)
         found = LogFile(self._folder(name) / LOG).last_lines(lines)
         return hide_secrets("".join(f"{line}\n" for line in found))
 
     def settle(self) -> None:
-        """Tell of pipelines that ended before they could tell it themselves."""
+        """Write the status of child processes that ended before they could write it themselves."""
         for name, child in list(self._children.items()):
             if child.poll() is not None:
                 with self._lock:
@@ -147,7 +151,7 @@ class Runner:
         self._statuses.write(ended)
 
     def _status(self, name: str) -> Status:
-        """The status of a pipeline that a server has started."""
+        """The status of a pipeline that a server started; else `TableError` or `PipelineError`."""
         status = self._statuses.read(name)
         if status is None:
             raise TableError(f"there is no pipeline '{name}'")
@@ -174,7 +178,7 @@ class Runner:
             )
 
     def _child(self, name: str) -> subprocess.Popen[bytes] | None:
-        """The process of a pipeline, if this server started it and it is still there."""
+        """The process of a pipeline, if this server started it and it is still alive."""
         child = self._children.get(name)
         if child is not None and child.poll() is not None:
             self._settle(name, child)
@@ -183,7 +187,7 @@ class Runner:
 
     def _launch(self, name: str, how: Sequence[str]) -> None:
         folder, now = self._folder(name), _now_ms()
-        # Told before: the process itself tells the rest, and nobody may tell it later than that.
+        # Before the process starts: its own, later status must not be overwritten.
         self._statuses.write(Status(name, "starting", own(), now, now))
         kept = {k: v for k, v in os.environ.items() if k not in _NOT_FOR_PIPELINES}
         with open(folder / LOG, "ab", opener=_private) as log:
@@ -197,11 +201,11 @@ class Runner:
                 start_new_session=True,
             )
         self._children[name] = child
-        # Whoever waits for it leaves no zombie, and no trace when the server ends before it.
+        # Reaps the child, so that it leaves no zombie. A daemon thread does not delay our exit.
         threading.Thread(target=child.wait, name=f"pipeline-{name}", daemon=True).start()
 
     def _end(self, name: str, process: Process | None) -> None:
-        """SIGTERM for a process, if it is the one that was started for the pipeline."""
+        """Send SIGTERM to a process, if its command line is that of the pipeline."""
         if process is None:
             raise PipelineError(f"pipeline '{name}' is just ending")
         if not process.here:
@@ -214,7 +218,7 @@ class Runner:
             except ProcessLookupError:
                 raise PipelineError(f"pipeline '{name}' has just ended") from None
             stack.callback(os.close, handle)
-            # From here on the number cannot become another process's before the signal.
+            # The pidfd pins the process: from here on its pid cannot be reused before the signal.
             if not process.alive or not _runs(process.pid, self._command(name)):
                 raise PipelineError(
                     f"process {process.pid} is not that of pipeline '{name}'; nothing was stopped"
@@ -232,7 +236,7 @@ class Runner:
         return ["run", SCRIPT, "--name", name, "--warehouse", warehouse]
 
     def _kept(self, name: str) -> str:
-        """The script that a server started last under the name, secrets and all."""
+        """The script that a server last started under the name, with its secrets; else empty."""
         try:
             return (self._folder(name) / SCRIPT).read_bytes().decode()
         except FileNotFoundError:
@@ -243,7 +247,7 @@ class Runner:
 
 
 def _how(from_scratch: bool, keep_targets: bool) -> list[str]:
-    """The arguments of `streamhouse run` that say how its queries begin."""
+    """The arguments of `streamhouse run` that decide where its queries start."""
     if keep_targets and not from_scratch:
         raise OptionError("'keep_targets' needs 'from_scratch': without it no target is emptied")
     given = (("--from-scratch", from_scratch), ("--keep-targets", keep_targets))
@@ -251,18 +255,18 @@ def _how(from_scratch: bool, keep_targets: bool) -> list[str]:
 
 
 def _runs(pid: int, command: Sequence[str]) -> bool:
-    """Whether a process was started as `streamhouse` with this command, or one that begins so."""
+    """Whether the command line of a process is `streamhouse` with this command as its prefix."""
     words = _command_line(pid)
     wanted = [word.encode() for word in (*_PROGRAM, *command)]
     return words[1 : 1 + len(wanted)] == wanted
 
 
 def _command_line(pid: int) -> list[bytes]:
-    """What a process was started as; empty if it is gone."""
+    """The command line of a process; one empty word if it is gone."""
     deadline = time.monotonic() + _STARTING_S
     text = b""
     with contextlib.suppress(OSError):
-        # Linux sets it only after it has closed the pipe by which Popen learns of the start.
+        # Linux sets it only after closing the pipe by which Popen learns that exec succeeded.
         while not (text := Path(f"/proc/{pid}/cmdline").read_bytes()):
             if time.monotonic() > deadline:
                 break
@@ -271,7 +275,7 @@ def _command_line(pid: int) -> list[bytes]:
 
 
 def _replace(path: Path, text: str) -> None:
-    """Write a file that only this user reads, as a whole."""
+    """Replace a file atomically; only this user may read it."""
     part = path.with_name(f".{path.name}.part")
     with open(part, "w", encoding="utf-8", opener=_private) as file:
         file.write(text)

@@ -1,1 +1,1 @@
-"""Bounded reads for clients: SELECTs in processes of their own, rows of one view in threads."""
+"""Bounded reads for clients: small reads of one view in threads, the rest in worker processes."""

@@ -1,4 +1,4 @@
-"""Answers to questions, and every way in which one can fail."""
+"""Executes a read request, and converts every failure to an error of `streamhouse.errors`."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from streamhouse.paimon.catalog.warehouse import Warehouse
 
 
-# What a reader of files says where the system refuses it memory.
+# How file readers report that the system refused to allocate memory.
 _NO_MEMORY = re.compile(r"not enough memory|allocation (?:error|failed)|malloc|bad_alloc", re.I)
 
 
 class UnexpectedError(StreamhouseError):
-    """What no error of ours foresees; `trace` says where, without any value."""
+    """An unexpected error; `trace` is its traceback without the message, which may hold values."""
 
     def __init__(self, message: str, trace: str = "") -> None:
         super().__init__(message)
@@ -35,10 +35,11 @@ class UnexpectedError(StreamhouseError):
 
 
 def answer(warehouse: Warehouse, question: ReadRequest) -> ReadResult:
-    """The answer, its rows in the question's file; no file is left where there is none.
+    """Run a request and write its rows to the target's file; on failure the file is deleted.
 
-    Raises errors of `streamhouse.errors` only: a client's text that brings down a part of the
-    machinery is the client's to change, and `UnexpectedError` says where it did.
+    Raises errors of `streamhouse.errors` only. An unexpected exception becomes an
+    `UnexpectedError`; for a request with a client's SQL text its message blames the query, else the
+    server.
     """
     try:
         return _answer(warehouse, question)
@@ -67,9 +68,10 @@ def answer(warehouse: Warehouse, question: ReadRequest) -> ReadResult:
 
 
 def small_answer(warehouse: Warehouse, asked: RowsRequest) -> ReadResult | None:
-    """The answer where it takes moments, else None; errors as `answer`, for a thread of a server.
+    """Run a request if it is small enough for a thread of the server, else return None.
 
-    Only for requests that hold no text of a client's.
+    Only for requests without a client's SQL text. Deletes the target's file unless it succeeds.
+    Raises errors unchanged, but `NoSpaceError` if a disk is full.
     """
     from streamhouse.serve.queries import view_rows
 
@@ -86,7 +88,7 @@ def small_answer(warehouse: Warehouse, asked: RowsRequest) -> ReadResult | None:
 
 
 def _answer(warehouse: Warehouse, question: ReadRequest) -> ReadResult:
-    # Here, since what they import is slow to load and not needed for the server's start.
+    # Imported here, since these modules load slowly and the server's start does not need them.
     if isinstance(question, RowsRequest):
         from streamhouse.serve.queries import view_rows
 
@@ -97,6 +99,6 @@ def _answer(warehouse: Warehouse, question: ReadRequest) -> ReadResult:
 
 
 def discard(question: ReadRequest) -> None:
-    """Remove what an answer to the question has written."""
+    """Delete the target's file, if it exists."""
     with contextlib.suppress(OSError):
         os.unlink(question.target.path)

@@ -1,4 +1,4 @@
-"""One SELECT of a client over the served views, and nothing else of the machine."""
+"""Runs one SELECT of a client over the served views; it can reach no other tables or files."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
     from streamhouse.serve.views.served_view import ServedView
 
 _RAW, _SERVED = "streamhouse_source", "streamhouse_served"
-"""Catalogs of the names in a view's own definition, which clients cannot write."""
+"""Internal catalogs of names in view definitions; clients cannot use them in their queries."""
 _RELATION = re.compile(r"scan_\d+", re.IGNORECASE)
 
 
 def answer(warehouse: Warehouse, asked: SelectRequest) -> ReadResult:
-    """Write the rows, and tell how many.
+    """Run the SELECT and write its rows to the target; returns their number.
 
-    Raises `SqlError` for what is not one SELECT over views that the scope sees, `QueryError` for
-    values that fail, `LimitError` and `TooLargeError` for what is too much.
+    Raises `SqlError` for anything but one SELECT over views that the scope sees, `QueryError` if it
+    fails on a value, `LimitError` and `TooLargeError` if it exceeds a limit.
     """
     pins = Pins(warehouse)
     plan = planned(warehouse, asked)
@@ -60,7 +60,7 @@ def planned(warehouse: Warehouse, asked: SelectRequest) -> BoundedQuery:
 
 
 class _Served(WarehouseTables):
-    """The names of a client's query: served views, each as it is served."""
+    """Resolves names of a client's query to served views, with their columns and filters."""
 
     def __init__(self, warehouse: Warehouse, catalogue: Catalogue, asked: SelectRequest) -> None:
         super().__init__(warehouse)
@@ -68,7 +68,7 @@ class _Served(WarehouseTables):
         self._asked = asked
 
     def served(self, name: Name) -> ServedView:
-        """The served view of a name as a client writes it; `TableError` naming the nearest."""
+        """The served view of a name in a client's query; `TableError` names the nearest match."""
         scope = self._asked.scope
         if len(name) == 1:
             full = self._catalogue.qualified(self._warehouse, name[0], scope)
@@ -79,7 +79,7 @@ class _Served(WarehouseTables):
         return self._catalogue.find(self._warehouse, full, scope)
 
     def view(self, name: Name) -> ViewInfo | None:
-        """What a served view is made of; None where it is a table as it is."""
+        """The definition of a served view; None if it is a whole table under its own name."""
         if _is_raw(name):
             found = super().view(name[1:])
             return None if found is None else _raw(found)
@@ -104,12 +104,12 @@ def _is_raw(name: Name) -> bool:
 
 
 def _raw(view: ViewInfo) -> ViewInfo:
-    """The view, whose own tables are then the warehouse's and not the served ones."""
+    """The view in an internal catalog, so that its query reads the warehouse, not served views."""
     return ViewInfo((_RAW, *view.name[-2:]), view.columns, view.query)
 
 
 def _check(query: Query, tables: _Served) -> None:
-    """What a client's text may hold, before the views that it names are put into it."""
+    """Reject what a client's query may not contain, before view definitions are expanded in it."""
     parsed = names.parse_query(query)
     tree, script = parsed.tree, parsed.script
     for clause in tree.find_all(exp.With):
@@ -130,7 +130,7 @@ def _check(query: Query, tables: _Served) -> None:
 
 
 def _check_names(given: Iterable[str]) -> None:
-    """Names of a WITH query that the engine's own relations have could stand for these."""
+    """Reject WITH queries that could shadow the engine's relations (`scan_0`, …)."""
     for name in given:
         if _RELATION.fullmatch(name):
             raise UnsupportedSqlError(f"'{name}' is a reserved name; give the WITH query another")

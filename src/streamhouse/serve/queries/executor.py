@@ -1,4 +1,4 @@
-"""Runs questions: small ones in threads, the others in processes of their own."""
+"""Runs read requests of clients: small ones in threads, the others in worker processes."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
 _START_S = 60.0
 _GRACE_S = 0.5
-"""How long after its time a query may take to say itself that it was too long."""
+"""How long after its time limit a query may take to report the timeout itself."""
 
 
 class Queries:
-    """Answers questions for the routes of one server, each when its client's turn comes.
+    """Runs read requests for the routes of one server; each waits for a slot in a lane.
 
-    What needs few rows, and no text of a client's, is answered by a thread. The rest goes to a
-    process, which is killed when it takes too long or too much, or when its client has gone.
+    A request for few rows, without a client's SQL text, runs in a thread. Any other runs in a
+    worker process, which is killed if it exceeds a limit, or if the client disconnects.
     """
 
     def __init__(
@@ -62,15 +62,15 @@ class Queries:
         self._forks = Forks()
 
     def start(self, folder: str) -> None:
-        """Take questions, whose answers lie in the folder until they were sent."""
+        """Set the folder for the files of responses, which are kept until they have been sent."""
         self._folder = folder
 
     def path(self) -> str:
-        """The name of a new file for an answer."""
+        """The path for a new file with the rows of a response."""
         return os.path.join(self._folder, uuid.uuid4().hex)
 
     async def run(self, client: str, question: ReadRequest) -> ReadResult:
-        """The answer for a client; errors as `answers.answer` raises them, and `Problem` busy."""
+        """Run a request of a client; raises as `answers.answer`, and `Problem` busy."""
         if isinstance(question, RowsRequest) and question.trusted:
             small = await self._small(client, question)
             if small is not None:
@@ -91,7 +91,7 @@ class Queries:
             self._metrics.query_seconds.observe(time.perf_counter() - started)
 
     async def _small(self, client: str, asked: RowsRequest) -> ReadResult | None:
-        """What a thread answers; None if that is too much for one."""
+        """Run a request in a thread; None if it is too large for that."""
         left = threading.Event()
 
         def answered(warehouse: Warehouse) -> ReadResult | None:
@@ -103,20 +103,21 @@ class Queries:
         try:
             return await self._pool.run(client, answered)
         except asyncio.CancelledError:
-            # The thread goes on, and what it has written is for nobody.
+            # The thread keeps running; nobody needs the file that it writes.
             left.set()
             discard(asked)
             raise
 
     async def _queried(self, client: str, question: ReadRequest) -> ReadResult:
-        """What a process answers, within the question's time as a whole.
+        """Run a request in a process, within its time limit including the wait for a slot.
 
-        At most half of it is spent on waiting. Where all places are taken, a query may try for a
-        moment in the lane beside whether it is short; if not it begins anew when its turn comes.
+        At most half of the time is spent waiting. While all slots of the `heavy` lane are taken, a
+        query with a client's SQL text first gets `LONG_S` in the `light` lane. If that is too
+        short, it starts again when it gets a `heavy` slot.
         """
         began, seconds = time.monotonic(), question.limits.seconds
         assert seconds is not None
-        # Not only when the answer is there: it would be for nobody.
+        # Before the query runs, since a response that may not be sent would be wasted.
         self._outgoing.make_room(client)
         heavy = self._admission.heavy
         if not question.trusted and not heavy.admits(client) and seconds > 2 * LONG_S:
@@ -138,7 +139,7 @@ class Queries:
                 ) from None
 
     async def _tried(self, client: str, question: ReadRequest, wait_s: float) -> ReadResult | None:
-        """The answer of a query that is short; None if it is not, or has no turn in time."""
+        """Run a query in the `light` lane; None if it takes too long, or gets no slot in time."""
         try:
             turn = await self._admission.light.take(client, wait_s)
         except Problem:
@@ -148,7 +149,7 @@ class Queries:
         return None
 
     async def close(self) -> None:
-        """End the processes; what they work on is lost."""
+        """Kill all processes; running queries are lost."""
         while self._idle:
             self._end(self._idle.pop())
         with contextlib.suppress(TimeoutError):
@@ -157,7 +158,7 @@ class Queries:
         await self._forks.close()
 
     def _end(self, worker: _Worker) -> None:
-        """End a process at once; what it has left is deleted when it is gone."""
+        """Kill a process in a background task, which then deletes its folder."""
         task = asyncio.get_running_loop().create_task(worker.end())
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
@@ -168,7 +169,7 @@ class Queries:
         return StreamhouseError(str(error)) if question.trusted else SqlError(str(error))
 
     async def _asked(self, question: ReadRequest, began: float) -> ReadResult:
-        """What a process answers within the question's time since `began`, or a second."""
+        """Run a request in a process, within the time left since `began`, at least a second."""
         seconds = question.limits.seconds
         assert seconds is not None
         worker = await self._worker()
@@ -177,12 +178,12 @@ class Queries:
         try:
             found = await worker.ask(_within(question, left), seconds)
         except BaseException:
-            # Cancelled or cut off in the middle: it is of no more use, nor is what it wrote.
+            # Cancelled or timed out: neither the process nor its file is of any use.
             self._end(worker)
             discard(question)
             raise
         if time.monotonic() - asked > LONG_S or isinstance(found, LimitError | UnexpectedError):
-            # What it took may not all come back, nor does its priority.
+            # It may not have freed all memory, and it cannot raise its priority again.
             self._end(worker)
         else:
             self._idle.append(worker)
@@ -200,7 +201,7 @@ class Queries:
             worker = self._idle.pop()
             if worker.alive:
                 return worker
-            # It died while it had nothing to do, which is not for the next query to be told.
+            # It died while idle, which must not fail the next query.
             self._end(worker)
         folder = tempfile.mkdtemp(prefix="worker-", dir=self._folder)
         return await _Worker.start(self._forks, self._settings, folder)
@@ -211,7 +212,7 @@ def _within(question: ReadRequest, seconds: float) -> ReadRequest:
 
 
 class _Worker:
-    """One process of `queries.worker`; what it writes aside is in a folder of its own."""
+    """One worker process (`serve.queries.worker`); its temporary files are in `folder`."""
 
     def __init__(
         self,
@@ -227,7 +228,7 @@ class _Worker:
 
     @classmethod
     async def start(cls, forks: Forks, settings: ServerSettings, folder: str) -> _Worker:
-        """A process that is ready for questions."""
+        """Fork a process and wait until it is ready for requests."""
         try:
             pid, ours = await forks.fork()
         except (OSError, TimeoutError):
@@ -245,9 +246,11 @@ class _Worker:
         return worker
 
     async def ask(self, question: ReadRequest, seconds: float) -> Any:
-        """What the process answers; `LimitError` where it is to be killed, or died of memory.
+        """Send a request and return the process's answer, which is a result or an exception.
 
-        `seconds` is the time limit as the client knows it.
+        Raises `TimeLimitError` if it does not answer in time, so it has to be killed, and
+        `LimitError` if it died, presumably of its memory limit. `seconds` is the time limit in
+        messages.
         """
         own = question.limits.seconds
         try:
@@ -263,7 +266,7 @@ class _Worker:
         return not self._reader.at_eof()
 
     async def end(self) -> None:
-        """End it at once, and delete what it has left: rows that a query had spilled."""
+        """Kill the process and delete its folder, which may hold spilled rows."""
         self._writer.close()
         await self._forks.end(self.pid)
         await asyncio.to_thread(shutil.rmtree, self.folder, ignore_errors=True)

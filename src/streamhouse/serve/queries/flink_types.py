@@ -1,4 +1,4 @@
-"""The Flink type of an Arrow column, as clients are told it."""
+"""Maps Arrow types to Flink SQL types."""
 
 from __future__ import annotations
 

@@ -1,15 +1,15 @@
-"""What a server, the parent of its processes and these say to each other."""
+"""The protocol between the server, the parent of worker processes, and the workers."""
 
 from __future__ import annotations
 
 import struct
 
 LENGTH = struct.Struct("!Q")
-"""Stands before what a process is asked, and before what it answers."""
+"""Length prefix of the messages between the server and a worker."""
 MESSAGE = struct.Struct("!cq")
 FORK, END = b"F", b"E"
-"""What a server says to the parent: with a socket, and with the number of a process."""
+"""Commands of the server to the parent: fork a worker for the socket sent along; kill a pid."""
 NUMBER = struct.Struct("!q")
-"""What the parent answers: the number of the process."""
+"""The parent's reply: the pid."""
 LONG_S = 1.0
-"""From when on a query gives way to others; its process is good for no other then."""
+"""A query that runs longer gets a lower priority, and its process is not reused."""

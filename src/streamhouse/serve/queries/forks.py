@@ -1,7 +1,7 @@
-"""The processes that run clients' queries: forks of one that has all loaded which they need.
+"""Forks worker processes for clients' queries from a parent that has all modules loaded.
 
-A process of its own for each would take more than a second of a processor to start, and a query
-that is cut off costs its process.
+Starting a fresh process takes more than a second of CPU time, and each query that is killed costs
+a process.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _END_S = 0.5
 
 
 class Forks:
-    """Makes processes and ends them, by way of the parent that they have; on the event loop.
+    """Forks and kills worker processes through their parent process; on the event loop.
 
-    The parent is started when it is first needed, and again after it died. It ends with this
-    process, however that ends, and so do its forks.
+    The parent is started on first use, and again after it died. It exits when this process ends,
+    also if this is killed, and then kills its forks.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Forks:
         self._parent: asyncio.subprocess.Process | None = None
 
     async def fork(self) -> tuple[int, socket.socket]:
-        """A process, by its id, and the socket at which it waits for what to do."""
+        """Fork a process; returns its pid and the socket on which it waits for requests."""
         ours, its = socket.socketpair()
         try:
             with its:
@@ -44,7 +44,7 @@ class Forks:
         return number, ours
 
     async def end(self, process: int) -> None:
-        """End a process at once, and wait until it has ended."""
+        """Kill a process and wait until it has ended."""
         try:
             await self._request(END, process)
         except (OSError, StreamhouseError):
@@ -52,7 +52,7 @@ class Forks:
                 os.kill(process, signal.SIGKILL)
 
     async def close(self) -> None:
-        """End the parent, and all of its processes."""
+        """End the parent and all of its forks."""
         self._cut()
         if self._parent is not None:
             try:
@@ -63,13 +63,13 @@ class Forks:
                 await self._parent.wait()
 
     def _cut(self) -> None:
-        """Have the parent end, with all that it has forked."""
+        """Close the control socket, which makes the parent kill its forks and exit."""
         if self._control is not None:
             self._control.close()
             self._control = None
 
     async def _request(self, kind: bytes, process: int, files: list[int] | None = None) -> int:
-        """What the parent answers; `OSError` if it is gone."""
+        """Send a command to the parent and return its reply; `OSError` if the parent is gone."""
         async with self._lock:
             if self._control is None:
                 if kind == END:
@@ -85,7 +85,7 @@ class Forks:
                 if len(answer) < NUMBER.size:
                     raise ConnectionError
             except BaseException:
-                # Its next answer would be to this.
+                # Otherwise the late reply would be taken for that to the next command.
                 self._cut()
                 raise
             found: int = NUMBER.unpack(answer)[0]

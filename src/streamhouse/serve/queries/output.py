@@ -1,4 +1,7 @@
-"""Answers in every format, written to a file in bounded memory before the first byte is sent."""
+"""Writes the rows of a response, in any format, to a file in bounded memory before it is sent.
+
+docs/decisions/067-answers-are-whole-before-they-are-sent.md says why.
+"""
 
 from __future__ import annotations
 
@@ -21,15 +24,15 @@ MEDIA_TYPES = {
 }
 
 ROWS_AT_ONCE = 256
-"""Of an answer as it comes from the engine: rows may be of any width."""
+"""Rows per batch from the engine; small, since rows may be of any width."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """Where an answer goes, and how much of it there may be.
+    """The file and format of a response, and its limits.
 
-    With more than `max_rows` rows the rest is left out if `cut`, else it is a `TooLargeError`
-    that ends with `advice`. More than `max_bytes` are a `LimitError`.
+    More than `max_rows` rows are truncated if `cut`, else they are a `TooLargeError` that ends with
+    `advice`. More than `max_bytes` are a `LimitError`.
     """
 
     path: str
@@ -42,7 +45,7 @@ class Target:
 
 @dataclass
 class Counted:
-    """What was written: its rows, and whether others were left out."""
+    """The number of rows written, and whether the rest was truncated."""
 
     rows: int = 0
     truncated: bool = False
@@ -55,9 +58,10 @@ def write(
     head: Mapping[str, Any],
     metadata: Mapping[str, str],
 ) -> Counted:
-    """Write an answer; `head` are the keys of a JSON object before `rows`.
+    """Write the rows to the target's file.
 
-    `metadata` goes into the schema of Arrow and Parquet.
+    `head` are the keys of the JSON object before `rows`. `metadata` becomes the schema's metadata
+    in Arrow and Parquet.
     """
     counted = Counted()
     with open(target.path, "wb") as out:

@@ -1,4 +1,4 @@
-"""Tables as they are read by one answer: each as of one snapshot, which the answer can name."""
+"""Pins each table of a query to one snapshot, so that the response can name what it read."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Pin:
-    """A table as of one snapshot, None where it has none.
+    """A table as of one snapshot; `snapshot` is None before the first commit.
 
-    `then`: with the columns that it had then; else with those of now, as streams of changes show
-    it, also where a column was added after the snapshot.
+    `then`: read with the columns of that time. Otherwise with the current columns, as change
+    streams do, even if a column was added after the snapshot.
     """
 
     table: Table
@@ -35,7 +35,7 @@ class Pin:
 
     @property
     def stamp(self) -> str:
-        """Tells this state from every other, also from those of a table of the same name."""
+        """A key that is unique for this state, also after the table is dropped and recreated."""
         one = self.snapshot
         if one is None:
             return f"empty {self.table.location} {self.table.schema_id}"
@@ -53,9 +53,10 @@ class Pin:
 
 
 def pin(table: Table, moment: AsOf | None = None) -> Pin:
-    """The table at a moment, by default at its newest snapshot.
+    """Pin the table at a moment, by default at its newest snapshot.
 
-    `TableError` for a tag, snapshot or time that never was, `DataLossError` for one that expired.
+    Raises `TableError` for a tag, snapshot or time that never existed, `DataLossError` for one that
+    has expired, and `OptionError` for one that is out of range.
     """
     if not moment:
         latest = table.latest_snapshot_id()
@@ -69,7 +70,7 @@ def pin(table: Table, moment: AsOf | None = None) -> Pin:
 
 
 def moment_of(table: Table, text: str) -> AsOf:
-    """A moment as people write it: a snapshot's number, a tag, a time, or `5 min ago`."""
+    """Parse a moment: a snapshot id, a tag, a time (UTC), or a duration such as `5 min ago`."""
     try:
         return named(table, text)
     except (ValueError, OverflowError):
@@ -85,9 +86,10 @@ def _no_moment() -> OptionError:
 
 @dataclass
 class Pins:
-    """The tables of one query, each pinned when it is first met.
+    """The tables of one query, each pinned when it is first used.
 
-    `moment` is when tables are read that name no moment themselves: text as in `moment_of`.
+    `moment`, a text as for `moment_of`, applies to tables for which the query names no moment;
+    None: the newest snapshot.
     """
 
     warehouse: Warehouse
@@ -96,25 +98,25 @@ class Pins:
 
     @property
     def snapshot(self) -> int | None:
-        """The snapshot of the only table; of several the sum of theirs, which grows as well."""
+        """The snapshot id of the only table; of several the sum, which grows with each commit."""
         ids = [pin.snapshot.id for pin in self.held.values() if pin.snapshot is not None]
         return sum(ids) if ids else None
 
     @property
     def time_ms(self) -> int | None:
-        """When the newest of the snapshots was committed, in milliseconds since 1970."""
+        """The commit time of the newest of the snapshots, in milliseconds since 1970."""
         times = [pin.snapshot.time_ms for pin in self.held.values() if pin.snapshot is not None]
         return max(times, default=None)
 
     @property
     def records(self) -> int:
-        """How many records the tables have, each version of a row counted."""
+        """The number of records of all tables; each version of a row counts."""
         snapshots = (pin.snapshot for pin in self.held.values())
         return sum(one.total_record_count or 0 for one in snapshots if one is not None)
 
     @property
     def stamp(self) -> str:
-        """Tells what was read from every other state of the tables."""
+        """A key that is unique for the state of all tables."""
         return "\n".join(f"{name} {pin.stamp}" for name, pin in sorted(self.held.items()))
 
     def take(self, name: str) -> Pin:
@@ -126,7 +128,7 @@ class Pins:
         return self.held[name]
 
     def scanner(self, scan: BoundedScan) -> tuple[pa.Schema, Batches]:
-        """Reads a scan; a `Scanner` of `streamhouse.engine`."""
+        """The schema of a scan, and a function that reads it; a `Scanner` of `engine`."""
         source: Any = self._source(scan)
         columns = list(scan.columns)
         if isinstance(source, Pin):
@@ -160,13 +162,13 @@ def full_name(scan: BoundedScan) -> str:
 
 
 def is_data(scan: BoundedScan) -> bool:
-    """Whether a scan is of a table or a branch, not of a system table."""
+    """Whether a scan reads a table or a branch, not a system table."""
     return "$" not in scan.table.name[-1].replace("$branch_", "", 1)
 
 
 @contextlib.contextmanager
 def view_moments(name: str) -> Iterator[None]:
-    """What a moment cannot be for a view is told of the view, not of a table below it."""
+    """Convert errors about a moment of a view's tables to an error that names the view."""
     try:
         yield
     except TableError as error:

@@ -1,4 +1,4 @@
-"""What clients ask of the tables, and what they are told: plain records for any process."""
+"""Read requests and results: plain dataclasses, which are pickled for worker processes."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from streamhouse.serve.views.served_view import ServedView
 
 @dataclass(frozen=True)
 class RowsRequest:
-    """Rows of one served view.
+    """A request for rows of one served view.
 
-    `columns` are those wanted, None for all. `filter` is a client's condition in the Flink
-    dialect. `order` are columns and whether each descends; by default the primary key. `as_of` is
-    a moment as people write it. `known` are the ETags of answers that the client has. `few`: only
-    if the tables have few records.
+    `columns` are the wanted columns, None for all. `filter` is a client's condition in the Flink
+    dialect. `order` are columns, each with whether it is descending; by default the primary key.
+    `as_of` is a moment as in `pinned_tables.moment_of`. `known` are the ETags of responses that the
+    client has. `few`: give up if the tables have many records.
     """
 
     view: ServedView
@@ -34,13 +34,13 @@ class RowsRequest:
 
     @property
     def trusted(self) -> bool:
-        """Whether no text of the client's goes into a query."""
+        """Whether the query contains no SQL text from the client."""
         return self.filter is None
 
 
 @dataclass(frozen=True)
 class SelectRequest:
-    """One SELECT over the views that a scope sees; `views` are as for a `Catalogue`."""
+    """A client's SELECT over the views that `scope` sees; `views` are as for a `Catalogue`."""
 
     sql: str
     target: Target
@@ -50,7 +50,7 @@ class SelectRequest:
 
     @property
     def trusted(self) -> bool:
-        """Whether no text of the client's goes into a query: it does."""
+        """False: the query is SQL text from the client."""
         return False
 
 
@@ -59,10 +59,11 @@ ReadRequest: TypeAlias = RowsRequest | SelectRequest
 
 @dataclass(frozen=True)
 class ReadResult:
-    """What was found; the rows are in the target's file, unless the client has them: `changed`.
+    """The result of a request; the rows are in the target's file.
 
-    `snapshot` and `time_ms` (of its commit, since 1970) are None where nothing was committed.
-    `etag` is None for an answer that another time of day would give otherwise.
+    `snapshot` and `time_ms` (the commit time in milliseconds since 1970) are None before the first
+    commit. `etag` is None if the rows depend on the current time. `changed` is False if the client
+    has the rows already (`known`); then there is no file.
     """
 
     snapshot: int | None = None

@@ -1,15 +1,15 @@
-"""Rows as one file: JSON, CSV, Parquet or Arrow, written batch by batch.
+"""Writes rows to one file in JSON, CSV, Parquet or Arrow, batch by batch.
 
 | format  | the file                                                                          |
 |---------|-----------------------------------------------------------------------------------|
-| json    | `{"snapshot":17,"time":"…Z","rows":[{…},…]}`, as HTTP answers, a row a line;      |
-|         | before the first commit `snapshot` and `time` are null                            |
+| json    | `{"snapshot":17,"time":"…Z","rows":[{…},…]}`, as in HTTP responses, one row per   |
+|         | line; before the first commit `snapshot` and `time` are null                      |
 | csv     | RFC 4180 with a header, in UTF-8                                                  |
-| arrow   | the IPC file format (not the stream's); the columns' own types                    |
+| arrow   | the IPC file format (not the IPC stream format); the columns' own types           |
 | parquet | the columns' own types                                                            |
 
-Parquet and Arrow files tell the snapshot in the schema's metadata, see `Origin`. Values in JSON and
-CSV are as `streamhouse.serve.formats.cells` describes.
+Parquet and Arrow files name the snapshot in the schema's metadata, see `Origin.metadata`.
+`streamhouse.serve.formats.cells` describes the values in JSON and CSV.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from streamhouse.serve.streams.event import iso
 
 @dataclass(frozen=True)
 class Origin:
-    """Where rows come from: a view (or table), its snapshot and that one's commit time."""
+    """The source of rows: a view or table, its snapshot and the snapshot's commit time."""
 
     view: str
     snapshot: int | None
@@ -36,18 +36,20 @@ class Origin:
 
     @property
     def time(self) -> str | None:
-        """The commit time as JSON tells it: `2026-01-31T12:00:00.123Z`."""
+        """The commit time in ISO 8601, such as `2026-01-31T12:00:00.123Z`."""
         return None if self.time_ms is None else iso(self.time_ms)
 
     @property
     def head(self) -> dict[str, object]:
-        """What a JSON object of rows tells of it, before the rows."""
+        """The keys of a JSON object before `rows`."""
         return {"snapshot": self.snapshot, "time": self.time}
 
     @property
     def metadata(self) -> dict[str, str]:
-        """What the schema of Parquet and Arrow tells: `streamhouse.view`, `streamhouse.snapshot`
-        and `streamhouse.time`, the last two not before the first commit.
+        """The schema metadata of Parquet and Arrow files.
+
+        `streamhouse.view`, and after the first commit `streamhouse.snapshot` and
+        `streamhouse.time`.
         """
         told = {"streamhouse.view": self.view}
         if self.snapshot is not None:
@@ -64,7 +66,7 @@ def write_rows(
     schema: pa.Schema,
     batches: Iterable[pa.RecordBatch],
 ) -> None:
-    """Write the rows; `out` stays open."""
+    """Write the rows to `out`, which stays open."""
     stored = schema.with_metadata(origin.metadata)
     match format:
         case Format.JSON:

@@ -1,4 +1,4 @@
-"""A text that is one SELECT."""
+"""Parses a text that must be exactly one SELECT."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from streamhouse.sql.statements.script import parse_script
 
 
 def selected(sql: str) -> Query:
-    """The query of a text that is one SELECT; `SqlError` for anything else."""
+    """The query of a text that is exactly one SELECT; `SqlError` for anything else."""
     statements = parse_script(sql)
     if len(statements) == 1 and isinstance(statements[0], Select):
         return statements[0].query

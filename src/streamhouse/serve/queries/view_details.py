@@ -1,4 +1,8 @@
-"""What is told of a served view besides its rows: its shape, its snapshots, its files."""
+"""Metadata of a served view: schema, options, snapshots, tags and data files.
+
+It must not reveal columns and rows that the view hides
+(docs/decisions/132-a-choice-of-views-tells-nothing-else.md).
+"""
 
 from __future__ import annotations
 
@@ -33,7 +37,7 @@ _WORD = re.compile(r"[^\s.,;:=|]+")
 
 
 def summary(warehouse: Warehouse, view: ServedView) -> dict[str, Any]:
-    """A view in the list of all; one that cannot be read has an `error` instead of columns."""
+    """The entry of a view in the list of all; if the view cannot be read, it has an `error`."""
     told: dict[str, Any] = {
         "name": view.name,
         "kind": TABLE,
@@ -51,7 +55,7 @@ def summary(warehouse: Warehouse, view: ServedView) -> dict[str, Any]:
         table = data_table(warehouse, view)
         return told | (_of_view(warehouse, view) if table is None else _of_table(table, view))
     except _Missing:
-        # Without the text, which names the nearest of all tables.
+        # Not the error's own text, which suggests other tables.
         return told | {"error": f"what view '{view.name}' shows is not there"}
     except StreamhouseError as error:
         return told | _error(error, warehouse)
@@ -61,7 +65,7 @@ def summary(warehouse: Warehouse, view: ServedView) -> dict[str, Any]:
 
 
 def data_table(warehouse: Warehouse, view: ServedView) -> Table | None:
-    """The table or branch behind a view; None where that is a SQL view."""
+    """The table or branch behind a served view; None if its source is a SQL view."""
     try:
         return warehouse.table(view.source)
     except TableError as error:
@@ -72,7 +76,7 @@ def data_table(warehouse: Warehouse, view: ServedView) -> Table | None:
 
 
 class _Missing(TableError):
-    """The table behind a view is not there."""
+    """The table behind a served view does not exist."""
 
 
 def _error(error: StreamhouseError, warehouse: Warehouse) -> dict[str, str]:
@@ -80,7 +84,7 @@ def _error(error: StreamhouseError, warehouse: Warehouse) -> dict[str, str]:
 
 
 def required_table(warehouse: Warehouse, view: ServedView) -> Table:
-    """As `data_table`; a SQL view, which has no snapshots or files of its own, is an error."""
+    """As `data_table`, but `TableError` for a SQL view, which has no snapshots or files."""
     table = data_table(warehouse, view)
     if table is None:
         raise TableError(f"'{view.name}' is a view, which has no snapshots or files of its own")
@@ -88,7 +92,7 @@ def required_table(warehouse: Warehouse, view: ServedView) -> Table:
 
 
 def shown(view: ServedView, columns: tuple[Column, ...]) -> list[Column]:
-    """The columns of a table that a view shows."""
+    """Those of a table's columns that the view shows; `TableError` if one does not exist."""
     if view.columns is None:
         return list(columns)
     known = {column.name: column for column in columns}
@@ -102,7 +106,7 @@ def shown(view: ServedView, columns: tuple[Column, ...]) -> list[Column]:
 
 
 def schema(warehouse: Warehouse, view: ServedView) -> dict[str, Any]:
-    """The columns and keys, and the versions that the columns have had."""
+    """The columns, the keys, and the table's schema versions."""
     table = data_table(warehouse, view)
     if table is None:
         return _of_view(warehouse, view) | {"name": view.name, "kind": VIEW, "schema_versions": []}
@@ -119,7 +123,7 @@ def schema(warehouse: Warehouse, view: ServedView) -> dict[str, Any]:
 
 
 def options(warehouse: Warehouse, view: ServedView) -> dict[str, Any]:
-    """The table's options, without their secrets, and those that name hidden columns."""
+    """The table's options; masks secrets, and leaves out options that name hidden columns."""
     table = required_table(warehouse, view)
     hidden = {column.name for column in table.columns} - _names(view, table)
     told = {
@@ -131,7 +135,7 @@ def options(warehouse: Warehouse, view: ServedView) -> dict[str, Any]:
 
 
 def snapshots(warehouse: Warehouse, view: ServedView, limit: int) -> dict[str, Any]:
-    """The newest snapshots, newest first; a view of some rows does not tell how many others are."""
+    """The newest snapshots, newest first; row counts are null if the view has a filter."""
     table = required_table(warehouse, view)
     found = [
         {
@@ -148,7 +152,7 @@ def snapshots(warehouse: Warehouse, view: ServedView, limit: int) -> dict[str, A
 
 
 def tags(warehouse: Warehouse, view: ServedView) -> dict[str, Any]:
-    """The tags, and the snapshot that each keeps."""
+    """The tags and their snapshots."""
     table = required_table(warehouse, view)
     found = []
     for name in table.tags():
@@ -159,10 +163,10 @@ def tags(warehouse: Warehouse, view: ServedView) -> dict[str, Any]:
 
 
 def files(warehouse: Warehouse, view: ServedView, limit: int) -> dict[str, Any]:
-    """The data files of the newest snapshot: at most `limit` of them, and how many there are.
+    """The data files of the newest snapshot: at most `limit` of them, and their total number.
 
-    Their partitions are values of rows: those of hidden rows or columns are left out. So is how
-    many rows a file has, and how long it is, where some of them are hidden.
+    Partitions hold values of rows, so they are null if the view has a filter or hides a partition
+    column. Row counts and sizes are null if the view has a filter.
     """
     table = required_table(warehouse, view)
     counted = view.filter is None
@@ -195,7 +199,7 @@ def _system_rows(
 
 
 def _versions(table: Table) -> list[dict[str, Any]]:
-    """The newest versions of the columns, and when each came."""
+    """The newest 100 schema versions and their creation times, newest first."""
     found = []
     for version in range(table.schema_id, max(-1, table.schema_id - _VERSIONS), -1):
         text = table.files.read_text(f"{table.root}/schema/schema-{version}")
@@ -222,7 +226,10 @@ def _of_table(table: Table, view: ServedView) -> dict[str, Any]:
 
 
 def _of_view(warehouse: Warehouse, view: ServedView) -> dict[str, Any]:
-    """A view's columns; its snapshot is the sum of those of its tables, as its stream says."""
+    """The columns and snapshot of a SQL view.
+
+    The snapshot is the sum of its tables' snapshot ids, as in its change stream.
+    """
     from streamhouse.serve.queries.pinned_tables import Pins
     from streamhouse.sql.batch.bounded_query import analyze_bounded
     from streamhouse.sql.plan import Position, Query
@@ -252,7 +259,7 @@ def _of_view(warehouse: Warehouse, view: ServedView) -> dict[str, Any]:
 
 
 def _names(view: ServedView, table: Table) -> set[str]:
-    """The columns of a table that a view shows, by name."""
+    """The names of the columns that a view shows."""
     return {column.name for column in shown(view, table.columns)}
 
 
@@ -261,7 +268,7 @@ def _told_columns(columns: list[Column]) -> list[dict[str, Any]]:
 
 
 def _keys(table: Table, columns: list[Column]) -> Mapping[str, list[str]]:
-    """Keys that are shown as a whole: a part of a key is none."""
+    """The primary key, unless one of its columns is hidden, and the shown partition columns."""
     names = {column.name for column in columns}
     key, parts = table.primary_key, table.partition_keys
     return {
@@ -271,14 +278,21 @@ def _keys(table: Table, columns: list[Column]) -> Mapping[str, list[str]]:
 
 
 class _Counts:
-    """How many rows keyed tables have: their files count each version of a row."""
+    """Cache of row counts of tables with a primary key; thread-safe.
+
+    Snapshots count each version of a row as a record, so the rows have to be read.
+    """
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, int, int], int] = {}
         self._lock = threading.Lock()
 
     def rows(self, table: Table, snapshot: int, time_ms: int, records: int) -> int | None:
-        """The rows of a snapshot that has so many records; None where counting takes long."""
+        """The number of rows of a snapshot that has `records` records.
+
+        None if the snapshot has expired, or has more than 200,000 records, which takes long to
+        count, unless the number is cached.
+        """
         key = (table.location + table.branch, snapshot, time_ms)
         with self._lock:
             if key in self._known:
@@ -288,7 +302,7 @@ class _Counts:
         try:
             batches = list(table.read(columns=[table.primary_key[0]], snapshot=snapshot))
         except StreamhouseError:
-            return None  # it expired meanwhile
+            return None  # the snapshot has expired
         found = int(sum(batch.num_rows for batch in batches))
         with self._lock:
             while len(self._known) >= _COUNTS_KEPT:

@@ -1,4 +1,4 @@
-"""Rows of a served view: one SELECT made of names and at most one parsed condition."""
+"""Reads rows of a served view by a SELECT built from names and parsed conditions."""
 
 from __future__ import annotations
 
@@ -33,30 +33,33 @@ if TYPE_CHECKING:
 
 _TRIES = 3
 SMALL_RECORDS = 20_000
-"""Of the tables that a small answer reads."""
+"""The most records, over all tables of a request, that `small_answer` reads."""
 _SMALL = Limits(1.0, "128MiB", "0MiB")
 _SMALL_BYTES = 4 << 20
 
 
 def answer(warehouse: Warehouse, asked: RowsRequest) -> ReadResult:
-    """Write the rows, and tell of which snapshot they are.
+    """Write the rows to the target; returns their number and their snapshot.
 
-    Raises `OptionError` for a column that is not served, `SqlError` for a condition that cannot
-    be read, `TableError` and `DataLossError` for a moment that is not there, `LimitError` and
-    `TooLargeError` for what is too much.
+    Raises `OptionError` for a column that is not served, `SqlError` for a condition that cannot be
+    parsed, `TableError` and `DataLossError` for a moment that does not exist, `LimitError` and
+    `TooLargeError` if a limit is exceeded.
     """
     for left in reversed(range(_TRIES)):
         try:
             return _answer(warehouse, asked)
         except DataLossError:
-            # The newest snapshot expired while it was read; then there is a newer one.
+            # The newest snapshot expired while it was read, so there is a newer one: retry.
             if asked.as_of is not None or not left:
                 raise
     raise AssertionError("the last try returns or raises")
 
 
 def small_answer(warehouse: Warehouse, asked: RowsRequest) -> ReadResult | None:
-    """As `answer` if that takes moments, else None: also where the client has a large one."""
+    """As `answer`, within small limits; None if they are exceeded.
+
+    Rows that the client has already (`RowsRequest.known`) are never too many.
+    """
     few = replace(asked.target, max_bytes=_SMALL_BYTES)
     try:
         return answer(warehouse, replace(asked, target=few, limits=_SMALL, few=True))
@@ -65,7 +68,7 @@ def small_answer(warehouse: Warehouse, asked: RowsRequest) -> ReadResult | None:
 
 
 class _LargeError(Exception):
-    """What is asked for may be large."""
+    """The request may be too large for a thread of the server."""
 
 
 def _answer(warehouse: Warehouse, asked: RowsRequest) -> ReadResult:
@@ -87,7 +90,7 @@ def _answer(warehouse: Warehouse, asked: RowsRequest) -> ReadResult:
 
 
 class _Source:
-    """The table or view behind a served view, and the query that reads it."""
+    """The table or SQL view behind a served view, and the query that reads it."""
 
     def __init__(self, warehouse: Warehouse, asked: RowsRequest) -> None:
         self._asked = asked
@@ -99,7 +102,7 @@ class _Source:
         self._served = self._shown()
 
     def plan(self) -> BoundedQuery:
-        """The query, with all tables pinned that it reads."""
+        """Build the query and pin all tables that it reads."""
         condition, script = self._condition()
         wanted = self._wanted()
         select = exp.Select(expressions=[exp.column(_quoted(name)) for name in wanted])
@@ -138,7 +141,7 @@ class _Source:
             )
 
     def schema(self, given: pa.Schema) -> pa.Schema:
-        """The answer's types: a table's own, which the engine may have widened."""
+        """The schema of the response: a table's own types, since the engine may widen them."""
         if self._pin is None:
             return given
         own = self._pin.table.arrow_schema
@@ -150,7 +153,7 @@ class _Source:
         return database, table
 
     def _table(self) -> Pin | None:
-        """The pinned table; None for a view."""
+        """The pinned table; None for a SQL view."""
         name = self._asked.view.source
         try:
             self._warehouse.table(name)
@@ -206,11 +209,11 @@ class _Source:
     def _limit(self) -> int:
         most = self._asked.target.max_rows
         wanted = self._asked.limit
-        # One more than may be told, so that it shows that there were more.
+        # One more than may be returned, to detect that there are more.
         return most + 1 if wanted is None else min(wanted, most + 1)
 
     def _condition(self) -> tuple[exp.Expr | None, Script]:
-        """What rows have to meet, and the text in which what is wrong with it is told."""
+        """The WHERE condition, and the script to which positions in error messages refer."""
         asked, own = self._asked.filter, self._asked.view.filter
         given = None if asked is None else _parsed(asked)
         if given is not None:
@@ -225,11 +228,11 @@ class _Source:
         return exp.and_(exp.Paren(this=fixed), exp.Paren(this=given)), script
 
     def _check_columns(self, condition: exp.Expr, script: Script) -> None:
-        """A client's condition is about the served columns: others could be guessed with it."""
+        """Reject a client's condition on hidden columns, whose values it could probe."""
         table = self._name[1]
         for column in condition.find_all(exp.Column):
             parts = [part.name for part in column.parts]
-            # Behind the table's own name stands a column, also where a column is called like it.
+            # After the table's name comes a column name, even if a column has the table's name.
             behind = [name for before, name in itertools.pairwise(parts) if before == table]
             for name in behind or parts[:1]:
                 if name not in self._served:
@@ -238,7 +241,7 @@ class _Source:
 
 
 class _Held(WarehouseTables):
-    """The names of a warehouse, where one table is held as it was."""
+    """Name resolution in a warehouse, with one table pinned."""
 
     def __init__(self, warehouse: Warehouse, name: str, held: Pin | None) -> None:
         super().__init__(warehouse)

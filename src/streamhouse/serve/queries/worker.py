@@ -1,10 +1,12 @@
-"""Processes that answer questions with a client's SQL in them, and the parent that forks them.
+"""Worker processes that run clients' queries, and the parent process that forks them.
 
-What a text of a client's can use up in time and memory is not foreseen by any parser: a process of
-its own is killed for it, and the server is not. `python -m streamhouse.serve.queries.worker` is the
-parent, which has all loaded that they need: it forks and ends them as the server says at its
-standard input, a socket, and ends with that. A fork reads pickled questions from a socket, each
-after its length, and writes pickled answers; it ends with the socket.
+No parser can predict how much time and memory a client's SQL takes, so it runs in a process that
+can be killed without harm to the server. `python -m streamhouse.serve.queries.worker` is the
+parent, which has all modules loaded. It forks and kills workers on commands of the server, read
+from a socket at standard input, and exits when that closes. A worker reads pickled requests from a
+socket, each after its length, and writes pickled answers; it exits when the socket closes.
+
+docs/decisions/064-a-clients-sql-has-a-process-of-its-own.md says why.
 """
 
 from __future__ import annotations
@@ -40,13 +42,13 @@ _LIBRARIES = (
 )
 _NICE = 10
 _BESIDES = 512 << 20
-"""What a query may take besides the engine's memory: rows on their way, thread stacks."""
+"""Memory that a query may take besides the engine's: batches in flight, thread stacks."""
 
 
 def main() -> None:
-    """Fork and end processes until the standard input ends, then end all."""
+    """Fork and kill workers until standard input closes, then kill all."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # Whatever prints must not come where others read.
+    # Libraries that print must not write to the server's standard output.
     os.dup2(2, 1)
     _load()
     control = socket.socket(fileno=os.dup(0))
@@ -73,7 +75,7 @@ def main() -> None:
 
 
 def _end(forks: set[int], process: int) -> None:
-    # Only here are forks waited for, so no number is another's by now.
+    # Forks are reaped here only, so their pids cannot have been reused.
     if process in forks:
         forks.remove(process)
         os.kill(process, signal.SIGKILL)
@@ -81,7 +83,7 @@ def _end(forks: set[int], process: int) -> None:
 
 
 def _serve(client: socket.socket) -> None:
-    """Answer until the socket ends."""
+    """Run requests until the socket closes."""
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     source, out = client.makefile("rb"), client.makefile("wb")
     options, memory, folder = _read(source)
@@ -104,23 +106,23 @@ def _serve(client: socket.socket) -> None:
 
 
 def _give_way() -> None:
-    """Have short queries, and the server, go before one that is long."""
+    """Lower the priority of all threads: short queries and the server go first."""
     with contextlib.suppress(OSError):
         for thread in os.listdir("/proc/self/task"):
             os.setpriority(os.PRIO_PROCESS, int(thread), _NICE)
 
 
 def _load() -> None:
-    """Load what every question needs; no thread is started, since none would be in the forks."""
+    """Import what every request needs; must start no thread, since forks would lack it."""
     for name in _LIBRARIES:
         import_module(name)
 
 
 def _limit(memory: int) -> None:
-    """Have the system refuse memory beyond what a query may take."""
+    """Set the system's limit on data memory (RLIMIT_DATA) to what a query may take."""
     import duckdb
 
-    # What the engine always takes is not the query's.
+    # Let the engine allocate its base memory first, so that it does not count.
     duckdb.connect(":memory:").close()
     status = Path("/proc/self/status")
     if not status.exists():

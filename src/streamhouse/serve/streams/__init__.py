@@ -1,4 +1,4 @@
-"""Followed tables and views, and the readers of their changes.
+"""Change streams of tables and views, and their subscribers.
 
-One follower a table; all its readers share a chain of encoded events.
+One thread polls each table. All subscribers of a stream share one linked list of encoded events.
 """

@@ -1,8 +1,11 @@
-"""One followed table and all its readers, on the event loop.
+"""The change stream of one served view and all its subscribers, on the event loop.
 
-A follower's thread finds changes and encodes them; here they are put behind the last link of the
-chain that all readers go along. A new reader gets the state, or what it has missed, and goes on
-behind the link that was the last at that moment, so nothing is lost between the two or told twice.
+A follower thread polls for changes and encodes them. The channel appends the events to a linked
+list that all subscribers read. A new subscriber gets the initial state, or the events that it has
+missed, and continues after the link that was the last at that moment, so that no event is lost or
+sent twice.
+
+docs/decisions/060-one-chain-for-all-readers.md says why.
 """
 
 from __future__ import annotations
@@ -35,12 +38,12 @@ from streamhouse.serve.views.served_view import ServedView
 _TRIES = 5
 _MOST_POSITIONS = 4096
 _EARLY_S = 0.002
-"""A timer may go off a little before its time."""
+"""Tolerance for timers that fire slightly early."""
 
 
 @dataclass
 class Counts:
-    """What has been sent into a stream, ever growing; a row that was updated counts once."""
+    """Counters of a stream, which only grow; in `rows` an updated row counts once."""
 
     events: int = 0
     rows: int = 0
@@ -49,9 +52,9 @@ class Counts:
 
 
 class Channel:
-    """Follows one served view as long as it has readers, and a little longer.
+    """Streams one served view while it has subscribers, and `linger_s` longer.
 
-    To be used on the event loop it was made on. `ended` is called once nobody needs it any more.
+    Use it on the event loop that created it. It calls `ended` when it closes.
     """
 
     def __init__(
@@ -91,37 +94,37 @@ class Channel:
 
     @property
     def readers(self) -> int:
-        """How many read it now."""
+        """The number of current subscribers."""
         return len(self._readers)
 
     @property
     def snapshot(self) -> int | None:
-        """The snapshot it has come to; None before the first look."""
+        """The snapshot of the last poll; None before the first one."""
         return None if self._current is None else self._current.moment.snapshot
 
     @property
     def state_rows(self) -> int:
-        """Rows encoded for readers that began."""
+        """How many rows were encoded for initial states."""
         return self._starts.rows_encoded
 
     @property
     def looks(self) -> Looks:
-        """How the table is looked at."""
+        """Statistics of the polls."""
         return self._follower.looks
 
     @property
     def history_bytes(self) -> int:
-        """Memory of the events kept for readers that come back."""
+        """Memory of the events kept for subscribers that resume."""
         oldest = next(iter(self._positions.values()), None)
         return 0 if oldest is None else self._head.size - oldest[1].size
 
     def forget_oldest(self) -> None:
-        """Keep one event less for readers that come back."""
+        """Forget the oldest position from which subscribers can resume in memory."""
         del self._positions[next(iter(self._positions))]
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keep the channel while somebody is about to read it."""
+        """Keep the channel open while a subscription is being set up."""
         self._held += 1
         try:
             yield
@@ -130,10 +133,11 @@ class Channel:
             self._maybe_rest()
 
     async def start(self, place: Position | str | None) -> Start:
-        """Where a reader begins: with the state, behind its place, or `latest`.
+        """Make the first events of a subscriber: initial state, missed events, or `latest`.
 
-        All that was committed before is seen. `TableError` and `SqlError` when the table is not
-        there, `TooLargeError`, `ExpiredError` as `Hub.subscribe` has it.
+        Polls first, so the result includes every commit before the call. Raises `TableError` and
+        `SqlError` if the table is missing, and `TooLargeError` and `ExpiredError` as
+        `Hub.subscribe`.
         """
         for again in range(_TRIES, 0, -1):
             try:
@@ -141,7 +145,7 @@ class Channel:
             except ExpiredError:
                 raise
             except DataLossError:
-                # What was to be read has expired, or is of a table that was made again.
+                # The snapshot expired before it was read, or the table was recreated.
                 if again == 1:
                     raise
             except Stopped:
@@ -154,7 +158,7 @@ class Channel:
         raise self._stopped()
 
     def attach(self, start: Start, last_id: str | None = None) -> Subscription:
-        """A reader that begins there, and had `last_id` before."""
+        """Add a subscriber that begins with `start`; `last_id` is where it resumes, if it does."""
         if self._closed:
             raise self._stopped()
         reader = Subscription(start, self._leave, last_id)
@@ -165,7 +169,10 @@ class Channel:
         return reader
 
     def close(self, gone: TableError | None = None) -> None:
-        """End the looking, and the readers; with `gone` they get that behind all that came."""
+        """Stop polling and end all subscriptions.
+
+        With `gone`, subscribers first get all events so far, then that error.
+        """
         if self._closed:
             return
         self._closed, self._gone = True, gone
@@ -183,7 +190,7 @@ class Channel:
         self._ended(self)
 
     def join(self, seconds: float) -> None:
-        """Wait for the end of its thread; not on the event loop."""
+        """Wait for the follower's thread to end; blocks, so not for the event loop."""
         self._follower.join(seconds)
 
     async def _look(self) -> Found:
@@ -221,7 +228,7 @@ class Channel:
         return self._current, self._head
 
     def _take(self, found: Found) -> None:
-        """Hand on what the follower found."""
+        """Process the result of a poll: append its events and record the new position."""
         if self._closed:
             return
         self._current = found
@@ -258,8 +265,8 @@ class Channel:
         self._wake()
 
     def _end_gone(self) -> None:
-        """What it follows is not there any more: its readers are told, and nobody looks for it."""
-        # Of what a view reads nothing is named: who sees the view need not see that.
+        """Close the channel, and send subscribers an error, because the table or view is gone."""
+        # Names no source table: a client that may see the view need not be allowed to see that.
         message = (
             f"{self.view.name} is gone: it was dropped, or what it shows was; ask for it again "
             "once it is there"
@@ -272,7 +279,7 @@ class Channel:
             reader.wake()
 
     def _cut_slow(self) -> None:
-        """Cut off who has fallen too far behind before what comes now."""
+        """Cut off subscribers whose backlog, before the new events, exceeds a limit."""
         settings = self._settings
         for reader in tuple(self._readers):
             waiting, size = reader.behind(self._head)
@@ -280,8 +287,8 @@ class Channel:
                 reader.cut(f"{waiting:,} events of {size:,} bytes were waiting for it")
 
     def _mark(self, moment: Moment) -> None:
-        """Let readers go on from this moment."""
-        # At the end, so that the oldest stays first.
+        """Record a position from which subscribers can resume."""
+        # Reinsert at the end, so that the dict stays ordered by age.
         self._positions.pop(moment.snapshot, None)
         self._positions[moment.snapshot] = (moment, self._head)
         while len(self._positions) > _MOST_POSITIONS:
@@ -327,11 +334,11 @@ class Channel:
             self.close()
 
     def _post(self, function: Callable[..., None], *values: object) -> None:
-        """Have the event loop call it; from the follower's thread."""
+        """Call the function on the event loop; called from the follower's thread."""
         try:
             self._loop.call_soon_threadsafe(function, *values)
         except RuntimeError:
-            # The loop has ended, and with it all who would read this.
+            # The event loop has closed, and all subscriptions with it.
             self._follower.stop()
 
     def _stopped(self) -> StreamhouseError:

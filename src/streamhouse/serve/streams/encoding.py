@@ -1,4 +1,4 @@
-"""Rows as JSON text, encoded once, and events put together from it."""
+"""Encodes rows as chunks of JSON text, once, and builds events from the chunks."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from streamhouse.source import ROW_KIND
 
 _RESERVED = ("snapshot", ROW_KIND)
 _TEXT_PER_ARROW = 2
-"""How much longer JSON is than Arrow's own form, about."""
+"""Approximate size of JSON text relative to the Arrow data."""
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """Some rows as JSON objects with commas between them.
+    """Some rows as JSON objects, separated by commas.
 
-    `changed` counts a row that was updated once, though it is there as -U and as +U. `only_new`:
-    all rows are +I.
+    `rows` counts all of them. `changed` counts an updated row once, although it is there as -U and
+    as +U. `only_new`: all rows are +I.
     """
 
     text: str
@@ -35,7 +35,7 @@ class Chunk:
 
 
 class Stopped(Exception):
-    """The server ends while rows are being encoded."""
+    """The server stopped while rows were being encoded."""
 
 
 def encoded(
@@ -45,10 +45,11 @@ def encoded(
     most: int | None = None,
     stopping: Callable[[], bool] = lambda: False,
 ) -> tuple[Chunk, ...]:
-    """The rows of batches that have a leading `rowkind` column, in chunks that parts are made of.
+    """Encode batches, which have a leading `rowkind` column, as chunks.
 
-    `TooLargeError` about `what` (`the first snapshot of shop.orders`) when there are more than
-    `most` rows, by default `settings.max_rows`; `Stopped` once `stopping` says so.
+    Raises `TooLargeError`, whose message begins with `what` (`the first snapshot of shop.orders`),
+    for more than `most` rows, by default `settings.max_rows`; `Stopped` once `stopping` returns
+    True.
     """
     most = settings.max_rows if most is None else most
     chunks, rows = [], 0
@@ -64,7 +65,7 @@ def encoded(
 
 
 def too_large(what: str, most: int) -> TooLargeError:
-    """The error for more rows than a stream carries at once."""
+    """The error for more rows than a stream may send at once."""
     return TooLargeError(
         f"{what} has more than {most:,} rows, which is more than a stream carries at once; give "
         "last_id=latest to get only what comes from now on, and read the rows that are there with "
@@ -75,7 +76,10 @@ def too_large(what: str, most: int) -> TooLargeError:
 def events(
     kind: str, moment: Moment, chunks: Sequence[Chunk], settings: FollowSettings
 ) -> tuple[Event, ...]:
-    """One event with these rows, or its parts; only the last one has the moment's id."""
+    """One event with these rows, split into parts if it is large.
+
+    Only the last part has an id, that of the moment.
+    """
     head = compact(moment.fields)[:-1] + ',"rows":['
     texts = list(_parts(chunks, settings)) or [""]
     found = []
@@ -109,7 +113,7 @@ def _chunk(batch: pa.RecordBatch) -> Chunk:
 
 
 def _shown(names: Sequence[str]) -> list[str]:
-    """The columns' names in a row, where some words are taken."""
+    """The columns' names in JSON rows: `_` is appended to names that collide with reserved keys."""
     taken = {*names, *_RESERVED}
     found = []
     for name in names:
@@ -122,7 +126,7 @@ def _shown(names: Sequence[str]) -> list[str]:
 
 
 def _parts(chunks: Sequence[Chunk], settings: FollowSettings) -> Iterator[str]:
-    """Chunks joined as long as they are small."""
+    """Join small chunks into parts of at most about `part_rows` rows and `part_bytes`."""
     texts: list[str] = []
     rows = size = 0
     for chunk in chunks:

@@ -1,7 +1,7 @@
-"""What readers of a stream are sent, written once for all of them.
+"""The events of a change stream, encoded once for all subscribers.
 
-An event is one JSON object. As a server-sent event it is the block's `data`, with the id and the
-kind in lines of their own; as a WebSocket message both are keys of the object.
+An event is one JSON object. As a server-sent event it is the `data`, with `id` and `event` (its
+kind) in lines of their own; as a WebSocket message the object has the keys `id` and `type`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CHANGES = "changes"
 HEARTBEAT = "heartbeat"
 OVERFLOW = "overflow"
 OVERHEAD = 512
-"""Bytes that an event takes besides its text, about."""
+"""Approximate memory of an event besides its text, in bytes."""
 
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _STAMP_BYTES = 4
@@ -27,10 +27,11 @@ _STAMP_BYTES = 4
 
 @dataclass(frozen=True)
 class Moment:
-    """A table as it was after one snapshot: a place from which a stream can go on.
+    """The state of a table after one snapshot: a position from which a stream can resume.
 
-    `snapshot` is 0, and `time_ms` too, for a table without snapshots. `stamp` tells the snapshot
-    from another of its number, in a table that was made again or rolled back.
+    `snapshot` and `time_ms` (the commit time) are 0 for a table without snapshots. `stamp`
+    distinguishes the snapshot from others with the same id, in a table that was recreated or
+    rolled back (docs/decisions/061-ids-name-a-commit.md).
     """
 
     snapshot: int
@@ -39,18 +40,18 @@ class Moment:
 
     @classmethod
     def of(cls, incarnation: str, snapshot: int, time_ms: int) -> Moment:
-        """The moment of a snapshot; the same in every process for the same commit."""
+        """The moment of a snapshot; every process computes the same for the same commit."""
         text = f"{incarnation}\n{snapshot}\n{time_ms}".encode()
         return cls(snapshot, time_ms, base36(text))
 
     @property
     def id(self) -> str:
-        """What readers give back to go on from here."""
+        """The event id, which a subscriber sends as `last_id` to resume from here."""
         return f"{self.snapshot}-{self.stamp}"
 
     @property
     def fields(self) -> dict[str, Any]:
-        """The moment as readers see it; null for a table without snapshots."""
+        """The keys `snapshot` and `time` of an event; both null for a table without snapshots."""
         if not self.snapshot:
             return {"snapshot": None, "time": None}
         return {"snapshot": self.snapshot, "time": iso(self.time_ms)}
@@ -58,10 +59,11 @@ class Moment:
 
 @dataclass(frozen=True)
 class Event:
-    """One message to all readers of a stream.
+    """One message to the subscribers of a stream.
 
-    `kind` is `snapshot`, `changes`, `heartbeat` or `overflow`. `id` is None for a part that is
-    followed by more, from which nobody can go on. `data` is the JSON object.
+    `kind` is `snapshot`, `changes`, `heartbeat` or `overflow`. `id` is None if subscribers cannot
+    resume from the event: all parts of a large event but the last, and `overflow`. `data` is the
+    JSON object.
     """
 
     id: str | None
@@ -72,7 +74,7 @@ class Event:
 
     @cached_property
     def sse(self) -> bytes:
-        """The block of a server-sent event, with the empty line that ends it."""
+        """The text of the server-sent event, with the blank line that ends it."""
         head = "" if self.id is None else f"id: {self.id}\n"
         return f"{head}event: {self.kind}\ndata: {self.data}\n\n".encode()
 
@@ -86,23 +88,23 @@ class Event:
 
     @property
     def size(self) -> int:
-        """Bytes of memory, about: the object, and what is sent of it."""
+        """Approximate memory in bytes: the object and its encoded form."""
         return 2 * len(self.data) + OVERHEAD
 
 
 def heartbeat(moment: Moment) -> Event:
-    """Tells a reader that nothing came after the moment."""
+    """An event that says that nothing has changed since the moment."""
     data = compact(moment.fields)
     return Event(moment.id, HEARTBEAT, moment.snapshot, moment.time_ms, data)
 
 
 def overflow(message: str, last_id: str | None) -> Event:
-    """Tells a reader that it was too slow; nothing follows."""
+    """The last event of a subscriber that was too slow."""
     return Event(None, OVERFLOW, 0, 0, compact({"message": message, "last_id": last_id}))
 
 
 def base36(text: bytes) -> str:
-    """A short digest, of digits and small letters."""
+    """A short digest (32 bits), in digits and lower-case letters."""
     digest = hashlib.blake2b(text, digest_size=_STAMP_BYTES).digest()
     number, found = int.from_bytes(digest, "big"), ""
     while number or not found:

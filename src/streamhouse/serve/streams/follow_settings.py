@@ -1,4 +1,4 @@
-"""How tables are followed for the readers of a server."""
+"""Settings of a server's change streams."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ MIB = 1 << 20
 
 @dataclass(frozen=True)
 class FollowSettings:
-    """Times and bounds of all streams of a server.
+    """Intervals and limits of all streams of a server.
 
-    `every_ms`: how often a table that somebody reads is looked at. `heartbeat_s`: readers of a
-    table where nothing changes hear something this often. `linger_s`: how long a table is still
-    looked at after its last reader has gone.
+    `every_ms`: the poll interval of a table with subscribers. `heartbeat_s`: the interval of
+    heartbeats while nothing changes. `linger_s`: how long a table is still polled after its last
+    subscriber has left.
 
-    `max_rows`: rows of a first snapshot, of one change, and of what a reader that comes back has
-    missed; what is larger is refused. `queue_events` and `queue_bytes`: how far a reader may fall
-    behind before it is cut off. `history_bytes`: recent events of all streams, kept for readers
-    that come back. `state_bytes`: first snapshots that are being sent, of all streams; the readers
-    of the oldest are cut off beyond it. `part_rows` and `part_bytes`: where a large event is cut
-    into parts; a part has at most so many rows, and about so many bytes. `max_streams`: tables,
-    and choices of their columns, that are followed at the same time. `gone_s`: how long a table may
-    be missing before its readers are told; for less than that they only begin anew.
+    `max_rows`: the most rows in an initial state, in one change, and in the missed events of a
+    subscriber that resumes; anything larger is refused. `queue_events` and `queue_bytes`: the
+    backlog at which a subscriber is cut off. `history_bytes`: recent events of all streams, kept
+    for subscribers that resume. `state_bytes`: initial states being sent, of all streams; beyond it
+    the subscribers of the oldest are cut off. `part_rows` and `part_bytes`: where large events are
+    split; a part has at most so many rows, and about so many bytes. `table_bytes`: the memory of
+    all tables and views that are kept for comparison. `max_streams`: how many views, or selections
+    of their columns, are followed at the same time. `gone_s`: how long a table may be missing
+    before its subscribers get an error; if it returns earlier, they get its new state.
     """
 
     every_ms: int = 50

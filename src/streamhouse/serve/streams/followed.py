@@ -1,4 +1,4 @@
-"""The feed of a served view, whatever it is made of."""
+"""Opens the feed of a served view, whether its source is a table, a branch or a SQL view."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 def open_view(warehouse: Warehouse, view: ServedView, memory: Memory | None = None) -> Feed:
-    """Follows a table, a branch or a view, with the columns and rows that are served of it.
+    """Open a feed over the served columns and rows of a table, a branch or a view.
 
-    What it keeps of them is counted in `memory`, and bounded by it.
+    `memory` counts and limits the rows that the feed keeps.
     """
     feed = _opened(warehouse, view)
     feed.memory = memory
@@ -39,11 +39,11 @@ def _opened(warehouse: Warehouse, view: ServedView) -> Feed:
 
 
 def definition(view: ServedView) -> str:
-    """The query that gives what is served."""
+    """The SELECT that defines a served view: its columns and its filter over the source."""
     columns = "*" if view.columns is None else ", ".join(map(_ticked, view.columns))
     database, table = view.source.split(".", 1)
     text = f"SELECT {columns} FROM {_ticked(database)}.{_ticked(table)}"
-    # A line of its own, lest a comment at its end swallows what follows.
+    # On a line of its own, so that a comment at its end does not hide the bracket.
     return text if view.filter is None else f"{text} WHERE (\n{view.filter}\n)"
 
 

@@ -1,4 +1,4 @@
-"""One table that is looked at from a thread of its own, for as long as somebody reads it."""
+"""Polls one table or view for changes in a thread of its own, while it has subscribers."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ log = logging.getLogger("streamhouse.serve")
 
 RETRY_S = (0.1, 5.0)
 _LOOK_S = 0.5
-"""After so long a look is answered, also if a fast writer has made more snapshots meanwhile."""
+"""A poll ends after so long, even if a fast writer keeps adding snapshots."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """What a look found.
+    """The result of a poll.
 
-    `chunks` are the changes that led to `moment`, or with `anew` all rows at it; None where they
-    are more than a stream carries. `state` is as `Feed.state`, `rows` how many rows there are,
-    None if that is not known. `events` is what readers get of it. `first`: this is where the
-    stream begins, and nobody reads it yet. `keyed`: the table has a key, or it is a view.
+    `chunks` are the changes up to `moment`, or with `anew` all rows at it; None if they are more
+    than a stream may send. `state` is that of `Feed.state`, `rows` the number of rows, None if
+    unknown. `events` is what subscribers get. `first`: the first result of the stream, which has no
+    subscribers yet. `keyed`: the source is a table with a primary key, or a view.
     """
 
     moment: Moment
@@ -58,7 +58,10 @@ class Found:
 
 @dataclass
 class Looks:
-    """Counts of a follower; written by its thread, read by any."""
+    """Poll statistics; written by the follower's thread, read by any thread.
+
+    `error` is the last poll's error, None after a success.
+    """
 
     polls: int = 0
     poll_ms: float = 0.0
@@ -70,12 +73,12 @@ Answer = Callable[[BaseException | None], None]
 
 
 class Follower:
-    """Polls a feed in a thread, and hands on what it finds, encoded once.
+    """Polls a feed in a thread, encodes the changes once, and passes them to `hand_on`.
 
-    `open_feed` and all that the feed does run in that thread, as do `hand_on`, `gone` and the
-    answers of `ask`. A look that fails is tried again, after 0.1 s and then ever later, up to 5 s;
-    what was committed meanwhile is found then. `gone` is called once, when what was seen has not
-    been there for `settings.gone_s`.
+    `open_feed`, the feed, `hand_on`, `gone` and the callbacks of `ask` all run in that thread. A
+    failed poll is retried after 0.1 s, then with exponential backoff up to 5 s; it then also finds
+    what was committed in between. `gone` is called once, when a table that was read before has been
+    missing for `settings.gone_s`.
     """
 
     def __init__(
@@ -96,7 +99,7 @@ class Follower:
         self._feed: Feed | None = None
         self._incarnation = ""
         self._seen: Found | None = None
-        # The first look is made when somebody asks for it.
+        # None: no polling until the first `ask`.
         self._pause_s: float | None = None
         self._asked: queue.SimpleQueue[Answer | None] = queue.SimpleQueue()
         self._stopping = threading.Event()
@@ -106,11 +109,11 @@ class Follower:
         self._thread.start()
 
     def ask(self, answer: Answer) -> None:
-        """Have the table looked at now; `answer` gets None, or why that failed."""
+        """Poll now; `answer` is called with None, or with the error of the poll."""
         self._asked.put(answer)
 
     def stop(self) -> None:
-        """End after the look that is under way; `join` waits for it."""
+        """Stop after the current poll; `join` waits for it."""
         self._stopping.set()
         self._asked.put(None)
 
@@ -157,7 +160,7 @@ class Follower:
         except BaseException as error:
             if not isinstance(error, Exception) and not is_panic(error):
                 raise
-            # Its readers stay; the next look may succeed.
+            # Subscribers stay connected; the next poll may succeed.
             self._failed(error)
             return error
         finally:
@@ -178,12 +181,12 @@ class Follower:
         self.looks.error = hide_secrets(str(error))
         if first:
             log.warning("%s cannot be read, and is tried again: %s", self._name, self.looks.error)
-        # It may have lost its place; another goes on from what was handed on last.
+        # The feed's position is uncertain; a new feed resumes from the last result handed on.
         self._drop_feed()
         self._missed(error)
 
     def _missed(self, error: BaseException) -> None:
-        """Tell of a table that is not there any more, unless it may still come back at once."""
+        """Call `gone` for a table that has been missing for `gone_s`; until then, retry soon."""
         missing = isinstance(error, TableError | SqlError) and not isinstance(error, TooLargeError)
         if not missing or self._seen is None:
             self._missing_since = None
@@ -205,7 +208,7 @@ class Follower:
             while self._step() and time.monotonic() < deadline and not self._stopping.is_set():
                 pass
         except TooLargeError:
-            # Else its readers would take its silence for nothing having changed.
+            # Otherwise subscribers would take the silence for "nothing has changed".
             if self._seen is not None:
                 self._hand_on(replace(self._seen, chunks=None, events=()))
             raise
@@ -216,7 +219,7 @@ class Follower:
             self._begin_anew()
 
     def _step(self) -> bool:
-        """One look; whether there may be more to find."""
+        """Poll once; returns whether there may be more changes."""
         feed = self._opened()
         change = feed.poll()
         seen = self._seen
@@ -235,7 +238,7 @@ class Follower:
         return False
 
     def _opened(self) -> Feed:
-        """The feed; a new one goes on from what was handed on last, if that is still so."""
+        """The open feed; a new one resumes from the last result if the table is still the same."""
         if self._feed is not None:
             return self._feed
         feed = self._open_feed()
@@ -255,7 +258,7 @@ class Follower:
             feed.go_on(snapshot, seen.state)
 
     def _begin_anew(self) -> None:
-        """Forget what was seen, and hand on all that there is now."""
+        """Reopen the feed and hand on the current state as a new initial state."""
         self._drop_feed()
         self._incarnation = ""
         feed = self._opened()
@@ -268,7 +271,7 @@ class Follower:
         self._give(feed, moment, rows, first=True)
 
     def _changed(self, feed: Feed, change: Change, seen: Found) -> bool:
-        """Hand on a change; whether there may be more to find."""
+        """Hand on a change; returns whether there may be more changes."""
         same = feed.incarnation == self._incarnation and alike(feed.schema, seen.schema)
         self._incarnation = feed.incarnation
         moment = self._moment(change)
@@ -329,5 +332,5 @@ class Follower:
 
 
 def alike(one: pa.Schema, other: pa.Schema) -> bool:
-    """Whether rows of both have the same names and types, in the same order."""
+    """Whether two schemas have the same names and types in the same order."""
     return bool(one.names == other.names and one.types == other.types)

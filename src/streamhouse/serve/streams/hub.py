@@ -1,4 +1,4 @@
-"""All streams of a server: one followed table each, shared by all who read it."""
+"""All change streams of a server: one channel per view, shared by its subscribers."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _JOIN_S = 1.0
 
 @dataclass(frozen=True)
 class ChannelStats:
-    """The streams of one served view, for metrics.
+    """Statistics of the streams of one served view, for metrics.
 
-    `subscribers`, `streams` (several where readers chose columns), `snapshot` and `error` (why it
-    cannot be read now) are of now; `freshness_ms` is how old the last change was when it was handed
-    on. The rest are counts that only grow, also over streams that have ended: `events` and `bytes`
-    made (however many got them), `rows` encoded in changes (an updated row counts once),
-    `state_rows` encoded for first snapshots, `overflows` of readers that were cut off, `polls`,
-    the milliseconds they took together, and `failures` among them.
+    Current values: `subscribers`, `streams` (several if clients select columns), `snapshot` and
+    `error` (why polling fails now). `freshness_ms` is the age of the last change when it was ready
+    to be sent. The others are counters, which include streams that have ended: `events` and
+    `bytes` encoded (however many clients got them), `rows` encoded in changes (an updated row
+    counts once), `state_rows` encoded for initial states, `overflows` (subscribers cut off),
+    `polls`, `poll_ms` (their total duration), and `failures` among them.
     """
 
     name: str
@@ -52,10 +52,10 @@ class ChannelStats:
 
 
 class Hub:
-    """All streams of a server; made once, on the server's event loop.
+    """All change streams of a server; created once, on the server's event loop.
 
-    `open_feed` opens the feed of a served view; it is called from several threads, and each of the
-    feeds is used by one thread only.
+    `open_feed` opens the feed of a served view. It is called from several threads; each feed is
+    used by one thread only.
     """
 
     def __init__(
@@ -71,15 +71,15 @@ class Hub:
         self._work = Work(self._workers, states, self._trim, self._stopping.is_set)
 
     async def subscribe(self, view: ServedView, last_id: str | None = None) -> Subscription:
-        """A reader of a view: all of its rows, then each change of them, in order.
+        """Subscribe to a view: all of its rows, then each change, in order.
 
-        With the `last_id` of an event that came before, or a snapshot's number, what came after it
-        instead of all rows; with `latest` only what comes from now on. A reader that cannot go on
-        by changes, since the columns are others now, gets all rows as well.
+        With `last_id`, the id of an event or a snapshot id, the changes after it instead of all
+        rows; with `latest` only changes from now on. A subscriber that cannot resume because the
+        columns have changed gets all rows, too.
 
-        `BadIdError` for a `last_id` that cannot be read, `ExpiredError` for one from which there is
-        no way on, `TableError` and `SqlError` when the view is not there, `TooLargeError` when it
-        has too many rows, `BusyError` when too many views are read.
+        Raises `BadIdError` for a malformed `last_id`, `ExpiredError` if the stream cannot resume
+        from it, `TableError` and `SqlError` if the view is missing, `TooLargeError` if it has too
+        many rows, `BusyError` if too many views are followed.
         """
         place: Position | str | None = last_id or None
         if place is not None and place != LATEST:
@@ -90,7 +90,7 @@ class Hub:
             return channel.attach(start, str(place) if isinstance(place, Position) else None)
 
     async def close(self) -> None:
-        """End all streams: their readers' iterations end. Waits a second for what is under way."""
+        """End all subscriptions and follower threads; waits at most a second for the threads."""
         self._stopping.set()
         channels = list(self._channels.values())
         for channel in channels:
@@ -100,7 +100,7 @@ class Hub:
             await asyncio.get_running_loop().run_in_executor(None, _join, channels)
 
     def stats(self) -> list[ChannelStats]:
-        """The streams of each view that has been read, in the order of their names."""
+        """Statistics of each view that has had subscribers, sorted by name."""
         found = dict(self._past)
         for channel in self._channels.values():
             found[channel.view.name] = _sum(found.get(channel.view.name), channel)
@@ -127,7 +127,7 @@ class Hub:
         self._past[name] = replace(past, subscribers=0, streams=0, error=None)
 
     def _trim(self) -> None:
-        """Keep less history where there is most of it, until all together is not too much."""
+        """Drop events from the largest histories until their total is within `history_bytes`."""
         sizes = {channel: channel.history_bytes for channel in self._channels.values()}
         total = sum(sizes.values())
         while total > self._settings.history_bytes:

@@ -1,4 +1,4 @@
-"""What readers of one stream get first: the state, or what they have missed; made once for all."""
+"""The first events of new subscribers: initial state or missed events, built once and shared."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class Work:
-    """What all streams of a hub share: workers, and bounds of memory."""
+    """What all streams of a hub share: worker threads and memory limits."""
 
     def __init__(
         self,
@@ -36,20 +36,20 @@ class Work:
         self.states = states
         self.trim = trim
         self.stopping = stopping
-        # States are asked for by all who begin, so what few have missed is not to hold them up.
+        # Most subscribers need the state; the few that resume must not occupy all workers.
         self.catching_up = asyncio.Semaphore(1)
 
     async def run(self, function: Callable[[], T]) -> T:
-        """The function's result, of a worker's thread."""
+        """Run the function in a worker thread."""
         return await asyncio.get_running_loop().run_in_executor(self._workers, function)
 
 
 class InitialStates:
-    """Makes the starts of one stream; on the event loop.
+    """Builds the `Start`s of one stream; on the event loop.
 
-    `here` gives what the stream has come to, and the last link of its chain. A start that is being
-    made is shared by all who want it, though the stream may have gone on since: what came is in the
-    chain behind the start's link.
+    `here` returns the stream's latest result and the last link of its chain. Concurrent subscribers
+    share a start that is being built. The stream may move on meanwhile: the later events are in the
+    chain after the start's link.
     """
 
     def __init__(
@@ -74,14 +74,20 @@ class InitialStates:
         self._used = False
 
     async def state(self) -> Start | None:
-        """All rows of now. `TooLargeError`; `DataLossError` when they expired meanwhile."""
+        """The initial state: all rows.
+
+        Raises `TooLargeError`, and `DataLossError` if the snapshot expired before it was read.
+        """
         self._used = True
         if self._ready is not None:
             return self._ready
         return await self._shared("", self._make_state)
 
     async def missed(self, place: Position) -> Start | None:
-        """What came after the place; None if the reader needs the state. Errors as `missed`."""
+        """The events after a position; None if the subscriber needs the initial state.
+
+        Raises as `serve.streams.resume.missed`.
+        """
         self._used = True
         key = str(place)
         if key in self._caught:
@@ -89,7 +95,7 @@ class InitialStates:
         return await self._shared(key, partial(self._catch_up, place))
 
     def changed(self, found: Found) -> None:
-        """The stream has come to `found`."""
+        """Update the cached chunks: the stream's latest result is now `found`."""
         self._ready = None
         self._caught.clear()
         if found.anew or found.chunks is None:
@@ -99,19 +105,19 @@ class InitialStates:
             self._keep(found, found.chunks)
 
     def forget_unused(self) -> None:
-        """Free what nobody has begun with since the last call."""
+        """Free the cached starts and chunks if they were not used since the last call."""
         if not self._used:
             self._chunks = self._ready = None
             self._caught.clear()
         self._used = False
 
     def close(self) -> None:
-        """Make nothing more; who waits for a start is cancelled."""
+        """Cancel all starts that are being built; those waiting for them are cancelled, too."""
         for task in self._tasks.values():
             task.cancel()
 
     def _keep(self, found: Found, added: tuple[Chunk, ...]) -> None:
-        """Of an append table an encoded state stays right when what came is put behind it."""
+        """Extend the encoded state of an append-only table by new rows; otherwise discard it."""
         only_new = not found.keyed and all(chunk.only_new for chunk in added)
         self._chunks = self._joined(self._chunks, added) if only_new else None
         self._since = self._joined(self._since, added) if only_new else None
@@ -131,7 +137,7 @@ class InitialStates:
             task = asyncio.get_running_loop().create_task(_awaited(make))
             self._tasks[key] = task
             task.add_done_callback(partial(self._made, key))
-        # One reader that goes away does not take it from the others.
+        # Shielded: a subscriber that disconnects does not cancel it for the others.
         return await asyncio.shield(task)
 
     def _made(self, key: str, task: asyncio.Task[Start | None]) -> None:
@@ -146,7 +152,7 @@ class InitialStates:
             self._since = ()
             chunks = await self._work.run(partial(self._read_state, now))
             self.rows_encoded += row_count(chunks)
-            # With what came while it was read, it is the state of now.
+            # Together with the rows added while it was read, this is the current state.
             self._chunks, self._since = self._joined(chunks, self._since), None
         made = await self._work.run(partial(events, SNAPSHOT, now.moment, chunks, self._settings))
         start = Start(made, link)

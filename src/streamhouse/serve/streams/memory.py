@@ -1,7 +1,9 @@
-"""How much of the tables that are followed is kept in memory, of all streams together.
+"""Limit on the memory of all followed tables.
 
-A table with a key, and a view, is compared with what it was, so all of it is there as long as
-somebody follows it. Nobody but its readers decides how large that is.
+A feed compares a table with a primary key, or a view, with its previous state, and so keeps all of
+its rows in memory while it has subscribers.
+
+docs/decisions/089-what-a-server-keeps-of-tables-is-counted.md says why.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ _LESS = "ask for some of the columns (columns=), or follow a view of some of the
 
 
 class Memory:
-    """Bytes that feeds keep of their tables, at most `most` in all; safe between threads."""
+    """Counts the bytes that feeds keep, and limits them to `most` in total; thread-safe."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -27,12 +29,12 @@ class Memory:
 
     @property
     def held(self) -> int:
-        """What is kept now."""
+        """The bytes kept now."""
         with self._lock:
             return sum(self._held.values())
 
     def table(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema, name: str) -> pa.Table:
-        """The rows of the table `name`; `TooLargeError` once they are more than may be kept."""
+        """Collect batches of the table `name`; `TooLargeError` if they alone exceed the limit."""
         found, size = [], 0
         for batch in batches:
             size += batch.nbytes
@@ -45,7 +47,7 @@ class Memory:
         return pa.Table.from_batches(found, schema)
 
     def hold(self, feed: object, size: int, name: str) -> None:
-        """Note what a feed keeps from now on; `BusyError` if there is no room beside the others."""
+        """Set how many bytes a feed keeps; `BusyError` if they do not fit beside the others."""
         with self._lock:
             others = sum(self._held.values()) - self._held.get(feed, 0)
             if others + size > self._most:
@@ -56,6 +58,6 @@ class Memory:
             self._held[feed] = size
 
     def free(self, feed: object) -> None:
-        """Note that a feed keeps nothing any more."""
+        """Remove a feed from the count."""
         with self._lock:
             self._held.pop(feed, None)

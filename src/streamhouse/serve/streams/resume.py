@@ -1,4 +1,4 @@
-"""How a reader that was away goes on: what it has missed, out of the warehouse."""
+"""Resuming subscribers: reads the changes that they have missed from the warehouse."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from streamhouse.serve.streams.follower import alike
 from streamhouse.source import ROW_KIND
 
 LATEST = "latest"
-"""Given as a last id: no rows that are there, only what comes from now on."""
+"""As `last_id`: skip the initial state, and send only changes from now on."""
 
 _ID = re.compile(r"([0-9]{1,18})(?:-([0-9a-z]{1,16}))?")
 _SHOWN = 40
@@ -28,14 +28,14 @@ _SHOWN = 40
 
 @dataclass(frozen=True)
 class Position:
-    """A place that a reader names; without a `stamp` it means the table that is there now."""
+    """The position in a `last_id`; without a `stamp` it is a snapshot id of the current table."""
 
     snapshot: int
     stamp: str | None = None
 
     @classmethod
     def parse(cls, text: str) -> Position:
-        """The place of an event's id, or of a snapshot's number; `BadIdError` for all else."""
+        """Parse an event id or a snapshot id; `BadIdError` for anything else."""
         match = _ID.fullmatch(text)
         if match is None:
             raise BadIdError(
@@ -49,13 +49,13 @@ class Position:
         return f"{self.snapshot}" if self.stamp is None else f"{self.snapshot}-{self.stamp}"
 
     def names(self, moment: Moment) -> bool:
-        """Whether this is the place of that moment."""
+        """Whether this is the position of that moment."""
         return self.snapshot == moment.snapshot and self.stamp in (None, moment.stamp)
 
 
 @dataclass(frozen=True)
 class Now:
-    """What a reader is brought up to: a moment, and the state of a table with a key."""
+    """The end of the missed changes: a moment, and the rows of a table with a primary key."""
 
     moment: Moment
     state: pa.Table | None
@@ -69,12 +69,13 @@ def missed(
     name: str,
     stopping: Callable[[], bool],
 ) -> tuple[Event, ...] | None:
-    """The events that lead from a position to `now`; None if the reader is to begin anew.
+    """The events from a position to `now`; None if the subscriber needs the initial state.
 
-    Tables with a key are compared, which gives one event; of append tables each snapshot gives
-    one. The reader begins anew where the columns have changed. `ExpiredError` when the snapshot is
-    gone, not there yet, or of another table of that name; `TooLargeError` when too much was missed;
-    `DataLossError` when `now` itself is gone.
+    A table with a primary key gives one event, the difference of the two states; an append-only
+    table gives one per snapshot. The result is None if the columns have changed. Raises
+    `ExpiredError` if the position's snapshot has expired, does not exist yet, or belongs to another
+    table of that name, and for every view; `TooLargeError` if too many rows were missed;
+    `DataLossError` if `now` itself is outdated.
     """
     table = feed.table
     if table is None:
@@ -100,7 +101,7 @@ def missed(
 
 
 def expired(table: Table, position: Position, name: str) -> ExpiredError:
-    """The error for a place from which there is no way on."""
+    """The error for a position from which a stream cannot resume."""
     earliest = table.earliest_snapshot_id()
     left = "the table has no snapshot" if earliest is None else f"the oldest left is {earliest}"
     return ExpiredError(
@@ -147,7 +148,7 @@ def _compared(
     finally:
         differ.close()
     visible = changes.select([ROW_KIND, *feed.schema.names]).to_batches()
-    # Each row may be there as it was and as it is.
+    # An updated row is there twice, as -U and as +U.
     most = 2 * settings.max_rows
     chunks = encoded(visible, settings, _what(name, then), most, stopping)
     return events(CHANGES, now.moment, chunks, settings)

@@ -1,4 +1,4 @@
-"""All rows of a table, encoded for readers that begin, and how much of that is in memory."""
+"""Encodes the initial state of a stream, and limits the memory of states that are being sent."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 def state_chunks(
     feed: Feed, snapshot: int, settings: FollowSettings, name: str, stopping: Callable[[], bool]
 ) -> tuple[Chunk, ...]:
-    """All rows of a feed's table as of the snapshot it has seen last, as `+I`.
+    """All rows of a feed's table as of `snapshot`, which the feed has polled last, as `+I`.
 
-    `TooLargeError` when there are more than `settings.max_rows`, `DataLossError` when the snapshot
+    Raises `TooLargeError` for more than `settings.max_rows` rows, `DataLossError` if the snapshot
     has expired.
     """
     if feed.rows is not None:
@@ -35,7 +35,7 @@ def state_chunks(
 def known_chunks(
     rows: pa.Table, settings: FollowSettings, name: str, stopping: Callable[[], bool]
 ) -> tuple[Chunk, ...]:
-    """The same of rows that are in memory."""
+    """As `state_chunks`, for rows that are in memory."""
     if rows.num_rows > settings.max_rows:
         raise too_large(_what(name), settings.max_rows)
     return encoded(with_kind(rows, "+I").to_batches(), settings, _what(name), stopping=stopping)
@@ -49,7 +49,7 @@ def read_chunks(
     name: str,
     stopping: Callable[[], bool],
 ) -> tuple[Chunk, ...]:
-    """The same of one snapshot of an append table."""
+    """As `state_chunks`, for one snapshot of an append-only table."""
     if (table.snapshot(snapshot).total_record_count or 0) > settings.max_rows:
         raise too_large(_what(name), settings.max_rows)
     read = table.read(columns=columns, snapshot=snapshot)
@@ -58,14 +58,17 @@ def read_chunks(
 
 
 class States:
-    """What readers are being sent to begin with, of all streams; beyond a limit the oldest go."""
+    """The initial states being sent, of all streams, with a limit on their total size.
+
+    A state counts as long as somebody holds a reference to it.
+    """
 
     def __init__(self, most_bytes: int) -> None:
         self._most = most_bytes
         self._known: list[weakref.ref[Start]] = []
 
     def add(self, start: Start) -> None:
-        """Take in another; readers that have not yet read the oldest may be cut off for it."""
+        """Add a state; beyond the limit, cuts off subscribers still reading the oldest states."""
         alive = [one for one in (known() for known in self._known) if one is not None]
         total = start.size + sum(one.size for one in alive)
         while alive and total > self._most:

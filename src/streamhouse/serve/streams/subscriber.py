@@ -1,7 +1,8 @@
-"""One reader of a stream: a place in a chain of events that all its readers share.
+"""One subscriber of a stream: a pointer into a linked list of events shared by all subscribers.
 
-The chain is linked forwards only. What no reader and no history points before is freed, so a reader
-costs a pointer, and one that lags keeps alive what it has still to read and nothing else.
+The list is linked forwards only, so events that every subscriber and the history have passed are
+freed by themselves. A subscriber costs a pointer; one that lags keeps alive only the events that it
+has yet to read.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from streamhouse.serve.streams.event import Event
 
 
 class Link:
-    """A place in the chain: just behind its event.
+    """A node of the list; a subscriber that points to it has read its event.
 
-    `number` and `size` are of all events up to here, so that distances are differences. A link with
-    an `error` ends the stream of each reader that comes to it.
+    `number` and `size` are cumulative, so that a backlog is a difference. A link with an `error`
+    ends the stream of each subscriber that reaches it.
     """
 
     __slots__ = ("error", "event", "next", "number", "size")
@@ -31,7 +32,7 @@ class Link:
         self.size = 0
 
     def append(self, event: Event | None, error: StreamhouseError | None = None) -> Link:
-        """Put an event, or an end, behind this link, which is the last."""
+        """Append an event, or an error that ends the stream, to this link, which is the last."""
         link = Link()
         link.event, link.error = event, error
         link.number = self.number + 1
@@ -41,7 +42,7 @@ class Link:
 
 
 class Start:
-    """What readers get before the events behind `link`: shared by all who begin at one moment."""
+    """The first events of subscribers, before those after `link`; shared between subscribers."""
 
     def __init__(self, events: Sequence[Event], link: Link) -> None:
         self.events = tuple(events)
@@ -50,18 +51,18 @@ class Start:
         self.readers: set[Subscription] = set()
 
     def give_up(self) -> None:
-        """Cut off those who have not read it yet."""
+        """Cut off the subscribers that have not read all of it."""
         for reader in tuple(self.readers):
             reader.cut("more is being sent than this server keeps in memory")
 
 
 class Subscription:
-    """The events for one reader, in order, each once; an async iterator for one task.
+    """The events for one subscriber, in order, each once; an async iterator for one task.
 
-    Made by `Hub.subscribe`. It ends when the server stops (or after `close`). `SlowReaderError`
-    is raised when the reader fell too far behind, `ExpiredError` when it has to begin anew.
-    `cut_off` is set at the moment when it is cut off for being slow, for those who would
-    otherwise wait for a send that never ends.
+    Made by `Hub.subscribe`. The iteration ends when the server stops, or after `close`. It raises
+    `SlowReaderError` if the subscriber fell too far behind, `ExpiredError` if it has to start
+    again, `TableError` if the view is gone. `cut_off` is set as soon as the subscriber is cut off
+    for being slow, so that a blocked send can be aborted.
     """
 
     def __init__(
@@ -96,24 +97,24 @@ class Subscription:
                 self._waiter = None
 
     async def close(self) -> None:
-        """Let go of the stream; asking for more afterwards ends the iteration."""
+        """Leave the stream; the iteration ends."""
         self.end(None)
 
     def behind(self, head: Link) -> tuple[int, int]:
-        """How many events, and bytes, are waiting besides the start."""
+        """The backlog in events and bytes, without the start."""
         if self._link is None:
             return 0, 0
         return head.number - self._link.number, head.size - self._link.size
 
     def cut(self, reason: str) -> None:
-        """End the stream of a reader that is too slow."""
+        """End the subscription with `SlowReaderError`."""
         place = "begin anew" if self.last_id is None else f"go on with last_id={self.last_id}"
         message = f"this reader is too slow and was cut off: {reason}; {place}"
         self.cut_off.set()
         self.end(SlowReaderError(message, self.last_id))
 
     def end(self, error: StreamhouseError | None) -> None:
-        """Nothing more comes; the reader gets the error, if there is one, once."""
+        """End the subscription; the next read raises the error, if there is one, once."""
         self._error = error
         self._finish_start()
         self._link = None
@@ -121,7 +122,7 @@ class Subscription:
         self.wake()
 
     def beat(self, heartbeat: Event) -> None:
-        """Give a waiting reader a sign of life."""
+        """Send a heartbeat, if the subscriber is waiting for an event."""
         if self._waiter is not None:
             self._heartbeat = heartbeat
             self.wake()
@@ -131,7 +132,7 @@ class Subscription:
             self._waiter.set_result(None)
 
     def _next(self) -> Event | None:
-        """What is there to read now; None if that is to be waited for."""
+        """The next event that is available; None if the subscriber has to wait."""
         if self._start is not None:
             event = self._start.events[self._place]
             self._place += 1
@@ -149,7 +150,7 @@ class Subscription:
             return heartbeat
         if link.error is not None:
             self.end(None)
-            # One error for many readers must not gather their tracebacks.
+            # Subscribers share the error object, which would collect their tracebacks.
             raise link.error.with_traceback(None)
         self._link = link
         return link.event

@@ -1,1 +1,1 @@
-"""The tables and views that a server serves, and under which names."""
+"""Served views: which tables and views of the warehouse a server exposes, and by which names."""

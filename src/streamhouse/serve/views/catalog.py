@@ -1,4 +1,4 @@
-"""The served views: those of a file, or every table and view that the warehouse has just now."""
+"""The catalog of served views: those of a views file, or all tables and views of the warehouse."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ _NAMED = 10
 
 
 class Catalogue:
-    """Finds served views by name; `views` are the only ones, None serves the whole warehouse.
+    """Finds served views by name.
 
-    What a scope does not see is not there. All calls look into the warehouse, so they block.
+    `views` are the views of a file; None serves every table and view of the warehouse. A view that
+    the scope may not see is treated as missing. All methods read the warehouse, so they block.
     """
 
     def __init__(self, views: Sequence[ServedView] | None = None) -> None:
         self._fixed = None if views is None else {view.name: view for view in views}
 
     def listed(self, warehouse: Warehouse, scope: Scope = EVERYTHING) -> list[ServedView]:
-        """The served views, by name; those of a file in its order."""
+        """The served views, sorted by name; those of a file in the file's order."""
         if self._fixed is not None:
             return [view for name, view in self._fixed.items() if scope.sees(name)]
         names = [
@@ -41,9 +42,10 @@ class Catalogue:
         return [ServedView(name, name) for name in sorted(names) if scope.sees(name)]
 
     def find(self, warehouse: Warehouse, name: str, scope: Scope = EVERYTHING) -> ServedView:
-        """The served view `database.table`, also a branch of it (`database.table$branch_b`).
+        """The served view `database.table`, or a branch of a table (`database.table$branch_b`).
 
-        `TableError` naming the nearest for one that is not there, or not for this scope.
+        Raises `TableError`, which names the nearest match, if the view does not exist or the scope
+        may not see it.
         """
         if is_name(name) and scope.sees(name):
             if self._fixed is not None and name in self._fixed:
@@ -53,7 +55,10 @@ class Catalogue:
         raise self._missing(warehouse, name, scope)
 
     def qualified(self, warehouse: Warehouse, name: str, scope: Scope) -> str:
-        """`database.table` of a bare name that only one served view has."""
+        """The full name `database.table` of a bare name.
+
+        Raises `TableError` unless exactly one served view has that name.
+        """
         having = [v.name for v in self.listed(warehouse, scope) if v.name.split(".", 1)[1] == name]
         if len(having) == 1:
             return having[0]
@@ -62,7 +67,7 @@ class Catalogue:
         raise self._missing(warehouse, name, scope)
 
     def _there(self, warehouse: Warehouse, view: ServedView) -> ServedView:
-        """A view of a file, if what it shows is there; else nothing is told of what else is."""
+        """The view, if its source exists; the `TableError` does not reveal the source's name."""
         try:
             if self._exists(warehouse, view.source):
                 return view
@@ -82,7 +87,7 @@ class Catalogue:
                 f"/views/{database}.{parsed.data}/snapshots, /files, /tags, /options or /schema"
             )
         if parsed.branch != MAIN:
-            # Its error names the branches that there are.
+            # Raises an error that names the existing branches.
             warehouse.table(name)
             return True
         if warehouse.exists(database, table):

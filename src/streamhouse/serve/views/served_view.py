@@ -1,4 +1,4 @@
-"""What a server serves: a table, a branch of one, or a view, under a name of its own."""
+"""A served view: a table, a branch or a SQL view, exposed under a name of its own."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ Key: TypeAlias = tuple[str, str, tuple[str, ...] | None, str | None]
 class ServedView:
     """One served view.
 
-    `name` is `database.table` as readers write it; `source` the table, view or branch that it
-    shows. `columns` are those shown, None for all; `filter` is a condition in the Flink dialect
-    over the source's columns. `chart` is for the page only.
+    `name` is `database.table` as clients write it. `source` is the table, branch or view that it
+    reads. `columns` are the exposed columns, None for all. `filter` is a condition in the Flink
+    dialect over the source's columns. `chart` is used by the web page only.
     """
 
     name: str
@@ -28,5 +28,5 @@ class ServedView:
 
     @property
     def key(self) -> Key:
-        """What decides over the rows that readers get; equal keys share one stream."""
+        """All fields that determine the rows; views with equal keys share one stream."""
         return self.name, self.source, self.columns, self.filter

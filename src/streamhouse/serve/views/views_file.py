@@ -1,4 +1,4 @@
-"""The file that says which views are served, and how: `streamhouse serve --views FILE.yaml`.
+"""The views file, which lists the served views: `streamhouse serve --views FILE.yaml`.
 
 views:
   - name: shop.country_sales      # in URLs: database.table
@@ -27,11 +27,11 @@ _CHARTS = ("bars", "lines", "none")
 
 
 def read_views(path: str) -> tuple[ServedView, ...]:
-    """The views of a file, in its order.
+    """Read the views of a file, in its order.
 
-    `OptionError` for a file that cannot be read, an unknown key (naming the nearest), a name that
-    is there twice, or a filter that is not one condition. Whether the tables are there is looked
-    at when they are asked for.
+    Raises `OptionError` for a file that cannot be read, an unknown key (naming the nearest), a
+    duplicate name, or a filter that is not one condition. Does not check that the tables exist;
+    that happens when a view is requested.
     """
     import yaml
 

@@ -1,4 +1,4 @@
-"""The names of a bounded query, resolved in one warehouse."""
+"""Name resolution for bounded queries in one warehouse."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 
 class WarehouseTables:
-    """Resolves the names of a query in one warehouse."""
+    """Resolves the table and view names of a query in one warehouse."""
 
     def __init__(self, warehouse: Warehouse) -> None:
         self._warehouse = warehouse
 
     def table(self, name: Name) -> TableInfo:
-        """The table of `database.table`, or of a bare name that only one database has."""
+        """The table `database.table`; a bare name must exist in exactly one database."""
         return self.table_as_of(name, AsOf())
 
     def table_as_of(self, name: Name, moment: AsOf) -> TableInfo:
-        """As `table`, with the columns that it had then."""
+        """As `table`, with the columns that the table had at `moment`."""
         table = self._warehouse.readable(".".join(self._full(name)), moment)
         return TableInfo(
             name=(table.database, table.name),
@@ -38,20 +38,20 @@ class WarehouseTables:
         )
 
     def view(self, name: Name) -> ViewInfo | None:
-        """The view of `database.view`, or of a bare name that only one database has."""
+        """The view `database.view`, or None; a bare name must exist in exactly one database."""
         if "$" in name[-1]:
             return None
         try:
             database, view = self._full(name)
         except TableError:
-            return None  # `table` says so, with the place
+            return None  # `table` raises the error, with the position
         return Views(self._warehouse).find(database, view)
 
     def viewed(self, name: Name) -> TableInfo:
-        """As `table`, with computed columns, which a view may name.
+        """As `table`, with computed columns, which a view's query may use.
 
-        Of a table that is missing only the name is told, which the view has: who sees the view need
-        not see the other tables.
+        The error about a missing table names that table only, and suggests no other: a client that
+        may see the view need not be allowed to see other tables.
         """
         try:
             info = self.table(name)
@@ -61,7 +61,7 @@ class WarehouseTables:
         return replace(info, computed=computed_of(info.options)[1])
 
     def qualified(self, name: str) -> str:
-        """`database.table` of a table as it was written."""
+        """The full name `database.table` of a name as written in a query."""
         return ".".join(self._full(tuple(name.split("."))))
 
     def _full(self, name: Name) -> Name:
@@ -90,7 +90,7 @@ class WarehouseTables:
 
 
 def view_feed(warehouse: Warehouse, name: str) -> ViewFeed | None:
-    """The feed of the view `database.view`, if the name is one's."""
+    """The feed of the view `database.view`; None if there is no view of that name."""
     tables = WarehouseTables(warehouse)
     if tables.view(tuple(name.split(".", 1))) is None:
         return None

@@ -1,1 +1,1 @@
-"""Queries and changes that end: SELECT, INSERT, MERGE, UPDATE, DELETE as of one moment."""
+"""Bounded statements: SELECT, INSERT, MERGE, UPDATE and DELETE over tables as of one moment."""

@@ -1,4 +1,4 @@
-"""A query that ends: any SELECT or VALUES over tables as they are at one moment."""
+"""Analysis of a bounded query: any SELECT or VALUES over tables as of one moment each."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class _Scans:
 
     @property
     def digits(self) -> dict[str, dict[str, int]]:
-        """The precisions of their TIMESTAMP columns."""
+        """The precisions of their TIMESTAMP and TIME columns."""
         tables = enumerate(self.tables)
         return {f"scan_{i}": timestamp_digits.of_table(info) for i, (info, _, _) in tables}
 
@@ -66,11 +66,12 @@ def analyze_bounded(
     target: TableInfo | None = None,
     columns: tuple[str, ...] = (),
 ) -> BoundedQuery:
-    """A SELECT or VALUES as DuckDB SQL over `scan_0`, `scan_1`, …, one for each table read.
+    """Compile a SELECT or VALUES to DuckDB SQL over `scan_0`, `scan_1`, …, one per table reference.
 
     With a `target` (and an INSERT's column list) the output is the target's columns in order.
-    Raises `SqlError` and `UnsupportedSqlError` with line and column. The time of the query is
-    `getvariable('now')` if that is set, else the clock's; the engine's time zone must be UTC.
+    Raises `SqlError` and `UnsupportedSqlError` with line and column. The SQL takes the time of the
+    query from `getvariable('now')`, or from the clock if that is not set. The DuckDB session must
+    have the time zone UTC.
     """
     with limited_depth(query):
         made = None if query.rows is None else _of_rows(query, resolver)
@@ -87,7 +88,7 @@ def _parsed(query: Query, resolver: Resolver) -> Analyzed:
 
 
 def _finished(made: Analyzed, target: TableInfo | None, columns: tuple[str, ...]) -> BoundedQuery:
-    """The plan of an analyzed query, its columns as those of the target if there is one."""
+    """The plan of an analyzed query, with the target's columns as output if there is a target."""
     if target is None:
         return made.plan(made.tree, made.output)
     final = _into(made.parsed, made.tree, target, columns, made.output, made.types)
@@ -95,7 +96,7 @@ def _finished(made: Analyzed, target: TableInfo | None, columns: tuple[str, ...]
 
 
 def _of_rows(query: Query, resolver: Resolver) -> Analyzed | None:
-    """A long list of VALUES, analyzed by a few of its rows; None if each has to be."""
+    """Analyze a long VALUES list by one cell of each form; None if every row must be analyzed."""
     assert query.rows is not None
     parsed = literal_insert.parse_rows(query)
     assert isinstance(parsed.tree, exp.Values)
@@ -108,7 +109,7 @@ def _of_rows(query: Query, resolver: Resolver) -> Analyzed | None:
 
 @dataclass
 class Analyzed:
-    """A query with DuckDB's meaning, and the names and Flink types of its columns."""
+    """A query translated to DuckDB's terms, and the names and Flink types of its columns."""
 
     parsed: Parsed
     tree: exp.Query
@@ -117,7 +118,7 @@ class Analyzed:
     types: list[str]
 
     def plan(self, tree: exp.Query, output: list[str]) -> BoundedQuery:
-        """The plan of `tree`, made from this one; `SqlError` if DuckDB does not take it."""
+        """The plan of `tree`, which wraps or is this query; `SqlError` if DuckDB cannot bind it."""
         if tree is not self.tree:
             _bound(self.parsed, tree, self.scans)
         scans = self.scans.plan(tree)
@@ -128,7 +129,7 @@ class Analyzed:
 def analyze_tree(
     parsed: Parsed, tree: exp.Query, resolver: Resolver, first: TableInfo | None = None
 ) -> Analyzed:
-    """A query's tree analyzed; `first` is taken for the table that comes first in the text."""
+    """Analyze a query's tree; `first`, if given, describes the first table in the text."""
     viewed = inlined(Parsed(parsed.script, tree, parsed.canonical), resolver).tree
     assert isinstance(viewed, exp.Query)
     tree = viewed
@@ -151,7 +152,7 @@ def analyze_tree(
 
 
 def _values(tree: exp.Values) -> exp.Select:
-    """VALUES as a SELECT over them, its columns named as Flink names them."""
+    """A SELECT over VALUES, with Flink's column names `EXPR$0`, `EXPR$1`, …."""
     width = len(tree.expressions[0].expressions)
     made = [exp.to_identifier(f"EXPR${i}", quoted=True) for i in range(width)]
     tree = tree.copy()
@@ -177,7 +178,7 @@ _CLAUSES = {
 
 
 def _check_clauses(parsed: Parsed, tree: exp.Expr) -> None:
-    """Only clauses that Flink has and that mean the same here."""
+    """Raise `UnsupportedSqlError` for a clause that Flink does not have or that differs here."""
     for node in tree.find_all(exp.Select, exp.Table, exp.Subquery):
         allowed = _SELECT_ARGS if isinstance(node, exp.Select) else _TABLE_ARGS + _SELECT_ARGS
         extra = names.first_set(node.args, allowed)
@@ -189,7 +190,7 @@ def _check_clauses(parsed: Parsed, tree: exp.Expr) -> None:
 
 
 def _drop_query_hints(parsed: Parsed, tree: exp.Expr) -> None:
-    """LOOKUP hints are checked; a query that ends waits for no partner."""
+    """Check LOOKUP hints and remove them: a bounded query does not retry missed lookups."""
     for select in tree.find_all(exp.Select):
         hint = select.args.get("hint")
         if hint is None:
@@ -217,7 +218,7 @@ def _scan(
     table: exp.Table,
     known: TableInfo | None = None,
 ) -> None:
-    """Put a relation in the place of a table."""
+    """Replace a table by its relation `scan_n`, with computed columns in a subquery over it."""
     options, moment = time_travel.moment(parsed, tree, table, resolver)
     info = known or names.resolve_table(parsed.script, table, time_travel.back(resolver, moment))
     relation = exp.to_identifier(f"scan_{len(scans.tables)}", quoted=True)
@@ -250,7 +251,7 @@ def _quoted(name: str) -> exp.Identifier:
 
 
 def _qualified(parsed: Parsed, tree: exp.Query, scans: _Scans) -> exp.Query:
-    """Stars written out, every column with its table; what cannot be found is an error."""
+    """Expand stars and qualify every column with its table; `SqlError` for an unknown column."""
     for select in list(tree.find_all(exp.Select)):
         names.name_expressions(select)
     check_columns(parsed.script, tree, scans.relations)
@@ -278,7 +279,7 @@ _UNCLEAR = (
 
 
 def _unclear(error: OptimizeError) -> str:
-    """What is wrong with names that the optimizer cannot place, in our words."""
+    """The error message for names that sqlglot's optimizer cannot resolve."""
     text = str(error).split("\n", 1)[0]
     for start, message in _UNCLEAR:
         if text.startswith(start):
@@ -287,7 +288,7 @@ def _unclear(error: OptimizeError) -> str:
 
 
 def _name_outputs(tree: exp.Expr) -> list[str]:
-    """Give the outermost columns unique names, Flink's own where the query gives none."""
+    """Give the output columns unique names: the query's, or else Flink's `EXPR$n`."""
     first = leftmost(tree)
     wanted = names.output_names(first.selects if isinstance(first, exp.Select) else [])
     if isinstance(first, exp.Select):
@@ -300,7 +301,7 @@ def _name_outputs(tree: exp.Expr) -> list[str]:
 
 
 def _bound(parsed: Parsed, tree: exp.Expr, scans: _Scans) -> list[str]:
-    """Flink types of the columns; `SqlError` if DuckDB does not take the query."""
+    """Flink types of the output columns; `SqlError` if DuckDB cannot bind the query."""
     try:
         found = describe(generate(tree), scans.relations)
         return [column_type(kind) for _, kind in found]
@@ -317,7 +318,7 @@ def _into(
     output: list[str],
     types: list[str],
 ) -> exp.Query:
-    """The query's columns as the target's: its order, its types, NULL for what is missing."""
+    """The query's columns in the target's order and types; NULL for columns it does not give."""
     node = parsed.tree
     _widen(tree)
     items: list[exp.Expr] = []
@@ -336,6 +337,6 @@ def _into(
 
 
 def _widen(tree: exp.Query) -> None:
-    """Sums that go into a column as they are do not exceed their argument's type, but its own."""
+    """Let a sum that fills a column exceed its argument's type; the column's type limits it."""
     for item in tree.expressions if isinstance(tree, exp.Select) else ():
         item.unalias().replace(aggregates.widened(item.unalias()))

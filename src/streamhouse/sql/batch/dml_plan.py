@@ -1,4 +1,4 @@
-"""MERGE, UPDATE and DELETE as one bounded query that gives each changed row before and after."""
+"""MERGE, UPDATE and DELETE as one bounded query: each changed row before and after."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _MARKS = (ROW, THERE, ACTION)
 
 
 def analyze_change(statement: Change, resolver: Resolver, everything: bool = False) -> ChangeQuery:
-    """The query that computes a statement; with `everything` it also gives rows that stay.
+    """The query that computes a statement; with `everything` it also returns unchanged rows.
 
-    Raises `SqlError` with line and column for names that are not there, values that do not fit
-    their column, a changed primary key, and for what a clause may not use.
+    Raises `SqlError` with line and column for unknown names, values that do not fit their column,
+    a changed primary key, and columns that a clause must not use.
     """
     with limited_depth(statement.query):
         return _Analysis(statement, resolver, everything).plan()
@@ -34,7 +34,11 @@ def analyze_change(statement: Change, resolver: Resolver, everything: bool = Fal
 
 @dataclass
 class _Value:
-    """What one clause puts into one column: a place in the wide query, and where it stood."""
+    """The value that one clause gives one column.
+
+    `place` is its index among the conditions and values of the wide query, `node` the expression in
+    the statement, for error positions.
+    """
 
     clause: int
     column: Column
@@ -77,7 +81,7 @@ class _Analysis:
 
     @property
     def _marked(self) -> TableInfo:
-        """The target with the column that numbers its rows."""
+        """The target with the additional column that numbers its rows."""
         columns = (*self._target.columns, Column(ROW, "BIGINT"))
         return dataclasses.replace(self._target, columns=columns)
 
@@ -104,7 +108,7 @@ class _Analysis:
         self._check_names(made.output, source)
 
     def _add(self, number: int, clause: Clause) -> None:
-        """Put a clause's condition and values among the items of the wide query."""
+        """Add a clause's condition and values to the items of the wide query."""
         if clause.condition is not None:
             node = clause.condition
             self._conditions[number] = (self._item(clause, node), node)
@@ -185,13 +189,17 @@ class _Analysis:
         return self._script.error(message, start, end)
 
     def _item(self, clause: Clause, node: exp.Expr) -> int:
-        """Make an expression an item of the wide query, and return its place."""
+        """Add an expression to the items of the wide query, and return its index."""
         self._check_scope(clause, node)
         self._items.append(node)
         return len(self._items) - 1
 
     def _check_scope(self, clause: Clause, node: exp.Expr) -> None:
-        """A clause without a target row sees the source only, one without a source the target."""
+        """Refuse columns that a clause's rows do not have, and qualify the others.
+
+        WHEN NOT MATCHED has only the source's columns, WHEN NOT MATCHED BY SOURCE only the
+        target's.
+        """
         if clause.when == MATCHED:
             return
         own, other = self._source_alias, self._alias
@@ -209,7 +217,7 @@ class _Analysis:
                 column.set("table", exp.to_identifier(own, quoted=True))
 
     def _wide(self) -> exp.Select:
-        """All conditions and values over the join, beside the target's row as it is."""
+        """The wide query: the target's old row, then all conditions and values, over the join."""
         old = [ROW, *(column.name for column in self._target.columns)]
         items: list[exp.Expr] = [_column(self._alias, name) for name in old]
         if self._parts.source is not None:
@@ -236,7 +244,7 @@ class _Analysis:
         return join
 
     def _narrow(self, made: Analyzed) -> exp.Query:
-        """The changes: action, row, old and new columns, by the clause that applies."""
+        """The query of the changes: action, row number, old columns, new columns."""
         wide = made.tree
         assert isinstance(wide, exp.Select)
         lowered = [item.this for item in wide.expressions]
@@ -268,7 +276,7 @@ class _Analysis:
     def _action(
         self, row: exp.Expr, there: exp.Expr | None, items: list[exp.Expr], types: list[str]
     ) -> exp.Expr:
-        """The number of the first clause that applies to a row of the join."""
+        """The number of the first clause that applies to a row of the join; null if none does."""
         cases = []
         for number, clause in enumerate(self._parts.clauses):
             tests = {MATCHED: [_is(row, False)], MISSING: [_is(row, True)], ORPHAN: []}[clause.when]
@@ -287,8 +295,8 @@ class _Analysis:
     def _new(
         self, old: list[exp.Expr], items: list[exp.Expr], types: list[str], action: exp.Expr
     ) -> list[exp.Expr]:
-        """Each column as it becomes; the values of a clause are computed for its rows only."""
-        # DuckDB lets an alias stand for an expression beside it, but not for a subquery.
+        """The new value of each column; a clause's values are computed for its own rows only."""
+        # DuckDB can refer to another projection by its alias, but not if that contains a subquery.
         again = action if action.find(exp.Query) else exp.column(_quoted(ACTION))
         values = {(value.column.name, value.clause): value for value in self._values}
         found = []
@@ -316,7 +324,7 @@ class _Analysis:
 
 
 def _once(wide: exp.Select) -> exp.Select:
-    """Without the second and third sight of a row that stays, which several source rows give."""
+    """Remove duplicates of an unchanged target row that joins several source rows."""
     number = exp.Window(
         this=exp.RowNumber(),
         partition_by=[exp.column(_quoted(ROW))],
@@ -344,7 +352,7 @@ def _case(cases: Sequence[tuple[exp.Expr, exp.Expr]], otherwise: exp.Expr | None
 
 
 def _named(node: exp.Expr, name: str) -> exp.Alias:
-    # Not `exp.alias_`: that names a subquery as if it stood in FROM.
+    # Not `exp.alias_`: that aliases a subquery as if it were in FROM.
     return exp.Alias(this=node.copy(), alias=_quoted(name))
 
 

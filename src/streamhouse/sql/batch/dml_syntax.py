@@ -1,4 +1,4 @@
-"""The syntax of MERGE, UPDATE, DELETE and TRUNCATE: tokens of each clause, trees of expressions."""
+"""Parses MERGE, UPDATE, DELETE and TRUNCATE: clauses from tokens, expressions by sqlglot."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ MATCHED, MISSING, ORPHAN = "WHEN MATCHED", "WHEN NOT MATCHED", "WHEN NOT MATCHED
 
 @dataclass
 class Clause:
-    """What happens to some rows; `when` is `MATCHED`, `MISSING` or `ORPHAN`.
+    """One WHEN clause of MERGE, or the whole of an UPDATE or DELETE.
 
-    `assignments` are the values of SET or VALUES in order, each with the token of its column;
-    `star` stands for `UPDATE SET *` and `INSERT *`.
+    `action` is `insert`, `update` or `delete`, `when` is `MATCHED`, `MISSING` or `ORPHAN`.
+    `assignments` are the values of SET or VALUES in order, each with the token of its column (with
+    empty text for an INSERT without a column list). `star`: `UPDATE SET *` or `INSERT *`.
     """
 
     action: str
@@ -35,7 +36,7 @@ class Clause:
 
 @dataclass
 class Parts:
-    """A statement taken apart; without a `source` it is an UPDATE or a DELETE."""
+    """The parts of a statement; an UPDATE or DELETE has no `source` and no `on`."""
 
     target: exp.Table
     source: exp.Expr | None
@@ -44,7 +45,7 @@ class Parts:
 
 
 def parse_change(cursor: Cursor, position: Position, text: str) -> Change:
-    """A MERGE, UPDATE or DELETE whose syntax is right; raises `SqlError`."""
+    """Read a MERGE, UPDATE or DELETE and check its syntax; raises `SqlError`."""
     first = cursor.offset
     prefix = cursor.script.text[first - position.column + 1 : first]
     target = _parts(cursor).target
@@ -61,7 +62,7 @@ def parse_truncate(cursor: Cursor, position: Position, text: str) -> Truncate:
 
 
 def parts_of(query: Query) -> tuple[Script, Parts]:
-    """The parts of a statement, with the script that tells the places of its nodes."""
+    """The parts of a statement, and the script to which the positions of its nodes refer."""
     script = of_query(query)
     tokens = dialect.lex(script, len(script.text) - len(query.text))
     return script, _parts(Cursor(script, tokens))
@@ -139,7 +140,7 @@ def _clause(cursor: Cursor) -> Clause:
 
 
 def _assignments(cursor: Cursor, clause: Clause, end: str) -> None:
-    """`a = …, t.b = …`."""
+    """Read `a = …, t.b = …` into the clause."""
     while True:
         start = cursor.index
         cursor.name("a column")
@@ -153,7 +154,7 @@ def _assignments(cursor: Cursor, clause: Clause, end: str) -> None:
 
 
 def _insert(cursor: Cursor, clause: Clause) -> None:
-    """`*`, or `[(columns)] VALUES (…)`; without columns their tokens have no text."""
+    """Read `*` or `[(columns)] VALUES (…)`; without columns their tokens have no text."""
     if cursor.accept("*"):
         clause.star = True
         return
@@ -193,7 +194,7 @@ def _check_reachable(cursor: Cursor, clauses: list[Clause]) -> None:
 
 
 def _until(cursor: Cursor, *ends: str) -> list[Token]:
-    """The tokens up to one of the words outside of parentheses and CASE … END; not none."""
+    """The tokens up to one of the words outside parentheses and CASE … END; at least one."""
     start, depth, cases = cursor.index, 0, 0
     while not cursor.done:
         word, kind = cursor.peek(), cursor.tokens[cursor.index].token_type
@@ -208,7 +209,7 @@ def _until(cursor: Cursor, *ends: str) -> list[Token]:
 
 
 def _lexed(cursor: Cursor, tokens: list[Token]) -> list[Token]:
-    """The tokens as the lexer gave them."""
+    """The lexer's original tokens in the range of these."""
     first, last = tokens[0].start, tokens[-1].end
     return [token for token in cursor.original if first <= token.start and token.end <= last]
 

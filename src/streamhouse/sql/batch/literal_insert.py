@@ -1,8 +1,9 @@
-"""The plan of a long INSERT … VALUES: one cell of each form analyzed, the literals from a table.
+"""The plan of a long INSERT … VALUES: analyzes one cell of each form, reads literals from a table.
 
-The first cells of all forms make a short VALUES list, which goes the way of every query: so what is
-an error, and which type a column has, is decided there. In the SQL that comes out, the literals of
-these cells are then replaced by columns of the relation `ROWS`.
+A form is a set of cells of one column that differ in their literals only. The first cells of all
+forms make a short VALUES list, which is analyzed like any query; this finds the errors and the
+types of the columns. In the resulting SQL, the literals of these cells are then replaced by columns
+of the relation `ROWS`.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ _PLACE = "literal"
 
 
 def parse_first_cells(script: Script, base: int, rows: LiteralRows) -> exp.Values:
-    """A VALUES list of the first cell of each form; `base` is where the query's text starts.
+    """A VALUES list of the first cell of each form; `base` is the offset of the query's text.
 
-    Raises `SqlError` at the place in the script, as for any query.
+    Raises `SqlError` with the position in the script, as for any query.
     """
     columns = [[_cell(script, base, form) for form in forms] for forms in rows.columns]
     found: list[Token] = []
@@ -49,12 +50,12 @@ def _cell(script: Script, base: int, form: Form) -> list[Token]:
 
 
 def _mark(kind: TokenType, text: str, beside: Token) -> Token:
-    """A token that the text has elsewhere, placed at another one."""
+    """A generated token, with the position of another one."""
     return Token(kind, text, beside.line, beside.col, beside.start, beside.end)
 
 
 def parse_rows(query: Query) -> Parsed:
-    """The tree of `parse_first_cells`, its literals marked with the columns that have them."""
+    """The tree of `parse_first_cells`, each literal marked with its column of `ROWS`."""
     assert query.rows is not None
     script = of_query(query)
     base = len(script.text) - len(query.text)
@@ -73,9 +74,10 @@ def parse_rows(query: Query) -> Parsed:
 
 
 def replace_values(tree: exp.Query, rows: LiteralRows) -> bool:
-    """Put the relation `ROWS` into the place of the VALUES of an analyzed query.
+    """Replace the VALUES of an analyzed query by the relation `ROWS`.
 
-    False if the analysis has used up a literal, so that its value decides what is computed.
+    Returns False if that is impossible: the analysis has consumed a literal, so that its value
+    decides what is computed, or a cast cannot name the column's type.
     """
     values = tree.find(exp.Values)
     assert values is not None
@@ -101,12 +103,12 @@ def replace_values(tree: exp.Query, rows: LiteralRows) -> bool:
 
 
 def _literals(cell: exp.Expr) -> set[str]:
-    """The columns that have the literals of a cell."""
+    """The columns of `ROWS` that have the literals of a cell."""
     return {one.meta[_PLACE] for one in cell.find_all(exp.Literal) if _PLACE in one.meta}
 
 
 def _number_types(values: exp.Values) -> dict[str, exp.DataType]:
-    """The type of each number among the literals."""
+    """The DuckDB type of each number among the literals, by its text."""
     marked = (one for one in values.find_all(exp.Literal) if _PLACE in one.meta)
     texts = list(dict.fromkeys(str(one.this) for one in marked if not one.is_string))
     if not texts:
@@ -117,7 +119,10 @@ def _number_types(values: exp.Values) -> dict[str, exp.DataType]:
 
 
 def _column(number: int, made: list[exp.Expr], kind: DuckDBPyType) -> exp.Expr | None:
-    """A column of all rows, of the cells of each form; None for a type that a cast cannot name."""
+    """A column of all rows: a CASE over its form if there are several.
+
+    None for a type that a cast cannot name.
+    """
     if len(made) == 1:
         return made[0]
     try:
@@ -134,7 +139,7 @@ def _column(number: int, made: list[exp.Expr], kind: DuckDBPyType) -> exp.Expr |
 
 
 def _over_rows(cell: exp.Expr, numbers: dict[str, exp.DataType]) -> exp.Expr:
-    """A cell with the columns of all rows in the places of its literals."""
+    """A cell with each literal replaced by its column of `ROWS`, numbers by a cast of it."""
     around = exp.Paren(this=cell.copy())
     for literal in list(around.find_all(exp.Literal)):
         if _PLACE not in literal.meta:

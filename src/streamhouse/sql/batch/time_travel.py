@@ -1,4 +1,4 @@
-"""Time travel: the moment at which a query reads a table, from its clauses and options."""
+"""Time travel: the snapshot or time as of which a query reads a table (clause or option)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,11 @@ from streamhouse.sql.resolution.columns import Parsed
 def moment(
     parsed: Parsed, tree: exp.Expr, table: exp.Table, resolver: Resolver
 ) -> tuple[dict[str, str], AsOf]:
-    """The other options of a table's hint, and the moment that its hint or its clause names."""
+    """The other options of a table's hint, and the moment that its hint or its clause names.
+
+    A `branch` option changes the table's name to the branch's. Raises `SqlError` if both the hint
+    and the clause name a moment.
+    """
     hinted = names.table_options(parsed.script, table)
     try:
         options, found = split_options(hinted)
@@ -39,7 +43,7 @@ def moment(
 
 
 def _to_branch(table: exp.Table, branch: str) -> None:
-    """Have a table's name be the branch's, under the name that the query knows it by."""
+    """Rename a table to its branch (`t$branch_b`) and keep the alias that the query uses."""
     if table.args.get("alias") is None:
         table.set("alias", exp.TableAlias(this=table.this.copy()))
     name = exp.to_identifier(f"{table.name}$branch_{branch}", quoted=True)
@@ -48,7 +52,7 @@ def _to_branch(table: exp.Table, branch: str) -> None:
 
 
 class _Back:
-    """A resolver whose tables are those of one moment."""
+    """A resolver of tables as of one moment."""
 
     def __init__(self, resolver: TravellingResolver, moment: AsOf) -> None:
         self._resolver = resolver
@@ -59,7 +63,7 @@ class _Back:
 
 
 def back(resolver: Resolver, moment: AsOf) -> Resolver:
-    """The resolver at that moment, if it can travel."""
+    """A resolver of tables as of a moment; the same one if it cannot, or if the moment is now."""
     if moment and isinstance(resolver, TravellingResolver):
         return _Back(resolver, moment)
     return resolver
@@ -116,7 +120,7 @@ def _is_processing_time(tree: exp.Expr, name: str, resolver: Resolver) -> bool:
 
 
 def _milliseconds(parsed: Parsed, version: exp.Expr, moment: exp.Expr) -> int:
-    """A constant moment in milliseconds since 1970, UTC."""
+    """A constant moment in milliseconds since 1970, UTC, as DuckDB computes it."""
     try:
         lowered = lowering.lower(parsed.script, moment.copy(), {}, bounded=True)
         with sealed() as connection:

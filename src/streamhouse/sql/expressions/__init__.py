@@ -1,1 +1,1 @@
-"""Flink's expressions in DuckDB's terms: values, types and errors as Flink has them."""
+"""Translates Flink's expressions to DuckDB's, with Flink's values, types and errors."""

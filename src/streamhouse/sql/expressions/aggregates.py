@@ -1,8 +1,8 @@
 """Aggregates with Flink's types and values.
 
-SUM and AVG have the type of what they add up; of decimals they have 38 digits, and AVG is exact.
-FIRST_VALUE and LAST_VALUE pass over nulls. An aggregate is taken together with the FILTER and the
-OVER around it: what is put in its place must not come between them.
+SUM and AVG have the type of their argument; for decimals they have 38 digits, and AVG is exact.
+FIRST_VALUE and LAST_VALUE skip nulls. An aggregate is replaced together with the FILTER and the
+OVER around it, since nothing may stand between them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ORDERED: dict[type[exp.Expr], str] = {exp.FirstValue: "FIRST", exp.LastValue: "
 
 
 def is_whole(node: exp.Expr) -> bool:
-    """Whether a node is an aggregate with all that belongs to it."""
+    """Whether a node is an aggregate together with its FILTER, OVER and IGNORE NULLS."""
     part = isinstance(node.parent, _AROUND) and node.arg_key == "this"
     return not part and isinstance(_core(node), exp.AggFunc)
 
@@ -44,7 +44,7 @@ def _core(node: exp.Expr) -> exp.Expr:
 
 
 def _replaced(whole: exp.Expr, made: exp.Expr) -> exp.Expr:
-    """The same FILTER and OVER around another aggregate."""
+    """Another aggregate with the FILTER and OVER of `whole`."""
     if not isinstance(whole, _AROUND):
         return made
     new = whole.copy()
@@ -53,7 +53,7 @@ def _replaced(whole: exp.Expr, made: exp.Expr) -> exp.Expr:
 
 
 def expressed(whole: exp.Expr) -> exp.Expr:
-    """An aggregate in DuckDB's terms, as far as types do not decide them."""
+    """Translate an aggregate whose DuckDB form does not depend on types (see `typed`)."""
     core = _core(whole)
     if isinstance(core, exp.AnonymousAggFunc) and core.name in _BRACKETS:
         return _json(whole, core)
@@ -62,7 +62,10 @@ def expressed(whole: exp.Expr) -> exp.Expr:
 
 
 def _json(whole: exp.Expr, core: exp.AnonymousAggFunc) -> exp.Expr:
-    """JSON_ARRAYAGG and JSON_OBJECTAGG: members as texts, and commas between them."""
+    """JSON_ARRAYAGG and JSON_OBJECTAGG: the texts of the members, joined by commas.
+
+    JSON_OBJECTAGG ends the query for a NULL key and for a duplicate key.
+    """
     member, *keys = core.expressions
     start, end = (exp.Literal.string(mark) for mark in _BRACKETS[core.name])
     listed = _replaced(whole, call("STRING_AGG", member.copy(), exp.Literal.string(",")))
@@ -79,13 +82,13 @@ def _json(whole: exp.Expr, core: exp.AnonymousAggFunc) -> exp.Expr:
 
 
 def _unless(one: exp.Expr, other: exp.Expr, message: str, text: exp.Expr) -> exp.Expr:
-    """A text, or an error where two counts differ."""
+    """A text, or a runtime error with this message if two counts differ."""
     failed = call("ERROR", exp.Literal.string(message))
     return when(exp.NEQ(this=one, expression=other), failed, text)
 
 
 def _ordered(whole: exp.Expr, core: exp.Expr, name: str) -> exp.Expr:
-    """FIRST_VALUE or LAST_VALUE, which pass over nulls."""
+    """FIRST_VALUE or LAST_VALUE, which skip nulls."""
     if isinstance(whole, exp.Window):
         return _replaced(_without_nulls_words(whole), exp.IgnoreNulls(this=core.copy()))
     there: exp.Expr = exp.Not(
@@ -105,7 +108,10 @@ def _without_nulls_words(whole: exp.Expr) -> exp.Expr:
 
 
 def typed(whole: exp.Expr, relations: Relations) -> exp.Expr | None:
-    """SUM, AVG or COLLECT of Flink's type; None where its argument has none that is known."""
+    """Give SUM, AVG or COLLECT Flink's result type; other aggregates stay.
+
+    None if the argument's type is unknown; a SUM then stays as it is.
+    """
     core = _core(whole)
     collects = isinstance(core, exp.AnonymousAggFunc) and core.name == "COLLECT"
     if not isinstance(core, exp.Sum | exp.Avg) and not collects:
@@ -113,7 +119,7 @@ def typed(whole: exp.Expr, relations: Relations) -> exp.Expr | None:
     argument = _argument(core)
     kinds = type_probe.types(whole, [argument], relations)
     if kinds is None and isinstance(argument.type, exp.DataType):
-        # In a subquery that reads columns of the query around it.
+        # The type cannot be probed in a correlated subquery; take the one that sqlglot inferred.
         kinds = [DuckDBPyType(_KNOWN[argument.type.this])] if argument.is_type(*_KNOWN) else None
     if kinds is None:
         return whole if isinstance(core, exp.Sum) else None
@@ -145,26 +151,26 @@ def _average(whole: exp.Expr, core: exp.Expr, kind: DuckDBPyType) -> exp.Expr:
     total = _replaced(whole, exp.Sum(this=core.this.copy()))
     count = _replaced(whole, exp.Count(this=core.this.copy(), big_int=True))
     if kind.id in _WHOLE:
-        # Not of a DOUBLE, as DuckDB's AVG, which has 16 digits.
+        # DuckDB's AVG computes with DOUBLE, which has about 16 digits only.
         return cast(exp.Paren(this=exp.IntDiv(this=total, expression=count)), str(kind))
     digits = decimals.digits(kind)
     return whole if digits is None else decimals.average(total, count, digits[1])
 
 
 def _multiset(whole: exp.Expr, core: exp.Expr, kind: DuckDBPyType) -> exp.Expr:
-    """A multiset as a map of its values, without nulls, to how often they occur."""
+    """COLLECT: a map from each non-null value to the number of its occurrences."""
     counts = _replaced(whole, call("HISTOGRAM", *(one.copy() for one in core.expressions)))
     found = exp.Coalesce(this=counts, expressions=[call("MAP")])
     return cast(found, f"MAP({duck_type(flink_type(kind))}, INTEGER)")
 
 
 def widen(node: exp.Expr) -> None:
-    """Have a sum that goes into a column be as wide as the column, not as its argument."""
+    """Let a sum that fills a column be as wide as the column, not as its argument."""
     if isinstance(node, exp.Sum):
         node.meta[_WIDE] = True
 
 
 def widened(item: exp.Expr) -> exp.Expr:
-    """A typed projection that is a sum, without the cast to its argument's type."""
+    """A sum of `typed`, cast to BIGINT or DOUBLE instead of its argument's type; others as is."""
     wider = item.meta.get(_NARROWED)
     return item if wider is None else cast(item.this, wider)

@@ -1,4 +1,4 @@
-"""DuckDB as the judge of a generated query: does it bind, and with which types?"""
+"""Binds generated queries in DuckDB, without running them, to check them and get their types."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LIMITS = (
     duckdb.NotImplementedException,
     duckdb.ParserException,
 )
-"""What DuckDB says of a text that it should never have been given."""
+"""DuckDB errors that mean a gap in the translation, not a mistake in the user's query."""
 _DEPTH = "Max expression depth limit"
 _NO_FUNCTION = re.compile(
     r"No function matches the given name and argument types '([^(]+)\((.*)\)'"
@@ -37,9 +37,9 @@ _NO_FUNCTION = re.compile(
 
 
 class BindError(ValueError):
-    """DuckDB does not take the query; the text is its reason in one line.
+    """DuckDB cannot bind the query; the message is its reason in one line.
 
-    `unsupported`: not the query is wrong, but what DuckDB can say or do ends here.
+    `unsupported`: the query itself may be valid, but DuckDB cannot express or run it.
     """
 
     def __init__(self, message: str, unsupported: bool = False) -> None:
@@ -48,7 +48,7 @@ class BindError(ValueError):
 
 
 def generate(tree: exp.Expr) -> str:
-    """The tree as DuckDB SQL, every name quoted; `BindError` for what DuckDB cannot say."""
+    """The tree as DuckDB SQL, every name quoted; `BindError` for what DuckDB cannot express."""
     try:
         return tree.sql(
             dialect="duckdb", identify=True, comments=False, unsupported_level=ErrorLevel.RAISE
@@ -60,14 +60,17 @@ def generate(tree: exp.Expr) -> str:
 
 
 def describe(sql: str, relations: Relations) -> list[tuple[str, DuckDBPyType]]:
-    """The columns that a query gives over empty relations of the given types."""
+    """Names and DuckDB types of a query's columns, over relations of the given types.
+
+    Raises `BindError` if DuckDB cannot bind the query. Results are cached.
+    """
     shapes = tuple((name, tuple(columns.items())) for name, columns in relations.items())
     return list(_described(sql, shapes))
 
 
 @lru_cache(maxsize=256)
 def _described(sql: str, relations: Shapes) -> list[tuple[str, DuckDBPyType]]:
-    # Kept, since servers ask the same again.
+    # Cached, since servers bind the same queries again.
     with sealed() as connection:
         for name, columns in relations:
             _check_case([column for column, _ in columns])
@@ -100,7 +103,7 @@ def _check_case(columns: list[str]) -> None:
 
 
 def computes(sql: str) -> bool:
-    """Whether DuckDB can compute an expression that reads no table."""
+    """Whether DuckDB can compute an expression that reads no table; runs it."""
     with sealed() as connection:
         try:
             connection.execute(f"SELECT {sql}")
@@ -114,7 +117,7 @@ def quote(name: str) -> str:
 
 
 def _reason(text: str) -> str:
-    """DuckDB's message without its class name, candidates and listing of the SQL."""
+    """DuckDB's message without its error class, candidates and excerpt of the SQL."""
     first = text.split("\n", 1)[0]
     if "must be a constant expression" in first:
         return "of a DECIMAL, ROUND and TRUNCATE take digits that are a literal; CAST it to DOUBLE"
@@ -126,6 +129,6 @@ def _reason(text: str) -> str:
 
 
 def refusal(failure: ValueError) -> type[SqlError]:
-    """The class of error that tells a failure: a limit of ours, or a mistake of the user's."""
+    """`UnsupportedSqlError` for a limit of this project, `SqlError` for a mistake in the query."""
     limit = isinstance(failure, BindError) and failure.unsupported
     return UnsupportedSqlError if limit else SqlError

@@ -1,4 +1,4 @@
-"""What the types that DuckDB binds decide: divisions, aggregates and TYPEOF."""
+"""Translates what depends on types that DuckDB binds: divisions, aggregates and TYPEOF."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def resolved(
     relations: Relations,
     refused: Callable[[exp.Expr, str], SqlError],
 ) -> exp.Expr:
-    """A tree in DuckDB's terms with Flink's divisions and aggregates.
+    """Give the divisions, aggregates and TYPEOFs of a translated tree Flink's meaning.
 
-    `refused` makes the error where DuckDB cannot tell a type.
+    `refused` makes the error to raise where DuckDB cannot determine a type.
     """
     kinds = (exp.Div, exp.Typeof, exp.AggFunc, exp.Filter, exp.Window)
     for node in type_probe.inner_first(tree, *kinds):
@@ -48,12 +48,12 @@ def resolved(
 
 
 def note_digits(node: exp.Typeof, precision: int | None) -> None:
-    """Note the precision of the moment that TYPEOF is about, which DuckDB's type has no more."""
+    """Note the declared precision of TYPEOF's argument, which DuckDB's types do not keep."""
     node.meta[_DIGITS] = precision
 
 
 def _name(node: exp.Typeof, relations: Relations) -> exp.Expr | None:
-    """TYPEOF: Flink's name of a type, without NOT NULL."""
+    """TYPEOF: Flink's name of the type, without NOT NULL; None if the type is unknown."""
     kinds = type_probe.types(node, [node.this], relations)
     if kinds is None:
         return None
@@ -67,6 +67,6 @@ def _name(node: exp.Typeof, relations: Relations) -> exp.Expr | None:
     text = exp.Literal.string(found)
     if node.this.find(exp.AggFunc) is None:
         return cast(text, "VARCHAR")
-    # Still an aggregate, so that its query has one row of each group.
+    # Stays an aggregate, so that its query still returns one row per group.
     kept = exp.Coalesce(this=call("ANY_VALUE", text), expressions=[text.copy()])
     return cast(kept, "VARCHAR")

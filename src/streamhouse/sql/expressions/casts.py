@@ -1,8 +1,7 @@
 """CAST between texts and bytes, and to types with a length.
 
-Flink takes a text's bytes in UTF-8, and the reverse; DuckDB reads and writes escapes such as
-`\\x41`. A text or bytes longer than the type are cut; CHAR(n) is filled with spaces, BINARY(n) with
-zero bytes.
+Flink converts between texts and bytes as UTF-8; DuckDB reads and writes escapes such as `\\x41`. A
+value longer than its type is truncated; CHAR(n) is padded with spaces, BINARY(n) with zero bytes.
 """
 
 from __future__ import annotations
@@ -17,9 +16,10 @@ _FIXED = (exp.DType.CHAR, exp.DType.NCHAR)
 
 
 def readable(source: exp.Expr, tried: bool) -> exp.Expr | None:
-    """The text that bytes are; None for what is no bytes.
+    """Bytes decoded to a text; None if `source` is not bytes.
 
-    Bytes that are not UTF-8 fail, as in Flink 2 (1.20 puts U+FFFD for them); TRY_CAST gives null.
+    Bytes that are not UTF-8 end the query, as in Flink 2 (1.20 replaces them by U+FFFD); with
+    `tried` (TRY_CAST) they give null.
     """
     if not source.is_type(*_BLOBS):
         return None
@@ -27,7 +27,7 @@ def readable(source: exp.Expr, tried: bool) -> exp.Expr | None:
 
 
 def sized(text: exp.Expr, kind: exp.DataType) -> exp.Expr:
-    """A text cut, or filled, to the length of a type that has one."""
+    """A text truncated or padded to the length of its type, if it has one."""
     size = _size(kind, exp.DType.CHAR)
     if size is None:
         return text
@@ -35,7 +35,7 @@ def sized(text: exp.Expr, kind: exp.DataType) -> exp.Expr:
 
 
 def as_bytes(source: exp.Expr, kind: exp.DataType, tried: bool) -> exp.Expr:
-    """The bytes of a text, or bytes, of the length that the type says."""
+    """A text or bytes as bytes, truncated or padded to the length of the type."""
     if source.is_type(*exp.DataType.TEXT_TYPES):
         found: exp.Expr = call("ENCODE", source)
     elif source.is_type(*_BLOBS, exp.DType.NULL):
@@ -49,9 +49,9 @@ def as_bytes(source: exp.Expr, kind: exp.DataType, tried: bool) -> exp.Expr:
 
 
 def fitted(value: exp.Expr, flink: str) -> exp.Expr:
-    """A value on its way into a column: cut, or filled, to the length of its type, if it has one.
+    """A value for a column of a Flink type, truncated or padded to the type's length if it has one.
 
-    Flink's planner casts it so, whatever `table.exec.sink.type-length-enforcer` says.
+    Flink's planner casts so too, whatever `table.exec.sink.type-length-enforcer` is.
     """
     word = base(flink)
     if word in ("CHAR", "VARCHAR") and "(" in flink:
@@ -75,14 +75,14 @@ def _bytes(value: exp.Expr, size: int, filled: bool) -> exp.Expr:
 
 
 def _of_unknown(source: exp.Expr) -> exp.Expr:
-    """Bytes of what the planner has no type of: DuckDB knows it when it binds the query."""
+    """Bytes of a value of unknown type; the generated SQL tests the type."""
     is_blob = exp.EQ(this=call("TYPEOF", source.copy()), expression=exp.Literal.string("BLOB"))
     text = call("ENCODE", cast(source.copy(), "VARCHAR"))
     return when(is_blob, cast(source.copy(), "BLOB"), text)
 
 
 def _size(kind: exp.DataType, fixed: exp.DType) -> int | None:
-    """The length in parentheses; CHAR and BINARY have 1 without, the others none."""
+    """The length in parentheses; without one 1 for CHAR and BINARY, None for other types."""
     if kind.expressions:
         return int(kind.expressions[0].name)
     return 1 if kind.is_type(fixed) else None

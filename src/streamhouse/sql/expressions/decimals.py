@@ -1,8 +1,8 @@
-"""A division of decimals with Flink's type and every digit of it.
+"""Exact division of decimals, with Flink's result type.
 
-DuckDB divides decimals as DOUBLE, which has about 16 digits. Here both sides become whole numbers
-of up to 38 digits, and the last digit of their quotient is rounded half up. A longer number is
-DuckDB's error; no digit is ever lost.
+DuckDB divides decimals as DOUBLE, which has about 16 digits. Here both sides become integers of up
+to 38 digits, and the last digit of their quotient is rounded half up. DuckDB raises an error for a
+longer number; no digit is lost silently.
 """
 
 from __future__ import annotations
@@ -17,12 +17,15 @@ from streamhouse.sql.functions.calls import call, cast
 
 _MOST, _LEAST_SCALE = 38, 6
 _WHOLE = {"tinyint": 3, "smallint": 5, "integer": 10, "bigint": 19, "hugeint": 38}
-"""Whole numbers, and how many digits they have in Flink."""
+"""Integer types and their numbers of digits in Flink."""
 _REAL = ("float", "double", "null")
 
 
 def divided(node: exp.Div, relations: Relations) -> exp.Expr | None:
-    """A division with Flink's value, its sides in DuckDB's terms; None for what is not divided."""
+    """Give a division, whose sides are translated already, Flink's value and type.
+
+    None if a type is unknown or cannot be divided.
+    """
     if _is_real(node.left) or _is_real(node.right):
         return node
     kinds = type_probe.types(node, [node.left, node.right], relations)
@@ -30,9 +33,9 @@ def divided(node: exp.Div, relations: Relations) -> exp.Expr | None:
 
 
 def average(total: exp.Expr, count: exp.Expr, scale: int) -> exp.Expr:
-    """The quotient of a sum of decimals and their number, of 38 digits; nulls of no rows.
+    """AVG of decimals: a sum divided by a count, a DECIMAL(38, max(6, scale)); null of a null sum.
 
-    In Python: as an expression it would repeat the sum a dozen times.
+    It is computed in Python: as a SQL expression it would repeat the sum a dozen times.
     """
     scale = max(_LEAST_SCALE, scale)
     mean = arrow_call("average", total, count, exp.Literal.number(scale))
@@ -40,7 +43,7 @@ def average(total: exp.Expr, count: exp.Expr, scale: int) -> exp.Expr:
 
 
 def result_type(one: tuple[int, int], two: tuple[int, int]) -> tuple[int, int]:
-    """Precision and scale of a quotient, of those of what is divided."""
+    """Precision and scale of a quotient, from those of the dividend and the divisor."""
     scale = max(_LEAST_SCALE, one[1] + two[0] + 1)
     whole = one[0] - one[1] + two[1]
     if whole + scale <= _MOST:
@@ -54,7 +57,7 @@ def _is_real(side: exp.Expr) -> bool:
 
 
 def digits(kind: DuckDBPyType) -> tuple[int, int] | None:
-    """Precision and scale of a number that is no floating one."""
+    """Precision and scale of an integer or decimal type; None for any other."""
     if kind.id in _WHOLE:
         return _WHOLE[kind.id], 0
     if kind.id != "decimal":
@@ -64,7 +67,7 @@ def digits(kind: DuckDBPyType) -> tuple[int, int] | None:
 
 
 def _divided(node: exp.Div, kinds: list[DuckDBPyType]) -> exp.Expr | None:
-    """What a division of these types is; None for types that are not divided."""
+    """A division of operands of these types; None for types that cannot be divided."""
     if all(kind.id in _WHOLE for kind in kinds):
         whole = exp.IntDiv(this=_wrapped(node.left), expression=_wrapped(node.right))
         return exp.Paren(this=whole)
@@ -81,7 +84,7 @@ def _quotient(
     left: exp.Expr, right: exp.Expr, one: tuple[int, int], two: tuple[int, int]
 ) -> exp.Expr:
     precision, scale = result_type(one, two)
-    # So many digits does the quotient of the two whole numbers lack.
+    # The number of digits that the quotient of the two integers lacks to the result's scale.
     lacking = scale - one[1] + two[1]
     ten = _number("1" + "0" * lacking)
     above, below = _magnitude(left, one), _magnitude(right, two)
@@ -103,15 +106,15 @@ def _quotient(
 
 
 def _magnitude(side: exp.Expr, kind: tuple[int, int]) -> exp.Expr:
-    """The digits of a number without its point and its sign, as a whole number."""
+    """The digits of a number without its decimal point and sign, as a HUGEINT."""
     precision, scale = kind
     value = _wrapped(side.copy())
     if scale and precision + scale <= _MOST:
-        # Products of shorter decimals would be held to 18 digits.
+        # The factor has 38 digits, since DuckDB limits products of shorter decimals to 18 digits.
         shift = _decimal_cast(exp.Literal.string("1" + "0" * scale), _MOST, 0)
         value = exp.Mul(this=value, expression=shift)
     elif scale:
-        # The product would have too many digits; a text has them all.
+        # The product would have too many digits; go by the text, which has all of them.
         value = call("REPLACE", cast(value, "VARCHAR"), _text("."), _text(""))
     return call("ABS", cast(value, "HUGEINT"))
 

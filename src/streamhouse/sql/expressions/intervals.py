@@ -1,7 +1,7 @@
-"""INTERVALs of one unit and of two, and their texts as Flink writes them.
+"""INTERVAL literals of one unit or two, and their texts as Flink writes them.
 
-Flink has intervals of years and months, and intervals of days and times; DuckDB has one type for
-both. Which one an expression is follows from the units that are written in it.
+Flink has year-month intervals and day-time intervals; DuckDB has one type for both. The units
+written in an expression decide which one it is.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from sqlglot import exp
 from streamhouse.sql.functions.calls import call, cast, number, when
 
 MONTHS = ("MONTH", "QUARTER", "YEAR")
-"""Units of intervals of years and months; all other units are of days and times."""
+"""Units of year-month intervals; all other units are of day-time intervals."""
 _WHOLE_DAYS = {"DAY", "WEEK", *MONTHS}
 _FIELDS = ("DAY", "HOUR", "MINUTE", "SECOND")
 _FIELD_MS = {"DAY": 86_400_000, "HOUR": 3_600_000, "MINUTE": 60_000, "SECOND": 1_000}
@@ -28,11 +28,11 @@ _YEAR_MONTH = re.compile(r"\s*([+-]?)(\d+)-(\d+)\s*")
 
 
 class IntervalError(ValueError):
-    """An interval that cannot be read; the text is the message."""
+    """An interval that cannot be parsed; the text is the message for the user."""
 
 
 def of_two_units(text: str, first: str, second: str) -> exp.Expr:
-    """INTERVAL 'text' first TO second; `IntervalError` for a text that is not of these units."""
+    """INTERVAL 'text' first TO second; `IntervalError` for a text that does not match the units."""
     if (first, second) == ("YEAR", "MONTH"):
         found = _YEAR_MONTH.fullmatch(text)
         if found is None or int(found[3]) > 11:
@@ -58,7 +58,7 @@ def of_two_units(text: str, first: str, second: str) -> exp.Expr:
             days = sign * int(value)
         else:
             millis += sign * round(float(value) * _FIELD_MS[unit])
-    # In parts, so that EXTRACT finds the days.
+    # Days are a part of their own, so that EXTRACT finds them.
     return exp.Paren(
         this=exp.Add(this=_interval(days, "DAY"), expression=_interval(millis, "MILLISECOND"))
     )
@@ -74,7 +74,7 @@ def units(node: exp.Expr) -> set[str]:
     if isinstance(inner, exp.Neg):
         return units(inner.this)
     if isinstance(inner, exp.Add | exp.Sub):
-        # The right one first: a chain of sums hangs to the left, and each of its parts is asked.
+        # Right side first: a chain of sums nests to the left, and each part of it gets this call.
         two = units(inner.right)
         one = units(inner.left) if two else set()
         return one | two if one else set()
@@ -91,13 +91,13 @@ def is_whole_days(node: exp.Expr) -> bool:
 
 
 def has_fraction(node: exp.Expr) -> bool:
-    """Whether an interval has parts of a second."""
+    """Whether an interval has fractions of a second."""
     literals = (one.this for one in node.find_all(exp.Interval))
     return "MILLISECOND" in units(node) or any("." in one.name for one in literals)
 
 
 def text(node: exp.Expr) -> exp.Expr | None:
-    """The text of an interval, `+2-10` or `+10 00:00:00.004`; None of anything else."""
+    """The text of an interval, `+2-10` or `+10 00:00:00.004`; None for anything else."""
     found = units(node)
     if not found:
         return None
@@ -117,7 +117,7 @@ def _of_millis(node: exp.Expr) -> exp.Expr:
 
 
 def _formatted(pattern: str, whole: exp.Expr, sizes: list[int]) -> exp.Expr:
-    """A number in parts, its sign before them."""
+    """A sign and a number split into parts of these sizes, formatted by a DuckDB pattern."""
     negative = exp.LT(this=whole, expression=number(0))
     sign = when(negative, exp.Literal.string("-"), exp.Literal.string("+"))
     rest: exp.Expr = cast(exp.Abs(this=whole.copy()), "BIGINT")

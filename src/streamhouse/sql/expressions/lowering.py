@@ -1,4 +1,4 @@
-"""A Flink expression's meaning, said in DuckDB's terms: types decide what `/` and CAST do."""
+"""Lowers Flink expressions to DuckDB's; operand types decide what `/` and CAST become."""
 
 from __future__ import annotations
 
@@ -33,7 +33,11 @@ _REALS = (exp.DType.FLOAT, exp.DType.DOUBLE)
 
 
 def place(script: Script, node: exp.Expr) -> tuple[int, int]:
-    """Where a node stands, or the nearest node around it that knows."""
+    """Offsets (start, end exclusive) of a node in the script.
+
+    For a node without a position: those of the nearest enclosing node that has one, or of the whole
+    text.
+    """
     current: exp.Expr | None = node
     while current is not None:
         found = span(current)
@@ -56,7 +60,7 @@ def unsupported(script: Script, node: exp.Expr, message: str) -> SqlError:
 
 
 def _rewrite(tree: exp.Expr, rule: Callable[[exp.Expr], exp.Expr]) -> exp.Expr:
-    """Apply a rule to every node, parts before wholes."""
+    """Apply a rule to every node, children before parents."""
     for node in reversed(list(tree.walk(bfs=False))):
         new = rule(node)
         if new is not node:
@@ -70,7 +74,10 @@ def _rewrite(tree: exp.Expr, rule: Callable[[exp.Expr], exp.Expr]) -> exp.Expr:
 
 
 def simplify(script: Script, tree: exp.Expr) -> exp.Expr:
-    """Forms of Flink's as plain calls (EXTRACT, FLOOR … TO, SIMILAR TO, …); needs no types."""
+    """Rewrite Flink's special syntax (EXTRACT, FLOOR … TO, SIMILAR TO, …) to calls; needs no types.
+
+    Raises `SqlError` or `UnsupportedSqlError` for arguments that a function does not take.
+    """
 
     def rule(node: exp.Expr) -> exp.Expr:
         try:
@@ -89,7 +96,7 @@ def simplify(script: Script, tree: exp.Expr) -> exp.Expr:
             if isinstance(node, exp.Overlaps):
                 return _located(times.overlaps(node), node)
             if isinstance(node, exp.Bracket):
-                # Counted as in DuckDB already.
+                # Flink counts from 1, as DuckDB does.
                 node.set("offset", 1)
             if isinstance(node, exp.HexString):
                 return _located(_bytes(node.name), node)
@@ -106,7 +113,7 @@ def simplify(script: Script, tree: exp.Expr) -> exp.Expr:
 
 
 def _moment_first(node: exp.Add) -> exp.Expr:
-    """An interval and a moment as the moment and the interval, which every rule here knows."""
+    """Swap interval + moment to moment + interval, the only order that the other rules handle."""
     if intervals.units(node.right):
         return node
     return _located(exp.Add(this=node.right, expression=node.left), node)
@@ -124,7 +131,11 @@ def _located(new: exp.Expr, old: exp.Expr) -> exp.Expr:
 
 
 def fix_moments(tree: exp.Expr, bounded: bool) -> exp.Expr:
-    """PROCTIME() and its like as the variable `now`, so that a replay sees the same time."""
+    """Replace PROCTIME(), CURRENT_TIMESTAMP and the like by the DuckDB variable `now`.
+
+    So a batch that runs again sees the same time. With `bounded`, the clock is the default where
+    the variable is not set.
+    """
     now: exp.Expr = cast(call("GETVARIABLE", exp.Literal.string("now")), "TIMESTAMP")
     if bounded:
         clock = cast(exp.Anonymous(this="NOW"), "TIMESTAMP")
@@ -149,11 +160,10 @@ def lower(
     bounded: bool,
     digits: Digits = timestamp_digits.NONE,
 ) -> exp.Expr:
-    """The query with DuckDB's meaning; every column must be qualified.
+    """Translate a query to DuckDB's terms; every column must be qualified.
 
-    `digits` has the precisions of the relations' TIMESTAMP columns.
-
-    Raises `UnsupportedSqlError` where a type decides the meaning and is not known.
+    `digits` has the precisions of the relations' TIMESTAMP and TIME columns. Raises
+    `UnsupportedSqlError` where the meaning depends on a type that is unknown.
     """
     tree = fix_moments(tree, bounded)
     schema = MappingSchema(
@@ -202,7 +212,10 @@ _ARITHMETIC = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: 
 
 
 def _check_types(script: Script, tree: exp.Expr) -> None:
-    """Strings do not count as numbers, nor numbers as conditions, as DuckDB would let them."""
+    """Raise `SqlError` for strings in arithmetic and numbers or strings as conditions.
+
+    DuckDB would accept them.
+    """
     for node in tree.find_all(*_ARITHMETIC):
         for side in (node.this, node.expression):
             if side.is_type(*exp.DataType.TEXT_TYPES):
@@ -216,7 +229,7 @@ def _check_types(script: Script, tree: exp.Expr) -> None:
 
 
 def _dates(node: exp.Expr) -> exp.Expr:
-    """A DATE and days, months or years make a DATE; DuckDB makes a TIMESTAMP of them."""
+    """Make a DATE ± whole days, months or years a DATE; in DuckDB it is a TIMESTAMP."""
     if isinstance(node, exp.Cast):
         return times.typed(node)
     if not isinstance(node, exp.Add | exp.Sub):
@@ -229,7 +242,7 @@ def _dates(node: exp.Expr) -> exp.Expr:
 
 
 def _from_one(node: exp.Substring) -> exp.Expr:
-    """In Flink the text from place 0 on is the same as from place 1."""
+    """Make SUBSTRING from position 0 start at position 1, as in Flink."""
     start, one = node.args.get("start"), number(1)
     if isinstance(start, exp.Literal):
         if start.name == "0":
@@ -244,7 +257,7 @@ _COMPARED = (exp.GT, exp.GTE, exp.LT, exp.LTE, exp.EQ, exp.NEQ)
 
 
 def _compared(node: exp.Binary) -> exp.Expr:
-    """NaN is not equal to, greater or less than anything; in DuckDB it is the greatest number."""
+    """Make comparisons with NaN false, except `<>`; for DuckDB NaN is the greatest number."""
     if not (node.left.is_type(*_REALS) or node.right.is_type(*_REALS)):
         return node
     side = node.right if isinstance(node, exp.LT | exp.LTE) else node.left
@@ -259,7 +272,7 @@ def _compared(node: exp.Binary) -> exp.Expr:
 
 
 def _from_first(node: exp.Bracket) -> exp.Expr:
-    """An array has no places before 1; DuckDB counts negative ones from its end."""
+    """Make an array index below 1 give NULL; DuckDB counts negative ones from the end."""
     (place,) = node.expressions
     if isinstance(place, exp.Literal):
         return node
@@ -268,11 +281,11 @@ def _from_first(node: exp.Bracket) -> exp.Expr:
 
 
 def _divide(node: exp.Div) -> exp.Expr:
-    """Whole numbers give whole numbers; what other types give, `decimals` knows."""
+    """Make a division of integers an integer division; `decimals` handles other types later."""
     left, right = node.left, node.right
     if left.is_type(*_INTS) and right.is_type(*_INTS):
         new = exp.IntDiv(this=_wrap(left), expression=_wrap(right))
-        # `//` binds differently from `/` among its neighbours.
+        # `//` and `/` differ in operator precedence.
         return exp.Paren(this=new)
     return exp.Div(this=_wrap(left), expression=_wrap(right), typed=False, safe=False)
 
@@ -282,7 +295,7 @@ def _wrap(node: exp.Expr) -> exp.Expr:
 
 
 def _duck(kind: exp.DataType) -> exp.DataType:
-    """The type of a CAST as DuckDB names it: precision of timestamps decides the unit."""
+    """DuckDB's type for a CAST; the precision of a TIMESTAMP decides its unit."""
     if kind.is_type(exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ):
         size = int(kind.expressions[0].name) if kind.expressions else 6
         word = "TIMESTAMP_MS" if size <= 3 else "TIMESTAMP" if size <= 6 else "TIMESTAMP_NS"
@@ -325,7 +338,10 @@ def _convert(node: exp.Cast, digits: Digits) -> exp.Expr:
 
 
 def _value_of(source: exp.Expr, to: exp.DataType) -> exp.Expr:
-    """What is to be cast: DuckDB rounds where Flink cuts off."""
+    """The operand of a cast, truncated where Flink truncates and DuckDB would round.
+
+    A TIME that is cast to a TIMESTAMP gets the date 1970-01-01.
+    """
     if source.is_type(_TIME) and to.is_type(*times.TIMESTAMPS):
         return times.on_epoch_day(source)
     if source.is_type(exp.DType.TIMESTAMP_NS) and not to.is_type(exp.DType.TIMESTAMP_NS):
@@ -339,7 +355,7 @@ def _value_of(source: exp.Expr, to: exp.DataType) -> exp.Expr:
 
 
 def _to_moment(node: exp.Cast) -> exp.Cast:
-    """A typed plain cast to TIMESTAMP of what DuckDB would not cast, or would round."""
+    """Adapt a plain cast to TIMESTAMP of a value that DuckDB could not cast, or would round."""
     if not node.to.is_type(exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ):
         return node
     if node.this.is_type(_TIME):
@@ -352,7 +368,7 @@ def _to_moment(node: exp.Cast) -> exp.Cast:
 
 
 def _clock(moment: exp.Expr, digits: int) -> exp.Expr:
-    """The TIME of a TIMESTAMP, without what is finer than its type says."""
+    """The TIME of a TIMESTAMP, truncated to seconds (0 digits) or else to milliseconds."""
     unit = exp.Literal.string("milliseconds" if digits else "second")
     new = cast(call("DATE_TRUNC", unit, moment), "TIME")
     timestamp_digits.mark(new, digits)
@@ -376,12 +392,15 @@ def _text_of(source: exp.Expr, digits: Digits) -> exp.Expr:
 
 
 def _element_text(element: exp.Expr) -> exp.Expr:
-    """The text of what stands in an array, a map or a row."""
+    """The text of an element of an array, map or row."""
     return cast(_text_of(element, timestamp_digits.NONE), "VARCHAR")
 
 
 def _real_text(source: exp.Expr) -> exp.Expr:
-    """Java's text of a number; DuckDB's is the same between 0.001 and 10,000,000."""
+    """The text of a FLOAT or DOUBLE as Java writes it.
+
+    For a DOUBLE from 0.001 to 9,999,999 DuckDB's own text is the same.
+    """
     if source.is_type(exp.DType.FLOAT):
         return arrow_call("float_text", source)
     usual = exp.Between(
@@ -394,14 +413,17 @@ def _real_text(source: exp.Expr) -> exp.Expr:
 
 
 def _time_text(source: exp.Expr, digits: Digits) -> exp.Expr:
-    """Flink writes all the digits of a timestamp's fraction, DuckDB none that are zero."""
+    """The text of a moment with all digits of its fraction; DuckDB drops trailing zeros."""
     if source.is_type(exp.DType.TIMESTAMPTZ, exp.DType.TIMESTAMPLTZ):
         return _zoned_text(cast(source, "TIMESTAMP"))
     return timestamp_digits.text(source, digits) or source
 
 
 def _zoned_text(told: exp.Expr) -> exp.Expr:
-    """A TIMESTAMP_LTZ in milliseconds, unless it has more digits: DuckDB does not tell how many."""
+    """The text of a TIMESTAMP_LTZ: milliseconds, or microseconds if the value has any.
+
+    DuckDB's type does not keep its precision.
+    """
     whole = call("DATE_TRUNC", exp.Literal.string("milliseconds"), told.copy())
     short, long = (
         call("STRFTIME", told.copy(), exp.Literal.string(f"%Y-%m-%d %H:%M:%S.{digits}"))

@@ -11,9 +11,9 @@ from streamhouse.sql.expressions import timestamp_digits
 from streamhouse.sql.functions.calls import call, cast, concat, lambda_of, when
 
 Text = Callable[[exp.Expr], exp.Expr]
-"""The text of an element whose `type` is set."""
+"""Makes the text of an element whose `type` is set."""
 Digits = Callable[[Sequence[exp.Expr]], int | None]
-"""The precision of the moments that an array, or the keys or values of a map, are made of."""
+"""Returns the precision of moments from which an array, or a map's keys or values, is made."""
 _MICROS = 6
 _TIMESTAMPS = (exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ)
 _NULL = "NULL"
@@ -26,7 +26,7 @@ def is_row(source: exp.Expr) -> bool:
 
 
 def of_row(source: exp.Expr, text: Text) -> exp.Expr:
-    """The text of ROW(…), of the expressions that it is made of."""
+    """The text of ROW(…), made of the texts of its expressions."""
     parts: list[exp.Expr] = []
     for value in source.expressions:
         parts += [exp.Literal.string(", "), _or_null(text(value))]
@@ -35,7 +35,7 @@ def of_row(source: exp.Expr, text: Text) -> exp.Expr:
 
 
 def of(source: exp.Expr, text: Text, digits: Digits, depth: int = 0) -> exp.Expr | None:
-    """The text of a typed node; None where the types that it holds are not known."""
+    """The text of a typed array, map or row; None if its element types are unknown."""
     kind = source.type
     if not isinstance(kind, exp.DataType) or not kind.expressions:
         return None
@@ -53,13 +53,13 @@ def of(source: exp.Expr, text: Text, digits: Digits, depth: int = 0) -> exp.Expr
 
 @dataclass(frozen=True)
 class _Element:
-    """The type of what an array, or one side of a map, holds, and the precision of moments."""
+    """The element type of an array or of one side of a map, with the precision of moments."""
 
     kind: exp.Expr
     precision: int | None = None
 
     def typed(self, element: exp.Expr) -> exp.DataType | None:
-        """The type, set on an element; None if it is not known."""
+        """Set the type on an element and return it; None if it is unknown."""
         if not isinstance(self.kind, exp.DataType):
             return None
         kind = self.kind
@@ -86,7 +86,7 @@ def _elements(source: exp.Expr, kinds: Sequence[exp.Expr], digits: Digits) -> li
 def _each(
     array: exp.Expr, kinds: Sequence[_Element], places: Sequence[str], text: Text, depth: int
 ) -> exp.Expr | None:
-    """The texts of an array's elements, or of their parts with `=` between, and commas."""
+    """The texts of an array's elements (map entries as `key=value`), joined by commas."""
     name = f"e{depth}"
     found = []
     for kind, place in zip(kinds, places, strict=True):
@@ -117,7 +117,7 @@ def _row(source: exp.Expr, fields: Sequence[exp.Expr], text: Text, depth: int) -
 
 
 def _part(element: exp.Expr, known: _Element, text: Text, depth: int) -> exp.Expr | None:
-    """The text of an element of a type; a null is `NULL`."""
+    """The text of an element; a null is `NULL`. None if its type is unknown."""
     kind = known.typed(element)
     if kind is None:
         return None

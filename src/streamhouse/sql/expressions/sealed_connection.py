@@ -1,7 +1,7 @@
-"""DuckDB connections for texts of users: without files, network or Python's variables.
+"""Sandboxed DuckDB connections for users' SQL: no files, no network, no Python variables.
 
-The connections of a process share one empty database in memory, since opening a database takes
-30 ms and opening a connection of it 0.1 ms. Only temporary tables are a connection's own.
+The connections of a process share one empty in-memory database, since opening a database takes
+30 ms and a connection to it 0.1 ms. Only temporary tables are private to a connection.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import duckdb
 from streamhouse.sql.functions.arrow import register
 
 _databases: dict[int, duckdb.DuckDBPyConnection] = {}
-"""By process id: a fork must not use, nor close, the database of its parent."""
+"""By process id: a forked process must neither use nor close its parent's database."""
 
 
 def sealed() -> duckdb.DuckDBPyConnection:
-    """A new connection, in UTC; make only temporary tables in it, and close it."""
+    """A new connection in UTC. Callers create only temporary tables in it, and close it."""
     try:
         return _connection()
     except duckdb.Error:
@@ -34,7 +34,7 @@ def _connection() -> duckdb.DuckDBPyConnection:
 
 
 def _close(pid: int) -> None:
-    """Close the database of this process, whose functions DuckDB would tell to be leaked."""
+    """Close this process's database; DuckDB would otherwise report its functions as leaked."""
     if pid == os.getpid() and pid in _databases:
         _databases.pop(pid).close()
 
@@ -45,7 +45,7 @@ def _database() -> duckdb.DuckDBPyConnection:
         found = duckdb.connect(
             ":memory:", config={"threads": 1, "python_enable_replacements": "false"}
         )
-        # A name of no relation would otherwise be looked for in files when a query is bound.
+        # Otherwise DuckDB would look for files of that name when it binds an unknown relation.
         found.execute("SET enable_external_access = false")
         register(found)
         _databases[os.getpid()] = found

@@ -1,7 +1,7 @@
-"""How many digits the text of a TIMESTAMP has behind the second: as many as its type says.
+"""Declared precisions of TIMESTAMP and TIME: how many fractional digits their texts have.
 
-The engine has one type for 0 to 3 digits, one up to 6 and one up to 9, so what a column or a CAST
-says is looked up where it is written.
+DuckDB has only three types, for up to 3, 6 and 9 digits. So the precision is looked up in the
+column or CAST that declares it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from streamhouse.sql.plan import TableInfo
 from streamhouse.sql.types import base, digits
 
 Digits = Mapping[str, Mapping[str, int]]
-"""Relation name to its TIMESTAMP columns and their precisions."""
+"""Relation name to its TIMESTAMP and TIME columns and their precisions."""
 
 NONE: Digits = MappingProxyType({})
 _MARK = "digits"
@@ -32,7 +32,7 @@ _UNITS = {
     exp.DType.TIMESTAMPNTZ: (6, ".%f"),
     exp.DType.TIMESTAMP_NS: (9, ".%n"),
 }
-"""The engine's types with their digits, and how it writes them."""
+"""DuckDB's types with their fractional digits and the `strftime` pattern of these."""
 
 
 def of_table(info: TableInfo) -> dict[str, int]:
@@ -42,17 +42,17 @@ def of_table(info: TableInfo) -> dict[str, int]:
 
 
 def mark(node: exp.Expr, precision: int) -> None:
-    """Note the precision of a CAST whose type says it no more."""
+    """Note the declared precision of a CAST to a DuckDB type, which does not keep it."""
     node.meta[_MARK] = precision
 
 
 def precision(kind: exp.DataType, default: int = 6) -> int:
-    """The digits of a TIMESTAMP(p) as it is written."""
+    """The `p` of TIMESTAMP(p) or TIME(p), or the default."""
     return int(kind.expressions[0].name) if kind.expressions else default
 
 
 def text(source: exp.Expr, known: Digits) -> exp.Expr | None:
-    """The text of a moment; None if the node is none of a type with digits."""
+    """The text of a TIME or TIMESTAMP; None for other types."""
     kind = source.type.this if isinstance(source.type, exp.DataType) else None
     if kind == exp.DType.TIME:
         written = _written(source, known)
@@ -68,12 +68,12 @@ def text(source: exp.Expr, known: Digits) -> exp.Expr | None:
 
 
 def shown(node: exp.Expr, known: Digits) -> int | None:
-    """The precision of a moment as it is written; None if its type tells it."""
+    """The declared precision of a moment; None if only its DuckDB type is known."""
     return _written(node, known)
 
 
 def in_micros(fine: exp.Expr) -> exp.Expr:
-    """A TIMESTAMP_NS as a TIMESTAMP, its nanoseconds cut off: DuckDB rounds them."""
+    """A TIMESTAMP_NS truncated to a TIMESTAMP; DuckDB's own cast would round."""
     whole = exp.Sub(this=call("EPOCH_NS", fine.copy()), expression=_rest(fine))
     micros = exp.IntDiv(this=exp.Paren(this=whole), expression=number(1_000))
     new = cast(call("MAKE_TIMESTAMP", micros), "TIMESTAMP")
@@ -82,12 +82,12 @@ def in_micros(fine: exp.Expr) -> exp.Expr:
 
 
 def _rest(fine: exp.Expr) -> exp.Expr:
-    """The nanoseconds behind the microseconds."""
+    """The nanoseconds after the last whole microsecond, 0 to 999."""
     return remainder(call("EPOCH_NS", fine.copy()), 1_000)
 
 
 def stepped(node: exp.Add | exp.Sub) -> exp.Expr:
-    """A TIMESTAMP_NS and an interval with all nanoseconds: DuckDB drops them."""
+    """Keep the nanoseconds when an interval is added to a TIMESTAMP_NS; DuckDB drops them."""
     for name, step in (("this", node.right), ("expression", node.left)):
         fine = node.args[name]
         if intervals.units(step) and fine.is_type(exp.DType.TIMESTAMP_NS):
@@ -116,7 +116,10 @@ def _text(moment: exp.Expr, whole: str, fraction: str, most: int, shown: int) ->
 
 
 def _of_call(node: exp.Expr, known: Digits) -> int | None:
-    """The precision of what is made of another moment: that of the other one."""
+    """The precision of a time function, or of moment ± interval: that of its moment.
+
+    It is at least 3 for an interval with fractions of a second. None for other nodes.
+    """
     given = times.argument(node)
     if given is None and isinstance(node, exp.Add | exp.Sub):
         sides = [(node.left, node.right), (node.right, node.left)]
@@ -134,7 +137,11 @@ def _of_moment(node: exp.Expr, known: Digits) -> int | None:
 
 
 def _written(node: exp.Expr, known: Digits) -> int | None:
-    """The precision of a column or a CAST, also of one in a subquery; None of anything else."""
+    """The declared precision of a moment; None if nothing declares one.
+
+    It comes from a CAST, a column (also through subqueries), the branches of CASE or COALESCE, or
+    the argument of a time function.
+    """
     inner = node.unnest()
     if _MARK in inner.meta:
         found: int = inner.meta[_MARK]
@@ -165,7 +172,7 @@ def _written(node: exp.Expr, known: Digits) -> int | None:
 
 
 def _choices(node: exp.Case | exp.Coalesce) -> list[exp.Expr]:
-    """The values that a CASE or a COALESCE chooses from."""
+    """The possible results of a CASE or COALESCE."""
     if isinstance(node, exp.Coalesce):
         return [node.this, *node.expressions]
     values = [one.args["true"] for one in node.args["ifs"]]
@@ -173,7 +180,7 @@ def _choices(node: exp.Case | exp.Coalesce) -> list[exp.Expr]:
 
 
 def common(values: Sequence[exp.Expr], known: Digits) -> int | None:
-    """The greatest precision of values that are no nulls; None if one is not known."""
+    """The greatest precision of the values that are not NULL; None if one is unknown."""
     given = [
         one for one in values if not (isinstance(one, exp.Null) or one.is_type(exp.DType.NULL))
     ]
@@ -183,7 +190,7 @@ def common(values: Sequence[exp.Expr], known: Digits) -> int | None:
 
 
 def _of_source(source: exp.Expr, name: str, known: Digits) -> int | None:
-    """The precision of a column of something in FROM."""
+    """The precision of a column of a table or subquery in FROM."""
     if isinstance(source, exp.Table):
         return known.get(source.name, {}).get(name)
     query = source.unnest() if isinstance(source, exp.Subquery) else None

@@ -1,4 +1,4 @@
-"""The types of parts of a query, as DuckDB binds them; sqlglot does not know all of them."""
+"""Finds types of parts of a query by letting DuckDB bind them; sqlglot cannot infer all."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ _CLAUSES = ("from_", "joins", "laterals", "group")
 
 
 def inner_first(tree: exp.Expr, *kinds: type[exp.Expr]) -> list[exp.Expr]:
-    """The nodes of these classes, those before others that may be made of them."""
+    """The nodes of these classes, inner ones before those that contain or read them.
+
+    Nodes in WITH queries come first, in the order of these, then nodes of deeper SELECTs, then
+    deeper nodes.
+    """
     ctes = {id(cte): place for place, cte in enumerate(tree.find_all(exp.CTE))}
 
     def order(node: exp.Expr) -> tuple[int, int, int]:
@@ -32,7 +36,10 @@ def inner_first(tree: exp.Expr, *kinds: type[exp.Expr]) -> list[exp.Expr]:
 def types(
     node: exp.Expr, parts: Sequence[exp.Expr], relations: Relations
 ) -> list[DuckDBPyType] | None:
-    """DuckDB's types of `parts`, which stand where `node` does; None if it cannot tell them."""
+    """DuckDB's types of `parts`, evaluated in the SELECT of `node`; None if it cannot bind them.
+
+    The probe has that SELECT's FROM, joins and GROUP BY, and the WITH queries around it.
+    """
     known = [_of_column(part, node, relations) for part in parts]
     if all(known):
         return [DuckDBPyType(kind) for kind in known if kind]
@@ -51,13 +58,13 @@ def types(
         try:
             return [kind for _, kind in describe(generate(probe), relations)]
         except (BindError, ValueError):
-            # What rows are grouped by may be made of the part itself.
+            # Retry without GROUP BY, which may contain the part itself.
             probe.set("group", None)
     return None
 
 
 def _of_column(part: exp.Expr, node: exp.Expr, relations: Relations) -> str | None:
-    """The type of a column of a relation, which takes no query."""
+    """The type of a plain column of a relation, without a probe; None for anything else."""
     inner, select = part.unnest(), node.find_ancestor(exp.Select)
     if not isinstance(inner, exp.Column) or select is None or select.args.get("from_") is None:
         return None
@@ -69,7 +76,7 @@ def _of_column(part: exp.Expr, node: exp.Expr, relations: Relations) -> str | No
 
 
 def _with(probe: exp.Select, node: exp.Expr) -> None:
-    """Give a query the WITH queries that stand around a node."""
+    """Give the probe the WITH queries in whose scope a node is."""
     found: list[exp.Expr] = []
     recursive = False
     current = node.parent

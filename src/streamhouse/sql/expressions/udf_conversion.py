@@ -1,4 +1,4 @@
-"""Calls of Python functions in a query's tree: typed, their arguments checked and converted."""
+"""Types calls of Python functions in a query, and checks and converts their arguments."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WHOLE = {"TINYINT": 3, "SMALLINT": 5, "INT": 10, "BIGINT": 19}
 
 
 def typed(script: Script, node: exp.Expr) -> exp.Expr:
-    """A call with the type of its result, once its function has been defined.
+    """A call cast to its result type, if its function has been defined; else the node itself.
 
     Raises `SqlError` for a wrong number of arguments.
     """
@@ -49,9 +49,9 @@ def typed(script: Script, node: exp.Expr) -> exp.Expr:
 def converted(
     script: Script, tree: exp.Expr, relations: Mapping[str, Mapping[str, str]]
 ) -> exp.Expr:
-    """A tree in DuckDB's terms whose calls get arguments of their parameters' types.
+    """Cast the arguments of all calls in a translated tree to their parameters' types.
 
-    Raises `SqlError` for an argument that is not converted without CAST.
+    Raises `SqlError` for an argument that needs an explicit CAST.
     """
     calls = [node for node in tree.find_all(exp.Anonymous) if declaration_of(node) is not None]
     selects: dict[int, list[exp.Expr]] = {}
@@ -76,16 +76,16 @@ def converted(
 def _types(
     calls: list[exp.Expr], relations: Mapping[str, Mapping[str, str]]
 ) -> dict[int, str | None]:
-    """The Flink types of all arguments of calls in one SELECT, by `id`; None: it cannot be told.
+    """The Flink types of all arguments of calls in one SELECT, by `id`; None: unknown.
 
-    What a call gives has its type whatever its arguments are, so they are asked for together.
+    A call's result type does not depend on its arguments, so one probe finds all types at once.
     """
     found: dict[int, str | None] = {}
     left: list[exp.Expr] = []
     for argument in (one for call in calls for one in call.expressions):
         inner = argument.unnest()
         if isinstance(inner, exp.Cast):
-            # Known also where the value is one of a query around this one.
+            # This works also in a correlated subquery, where a probe of the value would not.
             null = exp.Cast(this=exp.Null(), to=inner.to.copy())
             found[id(argument)] = _flink(type_probe.types(exp.Null(), [null], {}))
         else:
@@ -119,7 +119,7 @@ def _check(
 
 
 def widens(source: str, target: str) -> bool:
-    """Whether every value of Flink type `source` is one of `target`, as nearly as Flink asks."""
+    """Whether Flink converts a value of type `source` to `target` implicitly, by widening."""
     one, two = base(source), base(target)
     if one == NULL or source == target:
         return True
@@ -132,7 +132,7 @@ def widens(source: str, target: str) -> bool:
     if one == "FLOAT":
         return two == "DOUBLE"
     if one in _MOMENTS and two in _MOMENTS:
-        # The session's time zone is UTC. The planner knows no precision of a TIMESTAMP_LTZ.
+        # The session's time zone is UTC. The precision of a TIMESTAMP_LTZ is unknown here.
         return one == two == "TIMESTAMP_LTZ" or _unit(source) <= _unit(target)
     if one == two == "TIME":
         return True
@@ -141,7 +141,7 @@ def widens(source: str, target: str) -> bool:
 
 
 def _holds(source: str, target: str) -> bool:
-    """Whether a DECIMAL has all digits of a whole number or another DECIMAL."""
+    """Whether a DECIMAL target holds all digits of an integer type or another DECIMAL."""
     if base(target) != "DECIMAL":
         return False
     whole, fraction = _digits(source)
@@ -160,7 +160,7 @@ def _unit(kind: str) -> int:
 
 
 def _literal_fits(argument: exp.Expr, target: str) -> bool:
-    """Whether a whole number, as it is written, is one of a type."""
+    """Whether an argument is an integer literal that is in the range of the target type."""
     inner = argument.unnest()
     negative = isinstance(inner, exp.Neg)
     inner = inner.this.unnest() if isinstance(inner, exp.Neg) else inner
@@ -176,6 +176,6 @@ def _literal_fits(argument: exp.Expr, target: str) -> bool:
 
 
 def _error(script: Script, node: exp.Expr, message: str) -> SqlError:
-    """An error at the function's name; what is around it may come from elsewhere in the text."""
+    """An error at the function's name; its arguments may have positions elsewhere in the text."""
     start = node.meta.get("start", 0)
     return script.error(message, start, node.meta.get("end", start) + 1)

@@ -1,4 +1,4 @@
-"""What DuckDB says of a value that cannot be computed, in Flink's terms."""
+"""Translates DuckDB's errors about values (overflow, bad cast, …) to Flink's terms."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _RULES = (
 )  # fmt: skip
 _PATTERNS = tuple((re.compile(pattern, re.DOTALL), text) for pattern, text in _RULES)
 _CLASS = re.compile(r"^(?:\w+ )+Error: ")
-# What follows quotes our own translation of the statement, which the user never wrote, or advises
+# From here on a message quotes the generated SQL, which the user did not write, or recommends
 # settings and functions that only DuckDB has.
 _REST = re.compile(r"\n\n|\nLINE | Use TRY\(|You might want| when casting from source column|!$")
 

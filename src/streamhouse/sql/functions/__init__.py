@@ -1,7 +1,7 @@
-"""The Flink functions that exist here, each as what DuckDB shall compute.
+"""The supported Flink functions, each with a builder of its DuckDB expression.
 
-Every entry gives the least and greatest number of arguments and how to build the call. A function
-that is not in `BUILDERS` is an error; nothing is passed on by name alone.
+Every entry of the tables has the least and greatest number of arguments and the builder. A function
+that is not in `BUILDERS` is an error; no call is passed to DuckDB by name alone.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ WINDOW_TABLES = ("TUMBLE", "HOP", "CUMULATE", "SESSION")
 
 
 def unknown(name: str) -> str:
-    """The message for a function that does not exist here."""
+    """The error message for an unsupported function, with a replacement or suggestion."""
     upper = name.upper()
     if upper.split("_", 1)[0] in WINDOW_TABLES:
         return (
@@ -50,7 +50,7 @@ def unknown(name: str) -> str:
 
 
 def known() -> list[str]:
-    """The names of all functions, sorted."""
+    """The names of all supported functions, sorted."""
     return sorted({*BUILDERS, "CAST", "TRY_CAST", "EXTRACT", "TRIM", "SUBSTRING", "POSITION",
                    "CEIL", "FLOOR", "CURRENT_DATE", "CURRENT_TIME", "CURRENT_TIMESTAMP",
                    "JSON_ARRAY", "JSON_ARRAYAGG", "JSON_OBJECT", "JSON_OBJECTAGG",

@@ -1,7 +1,8 @@
-"""Flink's functions that DuckDB has none for: Python over Arrow arrays, registered in DuckDB.
+"""Flink functions without a DuckDB equivalent: Python over Arrow arrays, registered in DuckDB.
 
-An expression calls one by `arrow_call`; who runs the SQL calls `register` before. A null argument
-makes a null, unless the function takes nulls. What a function raises ends the query.
+`arrow_call` builds a call of one; `register` must be called on the connection that runs the SQL. A
+null argument gives null, unless the function takes nulls. An exception in a function ends the
+query.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _ARROW: dict[str, pa.DataType] = {
 
 @dataclass(frozen=True)
 class ArrowFunction:
-    """A function of one row's values; `parameters` and `result` are DuckDB's types."""
+    """A Python function that is applied row by row; `parameters` and `result` are DuckDB types."""
 
     parameters: tuple[str, ...]
     result: str
@@ -58,7 +59,7 @@ class ArrowFunction:
 
 
 def arrow_call(name: str, *args: exp.Expr) -> exp.Expr:
-    """A call of one of `FUNCTIONS`, its arguments cast to what it takes."""
+    """A call of one of `FUNCTIONS`, with its arguments cast to the parameter types."""
     function = FUNCTIONS[name]
     given = (cast(arg, kind) for arg, kind in zip(args, function.parameters, strict=True))
     return cast(call(PREFIX + name, *given), function.result)
@@ -70,10 +71,10 @@ _CALLED = re.compile(rf"\b{PREFIX}(\w+)", re.IGNORECASE)
 def register(
     connection: duckdb.DuckDBPyConnection, sql: str | None = None, known: set[str] | None = None
 ) -> None:
-    """Make the functions that a text calls known to a connection; all of them without a text.
+    """Register the functions that `sql` calls in a connection; without `sql`, all of them.
 
-    `known` are those that the connection has already; what is added is added to it. The
-    connection is to be closed before the process ends.
+    `known` has the functions that the connection has already; newly registered ones are added to
+    it. The connection must be closed before the process ends.
     """
     if sql is not None and PREFIX not in sql.lower():
         return
@@ -95,7 +96,7 @@ def register(
 
 
 def _of_arity(function: ArrowFunction) -> Callable[..., pa.Array]:
-    """The function with as many parameters as DuckDB is told of: it counts them."""
+    """The function with a fixed number of parameters: DuckDB inspects the signature."""
     arities: dict[int, Callable[..., pa.Array]] = {
         1: lambda a: function(a),
         2: lambda a, b: function(a, b),
@@ -106,7 +107,7 @@ def _of_arity(function: ArrowFunction) -> Callable[..., pa.Array]:
 
 
 def _average(total: str, count: int, scale: int) -> str:
-    """A sum divided by a number of rows, rounded half up to digits behind the point."""
+    """A sum divided by a row count, rounded half away from zero to `scale` decimal places."""
     with decimal.localcontext(prec=_DECIMAL_DIGITS):
         whole = int(Decimal(total).scaleb(scale))
         mean, rest = divmod(abs(whole), count)
@@ -135,7 +136,11 @@ _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 def _conv(text: str, source: int, target: int) -> str | None:
-    """CONV as of Hive: a number in one base, told in another; a negative base tells the sign."""
+    """Hive's CONV: convert an unsigned 64-bit number from one base to another.
+
+    A negative target base makes the result signed. None for a base outside of 2 to 36 and for a
+    text without leading digits.
+    """
     if not (2 <= abs(source) <= 36 and 2 <= abs(target) <= 36):
         return None
     text = text.strip().lower()
@@ -250,7 +255,10 @@ def _url_decode(text: str) -> str | None:
 
 
 def _split_index(text: str, separator: str, index: int) -> str | None:
-    """Commons Lang's `splitByWholeSeparatorPreserveAllTokens`, then the part of that number."""
+    """A part, counted from 0, of Commons Lang's `splitByWholeSeparatorPreserveAllTokens`.
+
+    None if there is no such part.
+    """
     parts = text.split(separator) if separator else text.split()
     return parts[index] if 0 <= index < len(parts) else None
 
@@ -260,7 +268,10 @@ def _split_code(text: str, code: int, index: int) -> str | None:
 
 
 def _instr(text: str, part: str, start: int, nth: int) -> int | None:
-    """The place, from 1, of the nth occurrence from a place on; backwards from a negative one."""
+    """The position, from 1, of the nth occurrence at or after `start`; 0 if there is none.
+
+    A negative `start` counts from the end and searches backwards.
+    """
     if nth <= 0:
         return 0
     if start > 0:
@@ -282,7 +293,10 @@ def _instr(text: str, part: str, start: int, nth: int) -> int | None:
 
 
 def _regexp_replace(text: str, pattern: str, new: str) -> str | None:
-    """Java's `Matcher.appendReplacement` with the new text quoted where it names no group."""
+    """Replace as Java's `Matcher.appendReplacement` does; backslashes in `new` are literal.
+
+    `$1` in `new` stands for a group. None for an invalid pattern or an unknown group.
+    """
     try:
         template = re.sub(r"\\", r"\\\\", new)
         template = re.sub(r"\$(\d)", r"\\g<\1>", template)

@@ -1,4 +1,4 @@
-"""What functions are built from: DuckDB calls, casts, and the time of a batch."""
+"""Helpers that build function calls: DuckDB calls, casts, and the time of a batch."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ from sqlglot import exp
 Args = list[exp.Expr]
 Build = Callable[[Args], exp.Expr]
 Table = dict[str, tuple[int, int | None, Build]]
-"""Names with the least and greatest number of arguments (None: any) and how to build the call."""
+"""Function names with the least and greatest number of arguments (None: any) and a builder."""
 
 MOMENTS = ("PROCTIME", "CURRENT_TIMESTAMP", "LOCALTIMESTAMP", "CURRENT_DATE", "LOCALTIME")
 _MOMENT = "__moment_"
 
 
 class ArgumentError(ValueError):
-    """A call with arguments that the function does not take; the text is the message."""
+    """A call with arguments that the function does not take; the text is the user's message.
+
+    `unsupported`: the call is valid in Flink, but not supported here.
+    """
 
     def __init__(self, message: str, unsupported: bool = False) -> None:
         super().__init__(message)
@@ -24,38 +27,38 @@ class ArgumentError(ValueError):
 
 
 def moment(name: str) -> exp.Expr:
-    """The time of the batch (or of the bounded query), as the function `name` gives it."""
+    """A placeholder for the time of the batch (or bounded query), as function `name` returns it."""
     return exp.Anonymous(this=_MOMENT + name)
 
 
 def moment_name(node: exp.Expr | None) -> str | None:
-    """Which of `MOMENTS` a node is, if it is one."""
+    """Which of `MOMENTS` a node is; None for any other node."""
     if isinstance(node, exp.Anonymous) and str(node.this).startswith(_MOMENT):
         return str(node.this).removeprefix(_MOMENT)
     return None
 
 
 def number(value: int) -> exp.Expr:
-    """A whole number as a literal."""
+    """An integer literal."""
     return exp.Literal.number(value)
 
 
 def cast(node: exp.Expr, kind: str | exp.DataType) -> exp.Cast:
-    """A cast that only tells the type of a DuckDB call or makes it so."""
+    """A cast of a DuckDB expression with DuckDB's semantics, not lowered like a user's CAST."""
     tree = exp.Cast(this=node, to=exp.DataType.build(kind, dialect="duckdb"))
     tree.meta["plain"] = True
     return tree
 
 
 def try_cast(node: exp.Expr, kind: str | exp.DataType) -> exp.TryCast:
-    """The same, null for a value that the type cannot hold."""
+    """As `cast`, but null for a value that the type cannot hold."""
     tree = exp.TryCast(this=node, to=exp.DataType.build(kind, dialect="duckdb"))
     tree.meta["plain"] = True
     return tree
 
 
 def concat(*parts: exp.Expr) -> exp.Expr:
-    """Texts one after the other; null if one of them is."""
+    """Concatenated texts; null if one of them is."""
     whole, *rest = parts
     for part in rest:
         whole = exp.DPipe(this=whole, expression=part, safe=True)
@@ -63,29 +66,29 @@ def concat(*parts: exp.Expr) -> exp.Expr:
 
 
 def when(condition: exp.Expr, then: exp.Expr, otherwise: exp.Expr | None = None) -> exp.Case:
-    """One value or, where the condition is not true, another; null without another."""
+    """CASE WHEN condition THEN then ELSE otherwise END; null without `otherwise`."""
     return exp.Case(ifs=[exp.If(this=condition, true=then)], default=otherwise)
 
 
 def remainder(value: exp.Expr, size: int) -> exp.Expr:
-    """What is left of a division; of a negative number, too, it is not negative."""
+    """The remainder of a division by `size`, never negative (floor modulo)."""
     rest = exp.Mod(this=exp.Paren(this=value), expression=number(size))
     shifted = exp.Paren(this=exp.Add(this=rest, expression=number(size)))
     return exp.Paren(this=exp.Mod(this=shifted, expression=number(size)))
 
 
 def call(name: str, *args: exp.Expr) -> exp.Anonymous:
-    """A call of DuckDB's function."""
+    """A call of a DuckDB function."""
     return exp.Anonymous(this=name, expressions=list(args))
 
 
 def aggregate(name: str, *args: exp.Expr) -> exp.AnonymousAggFunc:
-    """An aggregate of Flink's, which `expressions.aggregates` says in DuckDB's terms."""
+    """A Flink aggregate that `expressions.aggregates` translates to DuckDB's terms."""
     return exp.AnonymousAggFunc(this=name, expressions=list(args))
 
 
 def plain(kind: type[exp.Expr], *names: str) -> Build:
-    """A function that sqlglot knows under a class, its arguments by position."""
+    """A builder of a sqlglot node; the arguments fill the named fields by position."""
 
     def build(args: Args) -> exp.Expr:
         return kind(**dict(zip(names or ("this",), args, strict=False)))
@@ -94,30 +97,30 @@ def plain(kind: type[exp.Expr], *names: str) -> Build:
 
 
 def duck(name: str, result: str) -> Build:
-    """DuckDB's function of the same meaning, with its result type."""
+    """A builder of a call of the DuckDB function with the same meaning, cast to `result`."""
     return lambda args: cast(call(name, *args), result)
 
 
 def any_null(args: Args, otherwise: exp.Expr) -> exp.Expr:
-    """Null if an argument is null."""
+    """Null if any of the arguments is null, otherwise `otherwise`."""
     nulls = exp.or_(*(exp.Is(this=arg.copy(), expression=exp.Null()) for arg in args))
     return when(nulls, exp.Null(), otherwise)
 
 
 def bytes_of(node: exp.Expr) -> exp.Expr:
-    """Bytes as they are, or those of a text: a CAST as the user's own."""
+    """Bytes as they are, or a text as bytes: a CAST that is lowered like the user's own."""
     return exp.Cast(this=node, to=exp.DataType(this=exp.DType.VARBINARY))
 
 
 def lambda_of(name: str, body: exp.Expr) -> exp.Expr:
-    """DuckDB's lambda of one parameter, which stands in the body as `parameter(name)`."""
+    """A DuckDB lambda with one parameter; its body refers to it by `parameter(name)`."""
     tree = exp.Lambda(this=body, expressions=[exp.to_identifier(name)])
     tree.meta["plain"] = True
     return tree
 
 
 def parameter(name: str) -> exp.Expr:
-    """The parameter of a lambda."""
+    """A reference to the parameter of a lambda."""
     return exp.Var(this=f'"{name}"')
 
 

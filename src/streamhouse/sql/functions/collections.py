@@ -1,4 +1,4 @@
-"""Flink's functions of arrays and maps, each as what DuckDB shall compute."""
+"""Builds DuckDB expressions for Flink's array and map functions."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _X = "x"
 
 
 def _list(name: str) -> Build:
-    """DuckDB's function of the same meaning, whose type is that of its argument."""
+    """A builder of a call of the DuckDB function with the same meaning, without a cast."""
     return lambda args: call(name, *args)
 
 
 def _strict(name: str) -> Build:
-    """The same, null if an argument is."""
+    """As `_list`, but null if an argument is null."""
     return lambda args: any_null(args, call(name, *args))
 
 
@@ -38,7 +38,7 @@ def _same(one: exp.Expr, other: exp.Expr) -> exp.Expr:
 
 
 def _if_array(array: exp.Expr, found: exp.Expr) -> exp.Expr:
-    """Null where the array is; what is looked for may be null."""
+    """`found`, or null if the array is null; other arguments may be null."""
     return any_null([array], found)
 
 
@@ -63,7 +63,7 @@ def _remove(args: Args) -> exp.Expr:
 
 
 def _distinct(array: exp.Expr) -> exp.Expr:
-    """The elements in the order of their first places, a null among them."""
+    """The distinct elements, null included, in the order of their first occurrence."""
     place = "i"
     first = exp.EQ(
         this=call("LEN", call(
@@ -80,7 +80,7 @@ def _distinct(array: exp.Expr) -> exp.Expr:
 
 
 def _within(wanted: bool) -> Build:
-    """ARRAY_INTERSECT and ARRAY_EXCEPT: each element once."""
+    """ARRAY_INTERSECT (`wanted`) or ARRAY_EXCEPT; the result has no duplicates."""
 
     def build(args: Args) -> exp.Expr:
         one, other = args
@@ -102,7 +102,7 @@ def _union(args: Args) -> exp.Expr:
 
 
 def _slice(args: Args) -> exp.Expr:
-    """ARRAY_SLICE(array, start[, end]); places count from 1, or backwards from -1."""
+    """ARRAY_SLICE(array, start[, end]); indexes count from 1, or backwards from -1; 0 is 1."""
     array, start = args[:2]
     end = args[2] if len(args) > 2 else exp.Neg(this=number(1))
     zero = exp.EQ(this=exp.Paren(this=start.copy()), expression=number(0))
@@ -127,7 +127,7 @@ def _constant(node: exp.Expr, what: str) -> bool:
 
 
 def _element(args: Args) -> exp.Expr:
-    """The only element; null of none, an error of several."""
+    """ELEMENT: the only element; null for an empty array, an error for several elements."""
     array = args[0]
     several = exp.GT(this=call("LEN", array.copy()), expression=number(1))
     message = exp.Literal.string("ELEMENT takes an array of one element, not of several")

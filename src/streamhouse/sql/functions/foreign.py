@@ -1,4 +1,4 @@
-"""Functions that are not here: what other systems call otherwise, and what cannot be repeated."""
+"""Replacements for unsupported functions: other systems' names, nondeterministic functions."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ _TYPES = (
 
 
 def instead(name: str) -> str | None:
-    """What to write in the place of a function (named in upper case); None if nobody knows."""
+    """What to write instead of a function (`name` in upper case); None if no hint is known."""
     if name in _TYPES:
         return f"write CAST(x AS {name})"
     return _INSTEAD.get(name)

@@ -1,4 +1,4 @@
-"""Numbers as Java writes them, which is how Flink does."""
+"""Formats floating-point numbers as Java does, and so Flink."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def java_double(value: float, shortest: Callable[[float], str] = repr) -> str:
 
 
 def java_float(value: float) -> str:
-    """The text of a FLOAT: the shortest that is read as the same 32 bits."""
+    """The text of a FLOAT as Java writes it: the shortest that parses to the same 32 bits."""
     import numpy as np
 
     def shortest(one: float) -> str:

@@ -1,8 +1,8 @@
-"""Java's date patterns, letter by letter, for those that DuckDB's `strftime` cannot say.
+"""Formats and parses Java's date patterns that DuckDB's `strftime` cannot express.
 
-The letters are those of `java.time.format.DateTimeFormatter`, in English and UTC. Widths are as
-there: `y` as long as it is, `yy` the last two digits, `MMM` a short name, `MMMM` a whole one, and
-`S` repeated so many digits of the second's fraction.
+The letters are those of `java.time.format.DateTimeFormatter`, in English and UTC. So are the
+widths: `y` is the year in as many digits as it has, `yy` its last two digits, `MMM` a short month
+name, `MMMM` a full one, and n times `S` the first n digits of the fraction of a second.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _PART = re.compile(r"''|'(?:[^']|'')*'|([A-Za-z])\1*|[^A-Za-z']+|'")
 
 
 class Moment(NamedTuple):
-    """A moment to the microsecond, and the nanoseconds behind it."""
+    """A moment to the microsecond (UTC), and the 0 to 999 nanoseconds beyond it."""
 
     at: datetime.datetime
     nanos: int
 
 
 class Part(NamedTuple):
-    """A letter so many times, or a text as it is (`letter` is empty then)."""
+    """A pattern letter, repeated `width` times, or a literal text (with an empty `letter`)."""
 
     letter: str
     width: int
@@ -37,7 +37,7 @@ class Part(NamedTuple):
 
 @lru_cache(maxsize=256)
 def parts(pattern: str) -> tuple[Part, ...]:
-    """What a pattern is made of; `PatternError` for a letter that is not known."""
+    """The parts of a pattern; `PatternError` for an unknown letter or an unclosed quote."""
     found = []
     for match in _PART.finditer(pattern):
         text = match.group()
@@ -59,7 +59,10 @@ def parts(pattern: str) -> tuple[Part, ...]:
 
 
 def formatted(micros: int, nanos: int, pattern: str) -> str | None:
-    """A moment, in microseconds of the epoch and nanoseconds behind, as a pattern says."""
+    """Format a moment, given in microseconds since 1970 and the nanoseconds beyond them.
+
+    None for a moment that Python's `datetime` cannot hold (years 1 to 9999).
+    """
     try:
         moment = Moment(_EPOCH + datetime.timedelta(microseconds=micros), nanos)
     except OverflowError:
@@ -104,7 +107,7 @@ def _quarter(moment: Moment, width: int) -> str:
 
 
 def _sunday_week(at: datetime.datetime) -> int:
-    """The week of the year as in the United States: from Sunday on, and week 1 has 1 January."""
+    """The week of the year as in the United States: it starts on Sunday, week 1 has 1 January."""
     first = datetime.datetime(at.year, 1, 1)
     return ((at - first).days + (first.weekday() + 1) % 7) // 7 + 1
 
@@ -151,11 +154,11 @@ _READ = {
     "k": "hour24", "K": "hour12", "h": "hour12", "m": "minute", "s": "second", "S": "fraction",
     "a": "half", "E": "weekday",
 }  # fmt: skip
-"""Letters that can be read, and what they are."""
+"""Letters that `parsed` supports, and the fields that they stand for."""
 
 
 def check_readable(pattern: str) -> None:
-    """Raise `PatternError` for letters that cannot be read from a text."""
+    """Raise `PatternError` for letters that `parsed` does not support."""
     for part in parts(pattern):
         if part.letter and part.letter not in _READ:
             raise PatternError(
@@ -166,7 +169,7 @@ def check_readable(pattern: str) -> None:
 
 @lru_cache(maxsize=256)
 def _reader(pattern: str) -> tuple[re.Pattern[str], tuple[tuple[str, int], ...]]:
-    """An expression for texts of a pattern, and what its groups are."""
+    """The regular expression of a pattern, and the field and width of each of its groups."""
     written, groups = "", []
     every = parts(pattern)
     for place, part in enumerate(every):
@@ -194,9 +197,9 @@ def _reader(pattern: str) -> tuple[re.Pattern[str], tuple[tuple[str, int], ...]]
 
 
 def parsed(text: str, pattern: str) -> datetime.datetime | None:
-    """The moment that a text is by a pattern; None if it is none.
+    """Parse a text by a pattern; None if it does not match or is no valid date.
 
-    What the pattern does not have is that of 1970-01-01 00:00:00.
+    Fields that the pattern does not have are those of 1970-01-01 00:00:00.
     """
     expression, groups = _reader(pattern)
     found = expression.fullmatch(text)

@@ -1,4 +1,4 @@
-"""Flink's functions of JSON texts, each as what DuckDB shall compute."""
+"""Builds DuckDB expressions for Flink's JSON functions."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ _MODE = re.compile(r"^\s*(lax|strict)\s+", re.IGNORECASE)
 
 
 def _path(node: exp.Expr) -> exp.Expr:
-    """A path of JSON without the word that says how strict it is: what is not there is null."""
+    """A JSON path without its mode (`lax` or `strict`), which DuckDB does not know."""
     if isinstance(node, exp.Literal) and node.is_string:
         return exp.Literal.string(_MODE.sub("", node.name))
     return node
 
 
 def _finds_several(path: exp.Expr) -> bool:
-    """Whether a path has wildcards: what it leads to is an array, of nothing, too."""
+    """Whether a path has wildcards: its result is an array, even if nothing matches."""
     return isinstance(path, exp.Literal) and ("*" in path.name or ".." in path.name)
 
 
 def _kind(text: exp.Expr, *path: exp.Expr) -> exp.Expr:
-    """Which JSON a text is, or has at a path: OBJECT, ARRAY, …; null for what is no JSON."""
+    """The JSON type (OBJECT, ARRAY, NULL, …) of a text or at its path; null if there is no JSON."""
     if any(map(_finds_several, path)):
         return when(call("JSON_VALID", text.copy()), exp.Literal.string("ARRAY"))
     return call("TRY", call("JSON_TYPE", text.copy(), *(one.copy() for one in path)))
 
 
 def _json_value(args: Args) -> exp.Expr:
-    """A scalar in a JSON text; null where there is none, or no JSON."""
+    """JSON_VALUE without ON EMPTY and ON ERROR: the scalar at a path; null if there is none."""
     text, path = args[0], _path(args[1])
     kind = _kind(text, path)
     found = call("TRY", call("JSON_EXTRACT_STRING", text.copy(), path.copy()))
@@ -60,9 +60,10 @@ def _json_value(args: Args) -> exp.Expr:
 def value_or(
     args: Args, found: exp.Expr, empty: exp.Expr | None, error: exp.Expr | None
 ) -> exp.Expr:
-    """JSON_VALUE with what stands for nothing, and for an error; None is an error that is told.
+    """JSON_VALUE with the values of ON EMPTY and ON ERROR; None raises an error at runtime.
 
-    What is no scalar, no JSON or not there is an error in strict mode, and nothing in lax mode.
+    `found` is the scalar. Invalid JSON, no match, a JSON null and an object or array count as ERROR
+    in strict mode, and as EMPTY in lax mode.
     """
     text = args[0]
     kind = _kind(text, _path(args[1]))
@@ -77,14 +78,16 @@ def value_or(
 
 
 def _json_query(args: Args) -> exp.Expr:
-    """An object or a list in a JSON text, as JSON."""
+    """JSON_QUERY without further clauses: the object or array at a path, as JSON text."""
     return query_or(args, "", exp.Null(), exp.Null())
 
 
 def query_or(args: Args, wrapper: str, empty: exp.Expr | None, error: exp.Expr | None) -> exp.Expr:
-    """JSON_QUERY with what stands for nothing, and for an error; None is an error that is told.
+    """JSON_QUERY with the values of ON EMPTY and ON ERROR; None raises an error at runtime.
 
-    `wrapper` is CONDITIONAL or UNCONDITIONAL, to put what is found into an array, or empty.
+    `wrapper`: UNCONDITIONAL wraps the result in an array, CONDITIONAL does so unless it is one, and
+    the empty text never does. Invalid JSON, no match, a JSON null and, without a wrapper, a scalar
+    count as ERROR in strict mode, and as EMPTY in lax mode.
     """
     text, path, strict = args[0], _path(args[1]), _is_strict(args[1])
     failed = call("ERROR", exp.Literal.string("JSON_QUERY: no JSON, or nothing at the path"))
@@ -100,7 +103,7 @@ def query_or(args: Args, wrapper: str, empty: exp.Expr | None, error: exp.Expr |
     cases: list[tuple[exp.Expr, exp.Expr]] = [
         (exp.Is(this=text.copy(), expression=exp.Null()), exp.Null()),
         (nothing, error if strict else empty),
-        # As Flink 1.20 does, which takes a null for an error in strict mode.
+        # Flink 1.20 treats a JSON null as an error in strict mode.
         (is_null, error if strict else empty),
     ]
     if not wrapper:
@@ -112,7 +115,7 @@ def query_or(args: Args, wrapper: str, empty: exp.Expr | None, error: exp.Expr |
 
 
 def _is_strict(path: exp.Expr) -> bool:
-    """A path is strict unless it says lax, as in Flink."""
+    """Whether a path is in strict mode, the default in Flink: it does not start with `lax`."""
     mode = _MODE.match(path.name) if isinstance(path, exp.Literal) else None
     return mode is None or mode[1].lower() != "lax"
 
@@ -122,9 +125,10 @@ def _json_exists(args: Args) -> exp.Expr:
 
 
 def exists_or(args: Args, error: exp.Expr | None) -> exp.Expr:
-    """JSON_EXISTS with what stands for an error; None is an error that is told.
+    """JSON_EXISTS with the value of ON ERROR; None raises an error at runtime.
 
-    Only in strict mode it is one that a text is no JSON, or that a path leads to nothing.
+    Invalid JSON, no match and a JSON null are errors in strict mode only; in lax mode they give
+    FALSE.
     """
     text, path = args[0], _path(args[1])
     found = exp.NEQ(this=_kind(text, path), expression=exp.Literal.string("NULL"))
@@ -149,7 +153,7 @@ def is_json(text: exp.Expr, kind: str) -> exp.Expr:
 
 
 def json_object(pairs: Sequence[tuple[exp.Expr, exp.Expr]], absent: bool) -> exp.Expr:
-    """JSON_OBJECT(KEY k VALUE v, …); without what is null if `absent`."""
+    """JSON_OBJECT(KEY k VALUE v, …); `absent` omits members whose value is null."""
     if not pairs:
         return exp.Literal.string("{}")
     members = [
@@ -159,25 +163,25 @@ def json_object(pairs: Sequence[tuple[exp.Expr, exp.Expr]], absent: bool) -> exp
 
 
 def json_array(values: Sequence[exp.Expr], absent: bool) -> exp.Expr:
-    """JSON_ARRAY(v, …); without what is null if `absent`."""
+    """JSON_ARRAY(v, …); `absent` omits nulls."""
     if not values:
         return exp.Literal.string("[]")
     return _between("[", [(_value(value), value) for value in values], "]", absent)
 
 
 def array_of_rows(value: exp.Expr, absent: bool) -> exp.Expr:
-    """JSON_ARRAYAGG(value); without what is null if `absent`."""
+    """JSON_ARRAYAGG(value); `absent` omits nulls."""
     return made(aggregate("JSON_ARRAYAGG", _member(_value(value), value, absent)))
 
 
 def object_of_rows(key: exp.Expr, value: exp.Expr, absent: bool) -> exp.Expr:
-    """JSON_OBJECTAGG(key VALUE value); without what is null if `absent`."""
+    """JSON_OBJECTAGG(key VALUE value); `absent` omits members whose value is null."""
     pair = concat(_json(key), exp.Literal.string(":"), _value(value))
     return made(aggregate("JSON_OBJECTAGG", _member(pair, value, absent), key))
 
 
 def _member(text: exp.Expr, value: exp.Expr, absent: bool) -> exp.Expr:
-    """The text of a member; null if it is to be left out."""
+    """The text of a member; null if `absent` omits it."""
     there = exp.Not(this=exp.Is(this=value.copy(), expression=exp.Null()))
     return when(there, text) if absent else text
 
@@ -196,13 +200,13 @@ def _json(node: exp.Expr) -> exp.Expr:
 
 
 def _value(node: exp.Expr) -> exp.Expr:
-    """A value as JSON; what a JSON function has made stays as it is."""
+    """A value as JSON text; the result of a JSON function is not encoded again."""
     text = node.copy() if node.meta.get(_MADE) else _json(node)
     return exp.Coalesce(this=text, expressions=[exp.Literal.string("null")])
 
 
 def made(node: exp.Expr) -> exp.Expr:
-    """Note that a text is JSON that a function has made."""
+    """Mark a node as JSON text that a JSON function has made."""
     node.meta[_MADE] = True
     return node
 
@@ -217,7 +221,7 @@ def _json_quote(args: Args) -> exp.Expr:
 
 
 def _json_unquote(args: Args) -> exp.Expr:
-    """A JSON string's text; any other text as it is."""
+    """JSON_UNQUOTE: the text of a JSON string; any other text as it is."""
     text = args[0]
     is_string = exp.EQ(this=_kind(text), expression=exp.Literal.string("VARCHAR"))
     inner = call("JSON_EXTRACT_STRING", text.copy(), exp.Literal.string("$"))
@@ -225,7 +229,7 @@ def _json_unquote(args: Args) -> exp.Expr:
 
 
 def _json_length(args: Args) -> exp.Expr:
-    """How many members an object or a list has; 1 for a scalar, null for what is not there."""
+    """JSON_LENGTH: the size of an object or array, 1 for a scalar, null if there is no JSON."""
     found = args[0]
     if len(args) > 1:
         found = cast(call("TRY", call("JSON_EXTRACT", args[0], _path(args[1]))), "VARCHAR")

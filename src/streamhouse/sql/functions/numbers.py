@@ -1,4 +1,4 @@
-"""Flink's functions of numbers, each as what DuckDB shall compute."""
+"""Builds DuckDB expressions for Flink's numeric functions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from streamhouse.sql.functions.calls import (
 
 
 def _log(args: Args) -> exp.Expr:
-    """LOG(x) is the natural logarithm, LOG(base, x) that to a base."""
+    """LOG(x), the natural logarithm, or LOG(base, x)."""
     logs = [cast(call("LN", arg), "DOUBLE") for arg in reversed(args)]
     return logs[0] if len(logs) == 1 else _ratio(*logs)
 
@@ -37,7 +37,7 @@ def _mod(args: Args) -> exp.Expr:
 
 
 def _digits(build: Build) -> Build:
-    """A function of a number and how many digits it keeps; null of a null of them."""
+    """Wrap the builder of ROUND or TRUNCATE: a literal NULL as number of digits gives null."""
 
     def rounded(args: Args) -> exp.Expr:
         null = len(args) > 1 and isinstance(_value(args[1]), exp.Null)
@@ -55,7 +55,7 @@ def _extreme(kind: type[exp.Expr]) -> Build:
 
 
 def _sign(args: Args) -> exp.Expr:
-    """-1, 0 or 1 in the type of the argument."""
+    """SIGN: -1, 0 or 1, in the type of the argument."""
     return call("CAST_TO_TYPE", call("SIGN", args[0]), args[0].copy())
 
 

@@ -1,4 +1,4 @@
-"""Java's date patterns (`yyyy-MM-dd HH:mm:ss`) as DuckDB's strftime patterns."""
+"""Translates Java's date patterns (`yyyy-MM-dd HH:mm:ss`) to DuckDB's strftime patterns."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _PART = re.compile(r"'(?:[^']|'')*'|([A-Za-z])\1*|[^A-Za-z']+|'")
 
 
 class PatternError(ValueError):
-    """A pattern with letters that have no counterpart; the text is a readable message."""
+    """A pattern that is not supported; the text is the message for the user."""
 
 
 def strftime(pattern: str) -> str:

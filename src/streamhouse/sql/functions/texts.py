@@ -1,4 +1,4 @@
-"""Flink's functions of texts and bytes, each as what DuckDB shall compute."""
+"""Builds DuckDB expressions for Flink's string and binary functions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _negative(node: exp.Expr) -> exp.Expr:
 
 
 def _end(name: str) -> Build:
-    """LEFT and RIGHT; of a negative length nothing."""
+    """LEFT or RIGHT; a negative length gives the empty text."""
 
     def build(args: Args) -> exp.Expr:
         length = when(_negative(args[1]), number(0), args[1])
@@ -43,7 +43,7 @@ def _end(name: str) -> Build:
 
 
 def _pad(name: str) -> Build:
-    """LPAD and RPAD; null for a negative length, and where there is nothing to fill with."""
+    """LPAD or RPAD; null for a negative length and for an empty padding text."""
 
     def build(args: Args) -> exp.Expr:
         nothing = exp.EQ(this=args[2].copy(), expression=exp.Literal.string(""))
@@ -54,14 +54,14 @@ def _pad(name: str) -> Build:
 
 
 def _chr(args: Args) -> exp.Expr:
-    """The character of the lowest byte; nothing for a negative number."""
+    """CHR: the character with the code of the lowest byte; empty for a negative number."""
     code = exp.BitwiseAnd(this=cast(args[0], "BIGINT"), expression=number(255))
     char = call("CHR", cast(exp.Paren(this=code), "INTEGER"))
     return cast(when(_negative(args[0]), exp.Literal.string(""), char), "VARCHAR")
 
 
 def _split_index(args: Args) -> exp.Expr:
-    """A part by its number from 0; a separator may be the code of a character."""
+    """SPLIT_INDEX: a part by its index from 0; the separator may be a character code."""
     text, separator, index = args
     if isinstance(separator, exp.Literal) and not separator.is_string:
         return arrow_call("split_code", text, separator, index)
@@ -83,7 +83,11 @@ def _locate(args: Args) -> exp.Expr:
 
 
 def _overlay(args: Args) -> exp.Expr:
-    """OVERLAY(text PLACING new FROM start FOR length); of no length, nothing stays behind."""
+    """OVERLAY(text PLACING new FROM start FOR length).
+
+    With a length of 0 or less the rest of the text is dropped. With a start outside of the text,
+    the text stays as it is.
+    """
     text, new, start = args[:3]
     length = args[3] if len(args) > 3 else call("LENGTH", new.copy())
     before = call("LEFT", text.copy(), exp.Sub(this=exp.Paren(this=start.copy()),
@@ -120,7 +124,7 @@ def _regexp_substr(args: Args) -> exp.Expr:
 
 
 def _regexp_instr(args: Args) -> exp.Expr:
-    """The place of the first match, from 1; 0 where there is none."""
+    """REGEXP_INSTR: the position of the first match, from 1; 0 if there is none."""
     text, pattern = args
     shortest = concat(exp.Literal.string("(?s)^(.*?)(?:"), pattern, exp.Literal.string(")"))
     before = call("REGEXP_EXTRACT", text, shortest, number(1))
@@ -142,7 +146,7 @@ def _regexp_replace(args: Args) -> exp.Expr:
 
 
 def _all_of(pattern: str) -> Build:
-    """Whether a text is made of nothing but what the pattern matches; false for a null."""
+    """A builder of the test whether the pattern matches the whole text; false for null."""
 
     def build(args: Args) -> exp.Expr:
         whole = call("REGEXP_FULL_MATCH", args[0], exp.Literal.string(pattern))
@@ -165,7 +169,7 @@ _SHA2: dict[str, Build] = {
 
 
 def _sha2(args: Args) -> exp.Expr:
-    """SHA2(x, length); another length than those of `_SHA2` is null, or refused."""
+    """SHA2(x, length); another length than `_SHA2` has gives null, a literal one an error."""
     value, length = args
     if isinstance(length, exp.Literal):
         if length.name not in _SHA2:
@@ -180,7 +184,7 @@ def _sha2(args: Args) -> exp.Expr:
 
 
 def _elt(args: Args) -> exp.Expr:
-    """ELT(n, a, b, …): the nth of them; null for another number."""
+    """ELT(n, a, b, …): the nth value, from 1; null for an `n` out of range."""
     cases = [
         exp.If(this=exp.EQ(this=args[0].copy(), expression=number(place)), true=one)
         for place, one in enumerate(args[1:], 1)
@@ -202,7 +206,7 @@ def _printf(args: Args) -> exp.Expr:
 
 
 def of_code_points(text: str, escape: str) -> exp.Expr:
-    """U&'…' [UESCAPE '…']: characters by their code, as \\263A; the escape twice is itself."""
+    """U&'…' [UESCAPE '…']: characters by code, such as \\263A; a doubled escape is itself."""
     mark = re.escape(escape)
 
     def char(found: re.Match[str]) -> str:
@@ -214,7 +218,7 @@ def of_code_points(text: str, escape: str) -> exp.Expr:
 
 
 def similar(node: exp.SimilarTo, escape: str = "") -> exp.Expr:
-    """SIMILAR TO as a regular expression; `_` is any character, `%` any text."""
+    """SIMILAR TO as a regular expression match; `_` is any character, `%` any text."""
     text = literal_text(node.expression, "the pattern of SIMILAR TO")
     written, quoted = "", False
     for char in text:
@@ -237,7 +241,7 @@ def _arrow(name: str) -> Build:
 
 
 def _blob(name: str) -> Build:
-    """A function of bytes, or of a text's bytes."""
+    """A builder of an Arrow function call whose first argument is bytes, or a text as bytes."""
     return lambda args: arrow_call(name, bytes_of(args[0]), *args[1:])
 
 

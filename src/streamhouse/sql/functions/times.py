@@ -1,8 +1,7 @@
-"""Flink's functions of time, each as what DuckDB shall compute.
+"""Builds DuckDB expressions for Flink's date and time functions.
 
-A function of a DATE may give a DATE, and one of a TIME a TIME, where that of a TIMESTAMP gives a
-TIMESTAMP. Types are not known when a call is built, so it is marked, and `typed` makes it right
-once they are.
+Some functions return a DATE for a DATE, a TIME for a TIME and a TIMESTAMP for a TIMESTAMP. Types
+are unknown when a call is built, so the call is marked, and `typed` corrects its type later.
 """
 
 from __future__ import annotations
@@ -41,21 +40,21 @@ _FIELDS = {
     "ISOYEAR": "isoyear", "MILLENNIUM": "millennium",
 }  # fmt: skip
 _FRACTIONS = {"MILLISECOND": 1_000_000, "MICROSECOND": 1_000, "NANOSECOND": 1}
-"""Parts of a second, in nanoseconds."""
+"""Fields that are fractions of a second, and their units in nanoseconds."""
 _ROUNDED = {
     **{unit: f"TO_{unit}S" for unit in (*_CLOCK_UNITS, "DAY", "WEEK", "MONTH", "YEAR", "DECADE")},
     "QUARTER": "TO_QUARTERS",
     "CENTURY": "TO_CENTURIES",
     "MILLENNIUM": "TO_MILLENNIA",
 }
-"""Units of FLOOR and CEIL, and DuckDB's function for a step of one."""
+"""Units of FLOOR and CEIL, and DuckDB's function that makes an interval of n units."""
 _FROM_YEAR_ONE = ("CENTURY", "MILLENNIUM")
 _ARGUMENT, _CLOCK, _DATED, _LENIENT = "moment", "clock", "dated", "lenient"
 _EPOCH_DAY = "1970-01-01"
 
 
 def _strftime(node: exp.Expr) -> exp.Expr | None:
-    """DuckDB's pattern of a literal one; None if only Python can follow it."""
+    """A literal Java pattern as DuckDB's; None if only the Python functions can apply it."""
     if not (isinstance(node, exp.Literal) and node.is_string):
         return None
     try:
@@ -65,7 +64,7 @@ def _strftime(node: exp.Expr) -> exp.Expr | None:
 
 
 def _checked(node: exp.Expr, check: Callable[[str], object]) -> exp.Expr:
-    """A pattern that Python is to follow; `ArgumentError` for a literal one that it cannot."""
+    """A pattern for the Python functions; `ArgumentError` for a literal one that they reject."""
     if isinstance(node, exp.Literal):
         try:
             check(literal_text(node, "the date pattern"))
@@ -75,7 +74,7 @@ def _checked(node: exp.Expr, check: Callable[[str], object]) -> exp.Expr:
 
 
 def _text(moment: exp.Expr, nanos: exp.Expr, pattern: exp.Expr) -> exp.Expr:
-    """A TIMESTAMP as a pattern says; `nanos` are what is behind its microseconds."""
+    """Format a TIMESTAMP by a Java pattern; `nanos` are the nanoseconds beyond its microseconds."""
     known = _strftime(pattern)
     if known is not None:
         return cast(call("STRFTIME", moment, known), "VARCHAR")
@@ -84,7 +83,7 @@ def _text(moment: exp.Expr, nanos: exp.Expr, pattern: exp.Expr) -> exp.Expr:
 
 
 def _nanos(source: exp.Expr) -> exp.Expr:
-    """The nanoseconds behind the microseconds of a moment."""
+    """The nanoseconds beyond the microseconds of a moment; 0 if they are unknown."""
     rest = remainder(call("EPOCH_NS", try_cast(source, "TIMESTAMP_NS")), 1_000)
     return exp.Coalesce(this=call("TRY", rest), expressions=[number(0)])
 
@@ -98,20 +97,23 @@ def _unit(node: exp.Expr) -> str:
 
 
 def _argument(node: exp.Expr) -> exp.Cast:
-    """A moment as a TIMESTAMP, which `typed` finds again."""
+    """The moment argument of a call cast to TIMESTAMP, marked for `typed`."""
     tree = cast(node, "TIMESTAMP")
     tree.meta[_ARGUMENT] = True
     return tree
 
 
 def _marked(tree: exp.Cast, unit: str) -> exp.Cast:
-    """A TIMESTAMP that is a TIME if its argument is one, or a DATE if no unit is finer."""
+    """Mark a TIMESTAMP call whose type `typed` corrects to that of its argument.
+
+    For a TIME it becomes a TIME; for a DATE it becomes a DATE if the unit is a day or longer.
+    """
     tree.meta[_DATED] = unit in (*_DAY_UNITS, "DECADE", "CENTURY", "MILLENNIUM")
     return tree
 
 
 def lenient(node: exp.Cast) -> exp.Expr:
-    """A typed cast that is to give null for a text that cannot be read."""
+    """Make a marked cast of a text a TRY_CAST: null for a text that cannot be parsed."""
     if not node.meta.get(_LENIENT) or not node.this.is_type(*exp.DataType.TEXT_TYPES):
         return node
     return try_cast(node.this, node.to)
@@ -124,7 +126,7 @@ TIMESTAMPS = (
 
 
 def on_epoch_day(clock: exp.Expr) -> exp.Expr:
-    """A TIME as a TIMESTAMP of 1970-01-01: DuckDB does not cast it."""
+    """A TIME as a TIMESTAMP on 1970-01-01, which DuckDB cannot cast."""
     day = cast(exp.Literal.string(_EPOCH_DAY), "DATE")
     tree = cast(exp.Paren(this=exp.Add(this=day, expression=clock)), "TIMESTAMP")
     tree.meta[_CLOCK] = True
@@ -132,18 +134,18 @@ def on_epoch_day(clock: exp.Expr) -> exp.Expr:
 
 
 def clock_of(node: exp.Expr) -> exp.Expr | None:
-    """The TIME that `on_epoch_day` has made a TIMESTAMP of."""
+    """The TIME from which `on_epoch_day` made a TIMESTAMP; None for any other node."""
     found: exp.Expr | None = node.this.unnest().expression if node.meta.get(_CLOCK) else None
     return found
 
 
 def follows_argument(node: exp.Cast) -> bool:
-    """Whether the type of a call is that of its argument."""
+    """Whether the type of a call depends on that of its moment argument."""
     return _DATED in node.meta
 
 
 def argument(node: exp.Expr) -> exp.Expr | None:
-    """The moment that a call of a function of time is about, where its type follows from that."""
+    """The moment argument of a call whose type depends on it; None for any other node."""
     if not isinstance(node, exp.Cast) or not follows_argument(node):
         return None
     given = next((one for one in node.find_all(exp.Cast) if one.meta.get(_ARGUMENT)), None)
@@ -151,7 +153,7 @@ def argument(node: exp.Expr) -> exp.Expr | None:
 
 
 def typed(node: exp.Cast) -> exp.Expr:
-    """A call of a typed argument as a DATE or a TIME, if that is what it is in Flink."""
+    """Cast a marked call to DATE or TIME where Flink returns that; its argument must be typed."""
     given = argument(node)
     if given is None:
         return node
@@ -163,7 +165,7 @@ def typed(node: exp.Cast) -> exp.Expr:
 
 
 def as_date(node: exp.Expr) -> exp.Expr:
-    """A node of typed parts as a DATE, also for what is around it."""
+    """Cast a node to DATE, and set its type for the nodes around it."""
     return _as(node, "DATE")
 
 
@@ -174,7 +176,7 @@ def _as(node: exp.Expr, kind: str) -> exp.Expr:
 
 
 def date_format(args: Args) -> exp.Expr:
-    """What is no moment gives null, as in Flink."""
+    """DATE_FORMAT(moment, pattern); a text that is no timestamp gives null, as in Flink."""
     given = cast(args[0], "TIMESTAMP")
     given.meta[_LENIENT] = True
     return _text(given, _nanos(args[0].copy()), args[1])
@@ -184,7 +186,7 @@ _DAY_LETTERS = (frozenset("yMd"), frozenset("uMd"), frozenset("yD"), frozenset("
 
 
 def _moment(args: Args) -> exp.Expr:
-    """A text as a TIMESTAMP(6), or null."""
+    """A text parsed to a TIMESTAMP(6) by an optional pattern; null if it cannot be parsed."""
     if len(args) == 1:
         return try_cast(args[0], "TIMESTAMP")
     text, pattern = args
@@ -193,17 +195,17 @@ def _moment(args: Args) -> exp.Expr:
         letters <= set(re.sub("'[^']*'", "", pattern.name)) for letters in _DAY_LETTERS
     ):
         return cast(call("TRY_STRPTIME", text, known), "TIMESTAMP")
-    # Without a day DuckDB takes one of 1900, Flink that of the epoch.
+    # DuckDB takes missing parts of the date from 1900-01-01, Flink from 1970-01-01.
     return arrow_call("parse_time", text, _checked(pattern, javatime.check_readable))
 
 
 def to_timestamp(args: Args) -> exp.Expr:
-    """A TIMESTAMP(3): what is finer is cut off, as in Flink."""
+    """TO_TIMESTAMP: a TIMESTAMP(3), truncated to milliseconds, as in Flink."""
     return in_millis(_moment(args))
 
 
 def in_millis(moment: exp.Expr) -> exp.Expr:
-    """A TIMESTAMP without what is finer than a millisecond."""
+    """A TIMESTAMP truncated to milliseconds."""
     return cast(call("DATE_TRUNC", exp.Literal.string("milliseconds"), moment), "TIMESTAMP_MS")
 
 
@@ -246,7 +248,7 @@ def _part(part: str, value: exp.Expr, shift: int = 0) -> exp.Expr:
 
 
 def _fraction(part: str, source: exp.Expr) -> exp.Expr:
-    """The part of a second; DuckDB's parts count the whole seconds, too."""
+    """EXTRACT of a fraction of a second; DuckDB's fields would include the whole seconds."""
     moment = cast(source, "TIMESTAMP")
     whole: exp.Expr = exp.Mul(this=call("EPOCH_US", moment), expression=number(1_000))
     if part == "NANOSECOND":
@@ -284,9 +286,9 @@ def rounded(node: exp.Floor | exp.Ceil) -> exp.Expr:
 
 
 def _floor(unit: str, value: exp.Expr) -> exp.Expr:
-    """The start of a unit as in Flink: a week starts on Sunday, a century with the year 2001.
+    """Truncate to a unit as Flink does: weeks start on Sunday, centuries with years such as 2001.
 
-    In DuckDB they start on Monday, and with the year 2000.
+    In DuckDB weeks start on Monday, and centuries with years such as 2000.
     """
     name = exp.Literal.string(unit.lower())
     if unit in _FROM_YEAR_ONE:
@@ -312,7 +314,7 @@ def unix_seconds(args: Args) -> exp.Expr:
 
 
 _LEAST_MS, _MOST_MS = -62167219200000, 253402300799999
-"""Years 0 to 9999: Flink's TO_TIMESTAMP_LTZ is null outside."""
+"""Years 0 to 9999, in milliseconds since 1970; otherwise Flink's TO_TIMESTAMP_LTZ is null."""
 
 
 def to_zoned(args: Args) -> exp.Expr:
@@ -329,7 +331,7 @@ def to_zoned(args: Args) -> exp.Expr:
 
 
 def overlaps(node: exp.Overlaps) -> exp.Expr:
-    """(start, end or length) OVERLAPS (…): whether two spans have a moment in common."""
+    """(start, end or interval) OVERLAPS (…): whether two periods have a moment in common."""
     ends = []
     for side in (node.this, node.expression):
         if not isinstance(side, exp.Tuple) or len(side.expressions) != 2:
@@ -350,7 +352,7 @@ def overlaps(node: exp.Overlaps) -> exp.Expr:
 
 
 def convert_tz(args: Args) -> exp.Expr:
-    """A moment told in one zone, told in another."""
+    """CONVERT_TZ(text, from, to): a local time of one time zone in another, as text."""
     told = try_cast(args[0], "TIMESTAMP")
     there = call("TIMEZONE", args[2], call("TIMEZONE", args[1], told))
     return _text(cast(there, "TIMESTAMP"), number(0), exp.Literal.string(_DEFAULT_TIME))

@@ -1,1 +1,1 @@
-"""Keys and values that scripts set (SET, WITH, CREATE CATALOG), in all their releases."""
+"""Options that scripts set (SET, WITH, CREATE CATALOG), also by names of earlier releases."""

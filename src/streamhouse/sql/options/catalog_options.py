@@ -1,4 +1,4 @@
-"""Options of CREATE CATALOG: those of Paimon's file system catalog in any of its releases."""
+"""Options of CREATE CATALOG: those of Paimon's file system catalog, in all its releases."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from streamhouse.errors import OptionError
 from streamhouse.options import boolean, check_known, choice
 
 TABLE_DEFAULT = "table-default."
-"""`table-default.<option>`: an option of all tables made in the catalog that do not give it."""
+"""`table-default.<option>`: the default of a table option for tables created in the catalog."""
 DEFAULT_DATABASE = "default-database"
 _STORES = ("s3.", "fs.", "oss.")
 _TAKEN = ("type", "warehouse", "metastore", DEFAULT_DATABASE, "table.type")
@@ -45,11 +45,14 @@ WITHOUT_EFFECT: Mapping[str, str] = {
     "resolving-file-io.enabled": "tables are in the warehouse",
     "sync-all-properties": "there is no metastore to copy options to",
 }
-"""Options that change nothing here, and why."""
+"""Options without effect here, and why."""
 
 
 def check_catalog(options: Mapping[str, str], where: str) -> list[str]:
-    """What to tell of the options of CREATE CATALOG; `OptionError` for unknown and wrong ones."""
+    """Check the options of CREATE CATALOG; `OptionError` for unknown keys and wrong values.
+
+    Returns a notice for each option that has no effect here.
+    """
     own = [key for key in options if not key.startswith((*_STORES, TABLE_DEFAULT))]
     check_known(own, (*_TAKEN, *WITHOUT_EFFECT), where)
     choice("metastore", options.get("metastore", "filesystem"), ["filesystem"])
@@ -61,12 +64,12 @@ def check_catalog(options: Mapping[str, str], where: str) -> list[str]:
 
 
 def of_warehouse(options: Mapping[str, str]) -> dict[str, str]:
-    """The options that the warehouse itself takes: its place, and those of its file system."""
+    """The options that the warehouse itself takes: its path, and those of its file system."""
     return {k: v for k, v in options.items() if k == "warehouse" or k.startswith(_STORES)}
 
 
 def table_defaults(options: Mapping[str, str]) -> dict[str, str]:
-    """The options of tables that CREATE CATALOG gives."""
+    """The default options of tables that CREATE CATALOG gives, without their prefix."""
     return {
         key.removeprefix(TABLE_DEFAULT): value
         for key, value in options.items()
@@ -75,7 +78,7 @@ def table_defaults(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def default_database(options: Mapping[str, str], otherwise: str) -> str:
-    """The database of names without one; `OptionError` for an empty name."""
+    """The database for names without one; `OptionError` if the option is empty."""
     name = options.get(DEFAULT_DATABASE, otherwise).strip()
     if not name:
         raise OptionError(f"option '{DEFAULT_DATABASE}' is empty; name a database")

@@ -1,9 +1,9 @@
-"""Settings of Flink's own that scripts bring along, and that change no result here.
+"""Flink settings that are accepted and have no effect here.
 
-A script written for a cluster tunes its state, its restarts and its operators. What such a setting
-asks for is either so here in any case, or there is nothing that it could tune; so it is taken, and
-who runs the script is told. A setting that would change results is an error, unless its value is
-what is done here.
+A script written for a Flink cluster tunes state, restarts and operators. What such a setting asks
+for is either always the case here, or there is nothing that it could tune. So the setting is
+accepted with a notice. A setting that would change results is an error, unless its value is what
+happens here anyway.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ _FAMILIES = {
     "env.java.": _CLUSTER,
     "classloader.": _CLUSTER,
 }
-"""How the keys begin, and why they change nothing."""
+"""Prefixes of keys, and why these settings have no effect."""
 
 _ONE_VALUE = {
     "table.sql-dialect": "default",
@@ -78,7 +78,7 @@ _ONE_VALUE = {
     "table.exec.sink.type-length-enforcer": "ignore",
     "table.exec.legacy-cast-behaviour": "disabled",
 }
-"""Keys that would change results, and the only value that is what is done here."""
+"""Keys that would change results, and the one value that is accepted: what happens here."""
 
 _REFUSED = {
     "execution.savepoint.path": (
@@ -92,16 +92,16 @@ _REFUSED = {
 }
 
 SAME_AS = {"table.exec.resource.default-parallelism": "parallelism.default"}
-"""Keys that mean the same as one that has an effect."""
+"""Synonyms of keys that have an effect."""
 
 _TYPO = 0.93
 
 
 def ineffective(key: str, value: str, effective: frozenset[str]) -> str | None:
-    """Why a setting of Flink's changes nothing here; None if it is not known to be one.
+    """Why a Flink setting has no effect here; None for any other key.
 
-    `effective` are the keys that do have an effect; what is nearly one of them is not taken for
-    something else. Raises `OptionError` for a setting that would change results.
+    `effective` are the keys that do have an effect. A key that is nearly one of them gives None,
+    too: it is more likely a typo. Raises `OptionError` for a setting that would change results.
     """
     if key in _REFUSED:
         raise OptionError(f"option '{key}': {_REFUSED[key]}")

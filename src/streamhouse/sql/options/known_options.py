@@ -1,6 +1,6 @@
-"""Options that the SQL layer knows by itself: SET keys, lookup joins.
+"""Options that the SQL layer itself checks: SET keys, lookup joins.
 
-Each `check_*` raises `OptionError`, naming the nearest known key for one that is unknown.
+For an unknown key, each `check_*` raises `OptionError` and names the nearest known key.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LOOKUP_OPTIONS = {
     "lookup.dynamic-partition.refresh-interval": "how often the newest partition is looked for",
     "lookup.dynamic-partition.refresh.async": "the same as lookup.refresh.async for new partitions",
 }
-"""Dynamic options of a dimension table that concern the join, with what they do here."""
+"""Dynamic options of a dimension table that concern the join, with their effect here."""
 
 _EFFECTIVE_LOOKUP = (
     "lookup.cache",
@@ -100,13 +100,13 @@ SET_OPTIONS: dict[str, Callable[[str, str], None]] = {
     "sql-client.display.print-time-cost": _boolean,
     "sql-client.verbose": _boolean,
 }
-"""The keys that SET takes; those of `sql-client.` are accepted and have no effect."""
+"""The keys that SET takes, with their checks; those of `sql-client.` have no effect."""
 
 
 def check_set(key: str, value: str) -> str | None:
     """Check one SET; raises `OptionError` for an unknown key or a value that is not allowed.
 
-    Returns why it has no effect here, if it is one of Flink's settings that change no result.
+    Returns a notice if it is a Flink setting that has no effect here, else None.
     """
     key = SAME_AS.get(key, key)
     if key not in SET_OPTIONS:
@@ -126,8 +126,8 @@ def is_lookup_option(key: str) -> bool:
 def check_lookup(options: Mapping[str, str], where: str) -> list[str]:
     """Check the options of a lookup join that belong to the join itself.
 
-    Returns those that have no effect here, so that the runtime can say so. Options of the table
-    (see `is_lookup_option`) are left to whoever knows the table's connector.
+    Returns the keys that have no effect here, so that the runtime can report them. It ignores
+    options of the table itself (see `is_lookup_option`), which only its connector knows.
     """
     mine = {key: value for key, value in options.items() if is_lookup_option(key)}
     check_known(mine, LOOKUP_OPTIONS, where)

@@ -1,7 +1,7 @@
 """Table options of earlier Paimon releases that a later one renamed or dropped.
 
-Releases are those whose sources define the key (0.2 to 2.0 were looked at): `until` is the last one
-in which it was the option's own name. Paimon itself still accepts some of the renamed ones.
+`since` and `until` are the first and the last release whose sources define the key as the option's
+own name (0.2 to 2.0 were examined). Paimon itself still accepts some of the renamed ones.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _SAME: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class Renamed:
-    """An option that has another name today.
+    """An option that has another name now.
 
-    `values` are today's values for those of then, where they changed, too.
+    `values` maps old values to current ones, where these changed, too.
     """
 
     since: str
@@ -32,9 +32,9 @@ class Renamed:
 
 @dataclass(frozen=True)
 class Dropped:
-    """An option without effect today; `why` says what is done instead.
+    """An option that has no effect any more; `why` says what happens instead.
 
-    `check` raises `OptionError` for a value that asked for other rows than a table gives today.
+    `check` raises `OptionError` for a value that asked for other rows than a table gives now.
     """
 
     since: str
@@ -80,7 +80,7 @@ RENAMED: Mapping[str, Renamed] = {
     ),
     "write.compaction-skip": Renamed("0.2", "0.2", "write-only"),
 }  # fmt: skip
-"""What is written, and the option that it is today."""
+"""Old keys, and the option that each of them is now."""
 
 DROPPED: Mapping[str, Dropped] = {
     "append-only.assert-disorder": Dropped("0.4", "0.4", "it checked Paimon's own reader"),
@@ -133,23 +133,23 @@ DROPPED: Mapping[str, Dropped] = {
 """Options without effect, and why."""
 
 _FAMILIES = {"kafka.": Dropped("0.2", "1.3", _LOG)}
-"""The same for all keys that start so."""
+"""The same, by prefix of the key."""
 
 DEFAULT_VALUE = re.compile(r"fields\.(?P<column>.+)\.default-value")
-"""`fields.<column>.default-value` (0.5 to 1.1) is the column's own default today."""
+"""`fields.<column>.default-value` (0.5 to 1.1) is now the column's own default."""
 
 
 def renamed(key: str) -> str:
-    """The name that an option has today."""
+    """The current name of an option."""
     found = RENAMED.get(key)
     return key if found is None else found.now
 
 
 def current(options: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """The options by the names of today, and a notice for each that is not one of today's.
+    """The options under their current names, and a notice for each that is outdated.
 
-    Those without effect stay as they are. Raises `OptionError` if an option is given by its old
-    and its new name with different values, or asks for what no table is any more.
+    Options without effect stay as they are. Raises `OptionError` if an option has different values
+    under its old and its new name, or if its `check` fails.
     """
     found: dict[str, str] = {}
     written: dict[str, str] = {}
@@ -182,7 +182,7 @@ def _current(key: str, value: str) -> tuple[str, str]:
 
 
 def _notice(key: str, name: str, value: str, meant: str) -> str | None:
-    """What a user is told of an option of an earlier release."""
+    """The notice about an option of an earlier release; None for a current option."""
     if name != key:
         last = RENAMED[key].until
         said = f"option '{key}' (Paimon {last} and before) is '{name}' today"
@@ -200,13 +200,16 @@ def _notice(key: str, name: str, value: str, meant: str) -> str | None:
 
 
 def is_dropped(key: str) -> Dropped | None:
-    """What became of an option that has no effect any more; None for any other."""
+    """The record of an option that has no effect any more; None for any other."""
     found = DROPPED.get(key)
     return found or next((one for start, one in _FAMILIES.items() if key.startswith(start)), None)
 
 
 def stored(options: Mapping[str, str]) -> dict[str, str]:
-    """The options of a table that exists, by the names of today; as in Paimon, these go first."""
+    """The options of an existing table under their current names.
+
+    As in Paimon, a value under the current name takes precedence over one under an old name.
+    """
     found = {key: value for key, value in options.items() if key not in RENAMED}
     for key, value in options.items():
         if key in RENAMED:
@@ -216,7 +219,10 @@ def stored(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def check_write_mode(options: Mapping[str, str], keyed: bool, where: str) -> None:
-    """Raise `OptionError` if 'write-mode' asks for another kind of table than its keys make."""
+    """Raise `OptionError` if 'write-mode' contradicts the kind of the table.
+
+    `keyed`: the table has a primary key.
+    """
     mode = options.get("write-mode", "auto")
     if choice("write-mode", mode, ("auto", "append-only", "change-log")) == "auto":
         return

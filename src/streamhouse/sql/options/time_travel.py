@@ -1,4 +1,4 @@
-"""The options that name the moment at which a table is read."""
+"""Time travel options: they name the snapshot, tag or time at which a table is read."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ _MILLISECONDS_FROM = 100_000_000_000
 
 
 def split_options(options: Mapping[str, str]) -> tuple[dict[str, str], AsOf]:
-    """The options without those of `TRAVEL_KEYS`, and the moment that these name.
+    """The options without those of `TRAVEL_KEYS`, and the time travel target that these name.
 
-    `scan.timestamp` is a time in UTC. Raises `OptionError` for two of them, or a wrong value.
+    `scan.timestamp` is in UTC unless it names a zone. Raises `OptionError` for two of them, or a
+    wrong value.
     """
     given = [key for key in TRAVEL_KEYS if key in options]
     rest = {key: value for key, value in options.items() if key not in TRAVEL_KEYS}
@@ -66,5 +67,5 @@ def milliseconds(key: str, text: str) -> int:
 
 
 def epoch_ms(number: int) -> int:
-    """Milliseconds of a bare number: of seconds, or of milliseconds where it is that large."""
+    """Milliseconds of a number of seconds, or of milliseconds from `_MILLISECONDS_FROM` on."""
     return number if number >= _MILLISECONDS_FROM else number * 1000

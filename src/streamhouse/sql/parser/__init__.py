@@ -1,4 +1,4 @@
-"""Flink's dialect over sqlglot: tokens, trees, hints, and what cannot be read.
+"""Flink's dialect over sqlglot: tokens, trees, hints, errors for unsupported syntax.
 
-Knows no query and no statement; `statements` reads those.
+Parses single queries and expressions; `statements` parses the statements around them.
 """

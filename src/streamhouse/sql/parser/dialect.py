@@ -1,9 +1,9 @@
-"""Flink's dialect, as a small delta over sqlglot's base dialect.
+"""Flink's SQL dialect, as a small delta over sqlglot's base dialect.
 
-The parser gives queries only; statements around them are read by
-`streamhouse.sql.statements.script`. Two things are kept that the base would drop or misread:
-`/*+ … */` blocks reach the tree (as `TableHints` on a table, as `Hint` on a SELECT) or are an
-error, and only the functions of `streamhouse.sql.functions` exist.
+The parser parses queries and expressions only; `streamhouse.sql.statements.script` parses the
+statements around them. The base would drop or misread two things. Here, `/*+ … */` blocks reach the
+tree (as `TableHints` on a table, as `Hint` on a SELECT) or are an error, and only the functions of
+`streamhouse.sql.functions` exist.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from streamhouse.sql.udf.declaration import NONE, Declaration, Declarations
 
 _CLAUSES = "FROM WHERE GROUP HAVING ORDER LIMIT JOIN LEFT INNER UNION SELECT VALUES".split()
 
-# Keywords of the base dialect: operators that Flink does not have, and names of functions.
+# Keywords of the base dialect that are none here: operators that Flink lacks, function names.
 _NO_KEYWORDS = frozenset(
     ("/*+", "::", "?::", "??", "->", "->>", "~~", "~~~", "~~*", "~*", "SESSION")
 )
 _SYNTAX = frozenset({*parser.Parser.SUBQUERY_PREDICATES, TokenType.TABLE})
-"""What stands before a parenthesis like a function, and is none."""
+"""Tokens that can precede a parenthesis as a function's name does, but name no function."""
 _NO_ITEM = (
     TokenType.FROM,
     TokenType.GROUP_BY,
@@ -56,13 +56,13 @@ class TableHints(exp.Expression):
 
 
 class Flink(Dialect):
-    """Apache Flink SQL, its queries."""
+    """Apache Flink SQL: queries and expressions."""
 
     NORMALIZATION_STRATEGY = NormalizationStrategy.CASE_SENSITIVE
     SUPPORTS_USER_DEFINED_TYPES = False
     TYPED_DIVISION = True
     SAFE_DIVISION = False
-    # The base parser would shift the literals among the places of arrays and keys of maps.
+    # With an offset, the base parser would shift literal array indexes and map keys.
     INDEX_OFFSET = 0
 
     class Tokenizer(tokens.Tokenizer):
@@ -85,16 +85,16 @@ class Flink(Dialect):
         }
 
         def tokenize(self, sql: str) -> list[Token]:
-            """Tokens with each hint block as a HINT token of its own; raises `SqlError`."""
+            """Tokens, each hint block being one HINT token; raises `SqlError`."""
             return _with_hints(Script(sql), 0, len(sql), super().tokenize)
 
         def tokenize_part(self, script: Script, start: int, end: int) -> list[Token]:
-            """As `tokenize`, of a part of a script; the tokens have their offsets in the whole."""
+            """As `tokenize`, for a part of a script; tokens have their offsets in the script."""
             return _with_hints(script, start, end, super().tokenize)
 
     class Parser(Refusing):
         declared: Declarations = NONE
-        """The Python functions of the script."""
+        """The Python functions that the script has declared."""
 
         FUNCTIONS = functions.BUILDERS
         FUNCTION_PARSERS = {
@@ -186,7 +186,7 @@ class Flink(Dialect):
 
         def reset(self) -> None:
             super().reset()
-            # Keyed by offset: the base parser backs up and may read a hint twice.
+            # Keyed by offset: the base parser backtracks and may read a hint twice.
             self._hints: dict[int, Token] = {}
 
         def _parse_table_alias(
@@ -213,7 +213,7 @@ class Flink(Dialect):
                 raise FlinkParseError(str(error), token, unsupported=kind) from None
 
         def _declaration(self, token: Token | None) -> Declaration | None:
-            """The Python function that is called at a token."""
+            """The declared Python function that is called at a token, if any."""
             if token is None or self._next.token_type != TokenType.L_PAREN:
                 return None
             if token.token_type not in (TokenType.VAR, TokenType.IDENTIFIER):
@@ -245,8 +245,8 @@ class Flink(Dialect):
             known = name in self.FUNCTIONS or name in self.FUNCTION_PARSERS
             if known and self._prev.token_type != TokenType.DOT:
                 return False
-            # What follows a point is a database's function, which there are none of here. Words of
-            # types are among the tokens: the base would pass them on as functions.
+            # A name after a dot is a database's function, and no database has functions here.
+            # FUNC_TOKENS include names of types, which the base would parse as functions.
             return token.token_type in self.FUNC_TOKENS and token.token_type not in _SYNTAX
 
         def _parse_code_points(self, token: Token) -> exp.Expr:
@@ -273,7 +273,7 @@ class Flink(Dialect):
         def _parse_interval(
             self, require_interval: bool = True, parse_function_unit: bool = True
         ) -> Any:
-            """INTERVAL 'text' unit [TO unit]; a precision changes nothing."""
+            """INTERVAL 'text' unit [TO unit]; a precision is parsed and has no effect."""
             index = self._index
             if not self._match(TokenType.INTERVAL):
                 return None
@@ -305,7 +305,7 @@ class Flink(Dialect):
             return word
 
         def _parse_case(self) -> exp.Expr | None:
-            """CASE [value] WHEN a, b THEN …: several values where there is one to compare."""
+            """CASE [value] WHEN a, b THEN …; only a CASE with a value may list several."""
             value = self._parse_disjunction()
             branches, otherwise = [], None
             while self._match(TokenType.WHEN):
@@ -316,7 +316,7 @@ class Flink(Dialect):
                 if value is None and len(these) > 1:
                     self.raise_error("Expecting THEN")
                 for number, one in enumerate(these):
-                    # To copy the first, too, would take the square of the depth of nested ones.
+                    # Copying the first, too, would be quadratic in the depth of nested CASEs.
                     true = then.copy() if then and number else then
                     branches.append(exp.If(this=one, true=true))
             if not branches:
@@ -328,9 +328,9 @@ class Flink(Dialect):
             return self.expression(exp.Case(this=value, ifs=branches, default=otherwise))
 
         def _parse_json(self, name: str) -> exp.Expr:
-            """JSON_VALUE(text, path [RETURNING type] [… ON EMPTY] [… ON ERROR]) and its like.
+            """JSON_VALUE(text, path [RETURNING type] [… ON EMPTY] [… ON ERROR]) and similar.
 
-            A value that is not of the type is null.
+            A value that cannot be cast to the RETURNING type is null.
             """
             arguments = self._parse_csv(self._parse_disjunction)
             if self._curr.text.upper() == "RETURNING" and name != "JSON_VALUE":
@@ -348,7 +348,7 @@ class Flink(Dialect):
             return arguments
 
         def _parse_exists_error(self) -> exp.Expr | None:
-            """TRUE, FALSE, UNKNOWN or ERROR, ON ERROR."""
+            """TRUE, FALSE, UNKNOWN or ERROR (None), then ON ERROR; FALSE without this clause."""
             values = {"TRUE": exp.true(), "FALSE": exp.false(), "UNKNOWN": exp.Null()}
             word = self._curr.text.upper()
             if word not in (*values, "ERROR"):
@@ -359,7 +359,7 @@ class Flink(Dialect):
             return values.get(word)
 
         def _parse_query(self, arguments: list[exp.Expr]) -> exp.Expr:
-            """The wrapper of JSON_QUERY, and what stands for nothing and for an error."""
+            """The end of JSON_QUERY: its wrapper, and its values ON EMPTY and ON ERROR."""
             wrapper = ""
             if self._match_text_seq("WITH"):
                 wrapper = "UNCONDITIONAL"
@@ -398,7 +398,7 @@ class Flink(Dialect):
             return exp.Literal.string("[]")
 
         def _parse_scalar(self, arguments: list[exp.Expr]) -> exp.Expr:
-            """The behaviours of JSON_VALUE: NULL, ERROR or DEFAULT value, ON EMPTY or ON ERROR."""
+            """The end of JSON_VALUE: NULL, ERROR or DEFAULT value, ON EMPTY or ON ERROR."""
             found: dict[str, exp.Expr | None] = {}
             while self._curr and self._curr.text.upper() in ("NULL", "ERROR", "DEFAULT"):
                 word = self._curr.text.upper()
@@ -466,7 +466,7 @@ class Flink(Dialect):
             return json.made(json.json_array(values, absent is not False))
 
         def _absent(self, peek: bool = False) -> bool | None:
-            """Whether nulls are left out, if that is said: ABSENT ON NULL, or NULL ON NULL."""
+            """True for ABSENT ON NULL, False for NULL ON NULL, None if neither comes next."""
             index = self._index
             for word, absent in (("ABSENT", True), ("NULL", False)):
                 if self._match_text_seq(word, "ON", "NULL"):
@@ -493,7 +493,7 @@ class Flink(Dialect):
 
 
 def _moment_literal(this: exp.Expr, kind: exp.DataType) -> exp.Expr:
-    """TIMESTAMP '…' has as many digits as are written behind its second."""
+    """TIMESTAMP '…' with its precision: the number of digits written after the seconds."""
     if isinstance(this, exp.Literal) and not kind.expressions:
         digits = len(this.name.strip().partition(".")[2])
         if digits <= _MOST_DIGITS:
@@ -514,7 +514,7 @@ def _quoted(value: exp.Expr) -> exp.Expr:
 
 
 def _bare(node: exp.Expr | None) -> str:
-    """The word that a node is, in upper case; empty if it is more, or in quotes."""
+    """The upper-case word of a node that is one unquoted name; empty for any other node."""
     if not isinstance(node, exp.Column) or node.table or not isinstance(node.this, exp.Identifier):
         return ""
     return "" if node.this.quoted else node.name.upper()
@@ -523,7 +523,7 @@ def _bare(node: exp.Expr | None) -> str:
 def _with_hints(
     script: Script, start: int, end: int, tokenize: Callable[[str], list[Token]]
 ) -> list[Token]:
-    """Tokens of a part; a hint block becomes a HINT token whose text is what stands inside."""
+    """Tokens of a part; a hint block becomes a HINT token whose text is the block's body."""
     found: list[Token] = []
     at = start
     for hint in script.hints(start, end):
@@ -536,7 +536,7 @@ def _with_hints(
 def _plain(
     script: Script, start: int, end: int, tokenize: Callable[[str], list[Token]]
 ) -> list[Token]:
-    """Tokens of a part that has no hints."""
+    """Tokens of a part without hints, with their offsets in the script."""
     try:
         found = tokenize(script.text[start:end])
     except TokenError:
@@ -559,9 +559,9 @@ def lex(script: Script, start: int = 0, end: int | None = None) -> list[Token]:
 def parse_tokens(
     script: Script, found: list[Token], method: Callable[[Any], exp.Expr | None] | None = None
 ) -> exp.Expr:
-    """The query or expression that the tokens make; raises `SqlError` with its place.
+    """Parse tokens as a query or expression; raises `SqlError` with its position.
 
-    `method` is the parser's, where only one kind of text may stand there.
+    `method` is a method of the parser, for text that must be of one kind, such as a condition.
     """
     _check_commas(script, found)
     allow_depth()
@@ -577,7 +577,7 @@ def parse_tokens(
     except RecursionError:
         raise script.error(TOO_DEEP, found[0].start, found[-1].end + 1) from None
     except _BROKEN:
-        # The library breaks down on some texts that are no SQL.
+        # sqlglot itself fails with these on some texts that are not SQL.
         raise script.error(
             "this cannot be read; write it otherwise, or as several statements",
             found[0].start,
@@ -596,7 +596,7 @@ def parse_tokens(
 
 
 def _check_commas(script: Script, found: list[Token]) -> None:
-    """The parser passes over a comma with nothing behind it."""
+    """Raise for a comma with nothing after it, which the parser would skip."""
     for comma, after in zip(found, [*found[1:], None], strict=True):
         nothing = after is None or after.token_type in _NO_ITEM
         if comma.token_type == TokenType.COMMA and nothing:
@@ -620,11 +620,11 @@ _STATEMENTS = (
     exp.Transaction,
     exp.Use,
 )
-"""What the base parser takes within a query, and no query may hold."""
+"""Nodes that the base parser accepts within a query, and that no query may contain."""
 
 
 def _check_reads(script: Script, found: list[Token], tree: exp.Expr) -> None:
-    """A query only reads: the parser takes any statement for a WITH query."""
+    """Raise for a statement within a query: the parser accepts any statement as a CTE."""
     wrong: exp.Expr | None = tree.find(*_STATEMENTS)
     for clause in tree.find_all(exp.With):
         for one in clause.expressions:
@@ -659,7 +659,7 @@ def _located(script: Script, found: list[Token], error: FlinkParseError) -> SqlE
 
 
 def _misspelt(found: list[Token], token: Token) -> tuple[Token, str] | None:
-    """A word at or just before the token that looks like a clause's keyword."""
+    """A word at or just before the token that looks like a clause's keyword, and that keyword."""
     place = found.index(token) if token in found else 0
     for word in found[max(0, place - 2) : place + 1]:
         text = word.text.upper()
@@ -684,7 +684,7 @@ def _expectation(message: str) -> str:
 
 
 def parse_condition(text: str) -> exp.Expr:
-    """One boolean expression over columns, with no query in it; raises `SqlError`."""
+    """Parse one boolean expression over columns, without subqueries; raises `SqlError`."""
     script = Script(text)
     found = lex(script)
     if not found:

@@ -1,4 +1,4 @@
-"""`/*+ OPTIONS(…) */` on tables and `/*+ LOOKUP(…) */` on queries."""
+"""Parses the hints `/*+ OPTIONS(…) */` on tables and `/*+ LOOKUP(…) */` on queries."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ LOOKUP_HINT_KEYS = {
 
 @dataclass(frozen=True)
 class LookupHint:
-    """A LOOKUP hint: the table it is about, the retry and the strategy it asks for.
+    """A LOOKUP hint: the looked-up table, the retry policy and the strategy.
 
     `strategy` is `full`, `partial`, `bucket`, or `shuffle`: `bucket` where that is possible.
     `ordered`: the output keeps the order of the stream, whatever the target.
@@ -59,9 +59,9 @@ class LookupHint:
 
 
 def table_options(script: Script, token: Token) -> dict[str, str]:
-    """The options of a table's hint block, whose text stands in the token, by today's names.
+    """The options of a table's hint block (the token's text), under their current names.
 
-    Those of earlier releases that have no effect today are not among them (see `outdated`).
+    It leaves out options of earlier releases that have no effect any more (see `outdated`).
     """
     found: dict[str, str] = {}
     for name, start, cursor in _each(script, token.text, token.start + 3):
@@ -81,12 +81,12 @@ def table_options(script: Script, token: Token) -> dict[str, str]:
 
 
 def outdated(text: str) -> list[str]:
-    """What to tell of the options of earlier Paimon releases in the hints of a statement."""
+    """Notices about options of earlier Paimon releases in the hints of a statement."""
     if "/*+" not in text:
         return []
     notices: dict[str, None] = {}
     for hint in Script(text).hints(0, len(text)):
-        # Each hint is about a table of its own.
+        # Each hint belongs to another table, so its options are checked on their own.
         found = {
             option.key: hint.body[option.start : option.end] for option in quoted_options(hint.body)
         }
@@ -155,9 +155,9 @@ def _strategy(options: dict[str, str]) -> str | None:
 
 
 def _each(script: Script, body: str, offset: int) -> Iterator[tuple[str, int, Cursor]]:
-    """(name, offset, walk standing at its parenthesis) of every hint in a block."""
+    """Yields (name, offset, cursor at its parenthesis) for every hint in a block."""
     if not script.text.startswith(body, offset):
-        # The body stands in a view's text, and the offset is where the view is read.
+        # The body is from a view's text; the offset is where the query names the view.
         script = Script(" " * offset + body)
     cursor = Cursor(script, dialect.lex(script, offset, offset + len(body)))
     if not cursor.tokens:

@@ -1,10 +1,11 @@
-"""The rows of a long INSERT … VALUES, read from the text without the SQL parser.
+"""Reads the rows of a long INSERT … VALUES from the text, without the SQL parser (decision 102).
 
-The parser makes a dozen objects of each value and several passes over all of them. Rows that
-programs write differ in their literals only, so here each cell is read as a *form* and the literals
-in it: `-1.5`, `CAST('a' AS BYTES)` and `TIMESTAMP '2024-01-01 00:00:00'` are three forms. Only the
-first cell of each form is parsed (`streamhouse.sql.batch.literal_insert`), the literals of all
-others are columns of an Arrow table. What does not read as such rows is left to the parser.
+The parser creates a dozen objects per value and makes several passes over all of them. Rows that
+programs write differ only in their literals. So this module reads each cell as a *form* and the
+literals in it: `-1.5`, `CAST('a' AS BYTES)` and `TIMESTAMP '2024-01-01 00:00:00'` are three forms.
+Only the first cell of each form is parsed (`streamhouse.sql.batch.literal_insert`); the literals of
+all cells become columns of an Arrow table. The parser reads any text that does not consist of such
+rows.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Iterator
 from streamhouse.sql.literal_rows import Form, LiteralRows
 
 MOST_FORMS = 64
-"""A column with more forms than this has expressions rather than values: the parser reads them."""
+"""A column with more forms has expressions rather than values: the parser reads the list."""
 LEAST_CHARS = 2000
 """Shorter lists are left to the parser."""
 
@@ -26,7 +27,7 @@ _SPACE = rf"\s*(?:(?:{_COMMENT})\s*)*"
 
 
 def _inside(depth: int) -> str:
-    """What stands between parentheses; inner ones are nested at most `depth` deep."""
+    """A regex for the text between parentheses, with inner ones nested at most `depth` deep."""
     special = rf"{_STRING}|{_COMMENT}|-(?!-)|/(?!\*)"
     if depth:
         special += rf"|\({_inside(depth - 1)}\)"
@@ -54,17 +55,17 @@ _LITERAL = re.compile(rf"({_STRING}|(?<![\w.]){_NUMBER})")
 _COMMENTED = re.compile(r"--|/\*")
 _CONSTANTS = ("NULL", "TRUE", "FALSE")
 _OPENERS = ("ARRAY", "CAST", "MAP", "ROW", "TRY_CAST", "DATE", "TIME", "TIMESTAMP", *_CONSTANTS)
-"""Words whose meaning does not depend on the literals among them."""
+"""Words around literals whose meaning does not depend on these literals."""
 _OF_FIRST = (
     "ABS", "FROM_BASE64", "LOWER", "MD5", "SHA256", "TO_BASE64", "TO_DATE", "TO_TIMESTAMP",
     "TO_TIMESTAMP_LTZ", "UPPER",
 )  # fmt: skip
-"""Functions whose first argument may be any literal; the others decide what they compute."""
+"""Functions with any literal as first argument; the others decide what they compute."""
 _INT, _LONG = 2**31 - 1, 2**63 - 1
 
 
 def spans(text: str) -> Iterator[tuple[int, int]]:
-    """Where the long lists of INSERT … VALUES stand: from the first row to the end of the last."""
+    """Yields the start of the first and the end of the last row of each long INSERT … VALUES."""
     begin, at, fresh = 0, 0, True
     while match := _VALUES.search(text, at):
         at = match.end()
@@ -100,7 +101,7 @@ def _ends(text: str, offset: int) -> bool:
 
 
 def read(text: str, start: int, end: int) -> LiteralRows | None:
-    """The rows between two offsets of a query's text; None where the parser has to read them."""
+    """The rows between two offsets of a query's text; None if the parser has to read them."""
     try:
         return _Reader(text, end).rows(start)
     except _NoLiterals:
@@ -108,14 +109,14 @@ def read(text: str, start: int, end: int) -> LiteralRows | None:
 
 
 class _NoLiterals(Exception):
-    """Something else than rows of literals, all of the same width."""
+    """The text does not consist of rows of literals of the same width."""
 
 
 class _Reader:
     """Reads the rows of one list from left to right.
 
-    The tokens of a row are looked at only where something is new in it. A row with the same text
-    around its literals as one before, and with literals of the same kinds, has the same forms.
+    It tokenizes a row only if something in it is new. A row with the same text around its literals
+    as an earlier row, and with literals of the same kinds, has the same forms.
     """
 
     def __init__(self, text: str, end: int) -> None:
@@ -138,7 +139,7 @@ class _Reader:
     def _row(self, text: str, start: int, row: int) -> None:
         parts = _LITERAL.split(text)
         around, literals = "\0".join(parts[::2]), parts[1::2]
-        # An apostrophe in a comment begins no string.
+        # In a comment, an apostrophe does not start a string: such a row is always tokenized.
         commented = _COMMENTED.search(around) is not None
         template = None if commented else self._templates.get(around)
         if template is not None and template.add(literals, row):
@@ -149,7 +150,7 @@ class _Reader:
             template.learn(cells, literals)
 
     def _cells(self, start: int, row: int) -> list[tuple[_Cell, Form]]:
-        """Read a row by its tokens."""
+        """Tokenize a row, add it to the forms of its cells, and return these."""
         found: list[tuple[_Cell, Form]] = []
         at, last = start + 1, False
         while not last:
@@ -172,7 +173,7 @@ class _Reader:
         return found
 
     def _form(self, column: int, row: int, cell: _Cell, span: tuple[int, int]) -> Form:
-        """The form of a cell, which may be a new one."""
+        """The form of a cell; adds it if it is new."""
         if column == len(self._forms):
             if row:
                 raise _NoLiterals
@@ -191,7 +192,7 @@ class _Template:
     """The cells of rows that have the same text around their literals."""
 
     def __init__(self, cells: list[_Cell]) -> None:
-        # For each cell: where its literals begin and end, which of them are parameters, its forms.
+        # For each cell: first and last index of its literals, those that are parameters, its forms.
         self._cells: list[tuple[int, int, list[int], dict[tuple[str, ...], Form]]] = []
         at = 0
         for cell in cells:
@@ -201,7 +202,7 @@ class _Template:
             at += len(cell.given)
 
     def add(self, literals: list[str], row: int) -> bool:
-        """Note a row by its literals; False if one of its forms is not known."""
+        """Add a row, given its literals; False if the form of one of its cells is not known."""
         kinds = [_kind(literal) for literal in literals]
         found = []
         for first, last, free, forms in self._cells:
@@ -216,7 +217,7 @@ class _Template:
         return True
 
     def learn(self, cells: list[tuple[_Cell, Form]], literals: list[str]) -> None:
-        """Take the forms of a row's cells for those of rows with the same literals or kinds."""
+        """Remember the forms of a row's cells for rows with the same kinds of literals."""
         kinds = [_kind(literal) for literal in literals]
         for (first, last, free, forms), (_, form) in zip(self._cells, cells, strict=True):
             forms[self._key(first, last, free, kinds, literals)] = form
@@ -231,11 +232,11 @@ class _Template:
 
 
 class _Cell:
-    """The form of a cell, while its tokens are read.
+    """The form of a cell, built while its tokens are read.
 
-    Literals are parameters of the form where only words of `_OPENERS` and the first arguments of
-    `_OF_FIRST` are around them, and no operator but a sign beside them; else they are a part of it.
-    `given` has the offsets of all of them.
+    A literal is a parameter of the form if it stands only within words of `_OPENERS` and first
+    arguments of `_OF_FIRST`, with no operator but a sign beside it; else it is part of the form.
+    `given` has the offsets of all literals.
     """
 
     def __init__(self) -> None:
@@ -259,7 +260,7 @@ class _Cell:
 
     @property
     def key(self) -> str:
-        """The same for all cells of one form."""
+        """A text that is the same for all cells of one form."""
         return "=" + " ".join(self.written) if self._verbatim else " ".join(self._parts)
 
     def add(self, match: re.Match[str]) -> None:
@@ -281,7 +282,7 @@ class _Cell:
         elif kind == "comma":
             self._fixed = self._fixed or self._open[-1][1] in _OF_FIRST
         elif word == "AS":
-            # A type follows, whose sizes are no values.
+            # A type follows: the numbers in it are sizes, and no values.
             self._fixed = True
         elif not self._fixed:
             self._verbatim |= word not in (*_OPENERS, *_OF_FIRST, "-")
@@ -298,7 +299,7 @@ class _Cell:
 
 
 def _value(literal: str) -> str:
-    """What a literal stands for, as text."""
+    """The value of a literal as text, without quotes."""
     return literal[1:-1].replace("''", "'") if literal[0] == "'" else literal
 
 
@@ -307,9 +308,10 @@ _WHOLE = [f"#{digits}" for digits in range(10)]
 
 
 def _kind(literal: str) -> str:
-    """What the type of a literal depends on: a number's digits, its exponent, its size.
+    """What the type of a literal depends on.
 
-    Of a moment's text it is the digits behind its second.
+    For a number: its digits before and after the point, whether it has an exponent, and whether it
+    fits in 32 or 64 bits. For the text of a timestamp: the number of digits after the seconds.
     """
     if literal[0] == "'":
         moment = _MOMENT.fullmatch(literal)

@@ -1,7 +1,7 @@
-"""What the base parser would misread, pass over or give up at, told at the place where it stands.
+"""Errors for syntax that sqlglot's base parser would misread, skip or fail at.
 
-`Refusing` raises for what Flink has and nothing here can run; `unread` knows the words at which the
-parser gives up, since it does not know them at all.
+`Refusing` raises for Flink syntax that is not supported here, at its position. `unread` explains a
+failure at words that the parser does not know at all.
 """
 
 from __future__ import annotations
@@ -50,20 +50,20 @@ _UNREAD = {
     ("ON", "CONFLICT"): _CONFLICT,
     ("WITHIN", "GROUP"): _WITHIN,
 }
-"""Two words that stand beside each other, and what they mean where nothing can be read."""
+"""Pairs of adjacent words, and the message for a parse error at them."""
 
 
 class FlinkParseError(ParseError):
-    """A parse error that knows its token.
+    """A parse error at a token.
 
-    `unsupported` tells a limit from a mistake; `own` is whether the message is one of ours, or the
-    base parser's, which is not to be shown.
+    `unsupported`: known syntax that is not supported here, rather than a mistake. `own`: the
+    message is ours; users must not see a message of the base parser as it is.
     """
 
     def __init__(
         self, message: str, token: Token, unsupported: bool = False, own: bool = True
     ) -> None:
-        # The parser notes in the first of them what it tried to read.
+        # The base parser writes what it tried to parse into the first of these.
         super().__init__(message, [{}])
         self.message = message
         self.token = token
@@ -72,7 +72,7 @@ class FlinkParseError(ParseError):
 
 
 def unread(found: list[Token], token: Token) -> tuple[Token, str] | None:
-    """The word beside `token` that says why nothing can be read there, and its message."""
+    """The word at or before `token` that explains a parse error there, and its message, if any."""
     place = found.index(token) if token in found else 0
     for first in range(max(0, place - 2), place + 1):
         if first + 1 >= len(found):
@@ -82,7 +82,7 @@ def unread(found: list[Token], token: Token) -> tuple[Token, str] | None:
             continue
         if (one.text, two.text) == ("-", ">") and one.end + 1 == two.start:
             return one, _LAMBDA
-        # Two words may be one token, as GROUP BY is.
+        # One token may hold two words, as GROUP BY does.
         words = (one.text.upper(), two.text.upper().split(" ", 1)[0])
         if words in _UNREAD:
             return one, _UNREAD[words]
@@ -90,21 +90,21 @@ def unread(found: list[Token], token: Token) -> tuple[Token, str] | None:
 
 
 class Refusing(parser.Parser):
-    """The base parser, which tells what is not supported instead of reading something else."""
+    """The base parser, but it raises for unsupported syntax that the base would misread."""
 
     def raise_error(self, message: str, token: Token | None = None) -> None:
         raise FlinkParseError(message, token or self._curr, own=False)
 
     def refuse(self, message: str, token: Token | None = None) -> NoReturn:
-        """Raise that something is understood and not supported, at the next token if not given."""
+        """Raise that known syntax is not supported; without `token`: at the next token."""
         raise FlinkParseError(message, token or self._curr, unsupported=True)
 
     def validate_expression(self, expression: Any, args: Any = None) -> Any:
-        """As the base, which would count the arguments again; `functions` has counted them."""
+        """As the base, without its check of argument counts, which `functions` has done."""
         return super().validate_expression(expression)
 
     def _try_parse(self, parse_method: Callable[[], T], retreat: bool = False) -> T | None:
-        """As the base, but what is not supported stays so where the base would try on."""
+        """As the base, but re-raises an unsupported error where the base would try other syntax."""
         refused: list[FlinkParseError] = []
 
         def method() -> T:

@@ -1,4 +1,4 @@
-"""A walk over the tokens of one statement, for everything that is not a query."""
+"""A cursor over the tokens of one statement, which parses everything that is not a query."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _OPEN = {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}
 
 @dataclass
 class Cursor:
-    """Tokens of a statement and the place of the next one.
+    """The tokens of a statement and the index of the next one.
 
-    Words are compared in upper case; a token such as `GROUP BY` counts as the two words it is
-    (`original` keeps the tokens as the lexer gave them, for the parser of queries).
+    Words are compared in upper case. A token such as `GROUP BY` is split into its two words;
+    `original` keeps the tokens as the lexer made them, for the parser of queries.
     """
 
     script: Script
@@ -33,11 +33,11 @@ class Cursor:
         self.tokens = [part for token in self.tokens for part in _words(token)]
 
     def part(self, tokens: list[Token]) -> Cursor:
-        """A walk over some of the tokens."""
+        """A new cursor over some of the tokens."""
         return Cursor(self.script, tokens, self.original)
 
     def rest(self) -> list[Token]:
-        """What is left, as the lexer gave it."""
+        """The tokens that are left, as the lexer made them."""
         first = bisect_left(self.original, self.offset, key=lambda token: token.start)
         last = bisect_right(self.original, self.tokens[-1].end, key=lambda token: token.end)
         return self.original[first:last]
@@ -56,7 +56,7 @@ class Cursor:
         return self.tokens[-1].end + 1 if self.done else self.tokens[self.index].start
 
     def peek(self, ahead: int = 0) -> str:
-        """The word ahead in upper case; empty for strings, quoted names and the end."""
+        """The word ahead in upper case; empty for strings, quoted names, hints and the end."""
         place = self.index + ahead
         if place >= len(self.tokens):
             return ""
@@ -69,7 +69,7 @@ class Cursor:
         return all(self.peek(ahead) == word for ahead, word in enumerate(words))
 
     def accept(self, *words: str) -> bool:
-        """Step over the words if they come next, all of them."""
+        """Step over the words if all of them come next; return whether they did."""
         if not self.at(*words):
             return False
         self.index += len(words)
@@ -145,7 +145,7 @@ class Cursor:
         return tuple(found)
 
     def until(self, *ends: str) -> list[Token]:
-        """The tokens up to one of the words outside of parentheses, or to the end."""
+        """Take the tokens up to one of the words or a `)` outside of parentheses, or to the end."""
         depth, start = 0, self.index
         while not self.done:
             step = _OPEN.get(self.tokens[self.index].token_type, 0)
@@ -166,7 +166,7 @@ class Cursor:
             self.fail(f"expected {expected}")
 
     def keyword(self, words: tuple[str, ...]) -> NoReturn:
-        """The next word is none of `words`: say so, with the nearest."""
+        """Raise that the next word is none of `words`, and suggest the nearest of them."""
         token = self.current
         got = token.text if token else ""
         guess = suggestion(got, words)
@@ -189,7 +189,7 @@ class Cursor:
         raise self.script.error(f"{message}, got {got}", token.start, token.end + 1)
 
     def unsupported(self, message: str, start: int | None = None) -> NoReturn:
-        """What is understood and not supported, from `start` to the last token taken."""
+        """Raise that known syntax is not supported, from `start` to the last token taken."""
         first = self.offset if start is None else start
         last = self.tokens[max(self.index - 1, 0)].end + 1
         if last <= first and not self.done:

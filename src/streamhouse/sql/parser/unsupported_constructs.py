@@ -1,7 +1,8 @@
-"""Parts of an expression or a query that are read, and that nothing here can run.
+"""Refuses parts of a parsed expression or query that are not supported here.
 
-Each is told with its place and a way round, before the engine sees it: its parser takes other
-things than Flink's, and its errors speak of a text that the user did not write.
+Each error has a position and suggests an alternative. The check runs before DuckDB sees the query:
+DuckDB's parser accepts other syntax than Flink's, and its errors quote SQL that the user did not
+write.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _WORDS = {
     exp.DType.TIMESTAMPTZ: "TIMESTAMP WITH TIME ZONE",
 }
 _NESTED = {exp.DType.ARRAY: 1, exp.DType.MAP: 2, exp.DType.STRUCT: None}
-"""Types that hold others, and how many."""
+"""Types with element types, and how many these are; None: one or more."""
 _KNOWN = (
     "BOOLEAN, TINYINT, SMALLINT, INT, BIGINT, FLOAT, DOUBLE, DECIMAL(p, s), CHAR(n), VARCHAR(n), "
     "STRING, BINARY(n), BYTES, DATE, TIME, TIMESTAMP(p), TIMESTAMP_LTZ(p), ARRAY<…>, MAP<…, …>, "
@@ -58,13 +59,13 @@ _SIZES = {
     exp.DType.VARBINARY: (1, 2147483647),
     exp.DType.VARCHAR: (1, 2147483647),
 }
-"""Types with a size, and the least and the greatest."""
+"""Types with a size, with its minimum and maximum."""
 
 
 def check(script: Script, tree: exp.Expr, start: int, end: int) -> None:
-    """Raise for the first part that cannot be run: `UnsupportedSqlError`, or `SqlError`.
+    """Raise for the first invalid part: `UnsupportedSqlError`, or `SqlError` for a mistake.
 
-    `start` and `end` are where the whole stands, for a part that does not know its own place.
+    `start` and `end` are the offsets of the whole text, for a part without a position of its own.
     """
     for node in tree.walk(bfs=False):
         message = None if node.meta.get("plain") else _REFUSED.get(type(node))
@@ -111,7 +112,7 @@ def _odd_limit(node: exp.LimitOptions) -> str | None:
 def _odd_type(node: exp.DataType) -> str | None:
     around = node.parent
     if isinstance(around, exp.Cast) and around.meta.get("plain"):
-        # Not the user's, but what a function is made of.
+        # Part of how a function is computed, not of the user's text.
         return None
     kind = node.this
     if kind in _NESTED:

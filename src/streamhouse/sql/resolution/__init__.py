@@ -1,4 +1,4 @@
 """Tables, views and columns of a query, found by name.
 
-For continuous and bounded queries alike; knows neither.
+Serves continuous and bounded queries, and imports the analysis of neither.
 """

@@ -1,4 +1,4 @@
-"""Tables and columns of a query, found by name; what is not found is told with its place."""
+"""Resolves the tables and columns of a query by name; errors have their position."""
 
 from __future__ import annotations
 
@@ -17,15 +17,18 @@ from streamhouse.sql.text import Script, of_query
 from streamhouse.sql.types import duck_type
 
 Visible = dict[str, dict[str, exp.Expr | None]]
-"""Alias to its columns; a computed column has its expression over physical ones."""
+"""Each alias with its columns, by name.
+
+A physical column has None, a computed one its expression over physical columns.
+"""
 
 VIEWED = "viewed"
-"""Mark of a table that a view reads."""
+"""Key in the `meta` of a table's node: a view reads this table."""
 
 
 @dataclass(frozen=True)
 class Parsed:
-    """A query's tree, its script (for places) and its tokens' text."""
+    """A query's tree, its script (for positions) and its text without layout (for fingerprints)."""
 
     script: Script
     tree: exp.Expr
@@ -51,14 +54,14 @@ def table_name(table: exp.Table) -> Name:
 
 
 def leaves(tree: exp.Expr) -> list[exp.Table]:
-    """The catalog's tables of a query, not the names of WITH queries, in the order of the text."""
+    """The catalog tables that a query reads, without names of CTEs, in the order of the text."""
     ctes = _Ctes(tree.root())
     found = [table for table in tree.find_all(exp.Table) if not ctes.names(table)]
     return sorted(found, key=lambda table: table.this.meta.get("start", 0))
 
 
 class _Ctes:
-    """The WITH queries of a tree, and which tables are names of one."""
+    """The CTEs of a tree; decides which table names refer to one."""
 
     def __init__(self, root: exp.Expr) -> None:
         self._places: dict[int, dict[str, int]] = {}
@@ -70,7 +73,7 @@ class _Ctes:
             self._aliases |= places.keys()
 
     def names(self, table: exp.Table) -> bool:
-        """Whether a table is the name of a WITH query around it."""
+        """Whether a table name refers to a CTE in scope."""
         if table.args.get("db"):
             return not isinstance(table.this, exp.Identifier)
         if table.name not in self._aliases:
@@ -88,9 +91,9 @@ class _Ctes:
         return False
 
     def _sees(self, clause: exp.With, place: int, inside: exp.Expr | None) -> bool:
-        """Whether what stands inside a WITH query sees the one at a place of the clause.
+        """Whether a reference within the CTE `inside` sees the CTE at a place of the clause.
 
-        It sees those before its own only, unless they may be recursive.
+        It sees only those before its own, unless the clause is WITH RECURSIVE.
         """
         if inside is None or inside.parent is not clause or clause.args.get("recursive"):
             return True
@@ -99,7 +102,7 @@ class _Ctes:
 
 
 def resolve_table(script: Script, table: exp.Table, resolver: Resolver) -> TableInfo:
-    """The table behind a name; an unknown one is a `SqlError` with its place."""
+    """The table of a name; raises `SqlError` with its position for an unknown one."""
     if not isinstance(table.this, exp.Identifier):
         message = "table functions are not supported here; name a table, or write a (SELECT …)"
         raise lowering.unsupported(script, table, message)
@@ -118,7 +121,7 @@ def resolve_table(script: Script, table: exp.Table, resolver: Resolver) -> Table
 
 
 def table_options(script: Script, node: exp.Expr) -> dict[str, str]:
-    """What the OPTIONS hints of a table say."""
+    """The options in the OPTIONS hints of a table."""
     found: dict[str, str] = {}
     for hint in node.meta.get("hints", ()):
         found |= hints.table_options(script, _token(hint))
@@ -135,7 +138,10 @@ def physical(info: TableInfo) -> dict[str, str]:
 
 
 def visible_columns(info: TableInfo, alias: str) -> dict[str, exp.Expr | None]:
-    """The columns of a table under an alias, computed ones as expressions over it."""
+    """The columns of a table under an alias; computed ones have their expression, others None.
+
+    Raises `TableError` for a computed column over a column that does not exist.
+    """
     found: dict[str, exp.Expr | None] = {column.name: None for column in info.columns}
     for computed in info.computed:
         script = Script(computed.expression)
@@ -163,7 +169,7 @@ def _column(alias: str, name: str) -> exp.Column:
 
 
 def resolve(script: Script, tree: exp.Expr, visible: Visible) -> exp.Expr:
-    """The expression with every column qualified and computed columns put in their places."""
+    """The expression with every column qualified and computed columns replaced by expressions."""
     for column in list(tree.find_all(exp.Column)):
         new = _resolve_column(script, column, visible)
         if column is tree:
@@ -224,7 +230,7 @@ def is_star(item: exp.Expr) -> bool:
 
 
 def expand_stars(script: Script, select: exp.Select, visible: Visible) -> list[exp.Expr]:
-    """The projections of a SELECT with `*` and `alias.*` written out, each under its name."""
+    """The projections of a SELECT, with `*` and `alias.*` expanded to columns."""
     found: list[exp.Expr] = []
     for item in select.expressions:
         star = item if isinstance(item, exp.Star) else None
@@ -246,7 +252,7 @@ def expand_stars(script: Script, select: exp.Select, visible: Visible) -> list[e
 
 
 def output_names(items: Iterable[exp.Expr]) -> list[str]:
-    """The names of projections as Flink gives them, made unique by a number."""
+    """The names of projections as in Flink, made unique by a number at the end."""
     names: list[str] = []
     for place, item in enumerate(items):
         wanted = item.alias if isinstance(item, exp.Alias) else ""
@@ -261,7 +267,7 @@ def output_names(items: Iterable[exp.Expr]) -> list[str]:
 
 
 def name_expressions(select: exp.Expr) -> None:
-    """EXPR$n, Flink's name, for what is not a column of a SELECT and has no name."""
+    """Name each unnamed expression of a SELECT as Flink does: EXPR$n."""
     for place, item in enumerate(select.expressions if isinstance(select, exp.Select) else ()):
         if not isinstance(item, exp.Alias | exp.Column | exp.Star | exp.Dot):
             name = exp.to_identifier(f"EXPR${place}", quoted=True)
@@ -274,7 +280,7 @@ def unaliased(item: exp.Expr) -> exp.Expr:
 
 
 def reserved(script: Script, names: Iterable[str], node: exp.Expr) -> None:
-    """Names that the engine needs for itself cannot be columns."""
+    """Raise for a column name that the engine uses itself: `_row`, `rowkind`."""
     for name in names:
         if name in ("_row", "rowkind"):
             raise lowering.error(
@@ -283,6 +289,6 @@ def reserved(script: Script, names: Iterable[str], node: exp.Expr) -> None:
 
 
 def first_set(args: Mapping[str, object], allowed: Iterable[str]) -> str | None:
-    """The first argument of a node that is set and not among the allowed ones."""
+    """The first argument of a node that is set and not allowed; None if there is none."""
     known = set(allowed)
     return next((key for key, value in args.items() if value and key not in known), None)

@@ -1,4 +1,4 @@
-"""What an INSERT's target asks of the query's columns: number, types, merge functions."""
+"""Fits a query's columns to the target of an INSERT: number, types, merge functions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ANY_ORDER = ("sum", "count", "product", "min", "max", "bool_and", "bool_or")
 
 
 def needs_order(target: TableInfo | None) -> bool:
-    """Whether the order of the rows written decides what the target holds."""
+    """Whether the contents of the target depend on the order in which rows are written."""
     if target is None or not target.primary_key:
         return False
     if target.options.get("merge-engine") != "aggregation":
@@ -32,7 +32,7 @@ def needs_order(target: TableInfo | None) -> bool:
 
 @dataclass(frozen=True)
 class Slot:
-    """A column of the target and which projection fills it; None for a NULL."""
+    """A column of the target, and the index of the projection that fills it; None: with NULL."""
 
     column: Column
     index: int | None
@@ -43,7 +43,7 @@ def slots(
 ) -> list[Slot]:
     """The target's columns in order, each with the projection that fills it.
 
-    Raises `SqlError` for an unknown column and for a number of columns that does not fit.
+    Raises `SqlError` for an unknown column and for a wrong number of columns.
     """
     names = [column.name for column in target.columns]
     computed = {column.name for column in target.computed}
@@ -67,7 +67,7 @@ def slots(
 def converted(
     script: Script, node: exp.Expr, item: exp.Expr, source: str, column: Column
 ) -> exp.Expr:
-    """A projection of Flink type `source` cast to the column's type; `SqlError` if it cannot be."""
+    """A projection of Flink type `source` cast to the column's type; `SqlError` if not `fits`."""
     if isinstance(item.unnest(), exp.Null) or fits(source, column.type):
         item = item.copy()
         aggregates.widen(aggregate(item))
@@ -81,7 +81,7 @@ def converted(
 
 
 def constant(script: Script, node: exp.Expr, text: str, column: Column) -> exp.Expr:
-    """A literal as a value of a column; `SqlError` at `node` if it is none."""
+    """A literal cast to a column's type; `SqlError` at `node` if that is impossible."""
     made = cast_to(exp.Literal.string(text), "STRING", column.type)
     if not binder.computes(binder.generate(made)):
         message = f"'{text}' is no value of column '{column.name}', which is {column.type}"
@@ -90,7 +90,7 @@ def constant(script: Script, node: exp.Expr, text: str, column: Column) -> exp.E
 
 
 def cast_to(item: exp.Expr, source: str, flink: str) -> exp.Expr:
-    """A cast to a column's type, and its length; fractions of a second are cut off."""
+    """A cast to a column's type and length; it truncates fractions of a second."""
     kind = duck_type(flink)
     value = item
     coarse = kind == "TIMESTAMP_MS" or (kind == "TIMESTAMPTZ" and digits(flink) <= 3)
@@ -108,14 +108,18 @@ def cast_to(item: exp.Expr, source: str, flink: str) -> exp.Expr:
 
 
 def unwrapped(item: exp.Expr) -> exp.Expr:
-    """A projection without what does as well with parts of the rows around its aggregate."""
+    """A projection without the wrappers that keep partial aggregates mergeable.
+
+    These are COALESCE(…, 0), casts to DECIMAL, DOUBLE or FLOAT, casts of whole numbers to an
+    integer type, and any cast of FIRST_VALUE or LAST_VALUE.
+    """
     inner = item.unnest()
     if isinstance(inner, exp.Coalesce) and len(inner.expressions) == 1:
         if _is_zero(inner.expressions[0]):
             return unwrapped(inner.this)
     if type(inner) is exp.Cast:
         exact = inner.to.is_type(*exp.DataType.INTEGER_TYPES) and _is_whole(inner.this)
-        # A cast of one row's value is as well made of the last such value.
+        # These aggregates return one row's value, so a cast gives the same before and after them.
         exact = exact or isinstance(aggregate(inner.this), exp.FirstValue | exp.LastValue)
         if exact or inner.to.is_type("decimal", "double", "float"):
             return unwrapped(inner.this)
@@ -123,7 +127,7 @@ def unwrapped(item: exp.Expr) -> exp.Expr:
 
 
 def aggregate(item: exp.Expr) -> exp.Expr:
-    """The aggregate of a projection, if it is one: without what `unwrapped` takes, and FILTER."""
+    """A projection without FILTER and the wrappers of `unwrapped`: its aggregate, if it is one."""
     inner = unwrapped(item)
     return inner.this if isinstance(inner, exp.Filter) else inner
 
@@ -138,7 +142,10 @@ def _is_zero(node: exp.Expr) -> bool:
 
 
 def _is_whole(node: exp.Expr) -> bool:
-    """Whether an aggregate adds up whole numbers, as far as that can be seen without types."""
+    """Whether an aggregate is a COUNT, or a SUM of integer literals or of a CASE of them.
+
+    Only these surely give integers, since types are not known here.
+    """
     inner = aggregate(node)
     if not isinstance(inner, exp.Sum):
         return isinstance(inner, exp.Count)

@@ -1,4 +1,4 @@
-"""Which columns of its relations a query reads."""
+"""Finds the columns that a query reads of its relations."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Views where they are read: the view's own query in the place of its name.
+"""Expands views: replaces the name of a view in a query by the view's own query.
 
-So a stream over a view is a stream over the view's table, and all that holds for a subquery holds
-for a view.
+So a stream over a view is a stream over the view's table, and the rules for subqueries also hold
+for views.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ _MOVED = ("joins", "laterals", "pivots", "sample")
 def inlined(parsed: Parsed, resolver: Resolver) -> Parsed:
     """The query with each view that it reads replaced by the view's own query.
 
-    What is wrong in a view is told at the place where the view is read. Raises
-    `UnsupportedSqlError` for `AS OF` on a view and for a hint that could mean several tables.
+    An error in a view has the position at which the query names the view. Raises
+    `UnsupportedSqlError` for `AS OF` on a view, and for OPTIONS on a view of several tables.
     """
     if not isinstance(resolver, ViewResolver):
         return parsed
     used: list[str] = []
     tree = _Views(parsed.script, resolver, used).replaced(parsed.tree, ())
-    # A view made anew is another query.
+    # A changed view must change the fingerprint of the query.
     canonical = "\n".join([parsed.canonical, *used])
     return Parsed(parsed.script, tree, canonical) if used else parsed
 
 
 @dataclass(frozen=True)
 class _Views:
-    """Puts views in their places; `used` takes the texts of those that were there."""
+    """Replaces views by their queries; appends the text of each of these to `used`."""
 
     script: Script
     resolver: ViewResolver
@@ -83,7 +83,7 @@ class _Views:
 
 
 def _body(view: ViewInfo, place: dict[str, object]) -> exp.Expr:
-    """The view's tree; all of it stands at `place`, and its tables are of the view's catalog."""
+    """The view's tree, with `place` as position of all nodes, and the view's catalog for tables."""
     query = Query(view.query, Position(1, 1), functions=view.functions)
     body = names.parse_query(query).tree
     if not isinstance(body, exp.Query | exp.Values):
@@ -104,7 +104,7 @@ def _body(view: ViewInfo, place: dict[str, object]) -> exp.Expr:
 
 
 def _hand_on(script: Script, view: exp.Table, inner: exp.Expr) -> None:
-    """OPTIONS on a view are meant for the table that it reads, where there is one."""
+    """Copy OPTIONS on a view to the table that it reads; raises unless it reads exactly one."""
     hints = view.meta.get("hints")
     if not hints:
         return

@@ -1,4 +1,4 @@
-"""Whether a bounded query has its columns: what each of its SELECTs sees, and those around it."""
+"""Checks the column names of a bounded query against the scope of each SELECT."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _Names = dict[str, list[str] | None]
 
 
 def check_columns(script: Script, tree: exp.Query, relations: Relations) -> None:
-    """Raise `SqlError` for a column that no table has, or several have."""
+    """Raise `SqlError` for a column that no table in scope has, or that several have."""
     for scope in traverse_scope(tree):
         for column in scope.columns:
-            # A scope also lists what the subqueries in it may mean by an outer column.
+            # A scope also lists columns of its subqueries that may be outer references.
             if column.parent_select is scope.expression:
                 _check_column(script, scope, column, relations)
 
 
 def leftmost(tree: exp.Expr) -> exp.Expr:
-    """The SELECT that gives a query its column names."""
+    """The SELECT that gives a query its column names: the first one of a UNION."""
     while isinstance(tree, exp.SetOperation | exp.Subquery):
         tree = tree.this
     return tree
@@ -60,7 +60,7 @@ def _check_column(script: Script, scope: Scope, column: exp.Column, relations: R
 
 
 def _joined_by_name(query: exp.Expr) -> set[str]:
-    """The columns of USING, which are one for both tables."""
+    """The columns of USING, which are unambiguous: both tables share them."""
     joins = query.args.get("joins") or []
     return {column.name for join in joins for column in join.args.get("using") or []}
 
@@ -82,7 +82,7 @@ def _check_qualified(script: Script, column: exp.Column, around: list[_Names]) -
 
 
 def _around(scope: Scope, relations: Relations) -> Iterator[_Names]:
-    """What a scope sees, then what the scopes around it see."""
+    """Yields the names that a scope sees, then those that each scope around it sees."""
     current: Scope | None = scope
     while current is not None:
         yield _visible(current, relations)
@@ -91,7 +91,7 @@ def _around(scope: Scope, relations: Relations) -> Iterator[_Names]:
 
 
 def _visible(scope: Scope, relations: Relations) -> _Names:
-    """Alias to the columns that it gives; None where they are not known."""
+    """Each alias with its columns; None where these are not known."""
     found: _Names = {}
     for alias, (node, source) in scope.selected_sources.items():
         renamed = _renamed(node, source)
@@ -106,7 +106,7 @@ def _visible(scope: Scope, relations: Relations) -> _Names:
 
 
 def _renamed(node: exp.Expr, source: exp.Table | Scope) -> list[str]:
-    """The names that stand after an alias or after a WITH query's name, if any do."""
+    """The column names in parentheses after an alias or the name of a CTE; empty without any."""
     around: list[exp.Expr | None] = [node]
     current = node.parent
     while isinstance(current, exp.Subquery):
@@ -122,7 +122,7 @@ def _renamed(node: exp.Expr, source: exp.Table | Scope) -> list[str]:
 
 
 def _selects(scope: Scope, relations: Relations) -> list[str] | None:
-    """The columns that a scope gives, `*` written out; None where they are not known."""
+    """The output columns of a scope, with `*` expanded; None where these are not known."""
     first = leftmost(scope.expression)
     if not isinstance(first, exp.Select):
         return None

@@ -1,4 +1,4 @@
-"""ALTER TABLE, in Flink's and in Spark's spelling."""
+"""Parses ALTER TABLE, in Flink's and in Spark's syntax."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _KEYS = "a primary key cannot be changed; make a new table with INSERT INTO … 
 
 @dataclass(frozen=True)
 class AlterTable(Statement):
-    """Changes of one table, made together or not at all; `new_name` renames it instead."""
+    """ALTER TABLE: changes of one table, applied atomically; or a rename to `new_name`."""
 
     name: Name
     changes: tuple[Change, ...] = ()
@@ -46,7 +46,7 @@ class AlterTable(Statement):
 
 @dataclass(frozen=True)
 class _Written:
-    """A column as a statement writes it; None and False where nothing is said."""
+    """A column's definition in a statement; None for each part that it does not have."""
 
     path: Name
     type: str
@@ -57,7 +57,7 @@ class _Written:
 
 
 def parse_alter(cursor: Cursor, position: Position, text: str) -> AlterTable:
-    """The whole statement."""
+    """Parse a whole ALTER TABLE."""
     cursor.expect("ALTER")
     start = cursor.offset
     if cursor.peek() in _OTHERS:
@@ -101,7 +101,7 @@ def _changes(cursor: Cursor) -> list[Change]:
 
 
 def _no_key(cursor: Cursor, action: str) -> None:
-    """What Flink has and Paimon cannot do, each with its reason."""
+    """Raise for changes that Flink's syntax has and that are not supported here."""
     if cursor.at("PRIMARY", "KEY") or cursor.at("CONSTRAINT") or cursor.at("UNIQUE"):
         cursor.unsupported(_KEYS)
     if cursor.at("WATERMARK"):
@@ -181,7 +181,7 @@ def _place(cursor: Cursor) -> Place:
 
 
 def _literal(cursor: Cursor) -> str:
-    """A default as Paimon keeps it: the text of a constant."""
+    """A default value as Paimon stores it: the text of a constant."""
     sign = "-" if cursor.accept("-") else ""
     token = cursor.current
     plain = token is not None and token.text.upper() in ("TRUE", "FALSE")
@@ -226,9 +226,9 @@ def _moved(cursor: Cursor, path: Name, place: Place) -> MoveColumn:
 
 
 def _modify(cursor: Cursor) -> list[Change]:
-    """As in Flink the new definition stands for the old one: without NOT NULL, nulls are allowed.
+    """MODIFY: the new definition replaces the old one; without NOT NULL, nulls are allowed.
 
-    A comment that is not given stays.
+    That is as in Flink. A comment stays if the statement gives none.
     """
     cursor.accept("COLUMN")
     found: list[Change] = []
@@ -244,7 +244,7 @@ def _modify(cursor: Cursor) -> list[Change]:
 
 
 def _alter_column(cursor: Cursor) -> list[Change]:
-    """Spark's `ALTER | CHANGE [COLUMN] c <what>`; what is not named stays."""
+    """Spark's `ALTER | CHANGE [COLUMN] c <what>`, which changes only what it names."""
     cursor.accept("COLUMN")
     path = cursor.name("a column")
     if cursor.accept("SET", "NOT", "NULL"):

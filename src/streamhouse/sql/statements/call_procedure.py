@@ -1,4 +1,4 @@
-"""CALL: the name of a procedure and its arguments, as Flink and Spark write them."""
+"""Parses CALL: a procedure's name and its arguments, in Flink's and in Spark's syntax."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _CLOSING = {"(": ")", "[": "]"}
 
 
 def parse_call(cursor: Cursor, position: Position, text: str) -> Statement:
-    """`CALL [catalog.]sys.procedure(…)`; `SqlError` tells the place of a mistake."""
+    """Parse `CALL [catalog.]sys.procedure(…)`; raises `SqlError` with the position of a mistake."""
     cursor.expect("CALL")
     start = cursor.offset
     name = cursor.name("the procedure's name")
@@ -90,7 +90,7 @@ def _number(cursor: Cursor) -> int | float:
 
 
 def _cast(cursor: Cursor) -> Value:
-    """`CAST(10 AS BIGINT)`, which Flink asks for: what the procedure takes decides the type."""
+    """`CAST(10 AS BIGINT)`, as Flink requires it; the procedure's parameter decides the type."""
     cursor.expect("(")
     value = _value(cursor)
     cursor.expect("AS")

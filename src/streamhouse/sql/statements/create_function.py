@@ -1,6 +1,7 @@
-"""CREATE FUNCTION and DROP FUNCTION: the Python functions of a script.
+"""Parses CREATE FUNCTION and DROP FUNCTION, for Python functions (decision 125).
 
-A function is called from its CREATE to its DROP, or to the end of the script, and is kept nowhere.
+A script can call a function from its CREATE to its DROP, or to the end of the script. No catalog
+stores it.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _OPTIONS = "options of a function are not supported; leave out WITH (…)"
 def parse_create_function(
     cursor: Cursor, position: Position, text: str, temporary: bool, start: int
 ) -> CreateFunction:
-    """What stands after CREATE [TEMPORARY]; `start` is where the statement does."""
+    """Parse the rest after CREATE [TEMPORARY]; `start` is the offset of the statement."""
     system = temporary and cursor.accept("SYSTEM")
     cursor.expect("FUNCTION")
     if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
@@ -67,7 +68,7 @@ def parse_create_function(
 
 
 def parse_drop_function(cursor: Cursor, position: Position, text: str, temporary: bool) -> Drop:
-    """What stands after DROP [TEMPORARY]."""
+    """Parse the rest after DROP [TEMPORARY]."""
     system = temporary and cursor.accept("SYSTEM")
     cursor.expect("FUNCTION")
     if_exists = cursor.accept("IF", "EXISTS")
@@ -83,7 +84,7 @@ def parse_drop_function(cursor: Cursor, position: Position, text: str, temporary
 
 
 def declared_after(declared: Declarations, statement: Statement) -> Declarations:
-    """The functions that may be called behind a statement."""
+    """The functions that statements after this one may call."""
     match statement:
         case CreateFunction(declaration=one):
             return {**declared, one.name: declared.get(one.name, one)}
@@ -93,7 +94,7 @@ def declared_after(declared: Declarations, statement: Statement) -> Declarations
 
 
 def _name(cursor: Cursor, system: bool) -> tuple[str, int, int]:
-    """The name in lower case without catalog and database, and where it stands."""
+    """The name in lower case, without catalog and database, and its start and end offsets."""
     start = cursor.offset
     parts = cursor.name("the function's name")
     end = cursor.tokens[cursor.index - 1].end + 1
@@ -106,7 +107,7 @@ def _name(cursor: Cursor, system: bool) -> tuple[str, int, int]:
 
 
 def _check_free(cursor: Cursor, name: str, start: int, end: int) -> None:
-    """Raise for a name that means something else before a parenthesis."""
+    """Raise for the name of a built-in function, and for a keyword of SQL."""
     upper = name.upper()
     parser = dialect.Flink.Parser
     built_in = upper in functions.known() or upper in parser.FUNCTION_PARSERS

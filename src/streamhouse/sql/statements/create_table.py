@@ -1,4 +1,4 @@
-"""CREATE TABLE: columns, types, keys and options."""
+"""Parses CREATE TABLE: columns, types, keys and options."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PLAIN = {
     "BYTES": "BYTES",
     "DATE": "DATE",
 }
-# Sized types: (least, most, size that Flink takes when none is given).
+# Types with a size: (minimum, maximum, Flink's default).
 _SIZED = {
     "CHAR": (1, 2147483647, 1),
     "VARCHAR": (1, 2147483647, 2147483647),
@@ -56,7 +56,7 @@ _NO_QUERY = "CREATE TABLE … AS is not supported; write CREATE TABLE with its c
 
 
 def parse_type(cursor: Cursor) -> str:
-    """A type in Flink's upper-case spelling, without NOT NULL at the top."""
+    """Parse a type; returns Flink's upper-case spelling, without NOT NULL at the top level."""
     kind = _type(cursor)
     while True:
         if cursor.at("MULTISET"):
@@ -162,13 +162,13 @@ def _field(cursor: Cursor) -> str:
     kind = _element(cursor)
     token = cursor.current
     if token is not None and token.token_type == TokenType.STRING:
-        cursor.take()  # a comment, for which a type has no place
+        cursor.take()  # a comment, which a type cannot hold
     return f"{quoted} {kind}"
 
 
 @dataclass
 class _Body:
-    """What has been read of the parentheses of a CREATE TABLE."""
+    """What has been parsed so far of the parentheses of a CREATE TABLE."""
 
     columns: list[Column] = field(default_factory=list)
     computed: list[ComputedColumn] = field(default_factory=list)
@@ -184,7 +184,7 @@ class _Body:
 def parse_create_table(
     cursor: Cursor, position: Position, text: str, temporary: bool
 ) -> CreateTable:
-    """The rest of CREATE [TEMPORARY] TABLE, to the end of the statement."""
+    """Parse the rest of CREATE [TEMPORARY] TABLE, to the end of the statement."""
     if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
     name = cursor.name("the table's name")
     _no_query(cursor)
@@ -224,7 +224,7 @@ def parse_create_table(
 
 
 def _no_query(cursor: Cursor) -> None:
-    """Raise for CREATE TABLE … AS, whose columns may have no types of their own."""
+    """Raise for CREATE TABLE … AS; its list of columns, without types, would not parse."""
     depth = 0
     for place in range(cursor.index, len(cursor.tokens)):
         kind = cursor.tokens[place].token_type
@@ -239,7 +239,7 @@ def _like(cursor: Cursor) -> NoReturn:
 
 
 def _item(cursor: Cursor, body: _Body) -> None:
-    """One column, computed column or constraint."""
+    """Parse one column, computed column, watermark or constraint."""
     if cursor.at("WATERMARK", "FOR"):
         _watermark(cursor, body)
         return
@@ -263,7 +263,7 @@ def _item(cursor: Cursor, body: _Body) -> None:
 
 
 def _watermark(cursor: Cursor, body: _Body) -> None:
-    """`WATERMARK FOR column AS expression`: read, checked, and of no effect (decision 090)."""
+    """`WATERMARK FOR column AS expression`: parsed and checked, without effect (decision 090)."""
     start = cursor.offset
     cursor.expect("WATERMARK", "FOR")
     if body.watermark is not None:
@@ -328,7 +328,7 @@ def _column(cursor: Cursor, body: _Body) -> None:
 
 
 def _checked_expression(cursor: Cursor, tokens: list[Token]) -> None:
-    """Errors of a computed column's expression are found when it is written."""
+    """Parse an expression, so that CREATE TABLE reports errors in it; refuse Python functions."""
     first, last = tokens[0].start, tokens[-1].end
     whole = [t for t in cursor.original if first <= t.start and t.end <= last]
     tree = dialect.parse_tokens(cursor.script, whole)

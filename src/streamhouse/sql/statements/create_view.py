@@ -1,7 +1,7 @@
-"""CREATE VIEW: its syntax, and the text that is kept of its query.
+"""Parses CREATE VIEW, and makes the text of its query that is stored.
 
-The kept text names every table in full and every column by its name, so that the view means the
-same wherever it is read, and keeps its columns when a table gets others.
+The stored text has the full name of every table, and names every output column. So the view means
+the same wherever it is read, and keeps its columns when a table gets new ones.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def parse_create_view(
     temporary: bool,
     query: Callable[[Cursor], Query],
 ) -> CreateView:
-    """What stands after the word VIEW; `query` reads the rest of a statement as a query."""
+    """Parse the rest after the word VIEW; `query` parses the rest of a statement as a query."""
     if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
     name = cursor.name("the view's name")
     columns: tuple[str, ...] = ()
@@ -65,7 +65,7 @@ def parse_create_view(
 
 
 def _columns(cursor: Cursor) -> tuple[str, ...]:
-    """`(a, b COMMENT '…', …)`; a column's comment is read and not kept."""
+    """`(a, b COMMENT '…', …)`; the comments of columns are parsed and dropped."""
     cursor.expect("(")
     found: list[str] = []
     while not found or cursor.accept(","):
@@ -79,9 +79,10 @@ def _columns(cursor: Cursor) -> tuple[str, ...]:
 
 
 def described(statement: CreateView, full: Name, resolver: Resolver, written: str) -> ViewInfo:
-    """The view of a statement; `written` is its query's text with all tables named in full.
+    """The view that a statement creates; `written` is its query with full names of all tables.
 
-    Raises `SqlError` for a query that cannot be run, or whose columns do not fit.
+    Raises `SqlError` for a query that cannot run, or that gives another number of columns than the
+    view names.
     """
     parsed = names.parse_query(statement.query)
     tree = parsed.tree
@@ -113,7 +114,7 @@ def described(statement: CreateView, full: Name, resolver: Resolver, written: st
 
 
 def check_lasts(statement: CreateView) -> None:
-    """Raise `UnsupportedSqlError` for a view that is kept and calls a function that is not."""
+    """Raise `UnsupportedSqlError` for a view that is not temporary and calls a Python function."""
     parsed = names.parse_query(statement.query)
     for node in parsed.tree.find_all(exp.Anonymous):
         one = declaration_of(node)
@@ -127,7 +128,7 @@ def _is_star(item: exp.Expr) -> bool:
 
 
 def written_out(query: Query, full: Callable[[Name], Name]) -> str:
-    """The query's text with each table's name as `full` makes it."""
+    """The query's text with each table's name replaced by what `full` returns for it."""
     script = of_query(query)
     base, text = len(script.text) - len(query.text), query.text
     places = {}
@@ -142,12 +143,12 @@ def written_out(query: Query, full: Callable[[Name], Name]) -> str:
 
 
 def ticked(name: str) -> str:
-    """A name in Flink's quotes."""
+    """A name in backticks, as Flink quotes it."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def create_text(view: ViewInfo) -> str:
-    """The statement that makes the view."""
+    """The CREATE VIEW statement of a view."""
     columns = ", ".join(ticked(column.name) for column in view.columns)
     comment = ""
     if view.comment is not None:

@@ -1,4 +1,4 @@
-"""Whether a script is likely to have continuous queries, told from its text alone."""
+"""Guesses from a script's text alone whether it has continuous queries."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _BATCH = re.compile(r"'execution\.runtime-mode'\s*=\s*'batch'", re.IGNORECASE)
 def may_stream(script: str) -> bool:
     """Whether an INSERT may read a table in streaming mode.
 
-    It takes no parser, so that Spark can be started before one is loaded. A wrong answer costs
-    time: the queries are what `analysis` makes of them.
+    It needs no parser, so that Spark can be started before one is loaded. A wrong answer only costs
+    time: `sql.streaming.analysis` decides what the queries are.
     """
     return _READING_INSERT.search(script) is not None and _BATCH.search(script) is None

@@ -1,4 +1,4 @@
-"""A script that was shown with stars for its secrets, and comes back to be run."""
+"""Restores the secrets of a script that was shown with stars for them (decision 082)."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ _MADE = re.compile(
 )
 _ADDRESS = ("connector", "driver", "endpoint", "host", "path", "port", "type", "uri", "url", "user",
             "warehouse")  # fmt: skip
-"""What the names of options hold that say to whom a secret goes."""
+"""Parts of the names of options that determine to whom a secret is sent."""
 _KEY = re.compile(r"[\w.-]+")
 
 
 def with_secrets(text: str, known: str) -> str:
-    """The script with the values of another one, `known`, in place of its stars.
+    """The script with its stars replaced by the values that another script, `known`, has there.
 
-    A value is taken from the same option of the same table or catalog, if connector, address and
-    user are the same too: nobody can have it sent elsewhere. In other statements it is taken if
-    nothing else in them differs. Stars in comments stay. Raises `SqlError`, with the place, for
-    stars that stand for nothing that is known.
+    It takes a value from the same option of the same table or catalog, if connector, address and
+    user are the same, too. So nobody can have a secret sent elsewhere. In other statements it takes
+    a value if nothing else in the statement differs. Stars in comments stay. Raises `SqlError`,
+    with the position, for stars for which `known` has no value, or several different ones.
     """
     values: dict[tuple[str, str], set[str]] = {}
     for owner, value in _owned(known):
@@ -62,7 +62,7 @@ def _unknown(value: Value) -> str:
 
 
 def _owned(text: str) -> Iterator[tuple[str, Value]]:
-    """Each secret outside of comments, and whose it is."""
+    """Yields each secret outside of comments, with the key of its statement (see `_owner`)."""
     code = _blanked(text, _COMMENTS)
     ends = [match.start() for match in re.finditer(";", _blanked(text, _QUOTED))]
     owners: dict[int, str] = {}
@@ -78,7 +78,10 @@ def _owned(text: str) -> Iterator[tuple[str, Value]]:
 
 
 def _owner(statement: str) -> str:
-    """What tells a statement from the others, whatever its secrets are."""
+    """A key that identifies a statement, and does not depend on its secrets.
+
+    For a table or catalog: its kind, its name, and its options for connector, address and user.
+    """
     made = _MADE.match(statement)
     if made is None:
         return " ".join(without_secrets(statement).split())
@@ -92,12 +95,12 @@ def _owner(statement: str) -> str:
 
 
 def _blanked(text: str, kinds: tuple[str, ...]) -> str:
-    """The text, of the same length, without lexemes of these kinds."""
+    """The text with spaces for lexemes of these kinds; its length stays the same."""
     parts: list[str] = []
     at = 0
     for match in LEXEME.finditer(text):
         if match.group() == "/*":
-            # A comment that is never closed; what is in it is not looked through again and again.
+            # A comment that is never closed. Going on would search the rest again and again.
             return "".join([*parts, text[at : match.start()]]).ljust(len(text))
         if match.lastgroup in kinds:
             parts += [text[at : match.start()], " " * len(match.group())]

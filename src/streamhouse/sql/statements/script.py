@@ -1,4 +1,4 @@
-"""A script as a list of statements."""
+"""Parses a script into a list of statements."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ from streamhouse.sql.udf.declaration import NONE, Declarations
 
 
 def parse_script(text: str, declared: Declarations = NONE) -> list[Statement]:
-    """The statements of a script; `SqlError` and `UnsupportedSqlError` tell line and column.
+    """The statements of a script; `SqlError` and `UnsupportedSqlError` have line and column.
 
-    `declared` are the Python functions of texts before this one (`declared_after` all of them).
+    `declared` are the Python functions that earlier texts have declared (see `declared_after`).
     """
     script = Script(text, functions=declared)
     found: list[Statement] = []
@@ -77,7 +77,7 @@ def _lexed(script: Script) -> list[Token]:
 
 
 def _split(script: Script, tokens: list[Token]) -> list[list[Token]]:
-    """Tokens of each statement; a statement set stays in one piece."""
+    """The tokens of each statement; a statement set is one statement."""
     found: list[list[Token]] = [[]]
     inside = False
     for token in tokens:
@@ -237,7 +237,7 @@ def _reset(cursor: Cursor, position: Position, text: str) -> Statement:
 
 
 _LIST = TokenType.HEREDOC_STRING
-"""A token for a list of rows that the lexer of queries has not seen; it makes none of this type."""
+"""The type of a token for a list of rows without tokens; the lexer makes no token of it."""
 _NO_NAME = ("SELECT", "VALUES", "WITH", "PARTITION", "(", ".")
 _SHOW = ("CATALOGS", "DATABASES", "TABLES", "VIEWS", "FUNCTIONS", "USER FUNCTIONS", "JOBS",
          "CURRENT CATALOG", "CURRENT DATABASE", "CREATE TABLE", "CREATE VIEW",
@@ -306,7 +306,7 @@ def _insert(cursor: Cursor, position: Position, text: str) -> Insert:
     else:
         cursor.expect("INTO")
     if cursor.at("TABLE") and cursor.peek(1) not in _NO_NAME:
-        # So Spark writes it.
+        # INSERT INTO TABLE t, as in Spark.
         cursor.take()
     target = cursor.name("the target table's name")
     options: dict[str, str] = {}
@@ -327,7 +327,10 @@ def _insert(cursor: Cursor, position: Position, text: str) -> Insert:
 
 
 def _rows(cursor: Cursor) -> Query | None:
-    """A long list of VALUES as a query; None if it is something else, or the parser's work."""
+    """A long list of VALUES as a query; None for anything else.
+
+    Also None if only the parser can read the list: its tokens then replace the list's one token.
+    """
     end = cursor.tokens[-1]
     if end.token_type != _LIST:
         return None
@@ -369,7 +372,7 @@ def _partition(cursor: Cursor) -> dict[str, str]:
 
 
 def _query(cursor: Cursor) -> Query:
-    """The rest of the statement as a query; its syntax is checked here."""
+    """The rest of the statement as a query; raises for an error in its syntax."""
     tokens = cursor.rest()
     place = cursor.position()
     first = cursor.offset

@@ -1,4 +1,4 @@
-"""Statements that are not here: Flink's own and those of its neighbours, each with a way round."""
+"""Unsupported statements of Flink and of similar engines, each with an alternative."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ _DESCRIBED = {
 
 
 def refuse_thing(cursor: Cursor, start: int) -> None:
-    """Raise for what CREATE, ALTER or DROP is followed by, if it is known and not supported."""
+    """Raise if CREATE, ALTER or DROP is followed by a known object that is not supported."""
     words = [cursor.peek(ahead) for ahead in range(3)]
     while words and words[0] in ("TEMPORARY", "SYSTEM", "UNIQUE", "EXTERNAL"):
         del words[0]
@@ -84,7 +84,7 @@ def refuse_thing(cursor: Cursor, start: int) -> None:
 
 
 def refuse_show(cursor: Cursor) -> None:
-    """Raise for what SHOW is followed by, if it is known and not supported."""
+    """Raise if SHOW is followed by known words that are not supported."""
     pair = f"{cursor.peek()} {cursor.peek(1)}"
     message = _SHOWN.get(pair) or _SHOWN.get(cursor.peek())
     if message is not None:
@@ -92,7 +92,10 @@ def refuse_show(cursor: Cursor) -> None:
 
 
 def refuse_described(cursor: Cursor) -> None:
-    """Raise for what DESCRIBE is followed by; a table may be called so itself."""
+    """Raise if DESCRIBE is followed by a known word that is not supported, and by a name.
+
+    Without a name after it, the word is the name of a table.
+    """
     named = cursor.peek(1) or cursor.index + 1 < len(cursor.tokens)
     if cursor.peek() in _DESCRIBED and named and cursor.peek(1) != ".":
         cursor.unsupported(_DESCRIBED[cursor.peek()])

@@ -1,4 +1,4 @@
-"""From a query's text to what an embedded engine runs: continuous or bounded."""
+"""Analysis of a continuous query: from its text to `StreamQuery`s that run in DuckDB."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 def tables_of(query: Query) -> list[Name]:
-    """The catalog's tables that a query reads, each once, in the order of the text."""
+    """The catalog tables that a query reads, without duplicates, in the order of the text."""
     if query.rows is not None:
         return []
     tree = names.parse_query(query).tree
@@ -57,7 +57,11 @@ def tables_of(query: Query) -> list[Name]:
 
 
 def ends(query: Query, resolver: Resolver) -> bool:
-    """Whether a query ends in any mode: each table it reads is a system table or of one moment."""
+    """Whether a query is bounded in every runtime mode.
+
+    It is if it is a VALUES list, or if every table it reads is a system table or is read as of a
+    fixed moment (time travel).
+    """
     if query.rows is not None:
         return True
     with limited_depth(query):
@@ -77,11 +81,11 @@ def analyze_stream(
     target: TableInfo | None = None,
     columns: tuple[str, ...] = (),
 ) -> StreamQuery:
-    """A SELECT over one streaming source, as SQL over `src` and `dim_n`.
+    """Compile a SELECT over one streaming source to DuckDB SQL over `src` and `dim_0`, `dim_1`, ….
 
-    `target` and `columns` are an INSERT's table and column list; without a target the columns are
-    the query's own. Raises `SqlError` for what is wrong and `UnsupportedSqlError` for what is not
-    supported, both with line and column in the script.
+    `target` and `columns` are an INSERT's table and column list; without a target the output
+    columns are the query's own. Raises `SqlError` for an invalid query and `UnsupportedSqlError`
+    for an unsupported one, both with line and column in the script.
     """
     found = analyze_streams(query, resolver, target, columns)
     if len(found) > 1:
@@ -100,9 +104,10 @@ def analyze_streams(
     columns: tuple[str, ...] = (),
     fixed: Mapping[str, str] = _NOTHING,
 ) -> list[StreamQuery]:
-    """As `analyze_stream`, of a query that may hold UNION ALL: one for each table it reads.
+    """As `analyze_stream`, for a query that may contain UNION ALL: one query per source table.
 
-    `fixed` has the texts of the columns that PARTITION (…) of an INSERT gives.
+    Parts that read the same table with the same options become one query. `fixed` maps the columns
+    of an INSERT's PARTITION (…) clause to the texts of their values.
     """
     with limited_depth(query):
         return _analyzed(query, resolver, target, columns, fixed)
@@ -139,7 +144,7 @@ def _counted_apart(parsed: names.Parsed) -> SqlError:
 def _together(
     group: list[_Analysis], resolver: Resolver, target: TableInfo | None, given: tuple[str, ...]
 ) -> StreamQuery:
-    """The parts of UNION ALL that read one table as one query."""
+    """Merge the parts of UNION ALL that read the same table into one query."""
     if len(group) == 1:
         return group[0].run(target, given)
     made: list[StreamQuery] = []
@@ -165,7 +170,7 @@ def _together(
 
 
 class _Analysis:
-    """One continuous query on its way to a plan."""
+    """Analyzes one SELECT of a continuous query; `run` makes its `StreamQuery`."""
 
     def __init__(
         self,
@@ -191,12 +196,12 @@ class _Analysis:
 
     @property
     def reads(self) -> tuple[object, ...]:
-        """What the query reads, and how."""
+        """The source table's name and the options of its hint, to group the parts of UNION ALL."""
         return (self.stream.source.name, tuple(sorted(self.source_options.items())))
 
     @property
     def aggregates(self) -> bool:
-        """Whether the query sums up rows."""
+        """Whether the query has a GROUP BY or an aggregate function."""
         return bool(self.top.group) or any(item.find(exp.AggFunc) for item in self.top.items)
 
     def run(
@@ -219,7 +224,7 @@ class _Analysis:
         items, output = self._output(filled, [kind for _, kind in types])
         if signed and not grouped and table is not None:
             items = retraction.sign_columns(items, top, table, filled)
-        # A join may give rows in any order, and changes of one key must keep theirs.
+        # A join may reorder rows, but the changes of one key must stay in order.
         sort = bool(stream.lookups) and not grouped
         asked = any(lookup.ordered for lookup in stream.lookups)
         sort = sort and (asked or (stream.changelog and not signed) or targets.needs_order(table))
@@ -251,14 +256,17 @@ class _Analysis:
         return [self._fixed(slot) if slot.column.name in self.fixed else slot for slot in filled]
 
     def _fixed(self, slot: Slot) -> Slot:
-        """A column of PARTITION (…), as one more projection."""
+        """Add the constant that PARTITION (…) gives for a column as one more projection."""
         script, top, column = self.parsed.script, self.top, slot.column
         top.items.append(targets.constant(script, top.select, self.fixed[column.name], column))
         top.names.append(f"__partition_{column.name}")
         return Slot(column, len(top.items) - 1)
 
     def _order_values(self, table: TableInfo | None, filled: list[Slot]) -> None:
-        """FIRST_VALUE and LAST_VALUE go by the order of the rows."""
+        """Make FIRST_VALUE and LAST_VALUE aggregate in the order of `_row`.
+
+        For a column that merges by `last_non_null_value` they skip nulls and retracted rows.
+        """
         alias = self._top_alias()
         row = exp.column(exp.to_identifier("_row", quoted=True), alias)
         merged = {
@@ -278,7 +286,7 @@ class _Analysis:
             self.top.items[place] = wrapped.this
 
     def _there(self, made: exp.Expr, node: exp.Expr) -> exp.Expr:
-        """The last value that is there: no null, and no row that is taken back."""
+        """Filter an ordered aggregate to rows that have a value and are not retractions."""
         left: exp.Expr = exp.Not(this=exp.Is(this=node.this.copy(), expression=exp.Null()))
         if self.stream.changelog:
             left = exp.and_(left, exp.Not(this=retraction.retracts(self.top.alias)))
@@ -292,7 +300,7 @@ class _Analysis:
     def _output(
         self, filled: list[Slot], types: list[str]
     ) -> tuple[list[exp.Expr], tuple[Column, ...]]:
-        """The projections as the target wants them, and the columns they make."""
+        """The projections cast to the target's column types, and the output columns."""
         top = self.top
         if not filled:
             output = tuple(Column(name, kind) for name, kind in zip(top.names, types, strict=False))
@@ -316,7 +324,7 @@ class _Analysis:
         grouped: bool,
         more: Sequence[exp.Expr] = (),
     ) -> StreamQuery:
-        """`more` are other trees that are run over the same rows."""
+        """Build the `StreamQuery`; `more` are other trees that will run over the same rows."""
         stream = self.stream
         trees = [rows, *more] if misses is None else [rows, misses, *more]
         keys = [lookup_keys(stream, lookup) for lookup in stream.lookups]
@@ -351,7 +359,11 @@ class _Analysis:
         lookups: tuple[LookupJoin, ...],
         output: tuple[Column, ...],
     ) -> str:
-        """Of the words of the query and of the parts of its tables that it uses."""
+        """SHA-256 of the query's text without its layout, and of the parts of tables that it uses.
+
+        Those parts are the name, the connector, the types of the used columns and the computed
+        columns. The output columns, PARTITION values and Python functions are included too.
+        """
 
         def used(table: TableInfo, names: tuple[str, ...]) -> list[object]:
             kinds = [(c.name, c.type) for c in table.columns if c.name in names]

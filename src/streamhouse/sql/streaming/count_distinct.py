@@ -1,8 +1,9 @@
-"""COUNT(DISTINCT …) of a continuous GROUP BY: which values come and go, in a query of its own.
+"""COUNT(DISTINCT …) of a continuous GROUP BY: a second query counts the rows of each value.
 
-The rows for the target have 0 where such a count goes. Beside them a second query gives, for each
-group, column and value, how many rows with it came, less those that were taken back; the runtime
-keeps these numbers in a table, and adds to the target what their first and last rows change.
+In the rows for the target such a count is 0. The second query returns, for each group, column and
+value, how many rows with that value were added, minus those that were retracted. The runtime keeps
+these numbers in a side table. It adds 1 to the target's count when a value's number leaves 0, and
+subtracts 1 when the number returns to 0.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _NESTED = ("ARRAY", "MAP", "ROW", "MULTISET")
 
 @dataclass(frozen=True)
 class Counted:
-    """A COUNT(DISTINCT value) and the target's column that it goes to."""
+    """A COUNT(DISTINCT value) and the target's column that it fills."""
 
     column: str
     value: exp.Expr
@@ -38,7 +39,10 @@ class Counted:
 
 
 def taken(script: Script, level: Level, filled: list[Slot]) -> list[Counted]:
-    """The counts of distinct values among a level's projections, which become sums of 0."""
+    """Take each COUNT(DISTINCT …) out of a level's projections and put SUM(0) in its place.
+
+    Raises `UnsupportedSqlError` for a count of several expressions.
+    """
     found = []
     for slot in filled:
         if slot.index is None:
@@ -64,7 +68,7 @@ def taken(script: Script, level: Level, filled: list[Slot]) -> list[Counted]:
 
 
 def _nothing(item: exp.Expr) -> exp.Expr:
-    """A sum of 0 that stands where a projection stood."""
+    """SUM(0), with the position in the script of the projection that it replaces."""
     zero = exp.Literal.number(0)
     place = span(item)
     if place is not None:
@@ -75,9 +79,9 @@ def _nothing(item: exp.Expr) -> exp.Expr:
 def plan(
     stream: Stream, target: TableInfo, filled: list[Slot], counted: list[Counted]
 ) -> tuple[DistinctCounts, list[exp.Expr]]:
-    """The query of the values, and its trees, which tell what it reads.
+    """The query that counts the rows of each value, and its trees, to find the columns it reads.
 
-    Raises `UnsupportedSqlError` for values that have no text of their own.
+    Raises `UnsupportedSqlError` for values of nested types (ARRAY, MAP, ROW, MULTISET).
     """
     flat = replace(stream, top=replace(stream.top, group=[]))
     slots = [slot for key in target.primary_key for slot in filled if slot.column.name == key]
@@ -111,7 +115,7 @@ def plan(
 
 
 def _sign(stream: Stream) -> exp.Expr:
-    """1 for a row that comes, -1 for one that is taken back."""
+    """1 for an added row, -1 for a retracted one."""
     one = exp.Literal.number(1)
     if not stream.changelog:
         return one
@@ -119,7 +123,7 @@ def _sign(stream: Stream) -> exp.Expr:
 
 
 def _text(script: Script, one: Counted, kind: str) -> exp.Expr:
-    """A value as text; two values are equal if their texts are."""
+    """A value as text, such that two values are equal exactly if their texts are."""
     word = base(kind)
     if word in _NESTED:
         raise lowering.unsupported(
@@ -131,7 +135,7 @@ def _text(script: Script, one: Counted, kind: str) -> exp.Expr:
     if word in ("BYTES", "BINARY", "VARBINARY"):
         return call("HEX", value)
     if word in ("FLOAT", "DOUBLE"):
-        # -0.0 and 0.0 are one value.
+        # -0.0 and 0.0 are the same value.
         value = exp.Paren(this=exp.Add(this=value, expression=exp.Literal.number("0.0")))
     text = exp.Cast(this=value, to=exp.DataType.build("VARCHAR", dialect="duckdb"))
     text.meta["plain"] = True

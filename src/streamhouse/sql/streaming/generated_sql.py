@@ -1,4 +1,4 @@
-"""A continuous query's levels as DuckDB SQL over `src` and `dim_n`: its rows and its misses."""
+"""Generates a continuous query's DuckDB SQL: its rows, its lookup misses and its lookup keys."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROW_KIND = "rowkind"
 
 @dataclass(frozen=True)
 class Stream:
-    """Everything that the SQL of one continuous query is made from."""
+    """Generates the SQL of one continuous query from its levels and its source table."""
 
     script: Script
     top: Level
@@ -36,7 +36,7 @@ class Stream:
 
     @property
     def relations(self) -> dict[str, dict[str, str]]:
-        """Every relation with its DuckDB types."""
+        """The columns of `src` and of each lookup's relation, with their DuckDB types."""
         source = {**physical(self.source), ROW: "BIGINT"}
         if self.changelog:
             source[ROW_KIND] = "VARCHAR"
@@ -47,7 +47,7 @@ class Stream:
 
     @property
     def digits(self) -> dict[str, dict[str, int]]:
-        """The precisions of the relations' TIMESTAMP columns."""
+        """The precisions of the relations' TIMESTAMP and TIME columns."""
         found = {SOURCE: timestamp_digits.of_table(self.source)}
         for lookup in self.lookups:
             found[lookup.relation] = timestamp_digits.of_table(lookup.table)
@@ -64,8 +64,9 @@ class Stream:
     ) -> exp.Select:
         """The query with these projections (resolved at the top level) under these names.
 
-        A changelog's rows end with their kind, unless the projections are `signed` by it; before it
-        is `_row`, with `keep_row`.
+        Over a changelog, `rowkind` is the last column, unless the projections are `signed` (have
+        the row kind in their values). With `keep_row`, `_row` follows the projections. `ordered`
+        sorts by `_row`; `carry_row` makes it visible to the projections.
         """
         carry_row = carry_row or ordered or keep_row
         carried = ([ROW] if carry_row else []) + ([ROW_KIND] if self.changelog else [])
@@ -75,7 +76,7 @@ class Stream:
         if self.top.group:
             select.set("group", exp.Group(expressions=[g.copy() for g in self.top.group]))
         elif any(item.find(exp.AggFunc) for item in items):
-            # Of no rows at all there is no row.
+            # Without input rows there is no output row, unlike in a bounded aggregation.
             count = exp.Count(this=exp.Star(), big_int=True)
             some = exp.GT(this=count, expression=exp.Literal.number(0))
             select.set("having", exp.Having(this=some))
@@ -85,7 +86,7 @@ class Stream:
         return self.finished(select)
 
     def finished(self, select: exp.Select) -> exp.Select:
-        """The tree with DuckDB's meaning and only the columns that are needed."""
+        """The tree translated to DuckDB's terms, without unused columns in its subqueries."""
         lowered = lowering.lower(
             self.script, select, self.relations, bounded=False, digits=self.digits
         )
@@ -94,7 +95,7 @@ class Stream:
         return pruned
 
     def misses(self) -> exp.Expr | None:
-        """`_row` of the rows that find no partner in a lookup that has a retry policy."""
+        """`_row` of the rows that miss a lookup with a retry policy; None if no lookup has one."""
         found: list[exp.Select] = []
         for level in self.top.outwards():
             for place, lookup in enumerate(level.lookups):
@@ -124,10 +125,11 @@ class Stream:
         return select
 
     def wanted(self, lookup: Lookup, key: Sequence[str]) -> exp.Select:
-        """What the rows of a chunk compare with `key`, columns of a lookup's table.
+        """The values that each row of a chunk looks up in `key`, columns of a lookup's table.
 
-        The source side of their equalities in ON, under their names, row by row; over `src` and
-        the lookups before this one. Rows that the filters over the source leave out may be missing.
+        They are the other sides of the equalities in ON, named as the columns of `key`. The query
+        reads `src` and the lookups before this one. It may omit rows that filters over the source
+        remove.
         """
         level = next(one for one in self.top.outwards() if lookup in one.lookups)
         sides = equalities(lookup.on, lookup.alias)
@@ -140,9 +142,9 @@ class Stream:
         return self.finished(select)
 
     def row_keys(self, lookup: Lookup, key: Sequence[str]) -> exp.Select | None:
-        """`_row` and, as in `wanted`, what each row compares with `key`; over `src` alone.
+        """`_row` and the values of `wanted`, from `src` alone.
 
-        None where that takes what another lookup finds.
+        None if a value depends on the result of another lookup.
         """
         level = next(one for one in self.top.outwards() if lookup in one.lookups)
         sides = equalities(lookup.on, lookup.alias)
@@ -158,7 +160,7 @@ class Stream:
         return self.finished(select)
 
     def _filter(self, select: exp.Select, level: Level) -> None:
-        """Leave out the rows that filters over the source's own columns leave out."""
+        """Add the filters of this level and enclosing ones that need only the source's columns."""
         own = [part for part in conjuncts(level.where) if _only(part, level.alias)]
         filters = own + self._outer_filters(level)
         if filters:
@@ -166,7 +168,7 @@ class Stream:
             select.set("where", exp.Where(this=where))
 
     def _outer_filters(self, level: Level) -> list[exp.Expr]:
-        """Filters of the levels around this one, as far as they concern the source only."""
+        """Filters of the enclosing levels that need only this level's source columns."""
         found = []
         levels = self.top.outwards()
         for place in range(levels.index(level) + 1, len(levels)):
@@ -180,7 +182,7 @@ class Stream:
 
 
 def _inwards(part: exp.Expr | None, level: Level) -> exp.Expr | None:
-    """A condition of a level said in the columns of the level below; None if it cannot be."""
+    """A level's condition rewritten over the columns of the level below; None if it cannot be."""
     if part is None or level.below is None or not _only(part, level.alias):
         return None
     wrapped: exp.Expr = exp.Paren(this=part)
@@ -204,7 +206,7 @@ def _aliased(relation: str, alias: str) -> exp.Table:
 def _select(
     level: Level, items: list[exp.Expr], names: list[str], carried: list[str], last: list[str]
 ) -> exp.Select:
-    """A level's SELECT; `carried` columns come up from below, `last` ones go on upwards."""
+    """A level's SELECT: it reads the `carried` columns from below and appends those of `last`."""
     made = [exp.alias_(item.copy(), _name(name)) for item, name in zip(items, names, strict=True)]
     for name in last:
         made.append(exp.alias_(exp.column(_name(name), _name(level.alias)), _name(name)))
@@ -232,7 +234,7 @@ def _join(lookup: Lookup) -> exp.Join:
 
 
 def bound(stream: Stream, tree: exp.Expr) -> list[tuple[str, str]]:
-    """Names and Flink types of a query's columns; `SqlError` if DuckDB does not take it."""
+    """Names and Flink types of a query's columns; `SqlError` if DuckDB cannot bind it."""
     try:
         found = describe(generate(tree), stream.relations)
         return [(name, flink_type(kind)) for name, kind in found]

@@ -1,4 +1,4 @@
-"""A continuous GROUP BY: what its target must be, so that its merge functions carry on the sums."""
+"""Checks a continuous GROUP BY: its target must merge the partial results of the batches."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from streamhouse.sql.text import Script
 if TYPE_CHECKING:
     from streamhouse.sql.streaming.levels import Level
 
-# Which merge functions of an aggregation table carry on with the partial results of a function.
+# The merge functions of an aggregation table that combine partial results of each aggregate.
 _MERGES: dict[type[exp.Expr], tuple[str, ...]] = {
     exp.Sum: ("sum",),
     exp.Count: ("sum",),
@@ -27,16 +27,17 @@ _MERGES: dict[type[exp.Expr], tuple[str, ...]] = {
     exp.LastValue: ("last_value", "last_non_null_value"),
     exp.FirstValue: ("first_value",),
 }
-# Those that keep one value of many: a value of the whole group may come any number of times.
+# Merge functions that keep one value: a group's value may be written any number of times.
 _KEEPING = (
     "last_value", "last_non_null_value", "first_value", "first_non_null_value", "min", "max",
 )  # fmt: skip
 
 
 def check(script: Script, level: Level, target: TableInfo | None, filled: list[Slot]) -> bool:
-    """Whether the query aggregates, in a way that the target's merge functions carry on.
+    """Check that the target can merge partial results; False if the query does not aggregate.
 
-    Raises `UnsupportedSqlError` saying which table declaration would do.
+    The target must be an aggregation table whose primary key is exactly the GROUP BY. Raises
+    `UnsupportedSqlError` that names the table declaration to use.
     """
     aggregates = [node for item in level.items for node in item.find_all(exp.AggFunc)]
     if not aggregates and not level.group:
@@ -77,7 +78,7 @@ def check(script: Script, level: Level, target: TableInfo | None, filled: list[S
 
 
 def is_constant(item: exp.Expr) -> bool:
-    """Whether a value is the same in all rows of all batches."""
+    """Whether an expression has one value for all rows of all batches; NULL does not count."""
     return item.find(exp.Column, exp.AggFunc, exp.Anonymous, exp.Null) is None
 
 
@@ -86,7 +87,7 @@ def _text(item: exp.Expr) -> str:
 
 
 def _key_parts(item: exp.Expr, groups: Collection[str]) -> set[str] | None:
-    """As `_parts`; a key is no null, and not the time of a batch."""
+    """As `_parts` for a key column, which must not be NULL or depend on the time of the batch."""
     if isinstance(item.unnest(), exp.Null):
         return None
     return _parts(item, groups, moments=False)
@@ -95,7 +96,7 @@ def _key_parts(item: exp.Expr, groups: Collection[str]) -> set[str] | None:
 def _parts(item: exp.Expr, groups: Collection[str], moments: bool) -> set[str] | None:
     """The grouping expressions that a value is computed from; None if it needs anything else.
 
-    With `moments`, it may need the time of the batch.
+    `moments`: it may also use the time of the batch.
     """
     inner = item.unnest()
     text = inner.sql()
@@ -122,7 +123,7 @@ def _otherwise(
     filled: list[Slot],
     wrong: Collection[str] = (),
 ) -> SqlError:
-    """The error for groups that are not the target's keys; `wrong` are those too many."""
+    """The error for a GROUP BY that is not the target's primary key; `wrong`: surplus groups."""
     message = (
         f"GROUP BY must be exactly the primary key of {_dotted(target)}: "
         f"{', '.join(target.primary_key)}; declare another key, or group otherwise"

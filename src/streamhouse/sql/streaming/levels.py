@@ -1,4 +1,4 @@
-"""A continuous SELECT taken apart: from its source outwards, one level for each SELECT."""
+"""Splits a continuous query into levels: one per nested SELECT, from the source outwards."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _TABLES = (exp.Table, exp.Subquery)
 
 @dataclass
 class Lookup:
-    """One lookup join as found in the query, names resolved."""
+    """One lookup join of the query, with resolved names."""
 
     table: TableInfo
     alias: str
@@ -65,7 +65,7 @@ class Lookup:
 
 @dataclass
 class Level:
-    """One SELECT: what it reads (the level below, or the source itself) and what it makes."""
+    """One SELECT: its input (`below`, or None for the source itself), clauses and projections."""
 
     select: exp.Select
     alias: str
@@ -78,7 +78,7 @@ class Level:
     ranked: Ranked | None = None
 
     def outwards(self) -> list[Level]:
-        """From the one next to the source up to this one."""
+        """The levels from the innermost, which reads the source, to this one."""
         return [*(self.below.outwards() if self.below else ()), self]
 
     def definition(self, name: str) -> exp.Expr:
@@ -86,7 +86,7 @@ class Level:
 
 
 class Reader:
-    """Takes a continuous query apart; `source` and `source_options` are set by `read`."""
+    """Reads the levels of a continuous query; `read` sets `source` and `source_options`."""
 
     def __init__(self, script: Script, resolver: Resolver, dimensions: int = 0) -> None:
         self.script = script
@@ -96,7 +96,7 @@ class Reader:
         self._dimensions = dimensions
 
     def parts(self, tree: exp.Expr) -> list[exp.Expr]:
-        """The SELECTs that the query is the UNION ALL of, each to be `read` by its own reader."""
+        """The SELECTs that UNION ALL combines; each needs a `Reader` of its own to `read` it."""
         if isinstance(tree, exp.Subquery):
             tree = tree.unnest()
         for inner in list(tree.find_all(exp.Query)):
@@ -105,7 +105,10 @@ class Reader:
         return union_all.branches(self.script, self._inlined(tree))
 
     def read(self, tree: exp.Expr) -> Level:
-        """The levels of a query; raises `SqlError` and `UnsupportedSqlError` with the place."""
+        """The outermost level of a query, linked to the others by `below`.
+
+        Raises `SqlError` and `UnsupportedSqlError` with line and column.
+        """
         if isinstance(tree, exp.SetOperation):
             word = type(tree).__name__.upper()
             self._no(tree, f"{word} is not supported on a stream; {_ONCE}")
@@ -120,7 +123,7 @@ class Reader:
         return lowering.error(self.script, node, message)
 
     def _inlined(self, tree: exp.Expr) -> exp.Expr:
-        """WITH queries in the places where they are read."""
+        """Replace each reference to a WITH query by that query as a subquery."""
         clause = tree.args.get("with_")
         if clause is None:
             return tree
@@ -295,7 +298,7 @@ class Reader:
     def _check_moment(
         self, version: exp.Version, visible: Visible, alias: str, below: Level | None
     ) -> None:
-        """FOR SYSTEM_TIME AS OF must name a processing-time column."""
+        """Check that FOR SYSTEM_TIME AS OF has a processing-time column or PROCTIME()."""
         moment = version.expression
         if version.this != "TIMESTAMP" or not isinstance(moment, exp.Column):
             if functions.moment_name(moment) != "PROCTIME":
@@ -346,7 +349,7 @@ class Reader:
             self._name_like(level, Reader(self.script, self.resolver)._level(like.copy()).names)
 
     def _name_like(self, level: Level, names: list[str]) -> None:
-        """A part of UNION ALL has the column names of the first part."""
+        """Give a part of UNION ALL the column names of the first part."""
         if len(names) != len(level.names):
             raise self._wrong(
                 level.select,
@@ -371,7 +374,7 @@ class Reader:
 
 
 def _not_a_table(node: exp.Expr) -> str:
-    """What to do about something that stands where a stream reads a table."""
+    """The error message for anything other than a table or subquery in FROM or JOIN."""
     if isinstance(node, exp.Unnest):
         word = "UNNEST"
     elif isinstance(node, exp.Lateral):
@@ -388,7 +391,7 @@ def _aggregates(items: list[exp.Expr]) -> list[exp.Expr]:
 
 
 def conjuncts(condition: exp.Expr | None) -> list[exp.Expr]:
-    """The parts that AND joins."""
+    """The operands of a condition's top-level ANDs."""
     if condition is None:
         return []
     inner = condition.unnest()
@@ -396,7 +399,7 @@ def conjuncts(condition: exp.Expr | None) -> list[exp.Expr]:
 
 
 def equalities(condition: exp.Expr, alias: str) -> dict[str, exp.Expr]:
-    """The columns of `alias` that are compared for equality, and what with (the first of each)."""
+    """Columns of `alias` that are compared by `=`, each with the other side (first one only)."""
     found: dict[str, exp.Expr] = {}
     for part in conjuncts(condition):
         inner = part.unnest()

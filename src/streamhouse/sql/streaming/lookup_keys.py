@@ -1,4 +1,4 @@
-"""The keys that a chunk of the stream looks for in a dimension, as DuckDB SQL."""
+"""DuckDB SQL for the keys that a chunk of source rows looks up in a dimension."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from streamhouse.sql.streaming.generated_sql import ROW, Stream, bound
 from streamhouse.sql.streaming.levels import Lookup
 from streamhouse.sql.types import base
 
-# Within a group, what is equal in the type of the comparison is equal in the column's own type.
-# Not so with floating numbers: many whole numbers are one DOUBLE, and 0.0 equals -0.0.
+# Within a group, values that are equal in the comparison's type are equal in the column's own type.
+# FLOAT and DOUBLE have no group: several BIGINTs become the same DOUBLE, and 0.0 equals -0.0.
 _GROUPS = (
     ("TINYINT", "SMALLINT", "INT", "INTEGER", "BIGINT", "DECIMAL"),
     ("STRING", "VARCHAR", "CHAR"),
@@ -25,7 +25,7 @@ _GROUPS = (
 
 @dataclass(frozen=True)
 class LookupKeys:
-    """`LookupJoin.key_columns`, `.keys_sql` and `.row_keys_sql`."""
+    """The values of `LookupJoin.key_columns`, `.keys_sql` and `.row_keys_sql`."""
 
     columns: tuple[str, ...]
     sql: str | None
@@ -33,7 +33,10 @@ class LookupKeys:
 
 
 def lookup_keys(stream: Stream, lookup: Lookup) -> LookupKeys:
-    """The keys of a lookup, those left out whose equality is one of other types."""
+    """The keys of a lookup, and the SQL that returns the values to look up.
+
+    Omits key columns whose type is not in the same group as the value's (see `same_group`).
+    """
     own = {column.name: column.type for column in lookup.table.columns}
     given = dict(bound(stream, stream.wanted(lookup, lookup.keys)))
     names = tuple(name for name in lookup.keys if same_group(own[name], given[name]))
@@ -52,5 +55,5 @@ def lookup_keys(stream: Stream, lookup: Lookup) -> LookupKeys:
 
 
 def same_group(one: str, other: str) -> bool:
-    """Whether equality of two types is equality in either of them."""
+    """Whether comparing values of two types gives the same result as comparing in either type."""
     return any(base(one) in group and base(other) in group for group in _GROUPS)

@@ -1,8 +1,8 @@
-"""Sums that are written in parts must be exact in the target's type.
+"""Refuses a SUM whose partial results would be rounded to the target's type.
 
-Each batch writes what its rows add up to, and the table adds that to what it has. A part that is
-rounded to fewer digits is off by a little, each one, so the figure would tell how the rows were cut
-into batches.
+Each micro-batch writes the sum of its own rows, and the table adds it to the stored value. If each
+partial sum were rounded to fewer digits, the total would depend on how the rows were split into
+batches.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from streamhouse.sql.types import base, scale
 
 
 def check(stream: Stream, target: TableInfo, filled: list[Slot]) -> None:
-    """Raise `UnsupportedSqlError` for a SUM of more digits than its column of decimals has."""
+    """Raise `UnsupportedSqlError` for a SUM with a larger scale than its DECIMAL column."""
     found: list[tuple[Slot, exp.Expr]] = []
     for slot in filled:
         item = None if slot.index is None else aggregate(stream.top.items[slot.index])

@@ -1,9 +1,10 @@
-"""Sums of a stream whose rows change: each row is added or taken back, by its sign.
+"""Retractions as signed values: how aggregations over a changelog are written.
 
-An aggregation table could be given the row kinds themselves. But what a `-U` takes back from
-`last_non_null_value` is gone for all rows of the key, and other functions refuse to take anything
-back. So the sign is put into the values: what is taken back is added with a minus, and written as
-an insert like any other. That is the same in any order, and may be summed up before it is written.
+An aggregation table could be given the row kinds themselves. But a `-U` that retracts from
+`last_non_null_value` removes the value for all rows of the key, and other merge functions refuse
+retractions. So the sign is put into the values: a retracted value is negated and written as an
+insert. The result does not depend on the order of the rows, and they may be summed before they are
+written.
 """
 
 from __future__ import annotations
@@ -17,20 +18,20 @@ from streamhouse.sql.resolution.insert_target import Slot
 from streamhouse.sql.streaming.levels import Level
 from streamhouse.sql.text import Script
 
-# Merge functions to which a null says nothing; what takes back rows gives them a null.
+# Merge functions that ignore nulls; a retraction writes a null for them.
 _PASS_NULL = (
     "last_non_null_value", "first_non_null_value", "min", "max", "product", "listagg", "bool_and",
     "bool_or", "collect", "merge_map", "nested_update", "rbm32", "rbm64", "hll_sketch",
     "theta_sketch",
 )  # fmt: skip
-# Those that Paimon itself can take rows back from, where it is given the row kinds.
+# Merge functions for which Paimon supports retractions by row kind.
 _TAKE_BACK = ("sum", "product", "last_value", "last_non_null_value", "collect", "merge_map",
               "nested_update", "count")  # fmt: skip
 _REMOVE = "aggregation.remove-record-on-delete"
 
 
 def retracts(alias: str) -> exp.Expr:
-    """Whether a row of the level under `alias` takes an earlier one back."""
+    """A condition: the row of the level under `alias` is a retraction (`-U` or `-D`)."""
     kind = exp.column(
         exp.to_identifier("rowkind", quoted=True), exp.to_identifier(alias, quoted=True)
     )
@@ -41,10 +42,10 @@ def retracts(alias: str) -> exp.Expr:
 def sign_aggregates(
     script: Script, level: Level, target: TableInfo, filled: list[Slot]
 ) -> list[exp.Expr]:
-    """The level's projections with SUM and COUNT counting down what is taken back.
+    """The level's projections with SUM and COUNT subtracting retracted rows.
 
-    LAST_VALUE stays, to be given its order. Raises `UnsupportedSqlError` for an aggregate that
-    would need the rows that are left.
+    LAST_VALUE is left alone; it is given its order later. Raises `UnsupportedSqlError` for an
+    aggregate that cannot subtract: it would need the rows that remain.
     """
     items = [item.copy() for item in level.items]
     for slot in filled:
@@ -103,7 +104,7 @@ def _sign(node: exp.Expr, alias: str) -> None:
     total = exp.Sum(this=case.when(retracts(alias), less).else_(exp.Literal.number(1)))
     around = node.parent
     if isinstance(around, exp.Filter):
-        # Without any row there is no sum, but a count of 0.
+        # Over no rows SUM gives NULL, but COUNT gives 0.
         node.replace(total)
         zero = exp.Literal.number(0)
         around.replace(exp.Coalesce(this=around.copy(), expressions=[zero]))
@@ -112,7 +113,7 @@ def _sign(node: exp.Expr, alias: str) -> None:
 
 
 def _minus(value: exp.Expr, alias: str) -> exp.Expr:
-    """The value, or what takes it back."""
+    """The value, negated if the row is a retraction."""
     inner = _wrapped(value.copy())
     return exp.Case().when(retracts(alias), exp.Neg(this=inner)).else_(value.copy())
 
@@ -123,11 +124,11 @@ def _wrapped(value: exp.Expr) -> exp.Expr:
 
 
 def can_sign(script: Script, level: Level, target: TableInfo | None, filled: list[Slot]) -> bool:
-    """Whether changes written into an aggregation table are written as signed values.
+    """Whether a changelog is written into an aggregation table as signed values.
 
-    That is so where a column is a sum, all others are left alone by a null, and a deleted row is
-    not to remove the sums. Else the table is given the row kinds; raises `UnsupportedSqlError` for
-    a function that could not take them.
+    It is if a column merges by `sum`, the other merge functions ignore nulls, and a deleted row is
+    not to remove the record (`aggregation.remove-record-on-delete`). Otherwise the row kinds are
+    written. Raises `UnsupportedSqlError` for a merge function that supports no retractions.
     """
     if target is None or target.options.get("merge-engine") != "aggregation":
         return False
@@ -169,7 +170,10 @@ def _is_signable(target: TableInfo, slot: Slot) -> bool:
 def sign_columns(
     items: list[exp.Expr], level: Level, target: TableInfo, filled: list[Slot]
 ) -> list[exp.Expr]:
-    """The target's columns (as `items`, in its order) for a row that is added or taken back."""
+    """The target's columns (`items`, in its order) as signed values.
+
+    A retraction negates sums and gives NULL for the other columns; keys and sequence fields stay.
+    """
     order = sequence_fields(target.options)
     signed: list[exp.Expr] = []
     for item, slot in zip(items, filled, strict=True):

@@ -1,8 +1,8 @@
 """`ROW_NUMBER() … = 1`: the newest (or oldest) row of each key, as an upsert by that key.
 
-A stream keeps no state to number rows in. But a table with the key as its primary key keeps one row
-of each, and `sequence.field` tells it which: so the number is taken out of the query, and the
-target must be such a table.
+A continuous query keeps no state to number rows in. But a table with that primary key keeps one row
+of each key, and its `sequence.field` decides which. So the row number is removed from the query,
+and the target must be such a table.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ MARK = "ranked"
 
 @dataclass(frozen=True)
 class Ranked:
-    """PARTITION BY and ORDER BY of a level whose first rows are wanted, names resolved.
+    """PARTITION BY and ORDER BY of a level's ROW_NUMBER, with resolved names.
 
-    `nulls_first` says of each column of `order` whether a row without a value there comes first.
+    `newest`: the order is descending. `nulls_first`: for each expression of `order`, whether NULL
+    sorts first.
     """
 
     node: exp.Expr
@@ -44,10 +45,11 @@ class Ranked:
 
 
 def mark(script: Script, outer: exp.Select) -> None:
-    """Take `ROW_NUMBER() OVER (…) AS rn` of a subquery and `rn = 1` around it out of a query.
+    """Remove `ROW_NUMBER() OVER (…) AS rn` from a subquery, and `rn = 1` from the query around it.
 
-    The subquery's SELECT is marked with the window; its number becomes the constant 1. Between the
-    two may stand SELECTs that only hand columns on, such as a view's.
+    The subquery's SELECT is marked with the window, and its row number becomes the constant 1.
+    SELECTs between the two may only pass columns through, as a view's does. Raises
+    `UnsupportedSqlError` for another condition than `rn = 1` and for several row numbers.
     """
     below = _Below(outer)
     inner = below.select
@@ -89,7 +91,7 @@ def _is_number(item: exp.Expr) -> bool:
 
 
 class _Below:
-    """The nearest SELECT below another that makes something (`select`, None if there is none)."""
+    """The nearest SELECT below another that does more than pass columns through, as `select`."""
 
     def __init__(self, outer: exp.Select) -> None:
         self.select = _subquery(outer)
@@ -102,7 +104,7 @@ class _Below:
             self.select = below
 
     def shown(self, name: str) -> str | None:
-        """The name of a column of `select` in the SELECT above; None if that does not see it."""
+        """The name that a column of `select` has in the outer SELECT; None if it is not visible."""
         return self._renamed.get(name, name if self._all else None)
 
     def _pass(self, layer: exp.Select) -> None:
@@ -125,7 +127,7 @@ def _subquery(select: exp.Select) -> exp.Select | None:
 
 
 def _hands_on(select: exp.Select) -> bool:
-    """Whether a SELECT only names columns of what it reads."""
+    """Whether a SELECT only passes columns of its input through, possibly renamed."""
     if columns.first_set(select.args, ("expressions", "from_")):
         return False
     return all(
@@ -140,7 +142,7 @@ def _conjuncts(condition: exp.Expr) -> list[exp.Expr]:
 
 
 def _is_first(part: exp.Expr, name: str) -> bool:
-    """`rn = 1`, `1 = rn`, `rn <= 1` or `rn < 2`."""
+    """Whether a condition is `rn = 1`, `1 = rn`, `rn <= 1` or `rn < 2`."""
     inner = part.unnest()
     if not isinstance(inner, exp.EQ | exp.LTE | exp.LT):
         return False
@@ -152,7 +154,10 @@ def _is_first(part: exp.Expr, name: str) -> bool:
 
 
 def read(script: Script, select: exp.Select, visible: Visible) -> Ranked | None:
-    """The window of a marked SELECT, its names resolved."""
+    """The window of a SELECT that `mark` has marked, with resolved names; None for any other.
+
+    Raises `UnsupportedSqlError` without PARTITION BY or ORDER BY, and for mixed directions.
+    """
     window = select.meta.get(MARK)
     if window is None:
         return None
@@ -170,7 +175,7 @@ def read(script: Script, select: exp.Select, visible: Visible) -> Ranked | None:
         tuple(columns.resolve(script, one.copy(), visible) for one in partition),
         tuple(columns.resolve(script, one.this.copy(), visible) for one in ordered),
         newest.pop(),
-        # By default NULL is the smallest value: the parser has set it.
+        # The parser has set the default: NULL is the smallest value.
         tuple(bool(one.args.get("nulls_first")) for one in ordered),
     )
 
@@ -183,9 +188,9 @@ def check(
     target: TableInfo | None,
     filled: list[Slot],
 ) -> str:
-    """What the upsert keeps, in words; empty if the query numbers no rows.
+    """A description of the row that the upsert keeps; empty for a query without ROW_NUMBER.
 
-    Raises `UnsupportedSqlError` saying how to declare a target that keeps those rows.
+    Raises `UnsupportedSqlError`, with the declaration to use, for a target that keeps other rows.
     """
     level = next((one for one in top.outwards() if one.ranked is not None), None)
     if level is None or level.ranked is None:
@@ -199,7 +204,7 @@ def check(
     made = {slot.column.name: _down(top, slot, level) for slot in filled}
     name = "table " + ".".join(target.name)
     keys = {_text(one) for one in ranked.partition}
-    # A column that is the same in all rows tells no rows apart.
+    # A constant column does not distinguish rows, so it need not be in PARTITION BY.
     constant = {
         slot.column.name
         for slot in filled
@@ -242,7 +247,10 @@ def _check_around(script: Script, top: Level, level: Level) -> None:
 
 
 def _check_changes(script: Script, level: Level, source: TableInfo) -> None:
-    """Each key must be of one row: when the newest of several goes, the next is not known."""
+    """Refuse a changelog in which several rows can share a key.
+
+    When the newest of them is deleted, the next one is not known.
+    """
     assert level.ranked is not None
     names = {_source_column(one, level) for one in level.ranked.partition}
     if not set(source.primary_key) <= names:
@@ -256,8 +264,10 @@ def _check_changes(script: Script, level: Level, source: TableInfo) -> None:
 
 
 def _check_nulls(script: Script, level: Level, source: TableInfo, target: TableInfo) -> None:
-    """Refuse an order by which a row without a value comes first: in `sequence.field` any value
-    goes before NULL, in either direction."""
+    """Refuse an order that sorts NULL first.
+
+    A `sequence.field` prefers any value to NULL, in either direction.
+    """
     ranked = level.ranked
     if ranked is None:
         return
@@ -283,7 +293,7 @@ def _check_types(
     target: TableInfo,
     made: dict[str, str | None],
 ) -> None:
-    """Refuse a `sequence.field` in which rows that the order tells apart may be equal."""
+    """Refuse a `sequence.field` type that could make distinct values of the order equal."""
     assert level.ranked is not None
     given = {one.name: one.type for one in source.columns}
     kept = [one for one in target.columns if one.name in sequence_fields(target.options)]
@@ -303,7 +313,7 @@ def _check_types(
 
 
 def _source_column(item: exp.Expr, level: Level) -> str | None:
-    """The column of the source that an expression of a level is; None if it is another."""
+    """The source column that a level's expression is; None if it is anything else."""
     found, below = item.unnest(), level
     while isinstance(found, exp.Column) and below.below is not None:
         found, below = below.below.definition(found.name).unnest(), below.below
@@ -348,7 +358,7 @@ def _check_order(
 
 
 def _down(top: Level, slot: Slot, level: Level) -> str | None:
-    """A column of the target in the columns of the ranked level; None if it cannot be said so."""
+    """A target column as an expression of the ranked level; None if it uses other columns."""
     if slot.index is None:
         return None
     current, item = top, top.items[slot.index]

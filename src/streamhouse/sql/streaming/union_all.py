@@ -1,10 +1,10 @@
-"""UNION ALL of streams: the parts of a query, and parts over one table as one query again.
+"""UNION ALL of streams: splits a query into its parts, and merges parts over the same table.
 
-All around a UNION ALL is done to each part: projections, filters, lookups, and sums too, since the
-target adds them up. Parts over the same table become one query, which gives their rows in the order
-of the table's changes: a row that an update moves from one part to another is taken away there and
-comes here in the right order. Rows of different tables have no order among each other, so those
-parts are queries of their own.
+Everything around a UNION ALL is applied to each part: projections, filters, lookups, and also sums,
+since the target adds them up. Parts over the same table are merged into one query, which returns
+their rows in the order of the table's changes. So if an update moves a row from one part to
+another, the retraction and the insert stay in order. Rows of different tables have no common
+order, so those parts are separate queries.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ from streamhouse.sql.plan import StreamQuery
 from streamhouse.sql.text import Script
 
 LIKE = "like"
-"""Mark of a part's SELECT: the first part, whose column names it takes."""
+"""Key of a part's `meta`: the first part, whose column names it takes."""
 _ROW, _KIND, _PART = "_row", "rowkind", "_part"
 _AFTER = ("order", "limit", "offset", "with_")
 
 
 def branches(script: Script, tree: exp.Expr) -> list[exp.Expr]:
-    """The SELECTs that a query is the UNION ALL of; WITH must have been put in its places.
+    """The SELECTs that UNION ALL combines; WITH queries must have been inlined before.
 
-    Raises `UnsupportedSqlError` for a UNION that removes duplicates.
+    Raises `UnsupportedSqlError` for a UNION that removes duplicates, and for ORDER BY, LIMIT or
+    OFFSET around a UNION ALL.
     """
     inner = tree.unnest() if isinstance(tree, exp.Subquery) else tree
     if isinstance(inner, exp.Union):
@@ -71,9 +72,10 @@ def _united(script: Script, union: exp.Union) -> list[exp.Expr]:
 
 
 def merged(parts: Sequence[StreamQuery], ordered: bool) -> StreamQuery:
-    """Parts over one table as one query.
+    """Merge parts over the same table into one query.
 
-    With `ordered`, the parts' rows end with `_row` (before `rowkind`) and are given in its order.
+    With `ordered`, the parts' rows must have `_row` (before `rowkind`), and the result is sorted by
+    it.
     """
     first = parts[0]
     if len(parts) == 1:
@@ -94,7 +96,7 @@ def merged(parts: Sequence[StreamQuery], ordered: bool) -> StreamQuery:
         first,
         fingerprint=hashlib.sha256(prints.encode()).hexdigest(),
         source_columns=tuple(c.name for c in first.source.columns if c.name in used),
-        # A row is sent to one task, and each part may look for another key.
+        # A shuffle sends a row to one task, but each part may look up another key.
         lookups=tuple(
             replace(lookup, row_keys_sql=None) for part in parts for lookup in part.lookups
         ),

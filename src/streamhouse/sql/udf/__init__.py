@@ -1,4 +1,4 @@
 """User-defined Python functions: their declarations, and calls of them in DuckDB.
 
-Imports nothing else of `sql` but `types`; `plan` holds its declarations.
+Of the other modules of `sql`, it imports only `types`; records of `plan` hold its declarations.
 """

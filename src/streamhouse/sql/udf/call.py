@@ -1,4 +1,4 @@
-"""Calls of Python functions as the parser reads them: nothing but the name is known of each."""
+"""Calls of Python functions in a parsed tree: only the declaration of each is known yet."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _DECLARED = "python"
 
 
 def declared_call(declaration: Declaration, arguments: list[exp.Expr]) -> exp.Expr:
-    """The node of a call."""
+    """The node of a call; its `meta` holds the declaration."""
     node = exp.Anonymous(this=declaration.name, expressions=arguments)
     node.meta[_DECLARED] = declaration
     return node
 
 
 def declaration_of(node: exp.Expr) -> Declaration | None:
-    """What a call calls, if it is of a declared function."""
+    """The declaration of the function that a node calls; None for any other node."""
     found = node.meta.get(_DECLARED) if isinstance(node, exp.Anonymous) else None
     return found if isinstance(found, Declaration) else None
 

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 @dataclass(frozen=True)
 class Declaration:
-    """`name` in lower case; `target` is `module.function`."""
+    """A declared Python function: its `name` in lower case; `target` is `module.function`."""
 
     name: str
     target: str
@@ -25,6 +25,6 @@ class Declaration:
 
 
 Declarations: TypeAlias = Mapping[str, Declaration]
-"""By name in lower case: Flink's names of functions have no case."""
+"""Declarations by name in lower case: as in Flink, case does not matter for functions."""
 
 NONE: Declarations = MappingProxyType({})

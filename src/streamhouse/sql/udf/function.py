@@ -14,7 +14,7 @@ PREFIX = "python_"
 
 @dataclass(frozen=True)
 class Module:
-    """A module's source; `path` is where it was read."""
+    """A module's source text; `path` is the file that it was read from."""
 
     name: str
     path: str
@@ -34,7 +34,7 @@ class Sources:
 
     @cached_property
     def digest(self) -> str:
-        """Of the texts; the same wherever the folder is."""
+        """SHA-256 of the modules' names and texts, which does not depend on the folder."""
         texts = sorted((module.name, module.text) for module in self.modules)
         return hashlib.sha256(json.dumps(texts).encode()).hexdigest()
 
@@ -49,7 +49,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class Signature:
-    """`arrays`: the function takes and returns Arrow arrays, else one row's Python values."""
+    """A function's types; `arrays`: it takes and returns Arrow arrays, else one row's values."""
 
     parameters: tuple[Slot, ...]
     result: Slot
@@ -61,7 +61,7 @@ class PythonFunction:
     """A declared function whose module has been read.
 
     `digest` is that of its sources; empty for a module of an installed package, which every machine
-    has to have. Plans carry the `sources`; a lineage keeps the rest only.
+    must have. Plans carry the `sources`; the lineage stores everything else.
     """
 
     name: str
@@ -72,18 +72,18 @@ class PythonFunction:
 
     @cached_property
     def engine_name(self) -> str:
-        """What DuckDB calls it: another name for other types or another source."""
+        """The function's name in DuckDB, with a hash of its target, types and sources."""
         parts = json.dumps([self.target, asdict(self.signature), self.digest])
         return f"{PREFIX}{self.name}_{hashlib.sha256(parts.encode()).hexdigest()[:12]}"
 
     def record(self) -> dict[str, Any]:
-        """For JSON, without the sources; `of_record` reads it."""
+        """The function as a JSON object, without its sources; `of_record` reads it."""
         record = {key: getattr(self, key) for key in ("name", "target", "digest")}
         return {**record, "signature": asdict(self.signature)}
 
 
 def of_record(record: Mapping[str, Any]) -> PythonFunction:
-    """A function of `PythonFunction.record`."""
+    """The function from what `PythonFunction.record` returned; it has no sources."""
     given = record["signature"]
     signature = Signature(
         tuple(Slot(**one) for one in given["parameters"]), Slot(**given["result"]), given["arrays"]

@@ -1,4 +1,4 @@
-"""Python functions for DuckDB connections that bind queries, and run none."""
+"""Macros in place of Python functions, for DuckDB connections that only bind queries."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ _CALLED = re.compile(rf"\b{PREFIX}\w+_[0-9a-f]{{12}}\b", re.IGNORECASE)
 
 
 def macros(sql: str) -> Iterator[str]:
-    """Statements that make a macro of each function that a text calls.
+    """Yields a CREATE MACRO statement for each known Python function that a text calls.
 
-    It has the function's name, number of arguments and type of result, and calls nothing. It takes
-    arguments of any type: `conversion` has checked them, or is about to ask for their types.
+    The macro has the function's name in DuckDB, its number of arguments and its result type, and
+    does not call it. It takes arguments of any type: `expressions.udf_conversion` has checked them,
+    or binds the query to learn their types.
     """
     for name in {one.lower() for one in _CALLED.findall(sql)}:
         function = known(name)

@@ -1,6 +1,6 @@
 """The Python functions that this process has imported.
 
-Only `module` adds to it: planning a query imports nothing.
+Only `udf_modules.module` adds to it: planning a query imports no modules.
 """
 
 from __future__ import annotations
@@ -13,32 +13,32 @@ from streamhouse.sql.udf.function import PythonFunction
 
 _defined: dict[Declaration, PythonFunction] = {}
 _known: dict[str, tuple[PythonFunction, Callable[..., Any]]] = {}
-"""By the name that DuckDB has for them."""
+"""By `engine_name`, their name in DuckDB."""
 
 
 def define(declaration: Declaration, function: PythonFunction, compute: Callable[..., Any]) -> None:
-    """Have the calls of a declared function mean this one from now on."""
+    """Bind a declaration to a function: from now on, calls of it mean this function."""
     _defined[declaration] = function
     keep(function, compute)
 
 
 def keep(function: PythonFunction, compute: Callable[..., Any]) -> None:
-    """Have a function called by the name that DuckDB has for it."""
+    """Make a function known under its name in DuckDB."""
     _known[function.engine_name] = function, compute
 
 
 def defined(declaration: Declaration) -> PythonFunction | None:
-    """The function of a declaration whose CREATE FUNCTION has run in this process."""
+    """The function of a declaration; None if its CREATE FUNCTION has not run in this process."""
     return _defined.get(declaration)
 
 
 def known(engine_name: str) -> PythonFunction | None:
-    """The function that DuckDB has under a name, if it has been defined or loaded here."""
+    """The function with a name in DuckDB, if this process has defined or loaded it."""
     found = _known.get(engine_name.lower())
     return None if found is None else found[0]
 
 
 def compute_of(function: PythonFunction) -> Callable[..., Any] | None:
-    """The function itself, if it has been defined or loaded here."""
+    """The Python callable of a function, if this process has defined or loaded it."""
     found = _known.get(function.engine_name)
     return None if found is None else found[1]

@@ -1,4 +1,4 @@
-"""Python functions on a DuckDB connection: calls, checks of what they return, their errors."""
+"""Python functions as UDFs of DuckDB: calls them, checks their results, reports their errors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from streamhouse.sql.udf_modules.module import compute_of
 _MARK = "a Python function has failed"
 _LONGEST = 200
 _one_at_a_time = threading.Lock()
-"""DuckDB calls from several threads; functions need not know of threads."""
+"""DuckDB calls from several threads, and functions need not be thread-safe."""
 _UNITS = {0: "s", 3: "ms", 6: "us", 9: "ns"}
 _VALUES: dict[str, tuple[type, ...]] = {
     "BOOLEAN": (bool,),
@@ -41,13 +41,13 @@ _VALUES: dict[str, tuple[type, ...]] = {
     "TIMESTAMP": (datetime.datetime,),
     "TIMESTAMP_LTZ": (datetime.datetime,),
 }
-"""What a function may return for a type; Arrow would convert more, and lose some of it."""
+"""Python types that a function may return for a SQL type; Arrow would convert more, with loss."""
 
 
 class Evaluations:
     """The Python functions of one plan, for the connections that run it.
 
-    DuckDB hands on the text of an exception only; `failure` gives the whole error.
+    DuckDB passes on only the text of an exception; `failure` returns the whole error.
     """
 
     def __init__(self, functions: Iterable[PythonFunction]) -> None:
@@ -55,7 +55,7 @@ class Evaluations:
         self._failure: QueryError | None = None
 
     def register(self, connection: duckdb.DuckDBPyConnection) -> None:
-        """Make the functions known to a connection, which must be closed before the process ends.
+        """Register the functions on a connection, which must be closed before the process ends.
 
         Raises `QueryError` for a function that cannot be loaded in this process.
         """
@@ -71,7 +71,7 @@ class Evaluations:
             )
 
     def failure(self, error: BaseException) -> QueryError | None:
-        """What a function raised, if that is why DuckDB did."""
+        """The error of a Python function, if that is the cause of an error of DuckDB; else None."""
         return self._failure if _MARK in str(error) else None
 
     def _caller(self, function: PythonFunction) -> Callable[..., pa.Array]:
@@ -86,7 +86,7 @@ class Evaluations:
                 self._failure = error
                 raise RuntimeError(_MARK) from None
 
-        # DuckDB counts the parameters.
+        # DuckDB takes the number of parameters from the signature.
         named = [
             inspect.Parameter(f"argument_{number}", inspect.Parameter.POSITIONAL_ONLY)
             for number in range(len(function.signature.parameters))
@@ -142,7 +142,7 @@ def _values(
 def _python_values(column: pa.Array, slot: Slot) -> list[Any]:
     values: list[Any] = column.to_pylist()
     if base(slot.type) == "MAP":
-        # Arrow gives pairs.
+        # Arrow returns a map as a list of pairs.
         return [None if value is None else dict(value) for value in values]
     return values
 
@@ -171,7 +171,7 @@ def _array(function: PythonFunction, values: Sequence[Any]) -> pa.Array:
     word = base(result.type)
     kind = _strict(result)
     if word in ("TIMESTAMP", "TIMESTAMP_LTZ"):
-        # Arrow would cut off what the unit does not hold.
+        # With a coarser unit, Arrow would truncate without an error; `_conformed` checks the cast.
         kind = pa.timestamp("us", "UTC" if word == "TIMESTAMP_LTZ" else None)
     elif word == "TIME":
         kind = pa.time64("us")
@@ -188,7 +188,7 @@ def _array(function: PythonFunction, values: Sequence[Any]) -> pa.Array:
 
 
 def _strict(slot: Slot) -> pa.DataType:
-    """The Arrow type that has what the SQL type has, and no more digits."""
+    """The Arrow type with exactly the precision of the SQL type."""
     word = base(slot.type)
     if word == "TIMESTAMP":
         return pa.timestamp(_UNITS[digits(slot.type)])
@@ -203,7 +203,7 @@ _engine_types: dict[str, pa.DataType] = {}
 
 
 def engine_type(flink: str) -> pa.DataType:
-    """The Arrow type in which values of a Flink type come to a function."""
+    """The Arrow type in which DuckDB passes values of a Flink type to a function."""
     if flink not in _engine_types:
         with duckdb.connect(":memory:") as connection:
             connection.execute("SET TimeZone = 'UTC'")
@@ -213,7 +213,7 @@ def engine_type(flink: str) -> pa.DataType:
 
 
 def _conformed(function: PythonFunction, made: pa.Array) -> pa.Array:
-    """The values as DuckDB takes them; `QueryError` for what would lose something."""
+    """The values in the Arrow type that DuckDB takes; `QueryError` for a lossy conversion."""
     slot = function.signature.result
     strict, engine = _strict(slot), engine_type(slot.type)
     if made.type == engine == strict:
@@ -222,7 +222,7 @@ def _conformed(function: PythonFunction, made: pa.Array) -> pa.Array:
         raise _wrong(function, f"an array of {made.type}, declared as {slot.type}; cast it")
     try:
         if pa.types.is_decimal(strict) and pa.types.is_integer(made.type):
-            # Arrow wants room for every value of the type, not for those that there are.
+            # Arrow requires room for every value of the integer type, not only for those present.
             made = made.cast(pa.decimal128(38, strict.scale))
         return made.cast(strict, safe=True).cast(engine, safe=True)
     except pa.ArrowException as error:

@@ -1,7 +1,7 @@
-"""Modules of Python functions: found, read, and imported from the text that was read.
+"""Finds and reads modules of Python functions, and imports them from the text that was read.
 
 The driver reads a module once, when CREATE FUNCTION runs. Executors get its text with the plan, so
-all tasks of a run have the same code, whatever becomes of the file.
+all tasks of a run have the same code, even if the file changes or disappears.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ _OWN = "streamhouse"
 
 
 class _ReadModules(importlib.abc.MetaPathFinder, importlib.abc.ExecutionLoader):
-    """Imports modules from texts in memory, before any file is looked for."""
+    """Imports modules from texts in memory; takes precedence over files."""
 
     def __init__(self) -> None:
         self._modules: dict[str, Module] = {}
 
     def add(self, sources: Sources) -> None:
-        """Have these texts imported from now on; those of another version are forgotten."""
+        """Import from these texts from now on; unloads modules imported from another version."""
         if self not in sys.meta_path:
             sys.meta_path.insert(0, self)
         if sources.folder not in sys.path:
             sys.path.append(sources.folder)
         changed = [one for one in sources.modules if self._modules.get(one.name) != one]
-        # What imports a module that has become another must be imported anew, too.
+        # Modules that import a changed module must be imported again, too.
         replaced = any(one.name in self._modules for one in changed)
         for module in sources.modules if replaced else changed:
             self._modules[module.name] = module
@@ -70,7 +70,7 @@ _read = _ReadModules()
 
 
 def search(folders: Sequence[Path]) -> None:
-    """Look for modules in these folders, too, after all others."""
+    """Append these folders to the search path of modules, `sys.path`."""
     for folder in folders:
         path = str(folder.absolute())
         if path not in sys.path:
@@ -78,9 +78,9 @@ def search(folders: Sequence[Path]) -> None:
 
 
 def define(declaration: Declaration) -> PythonFunction:
-    """Import a declared function; `SqlError` for one that is not there or that SQL cannot call.
+    """Import a declared function; `SqlError` if it does not exist, or if SQL cannot call it.
 
-    Nothing else here imports a module on the driver.
+    It runs for CREATE FUNCTION only; planning a query imports no modules.
     """
     sources = _sources(declaration.module)
     compute = _imported(declaration, sources)
@@ -95,9 +95,9 @@ def define(declaration: Declaration) -> PythonFunction:
 
 
 def compute_of(function: PythonFunction) -> Callable[..., Any]:
-    """The function itself, imported from a plan's sources where this process has not defined it.
+    """The Python callable, imported from the plan's sources if this process has not defined it.
 
-    Raises `QueryError` where an installed module is missing or another one than on the driver.
+    Raises `QueryError` if an installed module is missing, or differs from that of the driver.
     """
     found = registry.compute_of(function)
     if found is None:
@@ -147,7 +147,11 @@ def _imported(declaration: Declaration, sources: Sources | None) -> Callable[...
 
 
 def _sources(module: str) -> Sources | None:
-    """What a module is made of; None for one of an installed package or of Python itself."""
+    """A module and the modules beside it that it imports; None for one that is installed.
+
+    Installed are the modules of packages and of Python itself. Raises `SqlError` if there is no
+    such module, or if the texts are too long.
+    """
     importlib.invalidate_caches()
     folder, found = _place(module)
     if found is None or folder is None or _installed(folder):
@@ -174,7 +178,7 @@ def _sources(module: str) -> Sources | None:
 
 
 def _is_beside(folder: Path, top: str) -> bool:
-    """Whether an import of a module means the file in a folder, and no other of that name."""
+    """Whether an import of a top-level module finds the one in a folder, and no other."""
     spec = importlib.machinery.PathFinder.find_spec(top)
     if spec is None or top == _OWN or top in sys.stdlib_module_names:
         return False
@@ -182,9 +186,10 @@ def _is_beside(folder: Path, top: str) -> bool:
 
 
 def _place(module: str) -> tuple[Path | None, Path | None]:
-    """The folder of `sys.path` that a module is found in, and its file; None, None if in none.
+    """The folder of `sys.path` in which a module is found, and its file.
 
-    No module is imported for it. Raises `SqlError` where there is no such module.
+    (None, None) for a built-in module and for one without Python source. Imports no module. Raises
+    `SqlError` if there is no such module.
     """
     top = _top(module)
     spec = importlib.machinery.PathFinder.find_spec(top)
@@ -201,7 +206,7 @@ def _place(module: str) -> tuple[Path | None, Path | None]:
 def _folder_of(
     spec: importlib.machinery.ModuleSpec, module: str
 ) -> tuple[Path | None, Path | None]:
-    """The folder in which a top-level module was found, and the file of it or of one below it."""
+    """The folder that holds a top-level module, and the file of that module or of one below it."""
     places = [spec.origin] if spec.origin else list(spec.submodule_search_locations or ())
     for place in places:
         file = Path(place)
@@ -213,7 +218,7 @@ def _folder_of(
 
 
 def _file(folder: Path, module: str) -> Path | None:
-    """The file of a module below a folder, if that is Python source."""
+    """The source file of a module below a folder; None if there is none."""
     path = folder.joinpath(*module.split("."))
     for file in (path / "__init__.py", path.with_name(f"{path.name}.py")):
         if file.is_file():
@@ -243,11 +248,11 @@ def _with_parents(name: str) -> Iterator[str]:
 
 
 def _imports(module: str, text: str, is_package: bool) -> Iterator[str]:
-    """The names of all modules that a text may import, also within functions."""
+    """Yields the names of all modules that a text may import, also within functions."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):
-        # The import itself tells it, with its line.
+        # The import itself raises it, with its line.
         return
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

@@ -1,4 +1,4 @@
-"""The SQL types of a Python function, from its annotations.
+"""Derives the SQL types of a Python function from its annotations.
 
 `Annotated[pa.Array, "DECIMAL(10, 2)"]` and `Annotated[pa.Array, pa.int64()]` make a function of
 arrays; plain Python types, and `Annotated[Decimal, "DECIMAL(10, 2)"]`, one of a row's values.
@@ -63,7 +63,7 @@ class SignatureError(ValueError):
 
 
 def signature_of(function: Callable[..., object]) -> Signature:
-    """The types of a function; `SignatureError` for what is missing or has no SQL type."""
+    """The types of a function; `SignatureError` if one is missing or is no SQL type."""
     _check_shape(function)
     try:
         hints = typing.get_type_hints(function, include_extras=True)
@@ -106,7 +106,7 @@ def _check_shape(function: Callable[..., object]) -> None:
 
 
 def _slot(hint: Any, what: str) -> tuple[Slot, bool]:
-    """The type of one annotation, and whether it is that of arrays."""
+    """The type of one annotation, and whether the annotation is one of arrays."""
     hint, optional = _without_none(hint)
     given: list[Any] = []
     if get_origin(hint) is Annotated:
@@ -132,7 +132,7 @@ def _slot(hint: Any, what: str) -> tuple[Slot, bool]:
 
 
 def _without_none(hint: Any) -> tuple[Any, bool]:
-    """`T` of `T | None`."""
+    """`T` of `T | None`, and whether the annotation allows None."""
     if get_origin(hint) not in (typing.Union, types.UnionType):
         return hint, False
     parts = [one for one in get_args(hint) if one is not type(None)]

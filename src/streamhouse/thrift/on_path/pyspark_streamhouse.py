@@ -1,4 +1,4 @@
-"""Where Spark looks for data sources of all sessions; see `streamhouse.thrift.source`."""
+"""Module where Spark finds the data source in all sessions; see `streamhouse.thrift.source`."""
 
 from streamhouse.thrift.source import ServedSource as DefaultSource
 

@@ -1,4 +1,4 @@
-"""Binlog events as changes of one table; events of other tables are stepped over."""
+"""Decodes binlog events into changes of one table; skips events of other tables."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _MAP_BODY = HEADER.size + 8
 
 
 class Change(NamedTuple):
-    """One row's change; the images hold the wanted columns in their order."""
+    """The change of one row; the images contain the wanted columns in their order."""
 
     before: Row | None
     after: Row | None
@@ -59,9 +59,9 @@ class Change(NamedTuple):
 
 @dataclass(frozen=True)
 class Following:
-    """What is followed: a table, and the columns wanted of it, in order.
+    """The table whose changes are read, and the wanted columns, in order.
 
-    `relay`: the folder of a relay log that has the table's changes.
+    `relay`: the folder of a relay log that has the table's changes, if any.
     """
 
     options: MySqlOptions
@@ -72,17 +72,17 @@ class Following:
 
 
 class _Readers(NamedTuple):
-    """How to read a row of the table, as one TABLE_MAP event describes it."""
+    """The decoders of a row's columns, for one TABLE_MAP event's description of the table."""
 
     columns: list[decode.Read]
     wanted: list[int]
 
 
 class ChangeDecoder:
-    """Turns events into changes of the followed table; keeps what the last TABLE_MAP events said.
+    """Decodes events into changes of the followed table; remembers the last TABLE_MAP events.
 
-    Must be fed from between two transactions on. Raises `SchemaChangeError`, `DataLossError` or
-    `ConnectError` for what cannot be followed.
+    The first event must follow the end of a transaction. Raises `SchemaChangeError`,
+    `DataLossError` or `ConnectError` for events that cannot be followed.
     """
 
     def __init__(self, following: Following) -> None:
@@ -93,7 +93,10 @@ class ChangeDecoder:
         self._known: dict[bytes, _Readers] = {}
 
     def take(self, kind: int, data: bytes, at: int, end: int, where: Position) -> Iterable[Change]:
-        """The changes of the event from `at` to `end`, its checksum left out, at `where`."""
+        """The changes in the event at bytes `at` to `end`, without its checksum.
+
+        `where` is the event's position, for error messages.
+        """
         if kind in ROWS:
             readers = self._numbers.get(table_number(data, at))
             return () if readers is None else self._rows(kind, readers, data, at, end)
@@ -150,7 +153,7 @@ class ChangeDecoder:
         table = self._following.table
         names = [wire.name for wire in wires]
         if not all(names):
-            # Without binlog_row_metadata = FULL columns are known by their place alone.
+            # Without binlog_row_metadata = FULL, columns are identified by their order alone.
             if len(names) != len(table.columns):
                 raise SchemaChangeError(
                     f"MySQL table {table.full_name} has {len(table.columns)} columns, the binlog "
@@ -193,19 +196,19 @@ class ChangeDecoder:
 
 
 def table_names(data: bytes, at: int) -> bytes:
-    """The database and the table of a TABLE_MAP event, as `names_of` writes them."""
+    """The database and table names in a TABLE_MAP event, encoded as by `names_of`."""
     start = at + _MAP_BODY
     middle = start + data[start] + 2
     return data[start : middle + data[middle] + 2]
 
 
 def names_of(database: str, table: str) -> bytes:
-    """A table's names as a TABLE_MAP event has them."""
+    """The names of a database and table, encoded as in a TABLE_MAP event."""
     return _name(database) + _name(table)
 
 
 def table_number(data: bytes, at: int) -> bytes:
-    """The number by which row events name the table of a TABLE_MAP event."""
+    """The table id in a TABLE_MAP or row event; a row event refers to a TABLE_MAP by it."""
     return data[at + HEADER.size : at + HEADER.size + 6]
 
 
@@ -223,7 +226,7 @@ def _packed(data: bytes, at: int) -> tuple[int, int]:
 
 
 class _Library:
-    """What the library wants to know of the connection an event came by."""
+    """The part of a connection object that `pymysqlreplication` needs to parse an event."""
 
     charset = "utf8mb4"
 
@@ -235,8 +238,8 @@ class _Library:
 
 
 def _described(event: bytes, mariadb: bool) -> list[Any]:
-    """The columns as a TABLE_MAP event describes them, by the library."""
-    # The library takes the last four bytes for a checksum, whether there is one or not.
+    """The columns that a TABLE_MAP event describes, parsed by `pymysqlreplication`."""
+    # The library treats the last four bytes as a checksum, whether there is one or not.
     packet = MysqlPacket(b"\0" + event + bytes(CHECKSUM_BYTES), "utf8mb4")
     wrapper = BinLogPacketWrapper(
         packet,

@@ -1,7 +1,7 @@
-"""The binlog's row images, decoded column by column to exact values.
+"""Decodes the row images of the binlog, column by column, to exact values.
 
-Whole numbers come as int, decimals as Decimal, text as str, binaries as bytes, DATE as days and
-DATETIME and TIMESTAMP as microseconds since 1970, TIME as MySQL's own text.
+Integers become int, decimals Decimal, text str, binaries bytes, DATE days since 1970, DATETIME and
+TIMESTAMP microseconds since 1970, and TIME MySQL's own text.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from streamhouse.connectors.mysql_cdc.server.types import MySqlColumn, json_text
 from streamhouse.errors import SchemaChangeError
 
 Read: TypeAlias = Callable[[bytes, int], tuple[Any, int]]
-"""Reads one value that starts at a byte; gives it and the byte after it."""
+"""Decodes the value at a byte offset; returns it and the offset after it."""
 
 _DAY_MICROS = 86_400_000_000
 _EPOCH_DAY = datetime.date(1970, 1, 1).toordinal()
@@ -66,7 +66,8 @@ _INTEGERS = {
     FIELD_TYPE.LONGLONG: 8,
 }
 _TEXTS = (FIELD_TYPE.STRING, FIELD_TYPE.VARCHAR, FIELD_TYPE.BLOB)
-# A column that was widened keeps its family: its values are read by the binlog's own description.
+# The binlog types that a family of columns may have. A widened column keeps its family, and its
+# values are decoded as the binlog describes them.
 _WIRE: dict[str, tuple[int, ...]] = {
     "int": tuple(_INTEGERS),
     "uint64": tuple(_INTEGERS),
@@ -88,10 +89,10 @@ _WIRE: dict[str, tuple[int, ...]] = {
 
 
 def reader(wire: Any, column: MySqlColumn) -> Read:
-    """How to read one column; `wire` is the table map's description of it.
+    """The decoder of one column; `wire` is its description in the TABLE_MAP event.
 
-    A narrower or wider form of the same type is read as it is logged. Raises `SchemaChangeError`
-    when the binlog holds another type than the table had.
+    A narrower or wider form of the same type is decoded as it was logged. Raises
+    `SchemaChangeError` if the binlog has another type than the table's column.
     """
     if wire.type not in _WIRE[column.family] or not _same_sign(wire, column):
         raise SchemaChangeError(
@@ -103,7 +104,7 @@ def reader(wire: Any, column: MySqlColumn) -> Read:
 
 
 def skipper(wire: Any) -> Read:
-    """How to step over a column that nobody wants."""
+    """A decoder that skips an unwanted column; its value is None."""
     kind = wire.type
     sizes = {
         FIELD_TYPE.TINY: 1, FIELD_TYPE.YEAR: 1, FIELD_TYPE.SHORT: 2, FIELD_TYPE.INT24: 3,
@@ -166,12 +167,12 @@ def _prefixed(size: int, decode: Callable[[bytes], Any]) -> Read:
 
 
 def _unsigned(wire: Any, column: MySqlColumn) -> bool:
-    # Without binlog_row_metadata = FULL the library does not tell.
+    # Without binlog_row_metadata = FULL, the library does not know.
     return bool(wire.unsigned) if wire.name else column.unsigned
 
 
 def _same_sign(wire: Any, column: MySqlColumn) -> bool:
-    """Whether all whole numbers of the one form have a place in the other."""
+    """Whether all integers of the logged type fit into the column's family."""
     if column.family == "uint64":
         return _unsigned(wire, column)
     long = column.family == "int" and wire.type == FIELD_TYPE.LONGLONG
@@ -237,7 +238,7 @@ def _decoder(charset: str) -> Callable[[bytes], str]:
         return lambda data: data.decode(codec)
 
     def latin1(data: bytes) -> str:
-        # MySQL's latin1 is cp1252 with the five holes filled by the control characters.
+        # MySQL's latin1 is cp1252 with control characters at the five undefined bytes.
         try:
             return data.decode("cp1252")
         except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""One binlog connection: what the server sends to a replica, as blocks of whole events."""
+"""A binlog connection: reads the server's replication stream as blocks of whole events."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _NO_CHECKSUM = ("NONE", "0")
 
 
 class Dump:
-    """The server's binlog from `start` on, without an end.
+    """The server's binlog from `start` on, as an endless stream of raw events.
 
-    The library's reader makes an object of each event of each table, at 30 to 60 µs; here most are
-    stepped over by their length. A heartbeat comes each second when nothing else does.
-    `checksums`: whether its first events end in one. Raises PyMySQL's errors; it never connects
-    again by itself.
+    The reader of `pymysqlreplication` creates an object for each event of each table, in 30 to
+    60 µs; raw events of other tables can be skipped by their length. The server sends a heartbeat
+    each second if there is no other event. `checksums`: whether the first events end with a
+    checksum. Raises PyMySQL's errors, and never reconnects.
     """
 
     def __init__(self, options: MySqlOptions, start: Position) -> None:
@@ -50,7 +50,7 @@ class Dump:
             raise
 
     def block(self) -> bytes:
-        """The events that have come, one after another; waits for at least one."""
+        """The events received so far, concatenated; waits for at least one."""
         while True:
             events = self._whole_events()
             if events:
@@ -61,7 +61,6 @@ class Dump:
             self._buffer += received
 
     def close(self) -> None:
-        """Drop the connection."""
         close_quietly(self._connection)
 
     def _request_dump(self, server_id: int, start: Position) -> None:
@@ -78,7 +77,7 @@ class Dump:
         connection._sock.settimeout(_READ_SECONDS)
 
     def _whole_events(self) -> list[bytes]:
-        """The events of the packets that are wholly here; each packet's first byte is its state."""
+        """The events of all complete packets received; a packet's first byte is its status."""
         buffer, at, events = self._buffer, 0, []
         while len(buffer) - at >= 4:
             size = int.from_bytes(buffer[at : at + 3], "little")

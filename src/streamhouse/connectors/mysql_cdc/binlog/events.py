@@ -1,4 +1,4 @@
-"""The binlog's events as they come: their headers, and where a transaction ends."""
+"""Parses the headers of raw binlog events, and finds the ends of transactions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ ROWS_2 = frozenset({30, 31, 32})
 COMPRESSED = frozenset({40, 165, 166, 167, 168, 169, 170, 171})
 
 HEADER = struct.Struct("<IBIIIH")
-"""Seconds since 1970, kind, server, bytes of the whole event, where it ends in the file, flags."""
+"""An event's header: seconds since 1970, event type, server id, bytes of the whole event, its end
+position in the binlog file, flags."""
 CHECKSUM_BYTES = 4
 
 _ANONYMOUS_AND_GTID = frozenset({33, 34})
@@ -26,9 +27,9 @@ _QUERY_HEAD = struct.Struct("<IIBHH")
 
 
 def query_of(data: bytes, at: int, end: int) -> tuple[str, str]:
-    """The default database and the text of a QUERY event that starts at `at`; `end`: its last byte.
+    """The default database and the SQL text of the QUERY event at bytes `at` to `end` (exclusive).
 
-    The checksum must not count to it.
+    `end` must exclude the checksum.
     """
     _, _, schema_length, _, variables = _QUERY_HEAD.unpack_from(data, at + HEADER.size)
     start = at + HEADER.size + _QUERY_HEAD.size + variables
@@ -38,9 +39,9 @@ def query_of(data: bytes, at: int, end: int) -> tuple[str, str]:
 
 
 class Track:
-    """Follows a stream of events: how far it is, and whether that is inside a transaction.
+    """Tracks the position in a stream of events, and whether it is `between` two transactions.
 
-    `checksums`: whether events end in four bytes of checksum.
+    `checksums`: whether events end with a checksum of four bytes.
     """
 
     def __init__(self, start: Position, checksums: bool) -> None:
@@ -50,13 +51,14 @@ class Track:
         self._begun = False
 
     def take(self, data: bytes, at: int) -> None:
-        """Go past the event that starts at `at`."""
+        """Advance past the event that starts at `at`."""
         _, kind, _, size, log_pos, _ = HEADER.unpack_from(data, at)
         if kind == ROTATE:
             self._rotate(data, at, at + size)
             return
         if kind == FORMAT:
-            # The file's own says whether checksums follow; it has four bytes for one in any case.
+            # Each binlog file has a FORMAT event, which says whether its events have checksums; it
+            # ends with four bytes for one itself in any case.
             self.checksums = data[at + size - CHECKSUM_BYTES - 1] == 1
         elif kind in HEARTBEATS:
             if not self.between:
@@ -68,13 +70,13 @@ class Track:
 
     @property
     def trailer(self) -> int:
-        """Bytes at the end of each event that are a checksum."""
+        """The size of the checksum at the end of each event, in bytes; 0 without checksums."""
         return CHECKSUM_BYTES if self.checksums else 0
 
     def _rotate(self, data: bytes, at: int, end: int) -> None:
         start = at + HEADER.size
         name = data[start + 8 : end - self.trailer].decode()
-        # One that only names the file that is being sent starts each connection.
+        # Each connection starts with a ROTATE event that only names the current file.
         if name != self.position.file:
             pos = int.from_bytes(data[start : start + 8], "little")
             self.position = Position(name, max(pos, BINLOG_START))

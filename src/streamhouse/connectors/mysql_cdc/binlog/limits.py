@@ -1,4 +1,4 @@
-"""How far a batch reads in the binlog: a bounded stretch that ends between transactions."""
+"""Limits how far a batch reads in the binlog; a batch ends between transactions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def log_files(session: Session) -> list[tuple[str, int]]:
 
 
 def first_position(session: Session) -> Position:
-    """The oldest place in the binlog."""
+    """The start of the oldest binlog file."""
     files = log_files(session)
     if not files:
         raise ConnectError("the MySQL server has no binlog file; set log-bin = binlog")
@@ -33,10 +33,10 @@ def bounded_end(
     current: Position,
     max_rows: int | None,
 ) -> Position:
-    """An end between `start` and `current`; a single transaction is never split.
+    """The end of a batch, between `start` and `current`; a transaction is never split.
 
-    Rows are estimated from bytes (eight a column), over all tables: about `max_rows`, at most
-    256 MB. `DataLossError` when the file of `start` is gone.
+    The batch has about `max_rows` rows of all tables, estimated from bytes (eight per column), and
+    at most about 256 MB. Raises `DataLossError` if the file of `start` is gone.
     """
     if start.file == current.file:
         if current.pos - start.pos <= byte_budget(table, max_rows):

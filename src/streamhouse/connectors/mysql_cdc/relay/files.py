@@ -1,14 +1,14 @@
-"""A relay log's files: the changes of followed tables, kept beside the driver for its tasks.
+"""The files of a relay log: binlog events of followed tables, on the local disk of the driver.
 
-A folder holds
+A folder contains
 
-- `state`: how far the log goes and where each table last changed;
-- segments, named `<binlog file>@<position>`, of frames: a position of the server's binlog, and the
-  events of followed tables that came up to there;
+- `state`: how far the log goes, and where each table last changed;
+- segments, named `<binlog file>@<position>`, of frames: a position in the server's binlog, and the
+  events of followed tables up to that position;
 - an `.index` of each segment: the frames that end between two transactions.
 
-One process writes, any others on the host read: what is between the first segment's start and the
-state's end is there for good until its segment is dropped.
+One process writes; any process on the same host may read. Events between the start of the first
+segment and the end in `state` are final, and stay until their segment is dropped.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from streamhouse.connectors.mysql_cdc.binlog.events import CHECKSUM_BYTES
 from streamhouse.connectors.mysql_cdc.server.position import Position
 
 FRAME = struct.Struct("<QIB3x")
-"""Where the frame ends in the server's file, bytes of its events, and its kind."""
+"""A frame's header: its end in the server's binlog file, the bytes of its events, its kind."""
 _PLAIN, _SUMS, _LAST = 0, 1, 2
-"""A frame's kinds: events, events with checksums, and the next segment's name instead."""
+"""Kinds of frames: events, events with checksums, or the name of the next segment."""
 INDEX = struct.Struct("<QQ")
-"""Where a frame ends in the server's file, and in the segment."""
+"""An entry of an index: where a frame ends in the server's binlog file, and in the segment."""
 _SUM = struct.Struct("<II")
 _STATE = "state"
 _STATE_BYTES = 1 << 20
@@ -41,7 +41,7 @@ _POLL_S = 0.002
 
 @dataclass(frozen=True)
 class Segment:
-    """A part of one of the server's binlog files, from `start` on."""
+    """The kept events of one of the server's binlog files, from `start` on."""
 
     folder: Path
     start: Position
@@ -59,7 +59,6 @@ class Segment:
         return self.folder / f"{self.name}.index"
 
     def drop(self) -> None:
-        """Remove the files."""
         self.frames.unlink(missing_ok=True)
         self.index.unlink(missing_ok=True)
 
@@ -77,10 +76,10 @@ def _segment(folder: Path, name: str) -> Segment:
 
 
 class State(NamedTuple):
-    """How far a log goes.
+    """The end of a log, and the last changes of its tables.
 
-    `changed`: where the last change of each `database.table` ends. `altered`: where statements
-    about it begin, the last few of them; a batch ends there.
+    `changed`: where the last change of each `database.table` ends. `altered`: where the last few
+    statements about it begin, such as ALTER TABLE; a batch ends before each.
     """
 
     end: Position
@@ -89,14 +88,14 @@ class State(NamedTuple):
 
 
 class StateWriter:
-    """Makes the state known to the readers, as often as it moves."""
+    """Publishes the state to the readers."""
 
     def __init__(self, folder: Path) -> None:
         self._handle = os.open(folder / _STATE, os.O_WRONLY | os.O_CREAT, 0o600)
 
     def write(self, state: State | None) -> None:
-        """Tell the state; None tells that the log does not go on."""
-        # In place, with a checksum: a rename each time would have the disk written each time.
+        """Publish the state; None means that the log has ended."""
+        # In place, with a checksum: renaming a file each time would write to the disk each time.
         text = json.dumps(state, default=lambda place: [place.file, place.pos]).encode()
         os.pwrite(self._handle, _SUM.pack(len(text), zlib.crc32(text)) + text, 0)
 
@@ -105,7 +104,7 @@ class StateWriter:
 
 
 class RelayView:
-    """A log as its readers see it; any process of the host."""
+    """A reader's view of a relay log, in any process on the host."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -114,7 +113,7 @@ class RelayView:
         self._handle = -1
 
     def state(self) -> State | None:
-        """How far the log goes now; None where it is not there (another host) or given up."""
+        """The current state; None if the log is missing (another host) or has ended."""
         if self._handle < 0:
             try:
                 self._handle = os.open(self.folder / _STATE, os.O_RDONLY)
@@ -123,26 +122,25 @@ class RelayView:
         while (raw := os.pread(self._handle, _STATE_BYTES, 0)) != self._raw:
             size, total = _SUM.unpack_from(raw) if raw else (0, 0)
             text = raw[_SUM.size : _SUM.size + size]
-            # Else it was read in the middle of a write.
+            # A wrong checksum: it was read during a write, so read it again.
             if text and zlib.crc32(text) == total:
                 self._raw, self._state = raw, _state_of(json.loads(text))
         return self._state
 
     def close(self) -> None:
-        """Close the file."""
         if self._handle >= 0:
             os.close(self._handle)
             self._handle = -1
 
     def begin(self) -> Position | None:
-        """The oldest position from which on changes are kept."""
+        """The oldest position from which the log has all changes; None if there is no log."""
         try:
             return segments(self.folder)[0].start
         except (OSError, IndexError):
             return None
 
     def reaches(self, end: Position, wait_s: float) -> bool:
-        """Whether the log goes up to `end`, at the latest after a while."""
+        """Whether the log reaches `end`; waits for that up to `wait_s` seconds."""
         deadline = time.monotonic() + wait_s
         while (state := self.state()) is not None:
             if end <= state.end:
@@ -153,7 +151,7 @@ class RelayView:
         return False
 
     def bounded(self, start: Position, end: Position, most_bytes: int) -> Position:
-        """An end of transactions after `start`, at most `end`, about `most_bytes` away."""
+        """The end of a transaction after `start`, about `most_bytes` later, and at most `end`."""
         left = most_bytes
         for segment in _from(segments(self.folder), start):
             if not segment.start < end:
@@ -161,7 +159,7 @@ class RelayView:
             try:
                 index = segment.index.open("rb")
             except FileNotFoundError:
-                # Dropped just now: what it held is read from the server, up to the same end.
+                # It has just been dropped: its range is read from the server, up to the same end.
                 continue
             with index:
                 entries = _Entries(index.fileno())
@@ -189,7 +187,7 @@ def _state_of(told: Any) -> State | None:
 
 
 class _Entries:
-    """An index file as a sequence of (position, byte)."""
+    """An index file as a sequence of (position in the binlog, byte in the segment)."""
 
     def __init__(self, handle: int) -> None:
         self._handle = handle
@@ -204,7 +202,7 @@ class _Entries:
         return int(pos), int(byte)
 
     def after(self, pos: int) -> int:
-        """The first entry that ends after a position."""
+        """The number of the first entry that ends after a position."""
         return bisect.bisect_right(self, pos, key=lambda entry: entry[0])
 
 
@@ -214,7 +212,7 @@ def _from(found: list[Segment], start: Position) -> list[Segment]:
 
 
 class Frame(NamedTuple):
-    """Events up to a position, as the server sent them."""
+    """Events up to a position, as the server sent them; `trailer`: the bytes of a checksum."""
 
     end: Position
     events: bytes
@@ -222,7 +220,10 @@ class Frame(NamedTuple):
 
 
 class FrameReader:
-    """Reads frames in order, from the one that goes past `start` on."""
+    """Reads frames in order, so that all events after `start` are included.
+
+    Raises `FileNotFoundError` if the log begins after `start`.
+    """
 
     def __init__(self, folder: Path, start: Position) -> None:
         self._folder = folder
@@ -233,9 +234,9 @@ class FrameReader:
         self._enter(found[0], start)
 
     def upto(self, end: Position) -> Iterator[Frame]:
-        """Frames until one ends at `end` or later; one that ends later is given again next time.
+        """Yield frames until one ends at or after `end`; one that ends after it is repeated later.
 
-        The log must reach `end`. `OSError` when what is asked for has been dropped.
+        The log must reach `end`. Raises `OSError` if the requested part has been dropped.
         """
         while True:
             head = os.pread(self._handle, FRAME.size, self._byte)
@@ -257,7 +258,6 @@ class FrameReader:
                 return
 
     def close(self) -> None:
-        """Close the file."""
         if self._handle >= 0:
             os.close(self._handle)
             self._handle = -1
@@ -275,7 +275,7 @@ class FrameReader:
 
 
 class FrameWriter:
-    """Appends frames; a new segment after `segment_bytes`. What is not committed can be undone."""
+    """Appends frames, in a new segment after `segment_bytes`; `undo` drops uncommitted frames."""
 
     def __init__(self, folder: Path, segment_bytes: int) -> None:
         self._folder = folder
@@ -285,12 +285,12 @@ class FrameWriter:
         self._written = self._committed = 0
 
     def append(self, end: Position, events: Iterable[bytes], checksums: bool) -> None:
-        """Write events that came up to `end`, in the middle of a transaction or not."""
+        """Append a frame of the events up to `end`, which may be inside a transaction."""
         data = b"".join(events)
         self._frame(end.pos, data, _SUMS if checksums else _PLAIN)
 
     def commit(self, end: Position) -> None:
-        """What has been written ends between transactions."""
+        """Index what has been written: its `end` is between two transactions."""
         if self._written > self._committed:
             _write(self._index, INDEX.pack(end.pos, self._written))
             self._committed = self._written
@@ -298,13 +298,13 @@ class FrameWriter:
             self.begin(end)
 
     def undo(self) -> None:
-        """Take back what has been written since the last commit."""
+        """Remove the frames that were written since the last commit."""
         if self._segment is not None:
             os.ftruncate(self._frames, self._committed)
             self._written = self._committed
 
     def begin(self, start: Position) -> None:
-        """Go on in a new segment."""
+        """Continue in a new segment, which starts at `start`."""
         if self._segment is not None and self._segment.start == start:
             return
         following = Segment(self._folder, start)
@@ -319,7 +319,6 @@ class FrameWriter:
         self._written = self._committed = 0
 
     def close(self) -> None:
-        """Close the files."""
         for handle in (self._frames, self._index):
             if handle >= 0:
                 os.close(handle)
@@ -337,7 +336,10 @@ def _write(handle: int, data: bytes) -> None:
 
 
 def drop_old(folder: Path, needed: Position | None, most_bytes: int) -> None:
-    """Drop segments before `needed`, and the oldest while all take more than `most_bytes`."""
+    """Drop segments before `needed`, and the oldest ones while all exceed `most_bytes` together.
+
+    The newest segment always stays.
+    """
     found = segments(folder)
     sizes = [segment.frames.stat().st_size for segment in found]
     total = sum(sizes)

@@ -1,4 +1,4 @@
-"""What a relay log keeps of the binlog: the events that change followed tables."""
+"""Writes a relay log: selects the binlog events that concern followed tables."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _DROP_DATABASE = re.compile(r"\bDROP\s+(DATABASE|SCHEMA)\b", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class RelayTable:
-    """A followed table's names."""
+    """The names of a followed table."""
 
     database: str
     name: str
@@ -42,10 +42,10 @@ class RelayTable:
 
 
 class RelayLog:
-    """The log of `tables` in `folder`, written from `start` on; one process writes it.
+    """Writes the log of `tables` in `folder`, from `start` on; one process writes it.
 
-    All between two transactions is made known to the readers; what came of a transaction that has
-    not ended is taken back by `undo`. Raises `OSError` when the files cannot be written.
+    Readers see only whole transactions; `undo` removes the events of a transaction that has not
+    ended. Raises `OSError` if the files cannot be written.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class RelayLog:
         self._state_file.write(self.state)
 
     def keep(self, track: Track, block: bytes) -> None:
-        """Take in a block of events; `track` stands before its first."""
+        """Add a block of events; `track` is at the start of the first one."""
         at = 0
         while at < len(block):
             _, kind, _, size, _, _ = HEADER.unpack_from(block, at)
@@ -74,7 +74,7 @@ class RelayLog:
         self._commit(track.checksums)
 
     def undo(self) -> None:
-        """Take back what came after the end that the readers know."""
+        """Remove the events after the end that was last published to the readers."""
         self._forget_open()
         self._whole, self._changed, self._boundary = [], set(), self.state.end
         self._choice.forget()
@@ -83,7 +83,7 @@ class RelayLog:
         file, checksums = track.position.file, track.checksums
         track.take(block, at)
         if track.position.file != file:
-            # A transaction that a crash of the server cut off ends here without an end.
+            # If a crash of the server cut off a transaction, it ends here without an end event.
             self._forget_open()
             self._commit(checksums)
             self._files.begin(track.position)
@@ -105,7 +105,7 @@ class RelayLog:
             self._open, self._open_bytes = [], 0
 
     def _alter(self, names: frozenset[str], checksums: bool) -> None:
-        """Have a batch end before a statement about tables: their rows may differ after it."""
+        """End a batch before a statement about tables: their columns may differ after it."""
         self._commit(checksums)
         before = self._boundary
         altered = {name: [*self.state.altered.get(name, ()), before][-_ALTERED:] for name in names}
@@ -116,13 +116,13 @@ class RelayLog:
         self._files.undo()
 
     def close(self) -> None:
-        """Tell the readers that the log does not go on."""
+        """Publish to the readers that the log has ended."""
         self._state_file.write(None)
         self._state_file.close()
         self._files.close()
 
     def _commit(self, checksums: bool) -> None:
-        """Make known what has come up to the last end of a transaction."""
+        """Publish the events up to the end of the last transaction."""
         end = self._boundary
         if not self.state.end < end:
             return
@@ -136,7 +136,7 @@ class RelayLog:
 
 
 class _Choice:
-    """Which events concern which of the followed tables."""
+    """Decides which of the followed tables an event concerns."""
 
     def __init__(self, tables: Sequence[RelayTable]) -> None:
         self._tables = list(tables)
@@ -147,7 +147,7 @@ class _Choice:
         self._numbers: dict[bytes, frozenset[str]] = {}
 
     def of(self, kind: int, data: bytes, at: int, end: int) -> frozenset[str]:
-        """The tables that the event from `at` to `end` is kept for."""
+        """The followed tables that the event at bytes `at` to `end` concerns; empty: skip it."""
         if kind in ROWS or kind == PARTIAL_UPDATE:
             return self._numbers.get(table_number(data, at), frozenset())
         if kind == TABLE_MAP:
@@ -159,7 +159,7 @@ class _Choice:
         return self._all if kind in COMPRESSED else frozenset()
 
     def forget(self) -> None:
-        """Forget the tables' numbers, which are those of one connection."""
+        """Forget the table ids, which are valid for one connection only."""
         self._numbers.clear()
 
     def _told(self, schema: str, text: str) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""A range of changes of one table, read from the relay log."""
+"""Reads the changes of one table from the relay log."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from streamhouse.connectors.mysql_cdc.server.position import Position
 
 _WAIT_S = 10.0
 _NO_END = 1 << 32
-"""More than any position in a binlog file, of which an event's header has 32 bits."""
+"""Greater than any position in a binlog file, since an event's header has 32 bits for it."""
 
 
 class RelayReader:
-    """Reads the table's changes from a relay log, on from `start`.
+    """Reads the table's changes from a relay log, from `start` on.
 
-    `OSError` when the log does not have what is asked for, or not within some seconds.
+    Raises `OSError` if the log lacks the requested range, or does not reach its end within 10 s.
     """
 
     def __init__(self, following: Following, view: RelayView, start: Position) -> None:
@@ -27,7 +27,7 @@ class RelayReader:
         self._frames = FrameReader(view.folder, start)
 
     def changes(self, end: Position) -> Iterator[Change]:
-        """The table's changes from `position` to `end`, both between transactions."""
+        """The table's changes from `position` to `end`; both must be between transactions."""
         if not self._view.reaches(end, _WAIT_S):
             raise FileNotFoundError(f"the relay log in {self._view.folder} does not reach {end}")
         for frame in self._frames.upto(end):
@@ -47,17 +47,16 @@ class RelayReader:
         self.position = max(self.position, end)
 
     def close(self) -> None:
-        """Close the files."""
         self._frames.close()
 
 
 def _bounds(frame: Position, start: Position, end: Position) -> tuple[int, int]:
-    """Positions in the file of a frame's end: events after the first and up to the second count."""
+    """The positions (after, up to] in a frame's binlog file whose events are in the range."""
     return _within(start, frame), _within(end, frame)
 
 
 def _within(position: Position, frame: Position) -> int:
-    """Where a position lies in the file of a frame's end, be it of another file."""
+    """A position within a frame's binlog file; 0 or `_NO_END` if in an earlier or later file."""
     if position.file == frame.file:
         return position.pos
     return 0 if position < frame else _NO_END

@@ -1,4 +1,4 @@
-"""The one binlog reader of a pipeline: a thread that keeps a relay log of its tables' changes.
+"""The one binlog reader of a pipeline: a thread that writes a relay log of its tables' changes.
 
 docs/decisions/042-one-binlog-reader.md says why.
 """
@@ -37,14 +37,14 @@ _TIDY_S = 1.0
 
 
 class Relay:
-    """Follows a server's binlog by one connection, and keeps the changes of `tables` in `folder`.
+    """Reads a server's binlog over one connection, and keeps the changes of `tables` in `folder`.
 
-    It begins at the oldest of the positions `wanted` from which on the server still has less than
-    half of `most_bytes`, or else at the binlog's end. Older changes each query reads by a
-    connection of its own, and so it does when `most_bytes` made the log drop what it still needs.
+    It starts at the oldest `wanted` position after which the server's binlog has at most half of
+    `most_bytes`, or else at the end of the binlog. Each query reads older changes over a connection
+    of its own, and also changes that the log dropped because of `most_bytes`.
 
-    A lost connection is opened again; after half a minute without one, or when the server cannot
-    go on from the log's end, `error` says why, once for all tables.
+    It reconnects after a lost connection. If that fails for half a minute, or the server cannot
+    continue from the log's end, `error` is set, once for all tables.
     """
 
     def __init__(
@@ -70,16 +70,16 @@ class Relay:
         self.error: StreamhouseError | None = None
 
     def start(self, wait_s: float = 30.0) -> None:
-        """Start to follow; returns when the first events are there, or it has failed."""
+        """Start the thread; waits up to `wait_s` seconds until it has events, or has failed."""
         self._thread.start()
         self._begun.wait(wait_s)
 
     def needed_from(self, position: Position | None) -> None:
-        """No query needs what is before `position`; it may be dropped."""
+        """Allow dropping events before `position`, as no query needs them; None: keep what fits."""
         self._needed = position
 
     def close(self, wait_s: float = 10.0) -> None:
-        """Stop following."""
+        """Stop the thread."""
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join(wait_s)
@@ -131,7 +131,7 @@ class Relay:
                 self._begun.set()
                 self._tidy()
                 if len(block) < _SMALL_BLOCK:
-                    # Many small transactions become one write, and one look of each planner.
+                    # Many small transactions become one write, which planners see at once.
                     self._stopped.wait(_GATHER_S)
                 if _idle(block) and time.monotonic() - looked > _LOOK_S:
                     looked = time.monotonic()
@@ -140,10 +140,10 @@ class Relay:
             dump.close()
 
     def _explained(self, error: Exception, end: Position) -> StreamhouseError:
-        """The server's error as a user can act upon it."""
+        """The server's error, in a form that a user can act upon."""
         told = readable(error, self._options)
         if isinstance(told, DataLossError):
-            # After a reset the server speaks of a log that it cannot find, or of broken events.
+            # After a reset of the binlog, the server reports a missing file or corrupt events.
             self._check_reset(end)
         return told
 
@@ -164,7 +164,7 @@ class Relay:
 
 
 class _ServerFault(Exception):
-    """An error of the connection, not of the files."""
+    """An error of the server connection, not of the relay log's files."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(str(error))

@@ -1,4 +1,4 @@
-"""The binlog readers of a pipeline: one for all MySQL tables that its queries follow on a server.
+"""The binlog readers of a pipeline: one per MySQL server, for all tables that its queries follow.
 
 docs/decisions/042-one-binlog-reader.md says why.
 """
@@ -21,7 +21,7 @@ from streamhouse.connectors.mysql_cdc.server.position import Place, Position
 from streamhouse.source import Offset
 
 FOLDER = ".relay"
-"""Where relay logs are, beside the checkpoints of a pipeline's queries."""
+"""The folder of relay logs, beside the checkpoints of a pipeline's queries."""
 _LOCK = "lock"
 
 
@@ -34,13 +34,13 @@ class _Running:
 
 
 class Relays:
-    """Starts the readers that a pipeline needs, keeps their logs short, and tells their errors."""
+    """Starts the readers that a pipeline needs, keeps their logs short, and raises their errors."""
 
     def __init__(self) -> None:
         self._running: list[_Running] = []
 
     def start(self, queries: Sequence[Following]) -> None:
-        """Start a reader for each MySQL server that `queries` follow, and have them use it."""
+        """Start a reader for each MySQL server that `queries` follow, and make them use it."""
         groups: dict[tuple[object, ...], list[tuple[Following, MySqlOptions]]] = {}
         for query in queries:
             options = parse(query.source.options)
@@ -50,7 +50,7 @@ class Relays:
             self._start([query for query, _ in group], [options for _, options in group])
 
     def step(self) -> None:
-        """Raise what ended a reader; tell readers what no query needs any more."""
+        """Raise the error of a reader, if any; let readers drop what no query needs any more."""
         for running in self._running:
             if running.relay.error is not None:
                 raise running.relay.error
@@ -96,7 +96,7 @@ def _position(offset: Offset) -> Position | None:
 
 
 def _own_folder(root: Path) -> tuple[Path, int]:
-    """A new folder with its lock; those of drivers that have died are removed."""
+    """Create and lock a new folder; removes the folders of drivers that have died."""
     root.mkdir(parents=True, exist_ok=True)
     for left in root.iterdir():
         handle = _lock(left)
@@ -107,7 +107,7 @@ def _own_folder(root: Path) -> tuple[Path, int]:
         folder = root / uuid.uuid4().hex[:12]
         folder.mkdir(mode=0o700)
         handle = _lock(folder)
-        # Else another driver of this pipeline took it for a left-over, just now.
+        # Otherwise another driver of this pipeline has just removed it as a leftover: try again.
         if handle is not None and folder.exists():
             return folder, handle
 

@@ -1,4 +1,4 @@
-"""The columns of a MySQL table that are read, and what they become."""
+"""Selects the columns of a MySQL table to read, and their Arrow types."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from streamhouse.sql.plan import Column
 from streamhouse.types import arrow_type
 
 Selected = Sequence[tuple[MySqlColumn, pa.DataType]]
-"""Columns with the types that their values get."""
+"""Columns with the Arrow types of their values."""
 
 
 def selected_columns(
     options: MySqlOptions, own: Sequence[MySqlColumn], declared: Sequence[Column] | None
 ) -> list[tuple[MySqlColumn, pa.DataType]]:
-    """The declared columns (None: all) by their names; `TableError` for what cannot be read."""
+    """Find the declared columns (None: all) by name; `TableError` for those that cannot be read."""
     if declared is None:
         return [(column, column.natural) for column in own]
     by_name = {column.name: column for column in own}
@@ -39,9 +39,10 @@ def selected_columns(
 
 
 def server_zone(session: Session, chosen: Selected, option: str) -> str:
-    """The zone between DATETIME and an instant, where a column crosses it; else UTC.
+    """The time zone for converting between DATETIME and instants, which is UTC.
 
-    `option` is what a user sets where the server does not tell: `OptionError` names it.
+    Raises `OptionError` if a column needs that conversion and the server is in another zone: then
+    the user has to set `option`.
     """
     crossing = [
         column

@@ -1,4 +1,4 @@
-"""Connections to the server: one readable error a fault, patience with a restarting server."""
+"""Connections to a MySQL server: readable errors, and retries while the server restarts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LOST = frozenset(
         1927,  # MariaDB: the connection was killed
     }
 )
-"""Error codes after which a new connection may do better."""
+"""Error codes after which a new connection may succeed."""
 
 _LOGIN = frozenset({ER.ACCESS_DENIED_ERROR, 1698, 1130, 2059})
 _GRANTS = frozenset({ER.SPECIFIC_ACCESS_DENIED_ERROR, ER.TABLEACCESS_DENIED_ERROR, 1143, 1370})
@@ -41,21 +41,22 @@ _ENCODERS_ONLY: Any = dict(encoders)
 
 
 def code_of(error: BaseException) -> int:
-    """The server's or client's error number; 0 for a connection that simply went away."""
+    """The server's or client's error number; 0 for a connection that was lost without one."""
     return error.args[0] if error.args and isinstance(error.args[0], int) else 0
 
 
 def is_lost(error: BaseException) -> bool:
-    """Whether the connection is gone, so that a new one may do better."""
+    """Whether the connection is lost, so that a new one may succeed."""
     if isinstance(error, pymysql.err.InterfaceError | OSError):
         return True
     return isinstance(error, pymysql.err.OperationalError) and code_of(error) in LOST
 
 
 def open_connection(options: MySqlOptions, **settings: Any) -> pymysql.Connection[Any]:
-    """One connection with more of PyMySQL's settings; encrypted as `jdbc.properties.useSSL` says.
+    """Open a connection with additional PyMySQL settings.
 
-    By default it is encrypted when the server offers it, without checking its certificate.
+    It is encrypted as `jdbc.properties.useSSL` says, by default if the server offers TLS. The
+    server's certificate is not verified.
     """
     merged: dict[str, Any] = {
         "host": options.hostname,
@@ -71,7 +72,7 @@ def open_connection(options: MySqlOptions, **settings: Any) -> pymysql.Connectio
         merged["ssl_disabled"] = True
     connection: Any = pymysql.connect(**merged, defer_connect=True)
     if options.use_ssl is None:
-        # PyMySQL's own default does this too, but reads all the machine's certificates: 40 ms.
+        # PyMySQL does this by default, too, but loads all CA certificates of the machine: 40 ms.
         connection.ssl, connection.ctx = True, _tls()
     connection.connect()
     opened: pymysql.Connection[Any] = connection
@@ -87,9 +88,9 @@ def _tls() -> ssl.SSLContext:
 
 
 def connect(options: MySqlOptions) -> pymysql.Connection[Any]:
-    """One connection, in UTC and UTF-8, with a fixed SQL mode; tries just once.
+    """Open a connection, in UTC and UTF-8, with a fixed SQL mode; does not retry.
 
-    Values come as text or bytes, as the server sent them.
+    Values are text or bytes, as the server sends them.
     """
     return open_connection(
         options,
@@ -101,7 +102,7 @@ def connect(options: MySqlOptions) -> pymysql.Connection[Any]:
 
 
 def readable(error: Exception, options: MySqlOptions) -> StreamhouseError:
-    """The error as a user can act upon it; never with the password."""
+    """The error in a form that a user can act upon; it never contains the password."""
     code = code_of(error)
     said = str(error.args[1]) if len(error.args) > 1 else str(error) or type(error).__name__
     if code in _LOGIN:
@@ -128,7 +129,7 @@ def readable(error: Exception, options: MySqlOptions) -> StreamhouseError:
 
 
 def grants_message(options: MySqlOptions, said: str) -> str:
-    """What the user lacks and the statement that gives it."""
+    """A message with the missing privilege and the GRANT statement for it."""
     return (
         f"MySQL at {options.address}: user '{options.username}' lacks a privilege ({said}); run "
         f"{options.grants}"
@@ -136,10 +137,10 @@ def grants_message(options: MySqlOptions, said: str) -> str:
 
 
 class Session:
-    """One lasting connection for queries; reconnects when the server went away.
+    """One long-lived connection for queries, which reconnects when it is lost.
 
-    The first connection is tried `connect.max-retries` times more; once it has worked, the
-    server may be away for half a minute before `ConnectError` is raised.
+    The first connection is retried `connect.max-retries` times. Once it has succeeded, a statement
+    is retried for half a minute before `ConnectError` is raised.
     """
 
     def __init__(self, options: MySqlOptions) -> None:
@@ -191,5 +192,5 @@ def run(
 
 
 def close_quietly(connection: pymysql.Connection[Any]) -> None:
-    """Close a connection that may be gone already, without a word to the server."""
+    """Close a connection that may be lost already, without notifying the server."""
     connection._force_close()  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Primary keys in order: by the server's own order wherever a collation is in play."""
+"""The order of primary keys; where a collation matters, the server compares them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _KEYS_A_QUERY = 500
 
 
 class KeySpace:
-    """The order of a table's primary keys, in SQL and here.
+    """The order of a table's primary keys, as SQL conditions and as comparisons.
 
-    Raises `TableError` for key columns whose order cannot be walked (ENUM, FLOAT, …).
+    Raises `TableError` for key columns whose type cannot be read in chunks (ENUM, FLOAT, …).
     """
 
     def __init__(self, table: FollowedTable) -> None:
@@ -39,7 +39,7 @@ class KeySpace:
         return ", ".join(quote(column.name) for column in self.columns)
 
     def condition(self, low: KeyJson | None, high: KeyJson | None) -> tuple[str, list[Any]]:
-        """SQL (with arguments) for: greater than `low` and up to `high`."""
+        """The SQL condition, and its arguments, for keys greater than `low` and up to `high`."""
         parts: list[str] = []
         arguments: list[Any] = []
         left = [quote(column.name) for column in self.columns]

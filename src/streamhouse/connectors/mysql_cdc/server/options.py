@@ -126,7 +126,10 @@ STARTUP_MODES = ("initial", "latest-offset", "earliest-offset", "specific-offset
 
 @dataclass(frozen=True)
 class MySqlOptions:
-    """The options, checked; times in milliseconds, sizes in rows. `repr` hides the password."""
+    """The checked options; times in milliseconds, chunk and fetch sizes in rows.
+
+    `repr` hides the password.
+    """
 
     hostname: str
     port: int
@@ -163,11 +166,11 @@ class MySqlOptions:
 
     @property
     def grants(self) -> str:
-        """The statement that gives the user what it needs."""
+        """The statement that grants the user the privileges it needs."""
         return f"GRANT SELECT, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO '{self.username}'"
 
     def server_id(self) -> int:
-        """A replica's number for one binlog connection; the server drops one of two equal ones."""
+        """A random replica id for one binlog connection; the server drops one of two equal ones."""
         low, high = self.server_ids or (1_000_000_000, 2_000_000_000)
         return random.randint(low, high)
 

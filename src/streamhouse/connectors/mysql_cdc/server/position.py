@@ -1,4 +1,4 @@
-"""Places in the binlog, and the offsets of the stream that are made of them."""
+"""Positions in the binlog, and the stream's offsets, which contain them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BINLOG_START = 4
 @total_ordering
 @dataclass(frozen=True)
 class Position:
-    """A binlog file and the byte where its next event starts; later places are greater."""
+    """A binlog file and the byte where its next event starts; later positions are greater."""
 
     file: str
     pos: int
@@ -35,10 +35,10 @@ class Position:
 
 @dataclass(frozen=True)
 class Place:
-    """A place in the stream: all rows with a key up to `key`, as of `position`.
+    """A place in the stream: all rows with a key up to `key` have been read, as of `position`.
 
-    `key` is None before the snapshot's first chunk; with `whole` the snapshot is done and every
-    key counts. `position` is None before anything has been read.
+    `key` is None before the snapshot's first chunk. `whole`: the snapshot is complete, with every
+    key. `position` is None before anything has been read.
     """
 
     position: Position | None = None
@@ -46,7 +46,7 @@ class Place:
     whole: bool = False
 
     def to_offset(self) -> dict[str, Any]:
-        """As a JSON object; once the snapshot is done just the position."""
+        """The place as a JSON object; after the snapshot just the position."""
         offset: dict[str, Any] = {}
         if self.position is not None:
             offset = {"file": self.position.file, "pos": self.position.pos}

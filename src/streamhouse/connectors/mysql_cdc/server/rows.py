@@ -1,4 +1,4 @@
-"""Rows as Arrow batches of the source's schema and the row kind."""
+"""Converts rows to Arrow batches of the source's schema and the row kind."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from streamhouse.source import ROW_KIND
 
 @dataclass(frozen=True)
 class RowWriter:
-    """Turns rows, which start with the selected columns, into batches.
+    """Converts rows, which start with the selected columns, to batches.
 
-    `zone` lies between MySQL's DATETIME and an instant.
+    `zone` is the time zone for converting between MySQL's DATETIME and instants.
     """
 
     selected: tuple[tuple[MySqlColumn, pa.DataType], ...]

@@ -1,4 +1,4 @@
-"""The followed table and its server, looked at once when a source is made."""
+"""Inspects the followed table and its server once, when a source is created."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _PRIVILEGES = {
 
 @dataclass(frozen=True)
 class Server:
-    """What distinguishes servers: MariaDB or MySQL, and how it tells its binlog position."""
+    """The kind of a server: MariaDB or MySQL, and the statement for its binlog position."""
 
     mariadb: bool
     status_statement: str
@@ -45,7 +45,7 @@ class Server:
 
 @dataclass(frozen=True)
 class FollowedTable:
-    """The table as it was when the source was made."""
+    """The table as it was when the source was created."""
 
     database: str
     name: str
@@ -58,7 +58,7 @@ class FollowedTable:
 
 
 def check_server(session: Session, options: MySqlOptions) -> Server:
-    """The server, fit for following its binlog; else `ConnectError` saying what to set."""
+    """Check that the server's binlog can be read; else `ConnectError` says what to set."""
     version = str(session.rows("SELECT VERSION()")[0][0])
     found = dict(
         session.rows(
@@ -96,7 +96,7 @@ def _status_statement(version: str, mariadb: bool) -> str:
 
 def _check_grants(session: Session, options: MySqlOptions) -> None:
     grants = " ".join(str(row[0]).upper() for row in session.rows("SHOW GRANTS"))
-    # A role's privileges are not in the list: let the server itself refuse then.
+    # The list lacks the privileges of roles: in that case the server itself may refuse.
     if "ALL PRIVILEGES ON *.*" in grants or "SET DEFAULT ROLE" in grants:
         return
     words = grants.replace("REPLICATION SLAVE ADMIN", "")
@@ -106,7 +106,10 @@ def _check_grants(session: Session, options: MySqlOptions) -> None:
 
 
 def load_table(session: Session, options: MySqlOptions) -> FollowedTable:
-    """The table; `TableError` naming the nearest when it is missing or has no usable key."""
+    """Load the table's columns and primary key.
+
+    Raises `TableError` if the table is missing, naming the most similar one, or has no usable key.
+    """
     names = (options.database, options.table)
     columns = load_columns(session, options)
     by_name = {column.name: column for column in columns}
@@ -131,7 +134,7 @@ def load_table(session: Session, options: MySqlOptions) -> FollowedTable:
 
 
 def load_columns(session: Session, options: MySqlOptions) -> tuple[MySqlColumn, ...]:
-    """The columns of a table or view; `TableError` naming the nearest when it is missing."""
+    """The columns of a table or view; `TableError` with the most similar name if it is missing."""
     rows = session.rows(_COLUMNS, (options.database, options.table))
     if not rows:
         raise _missing(session, options)

@@ -1,11 +1,11 @@
-"""MySQL's column types: one value whether it came from a SELECT or from the binlog.
+"""Converts MySQL's column types to Arrow, with the same values from a SELECT and from the binlog.
 
-Both ways meet in a *plain* Arrow array (int64, uint64, decimal, float64, string, binary, date32,
-timestamp of microseconds); from there on the conversion to the column's own or declared type is
-the same code, so a snapshot and the binlog cannot differ.
+Both kinds of values first become a *plain* Arrow array (int64, uint64, decimal, float64, string,
+binary, date32, timestamp of microseconds). From there the same code converts them to the column's
+own or declared type, so a snapshot and the binlog cannot differ.
 
-A primary key travels as JSON values: whole numbers as int, binaries as hexadecimal text, everything
-else as MySQL's text of it.
+A primary key is represented by JSON values: integers as int, binaries as hexadecimal text,
+everything else as MySQL's text of it.
 """
 
 from __future__ import annotations
@@ -77,9 +77,9 @@ _TIME = re.compile(r"^(\d\d):(\d\d):(\d\d)(?:\.(\d+))?$")
 
 @dataclass(frozen=True)
 class MySqlColumn:
-    """A column as `information_schema.columns` tells it.
+    """A column as `information_schema.columns` describes it.
 
-    `length` is in bytes for BINARY; `scale` is of decimals, `fraction` the digits of a second.
+    `length`: bytes of a BINARY; `scale`: of a decimal; `fraction`: digits after the seconds.
     """
 
     name: str
@@ -99,7 +99,7 @@ class MySqlColumn:
 
     @property
     def family(self) -> Family:
-        """What the column's values are; `TableError` for types that are not supported."""
+        """The kind of the column's values; `TableError` for types that are not supported."""
         family = _FAMILIES.get(self.data_type)
         if family is None:
             raise TableError(
@@ -118,14 +118,14 @@ class MySqlColumn:
 
     @property
     def plain(self) -> pa.DataType:
-        """The Arrow type in which both ways of reading meet."""
+        """The Arrow type to which values of a SELECT and of the binlog are converted first."""
         if self.family == "decimal" and self.precision <= _LONGEST_DECIMAL:
             return pa.decimal128(self.precision, self.scale)
         return _PLAIN.get(self.family, pa.string())
 
     @property
     def natural(self) -> pa.DataType:
-        """The Arrow type of a column that nobody declared."""
+        """The Arrow type of a column without a declared type."""
         family = self.family
         if family in ("int", "uint64"):
             if self.column_type.startswith("tinyint(1)") and not self.unsigned:
@@ -142,7 +142,7 @@ class MySqlColumn:
         """The SQL expression that gives the exact value as text or bytes."""
         name = quote(self.name)
         if self.family == "float":
-            # FLOAT prints six digits; as a double it prints all that it holds.
+            # MySQL prints six digits of a FLOAT, but all digits of a DOUBLE.
             return f"({name} + 0e0)"
         if self.family in ("date", "datetime", "timestamp"):
             return f"IF(YEAR({name}) = 0 OR MONTH({name}) = 0 OR DAY({name}) = 0, NULL, {name})"
@@ -155,7 +155,7 @@ def quote(name: str) -> str:
 
 
 def from_texts(column: MySqlColumn, values: Sequence[Any]) -> pa.Array:
-    """The plain array of what a SELECT gave: text, bytes or None."""
+    """The plain array of values that a SELECT returned: text, bytes or None."""
     plain = column.plain
     if pa.types.is_binary(plain):
         return pa.array(values, plain)
@@ -170,7 +170,7 @@ def from_texts(column: MySqlColumn, values: Sequence[Any]) -> pa.Array:
 
 
 def from_values(column: MySqlColumn, values: Sequence[Any]) -> pa.Array:
-    """The plain array of what the binlog decoder gave; times are microseconds, dates days."""
+    """The plain array of the binlog decoder's values; timestamps in microseconds, dates in days."""
     plain = column.plain
     if pa.types.is_timestamp(plain):
         return pa.array(values, pa.int64()).cast(plain)
@@ -187,12 +187,12 @@ def _decimals(values: Sequence[Decimal | None], plain: pa.DataType) -> pa.Array:
     try:
         return pa.array(values, plain)
     except pa.ArrowInvalid:
-        # The column has been widened; `convert` finds out whether they fit the declared type.
+        # The column has been widened; `convert` checks whether values fit the declared type.
         return pa.array(values)
 
 
 def convert(column: MySqlColumn, plain: pa.Array, target: pa.DataType, zone: str) -> pa.Array:
-    """A plain array as the type `target`; `zone` lies between DATETIME and an instant.
+    """Convert a plain array to the type `target`; `zone`: between DATETIME and instants.
 
     Raises `TableError` naming the column when a value does not fit.
     """
@@ -249,7 +249,7 @@ def _day_ms(text: str | None) -> int | None:
 
 
 def json_text(value: Any) -> str:
-    """A JSON document as text, the same for both ways of reading."""
+    """A JSON document as text, the same for values of a SELECT and of the binlog."""
     return _json(value)
 
 
@@ -265,14 +265,14 @@ def _json(value: Any) -> str:
 
 
 def key_of_text(column: MySqlColumn, value: Any) -> Any:
-    """A key column's JSON value from what a SELECT gave."""
+    """The JSON value of a key column, from a value of a SELECT."""
     if column.family in ("int", "uint64", "year"):
         return int(value)
     return value.hex() if isinstance(value, bytes) else value
 
 
 def key_of_value(column: MySqlColumn, value: Any) -> Any:
-    """A key column's JSON value from what the binlog decoder gave."""
+    """The JSON value of a key column, from a value of the binlog decoder."""
     family = column.family
     if family == "binary":
         return value.hex()

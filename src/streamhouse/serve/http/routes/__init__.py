@@ -1,1 +1,1 @@
-"""The routes of `streamhouse serve`, one module a part."""
+"""The HTTP routes of `streamhouse serve`, one module per part of the API."""

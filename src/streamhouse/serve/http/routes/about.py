@@ -40,9 +40,9 @@ _PAGES = {"api.html": "text/html", "api.js": "text/javascript", "api.css": "text
     responses={503: {"model": HealthAnswer, "description": "The warehouse cannot be read."}},
 )
 async def health(request: Request) -> Response:
-    """For probes, so it needs no token: `ok` as long as the warehouse can be listed.
+    """`ok` as long as the warehouse can be listed. For probes, so it needs no token.
 
-    Where the server has tokens, the rest is for those who have one.
+    If the server has tokens, only clients with a token get the other keys.
     """
     parts = state(request)
     settings: ServerSettings = parts.settings
@@ -77,20 +77,20 @@ async def health(request: Request) -> Response:
     },
 )
 async def metrics(request: Request, scope: Reads) -> Response:
-    """Requests, streams and queries; of streams those that the token sees."""
+    """Requests, streams and queries; only streams of views that the token may see."""
     check_parameters(request)
     return Response(state(request).metrics.text(scope), media_type=CONTENT_TYPE)
 
 
 @router.get("/docs", include_in_schema=False)
 async def docs() -> Response:
-    """This interface for people, made from /openapi.json."""
+    """The API documentation page, which is made from /openapi.json."""
     return _file("api.html")
 
 
 @router.get("/docs/{name}", include_in_schema=False)
 async def docs_part(name: str) -> Response:
-    """What /docs is made of."""
+    """The static files of /docs."""
     if name not in _PAGES:
         raise Problem("not_found", f"there is no /docs/{name[:80]}; see /docs")
     return _file(name)
@@ -103,7 +103,7 @@ def _file(name: str) -> Response:
 
 
 async def _views(request: Request, count: Callable[[Warehouse], int]) -> int | None:
-    """How many views there are; None while the server has more urgent things to do."""
+    """The number of views; None if the server is too busy to count them, or counting fails."""
     try:
         found: int = await state(request).warehouse_pool.run(client_of(request), count)
         return found

@@ -1,7 +1,7 @@
-"""`/views/{name}/changes`: a view as it is, then each change, as server-sent events or WebSocket.
+"""`/views/{name}/changes`: initial state, then each change; as server-sent events or WebSocket.
 
-Readers get what the hub has encoded once for all of them. A reader that takes nothing is cut off,
-at the latest when what it has not taken is more than its queue holds.
+The hub encodes each event once for all subscribers. A subscriber that does not read is disconnected
+at the latest when its backlog exceeds the queue limits.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ router = APIRouter(tags=["changes"])
 GOING_AWAY, POLICY, FAILED = 1001, 1008, 1011
 GONE, OVERFLOW, EXPIRED = 4404, 4408, 4410
 _CUT_S = 1.0
-"""How long a reader that was cut off still has to take the reason."""
+"""How long a subscriber that was too slow still has to read the reason before the abort."""
 _MOST_MESSAGES = 100
 _REASON_BYTES = 120
 
@@ -110,7 +110,11 @@ async def events(
     columns: Columns = None,
     last_event_id: LastEventId = None,
 ) -> Response:
-    """Server-sent events. Ask again with the last id after a break; 410 says to begin anew."""
+    """Server-sent events: all rows, then each change.
+
+    After a disconnect, resume with `last_id`. Status 410 means that this is no longer possible:
+    start again without it.
+    """
     check_parameters(request, "last_id", "columns")
     subscription = await _subscribed(request, scope, name, last_event_id or last_id, columns)
     return EventStream(subscription, state(request))
@@ -163,13 +167,13 @@ async def _subscribed(
 
 
 def _address(name: str, columns: str | None) -> str:
-    """Where the stream of a view begins anew."""
+    """The path that starts the stream of a view from its current state."""
     chosen = "" if columns is None else f"?{urlencode({'columns': columns})}"
     return f"/views/{quote(name, safe='$')}/changes{chosen}"
 
 
 def _narrowed(warehouse: Warehouse, view: ServedView, wanted: tuple[str, ...]) -> ServedView:
-    """The view with some of its columns, in its own order, so that few streams serve all."""
+    """The view with the wanted columns only, in the view's order, so that streams are shared."""
     shape = view_details.schema(warehouse, view)
     names = [column["name"] for column in shape["columns"]]
     for column in wanted:
@@ -183,7 +187,7 @@ def _narrowed(warehouse: Warehouse, view: ServedView, wanted: tuple[str, ...]) -
 
 @contextlib.contextmanager
 def _counted(parts: Any) -> Iterator[None]:
-    """Count a stream while it is open: the server's end waits for it."""
+    """Count a stream while it is open; shutdown waits until the count is 0."""
     parts.streams += 1
     try:
         yield
@@ -201,7 +205,7 @@ class EventStream(Response):
         self._parts = parts
         self.status_code = 200
         self.background = None
-        # Proxies must not collect what is meant to come at once.
+        # Proxies must not buffer the events.
         self.init_headers({"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -241,13 +245,13 @@ class EventStream(Response):
         except SlowReaderError as error:
             yield event.overflow(str(error), error.last_id).sse
         except StreamhouseError as error:
-            # The connection is open: what is wrong is said with the next request.
+            # The status has been sent, so the error goes into an event.
             body = problem_of(error, warehouse).body
             yield f"event: error\ndata: {compact(body)}\n\n".encode()
 
 
 async def _sent(websocket: WebSocket, subscription: Subscription, parts: Any) -> None:
-    """Send all events, and close with the reason for which they end."""
+    """Send all events, then close the WebSocket with a code and the reason why they ended."""
 
     async def stream() -> None:
         code, reason = GOING_AWAY, "the server ends"
@@ -266,7 +270,7 @@ async def _sent(websocket: WebSocket, subscription: Subscription, parts: Any) ->
         await websocket.close(code, _short(reason))
 
     async def gone() -> None:
-        # Readers have nothing to say; one that talks is not one of ours.
+        # Subscribers need not send anything; close on a client that keeps sending messages.
         for _ in range(_MOST_MESSAGES):
             if (await websocket.receive())["type"] == "websocket.disconnect":
                 return
@@ -277,7 +281,7 @@ async def _sent(websocket: WebSocket, subscription: Subscription, parts: Any) ->
 
 
 async def _stuck(subscription: Subscription, scope: Scope) -> None:
-    """Cut the connection of a reader that was cut off and does not even take the reason."""
+    """Abort the connection of a slow subscriber that does not even read the reason."""
     await subscription.cut_off.wait()
     await asyncio.sleep(_CUT_S)
     abort = scope.get("streamhouse.abort")
@@ -286,7 +290,7 @@ async def _stuck(subscription: Subscription, scope: Scope) -> None:
 
 
 async def _first(*steps: Any) -> None:
-    """Run all until the first has ended, and cancel the others; its error comes up."""
+    """Run all steps until the first ends, cancel the others, and raise the first one's error."""
     tasks = [asyncio.ensure_future(step) for step in steps]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -301,5 +305,5 @@ async def _first(*steps: Any) -> None:
 
 
 def _short(reason: str) -> str:
-    """A close reason, which a frame limits to 123 bytes."""
+    """A close reason cut to fit into a WebSocket frame, which allows 123 bytes."""
     return reason.encode()[:_REASON_BYTES].decode("utf-8", "ignore")

@@ -1,4 +1,4 @@
-"""A view's shape, snapshots, tags, files and options."""
+"""`/views/{name}/snapshots`, `/schema`, `/options`, `/files` and `/tags`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Count = Annotated[int, Query(description="At most so many.", ge=1, le=10_000)]
     "/views/{name}/snapshots", summary="Snapshots, newest first", response_model=SnapshotsAnswer
 )
 async def snapshots(request: Request, scope: Reads, name: ViewName, limit: Count = 100) -> Response:
-    """The commits that can still be read, with `as_of` or by `/changes`."""
+    """The snapshots that have not expired, and can be read with `as_of` or by `/changes`."""
     check_parameters(request, "limit")
     return await _respond(
         request, scope, name, lambda warehouse, view: view_details.snapshots(warehouse, view, limit)
@@ -46,21 +46,21 @@ async def snapshots(request: Request, scope: Reads, name: ViewName, limit: Count
 
 @router.get("/views/{name}/schema", summary="Columns and keys", response_model=SchemaAnswer)
 async def schema(request: Request, scope: Reads, name: ViewName) -> Response:
-    """The columns of now, and when they were changed."""
+    """The current columns and keys, and when the schema was changed."""
     check_parameters(request)
     return await _respond(request, scope, name, view_details.schema)
 
 
 @router.get("/views/{name}/options", summary="Options", response_model=OptionsAnswer)
 async def options(request: Request, scope: Reads, name: ViewName) -> Response:
-    """The options of the table behind a view; secret values are stars."""
+    """The options of the table behind a view; secret values are masked with stars."""
     check_parameters(request)
     return await _respond(request, scope, name, view_details.options)
 
 
 @router.get("/views/{name}/files", summary="Data files", response_model=FilesAnswer)
 async def files(request: Request, scope: Reads, name: ViewName, limit: Count = 1_000) -> Response:
-    """The files of the newest snapshot."""
+    """The data files of the newest snapshot."""
     check_parameters(request, "limit")
     return await _respond(
         request, scope, name, lambda warehouse, view: view_details.files(warehouse, view, limit)
@@ -69,7 +69,7 @@ async def files(request: Request, scope: Reads, name: ViewName, limit: Count = 1
 
 @router.get("/views/{name}/tags", summary="Tags", response_model=TagsAnswer)
 async def tags(request: Request, scope: Reads, name: ViewName) -> Response:
-    """The named snapshots, each good for `as_of`."""
+    """The tags, each usable as `as_of`."""
     check_parameters(request)
     return await _respond(request, scope, name, view_details.tags)
 

@@ -1,7 +1,7 @@
-"""The web page: its files, straight from the package, and what a browser may do with them.
+"""The web page: static files of the package, sent with a Content-Security-Policy.
 
-`GET /` is the page, `GET /page/<file>` what it is made of. They hold no data, so they need no
-token: the page asks for one when the first answer with data refuses it.
+`GET /` is the page, `GET /page/<file>` one of its files. They hold no data, so they need no token:
+the page asks for one when a request for data returns 401.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ POLICY = "; ".join(
         "frame-ancestors 'none'",
     ]
 )
-"""Nothing from other hosts, and no script or style but in files: text from a table stays text."""
+"""Forbids other hosts and inline scripts and styles, so text from a table cannot become code."""
 
 _TYPES = {
     ".html": "text/html; charset=utf-8",
@@ -40,7 +40,7 @@ _HEADERS = {
     "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
-    # Asked for each time and seldom sent: a new version of the server shows at once.
+    # Browsers revalidate each time by ETag, so a new version of the server shows at once.
     "Cache-Control": "no-cache",
 }
 
@@ -49,7 +49,7 @@ router = APIRouter(include_in_schema=False)
 
 @dataclass(frozen=True)
 class Asset:
-    """One file of the page, as it is sent."""
+    """One file of the page, with its response headers."""
 
     body: bytes
     headers: Mapping[str, str]
@@ -61,7 +61,7 @@ class Asset:
 
 @cache
 def assets() -> dict[str, Asset]:
-    """All files of the page by their names; read once."""
+    """All files of the page by name; read once and cached."""
     found = {}
     for file in files("streamhouse.serve").joinpath("page").iterdir():
         kind = _TYPES.get(PurePosixPath(file.name).suffix)

@@ -1,4 +1,4 @@
-"""What requests say in their path, their parameters and their headers."""
+"""Parsing and validation of path parameters, query parameters and the Accept header."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ _TYPES = {
 
 
 def check_parameters(connection: HTTPConnection, *known: str) -> None:
-    """`OptionError` for a parameter that the path does not have, or has twice."""
+    """Raise `OptionError` for a query parameter that is unknown, given twice, or not plain text."""
     seen = set()
     for key, value in connection.query_params.multi_items():
         if key not in known:
@@ -96,7 +96,7 @@ def check_parameters(connection: HTTPConnection, *known: str) -> None:
 
 
 def format_of(request: Request, given: str | None) -> Format:
-    """The format asked for: by the parameter, else by the first type accepted that is known."""
+    """The response format: the parameter's, else the first known type in Accept, else JSON."""
     if given is not None:
         if given not in FORMATS:
             raise OptionError(f"parameter 'format': '{given}' is not one of {', '.join(FORMATS)}")
@@ -109,7 +109,7 @@ def format_of(request: Request, given: str | None) -> Format:
 
 
 def names_of(parameter: str, text: str | None) -> tuple[str, ...] | None:
-    """The names in a list with commas; None where none is given."""
+    """The names of a comma-separated list; None if the parameter is not given."""
     if text is None:
         return None
     found = tuple(part.strip() for part in text.split(","))
@@ -121,7 +121,7 @@ def names_of(parameter: str, text: str | None) -> tuple[str, ...] | None:
 
 
 def order_of(text: str | None) -> tuple[tuple[str, bool], ...] | None:
-    """The columns to sort by, and whether each descends."""
+    """The columns to sort by, each with whether it is descending; None if not given."""
     names = names_of("order", text)
     if names is None:
         return None
@@ -129,5 +129,5 @@ def order_of(text: str | None) -> tuple[tuple[str, bool], ...] | None:
 
 
 def state(connection: HTTPConnection) -> Any:
-    """The parts of the server, see `app.create_app`."""
+    """The parts of the server; `serve.http.app.create_app` lists them."""
     return connection.app.state

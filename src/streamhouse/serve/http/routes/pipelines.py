@@ -1,4 +1,8 @@
-"""Pipelines over HTTP: seen by all who see every view; run only with --allow-run."""
+"""`/pipelines` and `/scripts/check`.
+
+All routes need a token that sees every view, if the server has tokens. Logs and all changes need
+--allow-run and permission to run pipelines; so does everything if the server has a views file.
+"""
 
 from __future__ import annotations
 
@@ -38,9 +42,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _WAIT_S = 20.0
-"""How long a script may wait for those before it."""
+"""How long a script may wait for the scripts before it."""
 _SVG_HEADERS = {
-    # Drawn of what others wrote: no script runs in it, whatever it holds.
+    # The drawing contains text of the script, so browsers must run no code in it.
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; sandbox",
     "X-Content-Type-Options": "nosniff",
 }
@@ -50,9 +54,9 @@ Name = Annotated[str, Path(max_length=255, description="The pipeline's name.")]
 
 @dataclass(frozen=True)
 class Services:
-    """What the routes ask, for one client; made when they are first asked.
+    """The services behind the routes, for the client of one request.
 
-    `app.state.pipelines` has those of nobody from then on.
+    They are created on first use and kept in `app.state.pipelines`, with an empty `client`.
     """
 
     pipelines: Pipelines
@@ -64,7 +68,7 @@ class Services:
 
     @classmethod
     def of(cls, state: Any) -> Services:
-        """The services of a server, by its `app.state`."""
+        """Create the services of a server; `state` is its `app.state`."""
         warehouse = state.settings.warehouse
         checks = LaneThreads(state.admission.scripts, 1, _WAIT_S)
         return cls(
@@ -72,15 +76,15 @@ class Services:
         )
 
     async def read(self, function: Callable[[], T]) -> T:
-        """Run what reads the warehouse in a thread."""
+        """Run a function that reads the warehouse in a thread of the lane for small reads."""
         return await self.threads.run(self.client, function)
 
     async def check(self, function: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """Run what asks the checker in a thread, since it may take seconds."""
+        """Run a function that calls the checker in its own thread, since it may take seconds."""
         return await self.checks.run(self.client, function)
 
     def close(self) -> None:
-        """End the process that checks scripts, also while it thinks."""
+        """Kill the process that checks scripts, even in the middle of one."""
         self.checks.close()
         self.checker.close()
 
@@ -126,7 +130,7 @@ async def _sees_all(request: Request, scope: Reads) -> Scope:
 
 
 async def _may_run(request: Request, scope: Reads) -> bool:
-    """Whether the client may run programs here, which the modules of Python functions are."""
+    """Whether the client may execute code here, as importing modules of Python functions does."""
     settings: ServerSettings = request.app.state.settings
     return settings.allow_run and scope.may(RUN)
 
@@ -148,7 +152,7 @@ _CHANGED: dict[str, Any] = {
     "response_model": PipelineModel,
     "responses": refusals("bad_request", "not_found", "conflict"),
 }
-"""What the routes have alike that change a pipeline which is there."""
+"""Arguments shared by the routes that change an existing pipeline."""
 
 
 @router.get(
@@ -159,7 +163,7 @@ _CHANGED: dict[str, Any] = {
     responses=refusals("bad_request"),
 )
 async def pipelines(services: Asked) -> Any:
-    """What runs in the warehouse, how fast and how far behind, and what has ended."""
+    """All pipelines of the warehouse, running and ended, with their throughput and lag."""
 
     def all_of_them() -> dict[str, Any]:
         services.runner.settle()
@@ -176,7 +180,7 @@ async def pipelines(services: Asked) -> Any:
     responses=refusals("bad_request", "not_found"),
 )
 async def pipeline(name: Name, services: Asked) -> Any:
-    """As in the list of all."""
+    """One pipeline, as in the list of all."""
     return await services.read(lambda: _one(services, name))
 
 
@@ -188,7 +192,7 @@ async def pipeline(name: Name, services: Asked) -> Any:
     responses=refusals("bad_request", "not_found"),
 )
 async def graph(name: Name, services: Asked, programs: Programs) -> Any:
-    """The tables and queries of its script, and what flows between them."""
+    """The tables and queries of a pipeline's script, and the data flow between them."""
     return (await _drawn(services, name, programs))["graph"]
 
 
@@ -203,7 +207,7 @@ async def graph(name: Name, services: Asked, programs: Programs) -> Any:
     },
 )
 async def drawing(name: Name, services: Asked, programs: Programs) -> Response:
-    """It follows the reader's dark or light mode."""
+    """The graph as SVG; it follows the viewer's dark or light mode."""
     drawn = await _drawn(services, name, programs)
     return Response(drawn["svg"], media_type="image/svg+xml", headers=_SVG_HEADERS)
 
@@ -216,10 +220,10 @@ async def drawing(name: Name, services: Asked, programs: Programs) -> Response:
     responses=refusals("bad_request", "too_large"),
 )
 async def check(body: ScriptBody, services: Asked, programs: Programs) -> Any:
-    """Whether a script can be run, with its graph; nothing is made, and no server is asked.
+    """Plan a script and return its graph, without creating anything or connecting to databases.
 
-    A script with Python functions only with `--allow-run`, for those who may run pipelines: their
-    modules are imported.
+    A script with Python functions needs `--allow-run` and a token that may run pipelines, since
+    their modules are imported.
     """
     return await services.check(lambda: services.checker.check(body.sql, programs))
 
@@ -233,10 +237,11 @@ async def check(body: ScriptBody, services: Asked, programs: Programs) -> Any:
     responses=refusals("bad_request", "conflict", "too_large", "unsupported"),
 )
 async def start(body: PipelineBody, services: Asked) -> Any:
-    """Run a script until it is stopped; it goes on when the server ends.
+    """Run a script as a process that outlives the server, until it is stopped.
 
-    One of the same name that has ended gets this script. `****` in it, as scripts are shown, stands
-    for the secret that its last one has there. Only with `--allow-run`.
+    If a pipeline of that name has ended, this script replaces its script. `****`, by which
+    displayed scripts mask a secret, stands for the same secret of the previous script. Needs
+    `--allow-run`.
     """
     found = await services.check(lambda: services.checker.check(body.sql, functions=True))
     if not found["ok"]:
@@ -249,9 +254,9 @@ async def start(body: PipelineBody, services: Asked) -> Any:
 
 @router.post("/pipelines/{name}/start", summary="Start a pipeline again", **_CHANGED)
 async def start_again(name: Name, services: Asked, body: StartBody | None = None) -> Any:
-    """Run one that has ended, with the script that it had; it goes on where it was.
+    """Restart a pipeline that has ended, with its previous script, from its checkpoints.
 
-    The body may be left out. With `from_scratch` the queries begin anew instead.
+    The body is optional. With `from_scratch` the queries start from the beginning instead.
     """
     how = (body.from_scratch, body.keep_targets) if body is not None else ()
     return await _after(services, name, lambda runner: runner.start_again(name, *how))
@@ -259,15 +264,15 @@ async def start_again(name: Name, services: Asked, body: StartBody | None = None
 
 @router.delete("/pipelines/{name}", summary="Stop a pipeline", status_code=202, **_CHANGED)
 async def stop(name: Name, services: Asked) -> Any:
-    """Ask one that a server started to end between two batches; its end is not waited for."""
+    """Ask a pipeline that a server started to end between two batches; does not wait for it."""
     return await _after(services, name, lambda runner: runner.stop(name))
 
 
 @router.post("/pipelines/{name}/forget", summary="Forget a pipeline", **_CHANGED)
 async def forget(name: Name, services: Asked) -> Any:
-    """Remove the script, log and status of one that has ended; the answer is what it was.
+    """Delete the script, log and status of a pipeline that has ended; returns its last status.
 
-    Its tables and its checkpoints stay: the same script goes on where it was.
+    Its tables and checkpoints stay, so the same script resumes where it stopped.
     """
 
     def forgotten() -> dict[str, Any]:
@@ -294,7 +299,7 @@ async def log(
     services: Asked,
     lines: Annotated[int, Query(ge=1, le=10_000, description="How many of the last lines.")] = 200,
 ) -> Response:
-    """What one that a server started has written last."""
+    """The last lines that a pipeline, started by a server, has written."""
     check_parameters(request, "lines")
     text = await services.read(lambda: services.runner.log(name, lines))
     return Response(text, media_type="text/plain")
@@ -306,7 +311,7 @@ def _one(services: Services, name: str) -> dict[str, Any]:
 
 
 async def _after(services: Services, name: str, act: Callable[[Runner], None]) -> dict[str, Any]:
-    """A pipeline as it is after an act of the runner's."""
+    """The pipeline's status after calling `act` with the runner."""
 
     def done() -> dict[str, Any]:
         act(services.runner)

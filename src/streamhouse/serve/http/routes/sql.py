@@ -76,9 +76,9 @@ _BODY: dict[str, Any] = {
     openapi_extra=_BODY,
 )
 async def sql(request: Request, scope: Asks, format_name: FormatName = None) -> Response:
-    """One SELECT (or WITH, or VALUES) in the Flink dialect over the served views.
+    """Run one SELECT (or WITH, or VALUES) in the Flink dialect over the served views.
 
-    Each view is read at its newest snapshot, or where the text says `FOR SYSTEM_TIME AS OF`.
+    Each view is read at its newest snapshot, unless the query says `FOR SYSTEM_TIME AS OF`.
     """
     check_parameters(request, "format")
     parts = state(request)
@@ -92,7 +92,7 @@ async def sql(request: Request, scope: Asks, format_name: FormatName = None) -> 
 
 
 async def _asked(request: Request, format_name: str | None) -> tuple[str, Format]:
-    """The text of the query, and the format of its answer."""
+    """The text of the query and the format of the response, from the body and the parameters."""
     body = await request.body()
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     try:

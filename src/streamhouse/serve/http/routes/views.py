@@ -1,4 +1,4 @@
-"""`/views` and `/views/{name}`: what is served, and its rows."""
+"""`/views`, `/views/{name}` and `/views/{name}/about`: the served views and their rows."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ _ADVICE = (
     "more --max-rows"
 )
 _CACHED = "private, no-cache"
-"""Whoever keeps an answer asks each time whether it is still so."""
+"""Caches must revalidate a response, by its ETag, each time."""
 
 
 @router.get(
     "/views", summary="All views", response_model=ViewsAnswer, responses=refusals("bad_request")
 )
 async def views(request: Request, scope: Reads) -> Response:
-    """Every view that is served: its columns, keys, newest snapshot and how many rows it has."""
+    """All served views: their columns, keys, newest snapshot and number of rows."""
     check_parameters(request)
     catalogue = state(request).views
 
@@ -89,7 +89,7 @@ async def rows(
     limit: Limit = None,
     as_of: AsOf = None,
 ) -> Response:
-    """The rows of one moment: now, or a snapshot, a tag or a time."""
+    """The rows of a view at its newest snapshot, or as of a snapshot, a tag or a time."""
     check_parameters(request, "format", "columns", "filter", "order", "limit", "as_of")
     parts = state(request)
     settings, form = parts.settings, format_of(request, format_name)
@@ -119,7 +119,7 @@ async def rows(
     responses=refusals("bad_request", "not_found"),
 )
 async def about(request: Request, scope: Reads, name: ViewName) -> Response:
-    """One view as `/views` tells it."""
+    """One view, as in `/views`."""
     check_parameters(request)
     catalogue = state(request).views
 
