@@ -96,14 +96,21 @@ def fast_forward(context: Context, table: str, branch: str, force: bool = False)
         if earliest is None:
             raise TableError(f"branch '{branch}' of table {table} has no snapshot to go on from")
         if not force:
-            refuse_if_held(context.table(table), int(earliest) - 1, "fast_forward")
-            _refuse_if_written(context.table(table), branch, int(earliest))
+            own, copy = context.table(table), context.table(f"{table}$branch_{branch}")
+            refuse_if_held(own, int(earliest) - 1, "fast_forward")
+            _refuse_if_written(own, branch, _shared(own, copy, int(earliest)))
         found.fastForward(branch)
         latest = found.snapshotManager().latestSnapshotId()
         return row(branch=branch, snapshot_id=int(latest))
 
     with context.committing(table):
         return context.java(table, work)
+
+
+def _shared(table: Table, branch: Table, earliest: int) -> int:
+    """The newest snapshot that a branch has in common with its table; 0 if it began empty."""
+    own = table.snapshots.find(earliest)
+    return earliest if own is None or own == branch.snapshot(earliest) else earliest - 1
 
 
 def _refuse_if_written(table: Table, branch: str, began: int) -> None:

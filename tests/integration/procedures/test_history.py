@@ -107,6 +107,18 @@ def test_branches(lake: Lake) -> None:
     assert branches(lake, name) == []
 
 
+def test_a_branch_that_began_empty_replaces_no_commit_unasked(lake: Lake) -> None:
+    name = table(lake, 1)
+    before = lake.rows(name)
+    procedures.create_branch(lake.context, name, "empty")
+    lake.write(f"{name}$branch_empty", {"id": [7], "n": [70]})
+    with pytest.raises(StreamhouseError, match="had 1 commits since branch 'empty' began"):
+        procedures.fast_forward(lake.context, name, "empty")
+    assert lake.rows(name) == before
+    procedures.fast_forward(lake.context, name, "empty", force=True)
+    assert lake.rows(name) == [{"id": 7, "n": 70}]
+
+
 def test_rollback(lake: Lake) -> None:
     name = table(lake, 5)
     procedures.create_tag(lake.context, name, "four", 4)

@@ -201,7 +201,7 @@ def _run(
 def _start_again(reporter: Reporter | None, what: str, why: str) -> None:
     """Become a fresh process of the same command, after a failure that no user can mend.
 
-    All that a crash can leave is mended at a start. What fails more than `restarts.MOST` times
+    All that a crash can leave is mended at a start. What fails more than `restart_state.MOST` times
     within an hour is told of instead.
     """
     count = restart_state.count()
