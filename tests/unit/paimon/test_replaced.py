@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
+
+from streamhouse.paimon.write.before_images import BeforeImageFilter
 
 if TYPE_CHECKING:
     from tests.unit.paimon.conftest import Lab
@@ -40,3 +43,14 @@ def test_the_changelog_of_an_input_table_keeps_both(lab: Lab) -> None:
     lab.write(table, 2, [(1, 10, "-U"), (1, 20, "+U")])
     read = list(table.read(splits=table.changes(1, 2, "changelog"), row_kind=True))
     assert [row["rowkind"] for batch in read for row in batch.to_pylist()] == ["-U", "+U"]
+
+
+def test_rows_without_kinds_come_after_what_is_held(lab: Lab) -> None:
+    held = BeforeImageFilter(lab.make("t", NEWEST))
+    rows = {"k": [1], "v": [10]}
+    assert held.take(pa.RecordBatch.from_pydict({**rows, "rowkind": ["-U"]})).num_rows == 0
+
+    after = held.take(pa.RecordBatch.from_pydict({"k": [1], "v": [11]}))
+
+    assert after.column("rowkind").to_pylist() == ["-U", "+I"]
+    assert held.rest() is None

@@ -40,7 +40,9 @@ class BeforeImageFilter:
     def take(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows that can be written now; a `-U` at the end is held until the next row."""
         if ROW_KIND not in batch.schema.names:
-            return batch
+            if self._held is None:
+                return batch
+            batch = batch.append_column(ROW_KIND, pa.repeat("+I", batch.num_rows))
         if self._held is not None:
             batch, self._held = pa.concat_batches([self._held, batch]), None
         kinds = batch.column(ROW_KIND)

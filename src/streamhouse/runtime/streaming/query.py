@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import pickle
 import shutil
 import threading
 import time
-from collections import defaultdict
-from collections.abc import Collection, Mapping
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from streamhouse.connectors.base import WrittenBatch
 from streamhouse.connectors.specs import SourceSpec
 from streamhouse.lookup.dimension import is_server
 from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.paimon.maintenance.backpressure import Pressure
 from streamhouse.paimon.read.visibility import hides_new_rows
-from streamhouse.paimon.write.commit import TableCommitter, query_tag
-from streamhouse.runtime.failpoint import LOOKED_UP_STEP, reached
-from streamhouse.runtime.monitoring.commit_times import timed
 from streamhouse.runtime.monitoring.metrics import Figures
 from streamhouse.runtime.spec import QuerySpec
 from streamhouse.runtime.state import distinct_counts, pending_rows
@@ -36,6 +27,7 @@ from streamhouse.runtime.state.lineage import BatchRecord, Lineage
 from streamhouse.runtime.state.query_definition import definition_json
 from streamhouse.runtime.state.retention_holds import RetentionHolds
 from streamhouse.runtime.streaming import preload_reports
+from streamhouse.runtime.streaming.batch_commit import BatchCommitter, CommittedBatch
 from streamhouse.runtime.streaming.foreach_batch import foreach_batch
 from streamhouse.runtime.streaming.fused_source import FORMAT, HELD, HOLD, SPEC
 from streamhouse.runtime.streaming.planner import Planner
@@ -77,11 +69,8 @@ def rest_s(took_s: float, least_s: float) -> float:
 class ContinuousQuery:
     """Runs a `QuerySpec` with a checkpoint; on the driver.
 
-    Every batch makes one commit per table, with the checkpoint's query id as the commit user and
-    the batch number as the commit identifier: first to the journal of lookups on servers (if any),
-    then to the target, then to the other side tables. Each table accepts a number only once. So a
-    batch that was interrupted at any point runs again with the same input and commits only what is
-    missing.
+    A batch that was interrupted at any point runs again with the same input; `batch_commit` makes
+    its commits exactly-once.
     """
 
     def __init__(self, spec: QuerySpec, checkpoint: Checkpoint, pipeline: str) -> None:
@@ -99,7 +88,6 @@ class ContinuousQuery:
         self._query: StreamingQuery | None = None
         self._planner: Planner | None = None
         self._pressure: Pressure | None = None
-        self._journal: str | None = None
         self._lineage: Lineage | None = None
         self._holding = threading.Event()
         self._least_s = 0.0
@@ -199,7 +187,6 @@ class ContinuousQuery:
         if spec.distinct is not None and spec.query.distinct is not None:
             distinct_counts.create_table(spec.distinct, spec.query.distinct, spec.target)
         if spec.looked_up is not None:
-            self._journal = spec.looked_up.identifier
             looked_up.create_table(spec.looked_up)
             self._look_at_servers()
         self._planner = Planner(spec)
@@ -215,13 +202,8 @@ class ContinuousQuery:
         if spec.sink is None:
             self._lineage = Lineage(spec)
             self._lineage.recover(self._checkpoint)
-        self._sink = spec.open_sink().committer(spec.query_id)
-        self._committers = {
-            a.identifier: TableCommitter(a.warehouse, a.identifier, spec.query_id)
-            for a in spec.side_tables
-        }
-        first = int(self._last.get("batch", -1)) + 1
-        self._remove_lost(first)
+        self._committer = BatchCommitter(spec)
+        self._committer.remove_leftovers(int(self._last.get("batch", -1)) + 1)
         self._checkpoint.remember(
             {
                 "fingerprint": spec.query.fingerprint,
@@ -271,84 +253,35 @@ class ContinuousQuery:
         if self._spec.shuffle is not None:
             whole = is_small_batch(self._folder, int(self._last.get("batch", -1)) + 1)
             frame = frame.select(*RESULT.names) if whole else shuffled(frame, self._spec)
-        written = _BatchWrite(self, frame)
-        with written.timed:
-            made = self._sink.commit(written.write, written.discard)
-        messages, reports = written.messages, written.reports
-        if not reports:
+        batch = self._committer.commit(frame)
+        if batch is None:
             return
-        end = reports[0]["end"]
-        batch = int(end["batch"])
-        reached("target-committed", batch, self.target)
-        for identifier, committer in self._committers.items():
-            if identifier == self._journal:
-                continue
-            with timed(identifier):
-                committer.commit(batch, messages.get(identifier, []))
-            reached(f"{identifier.rpartition('__')[2]}-committed", batch, self.target)
-        if any(report["repeated"] for report in reports):
-            self._remove_lost(batch, {report["attempt"] for report in reports})
-        rows = sum(report["rows"] for report in reports)
-        missed = sum(report["missed"] for report in reports)
-        start = reports[0]["start"]
         if self._lineage is not None:
-            self._lineage.note(BatchRecord(batch, start, end, rows, missed, earlier=not made))
-        self._last = end
-        self.figures.batch(rows, time.monotonic() - began)
-        self._holds.batch_done(end)
-        preload_reports.tell(self._folder, end, reports)
-        self._wait_for_room(messages, len(reports))
+            self._lineage.note(
+                BatchRecord(
+                    batch.number, batch.start, batch.end, batch.rows, batch.missed, batch.earlier
+                )
+            )
+        self._last = batch.end
+        self.figures.batch(batch.rows, time.monotonic() - began)
+        self._holds.batch_done(batch.end)
+        preload_reports.tell(self._folder, batch.end, batch.reports)
+        self._wait_for_room(batch)
         # Pause while no batch is planned: rows that arrive meanwhile are in the next batch.
         self._holding.wait(rest_s(time.monotonic() - began, self._least_s))
 
-    def written(self, frame: DataFrame) -> tuple[dict[str, list[bytes]], list[dict[str, Any]]]:
-        """Run a batch's tasks, and commit their journal of lookups on servers; see `_collected`."""
-        messages, reports = _collected(frame)
-        if reports:
-            batch = int(reports[0]["end"]["batch"])
-            reached("batch-written", batch, self.target)
-            self._keep_looked_up(messages, batch)
-        return messages, reports
-
-    def discard(self, messages: Mapping[str, list[bytes]]) -> None:
-        """Remove what a batch wrote into the side tables, but not the journal of server lookups."""
-        for identifier, committer in self._committers.items():
-            if identifier != self._journal:
-                committer.abort(messages.get(identifier, []))
-
-    def _keep_looked_up(self, messages: Mapping[str, list[bytes]], batch: int) -> None:
-        """Commit the journal of lookups on servers: the batch reads it if it runs again."""
-        if self._journal is not None:
-            with timed(self._journal):
-                self._committers[self._journal].commit(batch, messages.get(self._journal, []))
-            reached(LOOKED_UP_STEP, batch, self.target)
-
-    def _wait_for_room(self, messages: Mapping[str, list[bytes]], tasks: int) -> None:
+    def _wait_for_room(self, batch: CommittedBatch) -> None:
         """Wait for compaction between batches, so that no planned batch becomes stale."""
         if self._pressure is None:
             return
-        tables = {name: committer.table for name, committer in self._committers.items()}
-        if self._sink.table is not None:
-            tables[self.target] = self._sink.table
+        tables = self._committer.tables
         for identifier, table in tables.items():
             if table.primary_key:
                 # A task writes at most one file per bucket.
-                files = min(tasks, len(messages.get(identifier, ())))
+                files = min(len(batch.reports), batch.messages.get(identifier, 0))
                 self._pressure.added(identifier, files)
         for identifier in tables:
             self._pressure.wait(identifier, self._holding.is_set)
-
-    def _remove_lost(self, from_batch: int, keep: Collection[str] = ()) -> None:
-        """Remove the files of dead tasks in batches from `from_batch` on.
-
-        Keeps those of the task attempts `keep`.
-        """
-        tag = query_tag(self._spec.query_id)
-        removed = self._sink.remove_leftovers(from_batch, keep)
-        for committer in self._committers.values():
-            removed += committer.remove_leftovers(tag, from_batch, keep)
-        if removed:
-            log.info("%s: removed %d left-over files", self.name, removed)
 
     def tick(self) -> None:
         """Raise `QueryFailed` if the query has failed; flush lineage and move consumers if due."""
@@ -414,39 +347,3 @@ class ContinuousQuery:
         """Whether no batch runs or will run: the reader confirmed it, or the query has ended."""
         assert self._query is not None
         return (self._folder / HELD).exists() or not self._query.isActive
-
-
-class _BatchWrite:
-    """Writes one micro-batch for the sink's committer, which may call `write` several times."""
-
-    def __init__(self, query: ContinuousQuery, frame: DataFrame) -> None:
-        self._query = query
-        self._frame = frame
-        self.messages: dict[str, list[bytes]] = {}
-        self.reports: list[dict[str, Any]] = []
-        self.timed = ExitStack()
-        """Measures the sink's commit; open from the end of `write` on."""
-
-    def write(self) -> WrittenBatch | None:
-        self.messages, self.reports = self._query.written(self._frame)
-        if not self.reports:
-            return None
-        self.timed.enter_context(timed(self._query.target))
-        batch = int(self.reports[0]["end"]["batch"])
-        return WrittenBatch(batch, self.messages.get(self._query.target, []))
-
-    def discard(self) -> None:
-        self.timed.close()
-        self._query.discard(self.messages)
-
-
-def _collected(frame: DataFrame) -> tuple[dict[str, list[bytes]], list[dict[str, Any]]]:
-    """Run a batch's tasks; returns the commit messages by table, and the tasks' reports."""
-    messages: dict[str, list[bytes]] = defaultdict(list)
-    reports: list[dict[str, Any]] = []
-    for row in frame.collect():
-        if row["report"] is not None:
-            reports.append(json.loads(row["report"]))
-        else:
-            messages[row["table"]].append(bytes(row["message"]))
-    return messages, reports

@@ -1,0 +1,172 @@
+"""Exactly-once commits of micro-batches: the sink's, and those of the query's side tables."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from pyspark.sql import DataFrame
+
+from streamhouse.connectors.base import WrittenBatch
+from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.write.commit import TableCommitter, query_tag
+from streamhouse.runtime.failpoint import LOOKED_UP_STEP, reached
+from streamhouse.runtime.monitoring.commit_times import timed
+from streamhouse.runtime.spec import QuerySpec
+from streamhouse.source import Offset
+
+log = logging.getLogger("streamhouse.query")
+
+Messages: TypeAlias = Mapping[str, list[bytes]]
+"""Commit messages of a batch's tasks, by table."""
+
+
+@dataclass(frozen=True)
+class CommittedBatch:
+    """One micro-batch after its commit.
+
+    `start` and `end` are its offsets, `rows` the rows read, `missed` those that wait for a lookup.
+    `earlier` says that the run before had committed it. `messages` are counted by table, and
+    `reports` are what its tasks reported.
+    """
+
+    number: int
+    start: Offset
+    end: Offset
+    rows: int
+    missed: int
+    earlier: bool
+    messages: Mapping[str, int]
+    reports: list[dict[str, Any]]
+
+
+class BatchCommitter:
+    """Commits the micro-batches of one query; driver only.
+
+    Every batch makes one commit per table, with the query's id as the commit user and the batch
+    number as the commit identifier: first to the journal of lookups on servers (if any), then to
+    the sink, then to the other side tables. Each table accepts a number only once. So a batch that
+    was interrupted at any point runs again with the same input and commits only what is missing.
+    """
+
+    def __init__(self, spec: QuerySpec) -> None:
+        self._target = spec.target.identifier
+        self._journal = None if spec.looked_up is None else spec.looked_up.identifier
+        self._tag = query_tag(spec.query_id)
+        self._sink = spec.open_sink().committer(spec.query_id)
+        self._side_tables = {
+            address.identifier: TableCommitter(address.warehouse, address.identifier, spec.query_id)
+            for address in spec.side_tables
+        }
+
+    @property
+    def tables(self) -> dict[str, Table]:
+        """The Paimon tables that batches commit to, by name."""
+        tables = {name: committer.table for name, committer in self._side_tables.items()}
+        if self._sink.table is not None:
+            tables[self._target] = self._sink.table
+        return tables
+
+    def commit(self, frame: DataFrame) -> CommittedBatch | None:
+        """Run a batch's tasks and commit what they wrote; None if there was nothing to read."""
+        batch = _Batch(self, frame)
+        with batch.timed:
+            made = self._sink.commit(batch.write, batch.discard)
+        messages, reports = batch.messages, batch.reports
+        if not reports:
+            return None
+        start, end = reports[0]["start"], reports[0]["end"]
+        number = int(end["batch"])
+        reached("target-committed", number, self._target)
+        for identifier, committer in self._side_tables.items():
+            if identifier == self._journal:
+                continue
+            with timed(identifier):
+                committer.commit(number, messages.get(identifier, []))
+            reached(f"{identifier.rpartition('__')[2]}-committed", number, self._target)
+        if any(report["repeated"] for report in reports):
+            self.remove_leftovers(number, {report["attempt"] for report in reports})
+        rows = sum(report["rows"] for report in reports)
+        missed = sum(report["missed"] for report in reports)
+        counts = {name: len(own) for name, own in messages.items()}
+        return CommittedBatch(number, start, end, rows, missed, not made, counts, reports)
+
+    def remove_leftovers(self, from_batch: int, keep: Collection[str] = ()) -> None:
+        """Remove the files of dead tasks in batches from `from_batch` on.
+
+        Keeps those of the task attempts `keep`.
+        """
+        removed = self._sink.remove_leftovers(from_batch, keep)
+        for committer in self._side_tables.values():
+            removed += committer.remove_leftovers(self._tag, from_batch, keep)
+        if removed:
+            log.info("%s: removed %d left-over files", self._target, removed)
+
+    def written(self, frame: DataFrame) -> tuple[Messages, list[dict[str, Any]]]:
+        """Run a batch's tasks, and commit their journal of lookups on servers; see `_collected`."""
+        messages, reports = _collected(frame)
+        if reports:
+            number = int(reports[0]["end"]["batch"])
+            reached("batch-written", number, self._target)
+            if self._journal is not None:
+                # The batch reads it if it runs again.
+                with timed(self._journal):
+                    journal = self._side_tables[self._journal]
+                    journal.commit(number, messages.get(self._journal, []))
+                reached(LOOKED_UP_STEP, number, self._target)
+        return messages, reports
+
+    def of_target(self, messages: Messages) -> list[bytes]:
+        """The sink's commit messages."""
+        return messages.get(self._target, [])
+
+    def timing(self) -> Any:
+        """Measures a commit to the sink, as a context."""
+        return timed(self._target)
+
+    def discard(self, messages: Messages) -> None:
+        """Remove what a batch wrote into the side tables, but not the journal of server lookups."""
+        for identifier, committer in self._side_tables.items():
+            if identifier != self._journal:
+                committer.abort(messages.get(identifier, []))
+
+
+class _Batch:
+    """Writes one micro-batch for the sink's committer, which may call `write` several times."""
+
+    def __init__(self, committer: BatchCommitter, frame: DataFrame) -> None:
+        self._committer = committer
+        self._frame = frame
+        self.messages: Messages = {}
+        self.reports: list[dict[str, Any]] = []
+        self.timed = ExitStack()
+        """Measures the sink's commit; open from the end of `write` on."""
+
+    def write(self) -> WrittenBatch | None:
+        self.messages, self.reports = self._committer.written(self._frame)
+        if not self.reports:
+            return None
+        self.timed.enter_context(self._committer.timing())
+        number = int(self.reports[0]["end"]["batch"])
+        return WrittenBatch(number, self._committer.of_target(self.messages))
+
+    def discard(self) -> None:
+        self.timed.close()
+        self._committer.discard(self.messages)
+
+
+def _collected(frame: DataFrame) -> tuple[Messages, list[dict[str, Any]]]:
+    """Run a batch's tasks; returns the commit messages by table, and the tasks' reports."""
+    messages: dict[str, list[bytes]] = defaultdict(list)
+    reports: list[dict[str, Any]] = []
+    for row in frame.collect():
+        if row["report"] is not None:
+            reports.append(json.loads(row["report"]))
+        else:
+            messages[row["table"]].append(bytes(row["message"]))
+    return messages, reports
