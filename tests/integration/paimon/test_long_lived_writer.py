@@ -156,7 +156,7 @@ _KILLED = """
 import os, signal, sys
 from streamhouse.paimon.java.sidecar import Sidecar
 from tests.integration.paimon.conftest import Lake
-from tests.integration.paimon.test_kept_write import changes
+from tests.integration.paimon.test_long_lived_writer import changes
 import pathlib, random
 lake = Lake(pathlib.Path(sys.argv[1]))
 sidecar = Sidecar(lake.options)
