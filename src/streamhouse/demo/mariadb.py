@@ -113,6 +113,7 @@ class MariaDB:
             f"--port={self._port}",
             f"--pid-file={self._pid_file}",
             f"--log-error={self._log_file}",
+            f"--tmpdir={self._temporary}",
             *_SERVER_OPTIONS,
             *self.server_options,
         ]
@@ -204,6 +205,13 @@ class MariaDB:
                 process.terminate()
                 _wait_or_kill(process)
 
+    @property
+    def _temporary(self) -> Path:
+        """A folder for temporary tables: a server that starts removes those of all in its own."""
+        path = self.data_dir / "tmp"
+        path.mkdir(mode=0o700, exist_ok=True)
+        return path
+
     def _install(self) -> None:
         done = self.data_dir / "installed"
         if done.exists():
@@ -226,6 +234,7 @@ class MariaDB:
             timeout=120,
             check=False,
             start_new_session=True,
+            env={**os.environ, "TMPDIR": str(self._temporary)},
         )
         if result.returncode != 0:
             reason = _first_error(result.stderr + result.stdout) or f"code {result.returncode}"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import patch
 
 import pymysql
 import pytest
@@ -27,6 +29,15 @@ def test_a_second_start_resumes_the_data_on_the_same_port(home: Path) -> None:
     with MariaDB(home) as second:
         assert second.execute("SELECT i FROM d.t") == [(1,)]
         assert second.port == port
+
+
+def test_servers_share_no_folder_for_temporary_tables(home: Path, tmp_path: Path) -> None:
+    """A server that starts removes all temporary tables there, also those of another's set-up."""
+    lost = tmp_path / "#sql-temptable-1-1-1.MAI"
+    lost.touch()
+    with patch.dict(os.environ, TMPDIR=str(tmp_path)), MariaDB(home) as server:
+        assert server.execute("SELECT @@tmpdir") == [(str(home / "tmp"),)]
+    assert lost.exists()
 
 
 def test_a_server_left_behind_is_replaced(home: Path) -> None:
