@@ -37,7 +37,7 @@ export class Chart {
     this.timeAt = this.#indexOfKind("time", wanted?.type === "bars" ? null : wanted?.x);
     this.labelAt = this.#labels(names, wanted);
     this.measures = this.#measuresOf(names, wanted);
-    this.kinds = this.#kindsOf();
+    this.kinds = wanted?.type === "none" ? [] : this.#kindsOf();
     this.measure = this.#likely(names, wanted);
     this.kind = this.#firstKind(wanted);
     this.plot = h("div", { className: "plot" });
@@ -84,7 +84,9 @@ export class Chart {
   }
 
   #labels(names, wanted) {
-    if (wanted?.type !== "line" && names.includes(wanted?.x)) return [names.indexOf(wanted.x)];
+    const asked = names.indexOf(wanted?.x);
+    const overTime = wanted?.type === "lines" && asked === this.timeAt;
+    if (asked >= 0 && !overTime) return [asked];
     if (this.keyAt.length) return this.keyAt;
     const text = this.columns.findIndex((column) => kindOf(column.type) === "text");
     return text >= 0 ? [text] : [];
@@ -116,7 +118,7 @@ export class Chart {
   }
 
   #firstKind(wanted) {
-    if (wanted?.type === "line" && this.kinds.includes("time")) return "time";
+    if (wanted?.type === "lines") return this.kinds.includes("time") ? "time" : this.kinds.at(-1);
     if (!this.keyAt.length && this.kinds.includes("time")) return "time";
     if (this.timeAt >= 0 && this.keyAt.includes(this.timeAt) && this.keyAt.length === 1)
       return "time";
