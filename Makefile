@@ -5,7 +5,7 @@ PACKAGES := src tests $(wildcard benchmarks)
 BENCHMARKS := $(filter-out benchmarks/endurance.py benchmarks/peer_flink.py,$(wildcard benchmarks/*.py))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-membership test fresh lint soak bench bench-flink endurance
+.PHONY: help setup demo demo-membership test fresh lint lint-page soak bench bench-flink endurance
 
 help:
 	@echo 'make demo    set up what is missing, then run the revenue view in the terminal'
@@ -14,6 +14,7 @@ help:
 	@echo 'make fresh   the demo and the unit tests on minimal Debians, as root and as a user (needs root)'
 	@echo 'make setup   set up what is missing: system packages, .venv, the Paimon jar, Java classes'
 	@echo 'make lint    ruff, mypy, and the direction of imports'
+	@echo 'make lint-page   the types of the web page (needs npx)'
 	@echo 'make soak    the long tests'
 	@echo 'make bench   the benchmarks'
 	@echo 'make bench-flink   Flink with Paimon on this machine, in turn with Streamhouse (fetches 1 GB; needs mvn)'
@@ -40,6 +41,11 @@ lint: setup
 	$(BIN)/ruff format --check $(PACKAGES)
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo --cache-dir .ruff_cache/imports
+
+# Apart from lint, which needs no Node. No set-up either: it reads the page's files only.
+lint-page:
+	@command -v npx >/dev/null || { echo 'make lint-page runs TypeScript by npx, which is not there; install Node.js and npm (on Debian: apt-get install nodejs npm)' >&2; exit 1; }
+	npx --yes --package typescript@5 tsc -p scripts/page-types
 
 soak: setup
 	$(PYTEST) -m soak --timeout 0 $(ARGS)

@@ -1,5 +1,34 @@
-// The HTTP interface for people, made of what the server says of itself.
+// The documentation of the HTTP interface, rendered from openapi.json.
 
+/** @typedef {{ type?: string, enum?: string[], anyOf?: { type?: string }[] }} Schema */
+/** @typedef {{ name: string, description?: string, schema?: Schema }} Parameter */
+/** @typedef {{ [type: string]: unknown }} Content */
+
+/**
+ * One method of a path.
+ * @typedef {Object} Operation
+ * @property {string} summary
+ * @property {string} description
+ * @property {string[]} [tags]
+ * @property {Parameter[]} [parameters]
+ * @property {{ content: Content }} [requestBody]
+ * @property {{ [status: string]: { description: string, content?: Content } }} responses
+ */
+
+/**
+ * The part of openapi.json that is shown.
+ * @typedef {Object} OpenApi
+ * @property {{ description: string }} info
+ * @property {{ name: string, description: string }[]} [tags]
+ * @property {{ [path: string]: { [method: string]: Operation } }} paths
+ */
+
+/**
+ * @template {keyof HTMLElementTagNameMap} Tag
+ * @param {Tag} tag
+ * @param {string} [text]
+ * @param {string} [name]
+ */
 const made = (tag, text, name) => {
   const node = document.createElement(tag);
   if (text) node.textContent = text;
@@ -7,6 +36,10 @@ const made = (tag, text, name) => {
   return node;
 };
 
+/**
+ * @param {string[]} heads
+ * @param {(string | undefined)[][]} rows
+ */
 const table = (heads, rows) => {
   const node = made("table");
   const head = node.createTHead().insertRow();
@@ -23,12 +56,21 @@ const table = (heads, rows) => {
   return node;
 };
 
+/** @param {Schema} [schema] */
 const kindOf = (schema = {}) =>
   schema.enum?.join(" | ") ??
   schema.type ??
-  schema.anyOf?.map((one) => one.type).filter((one) => one && one !== "null").join(" | ") ??
+  schema.anyOf
+    ?.map((one) => one.type)
+    .filter((one) => one && one !== "null")
+    .join(" | ") ??
   "";
 
+/**
+ * @param {string} path
+ * @param {string} method
+ * @param {Operation} one
+ */
 const operation = (path, method, one) => {
   const node = made("details");
   const line = made("summary");
@@ -42,7 +84,12 @@ const operation = (path, method, one) => {
   }
   if (one.requestBody) {
     const types = Object.keys(one.requestBody.content);
-    inside.append(table(["Body"], types.map((type) => [type])));
+    inside.append(
+      table(
+        ["Body"],
+        types.map((type) => [type]),
+      ),
+    );
   }
   const answers = Object.entries(one.responses).map(([status, answer]) => [
     status,
@@ -54,21 +101,29 @@ const operation = (path, method, one) => {
   return node;
 };
 
+/** @param {string} id one of api.html */
+const byId = (id) => /** @type {HTMLElement} */ (document.getElementById(id));
+
 const show = async () => {
-  const main = document.getElementById("paths");
+  const main = byId("paths");
   const answer = await fetch("/openapi.json");
   if (!answer.ok) {
     main.replaceChildren(made("p", `openapi.json cannot be had: ${answer.status}`));
     return;
   }
+  /** @type {OpenApi} */
   const api = await answer.json();
-  document.getElementById("about").textContent = api.info.description.trim();
-  const parts = new Map((api.tags ?? []).map((tag) => [tag.name, [made("h2", tag.name), made("p", tag.description)]]));
+  byId("about").textContent = api.info.description.trim();
+  /** @type {Map<string, HTMLElement[]>} */
+  const parts = new Map();
+  for (const tag of api.tags ?? [])
+    parts.set(tag.name, [made("h2", tag.name), made("p", tag.description)]);
   for (const [path, methods] of Object.entries(api.paths)) {
     for (const [method, one] of Object.entries(methods)) {
       const name = one.tags?.[0] ?? "other";
-      if (!parts.has(name)) parts.set(name, [made("h2", name)]);
-      parts.get(name).push(operation(path, method, one));
+      const part = parts.get(name) ?? [made("h2", name)];
+      part.push(operation(path, method, one));
+      parts.set(name, part);
     }
   }
   main.replaceChildren(...[...parts.values()].flat());

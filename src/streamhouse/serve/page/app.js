@@ -1,55 +1,87 @@
-// The page: which screen is shown, colours, keys, and what is said around the screens.
+// The page: routes the address to a screen, handles keys, and shows messages around the screens.
 
 import { askWith, json } from "./server.js";
 import { empty, put, say } from "./dom.js";
 import { Editor } from "./editor.js";
 import { Pipelines } from "./pipelines.js";
+import { promptIn } from "./prompt.js";
 import { Sql } from "./sql.js";
-import { View, welcome } from "./view.js";
+import { keptTheme, toggleTheme } from "./theme.js";
+import { View } from "./view.js";
 import { Views } from "./views.js";
+import { welcome } from "./welcome.js";
 
-const THEME = "streamhouse.theme";
+/** @typedef {import("./records.d.ts").Health} Health */
+
+/**
+ * A screen; `key` and `escape` return whether they handled the key.
+ * @typedef {Object} Shown
+ * @property {() => void} [close]
+ * @property {(name: string) => boolean} [key]
+ * @property {() => boolean} [escape]
+ */
+
+/**
+ * The elements of index.html that need a narrower type than HTMLElement, by id.
+ * @typedef {{ shortcuts: HTMLDialogElement, token: HTMLDialogElement, "token-text": HTMLInputElement,
+ *   "single-keys": HTMLInputElement }} Special
+ */
+
 const KEYS = "streamhouse.keys";
 const SAID_MS = 6000;
 
-const byId = (id) => document.getElementById(id);
+/**
+ * @template {string} Id
+ * @param {Id} id one of index.html
+ */
+const byId = (id) =>
+  /** @type {Id extends keyof Special ? Special[Id] : HTMLElement} */ (document.getElementById(id));
 const main = byId("main");
 const shortcuts = byId("shortcuts");
+/** @type {NodeListOf<HTMLAnchorElement>} */
+const screenLinks = document.querySelectorAll("a[data-screen]");
 
+/** @type {Shown | null} */
 let screen = null;
 let shown = "";
 let unsaid = 0;
-let health;
-let allowed;
+/** @type {string | null} */
 let lastView = null;
 
 const views = new Views(byId("side"), () => {
-  // A view that was asked for before it was there, or before the list was.
+  // The address may name a view that was not in the list until now.
   if (shown === "waiting") route();
 });
 
-/** The address of a table's view on this page; null if it is not served. */
+/**
+ * The link to a table's view on this page; null if the server does not serve it.
+ * @param {string} name
+ */
 function linkTo(name) {
-  return name && views.find(name) ? `#/views/${encodeURIComponent(name)}` : null;
+  return views.find(name) ? `#/views/${encodeURIComponent(name)}` : null;
 }
 
-/** A sentence at the foot of the page, for a while. */
+/**
+ * Shows a message at the foot of the page for some seconds.
+ * @param {string} text
+ */
 function tell(text) {
   say(byId("said"), text);
   clearTimeout(unsaid);
   unsaid = setTimeout(() => say(byId("said"), ""), SAID_MS);
 }
 
+/** @param {string | null} text */
 function lost(text) {
   say(byId("lost"), text === null ? "" : `Connection lost, trying again: ${text}`);
 }
 
+/** @type {import("./view.js").ViewTools} */
 const tools = {
   note: (...given) => views.note(...given),
   summary: (text) => say(byId("summary"), text),
   say: tell,
   lost,
-  /** The view has other columns than were known: it is drawn anew with those. */
   reload: async (old) => {
     await views.load();
     const found = views.find(old.name);
@@ -72,8 +104,7 @@ function route() {
   lost(null);
   byId("frame").dataset.screen = first;
   byId("frame").dataset.open = name;
-  for (const link of document.querySelectorAll("[data-screen]")) {
-    if (link.tagName !== "A") continue;
+  for (const link of screenLinks) {
     if (link.dataset.screen === first) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
@@ -88,17 +119,22 @@ function route() {
   keepFocus(held);
 }
 
-/** Where what had the focus is gone, it goes to the screen, or on a phone to the list. */
+/**
+ * Moves the focus of a removed element to the screen, or on a phone to the list.
+ * @param {Element | null} held
+ */
 function keepFocus(held) {
   if (held === document.body || held?.checkVisibility()) return;
   if (main.checkVisibility()) main.focus({ preventScroll: true });
   else views.focus(lastView);
 }
 
+/** @param {string} screen */
 function titleOf(screen) {
   return screen === "sql" ? "SQL" : screen.charAt(0).toUpperCase() + screen.slice(1);
 }
 
+/** @param {string} text */
 function decoded(text) {
   try {
     return decodeURIComponent(text);
@@ -107,6 +143,7 @@ function decoded(text) {
   }
 }
 
+/** @param {string} name */
 function openView(name) {
   views.open(name || null);
   const found = name ? views.find(name) : null;
@@ -120,17 +157,17 @@ function openView(name) {
     screen = new View(main, found, tools);
     return;
   }
-  // Shown until the list has it: it may be the first table of a script that has just begun.
+  // Routed again when the list changes: a script that has just started may create the view.
   shown = "waiting";
   if (!views.loaded) put(main);
   else if (!name) first();
   else welcome(main, views.names, name);
 }
 
-/** Without a choice the last one or the first is opened, but on a phone, where the list comes first. */
+/** Opens the last view or the first one, except on a phone, which shows the list first. */
 function first() {
   const names = views.names;
-  const chosen = names.includes(lastView) ? lastView : names[0];
+  const chosen = lastView !== null && names.includes(lastView) ? lastView : names[0];
   if (names.length && !onPhone()) location.replace(`#/views/${encodeURIComponent(chosen)}`);
   else welcome(main, names);
 }
@@ -139,33 +176,35 @@ function onPhone() {
   return matchMedia("(max-width: 700px)").matches;
 }
 
-function toggleTheme() {
-  const root = document.documentElement;
-  const dark = matchMedia("(prefers-color-scheme: dark)").matches;
-  const now = root.dataset.theme ?? (dark ? "dark" : "light");
-  setTheme(now === "dark" ? "light" : "dark");
-}
-
-function setTheme(name) {
-  if (name) {
-    document.documentElement.dataset.theme = name;
-    localStorage.setItem(THEME, name);
-  }
-}
-
-/** Keys that work everywhere but where somebody types. */
+/**
+ * Handles the shortcuts, except while the focus is in a text field.
+ * @param {KeyboardEvent} event
+ */
 function onKey(event) {
   // On many keyboards [ and ] are typed with AltGr, which counts as Ctrl and Alt.
   const held =
     (event.ctrlKey || event.metaKey || event.altKey) && !event.getModifierState("AltGraph");
   if (held || document.querySelector("dialog[open]")) return;
-  const typing =
-    /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName) && event.target.type !== "range";
   if (event.key === "Escape") onEscape(event);
-  else if (!typing && byId("single-keys").checked && act(event.key)) event.preventDefault();
+  else if (!isTyped(event.target) && byId("single-keys").checked && act(event.key))
+    event.preventDefault();
 }
 
+/**
+ * Whether the element takes text input.
+ * @param {EventTarget | null} target
+ */
+function isTyped(target) {
+  if (target instanceof HTMLInputElement) return target.type !== "range";
+  return target instanceof HTMLTextAreaElement || target instanceof HTMLSelectElement;
+}
+
+/**
+ * Runs the action of a key, if the page or the screen has one; returns whether it did.
+ * @param {string} key
+ */
 function act(key) {
+  /** @type {{ [key: string]: () => void }} */
   const actions = {
     "/": () => views.search.focus(),
     j: () => views.move(1),
@@ -184,56 +223,39 @@ function act(key) {
   return screen?.key?.(key) ?? false;
 }
 
+/** @param {string} hash */
 function go(hash) {
   location.hash = hash;
 }
 
+/** @param {KeyboardEvent} event */
 function onEscape(event) {
   const [, first, second] = location.hash.split("/");
-  if (event.target === views.search) event.target.blur();
+  if (event.target === views.search) views.search.blur();
   else if (!screen?.escape?.() && second && (first !== "views" || onPhone())) go(`#/${first}`);
 }
 
-/** Asks for a token until one is given. */
-function askForToken(why) {
-  const dialog = byId("token");
-  const text = byId("token-text");
-  if (why) say(byId("token-why"), why);
-  text.value = "";
-  dialog.showModal();
-  // Without a token there is nothing to see behind it.
-  dialog.addEventListener("cancel", (event) => event.preventDefault());
-  return new Promise((resolve) => {
-    dialog.querySelector("form").onsubmit = (event) => {
-      event.preventDefault();
-      dialog.close();
-      resolve(text.value.trim());
-    };
-  });
-}
-
-/** What the server says of itself: most of it only to those who have given the token it wants. */
+/**
+ * The server's `/health`, most of which needs the token, if the server has tokens.
+ * @returns {Promise<Health | null>}
+ */
 async function aboutServer() {
-  const told = await json("health").catch(() => null);
+  const ask = () => json("health").catch(() => null);
+  const told = /** @type {Health | null} */ (await ask());
   if (!told?.token_needed || told.limits) return told;
   await views.ready;
-  return json("health").catch(() => null);
+  return /** @type {Health | null} */ (await ask());
 }
 
-/** Whether a server runs scripts, by what it says of itself; null where it does not say. */
-function mayRun(told) {
-  return typeof told?.allow_run === "boolean" ? told.allow_run : null;
-}
-
-/** Who speaks to the machine, or hits keys unawares, can do without those that work alone. */
+/** Speech input may trigger single-key shortcuts by accident, so they can be disabled. */
 function keepKeys() {
   const box = byId("single-keys");
   box.checked = localStorage.getItem(KEYS) !== "off";
   box.addEventListener("change", () => localStorage.setItem(KEYS, box.checked ? "on" : "off"));
 }
 
-askWith(askForToken);
-setTheme(localStorage.getItem(THEME));
+askWith(promptIn(byId("token"), byId("token-text"), byId("token-why")));
+keptTheme();
 keepKeys();
 byId("theme").addEventListener("click", toggleTheme);
 byId("help").addEventListener("click", () => shortcuts.showModal());
@@ -243,6 +265,6 @@ byId("skip").addEventListener("click", (event) => {
 });
 addEventListener("hashchange", route);
 addEventListener("keydown", onKey);
-health = aboutServer();
-allowed = health.then(mayRun);
+const health = aboutServer();
+const allowed = health.then((told) => told?.allow_run ?? null);
 route();

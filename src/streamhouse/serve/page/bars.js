@@ -1,6 +1,20 @@
-// Bars by key, which grow, shrink and change places; values below zero go to the left.
+// Horizontal bars by label, animated; negative values extend to the left.
 
-import { s, say } from "./dom.js";
+import { pen, s, say, setAttributes } from "./dom.js";
+
+/** @typedef {{ label: string, value: number, text: string }} Item */
+/** @typedef {{ group: SVGElement, rect: SVGElement, label: SVGElement, value: SVGElement }} Bar */
+
+/**
+ * The layout: `left` is the start of the bars, `at` the x of a value, `step` the distance of bars.
+ * `below`: some values are negative.
+ * @typedef {Object} Scale
+ * @property {number} left
+ * @property {(value: number) => number} at
+ * @property {number} step
+ * @property {number} width
+ * @property {boolean} below
+ */
 
 const LEAST_PX = 26;
 const MOST_PX = 40;
@@ -10,23 +24,29 @@ const GONE_MS = 400;
 const READ_ITEMS = 12;
 
 export class Bars {
+  /** @type {Map<string, Bar>} */
   #bars = new Map();
-  #pen = document.createElement("canvas").getContext("2d");
+  #pen = pen();
+  #zero = s("line", { class: "axis", y1: 0 });
+  svg = s("svg", { class: "bars", role: "img" }, this.#zero);
 
-  constructor() {
-    this.zero = s("line", { class: "axis", y1: 0 });
-    this.svg = s("svg", { class: "bars", role: "img" }, this.zero);
-  }
-
-  /** Draws `[{label, value, text}]` from top to bottom, into so many pixels if they suffice. */
+  /**
+   * Draws items from top to bottom; the result is taller than `size` if they do not fit.
+   * @param {Item[]} items
+   * @param {{ width: number, height: number }} size
+   * @param {string} title
+   */
   draw(items, { width, height }, title) {
     const scale = this.#scale(items, width, height);
     const all = items.length * scale.step + 2;
     const told = items.slice(0, READ_ITEMS).map((item) => `${item.label} ${item.text}`);
-    this.svg.setAttribute("viewBox", `0 0 ${width} ${all}`);
-    this.svg.setAttribute("width", width);
-    this.svg.setAttribute("height", all);
-    this.svg.setAttribute("aria-label", `${title}: ${told.join(", ")}`);
+    setAttributes(this.svg, {
+      viewBox: `0 0 ${width} ${all}`,
+      width,
+      height: all,
+      "aria-label": `${title}: ${told.join(", ")}`,
+    });
+    /** @type {Set<string>} */
     const seen = new Set();
     items.forEach((item, index) => {
       seen.add(item.label);
@@ -37,9 +57,15 @@ export class Bars {
     this.#axis(scale, all);
   }
 
-  /** Where things stand: `left` of the bars, `at(value)`, and how far one bar is from the next. */
+  /**
+   * @param {Item[]} items
+   * @param {number} width
+   * @param {number} height
+   * @returns {Scale}
+   */
   #scale(items, width, height) {
     const font = getComputedStyle(this.svg).fontFamily || "sans-serif";
+    /** @param {string[]} texts */
     const wide = (texts) => Math.max(0, ...texts.map((text) => this.#pen.measureText(text).width));
     this.#pen.font = `600 13px ${font}`;
     const right = Math.ceil(wide(items.map((item) => item.text))) + 14;
@@ -49,11 +75,17 @@ export class Bars {
     const least = Math.min(0, ...items.map((item) => item.value));
     const most = Math.max(0, ...items.map((item) => item.value));
     const room = Math.max(20, width - left - right);
+    /** @param {number} value */
     const at = (value) => left + ((value - least) / (most - least || 1)) * room;
     const step = Math.min(MOST_PX, Math.max(LEAST_PX, Math.floor((height - 2) / items.length)));
     return { left, at, step, width, below: least < 0 };
   }
 
+  /**
+   * @param {Item} item
+   * @param {number} index
+   * @param {Scale} scale
+   */
   #make(item, index, { at, step }) {
     const middle = { "dominant-baseline": "central", "text-anchor": "end" };
     const bar = {
@@ -67,29 +99,36 @@ export class Bars {
     bar.rect.style.setProperty("width", "0px");
     bar.group.style.transform = `translateY(${index * step}px)`;
     this.svg.append(bar.group);
-    // Read, so that the first width is one to grow from.
+    // Reading the layout commits the first width, from which the bar grows.
     bar.group.getBoundingClientRect();
     this.#bars.set(item.label, bar);
     return bar;
   }
 
+  /**
+   * @param {Bar} bar
+   * @param {Item} item
+   * @param {number} index
+   * @param {Scale} scale
+   */
   #shape({ group, rect, label, value }, item, index, { left, at, step, width }) {
     const gap = Math.round(step * GAP_SHARE);
     const [zero, end] = [at(0), at(item.value)];
     group.style.transform = `translateY(${index * step}px)`;
-    rect.setAttribute("y", gap / 2);
-    rect.setAttribute("height", step - gap);
+    setAttributes(rect, { y: gap / 2, height: step - gap });
     rect.style.setProperty("x", `${Math.min(zero, end)}px`);
     rect.style.setProperty("width", `${Math.max(item.value ? 1.5 : 0, Math.abs(end - zero))}px`);
     rect.classList.toggle("negative", item.value < 0);
-    label.setAttribute("x", left - 10);
-    label.setAttribute("y", step / 2);
+    setAttributes(label, { x: left - 10, y: step / 2 });
     say(label, this.#cut(item.label, left - 12));
-    value.setAttribute("x", width - 1);
-    value.setAttribute("y", step / 2);
+    setAttributes(value, { x: width - 1, y: step / 2 });
     say(value, item.text);
   }
 
+  /**
+   * @param {string} text
+   * @param {number} room
+   */
   #cut(text, room) {
     if (this.#pen.measureText(text).width <= room) return text;
     let kept = text;
@@ -99,6 +138,7 @@ export class Bars {
     return `${kept}…`;
   }
 
+  /** @param {Set<string>} seen */
   #leave(seen) {
     for (const [label, { group }] of this.#bars) {
       if (seen.has(label)) continue;
@@ -108,10 +148,12 @@ export class Bars {
     }
   }
 
+  /**
+   * @param {Scale} scale
+   * @param {number} height
+   */
   #axis({ at, below }, height) {
-    this.zero.style.display = below ? "" : "none";
-    this.zero.setAttribute("x1", at(0));
-    this.zero.setAttribute("x2", at(0));
-    this.zero.setAttribute("y2", height);
+    this.#zero.style.display = below ? "" : "none";
+    setAttributes(this.#zero, { x1: at(0), x2: at(0), y2: height });
   }
 }

@@ -1,8 +1,12 @@
-// What else there is to know of a view: its schema, options, snapshots and files.
+// The schema, options, snapshots and files of a view, as tables.
 
 import { json, said, viewPath } from "./server.js";
 import { empty, h, put } from "./dom.js";
 import { moment, whole } from "./format.js";
+
+/** @typedef {import("./records.d.ts").Json} Json */
+/** @typedef {import("./records.d.ts").JsonObject} JsonObject */
+/** @typedef {keyof typeof ASKED} Part */
 
 const ASKED = {
   schema: "/schema",
@@ -10,6 +14,7 @@ const ASKED = {
   snapshots: "/snapshots?limit=200",
   files: "/files?limit=500",
 };
+/** @type {{ [name: string]: string }} */
 const TITLES = {
   schema_versions: "Versions of the schema",
   primary_key: "Primary key",
@@ -17,29 +22,36 @@ const TITLES = {
 };
 const TIME = /(^|_)(time|at|created|changed)$/;
 
-/** Fills a panel with one of `schema`, `options`, `snapshots`, `files` of a view. */
+/**
+ * Loads one of them and shows it in a panel.
+ * @param {HTMLElement} panel
+ * @param {string} name
+ * @param {Part} what
+ */
 export async function showDetails(panel, name, what) {
   if (!panel.firstChild) put(panel, h("p", { className: "hint" }, "Loading …"));
   try {
-    put(panel, sections(await json(viewPath(name, ASKED[what])), what));
+    const answer = /** @type {JsonObject} */ (await json(viewPath(name, ASKED[what])));
+    put(panel, sections(answer, what));
   } catch (problem) {
     put(panel, empty(`There is no word on the ${what}`, said(problem)));
   }
 }
 
-/** An answer as tables: lists of records, and names with values, each under its title. */
+/**
+ * An answer as titled tables: one for each list of records and each object.
+ * @param {JsonObject} answer
+ * @param {Part} what
+ */
 function sections(answer, what) {
+  /** @type {HTMLElement[]} */
   const parts = [];
+  /** @type {JsonObject} */
   const single = {};
   for (const [name, value] of Object.entries(answer)) {
-    if (Array.isArray(value) && value.length && typeof value[0] === "object")
+    if (Array.isArray(value) && value.length && value.every(isObject))
       parts.push(h("h3", {}, title(name)), listing(value, title(name)));
-    else if (
-      value &&
-      typeof value === "object" &&
-      !Array.isArray(value) &&
-      Object.keys(value).length
-    )
+    else if (isObject(value) && Object.keys(value).length)
       parts.push(h("h3", {}, title(name)), pairs(value, title(name)));
     else if (!Array.isArray(value) || value.length) single[name] = value;
   }
@@ -47,11 +59,24 @@ function sections(answer, what) {
   return parts.length ? parts : [empty(`No ${what}`, "There are none yet.")];
 }
 
+/**
+ * @param {Json} value
+ * @returns {value is JsonObject}
+ */
+function isObject(value) {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+/** @param {string} name */
 function title(name) {
   const words = TITLES[name] ?? name.replaceAll("_", " ");
   return words.charAt(0).toUpperCase() + words.slice(1);
 }
 
+/**
+ * @param {JsonObject[]} records
+ * @param {string} caption
+ */
 function listing(records, caption) {
   const names = [...new Set(records.flatMap((record) => Object.keys(record)))];
   const numbers = new Set(
@@ -82,6 +107,10 @@ function listing(records, caption) {
   );
 }
 
+/**
+ * @param {JsonObject} values
+ * @param {string} caption
+ */
 function pairs(values, caption) {
   const rows = Object.entries(values).map(([name, value]) =>
     h("tr", {}, h("th", { scope: "row" }, name), h("td", {}, text(value, name))),
@@ -93,6 +122,10 @@ function pairs(values, caption) {
   );
 }
 
+/**
+ * @param {Json | undefined} value
+ * @param {string} name
+ */
 function text(value, name) {
   if (value === null || value === undefined) return "–";
   if (typeof value === "boolean") return value ? "yes" : "no";
@@ -105,6 +138,6 @@ function text(value, name) {
   if (typeof value === "object") return JSON.stringify(value);
   if (typeof value === "number")
     return /(^|_)(id|snapshot|version|schema)$/.test(name) ? String(value) : whole(value);
-  if (TIME.test(name) && !Number.isNaN(Date.parse(value))) return moment(Date.parse(value));
-  return String(value);
+  const ms = TIME.test(name) ? Date.parse(String(value)) : NaN;
+  return Number.isNaN(ms) ? String(value) : moment(ms);
 }

@@ -1,53 +1,102 @@
-// Elements by function calls. Text is always set as text, so nothing in a table becomes markup.
+// Creates elements. Text is always set as text, so that no value of a table becomes markup.
+
+/** @typedef {string | number | boolean | null | undefined} Scalar */
+/** @typedef {Node | string | null | undefined} Child */
+
+/**
+ * The settings of an element: `on…` listeners, properties of the element, and attributes.
+ * @template E
+ * @typedef {{ [K in keyof HTMLElementEventMap as `on${K}`]?: (event: HTMLElementEventMap[K]) => void }
+ *   & { [K in keyof E as NonNullable<E[K]> extends Scalar ? K : never]?:
+ *       NonNullable<E[K]> extends string ? E[K] | number | null : E[K] | null }
+ *   & { [name: `aria-${string}` | `data-${string}`]: Scalar }} Given
+ */
 
 const SVG = "http://www.w3.org/2000/svg";
 
-/** An HTML element: `class`, `on…` listeners, properties the element has, else attributes. */
-export function h(tag, given = {}, ...children) {
-  return filled(document.createElement(tag), given, children);
-}
-
-/** An SVG element; all that is given are attributes, but for `on…`. */
-export function s(tag, given = {}, ...children) {
-  return filled(document.createElementNS(SVG, tag), given, children);
-}
-
-function filled(element, given, children) {
-  for (const [name, value] of Object.entries(given)) {
+/**
+ * An HTML element.
+ * @template {keyof HTMLElementTagNameMap} Tag
+ * @param {Tag} tag
+ * @param {Given<HTMLElementTagNameMap[Tag]>} [given]
+ * @param {...(Child | Child[])} children
+ */
+export function h(tag, given, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(given ?? {})) {
     if (value === null || value === undefined || value === false) continue;
-    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
-    else if (
-      name in element &&
-      !name.includes("-") &&
-      element.namespaceURI !== SVG &&
-      name !== "list"
-    )
-      element[name] = value;
-    else element.setAttribute(name === "className" ? "class" : name, value === true ? "" : value);
+    if (typeof value === "function")
+      element.addEventListener(name.slice(2), /** @type {EventListener} */ (value));
+    else if (name in element && !name.includes("-")) Reflect.set(element, name, value);
+    else element.setAttribute(name, value === true ? "" : String(value));
   }
-  element.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  element.append(...present(children));
   return element;
 }
 
-/** Puts these children in place of those that are there. */
+/**
+ * An SVG element with these attributes.
+ * @template {keyof SVGElementTagNameMap} Tag
+ * @param {Tag} tag
+ * @param {{ [name: string]: string | number }} [given]
+ * @param {...(Child | Child[])} children
+ */
+export function s(tag, given = {}, ...children) {
+  const element = document.createElementNS(SVG, tag);
+  setAttributes(element, given);
+  element.append(...present(children));
+  return element;
+}
+
+/**
+ * @param {Element} element
+ * @param {{ [name: string]: string | number }} given
+ */
+export function setAttributes(element, given) {
+  for (const [name, value] of Object.entries(given)) element.setAttribute(name, String(value));
+}
+
+/**
+ * Replaces all children.
+ * @template {ParentNode} E
+ * @param {E} element
+ * @param {...(Child | Child[])} children
+ */
 export function put(element, ...children) {
-  element.replaceChildren(
-    ...children.flat().filter((child) => child !== null && child !== undefined),
-  );
+  element.replaceChildren(...present(children));
   return element;
 }
 
-/** Sets a text only where it differs, so that screen readers and selections are left alone. */
+/** @param {(Child | Child[])[]} children */
+function present(children) {
+  return children.flat().filter((child) => child !== null && child !== undefined);
+}
+
+/**
+ * Sets a text only if it differs: a needless update interrupts screen readers and selections.
+ * @param {Node} element
+ * @param {string} text
+ */
 export function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-/** Whether the reader wants little motion. */
+/** A canvas context to measure texts with. */
+export function pen() {
+  const context = document.createElement("canvas").getContext("2d");
+  return /** @type {CanvasRenderingContext2D} */ (context);
+}
+
+/** Whether the system asks for reduced motion. */
 export function still() {
   return matchMedia("(prefers-reduced-motion: reduce)").matches;
 }
 
-/** What is shown where there is nothing: why, and what to do. */
+/**
+ * A placeholder for missing content: why it is missing, and what to do.
+ * @param {string} title
+ * @param {...(string | Node)} how
+ */
 export function empty(title, ...how) {
   return h(
     "div",
@@ -57,24 +106,33 @@ export function empty(title, ...how) {
   );
 }
 
-/** A command to copy, as it is typed. */
+/**
+ * A shell command to copy.
+ * @param {string} text
+ */
 export function command(text) {
   return h("pre", { className: "command" }, h("code", {}, text));
 }
 
 /**
- * As `put`, but what is alike stays: the focus, what is selected, and the place of who has it read.
- * For elements without listeners.
+ * As `put`, but updates equal children in place, which keeps the focus, the selection and the place
+ * of a screen reader. Listeners of new children are lost.
+ * @param {Element} element
+ * @param {...(Child | Child[])} children
  */
 export function renew(element, ...children) {
-  const held = element.contains(document.activeElement)
-    ? document.activeElement.getAttribute("href")
-    : null;
-  match(element, put(element.cloneNode(false), ...children));
+  const focused = document.activeElement;
+  const held = focused && element.contains(focused) ? focused.getAttribute("href") : null;
+  const wanted = /** @type {Element} */ (element.cloneNode(false));
+  match(element, put(wanted, ...children));
   if (held && document.activeElement?.getAttribute("href") !== held)
     [...element.querySelectorAll("a")].find((link) => link.getAttribute("href") === held)?.focus();
 }
 
+/**
+ * @param {Element} element
+ * @param {Element} wanted
+ */
 function match(element, wanted) {
   const known = [...element.childNodes];
   const fresh = [...wanted.childNodes];
@@ -82,15 +140,18 @@ function match(element, wanted) {
     const there = known[at];
     if (!there) element.append(child);
     else if (there.nodeName !== child.nodeName) there.replaceWith(child);
-    else if (child.nodeType === Node.TEXT_NODE) say(there, child.data);
-    else {
+    else if (there instanceof Element && child instanceof Element) {
       matchAttributes(there, child);
       match(there, child);
-    }
+    } else say(there, child.textContent ?? "");
   });
   for (const left of known.slice(fresh.length)) left.remove();
 }
 
+/**
+ * @param {Element} element
+ * @param {Element} wanted
+ */
 function matchAttributes(element, wanted) {
   for (const { name } of [...element.attributes])
     if (!wanted.hasAttribute(name)) element.removeAttribute(name);

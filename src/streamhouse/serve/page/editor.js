@@ -1,27 +1,21 @@
-// The script editor: line numbers, colours, errors at their place; checks, starts and stops.
+// The script editor: checks a script, shows its errors and its graph, starts and stops it.
 
-import { json, said } from "./server.js";
+import { Code } from "./code.js";
 import { h, put, say } from "./dom.js";
+import { draft, keepName, keepScript } from "./draft.js";
+import { state } from "./figures.js";
 import { count } from "./format.js";
 import { draw } from "./graph.js";
-import { goTo, mistake } from "./place.js";
-import { state } from "./pipelines.js";
+import { mistake } from "./place.js";
+import { json, mistakeOf, pipelinePath, said, statusOf } from "./server.js";
 
-const SCRIPT = "streamhouse.script";
-const NAME = "streamhouse.script.name";
+/** @typedef {import("./place.js").Mistake} Mistake */
+/** @typedef {import("./records.d.ts").CheckAnswer} CheckAnswer */
+/** @typedef {import("./records.d.ts").Graph} Graph */
+/** @typedef {import("./records.d.ts").PipelinesAnswer} PipelinesAnswer */
+
 const NAMES = "[a-z0-9_\\-]{1,64}";
 const EVERY_MS = 3000;
-const TOKENS =
-  /(?<comment>--[^\n]*|\/\*[^]*?(?:\*\/|$))|(?<string>'(?:[^']|'')*'?)|(?<quoted>`[^`]*`?)|(?<number>\b\d+(?:\.\d+)?\b)|(?<word>\b[A-Za-z_]\w*\b)/g;
-const KEYWORDS = new Set(
-  (
-    "ADD ALL ALTER AND ANTI AS ASC BEGIN BETWEEN BY CALL CASE CAST CATALOG COLUMN CONSTRAINT CREATE CROSS DATABASE DELETE DESC DESCRIBE DISTINCT DROP ELSE END " +
-    "ENFORCED EXECUTE EXISTS FALSE FOR FROM FULL GROUP HAVING IF IN INNER INSERT INTERVAL INTO IS JOIN KEY LEFT LIKE LIMIT MATCHED MERGE NOT NULL OF ON OR ORDER " +
-    "OUTER OVERWRITE PARTITION PARTITIONED PRIMARY RENAME RESET RIGHT SELECT SET SHOW SOURCE STATEMENT SYSTEM_TIME TABLE TEMPORARY THEN TO TRUE UNION UPDATE USE " +
-    "USING VALUES VIEW WATERMARK WHEN WHERE WITH ARRAY BIGINT BINARY BOOLEAN BYTES CHAR DATE DECIMAL DOUBLE FLOAT INT MAP PROCTIME ROW SMALLINT STRING TIME TIMESTAMP " +
-    "TIMESTAMP_LTZ TINYINT VARCHAR"
-  ).split(" "),
-);
 const EXAMPLE = `-- Orders are made up; what each customer has spent is kept up to date.
 CREATE DATABASE IF NOT EXISTS shop;
 USE shop;
@@ -49,18 +43,43 @@ const STARS = /(?<![*/])\*{4}(?![*/])/;
 const STARRED =
   "**** stands for a password or key, which is not shown. Leave it, and the pipeline of this name goes on with its own; or write a new one.";
 
-/** `allowed` promises whether the server runs scripts: true, false, or null where it does not say. */
 export class Editor {
   #timer;
   #link;
-  #error = null;
+  #tell;
+  #name;
+  #code;
+  #check = h("button", { type: "button", onclick: () => this.#checked() }, "Check");
+  #run = h("button", { type: "submit", className: "main-button" }, "Run");
+  #stop = h("button", { type: "button", hidden: true, onclick: () => this.#end() }, "Stop");
+  #state = h("span", { className: "editor-state" });
+  #refused = h("p", { className: "notice", hidden: true }, RUN_REFUSED);
+  #stars = h("p", { className: "notice", hidden: true }, STARRED);
+  #result = h("div", { className: "result", role: "status", "aria-live": "polite" });
+  #graph = h("div", {
+    className: "graph-scroll",
+    role: "region",
+    tabIndex: 0,
+    "aria-label": "Graph of the script",
+    hidden: true,
+  });
 
+  /**
+   * `tell` shows a message. `allowed` resolves to whether the server runs scripts, null if that is
+   * unknown.
+   * @param {HTMLElement} main
+   * @param {(table: string) => string | null} link the address of a table's view
+   * @param {(text: string) => void} tell
+   * @param {Promise<boolean | null>} allowed
+   */
   constructor(main, link, tell, allowed) {
+    const { name, script } = draft();
     this.#link = link;
-    this.tell = tell;
-    this.name = h("input", {
+    this.#tell = tell;
+    this.#code = new Code(script ?? EXAMPLE, () => this.#changed());
+    this.#name = h("input", {
       id: "script-name",
-      value: sessionStorage.getItem(NAME) ?? "spending",
+      value: name ?? "spending",
       pattern: NAMES,
       required: true,
       spellcheck: false,
@@ -68,30 +87,16 @@ export class Editor {
       title: "Small letters, digits, _ and -, up to 64",
       oninput: () => this.#look(),
     });
-    this.check = h("button", { type: "button", onclick: () => this.#check() }, "Check");
-    this.run = h("button", { type: "submit", className: "main-button" }, "Run");
-    this.stop = h("button", { type: "button", hidden: true, onclick: () => this.#stop() }, "Stop");
-    this.state = h("span", { className: "editor-state" });
-    this.hint = h("p", { className: "notice", hidden: true }, RUN_REFUSED);
-    this.stars = h("p", { className: "notice", hidden: true }, STARRED);
     const form = h(
       "form",
-      { className: "editor-bar", onsubmit: (event) => this.#run(event) },
+      { className: "editor-bar", onsubmit: (event) => this.#submitted(event) },
       h("label", { htmlFor: "script-name" }, "Name"),
-      this.name,
-      this.check,
-      this.run,
-      this.stop,
-      this.state,
+      this.#name,
+      this.#check,
+      this.#run,
+      this.#stop,
+      this.#state,
     );
-    this.result = h("div", { className: "result", role: "status", "aria-live": "polite" });
-    this.graph = h("div", {
-      className: "graph-scroll",
-      role: "region",
-      tabIndex: 0,
-      "aria-label": "Graph of the script",
-      hidden: true,
-    });
     put(
       main,
       h(
@@ -112,15 +117,15 @@ export class Editor {
         "div",
         { className: "editor" },
         form,
-        this.hint,
-        this.stars,
-        this.#frame(),
-        this.result,
-        this.graph,
+        this.#refused,
+        this.#stars,
+        this.#code.element,
+        this.#result,
+        this.#graph,
       ),
     );
     allowed.then((may) => this.#mayRun(may !== false));
-    this.#paint();
+    this.#tellStars();
     this.#look();
     this.#timer = setInterval(() => document.hidden || this.#look(), EVERY_MS);
   }
@@ -129,156 +134,109 @@ export class Editor {
     clearInterval(this.#timer);
   }
 
+  /** @param {boolean} may */
   #mayRun(may) {
-    this.hint.hidden = may;
-    this.run.disabled = !may;
-  }
-
-  #frame() {
-    const text = sessionStorage.getItem(SCRIPT) ?? EXAMPLE;
-    this.lines = h("div", { className: "code-lines", "aria-hidden": "true" });
-    this.colours = h("pre", { className: "code-colours", "aria-hidden": "true" });
-    this.text = h("textarea", {
-      className: "code-text",
-      value: text,
-      wrap: "off",
-      spellcheck: false,
-      autocomplete: "off",
-      autocapitalize: "off",
-      "aria-label": "Script",
-      oninput: () => this.#changed(),
-      onscroll: () => this.#follow(),
-    });
-    return h(
-      "div",
-      { className: "code" },
-      this.lines,
-      h("div", { className: "code-area" }, this.colours, this.text),
-    );
+    this.#refused.hidden = may;
+    this.#run.disabled = !may;
   }
 
   #changed() {
-    sessionStorage.setItem(SCRIPT, this.text.value);
-    this.#error = null;
-    this.text.removeAttribute("aria-invalid");
-    this.#paint();
+    keepScript(this.#code.area.value);
+    this.#tellStars();
   }
 
-  #follow() {
-    this.colours.style.transform = `translate(${-this.text.scrollLeft}px, ${-this.text.scrollTop}px)`;
-    this.lines.style.transform = `translateY(${-this.text.scrollTop}px)`;
+  #tellStars() {
+    this.#stars.hidden = !STARS.test(this.#code.area.value);
   }
 
-  #paint() {
-    const text = this.text.value;
-    this.stars.hidden = !STARS.test(text);
-    const parts = [];
-    let end = 0;
-    for (const found of text.matchAll(TOKENS)) {
-      const kind = Object.entries(found.groups).find(([, value]) => value !== undefined)[0];
-      if (kind === "word" && !KEYWORDS.has(found[0].toUpperCase())) continue;
-      parts.push(text.slice(end, found.index), h("span", { className: `tok-${kind}` }, found[0]));
-      end = found.index + found[0].length;
-    }
-    put(this.colours, parts, `${text.slice(end)}\n`);
-    const lines = text.split("\n").length;
-    put(
-      this.lines,
-      Array.from({ length: lines }, (_, at) =>
-        h("span", { className: this.#error?.line === at + 1 ? "wrong" : "" }, String(at + 1)),
-      ),
-    );
-    this.#follow();
-  }
-
-  async #check() {
-    this.check.disabled = true;
-    put(this.result, h("p", { className: "hint" }, "Checking …"));
+  /** Checks the script and shows the result; returns whether it is valid. */
+  async #checked() {
+    this.#check.disabled = true;
+    put(this.#result, h("p", { className: "hint" }, "Checking …"));
     try {
-      const answer = await json("scripts/check", {
-        method: "POST",
-        body: { sql: this.text.value },
-      });
-      if (answer.ok) this.#good(answer);
-      else this.#wrong(answer.error ?? { message: "The script is not valid." });
-      return answer.ok === true;
+      const body = { sql: this.#code.area.value };
+      const found = await json("scripts/check", { method: "POST", body });
+      const answer = /** @type {CheckAnswer} */ (found);
+      if (answer.ok) this.#good(answer.statements, answer.graph);
+      else this.#wrong(answer.error);
+      return answer.ok;
     } catch (problem) {
-      this.#wrong({ ...problem.more, message: said(problem) });
+      this.#wrong(mistakeOf(problem));
       return false;
     } finally {
-      this.check.disabled = false;
+      this.#check.disabled = false;
     }
   }
 
-  #good({ statements, graph }) {
-    this.#error = null;
-    this.#paint();
+  /**
+   * @param {number} statements
+   * @param {Graph} graph
+   */
+  #good(statements, graph) {
+    this.#code.mark(0);
     put(
-      this.result,
-      h("p", { className: "good" }, `The script is valid: ${count(statements ?? 0, "statement")}.`),
+      this.#result,
+      h("p", { className: "good" }, `The script is valid: ${count(statements, "statement")}.`),
     );
-    this.graph.hidden = !graph?.nodes?.length;
-    if (!this.graph.hidden) put(this.graph, draw(graph, { link: (node) => this.#link(node.id) }));
+    this.#graph.hidden = !graph.nodes.length;
+    if (!this.#graph.hidden) put(this.#graph, draw(graph, this.#link));
   }
 
-  #wrong(problem) {
-    const { line, column } = problem;
-    this.#error = line ? { line, column: column ?? 1 } : null;
-    this.#paint();
-    put(this.result, mistake(this.text, problem));
-    this.graph.hidden = true;
-    if (!line) return;
-    this.text.setAttribute("aria-invalid", "true");
-    goTo(this.text, line, column ?? 1);
+  /** @param {Mistake} wrong */
+  #wrong(wrong) {
+    const { line, column } = wrong;
+    this.#code.mark(line ?? 0);
+    put(this.#result, mistake(this.#code.area, wrong));
+    this.#graph.hidden = true;
+    if (line) this.#code.show(line, column ?? 1);
   }
 
-  async #run(event) {
+  /** @param {SubmitEvent} event */
+  async #submitted(event) {
     event.preventDefault();
-    sessionStorage.setItem(NAME, this.name.value);
-    this.run.disabled = true;
+    keepName(this.#name.value);
+    this.#run.disabled = true;
     try {
-      if (!(await this.#check())) return;
-      await json("pipelines", {
-        method: "POST",
-        body: { name: this.name.value, sql: this.text.value },
-      });
-      location.hash = `#/pipelines/${encodeURIComponent(this.name.value)}`;
+      if (!(await this.#checked())) return;
+      const body = { name: this.#name.value, sql: this.#code.area.value };
+      await json("pipelines", { method: "POST", body });
+      location.hash = `#/pipelines/${encodeURIComponent(this.#name.value)}`;
     } catch (problem) {
-      if (problem.status === 403) this.#mayRun(false);
-      this.#wrong({ ...problem.more, message: said(problem) });
+      if (statusOf(problem) === 403) this.#mayRun(false);
+      this.#wrong(mistakeOf(problem));
     } finally {
-      this.run.disabled = !this.hint.hidden;
+      this.#run.disabled = !this.#refused.hidden;
     }
   }
 
-  async #stop() {
-    this.stop.disabled = true;
+  async #end() {
+    this.#stop.disabled = true;
     try {
-      await json(`pipelines/${encodeURIComponent(this.name.value)}`, {
+      await json(pipelinePath(this.#name.value), {
         method: "DELETE",
         headers: { "Content-Type": "application/json" },
       });
-      this.tell(`${this.name.value} is asked to stop between two batches.`);
+      this.#tell(`${this.#name.value} is asked to stop between two batches.`);
     } catch (problem) {
       this.#wrong({ message: said(problem) });
     }
-    this.stop.disabled = false;
+    this.#stop.disabled = false;
     this.#look();
   }
 
-  /** Whether a pipeline of this name runs. */
+  /** Shows whether a pipeline of this name is running. */
   async #look() {
-    let found = null;
+    let found;
     try {
-      const answer = await json("pipelines");
-      found = (answer.pipelines ?? []).find((each) => each.name === this.name.value) ?? null;
+      const { pipelines } = /** @type {PipelinesAnswer} */ (await json("pipelines"));
+      found = pipelines.find((each) => each.name === this.#name.value);
     } catch {
-      // Said where somebody asks for pipelines.
+      // The screen of the pipelines shows this error; here the state is optional.
     }
     const running = found?.state === "running";
-    this.stop.hidden = !running || !this.hint.hidden;
-    say(this.run, running ? "Running" : "Run");
-    this.run.disabled = running || !this.hint.hidden;
-    put(this.state, found ? state(found.state) : null);
+    this.#stop.hidden = !running || !this.#refused.hidden;
+    say(this.#run, running ? "Running" : "Run");
+    this.#run.disabled = running || !this.#refused.hidden;
+    put(this.#state, found ? state(found.state) : null);
   }
 }

@@ -1,11 +1,16 @@
-// How changes catch the eye: a light that goes out, and rows that slide in.
+// Animations for changed cells and new rows.
 
 import { still } from "./dom.js";
 import { numberOf } from "./format.js";
 
 const FLASH_MS = 1400;
 
-/** A changed cell lights up; up and down tell which way a number went. */
+/**
+ * Lights up a changed cell, in a colour for a greater, a smaller or another value.
+ * @param {HTMLElement} cell
+ * @param {import("./rows.js").RowRecord} record
+ * @param {number} index
+ */
 export function flash(cell, record, index) {
   const [was, is] = [numberOf(record.before?.[index]), numberOf(record.cells[index])];
   const way =
@@ -24,7 +29,10 @@ export function flash(cell, record, index) {
   animation.onfinish = () => delete cell.dataset.flash;
 }
 
-/** A new row slides in. */
+/**
+ * Slides a new row in.
+ * @param {HTMLElement} element
+ */
 export function arrive(element) {
   element.dataset.flash = "new";
   const moves = still() ? {} : { opacity: 0, translate: "0 -10px" };

@@ -1,4 +1,7 @@
-// Values as people read them, by the column's type.
+// Formats values by the type of their column.
+
+/** @typedef {import("./records.d.ts").Cell} Cell */
+/** @typedef {"number" | "time" | "nested" | "text"} Kind */
 
 const NUMBERS = /^(TINYINT|SMALLINT|INT|INTEGER|BIGINT|FLOAT|DOUBLE|DECIMAL|NUMERIC)\b/;
 const FLOATS = /^(FLOAT|DOUBLE)\b/;
@@ -19,7 +22,10 @@ const CLOCK = new Intl.DateTimeFormat(undefined, {
 });
 const DAY = new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric" });
 
-/** "number", "time", "nested" or "text". */
+/**
+ * @param {string} type
+ * @returns {Kind}
+ */
 export function kindOf(type) {
   const upper = type.toUpperCase();
   if (NUMBERS.test(upper)) return "number";
@@ -27,7 +33,12 @@ export function kindOf(type) {
   return NESTED.test(upper) ? "nested" : "text";
 }
 
-/** A function from a column's values to text. `largest` is the greatest size of a float there. */
+/**
+ * A formatter of a column's values; `largest` is the largest absolute value, which sets the
+ * decimals of floats.
+ * @param {string} type
+ * @returns {(value: Cell) => string}
+ */
 export function formatter(type, largest = 0) {
   const upper = type.toUpperCase();
   if (FLOATS.test(upper)) {
@@ -36,7 +47,10 @@ export function formatter(type, largest = 0) {
       minimumFractionDigits: digits,
       maximumFractionDigits: digits,
     });
-    return (value) => (Math.abs(value) >= 1e15 ? String(value) : format.format(value));
+    return (value) => {
+      const number = Number(value);
+      return Math.abs(number) >= 1e15 ? String(value) : format.format(number);
+    };
   }
   const scale = SCALE.exec(upper);
   if (scale || NUMBERS.test(upper)) {
@@ -45,26 +59,35 @@ export function formatter(type, largest = 0) {
       minimumFractionDigits: digits,
       maximumFractionDigits: digits,
     });
-    // A decimal comes as text and is formatted as such, with all of its digits.
-    return (value) => format.format(value);
+    // DECIMAL arrives as a string, of which Intl formats all digits.
+    return (value) => format.format(/** @type {number | Intl.StringNumericLiteral} */ (value));
   }
   if (upper.startsWith("TIMESTAMP")) return (value) => String(value).replace("T", " ");
   return (value) => (typeof value === "object" ? jsonText(value) : String(value));
 }
 
-/** JSON of a nested value, which may hold long integers. */
+/**
+ * JSON of a nested value, which may contain BigInts.
+ * @param {Cell} value
+ */
 export function jsonText(value) {
   return JSON.stringify(value, (_, each) => (typeof each === "bigint" ? String(each) : each));
 }
 
-/** The value as a number for a drawing; null where there is none. */
+/**
+ * The value as a number to draw; null if it is none.
+ * @param {Cell} value
+ */
 export function numberOf(value) {
   if (value === null || value === undefined || value === "") return null;
   const found = Number(value);
   return Number.isFinite(found) ? found : null;
 }
 
-/** Milliseconds of a time column's value; without a zone it is read as UTC. */
+/**
+ * Milliseconds since 1970 of a time; one without zone is UTC.
+ * @param {Cell} value
+ */
 export function timeOf(value) {
   if (value === null || value === undefined) return null;
   const text = String(value);
@@ -72,25 +95,34 @@ export function timeOf(value) {
   return Number.isNaN(found) ? null : found;
 }
 
+/** @param {number} number */
 export function whole(number) {
   return WHOLE.format(number);
 }
 
+/** @param {number} number */
 export function short(number) {
   return SHORT.format(number);
 }
 
+/** @param {number} ms */
 export function clock(ms) {
   return CLOCK.format(ms);
 }
 
-/** Day and time of day; the day only where it is not today's. */
+/**
+ * The time of day, with the date unless it is today.
+ * @param {number} ms
+ */
 export function moment(ms) {
   const today = new Date().toDateString() === new Date(ms).toDateString();
   return today ? CLOCK.format(ms) : `${DAY.format(ms)} ${CLOCK.format(ms)}`;
 }
 
-/** "0.2 s ago", "3 min ago". */
+/**
+ * "0.2 s ago", "3 min ago".
+ * @param {number} ms
+ */
 export function ago(ms) {
   const seconds = Math.max(0, ms) / 1000;
   if (seconds < 10) return `${seconds.toFixed(1)} s ago`;
@@ -100,7 +132,11 @@ export function ago(ms) {
   return `${Math.round(seconds / 86_400)} days ago`;
 }
 
-/** "1 row", "3 rows". */
+/**
+ * "1 row", "3 rows".
+ * @param {number} number
+ * @param {string} word
+ */
 export function count(number, word) {
   return `${whole(number)} ${word}${number === 1 ? "" : "s"}`;
 }

@@ -1,45 +1,61 @@
-// A script's graph: columns from left to right, tables and queries, and what flows between them.
+// Draws the graph of a script: its tables, its queries, and the edges between them.
 
 import { s } from "./dom.js";
+import { arrange } from "./layout.js";
+
+/** @typedef {import("./records.d.ts").Graph} Graph */
+/** @typedef {import("./records.d.ts").GraphEdge} GraphEdge */
+/** @typedef {import("./records.d.ts").GraphNode} GraphNode */
+
+/**
+ * The box of a node; the first `notes` of its lines of text are notes.
+ * @typedef {Object} Box
+ * @property {GraphNode} node
+ * @property {string[]} details
+ * @property {number} notes
+ * @property {number} x
+ * @property {number} y
+ * @property {number} width
+ * @property {number} height
+ */
 
 const LINE_PX = 15;
 const HEAD_PX = 30;
-const GAP_PX = 20;
-const COLUMN_PX = 64;
-const EDGE_PX = 16;
-const SWEEPS = 10;
 const MOST_DETAILS = 3;
 const NAME_PX = 8.3;
 const DETAIL_PX = 6.3;
 const SIDES_PX = 34;
 const MOST_PX = 320;
 
-/** The SVG element of `{nodes, edges}`; `notes` are lines by node id, `link(node)` its address or null. */
-export function draw(graph, { notes = new Map(), link = () => null } = {}) {
-  const boxes = new Map(graph.nodes.map((node) => [node.id, box(node, notes.get(node.id))]));
+/**
+ * The SVG of a graph; `link` gives the address of a table's view, `notes` lines of text by node id.
+ * @param {Graph} graph
+ * @param {(table: string) => string | null} link
+ * @param {Map<string, string[]>} [notes]
+ */
+export function draw(graph, link, notes = new Map()) {
+  const boxes = new Map(graph.nodes.map((node) => [node.id, box(node, notes.get(node.id) ?? [])]));
   const edges = graph.edges.filter(
     (edge) => edge.from !== edge.to && boxes.has(edge.from) && boxes.has(edge.to),
   );
-  const columns = ordered(ranked([...boxes.values()], edges), edges);
-  const { width, height } = placed(columns, edges, boxes);
-  const svg = s("svg", {
-    class: "graph",
-    role: "group",
-    width,
-    height,
-    viewBox: `0 0 ${width} ${height}`,
-    "aria-label": told(graph),
-  });
-  svg.append(
+  const { width, height } = arrange(boxes, edges);
+  const viewBox = `0 0 ${width} ${height}`;
+  return s(
+    "svg",
+    { class: "graph", role: "group", width, height, viewBox, "aria-label": told(graph) },
     tip(),
-    ...edges.map((edge) => path(edge, boxes)),
-    ...[...boxes.values()].map((each) => drawn(each, link(each.node))),
+    edges.map((edge) => path(edge, boxes)),
+    [...boxes.values()].map((each) => drawn(each, link(each.node.id))),
   );
-  return svg;
 }
 
-function box(node, note) {
-  const details = [...(note ?? []), ...(node.details ?? []).slice(0, MOST_DETAILS)];
+/**
+ * @param {GraphNode} node
+ * @param {string[]} notes
+ * @returns {Box}
+ */
+function box(node, notes) {
+  const details = [...notes, ...node.details.slice(0, MOST_DETAILS)];
   const wide = Math.max(
     letters(node.name) * NAME_PX,
     ...details.map((line) => letters(line) * DETAIL_PX),
@@ -47,124 +63,33 @@ function box(node, note) {
   return {
     node,
     details,
-    notes: note?.length ?? 0,
+    notes: notes.length,
     width: Math.min(MOST_PX, wide + SIDES_PX),
     height: HEAD_PX + details.length * LINE_PX + (details.length ? 6 : 0),
     x: 0,
     y: 0,
-    rank: 0,
   };
 }
 
-/** How many letters a text is as wide as, about: Chinese ones and their like are broad. */
+/**
+ * The approximate width of a text in Latin letters; CJK characters count more.
+ * @param {string} text
+ */
 function letters(text) {
   return [...text].reduce((sum, each) => sum + (each > "\u2e7f" ? 1.8 : 1), 0);
 }
 
-/** As much of a text as there is room for. */
+/**
+ * Truncates a text to a width in pixels.
+ * @param {string} text
+ * @param {number} letterPx
+ * @param {number} room
+ */
 function cut(text, letterPx, room) {
   if (letters(text) * letterPx < room + 1) return text;
   const kept = [...text];
   while (kept.length > 1 && (letters(kept.join("")) + 1) * letterPx > room) kept.pop();
   return `${kept.join("")}…`;
-}
-
-/** Each box one column behind the last that leads to it; what goes round in a ring is cut once. */
-function ranked(boxes, edges) {
-  const into = new Map(boxes.map((each) => [each.node.id, []]));
-  for (const edge of edges) into.get(edge.to).push(edge.from);
-  const byId = new Map(boxes.map((each) => [each.node.id, each]));
-  const done = new Map();
-  const rank = (id, above) => {
-    if (done.has(id)) return done.get(id);
-    if (above.has(id)) return -1;
-    above.add(id);
-    const found = Math.max(-1, ...into.get(id).map((from) => rank(from, above))) + 1;
-    above.delete(id);
-    done.set(id, found);
-    return found;
-  };
-  const columns = [];
-  for (const each of boxes) {
-    each.rank = rank(each.node.id, new Set());
-    (columns[each.rank] ??= []).push(byId.get(each.node.id));
-  }
-  return Array.from(columns, (column) => column ?? []);
-}
-
-/** Boxes of a column in the order of what they are tied to, so that few edges cross. */
-function ordered(columns, edges) {
-  const place = new Map();
-  const note = () =>
-    columns.forEach((column) =>
-      column.forEach((each, at) => place.set(each.node.id, (at + 0.5) / column.length)),
-    );
-  note();
-  for (let sweep = 0; sweep < SWEEPS; sweep += 1) {
-    for (const column of sweep % 2 ? columns.toReversed() : columns) {
-      const pull = new Map(
-        column.map((each) => [
-          each,
-          mean(neighbours(each, edges).map((id) => place.get(id))) ?? place.get(each.node.id),
-        ]),
-      );
-      column.sort((one, other) => pull.get(one) - pull.get(other));
-    }
-    note();
-  }
-  return columns;
-}
-
-function neighbours({ node }, edges) {
-  return edges.flatMap((edge) =>
-    edge.from === node.id ? [edge.to] : edge.to === node.id ? [edge.from] : [],
-  );
-}
-
-function mean(values) {
-  return values.length ? values.reduce((sum, value) => sum + value, 0) / values.length : null;
-}
-
-function placed(columns, edges, boxes) {
-  let x = EDGE_PX;
-  for (const column of columns) {
-    const wide = Math.max(0, ...column.map((each) => each.width));
-    let y = 0;
-    for (const each of column) {
-      Object.assign(each, { x, width: wide, y });
-      y += each.height + GAP_PX;
-    }
-    x += wide + COLUMN_PX;
-  }
-  for (let sweep = 0; sweep < SWEEPS; sweep += 1) {
-    for (const column of sweep % 2 ? columns.toReversed() : columns) pull(column, edges, boxes);
-  }
-  const all = [...boxes.values()];
-  const top = Math.min(0, ...all.map((each) => each.y));
-  for (const each of all) each.y += EDGE_PX - top;
-  return {
-    width: Math.round(x - COLUMN_PX + EDGE_PX),
-    height: Math.round(Math.max(60, ...all.map((each) => each.y + each.height)) + EDGE_PX),
-  };
-}
-
-/** Moves a column's boxes to the height of their neighbours, as far as they do not overlap. */
-function pull(column, edges, boxes) {
-  const middles = column.map(
-    (each) =>
-      mean(neighbours(each, edges).map((id) => boxes.get(id).y + boxes.get(id).height / 2)) ??
-      each.y + each.height / 2,
-  );
-  let end = -Infinity;
-  const tops = column.map((each, at) => {
-    const top = Math.max(middles[at] - each.height / 2, end);
-    end = top + each.height + GAP_PX;
-    return top;
-  });
-  const shift = mean(tops.map((top, at) => middles[at] - column[at].height / 2 - top)) ?? 0;
-  column.forEach((each, at) => {
-    each.y = tops[at] + shift;
-  });
 }
 
 function tip() {
@@ -187,8 +112,13 @@ function tip() {
   );
 }
 
+/**
+ * @param {GraphEdge} edge
+ * @param {Map<string, Box>} boxes
+ */
 function path(edge, boxes) {
   const [from, to] = [boxes.get(edge.from), boxes.get(edge.to)];
+  if (!from || !to) return null;
   const [x0, y0, x1, y1] = [
     from.x + from.width,
     from.y + from.height / 2,
@@ -208,14 +138,19 @@ function path(edge, boxes) {
   );
 }
 
+/**
+ * @param {Box} box
+ * @param {string | null} href
+ */
 function drawn({ node, details, notes, x, y, width, height }, href) {
+  const layer = "layer" in node ? node.layer : null;
   const query = ["continuous", "bounded", "console"].includes(node.kind);
   const parts = [
     s("rect", { class: "box", x, y, width, height, rx: query ? 15 : 5 }),
     query
       ? s("circle", { class: `mark of-${node.kind}`, cx: x + 14, cy: y + 15, r: 4 })
       : s("rect", {
-          class: `mark of-${node.layer ?? node.kind}`,
+          class: `mark of-${layer ?? node.kind}`,
           x: x + 1,
           y: y + 6,
           width: 4,
@@ -233,12 +168,13 @@ function drawn({ node, details, notes, x, y, width, height }, href) {
   const group = s(
     "g",
     { class: `node ${query ? "query" : "table"}`, "data-id": node.id },
-    s("title", {}, [node.name, ...(node.details ?? [])].join("\n")),
+    s("title", {}, [node.name, ...node.details].join("\n")),
     parts,
   );
   return href ? s("a", { href }, group) : group;
 }
 
+/** @param {Graph} graph */
 function told(graph) {
   return `Graph: ${graph.edges.map((edge) => `${edge.from} ${edge.kind} ${edge.to}`).join("; ")}`;
 }

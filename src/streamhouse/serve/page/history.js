@@ -1,31 +1,59 @@
-// The slider through a view's snapshots, and the rows of the one it stands on.
+// The slider over a view's snapshots; it loads the rows of the selected one.
 
-import { json, serverNow, viewPath } from "./server.js";
+import { json, serverNow, statusOf, viewPath } from "./server.js";
 import { h, say } from "./dom.js";
 import { ago, moment } from "./format.js";
+
+/** @typedef {import("./records.d.ts").RowsAnswer} RowsAnswer */
+/** @typedef {import("./records.d.ts").SnapshotsAnswer} SnapshotsAnswer */
+
+/** @typedef {{ snapshot: number, time: string | null }} Snapshot */
+
+/**
+ * The rows of a snapshot; `cut`: there are more than the limit of the request.
+ * @typedef {{ rows: RowsAnswer["rows"], cut: boolean }} PastRows
+ */
+
+/**
+ * `past` takes the rows of a selected snapshot, `live` ends the past, `failed` takes the error of a
+ * snapshot that cannot be read.
+ * @typedef {Object} Handlers
+ * @property {(past: PastRows, which: Snapshot) => void} past
+ * @property {() => void} live
+ * @property {(problem: unknown) => void} failed
+ */
 
 const KEPT = 500;
 const ROWS = 20_000;
 const CACHED = 24;
 const WAIT_MS = 60;
 
-/**
- * Handlers: `past(answer, snapshot)` with the rows as they were, `live()` when the reader comes back,
- * `failed(problem)` when a moment cannot be had any more.
- */
 export class History {
   #name;
   #handlers;
+  /** @type {Snapshot[]} */
   #snapshots = [];
+  /** @type {number | null} */
   #at = null;
+  /** @type {AbortController | null} */
   #asked = null;
   #timer = 0;
+  /** @type {Map<number, PastRows>} */
   #kept = new Map();
+  #text = h("span", { className: "history-text" });
+  #slider;
+  #back;
+  #next;
+  #button;
 
+  /**
+   * @param {string} name
+   * @param {Handlers} handlers
+   */
   constructor(name, handlers) {
     this.#name = name;
     this.#handlers = handlers;
-    this.slider = h("input", {
+    this.#slider = h("input", {
       type: "range",
       min: 0,
       max: 0,
@@ -35,8 +63,7 @@ export class History {
       "aria-label": "Snapshot",
       oninput: () => this.#moved(),
     });
-    this.text = h("span", { className: "history-text" });
-    this.back = h(
+    this.#back = h(
       "button",
       {
         type: "button",
@@ -47,7 +74,7 @@ export class History {
       },
       "‹",
     );
-    this.next = h(
+    this.#next = h(
       "button",
       {
         type: "button",
@@ -58,7 +85,7 @@ export class History {
       },
       "›",
     );
-    this.button = h(
+    this.#button = h(
       "button",
       {
         type: "button",
@@ -71,11 +98,11 @@ export class History {
     this.element = h(
       "div",
       { className: "history", role: "group", "aria-label": "History" },
-      this.back,
-      this.slider,
-      this.next,
-      this.text,
-      this.button,
+      this.#back,
+      this.#slider,
+      this.#next,
+      this.#text,
+      this.#button,
     );
     this.#tell();
     this.load();
@@ -91,27 +118,26 @@ export class History {
     return this.#at !== null;
   }
 
-  /** Asks which snapshots there are. */
+  /** Loads the list of snapshots. */
   async load() {
     try {
-      const found = await json(viewPath(this.#name, `/snapshots?limit=${KEPT}`));
-      // Whoever stands in the past has a place in the list that there is.
+      const path = viewPath(this.#name, `/snapshots?limit=${KEPT}`);
+      const found = /** @type {SnapshotsAnswer} */ (await json(path));
+      // The selected index refers to the current list.
       if (this.past) return;
-      const known = (found.snapshots ?? [])
-        .map(({ snapshot, time }) => ({ snapshot, time }))
-        .reverse();
-      const newer = this.#snapshots.filter(
-        ({ snapshot }) => snapshot > (known.at(-1)?.snapshot ?? -1),
-      );
+      const known = found.snapshots.map(({ snapshot, time }) => ({ snapshot, time })).reverse();
+      const newest = known.at(-1)?.snapshot ?? -1;
+      const newer = this.#snapshots.filter(({ snapshot }) => snapshot > newest);
       this.#snapshots = [...known, ...newer];
       this.#tell();
     } catch (problem) {
-      // A view over several tables has no snapshots of its own.
-      this.element.hidden = problem.status === 404 || problem.status === 400;
+      // A SQL view has no snapshots.
+      const status = statusOf(problem);
+      this.element.hidden = status === 404 || status === 400;
     }
   }
 
-  /** The view is another table from now on, and so is its past. */
+  /** Drops the snapshots, since another table has taken the view's name. */
   anew() {
     this.live();
     this.#snapshots = [];
@@ -119,18 +145,25 @@ export class History {
     this.load();
   }
 
-  /** A new snapshot was seen live. */
+  /**
+   * Adds a snapshot of the stream.
+   * @param {number | null} snapshot
+   * @param {string | null} time
+   */
   note(snapshot, time) {
-    if (snapshot === null || snapshot === undefined) return;
+    if (snapshot === null) return;
     const last = this.#snapshots.at(-1);
     if (last && last.snapshot >= snapshot) return;
     this.#snapshots.push({ snapshot, time });
-    // The oldest go, as at the server; not while somebody stands on one of them.
+    // Not while the past is shown: the selected index refers to the current list.
     if (this.#snapshots.length > KEPT && !this.past) this.#snapshots.shift();
     this.#tell();
   }
 
-  /** Goes some snapshots back or forward; forward from the newest is live. */
+  /**
+   * Moves by some snapshots; a step beyond the newest goes live.
+   * @param {number} by
+   */
   step(by) {
     const newest = this.#snapshots.length - 1;
     if (newest < 0 || (!this.past && by > 0)) return;
@@ -149,55 +182,61 @@ export class History {
   }
 
   #moved() {
-    const at = Number(this.slider.value);
-    // Its right end is now, and goes on.
+    const at = Number(this.#slider.value);
+    // The right end of the slider is the live view.
     if (at >= this.#snapshots.length - 1) this.live();
     else this.#go(at);
   }
 
+  /** @param {number} at */
   #go(at) {
     this.#at = at;
     this.#tell();
     clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => this.#show(), WAIT_MS);
+    this.#timer = setTimeout(() => this.#show(this.#snapshots[at]), WAIT_MS);
   }
 
-  async #show() {
-    const wanted = this.#snapshots[this.#at];
+  /** @param {Snapshot} wanted */
+  async #show(wanted) {
     this.#asked?.abort();
     this.#asked = new AbortController();
     try {
-      const answer = await this.#rowsOf(wanted.snapshot, this.#asked.signal);
-      if (this.past && this.#snapshots[this.#at]?.snapshot === wanted.snapshot)
-        this.#handlers.past(answer, wanted);
+      const past = await this.#rowsOf(wanted.snapshot, this.#asked.signal);
+      if (this.#at !== null && this.#snapshots[this.#at]?.snapshot === wanted.snapshot)
+        this.#handlers.past(past, wanted);
     } catch (problem) {
-      if (problem.name === "AbortError") return;
+      if (problem instanceof DOMException && problem.name === "AbortError") return;
       this.#handlers.failed(problem);
       this.live();
       this.load();
     }
   }
 
+  /**
+   * @param {number} snapshot
+   * @param {AbortSignal} signal
+   */
   async #rowsOf(snapshot, signal) {
     const known = this.#kept.get(snapshot);
     if (known) return known;
     const path = viewPath(this.#name, `?as_of=${snapshot}&limit=${ROWS}`);
-    const answer = await json(path, { signal });
-    answer.cut = answer.rows.length === ROWS;
-    this.#kept.set(snapshot, answer);
-    if (this.#kept.size > CACHED) this.#kept.delete(this.#kept.keys().next().value);
-    return answer;
+    const { rows } = /** @type {RowsAnswer} */ (await json(path, { signal }));
+    const past = { rows, cut: rows.length === ROWS };
+    this.#kept.set(snapshot, past);
+    const [oldest] = this.#kept.keys();
+    if (this.#kept.size > CACHED) this.#kept.delete(oldest);
+    return past;
   }
 
   #tell() {
     const newest = Math.max(0, this.#snapshots.length - 1);
     const at = this.#at ?? newest;
-    this.slider.max = newest;
-    this.slider.value = at;
-    this.slider.disabled = newest === 0;
-    this.back.disabled = at === 0;
-    this.next.disabled = !this.past;
-    this.slider.style.setProperty("--share", `${newest ? (at / newest) * 100 : 100}%`);
+    this.#slider.max = String(newest);
+    this.#slider.value = String(at);
+    this.#slider.disabled = newest === 0;
+    this.#back.disabled = at === 0;
+    this.#next.disabled = !this.past;
+    this.#slider.style.setProperty("--share", `${newest ? (at / newest) * 100 : 100}%`);
     const found = this.#snapshots[at];
     const text =
       this.past && found
@@ -205,14 +244,17 @@ export class History {
         : found
           ? `snapshot ${found.snapshot}`
           : "no snapshot yet";
-    say(this.text, text);
-    this.slider.setAttribute("aria-valuetext", this.past ? text : `live, ${text}`);
+    say(this.#text, text);
+    this.#slider.setAttribute("aria-valuetext", this.past ? text : `live, ${text}`);
     this.element.classList.toggle("past", this.past);
-    this.button.setAttribute("aria-pressed", String(!this.past));
+    this.#button.setAttribute("aria-pressed", String(!this.past));
   }
 }
 
-/** "snapshot 12, 14:03:22, 5 min ago". */
+/**
+ * "snapshot 12, 14:03:22, 5 min ago".
+ * @param {Snapshot} which
+ */
 function pastText({ snapshot, time }) {
   const ms = Date.parse(time ?? "");
   return Number.isNaN(ms)

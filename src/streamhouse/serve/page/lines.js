@@ -1,7 +1,11 @@
-// Lines over time, with a rule that follows the pointer and tells the values under it.
+// Lines over time, with a cursor line whose values the legend shows.
 
-import { h, put, s, say } from "./dom.js";
+import { h, put, s, say, setAttributes } from "./dom.js";
 import { clock, moment, short } from "./format.js";
+
+/** @typedef {[ms: number, value: number]} Point */
+/** @typedef {{ label: string, points: Point[] }} Series at least one point */
+/** @typedef {(number: number) => number} Place */
 
 const LEAST_PX = 220;
 const MOST_PX = 420;
@@ -10,21 +14,30 @@ const EDGE = { left: 56, right: 14, top: 12, bottom: 26 };
 const DAY_MS = 86_400_000;
 
 export class Lines {
+  /** @type {Series[]} */
   #series = [];
   #format = short;
+  /** @type {{ x: Place, from: number, to: number, width: number } | null} */
   #scale = null;
+  /** @type {number | null} */
   #at = null;
   #height = LEAST_PX;
+  #rule = s("line", { class: "rule", y1: EDGE.top });
+  svg = s("svg", { class: "lines", role: "img" });
+  legend = h("ul", { className: "legend" });
 
   constructor() {
-    this.rule = s("line", { class: "rule", y1: EDGE.top });
-    this.svg = s("svg", { class: "lines", role: "img" });
-    this.legend = h("ul", { className: "legend" });
     this.svg.addEventListener("pointermove", (event) => this.#point(event.offsetX));
     this.svg.addEventListener("pointerleave", () => this.#point(null));
   }
 
-  /** Draws `[{label, points: [[ms, value], …]}]` into so many pixels; `format` makes texts of values. */
+  /**
+   * Draws at least one series; `format` formats its values.
+   * @param {Series[]} series
+   * @param {{ width: number, height: number }} size
+   * @param {string} title
+   * @param {(value: number) => string} format
+   */
   draw(series, { width, height }, title, format) {
     this.#height = Math.min(MOST_PX, Math.max(LEAST_PX, height - LEGEND_PX));
     this.#series = series;
@@ -34,32 +47,39 @@ export class Lines {
     const values = points.map(([, value]) => value);
     const [from, to] = [Math.min(...times), Math.max(...times)];
     const ticks = niceTicks(Math.min(...values), Math.max(...values), 4);
-    const [low, high] = [ticks[0], ticks.at(-1)];
+    const [low, high] = [ticks[0], lastOf(ticks)];
+    /** @param {number} ms */
     const x = (ms) =>
       EDGE.left + ((ms - from) / (to - from || 1)) * (width - EDGE.left - EDGE.right);
+    /** @param {number} value */
     const y = (value) =>
       this.#height -
       EDGE.bottom -
       ((value - low) / (high - low || 1)) * (this.#height - EDGE.top - EDGE.bottom);
     this.#scale = { x, from, to, width };
-    this.svg.setAttribute("viewBox", `0 0 ${width} ${this.#height}`);
-    this.svg.setAttribute("height", this.#height);
-    this.rule.setAttribute("y2", this.#height - EDGE.bottom);
-    this.svg.setAttribute("width", width);
-    this.svg.setAttribute(
-      "aria-label",
-      `${title}: ${series.map((one) => `${one.label} ${format(one.points.at(-1)[1])}`).join(", ")}`,
-    );
+    const told = series.map((one) => `${one.label} ${format(lastOf(one.points)[1])}`);
+    setAttributes(this.svg, {
+      viewBox: `0 0 ${width} ${this.#height}`,
+      width,
+      height: this.#height,
+      "aria-label": `${title}: ${told.join(", ")}`,
+    });
+    setAttributes(this.#rule, { y2: this.#height - EDGE.bottom });
     put(
       this.svg,
       this.#grid(ticks, y, width),
       this.#times(from, to, x),
       series.map((one, index) => line(one.points, index, x, y)),
-      this.rule,
+      this.#rule,
     );
     this.#tell();
   }
 
+  /**
+   * @param {number[]} ticks
+   * @param {Place} y
+   * @param {number} width
+   */
   #grid(ticks, y, width) {
     return ticks.map((tick) =>
       s(
@@ -87,13 +107,13 @@ export class Lines {
     );
   }
 
+  /**
+   * @param {number} from
+   * @param {number} to
+   * @param {Place} x
+   */
   #times(from, to, x) {
-    const text =
-      to - from > 2 * DAY_MS
-        ? (ms) => new Date(ms).toISOString().slice(0, 10)
-        : to - from > DAY_MS / 2
-          ? moment
-          : clock;
+    const text = to - from > 2 * DAY_MS ? day : to - from > DAY_MS / 2 ? moment : clock;
     const marks = from === to ? [from] : [from, from + (to - from) / 2, to];
     const anchors = ["start", "middle", "end"];
     return marks.map((ms, index) =>
@@ -105,26 +125,23 @@ export class Lines {
     );
   }
 
+  /** @param {number | null} offset */
   #point(offset) {
     if (!this.#scale) return;
     const { x, from, to, width } = this.#scale;
     const share = offset === null ? null : (offset - EDGE.left) / (width - EDGE.left - EDGE.right);
     this.#at = share === null || share < 0 || share > 1 ? null : from + share * (to - from);
-    this.rule.style.display = this.#at === null ? "none" : "";
-    if (this.#at !== null) {
-      this.rule.setAttribute("x1", x(this.#at));
-      this.rule.setAttribute("x2", x(this.#at));
-    }
+    this.#rule.style.display = this.#at === null ? "none" : "";
+    if (this.#at !== null) setAttributes(this.#rule, { x1: x(this.#at), x2: x(this.#at) });
     this.#tell();
   }
 
   #tell() {
-    if (this.#at === null) this.rule.style.display = "none";
+    const at = this.#at;
+    if (at === null) this.#rule.style.display = "none";
     const texts = this.#series.map(({ label, points }) => {
       const found =
-        this.#at === null
-          ? points.at(-1)
-          : (points.findLast(([ms]) => ms <= this.#at) ?? points[0]);
+        at === null ? lastOf(points) : (points.findLast(([ms]) => ms <= at) ?? points[0]);
       return [label, this.#format(found[1])];
     });
     if (this.legend.children.length !== texts.length) {
@@ -143,6 +160,12 @@ export class Lines {
   }
 }
 
+/**
+ * @param {Point[]} points
+ * @param {number} index
+ * @param {Place} x
+ * @param {Place} y
+ */
 function line(points, index, x, y) {
   const path = points
     .map(([ms, value], at) => `${at ? "L" : "M"}${x(ms).toFixed(1)} ${y(value).toFixed(1)}`)
@@ -157,15 +180,34 @@ function line(points, index, x, y) {
   return s("path", { class: `line of-${index}`, d: path });
 }
 
-/** Round values from below the least to above the most, about `wanted` steps apart. */
-export function niceTicks(least, most, wanted) {
+/** @param {number} ms */
+function day(ms) {
+  return new Date(ms).toISOString().slice(0, 10);
+}
+
+/**
+ * @template T
+ * @param {T[]} list which is not empty
+ */
+function lastOf(list) {
+  return list[list.length - 1];
+}
+
+/**
+ * Round tick values that enclose the range, in about `wanted` steps.
+ * @param {number} least
+ * @param {number} most
+ * @param {number} wanted
+ */
+function niceTicks(least, most, wanted) {
   if (least === most)
     [least, most] = least === 0 ? [0, 1] : [Math.min(0, least), Math.max(0, most)];
-  // A line that keeps far from zero is not pressed flat against the top.
+  // The axis begins at zero unless that would flatten the line.
   if (least > 0 && least < most * 0.6) least = 0;
   const rough = (most - least) / wanted;
   const power = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 5, 10].map((factor) => factor * power).find((each) => each >= rough);
+  const step =
+    [1, 2, 5].map((factor) => factor * power).find((each) => each >= rough) ?? 10 * power;
   const first = Math.floor(least / step);
   const last = Math.ceil(most / step);
   return Array.from({ length: last - first + 1 }, (_, index) =>

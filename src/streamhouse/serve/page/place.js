@@ -1,8 +1,17 @@
-// Where in a text something is wrong: said, and gone to.
+// Shows errors in a text, and moves the cursor to them.
 
 import { h } from "./dom.js";
 
-/** What is wrong with the text of an area, with a way to the place where that is known. */
+/**
+ * An error in a text; line and column count from 1.
+ * @typedef {{ message: string, line?: number | null, column?: number | null }} Mistake
+ */
+
+/**
+ * The message of an error, with a button that leads to its line and column, if they are known.
+ * @param {HTMLTextAreaElement} area
+ * @param {Mistake} wrong
+ */
 export function mistake(area, { message, line, column }) {
   const place = line
     ? h(
@@ -14,7 +23,12 @@ export function mistake(area, { message, line, column }) {
   return h("div", { className: "error-line" }, place, h("pre", {}, message));
 }
 
-/** Takes the reader to a place of an area, whose word is selected. */
+/**
+ * Scrolls to a position and selects the word there.
+ * @param {HTMLTextAreaElement} area
+ * @param {number} line
+ * @param {number} column
+ */
 export function goTo(area, line, column) {
   const lines = area.value.split("\n");
   const start =

@@ -1,57 +1,88 @@
-// The rows of one view, kept by key, and what the last change did to them.
+// The rows of one view by key, and what the last change did to each.
 
-import { jsonText } from "./format.js";
+import { keyOf, same } from "./cells.js";
+import { streamNames } from "./names.js";
+
+/** @typedef {import("./records.d.ts").Cell} Cell */
+/** @typedef {import("./records.d.ts").Row} Row */
+/** @typedef {import("./records.d.ts").TypedColumn} TypedColumn */
+
+/**
+ * A row of a view. Times are values of `performance.now()`.
+ * @typedef {Object} RowRecord
+ * @property {Cell[]} cells
+ * @property {Cell[] | null} before the cells before the last change
+ * @property {number} seq the order of arrival
+ * @property {number} born when it was added; 0 if it is not marked as new
+ * @property {number} gone when it was removed; 0 while it is there, -1 if it does not fade out
+ * @property {number[] | null} changed the indexes of the cells that the last change set
+ * @property {number} at when `changed` was set
+ * @property {number} version increases with each change of the row
+ * @property {string | null} text the text that the filter searches; null until it is needed
+ */
+
+/** @typedef {{ added: number, changed: number, removed: number }} Counts */
+
+/**
+ * All rows, or changes. `plain`: the columns have their own names, not those of a stream.
+ * @typedef {{ type: "snapshot" | "changes", plain?: boolean, rows: Row[] }} RowsEvent
+ */
 
 const FADE_MS = 700;
 const MANY = 400;
 
-/** Names that a stream has for itself: such a column comes with underscores. */
-const RESERVED = ["rowkind", "snapshot"];
-
 /**
- * All rows of a view. Each is a record `{cells, key, seq, born, gone, changed, version, text}`; times are
- * those of `performance.now()`, `changed` are the numbers of the cells that the last change set.
- *
- * Without a key in its columns a view is a multiset: the key is all columns and a number among equals.
+ * All rows of a view. A view without primary key is a multiset: its key consists of all columns and
+ * a number among equal rows.
  */
 export class Rows {
+  /** @type {Map<string, RowRecord>} */
   #byKey = new Map();
+  /** @type {Map<string, number>} */
   #equals = new Map();
   #keyAt;
   #names;
   #streamNames;
   #seq = 0;
   #fading = 0;
+  /**
+   * All records, including those that fade out.
+   * @type {RowRecord[]}
+   */
+  list = [];
+  size = 0;
+  /** Increases with each event. */
+  version = 0;
 
+  /**
+   * @param {TypedColumn[]} columns
+   * @param {string[]} key
+   */
   constructor(columns, key) {
-    this.columns = columns;
     this.#names = columns.map((column) => column.name);
     this.#streamNames = streamNames(this.#names);
     const at = key.map((name) => this.#names.indexOf(name));
     this.keyed = at.length > 0 && !at.includes(-1);
     this.#keyAt = this.keyed ? at : this.#names.map((_, index) => index);
-    /** Records in the order in which they came, those that fade out included. */
-    this.list = [];
-    this.size = 0;
-    /** Grows with each change. */
-    this.version = 0;
   }
 
   get keyColumns() {
     return this.#keyAt;
   }
 
-  /** Takes an event of a stream; `{added, changed, removed}` counts. `quiet`: nothing is marked. */
-  take(event, quiet = false) {
+  /**
+   * Applies an event and counts its changes; the first one marks no cells.
+   * @param {RowsEvent} event
+   */
+  take(event) {
     const names = event.plain ? this.#names : this.#streamNames;
     this.version += 1;
     const now = performance.now();
-    if (event.type === "snapshot")
-      return this.#replace(event.rows, names, quiet || this.version === 1, now);
+    if (event.type === "snapshot") return this.#replace(event.rows, names, this.version === 1, now);
     return this.#apply(event.rows, names, now);
   }
 
-  /** Lets go of the rows that have faded out; whether any are left that still do. */
+  /** Drops the rows that have faded out; returns whether others are still fading. */
   sweep() {
     if (this.#fading) {
       const now = performance.now();
@@ -62,34 +93,47 @@ export class Rows {
     return this.#fading > 0;
   }
 
+  /**
+   * @param {Row[]} rows
+   * @param {string[]} names
+   * @param {number} now
+   */
   #apply(rows, names, now) {
     const counts = { added: 0, changed: 0, removed: 0 };
     const fade = rows.length <= MANY;
+    /** @type {RowRecord | null | undefined} */
     let before = null;
     for (const row of rows) {
       const cells = names.map((name) => row[name]);
       const kind = row.rowkind;
       if (kind === "-U") {
-        before = this.keyed ? null : this.#find(cells, true);
+        before = this.keyed ? null : this.#remove(cells);
       } else if (kind === "-D") {
-        const record = this.#find(cells, true);
+        const record = this.#remove(cells);
         if (record) this.#drop(record, fade ? now : 0, counts);
       } else {
-        const record = this.keyed ? this.#byKey.get(this.#keyOf(cells)) : before;
+        const record = this.keyed ? this.#byKey.get(keyOf(cells, this.#keyAt)) : before;
         before = null;
         if (record) this.#set(record, cells, now, counts);
         else this.#add(cells, now, counts);
       }
     }
-    this.#settle(fade);
+    if (!fade) this.list = this.list.filter((record) => record.gone !== -1);
     return counts;
   }
 
+  /**
+   * @param {Row[]} rows
+   * @param {string[]} names
+   * @param {boolean} quiet
+   * @param {number} now
+   */
   #replace(rows, names, quiet, now) {
     const counts = { added: 0, changed: 0, removed: 0 };
     const old = this.#byKey;
     this.#byKey = new Map();
     this.#equals = new Map();
+    /** @type {RowRecord[]} */
     const list = [];
     for (const row of rows) {
       const cells = names.map((name) => row[name]);
@@ -119,16 +163,27 @@ export class Rows {
     return counts;
   }
 
+  /**
+   * @param {Cell[]} cells
+   * @param {number} now
+   * @param {Counts} counts
+   */
   #add(cells, now, counts) {
     this.list.push(this.#record(this.#newKey(cells), cells, now));
     counts.added += 1;
     this.size += 1;
   }
 
+  /**
+   * @param {string} key
+   * @param {Cell[]} cells
+   * @param {number} born
+   */
   #record(key, cells, born) {
+    /** @type {RowRecord} */
     const record = {
-      key,
       cells,
+      before: null,
       seq: ++this.#seq,
       born,
       gone: 0,
@@ -141,16 +196,28 @@ export class Rows {
     return record;
   }
 
+  /**
+   * @param {RowRecord} record
+   * @param {Cell[]} cells
+   * @param {number} now
+   * @param {Counts} counts
+   */
   #set(record, cells, now, counts) {
     if (!this.keyed) {
-      record.key = this.#newKey(cells);
-      this.#byKey.set(record.key, record);
+      this.#byKey.set(this.#newKey(cells), record);
       this.size += 1;
     }
     this.#assign(record, cells, now, counts);
   }
 
+  /**
+   * @param {RowRecord} record
+   * @param {Cell[]} cells
+   * @param {number} now 0 if the change is not marked
+   * @param {Counts} counts
+   */
   #assign(record, cells, now, counts) {
+    /** @type {number[]} */
     const changed = [];
     cells.forEach((value, index) => {
       if (!same(value, record.cells[index])) changed.push(index);
@@ -167,98 +234,47 @@ export class Rows {
     counts.changed += 1;
   }
 
-  /** The record of a row; with `remove` it is no longer found under its key. */
-  #find(cells, remove) {
-    const bare = this.#keyOf(cells);
+  /**
+   * Removes a row from the index and returns its record, which stays in the list.
+   * @param {Cell[]} cells
+   */
+  #remove(cells) {
+    const bare = keyOf(cells, this.#keyAt);
     let key = bare;
     if (!this.keyed) {
       const last = (this.#equals.get(bare) ?? 0) - 1;
       if (last < 0) return null;
       key = `${bare}\u0000${last}`;
-      if (remove && last === 0) this.#equals.delete(bare);
-      else if (remove) this.#equals.set(bare, last);
+      if (last === 0) this.#equals.delete(bare);
+      else this.#equals.set(bare, last);
     }
     const record = this.#byKey.get(key) ?? null;
-    if (record && remove) {
+    if (record) {
       this.#byKey.delete(key);
       this.size -= 1;
     }
     return record;
   }
 
+  /**
+   * @param {RowRecord} record
+   * @param {number} now
+   * @param {Counts} counts
+   */
   #drop(record, now, counts) {
-    // Marked in any case: it is in the list until that is made anew.
+    // The record stays in the list until the next sweep or filter, so it needs a mark.
     record.gone = now || -1;
     if (now) this.#fading += 1;
     record.version += 1;
     counts.removed += 1;
   }
 
-  #settle(fade) {
-    if (!fade) this.list = this.list.filter((record) => record.gone !== -1);
-  }
-
+  /** @param {Cell[]} cells */
   #newKey(cells) {
-    const bare = this.#keyOf(cells);
+    const bare = keyOf(cells, this.#keyAt);
     if (this.keyed) return bare;
     const number = this.#equals.get(bare) ?? 0;
     this.#equals.set(bare, number + 1);
     return `${bare}\u0000${number}`;
   }
-
-  #keyOf(cells) {
-    const at = this.#keyAt;
-    if (at.length === 1) return textOf(cells[at[0]]);
-    return at.map((index) => textOf(cells[index])).join("\u0001");
-  }
-}
-
-function textOf(value) {
-  if (value === null || value === undefined) return "\u0002";
-  return typeof value === "object" ? jsonText(value) : String(value);
-}
-
-function same(one, other) {
-  if (one === other) return true;
-  return (
-    typeof one === "object" &&
-    typeof other === "object" &&
-    one !== null &&
-    other !== null &&
-    jsonText(one) === jsonText(other)
-  );
-}
-
-/** A function that compares two cells' values: numbers by size, null last. */
-export function comparator(kind) {
-  const as =
-    kind === "number"
-      ? (value) => (typeof value === "string" ? Number(value) : value)
-      : (value) => value;
-  return (one, other) => {
-    const a = as(one);
-    const b = as(other);
-    if (a === b) return 0;
-    if (a === null || a === undefined) return b === null || b === undefined ? 0 : 1;
-    if (b === null || b === undefined) return -1;
-    if (kind === "nested") return compareText(jsonText(a), jsonText(b));
-    return a < b ? -1 : 1;
-  };
-}
-
-function compareText(one, other) {
-  if (one === other) return 0;
-  return one < other ? -1 : 1;
-}
-
-/** How a stream calls the columns. */
-export function streamNames(names) {
-  const taken = new Set([...names, ...RESERVED]);
-  return names.map((name) => {
-    if (!RESERVED.includes(name)) return name;
-    let other = name;
-    while (taken.has(other)) other += "_";
-    taken.add(other);
-    return other;
-  });
 }

@@ -1,23 +1,53 @@
-// The server's answers: JSON or a Problem, with the token that this tab was given.
+// Requests to the server, with the token of this tab.
+
+/** @typedef {import("./records.d.ts").ErrorText} ErrorText */
+
+/**
+ * The options of `request`.
+ * @typedef {Object} Sent
+ * @property {string} [method]
+ * @property {{ [name: string]: string }} [headers]
+ * @property {string} [body]
+ * @property {AbortSignal} [signal]
+ */
+
+/**
+ * The options of `json`: the body is sent as JSON, the `etag` as If-None-Match.
+ * @typedef {Omit<Sent, "body"> & { body?: unknown, etag?: string | null }} SentJson
+ */
+
+/**
+ * Asks the user for a token, with a reason.
+ * @typedef {(why: string | null) => Promise<string>} Prompt
+ */
 
 const TOKEN = "streamhouse.token";
 const SKEW_MS = 1500;
 
+/** @type {Promise<string> | null} */
 let asking = null;
-let ask = async () => null;
+/** @type {Prompt} */
+let ask = async () => "";
 let skew = 0;
 
-/** What the server said it cannot do: its HTTP status, its code and its sentence. */
-export class Problem extends Error {
+/** An error response; `more` is the whole object under `error`. */
+class Problem extends Error {
+  /**
+   * @param {number} status
+   * @param {ErrorText | null} error
+   */
   constructor(status, error) {
     super(error?.message ?? `the server answered with ${status}`);
     this.status = status;
-    this.code = error?.code ?? "";
+    /** @type {Partial<ErrorText>} */
     this.more = error ?? {};
   }
 }
 
-/** Who asks the reader for a token: a function of why, which gives the token. */
+/**
+ * Sets the function that asks for a token.
+ * @param {Prompt} prompt
+ */
 export function askWith(prompt) {
   ask = prompt;
 }
@@ -26,24 +56,45 @@ export function token() {
   return sessionStorage.getItem(TOKEN);
 }
 
-/** The server's time now in ms; this machine's unless they differ by more than the header tells. */
+/**
+ * The server's clock in ms: the local clock, corrected if it differs by more than the precision of
+ * the header Date.
+ */
 export function serverNow() {
   return Date.now() + skew;
 }
 
-/** The address of a path of the server, also where a proxy has put it below another path. */
+/**
+ * The URL of a path of the server, also behind a proxy that serves it below another path.
+ * @param {string} path
+ */
 export function address(path) {
   const found = new URL(document.baseURI);
   found.hash = found.search = "";
   return new URL(path, found);
 }
 
-/** The path of a view, or of something below it. */
+/**
+ * The path of a view, or one below it.
+ * @param {string} name
+ */
 export function viewPath(name, below = "") {
   return `views/${encodeURIComponent(name)}${below}`;
 }
 
-/** Asks the server, and the reader for a token when the server wants one. */
+/**
+ * The path of a pipeline, or one below it.
+ * @param {string} name
+ */
+export function pipelinePath(name, below = "") {
+  return `pipelines/${encodeURIComponent(name)}${below}`;
+}
+
+/**
+ * Sends a request; asks the user for a token if the server requires one.
+ * @param {string} path
+ * @param {Sent} [options]
+ */
 export async function request(path, options = {}) {
   for (;;) {
     const sent = token();
@@ -55,16 +106,24 @@ export async function request(path, options = {}) {
   }
 }
 
-/** The JSON of an answer; null where nothing has changed since `etag`. Raises `Problem`. */
+/**
+ * The JSON of a response; null if it has not changed since `etag`. Throws `Problem`.
+ * @param {string} path
+ * @param {SentJson} [options]
+ * @returns {Promise<unknown>}
+ */
 export async function json(path, options = {}) {
   const { etag, body, ...rest } = options;
+  /** @type {{ [name: string]: string }} */
   const headers = { Accept: "application/json", ...rest.headers };
   if (etag) headers["If-None-Match"] = etag;
+  /** @type {Sent} */
+  const sent = { ...rest, headers };
   if (body !== undefined) {
     headers["Content-Type"] = "application/json";
-    rest.body = JSON.stringify(body);
+    sent.body = JSON.stringify(body);
   }
-  const answer = await request(path, { ...rest, headers });
+  const answer = await request(path, sent);
   if (answer.status === 304) return null;
   const text = await answer.text();
   if (!answer.ok) throw problemOf(answer.status, text);
@@ -75,6 +134,10 @@ export async function json(path, options = {}) {
   return found;
 }
 
+/**
+ * @param {number} status
+ * @param {string} text
+ */
 export function problemOf(status, text) {
   try {
     return new Problem(status, JSON.parse(text).error);
@@ -83,20 +146,55 @@ export function problemOf(status, text) {
   }
 }
 
-/** What is told of a failure: the server's own sentence, or that there is none. */
+/**
+ * The message of a failed request.
+ * @param {unknown} problem
+ */
 export function said(problem) {
-  return problem instanceof TypeError ? "The server does not answer." : problem.message;
+  if (problem instanceof TypeError) return "The server does not answer.";
+  return problem instanceof Error ? problem.message : String(problem);
 }
 
-/** `JSON.parse` that keeps all digits of a BIGINT. */
+/**
+ * The HTTP status of an error response; null for other errors.
+ * @param {unknown} problem
+ */
+export function statusOf(problem) {
+  return problem instanceof Problem ? problem.status : null;
+}
+
+/**
+ * The error of a text that the server rejected, with its line and column, if there are any.
+ * @param {unknown} problem
+ * @returns {import("./place.js").Mistake}
+ */
+export function mistakeOf(problem) {
+  const { line, column } = problem instanceof Problem ? problem.more : {};
+  return { message: said(problem), line, column };
+}
+
+/**
+ * `JSON.parse` that keeps all digits of a BIGINT.
+ * @param {string} text
+ * @returns {unknown}
+ */
 export function parse(text) {
   if (!/\d{16}/.test(text)) return JSON.parse(text);
-  return JSON.parse(text, (_, value, context) => {
-    if (typeof value !== "number" || Number.isSafeInteger(value)) return value;
-    return /^-?\d+$/.test(context?.source ?? "") ? BigInt(context.source) : value;
-  });
+  return JSON.parse(text, exact);
 }
 
+/**
+ * @param {string} _
+ * @param {unknown} value
+ * @param {{ source?: string }} [context] missing in older browsers
+ */
+function exact(_, value, context) {
+  if (typeof value !== "number" || Number.isSafeInteger(value)) return value;
+  const source = context?.source ?? "";
+  return /^-?\d+$/.test(source) ? BigInt(source) : value;
+}
+
+/** @param {boolean} refused */
 async function newToken(refused) {
   sessionStorage.removeItem(TOKEN);
   asking ??= ask(refused ? "That token is not accepted here. Try another." : null).finally(() => {
@@ -105,6 +203,7 @@ async function newToken(refused) {
   sessionStorage.setItem(TOKEN, await asking);
 }
 
+/** @param {Response} answer */
 function noteTime(answer) {
   const sent = Date.parse(answer.headers.get("Date") ?? "");
   if (Number.isNaN(sent)) return;

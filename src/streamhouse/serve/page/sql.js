@@ -1,22 +1,37 @@
-// One SELECT over the views: its text, its answer as a table, and what is wrong with it.
+// The SQL screen: a SELECT over the views, and its result or its error.
 
-import { json, said } from "./server.js";
+import { json, mistakeOf } from "./server.js";
 import { h, put, say } from "./dom.js";
 import { count, whole } from "./format.js";
 import { goTo, mistake } from "./place.js";
 import { Rows } from "./rows.js";
 import { Table } from "./table.js";
 
+/** @typedef {import("./records.d.ts").Health} Health */
+/** @typedef {import("./records.d.ts").SqlAnswer} SqlAnswer */
+
 const TEXT = "streamhouse.query";
 const KEYS = "Ctrl+Enter runs it.";
 
-/** `view` is one to begin with, or null; `health` promises what the server says of itself, or null. */
+/** `view` is the view of the example query; `health` resolves to the answer of `/health`. */
 export class Sql {
+  /** @type {AbortController | null} */
   #asking = null;
+  /** @type {Table | null} */
   #table = null;
+  #limits = h("span", { className: "soft", id: "query-limits" }, KEYS);
+  #result = h("div", { className: "result", role: "status", "aria-live": "polite" });
+  #answer = h("section", { className: "rows answer", "aria-label": "Answer", hidden: true });
+  #text;
+  #form;
 
+  /**
+   * @param {HTMLElement} main
+   * @param {string | null} view
+   * @param {Promise<Health | null>} health
+   */
   constructor(main, view, health) {
-    this.text = h("textarea", {
+    this.#text = h("textarea", {
       className: "query-text",
       value: sessionStorage.getItem(TEXT) ?? example(view),
       rows: 7,
@@ -28,20 +43,17 @@ export class Sql {
       oninput: () => this.#changed(),
       onkeydown: (event) => this.#key(event),
     });
-    this.limits = h("span", { className: "soft", id: "query-limits" }, KEYS);
-    this.form = h(
+    this.#form = h(
       "form",
       { className: "query", onsubmit: (event) => this.#run(event) },
-      this.text,
+      this.#text,
       h(
         "div",
         { className: "editor-bar" },
         h("button", { type: "submit", className: "main-button" }, "Run"),
-        this.limits,
+        this.#limits,
       ),
     );
-    this.result = h("div", { className: "result", role: "status", "aria-live": "polite" });
-    this.answer = h("section", { className: "rows answer", "aria-label": "Answer", hidden: true });
     put(
       main,
       h(
@@ -54,7 +66,7 @@ export class Sql {
           h("p", { className: "soft" }, "One SELECT over the views, in Flink's SQL"),
         ),
       ),
-      h("div", { className: "editor" }, this.form, this.result, this.answer),
+      h("div", { className: "editor" }, this.#form, this.#result, this.#answer),
     );
     health.then((told) => this.#tellLimits(told?.limits));
   }
@@ -64,41 +76,44 @@ export class Sql {
     this.#table?.close();
   }
 
-  /** Lets the page's keys work again while somebody writes. */
+  /** Leaves the text field, so that the page's shortcuts work. */
   escape() {
-    if (document.activeElement !== this.text) return false;
-    this.text.blur();
+    if (document.activeElement !== this.#text) return false;
+    this.#text.blur();
     return true;
   }
 
+  /** @param {Health["limits"]} limits */
   #tellLimits(limits) {
     if (!limits) return;
     const { query_seconds: seconds, query_rows: rows } = limits;
-    say(this.limits, `${KEYS} It may take ${seconds} s, and gives up to ${count(rows, "row")}.`);
+    say(this.#limits, `${KEYS} It may take ${seconds} s, and gives up to ${count(rows, "row")}.`);
   }
 
   #changed() {
-    sessionStorage.setItem(TEXT, this.text.value);
-    this.text.removeAttribute("aria-invalid");
+    sessionStorage.setItem(TEXT, this.#text.value);
+    this.#text.removeAttribute("aria-invalid");
   }
 
+  /** @param {KeyboardEvent} event */
   #key(event) {
     if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
     event.preventDefault();
-    this.form.requestSubmit();
+    this.#form.requestSubmit();
   }
 
+  /** @param {SubmitEvent} event */
   async #run(event) {
     event.preventDefault();
     if (this.#asking) return;
     const asking = new AbortController();
     this.#asking = asking;
-    put(this.result, h("p", { className: "hint" }, "Asking …"));
+    put(this.#result, h("p", { className: "hint" }, "Asking …"));
     const began = performance.now();
     try {
-      const body = { sql: this.text.value };
+      const body = { sql: this.#text.value };
       const answer = await json("sql", { method: "POST", body, signal: asking.signal });
-      this.#show(answer, performance.now() - began);
+      this.#show(/** @type {SqlAnswer} */ (answer), performance.now() - began);
     } catch (problem) {
       if (!asking.signal.aborted) this.#wrong(problem);
     } finally {
@@ -106,38 +121,44 @@ export class Sql {
     }
   }
 
+  /**
+   * @param {SqlAnswer} answer
+   * @param {number} ms
+   */
   #show({ columns, rows, truncated }, ms) {
     this.#clear();
-    this.#table = new Table("Answer", columns, [], "given");
-    this.#table.nothing = "The query gives no rows.";
+    const table = new Table("Answer", columns, [], "given");
+    table.nothing = "The query gives no rows.";
+    this.#table = table;
     const kept = new Rows(columns, []);
     kept.take({ type: "snapshot", plain: true, rows });
-    put(this.answer, this.#table.element);
-    this.answer.hidden = false;
-    this.#table.show(kept);
+    put(this.#answer, table.element);
+    this.#answer.hidden = false;
+    table.show(kept);
     const told = `${count(rows.length, "row")} in ${whole(ms)} ms`;
     const cut = `The first ${told}: there are more than the server gives for one query.`;
-    put(this.result, h("p", { className: truncated ? "notice" : "hint" }, truncated ? cut : told));
+    put(this.#result, h("p", { className: truncated ? "notice" : "hint" }, truncated ? cut : told));
   }
 
+  /** @param {unknown} problem */
   #wrong(problem) {
     this.#clear();
-    const message = said(problem);
-    const { line, column } = problem.more ?? {};
-    put(this.result, mistake(this.text, { message, line, column }));
-    if (!line) return;
-    this.text.setAttribute("aria-invalid", "true");
-    goTo(this.text, line, column ?? 1);
+    const wrong = mistakeOf(problem);
+    put(this.#result, mistake(this.#text, wrong));
+    if (!wrong.line) return;
+    this.#text.setAttribute("aria-invalid", "true");
+    goTo(this.#text, wrong.line, wrong.column ?? 1);
   }
 
   #clear() {
-    this.text.removeAttribute("aria-invalid");
-    this.answer.hidden = true;
+    this.#text.removeAttribute("aria-invalid");
+    this.#answer.hidden = true;
     this.#table?.close();
     this.#table = null;
   }
 }
 
+/** @param {string | null} view */
 function example(view) {
   if (view === null) return "SELECT 1 AS one";
   const dot = view.indexOf(".");

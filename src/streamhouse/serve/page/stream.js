@@ -1,7 +1,45 @@
-// The changes of one view as they come: by WebSocket, by server-sent events where a proxy lets no
-// WebSocket through, by asking again and again where the view is too large to be followed.
+// Follows the changes of one view: by WebSocket, by server-sent events if a proxy blocks those, by
+// polling if the view is too large for a stream.
 
-import { address, json, parse, problemOf, request, token, viewPath } from "./server.js";
+import { eventsOf } from "./events.js";
+import {
+  address,
+  json,
+  parse,
+  problemOf,
+  request,
+  said,
+  statusOf,
+  token,
+  viewPath,
+} from "./server.js";
+
+/** @typedef {import("./records.d.ts").ErrorText} ErrorText */
+/** @typedef {import("./records.d.ts").RowsAnswer} RowsAnswer */
+/** @typedef {import("./records.d.ts").RowsMessage} RowsMessage */
+/** @typedef {import("./records.d.ts").StreamMessage} StreamMessage */
+
+/** @typedef {"connecting" | "live" | "lost" | "gone" | "large"} StreamState */
+
+/**
+ * All rows of a snapshot, or changes.
+ * @typedef {import("./rows.js").RowsEvent & { snapshot: number | null, time: string | null }} StreamEvent
+ */
+
+/**
+ * `progress` takes the number of rows received of a large event. `order` returns the sort order to
+ * poll a large view with.
+ * @typedef {Object} Handlers
+ * @property {(event: StreamEvent) => void} event
+ * @property {(rows: number) => void} progress
+ * @property {(state: StreamState, text: string) => void} state
+ * @property {() => string} order
+ */
+
+/**
+ * How to continue after a connection: at once, after a pause, or not at all.
+ * @typedef {{ wait?: boolean, text?: string, gone?: boolean, end?: boolean }} Outcome
+ */
 
 const WAITS_MS = [200, 500, 1000, 2000, 3000];
 const SILENT_MS = 90_000;
@@ -11,24 +49,25 @@ const GONE = 4404;
 const OVERFLOW = 4408;
 const EXPIRED = 4410;
 
-/**
- * Follows a view until `close`. Handlers: `event({type, snapshot, time, rows})` with a whole
- * snapshot's rows or changes, `progress(rows)` while a large one comes in parts, `state(kind, text)`
- * with "connecting", "live", "lost", "gone" or "large". `order()` gives the order of the first rows
- * of a view that is too large.
- */
+/** Follows a view until `close`. */
 export class Stream {
   #name;
   #handlers;
   #closed = false;
+  /** @type {string | null} */
   #last = null;
   #failed = 0;
+  /** @type {RowsMessage[]} */
   #parts = [];
-  #ended = null;
+  /** @type {WebSocket | null} */
   #socket = null;
   #stop = new AbortController();
   #wake = () => {};
 
+  /**
+   * @param {string} name
+   * @param {Handlers} handlers
+   */
   constructor(name, handlers) {
     this.#name = name;
     this.#handlers = handlers;
@@ -47,13 +86,14 @@ export class Stream {
     addEventListener("online", online, { signal: this.#stop.signal });
     this.#handlers.state("connecting", "");
     while (!this.#closed) {
+      /** @type {Outcome} */
       let how;
       try {
         how = await this.#follow();
       } catch (error) {
         const silent = error instanceof TypeError;
-        if (error.status === 404) how = this.#isGone(error.message);
-        else how = { wait: true, text: silent ? "the server does not answer" : error.message };
+        if (statusOf(error) === 404) how = this.#isGone(said(error));
+        else how = { wait: true, text: silent ? "the server does not answer" : said(error) };
       }
       this.#parts = [];
       if (this.#closed || how.end) return;
@@ -61,7 +101,10 @@ export class Stream {
     }
   }
 
-  /** One connection, from its beginning to its end; how to go on. */
+  /**
+   * Runs one connection until it ends.
+   * @returns {Promise<Outcome>}
+   */
   async #follow() {
     const ended = await this.#overSocket();
     if (this.#closed) return {};
@@ -72,7 +115,10 @@ export class Stream {
     return this.#overHttp();
   }
 
-  /** Said at once, and looked for every few seconds. */
+  /**
+   * The view is gone: report it at once, and retry at the longest intervals.
+   * @param {string} text
+   */
   #isGone(text) {
     this.#failed = Math.max(this.#failed, 2);
     return { wait: true, text, gone: true };
@@ -83,6 +129,7 @@ export class Stream {
     return viewPath(this.#name, `/changes${last}`);
   }
 
+  /** @returns {Promise<{ opened: boolean, code: number, reason: string }>} */
   #overSocket() {
     const where = address(this.#path());
     where.protocol = where.protocol === "https:" ? "wss:" : "ws:";
@@ -95,7 +142,7 @@ export class Stream {
     let watch = 0;
     const heard = () => {
       clearTimeout(watch);
-      // A connection that died without a word; heartbeats come far more often.
+      // Heartbeats are more frequent, so the connection is dead.
       watch = setTimeout(() => socket.close(), SILENT_MS);
     };
     heard();
@@ -104,7 +151,7 @@ export class Stream {
     });
     socket.addEventListener("message", (event) => {
       heard();
-      this.#take(parse(event.data));
+      this.#take(/** @type {StreamMessage} */ (parse(event.data)));
     });
     return new Promise((resolve) => {
       socket.addEventListener("close", (event) => {
@@ -114,20 +161,17 @@ export class Stream {
     });
   }
 
-  /** Why no WebSocket came about, as only an HTTP answer tells; or the same stream over HTTP. */
+  /**
+   * Repeats the request over HTTP, since a failed WebSocket does not tell why; follows the stream
+   * if that works.
+   * @returns {Promise<Outcome>}
+   */
   async #overHttp() {
     const answer = await request(this.#path(), {
       headers: { Accept: "text/event-stream" },
       signal: this.#stop.signal,
     });
-    if (answer.ok) {
-      this.#ended = null;
-      await this.#readEvents(answer);
-      const { code, message } = this.#ended ?? {};
-      if (code === "not_found") return this.#isGone(message);
-      if (code === "expired") this.#last = null;
-      return { wait: true, text: message ?? "the connection was closed" };
-    }
+    if (answer.ok) return this.#follows(answer);
     const problem = problemOf(answer.status, await answer.text());
     if (problem.status === 410 || problem.status === 400) {
       const begun = this.#last === null;
@@ -142,41 +186,33 @@ export class Stream {
     return { wait: true, text: problem.message };
   }
 
-  async #readEvents(answer) {
-    const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
-    let text = "";
-    for (;;) {
-      const { value, done } = await reader.read();
-      if (done) return;
-      text += value;
-      const blocks = text.split(/\r?\n\r?\n/);
-      text = blocks.pop();
-      for (const block of blocks) this.#takeBlock(block);
+  /**
+   * @param {Response} answer
+   * @returns {Promise<Outcome>}
+   */
+  async #follows(answer) {
+    /** @type {ErrorText | null} */
+    let error = null;
+    for await (const message of eventsOf(answer)) {
+      if (message.type === "error") error = message.error;
+      else this.#take(message);
     }
+    if (error?.code === "not_found") return this.#isGone(error.message);
+    if (error?.code === "expired") this.#last = null;
+    return { wait: true, text: error?.message ?? "the connection was closed" };
   }
 
-  #takeBlock(block) {
-    const fields = { event: "message", data: [] };
-    for (const line of block.split(/\r?\n/)) {
-      const [, name, value] = /^([^:]+): ?(.*)$/s.exec(line) ?? [];
-      if (name === "data") fields.data.push(value);
-      else if (name) fields[name] = value;
-    }
-    if (fields.data.length)
-      this.#take({ type: fields.event, id: fields.id ?? null, ...parse(fields.data.join("\n")) });
-  }
-
+  /** @param {StreamMessage} message */
   #take(message) {
     if (message.type === "heartbeat") {
       if (message.id && !this.#parts.length) this.#last = message.id;
       this.#lives();
       return;
     }
-    if (message.type === "error") this.#ended = message.error;
     if (message.type !== "snapshot" && message.type !== "changes") return;
     this.#parts.push(message);
     if (message.more) {
-      this.#handlers.progress?.(this.#parts.reduce((rows, part) => rows + part.rows.length, 0));
+      this.#handlers.progress(this.#parts.reduce((rows, part) => rows + part.rows.length, 0));
       return;
     }
     const rows = this.#parts.length === 1 ? message.rows : this.#parts.flatMap((part) => part.rows);
@@ -192,16 +228,23 @@ export class Stream {
     this.#handlers.state("live", "");
   }
 
+  /**
+   * Polls until the view is closed.
+   * @returns {Promise<Outcome>}
+   */
   async #poll() {
+    /** @type {string | null} */
     let etag = null;
+    /** @type {string | null} */
     let asked = null;
     while (!this.#closed) {
-      const order = this.#handlers.order?.() ?? "";
+      const order = this.#handlers.order();
       if (order !== asked) etag = null;
       asked = order;
       const by = order ? `&order=${encodeURIComponent(order)}` : "";
       const path = viewPath(this.#name, `?limit=${POLL_ROWS}${by}`);
-      const found = await json(path, { etag, signal: this.#stop.signal });
+      const answer = await json(path, { etag, signal: this.#stop.signal });
+      const found = /** @type {RowsAnswer | null} */ (answer);
       if (found) {
         etag = found.etag ?? null;
         this.#handlers.event({ type: "snapshot", plain: true, ...found });
@@ -213,14 +256,19 @@ export class Stream {
     return { end: true };
   }
 
-  async #pause({ text, gone }) {
+  /** @param {Outcome} how */
+  async #pause({ text = "", gone }) {
     const wait = WAITS_MS[Math.min(this.#failed, WAITS_MS.length - 1)] * (0.75 + Math.random() / 2);
     this.#failed += 1;
-    // The first attempt comes at once and mostly works: nothing is said of it.
+    // The first retry is almost immediate and mostly succeeds, so it is not shown.
     if (this.#failed > 1) this.#handlers.state(gone ? "gone" : "lost", text);
     await this.#sleep(wait);
   }
 
+  /**
+   * @param {number} ms
+   * @returns {Promise<void>}
+   */
   #sleep(ms) {
     return new Promise((resolve) => {
       const timer = setTimeout(resolve, ms);
@@ -232,6 +280,7 @@ export class Stream {
   }
 }
 
+/** @param {string} text */
 function base64url(text) {
   const bytes = new TextEncoder().encode(text);
   return btoa(String.fromCharCode(...bytes))

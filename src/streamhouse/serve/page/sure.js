@@ -1,8 +1,14 @@
-// A question that is asked before something is done that cannot be undone.
+// A confirmation dialog for actions that cannot be undone.
 
 import { h } from "./dom.js";
 
-/** Promises whether the reader agrees; `verb` is on the button for it. Escape is a no. */
+/**
+ * Resolves to whether the user confirms; `verb` is the label of that button.
+ * @param {string} title
+ * @param {string} text
+ * @param {string} verb
+ * @returns {Promise<boolean>}
+ */
 export function sure(title, text, verb) {
   const dialog = h(
     "dialog",

@@ -1,8 +1,21 @@
-// The list of views: search, what is fresh, how many rows; followed by asking again.
+// The list of views with their age and row counts, polled, with a search.
 
 import { json, said, serverNow } from "./server.js";
 import { command, empty, h, put, say } from "./dom.js";
 import { ago, count, whole } from "./format.js";
+
+/** @typedef {import("./records.d.ts").ViewRecord} ViewRecord */
+/** @typedef {import("./records.d.ts").ViewsAnswer} ViewsAnswer */
+
+/**
+ * The elements of a view in the list.
+ * @typedef {Object} Item
+ * @property {HTMLElement} dot
+ * @property {HTMLElement} name
+ * @property {HTMLElement} rows
+ * @property {HTMLElement} age
+ * @property {HTMLAnchorElement} link
+ */
 
 const EVERY_MS = 4000;
 const FRESH_MS = 10_000;
@@ -10,15 +23,25 @@ const WARM_MS = 300_000;
 const BESIDE = /__(lineage|unmatched|pending|late|audit)$/;
 
 export class Views {
+  /** @type {ViewRecord[]} */
   #views = [];
+  /** @type {Map<string, Item>} */
   #items = new Map();
+  /** @type {string | null} */
   #open = null;
+  /** @type {string | null} */
   #etag = null;
   #loaded = false;
+  /** @type {string | null} */
   #drawn = null;
   #changed;
+  #list = h("div", { className: "list" });
 
-  /** `changed(views)` is called whenever the list has been asked for. */
+  /**
+   * `changed` is called after each load of the list.
+   * @param {HTMLElement} side
+   * @param {() => void} changed
+   */
   constructor(side, changed) {
     this.#changed = changed;
     this.search = h("input", {
@@ -29,14 +52,13 @@ export class Views {
       autocomplete: "off",
       oninput: () => this.#draw(),
     });
-    this.list = h("div", { className: "list" });
     put(
       side,
       h("div", { className: "search" }, this.search, h("kbd", { "aria-hidden": "true" }, "/")),
-      this.list,
+      this.#list,
     );
     this.search.addEventListener("keydown", (event) => this.#searching(event));
-    /** Settled once the list was asked for, and a token given where one is needed. */
+    /** Resolves after the first load, when the user has given a token if one is required. */
     this.ready = this.load();
     setInterval(() => document.hidden || this.load(), EVERY_MS);
     setInterval(() => this.#tellAges(), 1000);
@@ -50,22 +72,35 @@ export class Views {
     return this.#loaded;
   }
 
+  /** @param {string} name */
   find(name) {
     return this.#views.find((view) => view.name === name) ?? null;
   }
 
-  /** Marks the view that is open. */
+  /**
+   * Marks the view that is open.
+   * @param {string | null} name
+   */
   open(name) {
     this.#open = name;
     for (const [each, item] of this.#items) mark(item.link, each === name);
   }
 
-  /** Takes the focus to a view of the list, if it is there. */
+  /**
+   * Moves the focus to a view in the list, if it is there.
+   * @param {string | null} name
+   */
   focus(name) {
-    this.#items.get(name)?.link.focus();
+    if (name !== null) this.#items.get(name)?.link.focus();
   }
 
-  /** A snapshot of a view that was seen live, so that the list does not lag behind the view. */
+  /**
+   * Takes over a snapshot of the open view, so that the list does not lag behind it.
+   * @param {string} name
+   * @param {number | null} snapshot
+   * @param {string | null} time
+   * @param {number} rows
+   */
   note(name, snapshot, time, rows) {
     const view = this.find(name);
     if (!view) return;
@@ -73,36 +108,40 @@ export class Views {
     this.#fill(view);
   }
 
-  /** Moves the focus to the next view of the list, or the one before. */
+  /**
+   * Moves the focus by some views.
+   * @param {number} by
+   */
   move(by) {
     const names = this.names;
     if (!names.length) return;
     const focused = names.findIndex(
       (name) => this.#items.get(name)?.link === document.activeElement,
     );
-    const at =
-      focused >= 0
-        ? focused
-        : names.indexOf(this.#open) - (names.includes(this.#open) ? 0 : by > 0 ? 0 : -1);
+    const opened = names.indexOf(this.#open ?? "");
+    // From outside the list, a step in either direction leads to the first view.
+    const at = focused >= 0 ? focused : opened >= 0 || by > 0 ? opened : 0;
     const to = Math.min(names.length - 1, Math.max(0, at + by));
     this.#items.get(names[to])?.link.focus();
   }
 
   async load() {
     try {
-      const found = await json("views", { etag: this.#etag });
+      const answer = await json("views", { etag: this.#etag });
+      const found = /** @type {ViewsAnswer | null} */ (answer);
       this.#loaded = true;
       if (found) {
         this.#etag = found.etag ?? null;
         this.#views = found.views;
         this.#draw();
       }
-      this.#changed(this.#views);
+      this.#changed();
     } catch (problem) {
-      if (!this.#loaded) put(this.list, h("p", { className: "hint" }, said(problem)));
+      if (!this.#loaded) put(this.#list, h("p", { className: "hint" }, said(problem)));
     }
   }
 
+  /** @param {KeyboardEvent} event */
   #searching(event) {
     if (event.key === "Enter" && this.names.length)
       location.hash = `#/views/${encodeURIComponent(this.names[0])}`;
@@ -114,14 +153,12 @@ export class Views {
     }
   }
 
-  /** Those that the search finds, in the order of the list: helpers after what they help. */
+  /** The views that match the search, in the order of the list. */
   #found() {
     const words = this.search.value.toLowerCase().split(/\s+/).filter(Boolean);
     const all = this.#views.filter((view) =>
       words.every((word) => `${view.name} ${view.title ?? ""}`.toLowerCase().includes(word)),
     );
-    const rank = (view) =>
-      `${database(view.name)}\u0000${BESIDE.test(view.name) ? 1 : 0}${view.name}`;
     return all.sort((one, other) => (rank(one) < rank(other) ? -1 : 1));
   }
 
@@ -145,7 +182,7 @@ export class Views {
       ),
     );
     if (!parts.length) parts.push(this.#nothing());
-    put(this.list, parts);
+    put(this.#list, parts);
     if (focused) this.#items.get(focused)?.link.focus();
   }
 
@@ -159,6 +196,7 @@ export class Views {
     );
   }
 
+  /** @param {ViewRecord} view */
   #item(view) {
     let item = this.#items.get(view.name);
     if (!item) {
@@ -187,22 +225,20 @@ export class Views {
     return item.link;
   }
 
+  /** @param {ViewRecord} view */
   #fill(view) {
     const item = this.#items.get(view.name);
     if (!item) return;
     say(item.name, view.title ?? table(view.name));
     item.link.title = view.title ? view.name : (view.description ?? view.name);
-    say(
-      item.rows,
-      view.error ? "error" : view.rows === null || view.rows === undefined ? "" : whole(view.rows),
-    );
+    say(item.rows, view.error ? "error" : view.rows === null ? "" : whole(view.rows));
     const ms = view.time ? serverNow() - Date.parse(view.time) : null;
     const age = ms === null ? "empty" : ago(Math.round(ms / 1000) * 1000).replace(".0 s", " s");
     say(item.age, age);
     const told = [item.name.textContent, view.error ? "cannot be read" : null];
-    if (view.rows !== null && view.rows !== undefined) told.push(count(view.rows, "row"));
+    if (view.rows !== null) told.push(count(view.rows, "row"));
     told.push(age);
-    // Not while it has the focus: a name that changes then is read out each time.
+    // Not while focused: screen readers would read each change.
     if (document.activeElement !== item.link) label(item.link, told.filter(Boolean).join(", "));
     item.dot.dataset.fresh =
       ms === null ? "none" : ms < FRESH_MS ? "now" : ms < WARM_MS ? "warm" : "old";
@@ -213,27 +249,49 @@ export class Views {
   }
 }
 
+/**
+ * @param {Element} link
+ * @param {boolean} open
+ */
 function mark(link, open) {
   if (open) link.setAttribute("aria-current", "page");
   else link.removeAttribute("aria-current");
 }
 
+/** @param {string} name */
 function database(name) {
   return name.split(".", 1)[0];
 }
 
-/** The name within its database. */
-export function table(name) {
+/**
+ * The name within its database.
+ * @param {string} name
+ */
+function table(name) {
   return name.slice(database(name).length + 1);
 }
 
+/**
+ * The sort key: by database, tables that queries maintain for themselves last.
+ * @param {ViewRecord} view
+ */
+function rank({ name }) {
+  return `${database(name)}\u0000${BESIDE.test(name) ? 1 : 0}${name}`;
+}
+
+/** @param {ViewRecord[]} views */
 function grouped(views) {
+  /** @type {Map<string, ViewRecord[]>} */
   const found = new Map();
   for (const view of views)
     found.set(database(view.name), [...(found.get(database(view.name)) ?? []), view]);
   return found;
 }
 
+/**
+ * @param {Element} link
+ * @param {string} text
+ */
 function label(link, text) {
   if (link.getAttribute("aria-label") !== text) link.setAttribute("aria-label", text);
 }

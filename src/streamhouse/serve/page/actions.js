@@ -1,0 +1,145 @@
+// The buttons that edit, forget, stop and restart a pipeline.
+
+import { h, put } from "./dom.js";
+import { keepName, keepScript } from "./draft.js";
+import { json, pipelinePath, said } from "./server.js";
+import { sure } from "./sure.js";
+
+/** @typedef {import("./records.d.ts").PipelineRecord} PipelineRecord */
+
+export class Actions {
+  #name;
+  #tell;
+  #changed;
+  /** @type {boolean | null} */
+  #may = null;
+  /** @type {PipelineRecord | null} */
+  #last = null;
+  #acting = false;
+  element = h("div", { className: "buttons" });
+
+  /**
+   * `tell` shows the result of an action, `changed` reloads the pipeline.
+   * @param {string} name
+   * @param {(text: string) => void} tell
+   * @param {() => void} changed
+   */
+  constructor(name, tell, changed) {
+    this.#name = name;
+    this.#tell = tell;
+    this.#changed = changed;
+  }
+
+  /**
+   * Whether the reader may start and stop pipelines.
+   * @param {boolean} may
+   */
+  allow(may) {
+    this.#may = may;
+    if (this.#last) this.show(this.#last);
+  }
+
+  clear() {
+    put(this.element);
+    delete this.element.dataset.shown;
+    this.#last = null;
+  }
+
+  /**
+   * Shows the actions that the state of the pipeline allows.
+   * @param {PipelineRecord} pipeline
+   */
+  show(pipeline) {
+    this.#last = pipeline;
+    const { script, startable } = pipeline;
+    const shown = `${pipeline.state} ${this.#may}`;
+    if (this.element.dataset.shown === shown) return;
+    const held = this.element.contains(document.activeElement);
+    this.element.dataset.shown = shown;
+    const running = pipeline.state === "running";
+    const may = this.#may ?? false;
+    put(
+      this.element,
+      script ? button("Edit", () => this.#edit(script)) : null,
+      may && !running ? button("Forget", () => this.#forget()) : null,
+      may && !running && startable
+        ? button("Start from scratch", () => this.#startFromScratch())
+        : null,
+      // The server cannot stop a pipeline that it did not start.
+      may && startable ? this.#change(running) : null,
+    );
+    // The pressed button is gone: keep the focus in this group.
+    const last = this.element.lastElementChild;
+    if (held && last instanceof HTMLElement) last.focus();
+  }
+
+  /** @param {boolean} running */
+  #change(running) {
+    if (running)
+      return button("Stop", () => this.#ask("DELETE", "", "is asked to stop between two batches"));
+    const start = () => this.#ask("POST", "/start", "starts again");
+    return button("Start again", start, "main-button");
+  }
+
+  /** @param {string} script */
+  #edit(script) {
+    keepScript(script);
+    keepName(this.#name);
+    location.hash = "#/editor";
+  }
+
+  async #forget() {
+    const agreed = await sure(
+      `Forget ${this.#name}?`,
+      "Its script, log and status are removed. Its tables stay, and its checkpoints: the same script under this name goes on where it was.",
+      "Forget",
+    );
+    if (agreed && (await this.#ask("POST", "/forget", "is forgotten")))
+      location.hash = "#/pipelines";
+  }
+
+  async #startFromScratch() {
+    const agreed = await sure(
+      `Start ${this.#name} from scratch?`,
+      "All rows of the tables that its queries write are removed, and computed anew from what their sources have now.",
+      "Remove and start",
+    );
+    if (agreed) await this.#ask("POST", "/start", "starts from scratch", { from_scratch: true });
+  }
+
+  /**
+   * Sends an action to the server and shows its result; returns whether it succeeded.
+   * @param {string} method
+   * @param {string} below
+   * @param {string} done
+   * @param {{ from_scratch: boolean }} [body]
+   */
+  async #ask(method, below, done, body) {
+    // Not by `disabled`, which would drop the focus of the button.
+    if (this.#acting) return false;
+    this.#acting = true;
+    try {
+      await json(pipelinePath(this.#name, below), {
+        method,
+        body,
+        headers: { "Content-Type": "application/json" },
+      });
+      this.#tell(`${this.#name} ${done}.`);
+      return true;
+    } catch (problem) {
+      this.#tell(said(problem));
+      return false;
+    } finally {
+      this.#acting = false;
+      if (below !== "/forget") this.#changed();
+    }
+  }
+}
+
+/**
+ * @param {string} text
+ * @param {() => void} onclick
+ */
+function button(text, onclick, className = "") {
+  return h("button", { type: "button", className, onclick }, text);
+}

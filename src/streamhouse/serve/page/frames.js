@@ -1,0 +1,95 @@
+// Records a live view at each change, for the live lines of its chart.
+
+import { count, numberOf } from "./format.js";
+
+/** @typedef {import("./axes.js").Axes} Axes */
+/** @typedef {import("./lines.js").Series} Series */
+/** @typedef {import("./records.d.ts").Cell} Cell */
+/** @typedef {import("./rows.js").Rows} Rows */
+
+const FRAMES = 600;
+const FRAME_ROWS = 200;
+
+export class Frames {
+  #axes;
+  /** @type {{ ms: number, cells: Map<string, Cell[]>, size: number }[]} */
+  #frames = [];
+
+  /** @param {Axes} axes */
+  constructor(axes) {
+    this.#axes = axes;
+  }
+
+  /** Drops the record, since another table has taken the view's name. */
+  anew() {
+    this.#frames = [];
+  }
+
+  /**
+   * Records the rows at a time.
+   * @param {Rows} rows
+   * @param {number} ms
+   */
+  note(rows, ms) {
+    const many = rows.size > FRAME_ROWS || !this.#axes.keyAt.length;
+    const some = many ? [] : rows.list.filter((record) => !record.gone);
+    const cells = new Map(some.map((record) => [this.#axes.label(record.cells), record.cells]));
+    this.#frames.push({ ms, cells, size: rows.size });
+    if (this.#frames.length > FRAMES) {
+      // Thins out the older half, so that memory is bounded and the time range stays.
+      this.#frames = this.#frames.filter((_, index) => index > FRAMES / 2 || index % 2 === 0);
+    }
+  }
+
+  /**
+   * Lines of the rows with the largest values; for a table without key, the row count.
+   * @param {number} size how many rows the view has
+   * @param {number} measure
+   * @param {number} most how many lines
+   * @returns {{ series: Series[], hint: string }}
+   */
+  lines(size, measure, most) {
+    const hint = "Since this page was opened; lines grow with each change.";
+    if (this.#frames.length < 2) return { series: [], hint: "Lines begin with the next change." };
+    if (!this.#axes.keyAt.length)
+      return { series: [this.#line("rows", (frame) => frame.size)], hint };
+    const largest = this.#largest(measure);
+    if (!largest.length)
+      return {
+        series: [],
+        hint: `Lines are drawn of up to ${FRAME_ROWS} rows; this view has ${count(size, "row")}.`,
+      };
+    const series = largest
+      .slice(0, most)
+      .map((label) => this.#line(label, ({ cells }) => numberOf(cells.get(label)?.[measure])));
+    return { series, hint: largest.length > most ? `The ${most} largest. ${hint}` : hint };
+  }
+
+  /**
+   * The labels of the last frame, the largest value first.
+   * @param {number} measure
+   */
+  #largest(measure) {
+    const last = this.#frames[this.#frames.length - 1];
+    return [...last.cells]
+      .map(([label, cells]) => ({ label, value: numberOf(cells[measure]) }))
+      .filter(({ value }) => value !== null)
+      .sort((one, other) => Math.abs(other.value ?? 0) - Math.abs(one.value ?? 0))
+      .map(({ label }) => label);
+  }
+
+  /**
+   * @param {string} label
+   * @param {(frame: { cells: Map<string, Cell[]>, size: number }) => number | null} valueOf
+   * @returns {Series}
+   */
+  #line(label, valueOf) {
+    /** @type {Series["points"]} */
+    const points = [];
+    for (const frame of this.#frames) {
+      const value = valueOf(frame);
+      if (value !== null) points.push([frame.ms, value]);
+    }
+    return { label, points };
+  }
+}
