@@ -8,7 +8,8 @@ settings that were tried, and checkpoints every 3 s.
 
 Freshness: 1,000 orders a second, made by a generator, over two queries. An order's age is the
 commit time of the first snapshot of the view that holds it, less the time at which it was made.
-Flink checkpoints every second and looks for new snapshots every second.
+Flink checkpoints every second and looks for new snapshots every second; it looks up the 10,000
+customers of the backlog, Streamhouse the 10 of `freshness.py`.
 
     .venv/bin/python -m benchmarks.peer_flink
 """
