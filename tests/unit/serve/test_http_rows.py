@@ -5,9 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import json
+import threading
+import time
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -15,6 +19,7 @@ from tests.serving import problem
 from tests.unit.serve.test_view_feed import keep
 
 from streamhouse.paimon.catalog.views import Views
+from streamhouse.serve.queries import answers, executor
 from streamhouse.serve.views.served_view import ServedView
 from streamhouse.sql.changes import AddColumn
 from streamhouse.sql.plan import Column, ViewInfo
@@ -401,3 +406,37 @@ def test_columns_that_differ_by_case_alone_are_told(serve: Any, shop: Any) -> No
     for answer in (server.get(f"/views/{table}"), server.sql(f"SELECT * FROM {table}")):
         assert "'a' and 'A' differ by their case alone" in problem(answer, 422, "invalid")
     assert server.get(f"/views/{table}/about").json()["rows"] == 1
+
+
+def test_a_client_that_leaves_leaves_no_file(
+    serve: Any, sales: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread that reads for it goes on, and what it writes then is for nobody."""
+    begun, go, ended = threading.Event(), threading.Event(), threading.Event()
+    small = answers.small_answer
+
+    def slow(warehouse: Any, asked: Any) -> Any:
+        begun.set()
+        assert go.wait(60)
+        try:
+            return small(warehouse, asked)
+        finally:
+            ended.set()
+
+    monkeypatch.setattr(executor, "small_answer", slow)
+    server = serve()
+    folder = Path(server.app.state.queries._folder)
+    with pytest.raises(httpx.ReadTimeout):
+        server.http.get(f"/views/{sales}", timeout=0.5)
+    assert begun.wait(60)
+    time.sleep(0.5)
+    go.set()
+    assert ended.wait(60)
+
+    def left() -> list[str]:
+        return [path.name for path in folder.iterdir() if path.name != ".lock"]
+
+    deadline = time.monotonic() + 30
+    while left() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert left() == []
