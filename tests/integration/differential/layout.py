@@ -171,6 +171,9 @@ class Layout:
             return plain and not self.removals and self.partition != "across"
         if self.partition == "across" and (self.buckets != "-1" or self.engine == "sequenced"):
             return False
+        if self.partition == "across" and not self.stays and self.removals == "ignore":
+            # A row that moves would stay in its old partition, too.
+            return False
         if self.engine == "first-row" and (self.vectors or self.producer not in ("none", "lookup")):
             return False
         if self.vectors and self.producer not in ("none", "lookup"):

@@ -313,6 +313,14 @@ def _(lab: Lab) -> bool:
     return lab.raw(table) == ["20"]
 
 
+@fault("ignored deletes")
+def _(lab: Lab) -> bool:
+    table = lab.table("BIGINT", write_only="true")
+    lab.put(table, "1", "2")
+    lab.put(table, "1", kind="-D")
+    return lab.raw(table, options={"ignore-delete": "true"}) == ["2"]
+
+
 @fault("manifests")
 def _(lab: Lab) -> bool:
     table = writable(lab.table("BIGINT", manifest__merge_min_count="2"))

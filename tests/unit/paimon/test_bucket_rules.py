@@ -49,6 +49,7 @@ def rows(lake: str, name: str = "t") -> list[tuple[Any, ...]]:
         ("p", "p", {"bucket": "4"}, "the primary key .p. is also the partition key"),
         ("k", "p", {"bucket": "4"}, "a key could have a row in each partition"),
         ("k", "p", {"sequence.field": "s"}, "Paimon allows no 'sequence.field' there"),
+        ("k", "p", {"ignore-delete": "true"}, "'ignore-delete' keeps it there, too"),
         ("", "", {"full-compaction.delta-commits": "2"}, "is for tables with a primary key"),
         ("k", "", {"bucket": "4", "bucket-function.type": "md5"}, "write one of default, mod"),
         ("s", "", {"bucket": "4", "bucket-function.type": "mod"}, "bucket key is .s STRING."),

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from streamhouse.errors import OptionError
+from streamhouse.paimon.read import ignored_deletes
 from streamhouse.paimon.read.lookup_merge import has_levels, newest_level_counts
 from streamhouse.paimon.schema.orc_values import LTZ_OPTION
 
@@ -79,6 +80,19 @@ def check_option(
             f"{where}: option '{key}' cannot be switched off: what was left out is not there; "
             f"{_AROUND}"
         )
+    if key == ignored_deletes.OPTION and filled:
+        _check_deletes(table, {**options, key: value or "false"})
+
+
+def _check_deletes(table: Table, new: Mapping[str, str]) -> None:
+    """Raise `OptionError` if ignoring deletes would bring back rows that have been deleted."""
+    if ignored_deletes.ignores_deletes(new, table.primary_key):
+        if ignored_deletes.deleted_rows(table.splits()):
+            raise OptionError(
+                f"table {table.identifier}: option '{ignored_deletes.OPTION}' would bring back the "
+                "rows whose deletes are still in the table's files; compact it in full first: "
+                f"CALL sys.compact('{table.identifier}')"
+            )
 
 
 def _check_levels(table: Table, new: Mapping[str, str], old: Mapping[str, str]) -> None:

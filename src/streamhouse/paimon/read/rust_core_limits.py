@@ -124,6 +124,12 @@ LIMITS = (
         120,
     ),
     Limit(
+        "ignored deletes",
+        "applies deletes of files when it reads a table with ignore-delete",
+        "paimon.read.ignored_deletes",
+        138,
+    ),
+    Limit(
         "manifests",
         "never merges manifests when it commits",
         "paimon.maintenance.service, which has the Java core do it",

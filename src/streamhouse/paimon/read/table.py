@@ -12,7 +12,7 @@ from pypaimon_rust.datafusion import Split
 
 from streamhouse.errors import DataLossError, StreamhouseError, TableError
 from streamhouse.options import integer, nearest
-from streamhouse.paimon.read import batch_size, lookup_merge, postpone_bucket
+from streamhouse.paimon.read import batch_size, ignored_deletes, lookup_merge, postpone_bucket
 from streamhouse.paimon.read.conditions import Filter, only_on
 from streamhouse.paimon.schema import avro_rows, evolution, nanosecond_timestamps, orc_values, types
 from streamhouse.paimon.schema.bucket_rules import crosses_partitions
@@ -302,6 +302,7 @@ class Table:
         Returns whether Avro files must be read row by row, and the reader whose `read` must convert
         the rows (None: no conversion).
         """
+        ignored_deletes.check_read(self, splits)
         if self.fine_columns:
             nanosecond_timestamps.check_files(self, columns, splits)
         from_orc = None

@@ -16,7 +16,7 @@ BUCKET, BUCKET_KEY, FUNCTION = "bucket", "bucket-key", "bucket-function.type"
 POSTPONED = -2
 """Postponed buckets: rows get a bucket, and become visible, only when Flink compacts them."""
 _FULL = "full-compaction.delta-commits"
-RELEVANT = frozenset((BUCKET, BUCKET_KEY, FUNCTION, _FULL, "sequence.field"))
+RELEVANT = frozenset((BUCKET, BUCKET_KEY, FUNCTION, _FULL, "sequence.field", "ignore-delete"))
 """The options that the rules depend on."""
 _FUNCTIONS = ("default", "mod", "hive")
 _NESTED = ("ARRAY", "MAP", "ROW", "MULTISET")
@@ -59,6 +59,20 @@ def checked(
 def crosses_partitions(primary_key: Sequence[str], partition_keys: Sequence[str]) -> bool:
     """Whether a key may move from one partition to another (cross-partition upsert)."""
     return bool(primary_key) and not set(partition_keys) <= set(primary_key)
+
+
+def leaves_moved_rows(
+    primary_key: Sequence[str], partition_keys: Sequence[str], options: Mapping[str, str]
+) -> bool:
+    """Whether `ignore-delete` would leave a row in its partition when its key moves to another.
+
+    Only `deduplicate` moves rows; the other merge engines keep a key in its first partition.
+    """
+    return (
+        crosses_partitions(primary_key, partition_keys)
+        and options.get("ignore-delete", "").lower() == "true"
+        and options.get("merge-engine", "deduplicate").lower() == "deduplicate"
+    )
 
 
 def _number(where: str, text: str) -> int:
@@ -156,6 +170,12 @@ def _check_across(
         raise TableError(
             f"{about}, and Paimon allows no 'sequence.field' there; add the partition key to the "
             "primary key, or leave out 'sequence.field'"
+        )
+    if leaves_moved_rows(primary_key, partition_keys, options):
+        raise TableError(
+            f"{about}, so a row that moves to another partition is deleted from its old one, and "
+            "'ignore-delete' keeps it there, too; add the partition key to the primary key, or "
+            "leave out 'ignore-delete'"
         )
 
 

@@ -23,7 +23,7 @@ _SHORT = struct.Struct(">H")
 _FIELDS_AT = 8
 """A file's metadata is a BinaryRow: a word of null bits, then a word per field, little-endian."""
 _NAME, _SIZE, _ROWS, _VALUE_STATS, _MIN_SEQUENCE = 0, 1, 2, 6, 7
-_SCHEMA_ID, _LEVEL, _VALUE_STATS_COLUMNS, _EXTERNAL_PATH = 9, 10, 16, 17
+_SCHEMA_ID, _LEVEL, _DELETED, _VALUE_STATS_COLUMNS, _EXTERNAL_PATH = 9, 10, 13, 16, 17
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,11 @@ class SplitFile:
         return int(level)
 
     @property
+    def deleted_rows(self) -> int:
+        """How many of its rows are retractions (`-U`, `-D`); 0 if its writer did not count them."""
+        return 0 if self._is_null(_DELETED) else self._long(_DELETED)
+
+    @property
     def min_sequence(self) -> int:
         """The smallest sequence number of its rows."""
         return self._long(_MIN_SEQUENCE)
@@ -77,9 +82,12 @@ class SplitFile:
         return None if found is None else found.decode()
 
     def _bytes(self, field: int) -> bytes | None:
-        if self.row[1 + field // 8] >> field % 8 & 1:
+        if self._is_null(field):
             return None
         return variable(self.row, _FIELDS_AT + 8 * field)
+
+    def _is_null(self, field: int) -> bool:
+        return bool(self.row[1 + field // 8] >> field % 8 & 1)
 
     def _long(self, field: int) -> int:
         (value,) = struct.unpack_from("<q", self.row, _FIELDS_AT + 8 * field)

@@ -31,6 +31,7 @@ from streamhouse.paimon.write.product_columns import Products
 from streamhouse.paimon.write.record_removal import removals_without_values
 from streamhouse.paimon.write.removals import (
     Removals,
+    check_moves,
     check_overwrite,
     restricts_removals,
     takes_upserts,
@@ -106,6 +107,7 @@ class TableWriter:
     ) -> None:
         table = Warehouse(warehouse_options).table(identifier)
         check_written(table)
+        check_moves(table)
         for name in table.fine_columns:
             check_type(f"table {identifier}", name, table.arrow_schema.field(name).type)
         self._planned = planned

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from streamhouse.errors import TableError
 from streamhouse.merge_functions import MERGING_ENGINES, merge_function
 from streamhouse.paimon.read.table import Table
+from streamhouse.paimon.schema import bucket_rules
 from streamhouse.source import ROW_KIND
 
 _IGNORE = "ignore-delete"
@@ -48,6 +49,18 @@ def restricts_removals(table: Table) -> bool:
     other partition itself.
     """
     return table.crosses_partitions or takes_upserts(table)
+
+
+def check_moves(table: Table) -> None:
+    """Raise `TableError` if a row that moves to another partition would stay in its old one."""
+    if bucket_rules.leaves_moved_rows(table.primary_key, table.partition_keys, table.options):
+        raise TableError(
+            f"table {table.identifier} has the primary key ({', '.join(table.primary_key)}) "
+            f"without its partition ({', '.join(table.partition_keys)}), and '{_IGNORE}' = 'true' "
+            "keeps a row that has moved in its old partition, too, so a key could have several "
+            "rows; make the table with the partition in its primary key, or without "
+            f"'{_IGNORE}', and INSERT its rows there"
+        )
 
 
 def check_overwrite(
@@ -146,7 +159,8 @@ class Removals:
     def _crossing_error(self, rows: pa.RecordBatch) -> TableError:
         table = self._table
         key = {name: rows.column(name)[0].as_py() for name in table.primary_key}
-        way = ", or SET ('ignore-delete' = 'true') to keep such rows" if self._upserting else ""
+        stays = self._upserting and _engine(table) != "deduplicate"
+        way = ", or SET ('ignore-delete' = 'true') to keep such rows" if stays else ""
         return TableError(
             f"table {table.identifier} has the primary key ({', '.join(table.primary_key)}) "
             f"without its partition ({', '.join(table.partition_keys)}), so Paimon's core can only "
