@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import os
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from itertools import groupby, islice
 from pathlib import Path
 
 import pytest
@@ -110,10 +110,14 @@ def test_many_cases(tmp_path: Path) -> None:
 
 
 def packs(cases: Sequence[Case]) -> Iterator[list[Case]]:
-    """Cases of one mode, some at a time."""
-    for _, run in groupby(sorted(cases, key=lambda one: one.mode), key=lambda one: one.mode):
-        while some := list(islice(run, A_PACK)):
-            yield some
+    """Cases of one mode, some at a time; the modes take turns."""
+    filling: dict[str, list[Case]] = defaultdict(list)
+    for case in cases:
+        pack = filling[case.mode]
+        pack.append(case)
+        if len(pack) == A_PACK:
+            yield filling.pop(case.mode)
+    yield from filling.values()
 
 
 def play(
