@@ -158,7 +158,7 @@ def one_run(warehouse: str, total: float) -> dict[str, Any]:
     return {"right": False, "seconds": None, "session_s": session_s}
 
 
-def _in_fresh_process(warehouse: str, total: float) -> dict[str, Any]:
+def in_fresh_process(warehouse: str, total: float) -> dict[str, Any]:
     command = [sys.executable, __file__, "--one-run", warehouse, repr(total)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=RUN_SECONDS)
     if done.returncode:
@@ -175,7 +175,7 @@ def measure(rows: int, runs: int) -> dict[str, Any]:
         limits, results = [], []
         for _ in range(runs):
             limits.append(limit(warehouse, total))
-            results.append(_in_fresh_process(warehouse, total))
+            results.append(in_fresh_process(warehouse, total))
     right = all(result["right"] for result in results)
     seconds = statistics.median(r["seconds"] for r in results) if right else float("inf")
     best = rows / statistics.median(limits)

@@ -41,20 +41,30 @@ USE CATALOG lake;
 USE shop;
 SET 'execution.checkpointing.interval' = '{checkpoint}';
 """
-BACKLOG = """
-SET 'parallelism.default' = '2';
+VIEW = """
+{settings}
 CREATE TABLE {view} (country STRING, orders BIGINT, revenue DOUBLE, PRIMARY KEY (country)
   NOT ENFORCED) WITH ('bucket' = '1', 'merge-engine' = 'aggregation',
   'changelog-producer' = 'full-compaction', 'fields.orders.aggregate-function' = 'sum',
   'fields.revenue.aggregate-function' = 'sum');
 INSERT INTO {view}
-SELECT /*+ LOOKUP('table'='c', 'retry-predicate'='lookup_miss', 'retry-strategy'='fixed_delay',
-                  'fixed-delay'='1s', 'max-attempts'='10') */
-  c.country, CAST(1 AS BIGINT), o.price
-FROM (SELECT *, PROCTIME() AS pt FROM orders /*+ OPTIONS('source.split.target-size'='4mb') */) AS o
-JOIN customers /*+ OPTIONS('lookup.async'='false') */ FOR SYSTEM_TIME AS OF o.pt AS c
-  ON o.customer_id = c.id;
+SELECT {hints} c.country, CAST(1 AS BIGINT), o.price
+FROM (SELECT *, PROCTIME() AS pt FROM {orders}) AS o
+JOIN customers {lookup} FOR SYSTEM_TIME AS OF o.pt AS c ON o.customer_id = c.id;
 """
+BACKLOG = {
+    "settings": "SET 'parallelism.default' = '2';",
+    "hints": "/*+ LOOKUP('table'='c', 'retry-predicate'='lookup_miss', 'retry-strategy'="
+    "'fixed_delay', 'fixed-delay'='1s', 'max-attempts'='10') */",
+    "orders": "orders /*+ OPTIONS('source.split.target-size'='4mb') */",
+    "lookup": "/*+ OPTIONS('lookup.async'='false') */",
+}
+FRESHNESS = {
+    "settings": "",
+    "hints": "",
+    "orders": "made /*+ OPTIONS('continuous.discovery-interval'='1s') */",
+    "lookup": "/*+ OPTIONS('lookup.async'='true') */",
+}
 GENERATOR = """
 CREATE TABLE IF NOT EXISTS made (customer_id INT, price DOUBLE, ts TIMESTAMP(3))
   WITH ('bucket' = '-1');
@@ -65,19 +75,6 @@ INSERT INTO made
 SELECT customer_id, CAST(price AS DOUBLE), CAST(CURRENT_ROW_TIMESTAMP() AS TIMESTAMP(3))
 FROM source;
 """
-FRESHNESS = """
-CREATE TABLE fresh (country STRING, orders BIGINT, revenue DOUBLE, PRIMARY KEY (country)
-  NOT ENFORCED) WITH ('bucket' = '1', 'merge-engine' = 'aggregation',
-  'changelog-producer' = 'full-compaction', 'fields.orders.aggregate-function' = 'sum',
-  'fields.revenue.aggregate-function' = 'sum');
-INSERT INTO fresh
-SELECT c.country, CAST(1 AS BIGINT), o.price
-FROM (SELECT *, PROCTIME() AS pt FROM made /*+ OPTIONS('continuous.discovery-interval'='1s') */)
-  AS o
-JOIN customers /*+ OPTIONS('lookup.async'='true') */ FOR SYSTEM_TIME AS OF o.pt AS c
-  ON o.customer_id = c.id;
-"""
-ASIDE_S = 15
 
 
 def sums(view: Table) -> Iterator[tuple[int, int, float]]:
@@ -95,7 +92,7 @@ def flink_backlog(flink: FlinkCluster, warehouse: str, total: float) -> float:
     """Seconds of Flink's job for all orders."""
     view = f"flink{time.time_ns()}"
     text = CATALOG.format(warehouse=warehouse, checkpoint="3s")
-    job = flink.submit(text + BACKLOG.format(view=view))
+    job = flink.submit(text + VIEW.format(view=view, **BACKLOG))
     table = Warehouse(warehouse).table(f"shop.{view}")
     deadline = time.monotonic() + JOB_S
     while time.monotonic() < deadline:
@@ -112,10 +109,10 @@ def flink_freshness(flink: FlinkCluster, warehouse: str, seconds: int) -> dict[s
     """Ages of orders in Flink's view, in ms."""
     text = CATALOG.format(warehouse=warehouse, checkpoint="1s")
     made = flink.submit(text + GENERATOR)
-    view = flink.submit(text + FRESHNESS)
-    time.sleep(ASIDE_S + seconds)
+    view = flink.submit(text + VIEW.format(view="fresh", **FRESHNESS))
+    time.sleep(freshness.ASIDE_S + seconds)
     flink.cancel(made)
-    time.sleep(ASIDE_S)
+    time.sleep(freshness.ASIDE_S)
     flink.cancel(view)
     table = Warehouse(warehouse).table("shop.made")
     due = [b.column("ts").cast("timestamp[ms]").to_numpy(False) for b in table.read(["ts"])]
@@ -124,7 +121,7 @@ def flink_freshness(flink: FlinkCluster, warehouse: str, seconds: int) -> dict[s
     for time_ms, orders, _ in sums(Warehouse(warehouse).table("shop.fresh")):
         ages.append(time_ms - times[seen:orders])
         seen = orders
-    counted = np.concatenate(ages)[times[:seen] >= times[0] + ASIDE_S * 1000]
+    counted = np.concatenate(ages)[times[:seen] >= times[0] + freshness.ASIDE_S * 1000]
     if seen != times.size:
         raise SystemExit(f"Flink's view has {seen} of {times.size} orders")
     return {
@@ -146,7 +143,7 @@ def measure(folder: Path, rows: int, runs: int, seconds: int) -> dict[str, Any]:
                 theirs.append(flink_backlog(flink, warehouse, total))
             their_age = flink_freshness(flink, warehouse, seconds)
         for _ in range(runs):
-            one = backlog._in_fresh_process(warehouse, total)
+            one = backlog.in_fresh_process(warehouse, total)
             if not one["right"]:
                 raise SystemExit("the sum of Streamhouse is wrong")
             own.append(one["seconds"])

@@ -170,9 +170,10 @@ def outdated() -> list[Path]:
 
 def main(arguments: list[str]) -> int:
     if arguments == ["--check"]:
-        for path in outdated():
+        stale = outdated()
+        for path in stale:
             print(f"{path.relative_to(ROOT)} is outdated: run scripts/generate_docs.py")
-        return 1 if outdated() else 0
+        return 1 if stale else 0
     for path, text in generated().items():
         path.write_text(text)
     return 0

@@ -47,10 +47,11 @@ def check_declaration(table: TableInfo, where: str) -> list[str]:
 
     Raises `OptionError` for an unknown connector or option, or a value that is not allowed.
     """
-    if table.connector not in names():
-        hint = nearest(table.connector, names())
-        raise OptionError(f"{where}: unknown connector '{table.connector}'; {hint}")
-    kind, options = connector(table.connector), table_options(table)
+    try:
+        kind = connector(table.connector)
+    except OptionError as error:
+        raise OptionError(f"{where}: {error}") from error
+    options = table_options(table)
     effective = {key: value for key, value in options.items() if key not in kind.without_effect}
     kind.check(table, effective, where)
     return [

@@ -341,11 +341,11 @@ class Script:
         """Where the checkpoint of a target's query is."""
         options, root = self._options, self._options.checkpoints
         if root is None and not target.warehouse:
-            root = self._passing_checkpoints
+            root = self._temporary_checkpoints
         return Place.of(self._session.settings, options.name, root, target)
 
     @cached_property
-    def _passing_checkpoints(self) -> Path:
+    def _temporary_checkpoints(self) -> Path:
         """Temporary checkpoint folder for queries without a warehouse; removed after the script."""
         return Path(self._ended.enter_context(work_folder("streamhouse-checkpoints-")))
 

@@ -16,14 +16,14 @@ from streamhouse.paimon.storage import rust_core
 from streamhouse.paimon.storage.files import Files, files_of
 from streamhouse.paimon.storage.lock import commit_lock, holds_lock
 
-_TORN = re.compile(r"snapshot-\d+\.tmp-.+")
-_TOLD = re.compile(r"\d+\.tmp-[0-9a-f]{8}-")
+_TEMPORARY_NAME = re.compile(r"snapshot-\d+\.tmp-.+")
+_NAME_IN_ERROR = re.compile(r"\d+\.tmp-[0-9a-f]{8}-")
 _WAIT_S = 5.0
 
 
 def is_cause(error: StreamhouseError) -> bool:
     """Whether the Java core failed because of such a file (or one that is just being written)."""
-    return _TOLD.search(str(error)) is not None
+    return _NAME_IN_ERROR.search(str(error)) is not None
 
 
 def remove(catalog_options: Mapping[str, str], identifier: str) -> bool:
@@ -51,5 +51,5 @@ def remove(catalog_options: Mapping[str, str], identifier: str) -> bool:
 
 def _remove(files: Files, folder: str) -> None:
     for name, is_folder in files.names(folder):
-        if not is_folder and _TORN.fullmatch(name):
+        if not is_folder and _TEMPORARY_NAME.fullmatch(name):
             files.delete(f"{folder}/{name}")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamhouse.errors import DataLossError, StreamhouseError, TableError
+from streamhouse.errors import TableError
 from streamhouse.paimon.read.version_clause import version_clause
 from streamhouse.paimon.schema.bucket_rules import POSTPONED
 from streamhouse.paimon.storage import rust_core
@@ -73,7 +73,4 @@ def _files(table: Table, snapshot: int) -> list[pa.RecordBatch]:
     try:
         return rust_core.query(context, table.database, f"{table.name}$files", names, version)
     except rust_core.ERRORS as error:
-        lost = rust_core.is_gone(error)
-        kind = DataLossError if lost else StreamhouseError
-        why = "a file expired meanwhile; ask again" if lost else "its files cannot be listed"
-        raise kind(f"table {table.identifier}: {why}: {error}") from error
+        raise rust_core.read_error(table.identifier, error) from error

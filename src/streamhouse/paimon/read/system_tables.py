@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from streamhouse.errors import DataLossError, StreamhouseError, TableError
+from streamhouse.errors import TableError
 from streamhouse.options import nearest
 from streamhouse.paimon.read.compacted_state import compacted_only
 from streamhouse.paimon.read.key_set import KeySet
@@ -188,7 +188,7 @@ class SystemTable:
         try:
             return rust_core.query(context, self.database, table, names, version, condition)
         except rust_core.ERRORS as error:
-            raise self._explained(error) from error
+            raise rust_core.read_error(self.identifier, error) from error
 
     def _shaped(self, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         named = pa.RecordBatch.from_arrays(batch.columns, names=schema.names)
@@ -204,15 +204,6 @@ class SystemTable:
             for field in schema
         ]
         return conformed(pa.RecordBatch.from_arrays(arrays, names=schema.names), schema)
-
-    def _explained(self, error: Exception) -> StreamhouseError:
-        text = " ".join(str(error).split())
-        if rust_core.is_gone(error):
-            return DataLossError(
-                f"table {self.identifier}: a file that it tells of expired meanwhile; ask again: "
-                f"{text}"
-            )
-        return StreamhouseError(f"table {self.identifier} cannot be read: {text}")
 
 
 def open_table(

@@ -13,6 +13,8 @@ from typing import Any
 import pyarrow as pa
 from pypaimon_rust.datafusion import PaimonCatalog, SQLContext
 
+from streamhouse.errors import DataLossError, StreamhouseError
+
 ERRORS = (ValueError, RuntimeError, OSError)
 """The exceptions that the Rust core raises."""
 CATALOG_ERRORS = (*ERRORS, KeyError)
@@ -81,6 +83,16 @@ def query(
 def is_gone(error: Exception) -> bool:
     """Whether the reason of an error is a missing file or snapshot."""
     return _GONE.search(str(error)) is not None
+
+
+def read_error(identifier: str, error: Exception) -> StreamhouseError:
+    """The error of a read: `DataLossError` if a file expired meanwhile."""
+    text = " ".join(str(error).split())
+    if is_gone(error):
+        return DataLossError(
+            f"table {identifier}: a file that it reads expired meanwhile; try again: {text}"
+        )
+    return StreamhouseError(f"table {identifier} cannot be read: {text}")
 
 
 def quoted(name: str) -> str:

@@ -160,11 +160,6 @@ class _Attempt:
             return self._write(held=True)
 
     @property
-    def compacts(self) -> bool:
-        """Whether the statement itself compacts what it has written."""
-        return self._purging
-
-    @property
     def _hides(self) -> bool:
         """Whether new rows are invisible until compaction; then it compacts before and after."""
         return (
@@ -180,7 +175,7 @@ class _Attempt:
             if not self._count.any:
                 committer.abort(messages)
                 return Changed()
-            if self._purging:
+            if self.compacts:
                 self._purge.start()
             with nullcontext() if held else commit_lock(self._table.location):
                 if not self._overtaken():
@@ -212,7 +207,8 @@ class _Attempt:
         )
 
     @property
-    def _purging(self) -> bool:
+    def compacts(self) -> bool:
+        """Whether the statement itself compacts what it has written."""
         return self._hides or (self._way.purges and self._count.deleted > 0)
 
     def _options(self) -> dict[str, str]:
@@ -229,7 +225,7 @@ class _Attempt:
             )
             return
         committer.commit(0, messages, lock_held=True)
-        if self._purging:
+        if self.compacts:
             self._purge.run(self._options())
 
     def _overtaken(self) -> bool:

@@ -358,8 +358,9 @@ class Session:
         if info.connector == "paimon":
             return None
         given = replace(info, options={**info.options, **hint})
-        for text in registry.check_declaration(given, f"table {'.'.join(info.name[1:])}"):
-            self.notice(text)
+        if hint:
+            for text in registry.check_declaration(given, f"table {'.'.join(info.name[1:])}"):
+                self.notice(text)
         return SinkSpec(info.connector, registry.table_options(given), info.columns)
 
     def dimension(self, lookup: LookupJoin) -> TableAddress:

@@ -18,7 +18,7 @@ from streamhouse.paimon.write.commit import TableCommitter, query_tag
 from streamhouse.runtime.failpoint import LOOKED_UP_STEP, reached
 from streamhouse.runtime.monitoring.commit_times import timed
 from streamhouse.runtime.spec import QuerySpec
-from streamhouse.source import Offset
+from streamhouse.runtime.state.lineage import BatchRecord
 
 log = logging.getLogger("streamhouse.query")
 
@@ -30,17 +30,10 @@ Messages: TypeAlias = Mapping[str, list[bytes]]
 class CommittedBatch:
     """One micro-batch after its commit.
 
-    `start` and `end` are its offsets, `rows` the rows read, `missed` those that wait for a lookup.
-    `earlier` says that the run before had committed it. `messages` are counted by table, and
-    `reports` are what its tasks reported.
+    `messages` are counted by table, and `reports` are what its tasks reported.
     """
 
-    number: int
-    start: Offset
-    end: Offset
-    rows: int
-    missed: int
-    earlier: bool
+    record: BatchRecord
     messages: Mapping[str, int]
     reports: list[dict[str, Any]]
 
@@ -74,14 +67,30 @@ class BatchCommitter:
 
     def commit(self, frame: DataFrame) -> CommittedBatch | None:
         """Run a batch's tasks and commit what they wrote; None if there was nothing to read."""
-        batch = _Batch(self, frame)
-        with batch.timed:
-            made = self._sink.commit(batch.write, batch.discard)
-        messages, reports = batch.messages, batch.reports
-        if not reports:
-            return None
-        start, end = reports[0]["start"], reports[0]["end"]
-        number = int(end["batch"])
+        messages: Messages = {}
+        reports: list[dict[str, Any]] = []
+        with ExitStack() as timing:
+
+            def write() -> WrittenBatch | None:
+                nonlocal messages, reports
+                messages, reports = self._write(frame)
+                if not reports:
+                    return None
+                timing.enter_context(timed(self._target))
+                return WrittenBatch(_number(reports), messages.get(self._target, []))
+
+            def discard() -> None:
+                timing.close()
+                self._discard(messages)
+
+            made = self._sink.commit(write, discard)
+        return self._commit_side_tables(messages, reports, made) if reports else None
+
+    def _commit_side_tables(
+        self, messages: Messages, reports: list[dict[str, Any]], made: bool
+    ) -> CommittedBatch:
+        """Commit what the batch wrote besides the sink; `made`: this run committed to the sink."""
+        number = _number(reports)
         reached("target-committed", number, self._target)
         for identifier, committer in self._side_tables.items():
             if identifier == self._journal:
@@ -91,10 +100,15 @@ class BatchCommitter:
             reached(f"{identifier.rpartition('__')[2]}-committed", number, self._target)
         if any(report["repeated"] for report in reports):
             self.remove_leftovers(number, {report["attempt"] for report in reports})
-        rows = sum(report["rows"] for report in reports)
-        missed = sum(report["missed"] for report in reports)
-        counts = {name: len(own) for name, own in messages.items()}
-        return CommittedBatch(number, start, end, rows, missed, not made, counts, reports)
+        record = BatchRecord(
+            number,
+            reports[0]["start"],
+            reports[0]["end"],
+            sum(report["rows"] for report in reports),
+            sum(report["missed"] for report in reports),
+            earlier=not made,
+        )
+        return CommittedBatch(record, {name: len(own) for name, own in messages.items()}, reports)
 
     def remove_leftovers(self, from_batch: int, keep: Collection[str] = ()) -> None:
         """Remove the files of dead tasks in batches from `from_batch` on.
@@ -107,11 +121,11 @@ class BatchCommitter:
         if removed:
             log.info("%s: removed %d left-over files", self._target, removed)
 
-    def written(self, frame: DataFrame) -> tuple[Messages, list[dict[str, Any]]]:
+    def _write(self, frame: DataFrame) -> tuple[Messages, list[dict[str, Any]]]:
         """Run a batch's tasks, and commit their journal of lookups on servers; see `_collected`."""
         messages, reports = _collected(frame)
         if reports:
-            number = int(reports[0]["end"]["batch"])
+            number = _number(reports)
             reached("batch-written", number, self._target)
             if self._journal is not None:
                 # The batch reads it if it runs again.
@@ -121,43 +135,16 @@ class BatchCommitter:
                 reached(LOOKED_UP_STEP, number, self._target)
         return messages, reports
 
-    def of_target(self, messages: Messages) -> list[bytes]:
-        """The sink's commit messages."""
-        return messages.get(self._target, [])
-
-    def timing(self) -> Any:
-        """Measures a commit to the sink, as a context."""
-        return timed(self._target)
-
-    def discard(self, messages: Messages) -> None:
+    def _discard(self, messages: Messages) -> None:
         """Remove what a batch wrote into the side tables, but not the journal of server lookups."""
         for identifier, committer in self._side_tables.items():
             if identifier != self._journal:
                 committer.abort(messages.get(identifier, []))
 
 
-class _Batch:
-    """Writes one micro-batch for the sink's committer, which may call `write` several times."""
-
-    def __init__(self, committer: BatchCommitter, frame: DataFrame) -> None:
-        self._committer = committer
-        self._frame = frame
-        self.messages: Messages = {}
-        self.reports: list[dict[str, Any]] = []
-        self.timed = ExitStack()
-        """Measures the sink's commit; open from the end of `write` on."""
-
-    def write(self) -> WrittenBatch | None:
-        self.messages, self.reports = self._committer.written(self._frame)
-        if not self.reports:
-            return None
-        self.timed.enter_context(self._committer.timing())
-        number = int(self.reports[0]["end"]["batch"])
-        return WrittenBatch(number, self._committer.of_target(self.messages))
-
-    def discard(self) -> None:
-        self.timed.close()
-        self._committer.discard(self.messages)
+def _number(reports: list[dict[str, Any]]) -> int:
+    """The batch number, which all reports of a batch have."""
+    return int(reports[0]["end"]["batch"])
 
 
 def _collected(frame: DataFrame) -> tuple[Messages, list[dict[str, Any]]]:

@@ -23,7 +23,7 @@ from streamhouse.runtime.spec import QuerySpec
 from streamhouse.runtime.state import distinct_counts, pending_rows
 from streamhouse.runtime.state import lookup_journal as looked_up
 from streamhouse.runtime.state.checkpoint import Checkpoint
-from streamhouse.runtime.state.lineage import BatchRecord, Lineage
+from streamhouse.runtime.state.lineage import Lineage
 from streamhouse.runtime.state.query_definition import definition_json
 from streamhouse.runtime.state.retention_holds import RetentionHolds
 from streamhouse.runtime.streaming import preload_reports
@@ -257,15 +257,11 @@ class ContinuousQuery:
         if batch is None:
             return
         if self._lineage is not None:
-            self._lineage.note(
-                BatchRecord(
-                    batch.number, batch.start, batch.end, batch.rows, batch.missed, batch.earlier
-                )
-            )
-        self._last = batch.end
-        self.figures.batch(batch.rows, time.monotonic() - began)
-        self._holds.batch_done(batch.end)
-        preload_reports.tell(self._folder, batch.end, batch.reports)
+            self._lineage.note(batch.record)
+        self._last = batch.record.end
+        self.figures.batch(batch.record.rows or 0, time.monotonic() - began)
+        self._holds.batch_done(self._last)
+        preload_reports.tell(self._folder, self._last, batch.reports)
         self._wait_for_room(batch)
         # Pause while no batch is planned: rows that arrive meanwhile are in the next batch.
         self._holding.wait(rest_s(time.monotonic() - began, self._least_s))

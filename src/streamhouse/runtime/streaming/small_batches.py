@@ -17,7 +17,7 @@ from streamhouse.paimon.catalog.table_address import TableAddress
 from streamhouse.runtime.spec import QuerySpec
 from streamhouse.source import Counted, Offset, Source
 
-_FILE = "unspread.json"
+_FILE = "small-batch.json"
 _DIMENSION_ROWS = 100_000
 """With a larger dimension every batch is shuffled, since a join scans all its rows."""
 
@@ -43,7 +43,7 @@ class SmallBatches:
         part = self._folder / f"{_FILE}.part"
         # The folder may be gone if the run is being stopped.
         with contextlib.suppress(FileNotFoundError):
-            part.write_text(json.dumps({"batch": end["batch"], "unspread": small}))
+            part.write_text(json.dumps({"batch": end["batch"], "small": small}))
             part.replace(self._folder / _FILE)
 
     def _few(self, start: Offset, end: Offset) -> bool:
@@ -65,7 +65,7 @@ class SmallBatches:
 def is_small_batch(folder: Path, batch: int) -> bool:
     """Whether the batch with this number skips the shuffle."""
     try:
-        told = json.loads((folder / _FILE).read_text())
+        decision = json.loads((folder / _FILE).read_text())
     except FileNotFoundError:
         return False
-    return bool(told["unspread"]) and int(told["batch"]) == batch
+    return bool(decision["small"]) and int(decision["batch"]) == batch

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 
-from streamhouse.connectors.base import Sink
+from streamhouse.connectors.base import Sink, SinkWriter
+from streamhouse.connectors.paimon.sink import PaimonSinkWriter
 from streamhouse.lookup.strategies.selection import choose_all
 from streamhouse.paimon.catalog.table_address import TableAddress
-from streamhouse.paimon.write.commit import TableWriter, file_prefix
 from streamhouse.runtime.failpoint import TASK_STEP, reached
 from streamhouse.runtime.kernel import ROW, Kernel, numbered, only, without
 from streamhouse.runtime.spec import QuerySpec
@@ -338,36 +339,29 @@ class Task:
         return messages
 
     def _write_target(self, rows: pa.Table) -> list[tuple[str, bytes]]:
-        spec = self._spec
-        if not rows.num_rows:
-            return []
-        writer = sink_for(spec).writer(spec.query_id, self._task.batch, self._attempt)
-        try:
-            for part in rows.combine_chunks().to_batches():
-                writer.write(part)
-            prepared = writer.prepare()
-        finally:
-            writer.close()
-        return [(spec.target.identifier, message) for message in prepared]
+        sink, target = sink_for(self._spec), self._spec.target.identifier
+        return self._write_rows(target, [rows], sink.writer)
 
     def _write_table(
         self, address: TableAddress, tables: list[pa.Table]
     ) -> list[tuple[str, bytes]]:
+        return self._write_rows(address.identifier, tables, partial(PaimonSinkWriter, address))
+
+    def _write_rows(
+        self,
+        identifier: str,
+        tables: list[pa.Table],
+        opened: Callable[[str, int, str], SinkWriter],
+    ) -> list[tuple[str, bytes]]:
+        """Write rows; returns the table with each commit message, none if there are no rows."""
         if not any(table.num_rows for table in tables):
             return []
-        spec, batch = self._spec, self._task.batch
-        writer = TableWriter(
-            address.warehouse,
-            address.identifier,
-            spec.query_id,
-            file_prefix(spec.query_id, batch, self._attempt),
-            planned=address.schema_id,
-        )
+        writer = opened(self._spec.query_id, self._task.batch, self._attempt)
         try:
             for table in tables:
                 for part in table.combine_chunks().to_batches():
                     writer.write(part)
-            prepared = writer.prepare(batch)
+            prepared = writer.prepare()
         finally:
             writer.close()
-        return [(address.identifier, message) for message in prepared]
+        return [(identifier, message) for message in prepared]
