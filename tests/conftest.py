@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -42,6 +43,7 @@ def _keep_bytecode() -> None:
     """Let Python keep what it compiles also where the environment says no, as images of containers
     often do: each of the many processes that tests start would compile the sources anew."""
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
 
 
 def _take_interrupts() -> None:

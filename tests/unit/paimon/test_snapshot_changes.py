@@ -165,7 +165,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@settings(deadline=None, max_examples=5, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=4, suppress_health_check=[HealthCheck.too_slow])
 @given(history=histories)
 def test_applied_to_nothing_it_makes_the_table_at_each_snapshot(
     store: Store, engine: str, history: list[list[Row]]

@@ -99,7 +99,7 @@ def test_every_operation_that_is_described(server: Serving, mode: GenerationMode
         if operation.path.endswith("/changes"):
             continue
 
-        @settings(QUICK, max_examples=10)
+        @settings(QUICK, max_examples=6)
         @given(case=operation.as_strategy(mode))
         def try_out(case: Any) -> None:
             case.headers = {**(case.headers or {}), "Authorization": f"Bearer {SECRET}"}

@@ -148,7 +148,7 @@ async def guest(hub: Hub, history: History, draw: random.Random, done: asyncio.E
     return client
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("kind", [Keyed, Chosen, Appended, Viewed])
 def test_what_clients_make_of_their_events_is_the_table(
     shop: Any, kind: Callable[[Any, random.Random], History], seed: int
