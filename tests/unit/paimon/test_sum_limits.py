@@ -97,7 +97,7 @@ def reach(kind: str, values: list[int]) -> int:
 @pytest.mark.parametrize(
     ("seed", "rounds"),
     # Each round looks at the files of all before it.
-    [(1, 12), *(pytest.param(one, 30, marks=pytest.mark.soak) for one in range(10))],
+    [(1, 20), *(pytest.param(one, 30, marks=pytest.mark.soak) for one in range(10))],
 )
 def test_a_sum_is_right_or_refused(warehouse: Warehouse, kind: str, seed: int, rounds: int) -> None:
     choice, limit = random.Random(f"{kind} {seed}"), LIMITS[kind]
