@@ -6,6 +6,7 @@ few libraries.
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -29,6 +30,7 @@ def load(arguments: Sequence[str]) -> None:
     if not any(word.startswith(_PLANNING) for word in arguments):
         for name in _LIBRARIES:
             import_module(name)
+    gc.freeze()
 
 
 if __name__ == "__main__":

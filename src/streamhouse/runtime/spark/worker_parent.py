@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import io
 import os
 import runpy
@@ -291,6 +292,8 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for name in _LIBRARIES:
         import_module(name)
+    # Spark's worker collects garbage after each task; without this it visits all library objects.
+    gc.freeze()
     request = Parent(listener, driver).serve()
     if request is not None:
         request.run()
