@@ -5,7 +5,7 @@ to each with a line, see `answer`. `warehouse` contains the options of the catal
 that it writes signals that it is ready. It ends after `IDLE_S` seconds without a request, or when
 its input ends.
 
-docs/decisions/073-scripts-are-checked-in-a-process-of-their-own.md says why.
+docs/decisions/073-scripts-are-checked-in-their-own-process.md says why.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
 - if a server started it (`streamhouse.serve.pipelines.runner`): `script.sql`, `log`, `log.1` and
   `stop`, which names a process that was asked to end.
 
-For the reasons see docs/decisions/071-the-status-of-a-pipeline.md.
+For the reasons see docs/decisions/071-pipeline-status-in-the-warehouse.md.
 """
 
 from __future__ import annotations

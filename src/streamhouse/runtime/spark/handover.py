@@ -6,7 +6,7 @@ JVM exits when that is closed. When the driver ends without notice, this process
 workers at once, so that the old run can no longer read or write. It forks no new workers, and keeps
 the JVM for some seconds. If the same user starts the same command again in the same environment
 within this time, the new driver claims the JVM at a Unix socket. See
-docs/decisions/135-the-jvm-outlives-its-driver.md.
+docs/decisions/135-spark-jvm-outlives-its-driver.md.
 """
 
 from __future__ import annotations

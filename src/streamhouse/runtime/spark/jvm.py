@@ -5,7 +5,7 @@ JVM, and in that one SparkSubmit, which reads the settings again and then runs t
 local session needs none of this. So the py4j server is started directly, and without MLlib, whose
 functions take 1 s of processor time to register in each session. `spark-submit` is still used for a
 cluster, and if the environment has settings that only it reads. See
-docs/decisions/123-a-restart-is-quick.md.
+docs/decisions/123-fast-restarts.md.
 """
 
 from __future__ import annotations

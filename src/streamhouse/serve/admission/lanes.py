@@ -1,6 +1,6 @@
 """The lanes of a server: every request that reads the warehouse waits for a slot in one of them.
 
-docs/decisions/130-requests-take-turns.md says why.
+docs/decisions/130-fair-request-queues.md says why.
 """
 
 from __future__ import annotations

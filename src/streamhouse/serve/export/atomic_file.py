@@ -4,7 +4,7 @@ The new content is written to `.<name>.<random>.part` in the same folder, which 
 locked (flock) while it lives. The lock distinguishes a part being written from a leftover of a
 killed writer, which the next writer of that file deletes.
 
-docs/decisions/074-exported-files-are-whole.md says why.
+docs/decisions/074-exports-are-atomic.md says why.
 """
 
 from __future__ import annotations

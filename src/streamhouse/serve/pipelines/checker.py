@@ -1,6 +1,6 @@
 """Checks and draws scripts in a worker process, so that a script cannot hang or kill the server.
 
-docs/decisions/073-scripts-are-checked-in-a-process-of-their-own.md says why.
+docs/decisions/073-scripts-are-checked-in-their-own-process.md says why.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Writes the rows of a response, in any format, to a file in bounded memory before it is sent.
 
-docs/decisions/067-answers-are-whole-before-they-are-sent.md says why.
+docs/decisions/067-responses-complete-before-sending.md says why.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Metadata of a served view: schema, options, snapshots, tags and data files.
 
 It must not reveal columns and rows that the view hides
-(docs/decisions/132-a-choice-of-views-tells-nothing-else.md).
+(docs/decisions/132-servers-of-chosen-views-reveal-nothing-else.md).
 """
 
 from __future__ import annotations

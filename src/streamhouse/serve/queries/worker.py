@@ -6,7 +6,7 @@ parent, which has all modules loaded. It forks and kills workers on commands of 
 from a socket at standard input, and exits when that closes. A worker reads pickled requests from a
 socket, each after its length, and writes pickled answers; it exits when the socket closes.
 
-docs/decisions/064-a-clients-sql-has-a-process-of-its-own.md says why.
+docs/decisions/064-client-sql-runs-in-its-own-process.md says why.
 """
 
 from __future__ import annotations

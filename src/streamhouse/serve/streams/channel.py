@@ -5,7 +5,7 @@ list that all subscribers read. A new subscriber gets the initial state, or the 
 missed, and continues after the link that was the last at that moment, so that no event is lost or
 sent twice.
 
-docs/decisions/060-one-chain-for-all-readers.md says why.
+docs/decisions/060-subscribers-share-one-event-chain.md says why.
 """
 
 from __future__ import annotations

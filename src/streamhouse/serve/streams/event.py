@@ -31,7 +31,7 @@ class Moment:
 
     `snapshot` and `time_ms` (the commit time) are 0 for a table without snapshots. `stamp`
     distinguishes the snapshot from others with the same id, in a table that was recreated or
-    rolled back (docs/decisions/061-ids-name-a-commit.md).
+    rolled back (docs/decisions/061-event-ids-name-a-commit.md).
     """
 
     snapshot: int

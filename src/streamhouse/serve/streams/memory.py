@@ -3,7 +3,7 @@
 A feed compares a table with a primary key, or a view, with its previous state, and so keeps all of
 its rows in memory while it has subscribers.
 
-docs/decisions/089-what-a-server-keeps-of-tables-is-counted.md says why.
+docs/decisions/089-memory-for-followed-tables.md says why.
 """
 
 from __future__ import annotations
