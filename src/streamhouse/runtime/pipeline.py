@@ -16,6 +16,7 @@ from streamhouse.paimon.maintenance.service import Maintenance
 from streamhouse.paimon.read.visibility import changes_visible, hides_new_rows
 from streamhouse.runtime.monitoring.reporter import Reporter
 from streamhouse.runtime.shared_readers import SharedReaders
+from streamhouse.runtime.streaming.pacing import Pacing, Role
 from streamhouse.runtime.streaming.query import ContinuousQuery
 from streamhouse.source import Offset
 
@@ -27,21 +28,9 @@ _NICE = 5
 """How much the sidecar's `nice` value is raised where no query waits for compaction."""
 
 
+_CHECK_S = 0.125
+"""How often one of the queries is checked for failure."""
 _STARTS_AT_ONCE = 2
-_FEW_QUERIES = 4
-_PAUSE_A_QUERY_S = 0.0625
-
-
-def least_pause(queries: int, looked_up: bool = False) -> float:
-    """Least seconds from one batch of a query to its next, if `queries` run in one driver.
-
-    A batch of few rows costs as much as one of many. Upstream queries that run batches without a
-    pause take processor time from the downstream queries, on which the freshness of the views
-    depends. The time is doubled if the query's target is only `looked_up`: no stream waits for its
-    changes, which apply to later rows only.
-    """
-    pause = 0.0 if queries <= _FEW_QUERIES else _PAUSE_A_QUERY_S * queries
-    return 2 * pause if looked_up else pause
 
 
 class Side(Protocol):
@@ -84,6 +73,9 @@ class Pipeline:
         """The tables of `_reads` whose changes become visible only after a compaction."""
         self._shared = SharedReaders()
         self._worked = False
+        self._check_at = 0.0
+        self._checked = -1
+        """The index in `_running` of the query that was last checked for failure."""
 
     @property
     def queries(self) -> list[ContinuousQuery]:
@@ -164,6 +156,7 @@ class Pipeline:
 
     def _step(self, sides: Sequence[Side]) -> None:
         self._shared.step()
+        self._check_one()
         for query in self._running:
             query.tick()
         if not self._worked and any(one.figures.read().batches for one in self._running):
@@ -175,6 +168,13 @@ class Pipeline:
             side.step()
         if self._reporter is not None:
             self._reporter.step()
+
+    def _check_one(self) -> None:
+        """Check one query after the other for failure, so that each step makes few calls."""
+        if self._running and time.monotonic() >= self._check_at:
+            self._check_at = time.monotonic() + _CHECK_S
+            self._checked = (self._checked + 1) % len(self._running)
+            self._running[self._checked].check()
 
     def _start(self, warm: bool) -> None:
         from streamhouse.runtime.spark.session import start_session
@@ -188,11 +188,13 @@ class Pipeline:
         for query in self._new:
             query.prepare()
         spark = start_session("streamhouse", self._master, self._verbose)
+        pacing = Pacing(len(self._new))
         for query in self._new:
             if query.tables:
                 query.relieve(self._maintenance_of(query.address, warm).pressure)
             self._follow(query.follows)
-            query.pace(least_pause(len(self._new), self._only_looked_up(query)) if warm else 0.0)
+            if warm:
+                query.pace(pacing, self._role(query))
         with ThreadPoolExecutor(_STARTS_AT_ONCE) as starts:
             done = [starts.submit(query.start, spark) for query in self._new]
         self._running, self._new = [*self._running, *self._new], []
@@ -202,11 +204,15 @@ class Pipeline:
             took = time.monotonic() - started
             print(f"{len(self._running)} queries run after {took:.1f} s", file=sys.stderr)
 
-    def _only_looked_up(self, query: ContinuousQuery) -> bool:
-        """Whether other queries use the target only in lookups, and none reads its changes."""
-        others, target = self.queries, query.address
-        followed = any(one.source.address and target.same(one.source.address) for one in others)
-        return not followed and any(target.same(at) for one in others for at in one.lookups)
+    def _role(self, query: ContinuousQuery) -> Role:
+        """How the pauses of the query depend on other queries."""
+        others, source, target = self.queries, query.source.address, query.address
+        read = any(one.source.address and target.same(one.source.address) for one in others)
+        if not read and any(target.same(at) for one in others for at in one.lookups):
+            return Role.LOOKUP
+        if source is not None and any(one.address.same(source) for one in others):
+            return Role.DOWNSTREAM
+        return Role.SOURCE
 
     def _follow(self, tables: Sequence[TableAddress]) -> None:
         """Register source tables with maintenance; it compacts them where readers wait for that."""

@@ -6,13 +6,7 @@ import pytest
 
 from streamhouse.paimon.maintenance.policy import MaintenancePolicy, Pace
 from streamhouse.paimon.maintenance.service import Maintenance, _State
-from streamhouse.runtime.pipeline import least_pause
-from streamhouse.runtime.streaming.query import rest_s
-
-
-def test_only_many_queries_pause_between_their_batches() -> None:
-    assert [least_pause(queries) for queries in (1, 4, 8)] == [0.0, 0.0, 0.5]
-    assert [least_pause(queries, looked_up=True) for queries in (1, 4, 8)] == [0.0, 0.0, 1.0]
+from streamhouse.runtime.streaming.pacing import Pacing, Role
 
 
 @pytest.mark.parametrize(("took", "pause"), [(None, 0.5), (0.02, 0.1), (0.3, 0.3), (4.0, 0.5)])
@@ -27,6 +21,54 @@ def test_compactions_that_nobody_waits_for_keep_their_distance() -> None:
     assert Maintenance({}, tuple)._pause(_State(care=care, took={"compact": 0.02}), care) == 1.0
 
 
-def test_a_query_rests_as_long_as_its_batch_took_but_not_for_long() -> None:
-    assert [rest_s(took, 0.0) for took in (0.0, 0.5, 9.0)] == [0.0, 0.0, 0.0]
-    assert [rest_s(took, 0.5) for took in (0.0, 0.1, 0.3, 0.8, 9.0)] == [0.5, 0.4, 0.3, 0.8, 1.0]
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_few_queries_never_pause() -> None:
+    pacing = Pacing(4, processors=2)
+    assert [pacing.pause_s("a", role, 5.0) for role in Role] == [0.0, 0.0, 0.0]
+
+
+def test_sources_pause_until_the_batches_of_all_queries_fit_the_processors() -> None:
+    pacing = Pacing(8, processors=2)
+    assert pacing.pause_s("ods", Role.SOURCE, 0.3) == pytest.approx(0.0)
+    for name in ("dwd", "dws", "app"):
+        assert pacing.pause_s(name, Role.DOWNSTREAM, 0.3) == 0.0
+    # 1.2 s of batches on 1.5 processors: one round every 0.8 s.
+    assert pacing.pause_s("ods", Role.SOURCE, 0.3) == pytest.approx(0.5)
+    assert pacing.pause_s("dimension", Role.LOOKUP, 0.3) == pytest.approx(2 * 1.5 / 1.5 - 0.3)
+
+
+def test_more_processors_mean_shorter_pauses() -> None:
+    few, many = Pacing(8, processors=2), Pacing(8, processors=4)
+    for pacing in (few, many):
+        pacing.pause_s("dwd", Role.DOWNSTREAM, 1.2)
+    assert few.pause_s("ods", Role.SOURCE, 0.3) == pytest.approx(0.7)
+    assert many.pause_s("ods", Role.SOURCE, 0.3) == pytest.approx(0.2)
+
+
+def test_a_backlog_does_not_make_pauses_long() -> None:
+    pacing = Pacing(8, processors=2)
+    pacing.pause_s("dwd", Role.DOWNSTREAM, 600.0)
+    assert pacing.pause_s("ods", Role.SOURCE, 0.3) == pytest.approx(1.0)
+    assert pacing.pause_s("dimension", Role.LOOKUP, 0.3) == pytest.approx(2.0)
+
+
+def test_idle_queries_do_not_count() -> None:
+    clock = Clock()
+    pacing = Pacing(8, processors=2, clock=clock)
+    pacing.pause_s("dwd", Role.DOWNSTREAM, 1.2)
+    clock.now += 60
+    assert pacing.pause_s("ods", Role.SOURCE, 0.3) == 0.0
+
+
+def test_one_slow_batch_changes_the_pauses_only_a_little() -> None:
+    pacing = Pacing(8, processors=2)
+    for took in (0.3, 0.3, 1.3):
+        pacing.pause_s("dwd", Role.DOWNSTREAM, took)
+    assert pacing.pause_s("ods", Role.SOURCE, 0.3) == pytest.approx((0.6 + 0.3) / 1.5 - 0.3)

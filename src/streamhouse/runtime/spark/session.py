@@ -36,6 +36,12 @@ _FILE_MANAGER = (
 )
 _SETTINGS = {
     "spark.ui.enabled": "false",
+    # Without the UI nobody reads what Spark stores of running and finished jobs.
+    "spark.ui.liveUpdate.period": "60s",
+    "spark.ui.retainedJobs": "20",
+    "spark.ui.retainedStages": "20",
+    "spark.ui.retainedTasks": "100",
+    "spark.sql.ui.retainedExecutions": "20",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "2",

@@ -30,6 +30,7 @@ from streamhouse.runtime.streaming import preload_reports
 from streamhouse.runtime.streaming.batch_commit import BatchCommitter, CommittedBatch
 from streamhouse.runtime.streaming.foreach_batch import foreach_batch
 from streamhouse.runtime.streaming.fused_source import FORMAT, HELD, HOLD, SPEC
+from streamhouse.runtime.streaming.pacing import Pacing, Role
 from streamhouse.runtime.streaming.planner import Planner
 from streamhouse.runtime.streaming.shuffle import shuffled
 from streamhouse.runtime.streaming.small_batches import is_small_batch
@@ -47,23 +48,6 @@ class QueryFailed(Exception):
         super().__init__(text)
         self.query = query
         """The `ContinuousQuery.part` of the failed query."""
-
-
-_ASK_S = 0.25
-"""How often Spark is polled for a query's failure; each time is a call into its JVM."""
-_BATCHES_A_FLUSH = 4
-"""The least time between lineage flushes, in multiples of `pace`, since each flush is a commit."""
-
-
-def rest_s(took_s: float, least_s: float) -> float:
-    """Seconds to pause after a batch of `took_s`, if batches start at least `least_s` apart.
-
-    The pause is at least the rest of `least_s`, and as long as the batch took up to twice
-    `least_s`. If all queries ran without a pause, they would share the processors and each batch
-    would take longer. A change also waits for the batch before its own, so its latency would be
-    higher than with fewer batches.
-    """
-    return max(least_s - took_s, min(took_s, 2 * least_s))
 
 
 class ContinuousQuery:
@@ -90,8 +74,8 @@ class ContinuousQuery:
         self._pressure: Pressure | None = None
         self._lineage: Lineage | None = None
         self._holding = threading.Event()
-        self._least_s = 0.0
-        self._asked_at = float("-inf")
+        self._pacing: Pacing | None = None
+        self._role = Role.SOURCE
 
     @property
     def name(self) -> str:
@@ -224,15 +208,15 @@ class ContinuousQuery:
         """Wait after a batch while a table that the query writes has too many level-0 files."""
         self._pressure = pressure
 
-    def pace(self, least_s: float) -> None:
-        """Set the least seconds from the start of one batch to the next; see `rest_s`."""
-        self._least_s = least_s
+    def pace(self, pacing: Pacing, role: Role) -> None:
+        """Pause after each batch as `pacing` decides; without it no batch waits."""
+        self._pacing, self._role = pacing, role
 
     def start(self, spark: SparkSession) -> None:
         """Start the query; call `prepare` first.
 
         A batch begins as soon as the previous one has ended and there is something to read, or
-        after the pause that `pace` sets. There is no trigger interval.
+        after the pause that `pace` decides. There is no trigger interval.
         """
         self.figures.begin()
         (self._folder / SPEC).write_bytes(pickle.dumps(self._spec))
@@ -264,7 +248,9 @@ class ContinuousQuery:
         preload_reports.tell(self._folder, self._last, batch.reports)
         self._wait_for_room(batch)
         # Pause while no batch is planned: rows that arrive meanwhile are in the next batch.
-        self._holding.wait(rest_s(time.monotonic() - began, self._least_s))
+        if self._pacing is not None:
+            took_s = time.monotonic() - began
+            self._holding.wait(self._pacing.pause_s(self.part, self._role, took_s))
 
     def _wait_for_room(self, batch: CommittedBatch) -> None:
         """Wait for compaction between batches, so that no planned batch becomes stale."""
@@ -279,18 +265,19 @@ class ContinuousQuery:
         for identifier in tables:
             self._pressure.wait(identifier, self._holding.is_set)
 
+    def check(self) -> None:
+        """Raise `QueryFailed` if the query has failed; a call into Spark's JVM."""
+        error = None if self._query is None else self._query.exception()
+        if error is not None:
+            # Read the text now: it comes from the JVM, which may be gone later.
+            raise QueryFailed(str(error), self.part)
+
     def tick(self) -> None:
-        """Raise `QueryFailed` if the query has failed; flush lineage and move consumers if due."""
+        """Flush lineage and move consumers if due."""
         if self._query is None:
             return
-        if time.monotonic() - self._asked_at >= _ASK_S:
-            self._asked_at = time.monotonic()
-            error = self._query.exception()
-            if error is not None:
-                # Read the text now: it comes from the JVM, which may be gone later.
-                raise QueryFailed(str(error), self.part)
         if self._lineage is not None:
-            self._lineage.flush_if_due(_BATCHES_A_FLUSH * self._least_s)
+            self._lineage.flush_if_due(0.0 if self._pacing is None else self._pacing.flush_s)
         self._holds.tick()
 
     @property
