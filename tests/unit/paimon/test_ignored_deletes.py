@@ -70,10 +70,10 @@ def test_a_table_whose_deletes_another_engine_ignores_is_not_read(lake: str, opt
 
 
 def test_a_key_that_moves_cannot_keep_its_old_row(lake: str) -> None:
-    with pytest.raises(TableError, match="'ignore-delete' keeps it there, too"):
+    with pytest.raises(TableError, match="'ignore-delete' keeps it there as well"):
         execute(lake, f"{ACROSS} WITH ('ignore-delete' = 'true')")
     execute(lake, ACROSS)
-    with pytest.raises(TableError, match="'ignore-delete' keeps it there, too"):
+    with pytest.raises(TableError, match="'ignore-delete' keeps it there as well"):
         execute(lake, "ALTER TABLE d.t SET ('ignore-delete' = 'true')")
 
 
