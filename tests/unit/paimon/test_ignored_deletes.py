@@ -83,5 +83,5 @@ def test_a_table_of_another_engine_whose_moved_rows_stay_is_not_written(lake: st
     fields = pa.schema([pa.field("k", pa.int32(), nullable=False), ("p", pa.int32())])
     schema = Schema.from_pyarrow_schema(fields, ["p"], ["k"], {"ignore-delete": "true"})
     CatalogFactory.create({"warehouse": lake}).create_table("d.t", schema, False)
-    with pytest.raises(TableError, match="a key could have several rows; make the table"):
+    with pytest.raises(TableError, match="a key could have several rows; create a table"):
         execute(lake, "INSERT INTO d.t VALUES (1, 1)")
