@@ -114,8 +114,8 @@ def _refuse_functions(statements: Sequence[plan.Statement]) -> None:
     for statement in statements:
         if isinstance(statement, plan.CreateFunction):
             raise UnsupportedSqlError(
-                "a Python function is a program, which this server does not run for you; have it "
-                "started with --allow-run, and use a token that may run pipelines",
+                "this server does not run Python functions for you; have it started with "
+                "--allow-run, and use a token that may run pipelines",
                 line=statement.position.line,
                 column=statement.position.column,
             )

@@ -55,11 +55,11 @@ class PartitionRule:
         ways = tuple(_way(part, keys, text, where) for part in text.split(";"))
         moving = [way for way in ways if any(value == MAX for _, value in way)]
         if moving and len(ways) > 1:
-            raise OptionError(f"{where}: '{text}': {MAX} stands alone, without ';'; {_FORM}")
+            raise OptionError(f"{where}: '{text}': {MAX} cannot be combined with ';'; {_FORM}")
         for way in ways:
             if not moving and len(way) < len(keys):
                 missing = ", ".join(keys[len(way) :])
-                raise OptionError(f"{where}: '{text}' says nothing of {missing}; {_FORM}")
+                raise OptionError(f"{where}: '{text}' has no value for {missing}; {_FORM}")
         return cls(text.strip(), 0, ways)
 
     @property
@@ -84,15 +84,15 @@ def _way(text: str, keys: Sequence[str], whole: str, where: str) -> tuple[tuple[
     for part in text.split(","):
         key, equals, value = (word.strip() for word in part.partition("="))
         if not equals or not value:
-            raise OptionError(f"{where}: '{whole}' is not a choice of partitions; {_FORM}")
+            raise OptionError(f"{where}: '{whole}' is not a partition specification; {_FORM}")
         if key not in keys:
             hint = nearest(key, keys)
-            raise OptionError(f"{where}: '{whole}' names no partition key with '{key}'; {hint}")
+            raise OptionError(f"{where}: '{whole}': '{key}' is not a partition key; {hint}")
         given[key] = MAX if value.lower() == MAX else value
     named = [key for key in keys if key in given]
     if named != list(keys[: len(named)]):
         first = next(key for key in keys if key not in given)
-        raise OptionError(f"{where}: '{whole}' says nothing of '{first}', which comes first")
+        raise OptionError(f"{where}: '{whole}' has no value for '{first}', which comes first")
     return tuple((key, given[key]) for key in named)
 
 

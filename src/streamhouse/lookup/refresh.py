@@ -109,9 +109,9 @@ class RefreshRule:
         for start, end in self.blackouts:
             parts.append(f"not refreshed {_words(start)} to {_words(end)}")
         if self.behind:
-            parts.append(f"read anew beside, at most {self.behind} snapshots behind")
+            parts.append(f"reloaded in the background, at most {self.behind} snapshots behind")
         if self.behind_partitions:
-            parts.append("new partitions read beside")
+            parts.append("new partitions loaded in the background")
         return ", ".join(parts)
 
 
@@ -136,7 +136,7 @@ def _minute(word: str, text: str, where: str) -> int:
 def _wrong(text: str, where: str) -> OptionError:
     return OptionError(
         f"{where}: option '{BLACKLIST}': '{text}' is not a list of periods; write "
-        "'2026-01-31 08:00->2026-01-31 20:00', with a comma between two of them, in UTC"
+        "'2026-01-31 08:00->2026-01-31 20:00' in UTC, separated by commas"
     )
 
 

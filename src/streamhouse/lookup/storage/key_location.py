@@ -98,7 +98,7 @@ def hashed_fields(table: Table) -> tuple[pa.Field, ...] | str:
         return fields
     for field in fields:
         if pa.types.is_timestamp(field.type) and field.type.unit == "ns":
-            return f"moments are compared by the microsecond, and {field.name} has more digits"
+            return f"timestamps are compared in microseconds, and {field.name} has more digits"
     return fields
 
 

@@ -53,7 +53,7 @@ class Loading:
             self._loaded = self._load()
         except Exception as error:  # noqa: BLE001
             # The batch that joins this version loads it itself, and fails with the reason.
-            log.info("a dimension could not be loaded beside: %s", error)
+            log.info("a dimension could not be loaded in the background: %s", error)
 
 
 class Succession:

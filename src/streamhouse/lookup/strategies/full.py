@@ -132,10 +132,10 @@ class FullDimension:
         limit = self._options.disk
         if limit is not None and size > limit:
             raise StreamhouseError(
-                f"table {self._spec.identifier}, which is looked up, needs more than "
-                f"{spelt(self._options.memory)} of memory and {spelt(limit)} of local disk; give "
-                "it more with lookup.cache-max-memory-size or lookup.cache-max-disk-size, or look "
-                "it up by its primary key with LOOKUP('strategy'='partial')"
+                f"the lookup table {self._spec.identifier} needs more than "
+                f"{spelt(self._options.memory)} of memory and {spelt(limit)} of local disk; raise "
+                "lookup.cache-max-memory-size or lookup.cache-max-disk-size, or look it up by its "
+                "primary key with LOOKUP('strategy'='partial')"
             )
 
     def _read(self, version: Version) -> Iterator[pa.RecordBatch]:

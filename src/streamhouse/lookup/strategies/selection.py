@@ -59,9 +59,9 @@ def choose_all(specs: Sequence[DimensionSpec], unshuffled: str | None = None) ->
     for spec in specs:
         problem = unshuffled
         if any(one.strategy == BUCKET for one in found):
-            problem = "another lookup of the query is"
+            problem = "another lookup of the query is shuffled"
         elif problem is None and taken is not None and spec.lookup.strategy != BUCKET:
-            problem = f"the hint for {taken} asks for it"
+            problem = f"the hint for {taken} requests the shuffle"
         found.append(choose(spec, problem))
     return found
 
@@ -77,19 +77,19 @@ def choose(spec: DimensionSpec, unshuffled: str | None = None) -> Choice:
     table, wanted = spec.open(), spec.lookup.strategy
     options = CacheOptions.parse(table.options, spec.lookup.options)
     if wanted in (FULL, PARTIAL):
-        return _asked(spec, table, wanted, f"hint LOOKUP: strategy '{wanted}'", "the hint says so")
+        return _asked(spec, table, wanted, f"hint LOOKUP: strategy '{wanted}'", "set by hint")
     key = unshuffled or bucket_key(spec, table)
     if wanted in (BUCKET, SHUFFLE) and isinstance(key, BucketKey):
-        return Choice(BUCKET, "the hint says so", key.buckets)
+        return Choice(BUCKET, "set by hint", key.buckets)
     if wanted == BUCKET:
         raise OptionError(
-            f"hint LOOKUP: strategy 'bucket' does not go with table {spec.identifier}: {key}; "
-            "leave it out, or take 'full' or 'partial'"
+            f"hint LOOKUP: strategy 'bucket' cannot be used for table {spec.identifier}: {key}; "
+            "leave it out, or use 'full' or 'partial'"
         )
     if options.cache != "AUTO":
         strategy = PARTIAL if options.cache == "PARTIAL" else FULL
         where = f"'lookup.cache' = '{options.cache}'"
-        return _asked(spec, table, strategy, where, f"{where} says so")
+        return _asked(spec, table, strategy, where, f"set by {where}")
     choice = _by_rule(spec, table, options, key)
     if wanted == SHUFFLE:
         return replace(choice, reason=f"{choice.reason}; not shuffled: {key}")
@@ -127,7 +127,7 @@ def not_by_key(spec: DimensionSpec, table: Table) -> str | None:
     other = [name for name in spec.lookup.keys if name not in spec.lookup.key_columns]
     if set(table.primary_key) & set(other):
         names = ", ".join(name for name in table.primary_key if name in other)
-        return f"{names} is compared in another type; CAST the other side to the column's type"
+        return f"{names} is compared as another type; CAST the other side to the column's type"
     return f"the join compares {', '.join(spec.lookup.keys)}, not the whole primary key ({key})"
 
 
@@ -135,17 +135,17 @@ def _of_server(lookup: LookupJoin) -> Choice:
     name = lookup.table.name[-1]
     if lookup.strategy in (FULL, BUCKET):
         raise OptionError(
-            f"hint LOOKUP: strategy '{lookup.strategy}' does not go with table {name} of connector "
-            "'jdbc', whose keys are asked of MySQL; leave it out, or keep the table in Paimon "
-            "(connector 'mysql-cdc') and look up that one"
+            f"hint LOOKUP: strategy '{lookup.strategy}' cannot be used for table {name} of "
+            "connector 'jdbc', whose keys are looked up in MySQL; leave it out, or replicate the "
+            "table to Paimon (connector 'mysql-cdc') and look up the copy"
         )
     from streamhouse.lookup.strategies.server import options_of
 
     options = options_of(lookup)
     if lookup.keys_sql is None:
         raise OptionError(
-            f"lookup of {name}: the join compares {', '.join(lookup.keys)} in another type; CAST "
-            "the other side to the column's type, so that MySQL can be asked for keys"
+            f"lookup of {name}: the join compares {', '.join(lookup.keys)} as another type; CAST "
+            "the other side to the column's type, so that MySQL can look up keys"
         )
     return Choice(SERVER, options.words())
 
@@ -153,7 +153,7 @@ def _of_server(lookup: LookupJoin) -> Choice:
 def _asked(spec: DimensionSpec, table: Table, strategy: str, where: str, reason: str) -> Choice:
     problem = not_by_key(spec, table) if strategy == PARTIAL else None
     if problem is not None:
-        raise OptionError(f"{where} needs the whole primary key: {problem}; or take 'full'")
+        raise OptionError(f"{where} needs the whole primary key: {problem}; or use 'full'")
     return Choice(strategy, reason)
 
 

@@ -43,9 +43,9 @@ def open_table(lookup: LookupJoin) -> tuple[KeyedTable, tuple[str, ...]]:
     if not names:
         table.close()
         raise OptionError(
-            f"lookup of {lookup.table.name[-1]}: the join compares {', '.join(lookup.keys)} in "
-            "another type than MySQL's column has; declare it with a type like MySQL's, and CAST "
-            "the other side to that"
+            f"lookup of {lookup.table.name[-1]}: the join compares {', '.join(lookup.keys)} as "
+            "another type than MySQL's column has; declare the column with a type like MySQL's, "
+            "and CAST the other side to that type"
         )
     return table, names
 
