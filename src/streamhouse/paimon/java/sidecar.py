@@ -565,7 +565,7 @@ class Sidecar:
                 reason = reason.replace(value, "***")
         if _is_conflict(error):
             return CommitConflictError(
-                f"table '{table}' was not compacted, other commits won ({reason}); try again"
+                f"table '{table}' was not compacted: other commits conflicted ({reason}); try again"
             )
         return StreamhouseError(f"the Java core failed on table '{table}': {reason}")
 

@@ -140,8 +140,8 @@ def _remove(sidecar: Sidecar, table: Table, word: str, dead: _Dead) -> int:
     first = table.earliest_snapshot_id() or 0
     if first > snapshot + 1:
         _LOG.info(
-            "table '%s': %d files of a compaction that was killed stay, since the snapshots after "
-            "it are gone; sys.remove_orphan_files removes them",
+            "table '%s': kept %d files of a killed compaction, since the snapshots after it have "
+            "expired; sys.remove_orphan_files removes them",
             table.identifier,
             len(found),
         )

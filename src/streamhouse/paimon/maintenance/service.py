@@ -184,7 +184,7 @@ class Maintenance:
             if waiting.option is None and state.failures >= _HOPELESS_FAILURES:
                 raise StreamhouseError(f"{waiting}, which keeps failing: {self._last_error_text()}")
             if waiting.option is None and state.idle_at == table.latest_snapshot_id():
-                waiting = replace(waiting, option="compaction leaves them where they are")
+                waiting = replace(waiting, option="compaction found nothing to do")
             found.append(waiting)
         return found
 
@@ -195,7 +195,7 @@ class Maintenance:
     def start(self) -> None:
         """Start the maintenance thread; returns at once."""
         if self._thread is not None:
-            raise StreamhouseError("maintenance is running already; stop it first")
+            raise StreamhouseError("maintenance is already running; stop it first")
         self._stopped.clear()
         self._thread = threading.Thread(
             target=self._run, name="streamhouse-maintenance", daemon=True
@@ -248,7 +248,7 @@ class Maintenance:
             written = dict.fromkeys(self._tables())
             read = [name for name in dict.fromkeys(self._reads()) if name not in written]
         except Exception as error:  # noqa: BLE001  # the queries must go on
-            _LOG.warning("the tables to maintain are not known: %s", error)
+            _LOG.warning("cannot list the tables to maintain: %s", error)
             return []
         with self._lock:
             states = self._states
@@ -453,7 +453,7 @@ class Maintenance:
         state.retry_at = time.monotonic() + pause
         state.tried = 0
         level = logging.INFO if lost else logging.WARNING
-        _LOG.log(level, "table '%s': %s (tried again in %g s)", name, error, pause)
+        _LOG.log(level, "table '%s': %s (retry in %g s)", name, error, pause)
 
     def _count(self, **more: int) -> None:
         with self._lock:

@@ -47,5 +47,5 @@ def check_read(table: Table, splits: Sequence[bytes]) -> None:
         raise TableError(
             f"table {table.identifier} has '{OPTION}' = 'true', and {rows} in its files from "
             "before that option was set, which Flink ignores: it returns the deleted rows again; "
-            f"CALL sys.compact('{table.identifier}') makes them part of the table for all readers"
+            f"CALL sys.compact('{table.identifier}') restores them for all readers"
         )

@@ -41,8 +41,8 @@ def check_followed(table: Table) -> None:
     if is_postponed(table):
         raise TableError(
             f"table {table.identifier} has 'bucket' = '-2' (postponed buckets), and a stream "
-            "cannot read it: rows get their bucket in a compaction, which streams pass over; use "
-            "a table with 'bucket' = '-1' or a fixed number, or a SELECT that ends"
+            "cannot read it: rows get their bucket in a compaction, which streams ignore; use a "
+            "table with 'bucket' = '-1' or a fixed number, or a batch SELECT"
         )
 
 

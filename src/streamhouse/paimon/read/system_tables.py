@@ -232,7 +232,7 @@ def open_table(
     if parsed.system not in TRAVELLING:
         if moment:
             raise TableError(
-                f"table '{identifier}' is not read as of a snapshot or time; these are: "
+                f"table '{identifier}' does not support time travel; these system tables do: "
                 f"{', '.join('$' + one for one in TRAVELLING)}"
             )
         return SystemTable(data, parsed, AsOf())

@@ -114,7 +114,7 @@ def _snapshot_at(table: Table, time_ms: int, latest: int) -> int:
         first = table.snapshot(earliest).time_ms
         raise TableError(
             f"table '{table.identifier}' has no snapshot as old as {_iso(time_ms)}; "
-            f"its earliest is {earliest}, of {_iso(first)}{_tags(table)}"
+            f"its earliest is {earliest}, committed at {_iso(first)}{_tags(table)}"
         )
     return high
 

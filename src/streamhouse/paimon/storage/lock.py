@@ -30,7 +30,7 @@ def commit_lock(location: str, wait_s: float = LOCK_WAIT_S) -> Iterator[None]:
     Not re-entrant (see `holds_lock`). Raises `CommitConflictError` after `wait_s` seconds.
     """
     path = _lock_path(location, _COMMIT)
-    what = f"the table at {location} is being committed to"
+    what = f"committing to the table at {location}"
     with _locked(path, wait_s, what):
         held = _held()
         held.append(path)
@@ -48,7 +48,7 @@ def creation_lock(warehouse: str, wait_s: float = LOCK_WAIT_S) -> Iterator[None]
     two concurrent creations fails, or replaces the schema of the other. Not re-entrant. Raises
     `CommitConflictError` after `wait_s` seconds.
     """
-    what = f"a table of the warehouse {warehouse} is being created"
+    what = f"creating a table of the warehouse {warehouse}"
     with _locked(_lock_path(warehouse, _CREATION), wait_s, what):
         yield
 
@@ -61,8 +61,8 @@ def _locked(path: str, wait_s: float, what: str) -> Iterator[None]:
         while not _taken(descriptor):
             if time.monotonic() > deadline:
                 raise CommitConflictError(
-                    f"{what} for more than {wait_s:g} s by another process (it holds {path}); end "
-                    "it and start again"
+                    f"another process has been {what} for more than {wait_s:g} s (it holds "
+                    f"{path}); end it and try again"
                 )
             time.sleep(_POLL_S)
         yield

@@ -123,8 +123,8 @@ class SplitFrame:
         if not known or split_version not in _SPLIT_VERSIONS:
             raise StreamhouseError(
                 f"a split of format {version}/{kind}/{split_version} cannot be read; Streamhouse "
-                f"knows {_FRAME_VERSION}/{_DATA_SPLIT}/{_SPLIT_VERSIONS}: install the version of "
-                "pypaimon-rust that it was built for"
+                f"supports {_FRAME_VERSION}/{_DATA_SPLIT}/{_SPLIT_VERSIONS}: install the version "
+                "of pypaimon-rust that it was built for"
             )
         at = _HEAD.size + partition + _INT.size
         size = _short(split, at)
