@@ -196,7 +196,13 @@ def test_types_in_flinks_spelling(text: str, parsed: str) -> None:
     assert types.parse(text) == parsed
 
 
-@pytest.mark.parametrize("text", ["INTT", "DECIMAL(", "ARRAY<INT", "MAP<INT>", "INT INT", "$", ""])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "INTT", "DECIMAL(", "ARRAY<INT", "MAP<INT>", "INT INT", "$", "",
+        "TIMESTAMP(10)", "TIMESTAMP_LTZ(10)", "TIMESTAMP(10) WITH LOCAL TIME ZONE",
+    ],
+)  # fmt: skip
 def test_what_is_no_type_is_refused(text: str) -> None:
     with pytest.raises(TableError, match="is not a column type"):
         types.parse(text)

@@ -141,10 +141,10 @@ class _Parser:
             local = self._takes("WITH", "LOCAL", "TIME", "ZONE")
         if word in ("TIMESTAMP", "TIME") and not local:
             self._takes("WITHOUT", "TIME", "ZONE")
-        if local:
-            return f"TIMESTAMP({arguments}) WITH LOCAL TIME ZONE"
         if word in ("TIMESTAMP", "TIMESTAMP_LTZ") and int(arguments) > 9:
             raise self._error()
+        if local:
+            return f"TIMESTAMP({arguments}) WITH LOCAL TIME ZONE"
         return f"{word}({arguments})" if arguments else word
 
     def _collection(self, word: str, suffix: str) -> JsonType:
