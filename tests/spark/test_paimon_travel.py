@@ -74,13 +74,13 @@ def test_batch_reads_at_a_moment(spark: SparkSession, items: Warehouse) -> None:
 def test_what_cannot_be_read_is_told(spark: SparkSession, items: Warehouse) -> None:
     for options, message in (
         ({"tag": "tow"}, "has no tag 'tow'; did you mean 'two'"),
-        ({"snapshot": "1", "scan.snapshot-id": "1"}, "are one; give one of them"),
+        ({"snapshot": "1", "scan.snapshot-id": "1"}, "are aliases; set one of them"),
         ({"tag": "two", "snapshot": "1"}, "do not go together"),
         ({"branch": "c"}, "has no branch 'c'; known: b"),
     ):
         with pytest.raises(PySparkException, match=message):
             read(spark, items, "db.items", **options).collect()
-    with pytest.raises(PySparkException, match="a stream starts where 'scan.mode' says"):
+    with pytest.raises(PySparkException, match="set where a stream starts with 'scan.mode'"):
         frame = spark.readStream.format("paimon").option("warehouse", items.path)
         query = frame.option("tag", "two").load("db.items").writeStream.format("noop").start()
         try:

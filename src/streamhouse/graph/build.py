@@ -80,8 +80,8 @@ class _Builder:
             case plan.ResetOption():
                 self._session.reset(statement.key)
             case plan.StatementSet():
-                for one in statement.inserts:
-                    self._insert(one)
+                for insert in statement.inserts:
+                    self._insert(insert)
             case plan.Insert():
                 self._insert(statement)
             case plan.Select():
@@ -167,10 +167,10 @@ class _Builder:
                 self._stream(node, statement.query, query)
 
     def _change(self, statement: plan.Change) -> None:
-        found = analyze_change(statement, self._session)
+        change = analyze_change(statement, self._session)
         node = self._query("bounded", statement.text.split(None, 1)[0].upper(), statement)
-        self._scans(node, found.query, found.target)
-        self._writes(node, found.target)
+        self._scans(node, change.query, change.target)
+        self._writes(node, change.target)
 
     def _query(
         self, kind: QueryKind, name: str, statement: plan.Statement, details: tuple[str, ...] = ()

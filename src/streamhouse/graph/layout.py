@@ -64,14 +64,14 @@ def _acyclic(names: Sequence[str], links: Sequence[Link]) -> list[Link]:
     for start, end in links:
         if start != end:
             after[start].append(end)
-    back: set[Link] = set()
+    reversed_links: set[Link] = set()
     state = dict.fromkeys(names, 0)
 
     def visit(name: str) -> None:
         state[name] = 1
         for other in after[name]:
             if state[other] == 1:
-                back.add((name, other))
+                reversed_links.add((name, other))
             elif state[other] == 0:
                 visit(other)
         state[name] = 2
@@ -79,7 +79,7 @@ def _acyclic(names: Sequence[str], links: Sequence[Link]) -> list[Link]:
     for name in names:
         if state[name] == 0:
             visit(name)
-    turned = [(b, a) if (a, b) in back else (a, b) for a, b in links if a != b]
+    turned = [(b, a) if (a, b) in reversed_links else (a, b) for a, b in links if a != b]
     return list(dict.fromkeys(turned))
 
 
@@ -119,33 +119,37 @@ def _columns(
 
 def _neighbours(chains: Mapping[Link, Sequence[str]]) -> dict[str, tuple[list[str], list[str]]]:
     """The left and right neighbours of each name, by its links."""
-    found: dict[str, tuple[list[str], list[str]]] = {}
+    neighbours: dict[str, tuple[list[str], list[str]]] = {}
     for chain in chains.values():
         for left, right in pairwise(chain):
-            found.setdefault(left, ([], []))[1].append(right)
-            found.setdefault(right, ([], []))[0].append(left)
-    return found
+            neighbours.setdefault(left, ([], []))[1].append(right)
+            neighbours.setdefault(right, ([], []))[0].append(left)
+    return neighbours
 
 
 def _uncross(
     columns: list[list[str]], neighbours: Mapping[str, tuple[list[str], list[str]]]
 ) -> None:
     """Order the names of each column so that few links cross."""
-    best, least = [list(c) for c in columns], _crossings(columns, neighbours)
+    best, fewest = [list(c) for c in columns], _crossings(columns, neighbours)
     for sweep in range(_SWEEPS):
         side = sweep % 2
         order = range(1, len(columns)) if side == 0 else range(len(columns) - 2, -1, -1)
         for number in order:
-            beside = columns[number - 1 if side == 0 else number + 1]
-            at = {name: float(place) for place, name in enumerate(beside)}
+            neighbour_column = columns[number - 1 if side == 0 else number + 1]
+            positions = {name: float(place) for place, name in enumerate(neighbour_column)}
             weights = {}
             for place, name in enumerate(columns[number]):
-                near = [at[one] for one in neighbours.get(name, ([], []))[side] if one in at]
+                near = [
+                    positions[one]
+                    for one in neighbours.get(name, ([], []))[side]
+                    if one in positions
+                ]
                 weights[name] = sum(near) / len(near) if near else float(place)
             columns[number].sort(key=weights.__getitem__)
-        found = _crossings(columns, neighbours)
-        if found < least:
-            best, least = [list(c) for c in columns], found
+        crossings = _crossings(columns, neighbours)
+        if crossings < fewest:
+            best, fewest = [list(c) for c in columns], crossings
     columns[:] = best
 
 
@@ -180,26 +184,26 @@ def _rows(
     for pull in range(_PULLS):
         order = columns if pull % 2 == 0 else list(reversed(columns))
         for column in order:
-            wanted = []
+            targets = []
             for name in column:
                 left, right = neighbours.get(name, ([], []))
                 near = [rows[n] for n in (*left, *right)]
-                wanted.append(sum(near) / len(near) if near else rows[name])
-            apart = [(sizes[a] + sizes[b]) / 2 + GAP for a, b in pairwise(column)]
-            for name, row in zip(column, _spread(wanted, apart), strict=True):
+                targets.append(sum(near) / len(near) if near else rows[name])
+            distances = [(sizes[a] + sizes[b]) / 2 + GAP for a, b in pairwise(column)]
+            for name, row in zip(column, _spread(targets, distances), strict=True):
                 rows[name] = row
     top = min((rows[name] - sizes[name] / 2 for name in rows), default=0.0)
     return {name: row - top for name, row in rows.items()}
 
 
-def _spread(wanted: Sequence[float], apart: Sequence[float]) -> list[float]:
+def _spread(targets: Sequence[float], distances: Sequence[float]) -> list[float]:
     """The positions nearest to the wanted ones that keep their order and distances."""
     shifts = [0.0]
-    for gap in apart:
+    for gap in distances:
         shifts.append(shifts[-1] + gap)
     # After subtracting the distances, neighbours that would swap places share their mean.
     blocks: list[tuple[float, int]] = []
-    for value, shift in zip(wanted, shifts, strict=False):
+    for value, shift in zip(targets, shifts, strict=False):
         blocks.append((value - shift, 1))
         while len(blocks) > 1 and blocks[-2][0] > blocks[-1][0]:
             (a, n), (b, m) = blocks[-2:]

@@ -152,11 +152,11 @@ def _edge(graph: Graph, edge: Edge, placed: Placed, boxes: dict[str, Box]) -> st
 
 def _curve(points: Sequence[tuple[float, float]]) -> str:
     """A smooth line through all points, which starts and ends horizontally."""
-    found = [f"M{points[0][0]:.1f} {points[0][1]:.1f}"]
+    commands = [f"M{points[0][0]:.1f} {points[0][1]:.1f}"]
     for (x0, y0), (x1, y1) in pairwise(points):
         middle = (x0 + x1) / 2
-        found.append(f"C{middle:.1f} {y0:.1f} {middle:.1f} {y1:.1f} {x1:.1f} {y1:.1f}")
-    return "".join(found)
+        commands.append(f"C{middle:.1f} {y0:.1f} {middle:.1f} {y1:.1f} {x1:.1f} {y1:.1f}")
+    return "".join(commands)
 
 
 def _label(edge: Edge, points: Sequence[tuple[float, float]]) -> str:

@@ -52,43 +52,43 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
         statements = parse_script(request["sql"])
         if not request.get("functions"):
             _refuse_functions(statements)
-        wanted = [_kept(one) for one in statements]
+        planned = [_without_store_options(one) for one in statements]
         if request.get("applied"):
-            wanted = [_again(one) for one in wanted if not isinstance(one, AlterTable)]
-        graph = graph_of(wanted, request["warehouse"])
-        found = {"ok": True, "statements": len(statements), "graph": graph.record()}
-        return {**found, "svg": draw(graph)} if request.get("svg") else found
+            planned = [_if_absent(one) for one in planned if not isinstance(one, AlterTable)]
+        graph = graph_of(planned, request["warehouse"])
+        response = {"ok": True, "statements": len(statements), "graph": graph.record()}
+        return {**response, "svg": draw(graph)} if request.get("svg") else response
     except StreamhouseError as error:
         return {"ok": False, "error": _error_record(error)}
     except (RecursionError, MemoryError):
-        why = "the script is nested too deeply; write parts of it as views"
+        message = "the script is nested too deeply; write parts of it as views"
     except Exception as error:  # noqa: BLE001  # the next script must find this process alive
-        why = f"the script cannot be planned ({type(error).__name__})"
-    return {"ok": False, "error": {"message": why, "line": None, "column": None}}
+        message = f"the script cannot be planned ({type(error).__name__})"
+    return {"ok": False, "error": {"message": message, "line": None, "column": None}}
 
 
 def main() -> None:
     """Answer requests until the input ends, or is idle for `IDLE_S` seconds."""
-    answers = _own_output()
+    answers = _reserve_output()
     _limit()
-    _say(answers, READY)
+    _write_line(answers, READY)
     requests = sys.stdin.buffer
     # The server sends one request at a time, so no further one is in the buffer.
     while select.select([requests], [], [], IDLE_S)[0]:
         line = requests.readline()
         if not line:
             return
-        _say(answers, json.dumps(answer(json.loads(line))).encode() + b"\n")
+        _write_line(answers, json.dumps(answer(json.loads(line))).encode() + b"\n")
 
 
-def _own_output() -> BinaryIO:
+def _reserve_output() -> BinaryIO:
     """Reserve standard output for answers: what libraries print is discarded."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     return answers
 
 
-def _say(answers: BinaryIO, line: bytes) -> None:
+def _write_line(answers: BinaryIO, line: bytes) -> None:
     answers.write(line)
     answers.flush()
 
@@ -101,7 +101,7 @@ def _limit() -> None:
     os.nice(_NICE)
 
 
-def _kept(statement: plan.Statement) -> plan.Statement:
+def _without_store_options(statement: plan.Statement) -> plan.Statement:
     """Remove storage options from CREATE CATALOG: every catalog stands for the warehouse."""
     if not isinstance(statement, plan.CreateCatalog):
         return statement
@@ -114,8 +114,8 @@ def _refuse_functions(statements: Sequence[plan.Statement]) -> None:
     for statement in statements:
         if isinstance(statement, plan.CreateFunction):
             raise UnsupportedSqlError(
-                "a Python function is a program, which this server does not run for you; have it "
-                "started with --allow-run, and use a token that may run pipelines",
+                "this server does not run Python functions for you; have it started with "
+                "--allow-run, and use a token that may run pipelines",
                 line=statement.position.line,
                 column=statement.position.column,
             )
@@ -125,7 +125,7 @@ def _names_store(key: str) -> bool:
     return key.startswith(_STORES)
 
 
-def _again(statement: plan.Statement) -> plan.Statement:
+def _if_absent(statement: plan.Statement) -> plan.Statement:
     """The statement with IF [NOT] EXISTS, so that it is no error to have run it before."""
     match statement:
         case plan.CreateDatabase() | plan.CreateTable() | CreateView():
@@ -139,10 +139,10 @@ def _error_record(error: StreamhouseError) -> dict[str, Any]:
     if isinstance(error, SqlError):
         return _error(error.message, (error.line, error.column))
     text = str(error)
-    found = _PLACED.match(text)
-    if found is None:
+    match = _PLACED.match(text)
+    if match is None:
         return _error(text, (0, 0))
-    return _error(text[found.end() :], (int(found[1]), int(found[2])))
+    return _error(text[match.end() :], (int(match[1]), int(match[2])))
 
 
 def _error(message: str, place: Sequence[int]) -> dict[str, Any]:

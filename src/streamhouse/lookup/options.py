@@ -44,19 +44,19 @@ class CacheOptions:
     @classmethod
     def parse(cls, table: Mapping[str, str], hint: Mapping[str, str]) -> CacheOptions:
         """Parse options; raises `OptionError` with the key for a value that is not allowed."""
-        given = {**table, **hint}
-        found = cls()
-        disk = given.get("lookup.cache-max-disk-size")
+        options = {**table, **hint}
+        defaults = cls()
+        disk = options.get("lookup.cache-max-disk-size")
         return cls(
-            choice("lookup.cache", given.get("lookup.cache", found.cache).upper(), CACHES),
-            _bytes(given, "lookup.cache-max-memory-size", found.memory),
+            choice("lookup.cache", options.get("lookup.cache", defaults.cache).upper(), CACHES),
+            _bytes(options, "lookup.cache-max-memory-size", defaults.memory),
             None if disk is None else size("lookup.cache-max-disk-size", disk),
-            integer("lookup.cache-rows", given.get("lookup.cache-rows", str(found.rows)), 1),
+            integer("lookup.cache-rows", options.get("lookup.cache-rows", str(defaults.rows)), 1),
             duration_ms(
                 "lookup.cache-file-retention",
-                given.get("lookup.cache-file-retention", f"{found.retention_ms} ms"),
+                options.get("lookup.cache-file-retention", f"{defaults.retention_ms} ms"),
             ),
-            integer(_SHUFFLED, given.get(_SHUFFLED, str(found.shuffled_rows)), 0),
+            integer(_SHUFFLED, options.get(_SHUFFLED, str(defaults.shuffled_rows)), 0),
         )
 
 
@@ -79,5 +79,5 @@ def spelt(count: int) -> str:
     return f"{count} bytes"
 
 
-def _bytes(given: Mapping[str, str], key: str, default: int) -> int:
-    return size(key, given[key]) if key in given else default
+def _bytes(options: Mapping[str, str], key: str, default: int) -> int:
+    return size(key, options[key]) if key in options else default

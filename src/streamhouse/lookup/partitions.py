@@ -55,11 +55,11 @@ class PartitionRule:
         ways = tuple(_way(part, keys, text, where) for part in text.split(";"))
         moving = [way for way in ways if any(value == MAX for _, value in way)]
         if moving and len(ways) > 1:
-            raise OptionError(f"{where}: '{text}': {MAX} stands alone, without ';'; {_FORM}")
+            raise OptionError(f"{where}: '{text}': {MAX} cannot be combined with ';'; {_FORM}")
         for way in ways:
             if not moving and len(way) < len(keys):
                 missing = ", ".join(keys[len(way) :])
-                raise OptionError(f"{where}: '{text}' says nothing of {missing}; {_FORM}")
+                raise OptionError(f"{where}: '{text}' has no value for {missing}; {_FORM}")
         return cls(text.strip(), 0, ways)
 
     @property
@@ -67,46 +67,54 @@ class PartitionRule:
         """Whether other partitions may be joined when the table changes."""
         return bool(self.newest) or any(value == MAX for way in self.ways for _, value in way)
 
-    def choose(self, found: Iterable[Partition], fields: Sequence[pa.Field]) -> list[Partition]:
-        """The partitions of `found` that are joined; `fields` are the partition keys.
+    def choose(
+        self, partitions: Iterable[Partition], fields: Sequence[pa.Field]
+    ) -> list[Partition]:
+        """Those of `partitions` that are joined; `fields` are the partition keys.
 
         The newest come first, in each of `ways`.
         """
-        ordered = sorted(set(found), key=lambda one: _order(one, fields), reverse=True)
+        ordered = sorted(
+            set(partitions), key=lambda partition: _order(partition, fields), reverse=True
+        )
         if self.newest:
             return ordered[: self.newest]
-        chosen = [one for way in self.ways for one in _narrowed(ordered, way, fields)]
+        chosen = [partition for way in self.ways for partition in _narrowed(ordered, way, fields)]
         return list(dict.fromkeys(chosen))
 
 
 def _way(text: str, keys: Sequence[str], whole: str, where: str) -> tuple[tuple[str, str], ...]:
-    given: dict[str, str] = {}
+    values: dict[str, str] = {}
     for part in text.split(","):
         key, equals, value = (word.strip() for word in part.partition("="))
         if not equals or not value:
-            raise OptionError(f"{where}: '{whole}' is not a choice of partitions; {_FORM}")
+            raise OptionError(f"{where}: '{whole}' is not a partition specification; {_FORM}")
         if key not in keys:
             hint = nearest(key, keys)
-            raise OptionError(f"{where}: '{whole}' names no partition key with '{key}'; {hint}")
-        given[key] = MAX if value.lower() == MAX else value
-    named = [key for key in keys if key in given]
-    if named != list(keys[: len(named)]):
-        first = next(key for key in keys if key not in given)
-        raise OptionError(f"{where}: '{whole}' says nothing of '{first}', which comes first")
-    return tuple((key, given[key]) for key in named)
+            raise OptionError(f"{where}: '{whole}': '{key}' is not a partition key; {hint}")
+        values[key] = MAX if value.lower() == MAX else value
+    named_keys = [key for key in keys if key in values]
+    if named_keys != list(keys[: len(named_keys)]):
+        first = next(key for key in keys if key not in values)
+        raise OptionError(f"{where}: '{whole}' has no value for '{first}', which comes first")
+    return tuple((key, values[key]) for key in named_keys)
 
 
 def _narrowed(
     ordered: Sequence[Partition], way: tuple[tuple[str, str], ...], fields: Sequence[pa.Field]
 ) -> list[Partition]:
-    left = list(ordered)
-    for place, (_, wanted) in enumerate(way):
-        if not left:
+    matching = list(ordered)
+    for position, (_, value_text) in enumerate(way):
+        if not matching:
             break
-        text = left[0][place] if wanted == MAX else _named(wanted)
-        value = typed(text, fields[place])
-        left = [one for one in left if typed(one[place], fields[place]) == value]
-    return left
+        text = matching[0][position] if value_text == MAX else _null_or_text(value_text)
+        value = typed(text, fields[position])
+        matching = [
+            partition
+            for partition in matching
+            if typed(partition[position], fields[position]) == value
+        ]
+    return matching
 
 
 def _order(partition: Partition, fields: Sequence[pa.Field]) -> tuple[tuple[bool, Any], ...]:
@@ -114,7 +122,7 @@ def _order(partition: Partition, fields: Sequence[pa.Field]) -> tuple[tuple[bool
     return tuple((value is not None, value) for value in values)
 
 
-def _named(text: str) -> str | None:
+def _null_or_text(text: str) -> str | None:
     return None if text == _DEFAULT_NAME else text
 
 
@@ -147,11 +155,11 @@ def newest_snapshot(table: Table) -> tuple[int, list[Partition]]:
             return 0, []
         # The Rust core always lists the partitions of the newest snapshot.
         listed = table.rust.list_partitions()
-        now = table.latest_snapshot_id()
-        if now == snapshot:
-            found = (tuple(one[key] for key in table.partition_keys) for one in listed)
-            return snapshot, [tuple(None if t == null else t for t in one) for one in found]
-        snapshot = now
+        latest = table.latest_snapshot_id()
+        if latest == snapshot:
+            partitions = (tuple(one[key] for key in table.partition_keys) for one in listed)
+            return snapshot, [tuple(None if t == null else t for t in one) for one in partitions]
+        snapshot = latest
 
 
 def read(
@@ -166,30 +174,32 @@ def read(
         return schema.empty_table()
     if chosen is None:
         return pa.Table.from_batches(table.read(columns, snapshot=snapshot), schema=schema)
-    wanted = [*columns, *(key for key in table.partition_keys if key not in columns)]
-    batches = table.read(wanted, snapshot=snapshot, filter=condition(table, chosen))
-    rows = pa.Table.from_batches(batches, schema=table.read_schema(wanted))
+    read_columns = [*columns, *(key for key in table.partition_keys if key not in columns)]
+    batches = table.read(read_columns, snapshot=snapshot, filter=condition(table, chosen))
+    rows = pa.Table.from_batches(batches, schema=table.read_schema(read_columns))
     return rows.filter(mask(rows, table, chosen)).select(list(columns))
 
 
 def condition(table: Table, chosen: Sequence[Partition]) -> Filter | None:
     """The filter for partition pruning (None: there is none); rows of other partitions may pass."""
-    ways = [_all(conditions) for one in chosen if (conditions := _conditions(table, one))]
+    ways = [
+        _all(conditions) for partition in chosen if (conditions := _conditions(table, partition))
+    ]
     if len(ways) < len(chosen):
         return None
     return ways[0] if len(ways) == 1 else {"method": "or", "children": ways}
 
 
 def _conditions(table: Table, partition: Partition) -> list[Mapping[str, Any]]:
-    found: list[Mapping[str, Any]] = []
+    conditions: list[Mapping[str, Any]] = []
     for text, field in zip(partition, key_fields(table), strict=True):
         value = typed(text, field)
         if value is not None:
-            found.append({"method": "equal", "field": field.name, "literals": [value]})
+            conditions.append({"method": "equal", "field": field.name, "literals": [value]})
         elif not pa.types.is_string(field.type):
             # An empty string is stored in the folder of null.
-            found.append({"method": "isNull", "field": field.name})
-    return found
+            conditions.append({"method": "isNull", "field": field.name})
+    return conditions
 
 
 def _all(conditions: list[Mapping[str, Any]]) -> Mapping[str, Any]:
@@ -202,7 +212,7 @@ def mask(rows: pa.Table, table: Table, chosen: Sequence[Partition]) -> pa.Array:
     """Boolean mask of the rows of the chosen partitions; `rows` has the partition keys."""
     found = pa.chunked_array([pa.repeat(pa.scalar(False), rows.num_rows)])
     for partition in chosen:
-        here = pa.chunked_array([pa.repeat(pa.scalar(True), rows.num_rows)])
+        in_partition = pa.chunked_array([pa.repeat(pa.scalar(True), rows.num_rows)])
         for text, field in zip(partition, key_fields(table), strict=True):
             column = rows.column(field.name)
             if text is not None:
@@ -211,6 +221,6 @@ def mask(rows: pa.Table, table: Table, chosen: Sequence[Partition]) -> pa.Array:
                 same = pc.equal(pc.fill_null(column, ""), "")
             else:
                 same = pc.is_null(column)
-            here = pc.and_(here, pc.fill_null(same, False))
-        found = pc.or_(found, here)
+            in_partition = pc.and_(in_partition, pc.fill_null(same, False))
+        found = pc.or_(found, in_partition)
     return found

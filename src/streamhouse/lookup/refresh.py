@@ -55,28 +55,28 @@ class RefreshRule:
     def of(cls, lookup: LookupJoin) -> RefreshRule:
         """The rule of a lookup join; raises `OptionError` for wrong values."""
         table = lookup.table
-        given = {**table.options, **lookup.options}
+        options = {**table.options, **lookup.options}
         for keys in (INTERVALS, PARTITIONS):
             # A hint overrides the table's own option, whichever of its names each of them uses.
-            named = next((key for key in keys if key in lookup.options), None)
-            for key in keys if named is not None else ():
-                if key != named:
-                    given.pop(key, None)
-        return cls.parse(given, table.partitioned_by, f"lookup of {table.name[-1]}")
+            hinted = next((key for key in keys if key in lookup.options), None)
+            for key in keys if hinted is not None else ():
+                if key != hinted:
+                    options.pop(key, None)
+        return cls.parse(options, table.partitioned_by, f"lookup of {table.name[-1]}")
 
     @classmethod
     def parse(cls, options: Mapping[str, str], keys: tuple[str, ...], where: str) -> RefreshRule:
         """Parse options; `keys` are the table's partition keys."""
         rule = next((options[key] for key in PARTITIONS if key in options), None)
         behind = integer(PENDING, options.get(PENDING, "5"), 1)
-        beside = options.get(PARTITION_ASYNC, "false")
+        partition_async = options.get(PARTITION_ASYNC, "false")
         return cls(
             next((duration_ms(key, options[key]) for key in INTERVALS if key in options), 0),
             _periods(options.get(BLACKLIST, ""), where),
             None if rule is None else PartitionRule.parse(rule, keys, where),
             duration_ms(PARTITION_INTERVAL, options.get(PARTITION_INTERVAL, "0")),
             behind if boolean(ASYNC, options.get(ASYNC, "false")) else 0,
-            behind if boolean(PARTITION_ASYNC, beside) and rule is not None else 0,
+            behind if boolean(PARTITION_ASYNC, partition_async) and rule is not None else 0,
         )
 
     @property
@@ -109,20 +109,20 @@ class RefreshRule:
         for start, end in self.blackouts:
             parts.append(f"not refreshed {_words(start)} to {_words(end)}")
         if self.behind:
-            parts.append(f"read anew beside, at most {self.behind} snapshots behind")
+            parts.append(f"reloaded in the background, at most {self.behind} snapshots behind")
         if self.behind_partitions:
-            parts.append("new partitions read beside")
+            parts.append("new partitions loaded in the background")
         return ", ".join(parts)
 
 
 def _periods(text: str, where: str) -> tuple[tuple[int, int], ...]:
-    found = []
+    periods = []
     for part in text.split(",") if text.strip() else ():
         ends = [_minute(word.strip(), text, where) for word in part.split("->")]
         if len(ends) != 2 or ends[0] > ends[1]:
             raise _wrong(text, where)
-        found.append((ends[0], ends[1]))
-    return tuple(found)
+        periods.append((ends[0], ends[1]))
+    return tuple(periods)
 
 
 def _minute(word: str, text: str, where: str) -> int:
@@ -136,7 +136,7 @@ def _minute(word: str, text: str, where: str) -> int:
 def _wrong(text: str, where: str) -> OptionError:
     return OptionError(
         f"{where}: option '{BLACKLIST}': '{text}' is not a list of periods; write "
-        "'2026-01-31 08:00->2026-01-31 20:00', with a comma between two of them, in UTC"
+        "'2026-01-31 08:00->2026-01-31 20:00' in UTC, separated by commas"
     )
 
 

@@ -142,7 +142,7 @@ def test_fine_times_of_the_java_core_are_read(
         rows.check()
     utc_java.compact(rows.identifier, full=True)
     rows.check()
-    with pytest.raises(TableError, match="more than 6 digits of a second"):
+    with pytest.raises(TableError, match="more than 6 fractional digits"):
         rows.write(0, by_java=False)
 
 
@@ -169,12 +169,16 @@ def ours(table: Table, columns: list[str] | None = None) -> list[Any]:
 
 @pytest.mark.parametrize("kind", ("TIMESTAMP(9)", "ARRAY<ROW<a TIMESTAMP_LTZ(7)>>"))
 def test_fine_times_are_not_written(warehouse: Warehouse, kind: str) -> None:
-    with pytest.raises(TableError, match="more than 6 digits of a second, which can be read"):
+    with pytest.raises(TableError, match="more than 6 fractional digits, which can be read"):
         warehouse.create_table("db", "fine", [Column("v", kind)])
     warehouse.create_table("db", "plain", [Column("w", "TIMESTAMP(6)")], if_not_exists=True)
-    with pytest.raises(TableError, match="column 'v' has timestamps of more than 6 digits"):
+    with pytest.raises(
+        TableError, match="column 'v' has timestamps with more than 6 fractional digits"
+    ):
         warehouse.alter_table("db.plain", AddColumn(Column("v", kind)))
-    with pytest.raises(TableError, match="column 'w' has timestamps of more than 6 digits"):
+    with pytest.raises(
+        TableError, match="column 'w' has timestamps with more than 6 fractional digits"
+    ):
         warehouse.alter_table("db.plain", SetType(("w",), "TIMESTAMP(9)"))
 
 
@@ -246,7 +250,9 @@ def test_orc_files_of_another_time_zone(warehouse: Warehouse) -> None:
         put(java, both, {"a": None, "b": "2026-02-28 12:00:00"})
     assert ours(clock) == ["2026-02-28 12:00:00"]
     assert ours(instants) == ["2026-02-28 04:00:00"]
-    with pytest.raises(StreamhouseError, match="may be of any time zone, and TIMESTAMP_LTZ in"):
+    with pytest.raises(
+        StreamhouseError, match="was written in the time zone .unknown., and TIMESTAMP_LTZ in"
+    ):
         ours(local)
     assert ours(local, ["id"]) == ["0"]
     with pytest.raises(StreamhouseError, match="was written in the time zone Asia/Shanghai"):

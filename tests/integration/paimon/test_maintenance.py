@@ -228,8 +228,8 @@ def test_a_failing_table_is_logged_and_others_go_on(
         finally:
             maintenance.stop()
     assert "table 'shop.gone'" in caplog.text
-    assert "tried again in 1 s" in caplog.text
-    assert "tried again in 2 s" in caplog.text
+    assert "retry in 1 s" in caplog.text
+    assert "retry in 2 s" in caplog.text
 
 
 def test_a_killed_sidecar_is_started_again(
@@ -271,7 +271,7 @@ def test_one_commit_is_no_reason_to_start_a_jvm(lake: Any, make_sale: Any) -> No
 def test_starting_twice_is_an_error_and_a_stop_ends_all(lake: Any) -> None:
     maintenance = Maintenance(lake.options, lambda: [])
     maintenance.start()
-    with pytest.raises(StreamhouseError, match="running already"):
+    with pytest.raises(StreamhouseError, match="already running"):
         maintenance.start()
     maintenance.stop()
     maintenance.stop()

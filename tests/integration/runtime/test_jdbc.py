@@ -195,7 +195,7 @@ def test_plans_and_selects(shop: Shop, customers: MariaDB) -> None:
         ({"/jdbc'": "/mysql'", "'customers', 'user": "'user', 'user"}, TableError, "may see"),
         ({"'customers', 'user": "'customer', 'user"}, TableError, "did you mean 'customers'"),
         ({"c.rate": "c.rates", "rate D": "rates D"}, TableError, "did you mean 'rate'"),
-        ({"(id INT, kind": "(id FLOAT, kind"}, OptionError, "compares cust in another type"),
+        ({"(id INT, kind": "(id FLOAT, kind"}, OptionError, "compares cust as another type"),
         (
             {"cust INT) WITH": "cust STRING) WITH", "c.id = l": "c.kind = l"},
             OptionError,

@@ -120,7 +120,7 @@ def test_explain_says_why(shop: Shop) -> None:
     shop.do(TABLES + TARGETS)
     query = QUERIES.replace(HINT, "'shuffle'='true'").split(";\n")[0]
     told = shop.told("EXPLAIN " + query + ";")
-    assert "strategy: bucket shuffle (the hint says so)" in told
+    assert "strategy: bucket shuffle (set by hint)" in told
     one = query.replace("'table'='p'", "'table'='r'")
     told = shop.told("EXPLAIN " + one + ";")
     assert "not shuffled: table default.regions has no fixed number of buckets above 1" in told

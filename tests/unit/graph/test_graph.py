@@ -187,7 +187,7 @@ def test_a_strategy_that_run_refuses_is_no_drawing(
     if there:
         execute(str(tmp_path), dim)
     given = (rest, {"warehouse": str(tmp_path)}) if there else (dim + rest, None)
-    with pytest.raises(OptionError, match=f"strategy 'bucket' does not go with .*{why}"):
+    with pytest.raises(OptionError, match=f"strategy 'bucket' cannot be used for .*{why}"):
         graph(*given)
 
 

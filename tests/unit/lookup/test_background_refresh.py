@@ -124,7 +124,7 @@ def current(join: Join) -> Dimension:
 
 def loaded(join: Join) -> None:
     """Wait for the end of the load."""
-    heir = held(join)._heir
+    heir = held(join)._successor
     assert heir is not None
     heir._thread.join(WAIT_S)
     assert heir.done
@@ -214,7 +214,7 @@ def test_what_nobody_waits_for_any_more_is_let_go(prices: Prices, strategy: str)
     joined(join, offset(one, two))
     loaded(join)
     assert joined(join, offset(one)) == [one] * 20
-    assert held(join)._heir is None
+    assert held(join)._successor is None
     join.dimensions.close()
 
 
@@ -222,9 +222,9 @@ def test_one_is_loaded_at_a_time(prices: Prices, gate: Gate) -> None:
     one, two, three = (prices.write() for _ in range(3))
     join = prices.process("full")
     joined(join, offset(one, two))
-    first = held(join)._heir
+    first = held(join)._successor
     joined(join, offset(one, three))
-    assert held(join)._heir is first is not None
+    assert held(join)._successor is first is not None
     gate.open()
     loaded(join)
     joined(join, offset(one, three))
@@ -251,7 +251,7 @@ def test_by_key_there_is_nothing_to_load(prices: Prices) -> None:
     one, two = prices.write(), prices.write()
     join = prices.process("partial")
     assert joined(join, offset(one, two)) == [one] * 20
-    assert held(join)._heir is None
+    assert held(join)._successor is None
     assert join.dimensions.loaded(offset(one, two)) == ["dim_0"]
     join.dimensions.close()
 
@@ -291,9 +291,9 @@ def test_a_worn_cache_is_read_anew_before_it_must_be(
     for join in (plain, early):
         joined(join, offset(one))
     for join in (plain, early):
-        assert held(join)._heir is None
+        assert held(join)._successor is None
         assert joined(join, offset(two)) == [two] * 6 + [one] * 14
-    assert held(plain)._heir is None
+    assert held(plain)._successor is None
     # No batch waits for it.
     before = current(early)
     assert joined(early, offset(two)) == [two] * 6 + [one] * 14 and current(early) is before

@@ -172,7 +172,7 @@ def test_why_a_table_cannot_be_shuffled(
     tmp_path: Path, options: dict[str, str], changes: dict[str, object], why: str
 ) -> None:
     people = People(tmp_path, **options)
-    with pytest.raises(OptionError, match=f"strategy 'bucket' does not go .*{why}"):
+    with pytest.raises(OptionError, match=f"strategy 'bucket' cannot be used .*{why}"):
         choose(people.spec(strategy="bucket", **changes))
     choice = choose(people.spec(strategy="shuffle", **changes))
     assert choice.strategy == "full" and why in choice.reason

@@ -58,11 +58,11 @@ def test_texts_go_by_their_letters_and_numbers_by_their_value() -> None:
     ("text", "keys", "message"),
     [
         ("max_pt()", (), "needs a table with partitions"),
-        ("max_pt", ("dt",), "not a choice of partitions; write 'max_pt"),
-        ("dd=max_pt()", ("dt",), "names no partition key with 'dd'; did you mean 'dt'"),
-        ("h=max_pt()", ("dt", "h"), "says nothing of 'dt', which comes first"),
-        ("dt=2026-01-01", ("dt", "h"), "says nothing of h; write"),
-        ("dt=max_pt();dt=1", ("dt",), "stands alone, without ';'"),
+        ("max_pt", ("dt",), "not a partition specification; write 'max_pt"),
+        ("dd=max_pt()", ("dt",), "'dd' is not a partition key; did you mean 'dt'"),
+        ("h=max_pt()", ("dt", "h"), "has no value for 'dt', which comes first"),
+        ("dt=2026-01-01", ("dt", "h"), "has no value for h; write"),
+        ("dt=max_pt();dt=1", ("dt",), "cannot be combined with ';'"),
     ],
 )
 def test_mistakes_are_told(text: str, keys: tuple[str, ...], message: str) -> None:

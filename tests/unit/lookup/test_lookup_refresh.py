@@ -366,6 +366,6 @@ def test_rules_are_told_in_words() -> None:
     assert RefreshRule().words() == ""
     beside = {"scan.partitions": "max_pt()", ASYNC: "TRUE", PARTITION_ASYNC: "true", PENDING: "2"}
     assert RefreshRule.parse(beside, ("day",), "t").words() == (
-        "partitions max_pt(), read anew beside, at most 2 snapshots behind, "
-        "new partitions read beside"
+        "partitions max_pt(), reloaded in the background, at most 2 snapshots behind, "
+        "new partitions loaded in the background"
     )

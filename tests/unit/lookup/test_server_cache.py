@@ -94,9 +94,9 @@ def test_it_is_drawn_without_secrets() -> None:
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        (spec("full"), "strategy 'full' does not go with table customers of connector 'jdbc'"),
+        (spec("full"), "strategy 'full' cannot be used for table customers of connector 'jdbc'"),
         (spec("bucket"), "connector 'mysql-cdc'"),
-        (spec(keys_sql=None), "compares id in another type; CAST the other side"),
+        (spec(keys_sql=None), "compares id as another type; CAST the other side"),
         (spec(password="x"), "lookup of customers: unknown option 'password'"),
     ],
 )

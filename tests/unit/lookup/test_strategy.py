@@ -50,14 +50,12 @@ def test_the_rule_goes_by_size_and_key(lab: Lab) -> None:
 
 
 def test_hints_and_options_are_followed(lab: Lab) -> None:
-    assert chosen(lab, hint="'strategy'='partial'") == "partial by primary key (the hint says so)"
+    assert chosen(lab, hint="'strategy'='partial'") == "partial by primary key (set by hint)"
     partial = {"lookup.cache": "partial"}
     assert chosen(lab, options=partial) == (
-        "partial by primary key ('lookup.cache' = 'PARTIAL' says so)"
+        "partial by primary key (set by 'lookup.cache' = 'PARTIAL')"
     )
-    assert chosen(lab, hint="'strategy'='full'", options=partial) == (
-        "full cache (the hint says so)"
-    )
+    assert chosen(lab, hint="'strategy'='full'", options=partial) == ("full cache (set by hint)")
 
 
 @pytest.mark.parametrize(
@@ -65,9 +63,9 @@ def test_hints_and_options_are_followed(lab: Lab) -> None:
     [
         (
             "o.k = p.k",
-            r"compares k, not the whole primary key \(k, item\); or take 'full'",
+            r"compares k, not the whole primary key \(k, item\); or use 'full'",
         ),
-        ("CAST(o.k AS DOUBLE) = p.k AND o.item = p.item", "k is compared in another type; CAST"),
+        ("CAST(o.k AS DOUBLE) = p.k AND o.item = p.item", "k is compared as another type; CAST"),
     ],
 )
 def test_partial_needs_the_whole_primary_key(lab: Lab, on: str, message: str) -> None:

@@ -42,18 +42,23 @@ def rows(lake: str, name: str = "t") -> list[tuple[Any, ...]]:
         ("k", "", {"bucket-key": "k"}, "'bucket-key' needs a fixed number of buckets"),
         ("", "", {"bucket-key": "k", "bucket": "-1"}, "needs a fixed number"),
         ("", "", {"bucket": "4"}, "without a primary key needs a 'bucket-key'"),
-        ("k", "", {"bucket": "4", "bucket-key": "s"}, "which is no column of the primary key .k."),
-        ("", "", {"bucket": "4", "bucket-key": "kk"}, "'kk', which is no column; did you mean 'k'"),
+        ("k", "", {"bucket": "4", "bucket-key": "s"}, "which is not part of the primary key .k."),
+        (
+            "",
+            "",
+            {"bucket": "4", "bucket-key": "kk"},
+            "'kk', which is not a column; did you mean 'k'",
+        ),
         ("", "p", {"bucket": "4", "bucket-key": "p"}, "names the partition key 'p'"),
         ("", "", {"bucket": "4", "bucket-key": "a"}, "which is ARRAY<INT>"),
         ("p", "p", {"bucket": "4"}, "the primary key .p. is also the partition key"),
         ("k", "p", {"bucket": "4"}, "a key could have a row in each partition"),
-        ("k", "p", {"sequence.field": "s"}, "Paimon allows no 'sequence.field' there"),
-        ("k", "p", {"ignore-delete": "true"}, "'ignore-delete' keeps it there, too"),
+        ("k", "p", {"sequence.field": "s"}, "Paimon then allows no 'sequence.field'"),
+        ("k", "p", {"ignore-delete": "true"}, "'ignore-delete' keeps it there as well"),
         ("", "", {"full-compaction.delta-commits": "2"}, "is for tables with a primary key"),
         ("k", "", {"bucket": "4", "bucket-function.type": "md5"}, "write one of default, mod"),
         ("s", "", {"bucket": "4", "bucket-function.type": "mod"}, "bucket key is .s STRING."),
-        ("k,p", "", {"bucket": "4", "bucket-function.type": "mod"}, "one bucket key that is INT"),
+        ("k,p", "", {"bucket": "4", "bucket-function.type": "mod"}, "one bucket key of type INT"),
     ],
 )
 def test_options_that_the_java_core_refuses_are_refused(
@@ -76,7 +81,7 @@ def test_alter_table_checks_the_same_rules(lake: str) -> None:
     execute(lake, TABLE.format("k", "", "'bucket' = '4'"))
     for change, message in (
         ("SET ('bucket' = '-2')", "postponed buckets"),
-        ("SET ('bucket-key' = 'v')", "no column of the primary key"),
+        ("SET ('bucket-key' = 'v')", "not part of the primary key"),
         ("SET ('bucket' = '-1', 'bucket-key' = 'k')", "needs a fixed number"),
     ):
         with pytest.raises(OptionError, match=message):

@@ -150,7 +150,7 @@ def test_rows_that_do_not_fit_are_refused_in_words(
 
 def test_deletes_are_refused_by_an_append_table(lab: Lab) -> None:
     table = lab.make("t", keyed=False)
-    with pytest.raises(TableError, match="has no primary key and takes inserts"):
+    with pytest.raises(TableError, match="has no primary key and accepts only inserts"):
         lab.prepare(table, 1, [(1, 1, "-D")])
 
 
@@ -207,6 +207,6 @@ def test_kinds_that_come_too_late_are_told(lab: Lab) -> None:
     table = lab.make("t")
     writer = TableWriter(lab.warehouse.options, table.identifier, USER)
     writer.write(lab.batch([(1, 10)]))
-    with pytest.raises(TableError, match="came after rows without; give all of them one"):
+    with pytest.raises(TableError, match="came after rows without one; set it in all of them"):
         writer.write(lab.batch([(1, 10)]).append_column("rowkind", pa.array(["-D"])))
     writer.close()

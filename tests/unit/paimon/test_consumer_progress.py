@@ -162,20 +162,22 @@ def test_a_position_that_is_not_there_is_told(lab: Lab) -> None:
     table = lab.make("t")
     lab.write(table, 1, [(1, 1)])
     Consumers(table).hold("c1", 7)
-    with pytest.raises(DataLossError, match=r"snapshot 7 next, and there are 1 to 1; CALL sys\."):
+    with pytest.raises(
+        DataLossError, match=r"snapshot 7 next, but the table has 1 to 1; CALL sys\."
+    ):
         reader(lab, table).latest_offset({})
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"consumer-id": "a/b"}, "becomes a file's name"),
-        ({"consumer-id": "streamhouse-x"}, "take another"),
-        ({"consumer-id": ""}, "becomes a file's name"),
-        ({"consumer.mode": "at-least-once"}, "needs the option 'consumer-id'"),
+        ({"consumer-id": "a/b"}, "becomes a file name"),
+        ({"consumer-id": "streamhouse-x"}, "choose another"),
+        ({"consumer-id": ""}, "becomes a file name"),
+        ({"consumer.mode": "at-least-once"}, "needs the option 'consumer-id' too"),
         ({"consumer-id": "c", "consumer.mode": "once"}, "is not one of exactly-once"),
         ({"consumer-id": "c", "consumer.expiration-time": "soon"}, "is not a duration"),
-        ({"consumer-id": "c", "consumer.expiration-time": "5"}, "give it a second or more"),
+        ({"consumer-id": "c", "consumer.expiration-time": "5"}, "set it to a second or more"),
         ({"consumer-id": "c", "consumer.ignore-progress": "1"}, "neither 'true' nor 'false'"),
     ],
 )

@@ -95,7 +95,9 @@ def test_an_insert_that_loses_every_time_is_an_error(
         return prepared
 
     monkeypatch.setattr(bounded_statements._Insert, "_prepare", overtaken)
-    with pytest.raises(CommitConflictError, match="others committed to it during every try"):
+    with pytest.raises(
+        CommitConflictError, match="committed to it or altered it during every attempt"
+    ):
         execute(lake, "INSERT INTO d.t VALUES (100, 0, 0)")
 
 

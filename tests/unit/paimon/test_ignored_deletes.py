@@ -70,10 +70,10 @@ def test_a_table_whose_deletes_another_engine_ignores_is_not_read(lake: str, opt
 
 
 def test_a_key_that_moves_cannot_keep_its_old_row(lake: str) -> None:
-    with pytest.raises(TableError, match="'ignore-delete' keeps it there, too"):
+    with pytest.raises(TableError, match="'ignore-delete' keeps it there as well"):
         execute(lake, f"{ACROSS} WITH ('ignore-delete' = 'true')")
     execute(lake, ACROSS)
-    with pytest.raises(TableError, match="'ignore-delete' keeps it there, too"):
+    with pytest.raises(TableError, match="'ignore-delete' keeps it there as well"):
         execute(lake, "ALTER TABLE d.t SET ('ignore-delete' = 'true')")
 
 
@@ -83,5 +83,5 @@ def test_a_table_of_another_engine_whose_moved_rows_stay_is_not_written(lake: st
     fields = pa.schema([pa.field("k", pa.int32(), nullable=False), ("p", pa.int32())])
     schema = Schema.from_pyarrow_schema(fields, ["p"], ["k"], {"ignore-delete": "true"})
     CatalogFactory.create({"warehouse": lake}).create_table("d.t", schema, False)
-    with pytest.raises(TableError, match="a key could have several rows; make the table"):
+    with pytest.raises(TableError, match="a key could have several rows; create a table"):
         execute(lake, "INSERT INTO d.t VALUES (1, 1)")

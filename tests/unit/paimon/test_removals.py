@@ -80,7 +80,7 @@ def _across(lab: Lab, function: str) -> None:
 def test_a_sum_is_not_updated_where_keys_move(lab: Lab) -> None:
     """The core takes no `-U` there: the new value would be added to the old one."""
     _across(lab, "sum")
-    with pytest.raises(TableError, match=r"1 row\(s\) are taken back.*in its primary key$"):
+    with pytest.raises(TableError, match=r"1 row\(s\) are retracted.*in its primary key$"):
         execute(lab.warehouse, "UPDATE db.t SET v = 1 WHERE k = 1")
     assert lab.content(lab.warehouse.table("db.t")) == [(1, "a", 11)]
 

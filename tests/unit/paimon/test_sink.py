@@ -171,7 +171,7 @@ def test_batch_writes_beside_each_other_give_each_key_one_row(
     writer = source.writer(columns("id", "v", "rowkind"), False)
     assert isinstance(writer, PaimonWriter)
     rows = [writer.write(iter([lab.batch([(key, 1) for key in range(10)])]))]
-    collected, waiting = PaimonWriter._collected, [0]
+    collected, waiting = PaimonWriter._commit_messages, [0]
 
     def beside(self: PaimonWriter, *given: Any) -> list[bytes]:
         messages = collected(self, *given)
@@ -179,6 +179,6 @@ def test_batch_writes_beside_each_other_give_each_key_one_row(
             lab.write(table, waiting.pop(), [(key, 2) for key in reversed(range(10))])
         return messages
 
-    monkeypatch.setattr(PaimonWriter, "_collected", beside)
+    monkeypatch.setattr(PaimonWriter, "_commit_messages", beside)
     writer.commit([*rows])
     assert lab.content(table) == [(key, 1) for key in range(10)]

@@ -300,7 +300,7 @@ def test_an_append_table_without_row_kinds_takes_only_added_rows(store: Store) -
     source = store.source(table)
     assert not source.changelog
     assert store.read(source, 0, 4) == [one, two, two]
-    with pytest.raises(StreamhouseError, match="snapshot 5 took rows away.*'scan.overwrite'"):
+    with pytest.raises(StreamhouseError, match="snapshot 5 removed rows.*'scan.overwrite'"):
         store.read(source, 4, 5)
     assert store.read(store.source(table, overwrite="skip"), 4, 5) == []
     told = store.source(table, kinds=True)

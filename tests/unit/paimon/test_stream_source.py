@@ -196,7 +196,7 @@ def test_an_expired_snapshot_is_said_to_be_lost(lab: Lab) -> None:
 def test_a_table_made_anew_is_noticed(lab: Lab) -> None:
     table = lab.make("t")
     lab.write(table, 1, [(1, 1)])
-    with pytest.raises(DataLossError, match="rolled back or made anew"):
+    with pytest.raises(DataLossError, match="rolled back or created again"):
         stream(lab, table).latest_offset({"snapshot": 9})
 
 
@@ -206,7 +206,7 @@ def test_a_table_made_anew_is_noticed(lab: Lab) -> None:
         ({"scan.mod": "latest"}, OptionError, "did you mean 'scan.mode'"),
         ({"scan.mode": "newest"}, OptionError, "not one of"),
         ({"scan.mode": "from-snapshot"}, OptionError, "needs the option 'scan.snapshot-id'"),
-        ({"scan.mode": "latest", "scan.snapshot-id": "1"}, OptionError, "does not go with"),
+        ({"scan.mode": "latest", "scan.snapshot-id": "1"}, OptionError, "cannot be combined with"),
         ({"scan.snapshot-id": "x"}, OptionError, "not a whole number"),
     ],
 )

@@ -69,7 +69,7 @@ def test_a_written_key_keeps_one_row(lake: str, engine: str, sql: str, left: Row
 def test_what_would_take_a_row_back_changes_nothing(lake: str, engine: str, sql: str) -> None:
     """The core writes no `-U` here, so a new value would be added to a sum as a whole."""
     make(lake, engine, ", 'fields.v.aggregate-function' = 'sum'" * (engine == "aggregation"))
-    with pytest.raises(TableError, match="can only upsert its rows, and 1 row.* the key {'k': 1}"):
+    with pytest.raises(TableError, match="can only upsert its rows, but 1 row.* the key {'k': 1}"):
         execute(lake, sql)
     assert rows(lake) == [(1, 1, 3), (2, 2, 2)]
 

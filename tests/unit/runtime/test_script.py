@@ -296,13 +296,13 @@ def test_spellings_often_met_are_taken_for_the_right_ones(run: Run, tmp_path: Pa
         "ALTER TABLE t SET ('changelog-producer.lookup-wait' = 'false');"
     )
     assert kept.notices == [
-        "table default.t: option 'merge-engine': 'aggregate' is taken for 'aggregation'",
-        "table default.t: option 'fields.s.aggregation-function' is taken for "
+        "table default.t: option 'merge-engine': 'aggregate' is read as 'aggregation'",
+        "table default.t: option 'fields.s.aggregation-function' is read as "
         "'fields.s.aggregate-function'",
-        "table default.t: option 'fields.s.aggregate-function': 'SUM' is taken for 'sum'",
-        "table default.t: option 'fields.u.aggregate-function': 'last_non_null' is taken for "
+        "table default.t: option 'fields.s.aggregate-function': 'SUM' is read as 'sum'",
+        "table default.t: option 'fields.u.aggregate-function': 'last_non_null' is read as "
         "'last_non_null_value'",
-        "table default.t: option 'lookup.wait' is taken for 'lookup-wait'",
+        "table default.t: option 'lookup.wait' is read as 'lookup-wait'",
         "table default.t: option 'changelog-producer.lookup-wait' (Paimon 0.8 and before) is "
         "'lookup-wait' today",
     ]

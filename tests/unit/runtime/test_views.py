@@ -192,7 +192,7 @@ def test_a_view_that_came_to_read_itself_is_told(run: Run, tmp_path: Path) -> No
     ):
         run("SELECT * FROM monday;")
     (folder / "monday.json").write_text("{}")
-    with pytest.raises(StreamhouseError, match="is no view .* CREATE it anew"):
+    with pytest.raises(StreamhouseError, match="is not a view definition .* CREATE it again"):
         run("SELECT * FROM monday;")
     run("DROP VIEW IF EXISTS scores; DROP VIEW IF EXISTS scores;")
 

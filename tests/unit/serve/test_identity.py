@@ -62,5 +62,5 @@ def test_an_object_store_is_asked_now_and_then(shop: Any) -> None:
     shop.warehouse.drop_table("shop", "sales")
     assert identity.holds(1, time_ms, sure=False)
     assert not identity.holds(1, time_ms, sure=True)
-    identity._looked -= 3600.0
+    identity._checked_at -= 3600.0
     assert not identity.holds(1, time_ms, sure=False)

@@ -33,7 +33,7 @@ class KeyReader:
     ) -> None:
         self._table, self._snapshot = table, snapshot
         self._key = list(key)
-        self._now = columns_now(table, planned, columns)
+        self._current_names = columns_now(table, planned, columns)
         self.schema = schema_of(table, columns, planned)
 
     @cached_property
@@ -46,24 +46,24 @@ class KeyReader:
         return Groups.of(self._table, self._key, self._splits)
 
     @cached_property
-    def _of_groups(self) -> dict[Group, list[bytes]]:
-        found: dict[Group, list[bytes]] = {}
+    def _splits_by_group(self) -> dict[Group, list[bytes]]:
+        splits_by_group: dict[Group, list[bytes]] = {}
         for split in self._splits:
-            found.setdefault(self.groups.group_of(split), []).append(split)
-        return found
+            splits_by_group.setdefault(self.groups.group_of(split), []).append(split)
+        return splits_by_group
 
     def count(self, group: Group) -> int:
         """About how many rows a group has."""
-        splits = self._of_groups.get(group, [])
+        splits = self._splits_by_group.get(group, [])
         return sum(Split.deserialize(split).row_count() for split in splits)
 
     def group(self, group: Group) -> Iterator[pa.RecordBatch]:
         """All rows of a group."""
-        yield from self._read(self._of_groups.get(group, []), None)
+        yield from self._read(self._splits_by_group.get(group, []), None)
 
     def keys(self, group: Group, keys: pa.Table) -> Iterator[pa.RecordBatch]:
         """At least the rows of some keys of a group, and maybe others."""
-        splits = self._of_groups.get(group, [])
+        splits = self._splits_by_group.get(group, [])
         if self.filter(keys) is None:
             yield from self._read(splits, None)
             return
@@ -72,19 +72,19 @@ class KeyReader:
 
     def filter(self, keys: pa.Table) -> Filter | None:
         """The filter by which the Rust core finds keys; None if it has none for their types."""
-        found = []
+        conditions = []
         for name in self._key:
             values = keys.column(name).unique().to_pylist()
             condition = one_of(self._table.arrow_schema.field(name), values)
             if condition is not None:
-                found.append(condition)
-        if len(found) > 1:
-            return {"method": "and", "children": found}
-        return found[0] if found else None
+                conditions.append(condition)
+        if len(conditions) > 1:
+            return {"method": "and", "children": conditions}
+        return conditions[0] if conditions else None
 
     def _read(self, splits: Sequence[bytes], filter: Filter | None) -> Iterator[pa.RecordBatch]:
         if splits:
-            for batch in self._table.read(self._now, splits=splits, filter=filter):
+            for batch in self._table.read(self._current_names, splits=splits, filter=filter):
                 yield pa.RecordBatch.from_arrays(batch.columns, schema=self.schema)
 
 

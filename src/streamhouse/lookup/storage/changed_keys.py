@@ -52,14 +52,14 @@ def keys_changed_between(
     The table as read at `after` differs from that at `before` at most in rows whose key is in
     the result. None if that is unknown, or slow to find out: then read the table again.
     """
-    table, found = after.table, between(before, after)
-    if found is None or not table.primary_key:
+    table, snapshots = after.table, between(before, after)
+    if snapshots is None or not table.primary_key:
         return None
-    if _untold(table, found):
+    if _lacks_changelog(table, snapshots):
         return None
     hidden = hides_new_rows(table)
-    telling = "COMPACT" if hidden else "APPEND"
-    if not any(one.commit_kind == telling for one in found):
+    visible_kind = "COMPACT" if hidden else "APPEND"
+    if not any(snapshot.commit_kind == visible_kind for snapshot in snapshots):
         return table.read_schema(columns).empty_table()
     mode = "changelog" if hidden else "delta"
     splits = table.changes(_id(before), _id(after), mode, columns)
@@ -82,23 +82,23 @@ def last_changes(
     `columns` have the names of schema version `planned` and include the primary key. For a table
     without one, the result has all rows that were added.
     """
-    table, found = after.table, between(before, after)
-    if found is None or not _as_written(table):
+    table, snapshots = after.table, between(before, after)
+    if snapshots is None or not _as_written(table):
         return None
-    now = columns_now(table, planned, columns)
+    current_names = columns_now(table, planned, columns)
     batches, rows = [], 0
-    for one in found:
-        if one.commit_kind != "APPEND":
+    for snapshot in snapshots:
+        if snapshot.commit_kind != "APPEND":
             continue
-        splits = sorted(table.changes(one.id - 1, one.id, "delta", now))
+        splits = sorted(table.changes(snapshot.id - 1, snapshot.id, "delta", current_names))
         if table.primary_key and any(len(file_ids(split)) > 1 for split in splits):
             return None
-        for batch in table.read(now, splits=splits, row_kind=True):
+        for batch in table.read(current_names, splits=splits, row_kind=True):
             batches.append(batch)
             rows += batch.num_rows
         if rows > MOST_ROWS:
             return None
-    changes = pa.Table.from_batches(batches, table.read_schema(now, row_kind=True))
+    changes = pa.Table.from_batches(batches, table.read_schema(current_names, row_kind=True))
     changes = changes.rename_columns([*columns, ROW_KIND])
     return _last(changes, table.primary_key) if table.primary_key else changes
 
@@ -111,14 +111,14 @@ def few_changes_between(before: Version, after: Version, follows: bool = True) -
     table, snapshot = after.table, after.snapshot
     if snapshot is None or (snapshot.total_record_count or 0) <= FEW_ROWS:
         return True
-    found = between(before, after) if follows else None
-    if found is None or _untold(table, found):
+    snapshots = between(before, after) if follows else None
+    if snapshots is None or _lacks_changelog(table, snapshots):
         return False
     if hides_new_rows(table):
-        return sum(one.changelog_record_count or 0 for one in found) <= FEW_ROWS
+        return sum(one.changelog_record_count or 0 for one in snapshots) <= FEW_ROWS
     if not table.primary_key and not _as_written(table):
         return False
-    added = [one.delta_record_count or 0 for one in found if one.commit_kind == "APPEND"]
+    added = [one.delta_record_count or 0 for one in snapshots if one.commit_kind == "APPEND"]
     return sum(added) <= FEW_ROWS
 
 
@@ -131,24 +131,24 @@ def between(before: Version, after: Version) -> list[Snapshot] | None:
     table, first, last = after.table, _id(before), _id(after)
     if not 0 < first <= last or last - first > MOST_SNAPSHOTS:
         return None
-    found = [table.snapshots.find(number) for number in range(first, last + 1)]
-    known = [one for one in found if one is not None]
-    if len(known) < len(found) or known[0] != before.snapshot:
+    snapshots = [table.snapshots.find(number) for number in range(first, last + 1)]
+    existing = [snapshot for snapshot in snapshots if snapshot is not None]
+    if len(existing) < len(snapshots) or existing[0] != before.snapshot:
         return None
-    if {one.schema_id for one in known} != {table.schema_id}:
+    if {snapshot.schema_id for snapshot in existing} != {table.schema_id}:
         return None
-    later = known[1:]
-    kinds = {one.commit_kind for one in later}
+    later = existing[1:]
+    kinds = {snapshot.commit_kind for snapshot in later}
     # With record-level expiry, compaction removes rows.
     expiring = "record-level.expire-time" in table.options and "COMPACT" in kinds
     return None if "OVERWRITE" in kinds or expiring else later
 
 
-def _untold(table: Table, found: Sequence[Snapshot]) -> bool:
+def _lacks_changelog(table: Table, snapshots: Sequence[Snapshot]) -> bool:
     """Whether a compaction made rows visible without a changelog that contains them."""
     producer = table.options.get("changelog-producer", "none").lower()
-    told = producer in ("lookup", "full-compaction") or not hides_new_rows(table)
-    return not told and any(one.commit_kind == "COMPACT" for one in found)
+    has_changelog = producer in ("lookup", "full-compaction") or not hides_new_rows(table)
+    return not has_changelog and any(snapshot.commit_kind == "COMPACT" for snapshot in snapshots)
 
 
 def _id(version: Version) -> int:
@@ -173,6 +173,6 @@ def _last(changes: pa.Table, key: Sequence[str]) -> pa.Table:
     numbered = changes.append_column("#", pa.array(np.arange(changes.num_rows)))
     last = numbered.group_by(list(key)).aggregate([("#", "max")]).column("#_max")
     kept = changes.take(last)
-    gone = pc.is_in(kept.column(ROW_KIND), pa.array(["-D", "-U"]))
-    kinds = pc.if_else(gone, "-D", "+I")
+    deleted = pc.is_in(kept.column(ROW_KIND), pa.array(["-D", "-U"]))
+    kinds = pc.if_else(deleted, "-D", "+I")
     return kept.drop_columns([ROW_KIND]).append_column(ROW_KIND, kinds)

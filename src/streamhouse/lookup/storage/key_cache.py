@@ -34,7 +34,7 @@ class KeyCache:
     def clear(self) -> None:
         """Forget all."""
         self._hashes: Hashes = np.array([], np.uint64)
-        self._there: npt.NDArray[np.bool_] = np.array([], np.bool_)
+        self._has_row: npt.NDArray[np.bool_] = np.array([], np.bool_)
         self._used: npt.NDArray[np.float64] = np.array([], np.float64)
         self._rows = self._schema.empty_table()
 
@@ -43,25 +43,28 @@ class KeyCache:
         known = np.zeros(len(hashes), np.bool_)
         if not len(self) or not len(hashes):
             return known, self._schema.empty_table()
-        places = np.minimum(np.searchsorted(self._hashes, hashes), len(self) - 1)
-        same = np.flatnonzero(self._hashes[places] == hashes)
+        positions = np.minimum(np.searchsorted(self._hashes, hashes), len(self) - 1)
+        same_hash = np.flatnonzero(self._hashes[positions] == hashes)
         # Two keys may have the same hash, and the other one may not have been looked up yet.
-        asked, held = keys.take(pa.array(same)), self._rows.take(pa.array(places[same]))
-        equal = np.ones(len(same), np.bool_)
+        requested, cached = (
+            keys.take(pa.array(same_hash)),
+            self._rows.take(pa.array(positions[same_hash])),
+        )
+        equal = np.ones(len(same_hash), np.bool_)
         for name in self._key:
-            values = pc.equal(asked.column(name), held.column(name)).fill_null(False)
+            values = pc.equal(requested.column(name), cached.column(name)).fill_null(False)
             equal &= values.combine_chunks().to_numpy(zero_copy_only=False)
-        known[same[equal]] = True
-        found = places[same[equal]]
-        self._used[found] = now
-        return known, self._rows.take(pa.array(found[self._there[found]]))
+        known[same_hash[equal]] = True
+        hits = positions[same_hash[equal]]
+        self._used[hits] = now
+        return known, self._rows.take(pa.array(hits[self._has_row[hits]]))
 
     def add(
         self, keys: pa.Table, hashes: Hashes, rows: pa.Table, row_hashes: Hashes, now: float
     ) -> None:
         """Store the rows found for keys, and which keys have none."""
-        gone = ~np.isin(hashes, row_hashes)
-        misses = keys.filter(pa.array(gone))
+        missing = ~np.isin(hashes, row_hashes)
+        misses = keys.filter(pa.array(missing))
         columns = [
             misses.column(field.name)
             if field.name in self._key
@@ -71,13 +74,13 @@ class KeyCache:
         self.drop(np.union1d(hashes, row_hashes))
         parts = [rows.cast(self._schema), pa.table(columns, schema=self._schema)]
         counts = [rows.num_rows, misses.num_rows]
-        added = np.concatenate([row_hashes, hashes[gone]])
-        there = np.repeat([True, False], counts)
-        whole = np.concatenate([self._hashes, added])
-        order = np.argsort(whole, kind="stable")
-        self._there = np.concatenate([self._there, there])[order]
+        added = np.concatenate([row_hashes, hashes[missing]])
+        has_row = np.repeat([True, False], counts)
+        all_hashes = np.concatenate([self._hashes, added])
+        order = np.argsort(all_hashes, kind="stable")
+        self._has_row = np.concatenate([self._has_row, has_row])[order]
         self._used = np.concatenate([self._used, np.full(len(added), now)])[order]
-        self._hashes = whole[order]
+        self._hashes = all_hashes[order]
         self._rows = pa.concat_tables([self._rows, *parts]).take(pa.array(order)).combine_chunks()
         self._bound()
 
@@ -93,9 +96,9 @@ class KeyCache:
 
     def _bound(self) -> None:
         size, rows = self._rows.nbytes, len(self)
-        most = min(self._most_rows, rows * self._most_bytes // max(1, size))
-        if rows > most:
-            kept = int(most * _KEPT)
+        max_rows = min(self._most_rows, rows * self._most_bytes // max(1, size))
+        if rows > max_rows:
+            kept = int(max_rows * _KEPT)
             order = np.argsort(self._used, kind="stable")
             mask = np.zeros(rows, np.bool_)
             mask[order[rows - kept :]] = True
@@ -104,6 +107,6 @@ class KeyCache:
     def _keep(self, mask: npt.NDArray[np.bool_]) -> None:
         if mask.all():
             return
-        self._hashes, self._there = self._hashes[mask], self._there[mask]
+        self._hashes, self._has_row = self._hashes[mask], self._has_row[mask]
         self._used = self._used[mask]
         self._rows = self._rows.filter(pa.array(mask)).combine_chunks()

@@ -32,10 +32,10 @@ class KeyHash:
         parts = ", ".join(f"TRY_CAST({quote(name)} AS {self._types[name]})" for name in columns)
         self._db.register("keys", rows.select(list(columns)))
         try:
-            found: Any = self._db.sql(f"SELECT hash({parts}) AS h FROM keys").fetchnumpy()["h"]
+            hashes: Any = self._db.sql(f"SELECT hash({parts}) AS h FROM keys").fetchnumpy()["h"]
         finally:
             self._db.unregister("keys")
-        return np.asarray(found, np.uint64)
+        return np.asarray(hashes, np.uint64)
 
     def close(self) -> None:
         """Free what DuckDB holds."""
@@ -44,18 +44,18 @@ class KeyHash:
 
 def distinct(hashes: Hashes) -> Hashes:
     """The hashes sorted and without duplicates; several times faster than `numpy.unique`."""
-    found = np.sort(hashes)
-    if len(found) < 2:
-        return found
-    kept = np.empty(len(found), np.bool_)
+    ordered = np.sort(hashes)
+    if len(ordered) < 2:
+        return ordered
+    kept = np.empty(len(ordered), np.bool_)
     kept[0] = True
-    np.not_equal(found[1:], found[:-1], out=kept[1:])
-    return found if kept.all() else found[kept]
+    np.not_equal(ordered[1:], ordered[:-1], out=kept[1:])
+    return ordered if kept.all() else ordered[kept]
 
 
 def among(hashes: Hashes, known: Hashes) -> npt.NDArray[np.bool_]:
     """Boolean mask of the hashes that are in `known`, which is sorted; fast if `known` is small."""
     if not len(known) or not len(hashes):
         return np.zeros(len(hashes), np.bool_)
-    places = np.minimum(np.searchsorted(known, hashes), len(known) - 1)
-    return np.asarray(known[places] == hashes)
+    positions = np.minimum(np.searchsorted(known, hashes), len(known) - 1)
+    return np.asarray(known[positions] == hashes)

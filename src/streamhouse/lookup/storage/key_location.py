@@ -43,13 +43,17 @@ class Groups:
         `splits` are those of the version that is to be read.
         """
         names = table.partition_keys
-        plain = all(name in key and _plain(table.arrow_schema.field(name).type) for name in names)
-        fixed = hashed_fields(table)
-        columns = () if isinstance(fixed, str) else tuple(field.name for field in fixed)
+        by_partition = all(
+            name in key and _is_plain_text(table.arrow_schema.field(name).type) for name in names
+        )
+        fields = hashed_fields(table)
+        columns = () if isinstance(fields, str) else tuple(field.name for field in fields)
         # A partition may still have another number of buckets, with which it was written.
-        known = set(columns) <= set(key) and all(_total(one) == table.bucket for one in splits)
+        by_bucket = set(columns) <= set(key) and all(
+            _total(split) == table.bucket for split in splits
+        )
         blank = table.options.get("partition.default-name", cls.blank)
-        return cls(names if plain else (), columns if known else (), table.bucket, blank)
+        return cls(names if by_partition else (), columns if by_bucket else (), table.bucket, blank)
 
     def split(self, keys: pa.Table) -> dict[Group, Any]:
         """The row numbers of the keys of each group."""
@@ -60,14 +64,14 @@ class Groups:
             columns = [keys.column(name).combine_chunks() for name in self.bucket_key]
             buckets = bucket_of(columns, self.buckets)
         codes, folders = self._folders(keys)
-        both = codes * (max(self.buckets, 1) + 1) + buckets + 1
-        order = np.argsort(both, kind="stable")
-        bounds = np.flatnonzero(np.diff(both[order])) + 1
-        found: dict[Group, Any] = {}
-        for places in np.split(order, bounds):
-            one = places[0]
-            found[folders[int(codes[one])], int(buckets[one])] = places
-        return found
+        group_codes = codes * (max(self.buckets, 1) + 1) + buckets + 1
+        order = np.argsort(group_codes, kind="stable")
+        bounds = np.flatnonzero(np.diff(group_codes[order])) + 1
+        groups: dict[Group, Any] = {}
+        for row_numbers in np.split(order, bounds):
+            first = row_numbers[0]
+            groups[folders[int(codes[first])], int(buckets[first])] = row_numbers
+        return groups
 
     def group_of(self, split: bytes) -> Group:
         """The group of a serialised split."""
@@ -98,17 +102,17 @@ def hashed_fields(table: Table) -> tuple[pa.Field, ...] | str:
         return fields
     for field in fields:
         if pa.types.is_timestamp(field.type) and field.type.unit == "ns":
-            return f"moments are compared by the microsecond, and {field.name} has more digits"
+            return f"timestamps are compared in microseconds, and {field.name} has more digits"
     return fields
 
 
 def _total(split: bytes) -> int:
     """The total number of buckets that a serialised split was written with; -1: unknown."""
     at = _FOLDER + _INT.unpack_from(split, _FOLDER)[0] + 8
-    there, total = _TOTAL.unpack_from(split, at + 2 + _LENGTH.unpack_from(split, at)[0])
-    return int(total) if there else -1
+    is_known, total = _TOTAL.unpack_from(split, at + 2 + _LENGTH.unpack_from(split, at)[0])
+    return int(total) if is_known else -1
 
 
-def _plain(kind: pa.DataType) -> bool:
+def _is_plain_text(data_type: pa.DataType) -> bool:
     """Whether a partition's folder shows the value as text, unlike dates and timestamps."""
-    return bool(pa.types.is_integer(kind) or pa.types.is_string(kind))
+    return bool(pa.types.is_integer(data_type) or pa.types.is_string(data_type))

@@ -43,13 +43,13 @@ class Overlay:
         """Older rows with the changes applied: without those of changed keys, plus all new rows."""
         if not len(self._hashes):
             return rows if not self._rows.num_rows else pa.concat_tables([rows, self._rows])
-        own = self._hash.of(rows, self._key)
-        suspected = among(own, self._hashes)
+        row_hashes = self._hash.of(rows, self._key)
+        suspected = among(row_hashes, self._hashes)
         if not suspected.any():
             return pa.concat_tables([rows, self._rows])
         same = pa.array(suspected)
-        left = self._without(rows.filter(same), self._keys)
-        return pa.concat_tables([rows.filter(pa.array(~suspected)), left, self._rows])
+        unchanged = self._without(rows.filter(same), self._keys)
+        return pa.concat_tables([rows.filter(pa.array(~suspected)), unchanged, self._rows])
 
     def _without(self, rows: pa.Table, keys: pa.Table) -> pa.Table:
         if not rows.num_rows:

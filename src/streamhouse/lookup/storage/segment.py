@@ -50,15 +50,15 @@ class Segment:
 
     def places(self, hashes: Hashes) -> Places:
         """The row numbers of the rows with one of these hashes (sorted, without duplicates)."""
-        own = self._hashes
-        if not len(own) or not len(hashes):
+        all_hashes = self._hashes
+        if not len(all_hashes) or not len(hashes):
             return np.array([], np.int64)
-        first = np.searchsorted(own, hashes)
-        inside = np.minimum(first, len(own) - 1)
-        found = np.asarray(own[inside] == hashes)
+        first = np.searchsorted(all_hashes, hashes)
+        positions = np.minimum(first, len(all_hashes) - 1)
+        found = np.asarray(all_hashes[positions] == hashes)
         if self._unique:
-            return np.asarray(inside[found], np.int64)
-        last = np.searchsorted(own, hashes[found], side="right")
+            return np.asarray(positions[found], np.int64)
+        last = np.searchsorted(all_hashes, hashes[found], side="right")
         return _ranges(first[found], last)
 
     def rows(self, places: Places) -> pa.Table:
@@ -83,19 +83,19 @@ def pieces(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.
 
     A table is complete once it has `SEGMENT_ROWS` or `SEGMENT_BYTES`.
     """
-    held: list[pa.RecordBatch] = []
+    buffered: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
-        held.append(batch)
+        buffered.append(batch)
         rows, size = rows + batch.num_rows, size + batch.nbytes
         if rows >= SEGMENT_ROWS or size >= SEGMENT_BYTES:
-            yield pa.Table.from_batches(held, schema)
-            held, rows, size = [], 0, 0
-    if held:
-        yield pa.Table.from_batches(held, schema)
+            yield pa.Table.from_batches(buffered, schema)
+            buffered, rows, size = [], 0, 0
+    if buffered:
+        yield pa.Table.from_batches(buffered, schema)
 
 
 def found_in(segments: Sequence[Segment], hashes: Hashes, schema: pa.Schema) -> pa.Table:
     """The rows of all segments that have one of these hashes (sorted, without duplicates)."""
-    found = [segment.rows(segment.places(hashes)) for segment in segments]
-    return pa.concat_tables([schema.empty_table(), *found])
+    tables = [segment.rows(segment.places(hashes)) for segment in segments]
+    return pa.concat_tables([schema.empty_table(), *tables])

@@ -53,7 +53,7 @@ class Loading:
             self._loaded = self._load()
         except Exception as error:  # noqa: BLE001
             # The batch that joins this version loads it itself, and fails with the reason.
-            log.info("a dimension could not be loaded beside: %s", error)
+            log.info("a dimension could not be loaded in the background: %s", error)
 
 
 class Succession:
@@ -67,15 +67,15 @@ class Succession:
         self.current = dimension
         self._early = early
         self._part: tuple[int, int] | None = None
-        self._heir: Loading | None = None
+        self._successor: Loading | None = None
 
     def at(self, version: Pinned, coming: Pinned | None = None) -> None:
         """Switch to a batch's version; start loading `coming`, which a later batch will join."""
         self._take_over(version, coming)
         snapshot, chosen = version
         self.current.at(snapshot or None, chosen)
-        self._forget(coming)
-        if self._heir is None:
+        self._close_unused(coming)
+        if self._successor is None:
             if coming is not None:
                 self._load(coming, True)
             elif self._early and isinstance(self.current, FullDimension) and self.current.worn:
@@ -85,7 +85,11 @@ class Succession:
         """Whether a batch that joins `coming` need not wait for it in this process."""
         if not isinstance(self.current, FullDimension | BucketDimension):
             return True
-        return self._heir is not None and self._heir.version == coming and self._heir.done
+        return (
+            self._successor is not None
+            and self._successor.version == coming
+            and self._successor.done
+        )
 
     def take(self, task: int, count: int) -> None:
         """With a bucket shuffle, use the buckets of one task of `count`."""
@@ -95,7 +99,7 @@ class Succession:
 
     def close(self) -> None:
         """Close both dimensions; waits for the end of a load."""
-        self._drop_heir()
+        self._drop_successor()
         self.current.close()
 
     def _take_over(self, version: Pinned, coming: Pinned | None) -> None:
@@ -103,12 +107,12 @@ class Succession:
 
         Waits for its load if that was started with `hurry`.
         """
-        heir = self._heir
-        if heir is None or heir.version == coming or heir.version[0] > version[0]:
+        successor = self._successor
+        if successor is None or successor.version == coming or successor.version[0] > version[0]:
             return
-        if not heir.done and not heir.hurry:
+        if not successor.done and not successor.hurry:
             return
-        self._heir, newer = None, heir.result()
+        self._successor, newer = None, successor.result()
         if newer is not None:
             self.current.close()
             self.current = newer
@@ -116,27 +120,27 @@ class Succession:
                 # The successor has loaded the parts of all tasks, and the last one is selected.
                 self.take(*self._part)
 
-    def _forget(self, coming: Pinned | None) -> None:
+    def _close_unused(self, coming: Pinned | None) -> None:
         """Close a successor that no batch waits for; a load that still runs is not stopped."""
-        heir = self._heir
-        if heir is not None and heir.version != coming and heir.done:
-            self._drop_heir()
+        successor = self._successor
+        if successor is not None and successor.version != coming and successor.done:
+            self._drop_successor()
 
-    def _drop_heir(self) -> None:
-        heir, self._heir = self._heir, None
-        found = None if heir is None else heir.result()
-        if found is not None:
-            found.close()
+    def _drop_successor(self) -> None:
+        successor, self._successor = self._successor, None
+        dimension = None if successor is None else successor.result()
+        if dimension is not None:
+            dimension.close()
 
     def _load(self, version: Pinned, hurry: bool) -> None:
         if not isinstance(self.current, FullDimension | BucketDimension):
             return
-        heir = self.current.successor()
+        successor = self.current.successor()
 
         def load() -> Dimension:
-            heir.at(*version)
-            if isinstance(heir, BucketDimension):
-                heir.fill()
-            return heir
+            successor.at(*version)
+            if isinstance(successor, BucketDimension):
+                successor.fill()
+            return successor
 
-        self._heir = Loading(version, load, hurry)
+        self._successor = Loading(version, load, hurry)

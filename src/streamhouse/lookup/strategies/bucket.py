@@ -47,14 +47,14 @@ class BucketKey:
         columns = [_whole(keys.column(field.name), field) for field in self.fields]
         if not any(column.null_count for column in columns):
             return bucket_of(columns, self.buckets) % count
-        known = np.ones(keys.num_rows, bool)
+        valid = np.ones(keys.num_rows, bool)
         for column in columns:
-            known &= pc.is_valid(column).to_numpy(zero_copy_only=False)
-        found = np.full(keys.num_rows, -1, np.int64)
-        rows = pa.array(known)
-        if known.any():
-            found[known] = bucket_of([c.filter(rows) for c in columns], self.buckets) % count
-        return found
+            valid &= pc.is_valid(column).to_numpy(zero_copy_only=False)
+        tasks = np.full(keys.num_rows, -1, np.int64)
+        rows = pa.array(valid)
+        if valid.any():
+            tasks[valid] = bucket_of([c.filter(rows) for c in columns], self.buckets) % count
+        return tasks
 
 
 def bucket_key(spec: DimensionSpec, table: Table) -> BucketKey | str:
@@ -99,14 +99,18 @@ class BucketDimension:
         self._read: dict[str, _Bucket] = {}
         self._whole: dict[tuple[int, int], tuple[list[pa.Table], pa.Table]] = {}
         self._folders: dict[tuple[int, int], set[str]] = {}
-        self._now: pa.Table | None = None
+        self._current_rows: pa.Table | None = None
 
     def successor(self) -> BucketDimension:
         """Another one, which shares the buckets that this one has read."""
-        made = BucketDimension(self._spec, self._buckets, self._options)
-        made._part, made._shape, made._read = self._part, self._shape, dict(self._read)
-        made._whole, made._folders = dict(self._whole), dict(self._folders)
-        return made
+        successor = BucketDimension(self._spec, self._buckets, self._options)
+        successor._part, successor._shape, successor._read = (
+            self._part,
+            self._shape,
+            dict(self._read),
+        )
+        successor._whole, successor._folders = dict(self._whole), dict(self._folders)
+        return successor
 
     def fill(self) -> None:
         """Read all parts that were used so far, in any order."""
@@ -117,23 +121,23 @@ class BucketDimension:
     def take(self, task: int, count: int) -> None:
         """From now on, rows are those of the buckets of one task of `count`."""
         if (task, count) != self._part:
-            self._part, self._now = (task, count), None
+            self._part, self._current_rows = (task, count), None
 
     def at(self, snapshot: int | None, chosen: Sequence[Partition] | None = None) -> None:
         version = version_of(self._spec.open(), snapshot), chosen
         if version != self._version:
-            self._version, self._now = version, None
+            self._version, self._current_rows = version, None
 
     def rows(self, keys: pa.Table | None) -> pa.Table:
-        if self._now is None:
-            self._now = self._joined()
-        return self._now
+        if self._current_rows is None:
+            self._current_rows = self._joined()
+        return self._current_rows
 
     def close(self) -> None:
         self._read.clear()
         self._whole.clear()
         self._folders.clear()
-        self._now = None
+        self._current_rows = None
 
     def _joined(self) -> pa.Table:
         """The part's rows; the same object as the last time if none of its files has changed."""
@@ -145,11 +149,11 @@ class BucketDimension:
             self.close()
             self._shape = shape
         splits = self._splits(table)
-        parts = [self._bucket(table, *found) for found in splits.items()]
+        parts = [self._bucket(table, *entry) for entry in splits.items()]
         self._forget(splits)
-        held = self._whole.get(self._part)
-        if held is not None and [id(one) for one in held[0]] == [id(one) for one in parts]:
-            return held[1]
+        cached = self._whole.get(self._part)
+        if cached is not None and [id(one) for one in cached[0]] == [id(one) for one in parts]:
+            return cached[1]
         schema = table.read_schema(columns_now(table, self._spec.planned, columns))
         whole = pa.concat_tables([schema.empty_table(), *parts]).rename_columns(columns)
         self._whole[self._part] = parts, whole
@@ -158,37 +162,41 @@ class BucketDimension:
     def _forget(self, splits: Mapping[str, object]) -> None:
         """Drop buckets that no part has any more."""
         self._folders[self._part] = set(splits)
-        there = set().union(*self._folders.values())
-        self._read = {folder: read for folder, read in self._read.items() if folder in there}
+        in_use = set().union(*self._folders.values())
+        self._read = {folder: read for folder, read in self._read.items() if folder in in_use}
 
     def _splits(self, table: Table) -> dict[str, list[bytes]]:
         """The part's splits, by the folder of their bucket."""
         version, chosen = self._version
-        found: dict[str, list[bytes]] = {}
+        splits_by_folder: dict[str, list[bytes]] = {}
         if version is None or version.snapshot is None or (chosen is not None and not chosen):
-            return found
+            return splits_by_folder
         pruned = None if chosen is None else partitions.condition(table, chosen)
         task, count = self._part
         for split in table.splits(version.snapshot.id, filter=pruned):
             number, total = _bucket(split)
             # Partitions that were written with another number of buckets belong to all tasks.
             if total != self._buckets or number % count == task:
-                found.setdefault(bucket_folder(split), []).append(split)
-        return found
+                splits_by_folder.setdefault(bucket_folder(split), []).append(split)
+        return splits_by_folder
 
     def _bucket(self, table: Table, folder: str, splits: list[bytes]) -> pa.Table:
         content = b"".join(one[: _SNAPSHOT.start] + one[_SNAPSHOT.stop :] for one in splits)
         chosen = self._version[1]
-        held = self._read.get(folder)
-        if held is not None and held.content == content:
-            return held.rows
-        now = columns_now(table, self._spec.planned, self._spec.lookup.columns)
-        wanted = now if chosen is None else list(dict.fromkeys([*now, *table.partition_keys]))
+        cached = self._read.get(folder)
+        if cached is not None and cached.content == content:
+            return cached.rows
+        current_names = columns_now(table, self._spec.planned, self._spec.lookup.columns)
+        read_columns = (
+            current_names
+            if chosen is None
+            else list(dict.fromkeys([*current_names, *table.partition_keys]))
+        )
         rows = pa.Table.from_batches(
-            table.read(wanted, splits=splits), schema=table.read_schema(wanted)
+            table.read(read_columns, splits=splits), schema=table.read_schema(read_columns)
         )
         if chosen is not None:
-            rows = rows.filter(partitions.mask(rows, table, chosen)).select(now)
+            rows = rows.filter(partitions.mask(rows, table, chosen)).select(current_names)
         size = rows.nbytes
         if size + sum(one.memory for name, one in self._read.items() if name != folder) > (
             self._options.memory

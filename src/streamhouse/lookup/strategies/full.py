@@ -68,22 +68,22 @@ class FullDimension:
     @property
     def worn(self) -> bool:
         """Whether it has applied over half of the changes after which it is read again."""
-        return self._overlay is not None and 2 * self._overlay.size > self._most()
+        return self._overlay is not None and 2 * self._overlay.size > self._max_changes()
 
     def successor(self) -> FullDimension:
         """Another one, which has not loaded anything yet."""
         return FullDimension(self._spec, self._options)
 
     def at(self, snapshot: int | None, chosen: Sequence[Partition] | None = None) -> None:
-        wanted: _Chosen = None if chosen is None else tuple(chosen)
+        partitions_to_join: _Chosen = None if chosen is None else tuple(chosen)
         version = version_of(self._spec.open(), snapshot)
-        if version == self._version and wanted == self._chosen:
+        if version == self._version and partitions_to_join == self._chosen:
             return
         # After a failure from here on, the next call loads the table again.
         before, self._version = self._version, None
-        same = before is not None and wanted == self._chosen
-        self._chosen, self._whole = wanted, None
-        if not (same and before is not None and self._follow(before, version)):
+        same_partitions = before is not None and partitions_to_join == self._chosen
+        self._chosen, self._whole = partitions_to_join, None
+        if not (same_partitions and before is not None and self._follow(before, version)):
             self._load(version)
         self._version = version
 
@@ -92,8 +92,8 @@ class FullDimension:
         columns = list(self._spec.lookup.columns)
         if keys is not None:
             hashes = distinct(self._hash.of(keys, self._spec.lookup.key_columns))
-            found = found_in(self._segments, hashes, self._schema)
-            return self._overlay.over(found).select(columns)
+            rows = found_in(self._segments, hashes, self._schema)
+            return self._overlay.over(rows).select(columns)
         if self._whole is None:
             tables = [segment.table for segment in self._segments]
             whole = pa.concat_tables([self._schema.empty_table(), *tables])
@@ -132,20 +132,20 @@ class FullDimension:
         limit = self._options.disk
         if limit is not None and size > limit:
             raise StreamhouseError(
-                f"table {self._spec.identifier}, which is looked up, needs more than "
-                f"{spelt(self._options.memory)} of memory and {spelt(limit)} of local disk; give "
-                "it more with lookup.cache-max-memory-size or lookup.cache-max-disk-size, or look "
-                "it up by its primary key with LOOKUP('strategy'='partial')"
+                f"the lookup table {self._spec.identifier} needs more than "
+                f"{spelt(self._options.memory)} of memory and {spelt(limit)} of local disk; raise "
+                "lookup.cache-max-memory-size or lookup.cache-max-disk-size, or look it up by its "
+                "primary key with LOOKUP('strategy'='partial')"
             )
 
     def _read(self, version: Version) -> Iterator[pa.RecordBatch]:
         if version.snapshot is None or self._chosen == ():
             return
         table = version.table
-        now = columns_now(table, self._spec.planned, self._columns)
+        current_names = columns_now(table, self._spec.planned, self._columns)
         chosen = self._chosen
         filter = None if chosen is None else partitions.condition(table, chosen)
-        for batch in table.read(now, snapshot=version.snapshot.id, filter=filter):
+        for batch in table.read(current_names, snapshot=version.snapshot.id, filter=filter):
             if chosen is not None:
                 rows = pa.Table.from_batches([batch])
                 batch = batch.filter(partitions.mask(rows, table, chosen).combine_chunks())
@@ -158,40 +158,42 @@ class FullDimension:
             return False
         changes = last_changes(before, after, self._columns, self._spec.planned)
         if changes is not None:
-            here = pc.equal(changes.column(ROW_KIND), "+I")
+            upserted = pc.equal(changes.column(ROW_KIND), "+I")
             rows = changes.drop_columns([ROW_KIND])
-            self._overlay.add(rows.select(self._key), self._of_partitions(rows.filter(here), after))
-            return self._few()
+            self._overlay.add(
+                rows.select(self._key), self._of_partitions(rows.filter(upserted), after)
+            )
+            return self._is_small()
         keys = keys_changed_between(before, after, self._key)
         if keys is None or after.snapshot is None or keys.num_rows > MOST_CHANGES:
             return False
         keys = keys.group_by(self._key).aggregate([])
-        rows = self._now(keys, after)
+        rows = self._current_rows(keys, after)
         self._overlay.add(keys, self._of_partitions(rows, after))
-        return self._few()
+        return self._is_small()
 
-    def _few(self) -> bool:
+    def _is_small(self) -> bool:
         assert self._overlay is not None
-        return self._overlay.size <= self._most()
+        return self._overlay.size <= self._max_changes()
 
-    def _most(self) -> int:
+    def _max_changes(self) -> int:
         """How many changes the overlay may have."""
         rows = sum(segment.num_rows for segment in self._segments)
         return min(MOST_CHANGES, max(1000, int(rows * _CHANGED_PART)))
 
-    def _now(self, keys: pa.Table, version: Version) -> pa.Table:
+    def _current_rows(self, keys: pa.Table, version: Version) -> pa.Table:
         """The rows of some keys as they are at the version."""
         assert version.snapshot is not None
         snapshot = version.snapshot.id
         planned = self._spec.planned
         reader = KeyReader(version.table, snapshot, self._columns, self._key, planned)
-        found = [self._schema.empty_table()]
-        for group, places in reader.groups.split(keys).items():
-            part = keys.take(pa.array(places))
+        tables = [self._schema.empty_table()]
+        for group, row_numbers in reader.groups.split(keys).items():
+            part = keys.take(pa.array(row_numbers))
             batches = reader.keys(group, part)
             rows = pa.Table.from_batches(batches, self._schema)
-            found.append(rows.join(part, self._key, join_type="left semi").select(self._columns))
-        return pa.concat_tables(found)
+            tables.append(rows.join(part, self._key, join_type="left semi").select(self._columns))
+        return pa.concat_tables(tables)
 
     def _of_partitions(self, rows: pa.Table, version: Version) -> pa.Table:
         rows = rows.cast(self._schema)

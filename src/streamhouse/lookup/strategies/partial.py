@@ -96,15 +96,15 @@ class PartialDimension:
             wanted = wanted.group_by(self._key).aggregate([])
         now = time.monotonic()
         wanted, hashes = self._sorted(wanted)
-        known, cached = self._key_cache.find(wanted, hashes, now)
-        found = [cached]
-        rest = np.flatnonzero(~known)
-        if len(rest):
-            left = wanted.take(pa.array(rest))
-            for group, places in self._reader.groups.split(left).items():
-                part = left.take(pa.array(places))
-                found += self._of_group(group, part, hashes[rest[places]], now)
-        return self._of_partitions(pa.concat_tables(found))
+        is_cached, cached = self._key_cache.find(wanted, hashes, now)
+        tables = [cached]
+        uncached = np.flatnonzero(~is_cached)
+        if len(uncached):
+            uncached_keys = wanted.take(pa.array(uncached))
+            for group, row_numbers in self._reader.groups.split(uncached_keys).items():
+                part = uncached_keys.take(pa.array(row_numbers))
+                tables += self._of_group(group, part, hashes[uncached[row_numbers]], now)
+        return self._of_partitions(pa.concat_tables(tables))
 
     def close(self) -> None:
         self._copies.clear()
@@ -122,21 +122,26 @@ class PartialDimension:
     def _follow(self, before: Version | None, version: Version) -> None:
         """Forget cached rows that may be different at the version."""
         assert self._key_cache is not None
-        reader, self._reader, moved = self._reader, None, None
+        reader, self._reader, changed_keys = self._reader, None, None
         if version.snapshot is not None:
             self._reader = KeyReader(
                 version.table, version.snapshot.id, self._columns, self._key, self._spec.planned
             )
             if before is not None and (len(self._key_cache) or self._copies):
-                moved = keys_changed_between(before, version, self._key)
-        if moved is None or not reader or not self._reader or reader.groups != self._reader.groups:
+                changed_keys = keys_changed_between(before, version, self._key)
+        if (
+            changed_keys is None
+            or not reader
+            or not self._reader
+            or reader.groups != self._reader.groups
+        ):
             self._key_cache.clear()
             self._copies.clear()
             self._cold.clear()
             return
-        self._key_cache.drop(self._hash.of(moved, self._key))
-        for group, places in reader.groups.split(moved).items():
-            self._stale(group, self._hash.of(moved.take(pa.array(places)), self._key))
+        self._key_cache.drop(self._hash.of(changed_keys, self._key))
+        for group, row_numbers in reader.groups.split(changed_keys).items():
+            self._stale(group, self._hash.of(changed_keys.take(pa.array(row_numbers)), self._key))
         expired = time.monotonic() - self._options.retention_ms / 1000
         self._key_cache.expire(expired)
         self._copies = {g: copy for g, copy in self._copies.items() if copy.used >= expired}
@@ -167,9 +172,9 @@ class PartialDimension:
         rows = self._reader.count(group)
         if not rows:
             return None
-        asked = self._cold[group] = self._cold.get(group, 0) + keys.num_rows
-        few = asked * ROWS_A_KEY < rows and self._reader.filter(keys) is not None
-        if few or asked < 0:
+        looked_up = self._cold[group] = self._cold.get(group, 0) + keys.num_rows
+        few = looked_up * ROWS_A_KEY < rows and self._reader.filter(keys) is not None
+        if few or looked_up < 0:
             return None
         limit, size = self._options.disk, 0
         segments = []
@@ -203,15 +208,15 @@ class PartialDimension:
         """Read the rows of some keys from the table itself, and cache them."""
         assert self._key_cache is not None and self._reader is not None
         wanted = distinct(hashes)
-        kept, found = [], []
+        tables, found_hashes = [], []
         for batch in self._reader.keys(group, keys):
             rows = pa.Table.from_batches([batch], self._schema)
-            own = self._hash.of(rows, self._key)
-            asked = among(own, wanted)
-            kept.append(rows.filter(pa.array(asked)))
-            found.append(own[asked])
-        rows = pa.concat_tables([self._schema.empty_table(), *kept])
-        row_hashes = np.concatenate([np.array([], np.uint64), *found])
+            all_hashes = self._hash.of(rows, self._key)
+            requested = among(all_hashes, wanted)
+            tables.append(rows.filter(pa.array(requested)))
+            found_hashes.append(all_hashes[requested])
+        rows = pa.concat_tables([self._schema.empty_table(), *tables])
+        row_hashes = np.concatenate([np.array([], np.uint64), *found_hashes])
         self._key_cache.add(keys, hashes, rows, row_hashes, now)
         return rows
 

@@ -54,16 +54,16 @@ def choose_all(specs: Sequence[DimensionSpec], unshuffled: str | None = None) ->
     `unshuffled` is why the rows of the query cannot be shuffled; None if they can. Raises as
     `choose`.
     """
-    taken = next((one.identifier for one in specs if one.lookup.strategy == BUCKET), None)
-    found: list[Choice] = []
+    hinted = next((one.identifier for one in specs if one.lookup.strategy == BUCKET), None)
+    choices: list[Choice] = []
     for spec in specs:
         problem = unshuffled
-        if any(one.strategy == BUCKET for one in found):
-            problem = "another lookup of the query is"
-        elif problem is None and taken is not None and spec.lookup.strategy != BUCKET:
-            problem = f"the hint for {taken} asks for it"
-        found.append(choose(spec, problem))
-    return found
+        if any(one.strategy == BUCKET for one in choices):
+            problem = "another lookup of the query is shuffled"
+        elif problem is None and hinted is not None and spec.lookup.strategy != BUCKET:
+            problem = f"the hint for {hinted} requests the shuffle"
+        choices.append(choose(spec, problem))
+    return choices
 
 
 def choose(spec: DimensionSpec, unshuffled: str | None = None) -> Choice:
@@ -74,24 +74,26 @@ def choose(spec: DimensionSpec, unshuffled: str | None = None) -> Choice:
     """
     if is_server(spec.lookup):
         return _of_server(spec.lookup)
-    table, wanted = spec.open(), spec.lookup.strategy
+    table, hinted = spec.open(), spec.lookup.strategy
     options = CacheOptions.parse(table.options, spec.lookup.options)
-    if wanted in (FULL, PARTIAL):
-        return _asked(spec, table, wanted, f"hint LOOKUP: strategy '{wanted}'", "the hint says so")
+    if hinted in (FULL, PARTIAL):
+        return _chosen_explicitly(
+            spec, table, hinted, f"hint LOOKUP: strategy '{hinted}'", "set by hint"
+        )
     key = unshuffled or bucket_key(spec, table)
-    if wanted in (BUCKET, SHUFFLE) and isinstance(key, BucketKey):
-        return Choice(BUCKET, "the hint says so", key.buckets)
-    if wanted == BUCKET:
+    if hinted in (BUCKET, SHUFFLE) and isinstance(key, BucketKey):
+        return Choice(BUCKET, "set by hint", key.buckets)
+    if hinted == BUCKET:
         raise OptionError(
-            f"hint LOOKUP: strategy 'bucket' does not go with table {spec.identifier}: {key}; "
-            "leave it out, or take 'full' or 'partial'"
+            f"hint LOOKUP: strategy 'bucket' cannot be used for table {spec.identifier}: {key}; "
+            "leave it out, or use 'full' or 'partial'"
         )
     if options.cache != "AUTO":
         strategy = PARTIAL if options.cache == "PARTIAL" else FULL
         where = f"'lookup.cache' = '{options.cache}'"
-        return _asked(spec, table, strategy, where, f"{where} says so")
+        return _chosen_explicitly(spec, table, strategy, where, f"set by {where}")
     choice = _by_rule(spec, table, options, key)
-    if wanted == SHUFFLE:
+    if hinted == SHUFFLE:
         return replace(choice, reason=f"{choice.reason}; not shuffled: {key}")
     return choice
 
@@ -127,7 +129,7 @@ def not_by_key(spec: DimensionSpec, table: Table) -> str | None:
     other = [name for name in spec.lookup.keys if name not in spec.lookup.key_columns]
     if set(table.primary_key) & set(other):
         names = ", ".join(name for name in table.primary_key if name in other)
-        return f"{names} is compared in another type; CAST the other side to the column's type"
+        return f"{names} is compared as another type; CAST the other side to the column's type"
     return f"the join compares {', '.join(spec.lookup.keys)}, not the whole primary key ({key})"
 
 
@@ -135,25 +137,27 @@ def _of_server(lookup: LookupJoin) -> Choice:
     name = lookup.table.name[-1]
     if lookup.strategy in (FULL, BUCKET):
         raise OptionError(
-            f"hint LOOKUP: strategy '{lookup.strategy}' does not go with table {name} of connector "
-            "'jdbc', whose keys are asked of MySQL; leave it out, or keep the table in Paimon "
-            "(connector 'mysql-cdc') and look up that one"
+            f"hint LOOKUP: strategy '{lookup.strategy}' cannot be used for table {name} of "
+            "connector 'jdbc', whose keys are looked up in MySQL; leave it out, or replicate the "
+            "table to Paimon (connector 'mysql-cdc') and look up the copy"
         )
     from streamhouse.lookup.strategies.server import options_of
 
     options = options_of(lookup)
     if lookup.keys_sql is None:
         raise OptionError(
-            f"lookup of {name}: the join compares {', '.join(lookup.keys)} in another type; CAST "
-            "the other side to the column's type, so that MySQL can be asked for keys"
+            f"lookup of {name}: the join compares {', '.join(lookup.keys)} as another type; CAST "
+            "the other side to the column's type, so that MySQL can look up keys"
         )
     return Choice(SERVER, options.words())
 
 
-def _asked(spec: DimensionSpec, table: Table, strategy: str, where: str, reason: str) -> Choice:
+def _chosen_explicitly(
+    spec: DimensionSpec, table: Table, strategy: str, where: str, reason: str
+) -> Choice:
     problem = not_by_key(spec, table) if strategy == PARTIAL else None
     if problem is not None:
-        raise OptionError(f"{where} needs the whole primary key: {problem}; or take 'full'")
+        raise OptionError(f"{where} needs the whole primary key: {problem}; or use 'full'")
     return Choice(strategy, reason)
 
 
@@ -164,15 +168,15 @@ def _by_rule(
     rows = 0 if latest is None else table.snapshot(latest).total_record_count or 0
     size = rows * row_bytes(table, spec.lookup.columns)
     limit = f"lookup.cache-max-memory-size, {spelt(options.memory)}"
-    about = f"{rows:,} rows, about {spelt(size)},"
+    size_text = f"{rows:,} rows, about {spelt(size)},"
     if size <= options.memory:
-        return Choice(FULL, f"{about} are within {limit}")
+        return Choice(FULL, f"{size_text} are within {limit}")
     problem = not_by_key(spec, table)
     if problem is None:
-        return Choice(PARTIAL, f"{about} are more than {limit}")
+        return Choice(PARTIAL, f"{size_text} are more than {limit}")
     if isinstance(key, BucketKey):
-        return Choice(BUCKET, f"{about} are more than {limit}, and {problem}", key.buckets)
-    return Choice(FULL, f"on local disk: {about} are more than {limit}, and {problem}")
+        return Choice(BUCKET, f"{size_text} are more than {limit}, and {problem}", key.buckets)
+    return Choice(FULL, f"on local disk: {size_text} are more than {limit}, and {problem}")
 
 
 def row_bytes(table: Table, columns: tuple[str, ...]) -> int:
@@ -184,9 +188,9 @@ def row_bytes(table: Table, columns: tuple[str, ...]) -> int:
     )
 
 
-def _value_bytes(kind: pa.DataType) -> int:
-    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+def _value_bytes(data_type: pa.DataType) -> int:
+    if pa.types.is_string(data_type) or pa.types.is_binary(data_type):
         return _TEXT_BYTES
-    if pa.types.is_nested(kind):
+    if pa.types.is_nested(data_type):
         return _OTHER_BYTES
-    return int(max(8, kind.bit_width)) // 8
+    return int(max(8, data_type.bit_width)) // 8

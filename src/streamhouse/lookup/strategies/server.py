@@ -27,8 +27,10 @@ Rows = tuple[tuple[Any, ...], ...]
 def options_of(lookup: LookupJoin) -> JdbcOptions:
     """The options of the lookup's table, overridden by a hint; raises `OptionError`."""
     check_hint(lookup.options, f"lookup of {lookup.table.name[-1]}")
-    own = {key: value for key, value in lookup.table.options.items() if key != "connector"}
-    return parse({**own, **lookup.options})
+    table_options = {
+        key: value for key, value in lookup.table.options.items() if key != "connector"
+    }
+    return parse({**table_options, **lookup.options})
 
 
 def open_table(lookup: LookupJoin) -> tuple[KeyedTable, tuple[str, ...]]:
@@ -43,9 +45,9 @@ def open_table(lookup: LookupJoin) -> tuple[KeyedTable, tuple[str, ...]]:
     if not names:
         table.close()
         raise OptionError(
-            f"lookup of {lookup.table.name[-1]}: the join compares {', '.join(lookup.keys)} in "
-            "another type than MySQL's column has; declare it with a type like MySQL's, and CAST "
-            "the other side to that"
+            f"lookup of {lookup.table.name[-1]}: the join compares {', '.join(lookup.keys)} as "
+            "another type than MySQL's column has; declare the column with a type like MySQL's, "
+            "and CAST the other side to that type"
         )
     return table, names
 
@@ -55,32 +57,32 @@ class Cache:
 
     def __init__(self, options: JdbcOptions) -> None:
         self._options = options
-        self._held: OrderedDict[Key, tuple[Rows, float, float]] = OrderedDict()
+        self._entries: OrderedDict[Key, tuple[Rows, float, float]] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._entries)
 
     def get(self, key: Key, now: float) -> Rows | None:
         """The rows of a key; None if it must be looked up. `now` is in seconds."""
-        held = self._held.pop(key, None)
-        if held is None:
+        entry = self._entries.pop(key, None)
+        if entry is None:
             return None
-        rows, written, asked = held
+        rows, written, accessed = entry
         options = self._options
         if options.after_write_ms is not None and now - written >= options.after_write_ms / 1000:
             return None
-        if options.after_access_ms is not None and now - asked >= options.after_access_ms / 1000:
+        if options.after_access_ms is not None and now - accessed >= options.after_access_ms / 1000:
             return None
-        self._held[key] = rows, written, now
+        self._entries[key] = rows, written, now
         return rows
 
     def put(self, key: Key, rows: Rows, now: float) -> None:
         """Store the rows of a key, if the options allow it."""
         if not self._options.cache or not (rows or self._options.cache_missing):
             return
-        self._held[key] = rows, now, now
-        if len(self._held) > self._options.max_keys:
-            self._held.popitem(last=False)
+        self._entries[key] = rows, now, now
+        if len(self._entries) > self._options.max_keys:
+            self._entries.popitem(last=False)
 
 
 class ServerDimension:
@@ -113,15 +115,15 @@ class ServerDimension:
         table = self._opened()
         types = pa.schema([table.schema.field(name) for name in self._key])
         # DuckDB's timestamps have microseconds, the table's may have fewer digits.
-        given = keys.select(list(self._key)).cast(types, safe=False)
-        wanted = list(dict.fromkeys(_tuples(given)))
-        self._query_server([key for key in wanted if key not in self._answers], table)
-        return _table((row for key in wanted for row in self._answers[key]), table.schema)
+        typed_keys = keys.select(list(self._key)).cast(types, safe=False)
+        requested = list(dict.fromkeys(_tuples(typed_keys)))
+        self._query_server([key for key in requested if key not in self._answers], table)
+        return _table((row for key in requested for row in self._answers[key]), table.schema)
 
     def taken(self) -> Taken:
         """What the batch has looked up so far."""
-        found = (row for rows in self._answers.values() for row in rows)
-        return Taken(len(self._answers), _table(found, self._opened().schema))
+        all_rows = (row for rows in self._answers.values() for row in rows)
+        return Taken(len(self._answers), _table(all_rows, self._opened().schema))
 
     def close(self) -> None:
         table, self._table = self._table, None
@@ -134,23 +136,23 @@ class ServerDimension:
         return self._table
 
     def _query_server(self, keys: Sequence[Key], table: KeyedTable) -> None:
-        now, rest = time.monotonic(), []
+        now, uncached = time.monotonic(), []
         for key in keys:
-            held = self._cache.get(key, now)
-            if held is None or (self._waits and not held):
+            cached = self._cache.get(key, now)
+            if cached is None or (self._waits and not cached):
                 # A row that is retried until its key exists must not be answered by the cache.
-                rest.append(key)
+                uncached.append(key)
             else:
-                self._answers[key] = held
-        if not rest:
+                self._answers[key] = cached
+        if not uncached:
             return
-        found = table.rows(self._key, rest)
-        rows: dict[Key, list[tuple[Any, ...]]] = {key: [] for key in rest}
-        for key, row in zip(_tuples(found.select(list(self._key))), _tuples(found), strict=True):
+        result = table.rows(self._key, uncached)
+        rows: dict[Key, list[tuple[Any, ...]]] = {key: [] for key in uncached}
+        for key, row in zip(_tuples(result.select(list(self._key))), _tuples(result), strict=True):
             # The server may consider other keys equal, such as those that differ in case.
             if key in rows:
                 rows[key].append(row)
-        for key in rest:
+        for key in uncached:
             self._answers[key] = tuple(rows[key])
             self._cache.put(key, self._answers[key], now)
 

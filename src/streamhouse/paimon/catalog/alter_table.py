@@ -51,12 +51,12 @@ def alter_table(
     with commit_lock(warehouse.table(identifier).location):
         draft = _Draft(warehouse.table(identifier))
         for change in changes:
-            change = _today(change)
+            change = _with_current_option(change)
             if isinstance(change, SetDefault):
                 draft.column(change.path)
                 defaults.append(change)
             else:
-                draft.take(change)
+                draft.apply(change)
         draft.check()
         if draft.official:
             try:
@@ -69,8 +69,8 @@ def alter_table(
             set_defaults(warehouse.options, identifier, defaults)
 
 
-def _today(change: Change) -> Change:
-    """Translate the change of an option of an earlier Paimon release to that of today."""
+def _with_current_option(change: Change) -> Change:
+    """Translate the change of an option of an earlier Paimon release to the current option."""
     if not isinstance(change, SetTableOption | ResetTableOption):
         return change
     default = renamed_options.DEFAULT_VALUE.fullmatch(change.key)
@@ -94,37 +94,39 @@ class _Draft:
         self._options = dict(table.options)
         self._primary_key = list(table.primary_key)
         self._set_options: set[str] = set()
-        self._official, self._move = SchemaChange, Move
-        self._filled = table.latest_snapshot_id() is not None
+        self._schema_change, self._move_class = SchemaChange, Move
+        self._has_snapshot = table.latest_snapshot_id() is not None
         self.where = f"table {table.identifier}"
         self.official: list[Any] = []
 
-    def take(self, change: Change) -> None:
-        takers: Mapping[type, Callable[[Any], None]] = {
+    def apply(self, change: Change) -> None:
+        methods: Mapping[type, Callable[[Any], None]] = {
             AddColumn: self._add,
             DropColumn: self._drop,
             RenameColumn: self._rename,
             SetType: self._type,
             SetNullable: self._nullable,
             SetColumnComment: self._comment,
-            MoveColumn: self._moved,
+            MoveColumn: self._move_column,
             SetTableOption: self._set,
             ResetTableOption: self._reset,
         }
-        takers[type(change)](change)
+        methods[type(change)](change)
 
     def check(self) -> None:
-        """Raise an error for options that do not fit together, if the changes set one of them."""
+        """Raise an error for options that cannot be combined, if the changes set one of them."""
         if not self._set_options:
             return
         check_exclusive(self.where, self._options, self._set_options)
         if self._set_options & bucket_rules.RELEVANT:
-            columns = {one.name: one.type for one in self._columns.values()}
+            columns = {column.name: column.type for column in self._columns.values()}
             partition = self._table.partition_keys
-            found = bucket_rules.checked(
+            checked_options = bucket_rules.checked(
                 self.where, columns, self._primary_key, partition, self._options
             )
-            self._change_options({k: v for k, v in found.items() if self._options[k] != v})
+            self._change_options(
+                {k: v for k, v in checked_options.items() if self._options[k] != v}
+            )
 
     def column(self, path: Name) -> Column:
         """The top-level column of a path; `TableError` with the nearest name if it is missing."""
@@ -133,27 +135,29 @@ class _Draft:
             raise TableError(f"{self.where} has no column '{path[0]}'; {hint}")
         return self._columns[path[0]]
 
-    def _free(self, name: str) -> None:
+    def _check_name_is_free(self, name: str) -> None:
         if name in self._columns:
-            raise TableError(f"{self.where}: column '{name}' exists already; take another name")
+            raise TableError(f"{self.where}: column '{name}' exists already; choose another name")
 
     def _add(self, change: AddColumn) -> None:
         column = change.column
         if not change.parent:
             if change.if_not_exists and column.name in self._columns:
                 return
-            self._free(column.name)
+            self._check_name_is_free(column.name)
         else:
             self.column(change.parent)
         if not column.nullable:
             raise SchemaChangeError(
-                f"{self.where}: the new column '{column.name}' cannot be NOT NULL, since the rows "
-                "that are there have no value of it; leave out NOT NULL"
+                f"{self.where}: the new column '{column.name}' cannot be NOT NULL, since existing "
+                "rows have no value for it; leave out NOT NULL"
             )
-        move = None if change.place is None else self._placed(column.name, change.place)
-        kind = self._writable_type(column.name, column.type)
+        move = None if change.place is None else self._move_to(column.name, change.place)
+        data_type = self._writable_type(column.name, column.type)
         self.official.append(
-            self._official.add_column([*change.parent, column.name], kind, column.comment, move)
+            self._schema_change.add_column(
+                [*change.parent, column.name], data_type, column.comment, move
+            )
         )
         self._for_orc({column.name: column.type})
         if not change.parent:
@@ -161,15 +165,15 @@ class _Draft:
 
     def _for_orc(self, new: Mapping[str, str]) -> None:
         """Set the ORC option for TIMESTAMP_LTZ when a table gets its first column of that type."""
-        columns = {one.name: one.type for one in self._columns.values()}
+        columns = {column.name: column.type for column in self._columns.values()}
         if not orc_values.made_with(columns, self._options):
             self._change_options(orc_values.made_with({**columns, **new}, self._options))
 
-    def _placed(self, name: str, place: Place) -> Any:
+    def _move_to(self, name: str, place: Place) -> Any:
         if place.after is None:
-            return self._move.first(name)
+            return self._move_class.first(name)
         self.column((place.after,))
-        return self._move.after(name, place.after)
+        return self._move_class.after(name, place.after)
 
     def _drop(self, change: DropColumn) -> None:
         name = change.path[0]
@@ -177,14 +181,14 @@ class _Draft:
             return
         self.column(change.path)
         if len(change.path) == 1:
-            self._not_a_key(name, "dropped")
+            self._check_not_a_key(name, "dropped")
             if len(self._columns) == 1:
                 raise SchemaChangeError(
-                    f"{self.where}: '{name}' is its last column; drop the table"
+                    f"{self.where}: '{name}' is the last column; drop the table instead"
                 )
             self._change_options(option_columns.dropped(self._options, name, self.where))
             del self._columns[name]
-        self.official.append(self._official.drop_column(list(change.path)))
+        self.official.append(self._schema_change.drop_column(list(change.path)))
 
     def _rename(self, change: RenameColumn) -> None:
         name, new = change.path[0], change.new_name
@@ -193,8 +197,8 @@ class _Draft:
         column = self.column(change.path)
         if len(change.path) == 1:
             if name in self._table.partition_keys:
-                self._not_a_key(name, "renamed")
-            self._free(new)
+                self._check_not_a_key(name, "renamed")
+            self._check_name_is_free(new)
             self._change_options(option_columns.renamed(self._options, name, new, self.where))
             self._primary_key = [new if key == name else key for key in self._primary_key]
             renamed = Column(new, column.type, column.nullable, column.comment)
@@ -202,7 +206,7 @@ class _Draft:
                 (new if key == name else key): (renamed if key == name else value)
                 for key, value in self._columns.items()
             }
-        self.official.append(self._official.rename_column(list(change.path), new))
+        self.official.append(self._schema_change.rename_column(list(change.path), new))
 
     def _type(self, change: SetType) -> None:
         column = self.column(change.path)
@@ -211,14 +215,16 @@ class _Draft:
             return
         name = ".".join(change.path)
         if len(change.path) == 1:
-            self._not_a_key(name, "given another type")
+            self._check_not_a_key(name, "given another type")
         if not widens(old, change.type):
             raise SchemaChangeError(
                 f"{self.where}: column '{name}' is {old} and cannot become {change.type}, which "
-                f"does not hold all of its values; it can become: {wider(old)}"
+                f"cannot hold all of its values; it can become: {wider(old)}"
             )
-        kind = self._writable_type(name, change.type)
-        self.official.append(self._official.update_column_type(list(change.path), kind, True))
+        data_type = self._writable_type(name, change.type)
+        self.official.append(
+            self._schema_change.update_column_type(list(change.path), data_type, True)
+        )
         if len(change.path) == 1:
             self._columns[name] = Column(name, change.type, column.nullable, column.comment)
 
@@ -229,17 +235,17 @@ class _Draft:
     def _nested(self, path: Name) -> str:
         """The type of a field inside a ROW (`element` and `value` step into ARRAY and MAP)."""
         fields: list[Mapping[str, Any]] = list(self._table.schema["fields"])
-        kind: Any = None
-        for place, part in enumerate(path):
-            known = {field["name"]: field["type"] for field in fields}
-            if part not in known:
-                hint = nearest(part, known)
+        field_type: Any = None
+        for depth, part in enumerate(path):
+            types_by_name = {field["name"]: field["type"] for field in fields}
+            if part not in types_by_name:
+                hint = nearest(part, types_by_name)
                 raise TableError(
-                    f"{self.where}: '{'.'.join(path[:place])}' has no '{part}'; {hint}"
+                    f"{self.where}: '{'.'.join(path[:depth])}' has no '{part}'; {hint}"
                 )
-            kind = known[part]
-            fields = _inside(kind)
-        return types.spell(kind) if isinstance(kind, str) else str(kind["type"])
+            field_type = types_by_name[part]
+            fields = _inside(field_type)
+        return types.spell(field_type) if isinstance(field_type, str) else str(field_type["type"])
 
     def _nullable(self, change: SetNullable) -> None:
         column = self.column(change.path)
@@ -249,44 +255,46 @@ class _Draft:
             if column.nullable == change.nullable or (key and change.implied):
                 return
             if key:
-                self._not_a_key(name, "nullable")
+                self._check_not_a_key(name, "nullable")
             self._columns[name] = Column(name, column.type, change.nullable, column.comment)
         if not change.nullable and self._options.get(NOT_NULL_OPTION, "true").lower() != "false":
             raise SchemaChangeError(
                 f"{self.where}: column '{name}' may hold nulls already, so it cannot become NOT "
-                f"NULL; when you are sure that it has none, SET ('{NOT_NULL_OPTION}' = 'false') "
+                f"NULL; if you are sure that it has none, SET ('{NOT_NULL_OPTION}' = 'false') "
                 "first"
             )
-        update = self._official.update_column_nullability(list(change.path), change.nullable)
+        update = self._schema_change.update_column_nullability(list(change.path), change.nullable)
         self.official.append(update)
 
     def _comment(self, change: SetColumnComment) -> None:
         self.column(change.path)
-        update = self._official.update_column_comment(list(change.path), change.comment)
+        update = self._schema_change.update_column_comment(list(change.path), change.comment)
         self.official.append(update)
 
-    def _moved(self, change: MoveColumn) -> None:
+    def _move_column(self, change: MoveColumn) -> None:
         self.column((change.name,))
         if change.place.after == change.name:
-            raise SchemaChangeError(f"{self.where}: column '{change.name}' cannot go after itself")
-        move = self._placed(change.name, change.place)
-        self.official.append(self._official.update_column_position(move))
+            raise SchemaChangeError(
+                f"{self.where}: column '{change.name}' cannot be placed after itself"
+            )
+        move = self._move_to(change.name, change.place)
+        self.official.append(self._schema_change.update_column_position(move))
 
     def _set(self, change: SetTableOption) -> None:
         if change.key == "comment":
-            self.official.append(self._official.update_comment(change.value))
+            self.official.append(self._schema_change.update_comment(change.value))
             return
         value = option_columns.column_lists({change.key: change.value})[change.key]
         change = SetTableOption(change.key, value)
         check_table_options({change.key: change.value}, self.where)
         keyed = bool(self._table.primary_key)
         renamed_options.check_write_mode({change.key: change.value}, keyed, self.where)
-        check_option(self._table, self._options, change.key, change.value, self._filled)
-        held = orc_values.may_hold_orc(self._options)
+        check_option(self._table, self._options, change.key, change.value, self._has_snapshot)
+        held_orc = orc_values.may_hold_orc(self._options)
         self._set_options.add(change.key)
         self._change_options({change.key: change.value})
-        if not held and orc_values.may_hold_orc(self._options):
-            columns = {one.name: one.type for one in self._columns.values()}
+        if not held_orc and orc_values.may_hold_orc(self._options):
+            columns = {column.name: column.type for column in self._columns.values()}
             orc_values.check_keys(
                 self.where, columns, [*self._table.primary_key, *self._table.partition_keys]
             )
@@ -296,26 +304,28 @@ class _Draft:
         if change.key not in self._options:
             check_table_options({change.key: ""}, self.where)
             return
-        check_option(self._table, self._options, change.key, None, self._filled)
+        check_option(self._table, self._options, change.key, None, self._has_snapshot)
         self._set_options.add(change.key)
         self._change_options({change.key: None})
 
     def _change_options(self, changes: Mapping[str, str | None]) -> None:
         for key, value in changes.items():
-            for old in self._written(key) if value is None else self._written(key) - {key}:
-                self.official.append(self._official.remove_option(old))
+            for old in (
+                self._stored_names(key) if value is None else self._stored_names(key) - {key}
+            ):
+                self.official.append(self._schema_change.remove_option(old))
             if value is None:
                 self._options.pop(key, None)
             else:
-                self.official.append(self._official.set_option(key, value))
+                self.official.append(self._schema_change.set_option(key, value))
                 self._options[key] = value
 
-    def _written(self, key: str) -> set[str]:
+    def _stored_names(self, key: str) -> set[str]:
         """The names, current or of earlier releases, under which the table stores an option."""
-        given: Mapping[str, str] = self._table.schema.get("options") or {}
-        return {name for name in given if renamed_options.renamed(name) == key}
+        stored: Mapping[str, str] = self._table.schema.get("options") or {}
+        return {name for name in stored if renamed_options.renamed(name) == key}
 
-    def _not_a_key(self, name: str, what: str) -> None:
+    def _check_not_a_key(self, name: str, verb: str) -> None:
         for kind, keys in (
             ("primary", self._table.primary_key),
             ("partition", self._table.partition_keys),
@@ -323,7 +333,7 @@ class _Draft:
             if name in keys:
                 raise SchemaChangeError(
                     f"{self.where}: column '{name}' is part of the {kind} key and cannot be "
-                    f"{what}; make a new table with INSERT INTO … SELECT"
+                    f"{verb}; create a new table with INSERT INTO … SELECT"
                 )
 
 
@@ -333,12 +343,16 @@ def _official_type(flink: str) -> Any:
     return DataTypeParser.parse_data_type(types.parse(flink))
 
 
-def _inside(kind: Any) -> list[Mapping[str, Any]]:
-    if not isinstance(kind, dict):
+def _inside(field_type: Any) -> list[Mapping[str, Any]]:
+    if not isinstance(field_type, dict):
         return []
-    if "fields" in kind:
-        return list(kind["fields"])
-    return [{"name": part, "type": kind[part]} for part in ("element", "value") if part in kind]
+    if "fields" in field_type:
+        return list(field_type["fields"])
+    return [
+        {"name": part, "type": field_type[part]}
+        for part in ("element", "value")
+        if part in field_type
+    ]
 
 
 def _reason(error: Exception) -> str:

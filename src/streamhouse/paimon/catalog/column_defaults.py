@@ -19,16 +19,16 @@ def set_defaults(
 
     def work(jvm: Any, table: Any) -> None:
         schema = jvm.org.apache.paimon.schema
-        found = jvm.java.util.ArrayList()
+        updates = jvm.java.util.ArrayList()
         for change in changes:
             path = jvm.java.lang.reflect.Array.newInstance(
                 jvm.java.lang.Class.forName("java.lang.String"), len(change.path)
             )
-            for place, part in enumerate(change.path):
-                jvm.java.lang.reflect.Array.set(path, place, part)
+            for position, part in enumerate(change.path):
+                jvm.java.lang.reflect.Array.set(path, position, part)
             update = schema.SchemaChange.updateColumnDefaultValue(path, change.default)
-            found.add(update)
-        schema.SchemaManager(table.fileIO(), table.location()).commitChanges(found)
+            updates.add(update)
+        schema.SchemaManager(table.fileIO(), table.location()).commitChanges(updates)
 
     with Sidecar(warehouse_options) as java:
         java.call(identifier, work)

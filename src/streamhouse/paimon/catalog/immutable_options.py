@@ -17,28 +17,30 @@ _NEVER = {
     "primary-key": "the primary key decides how every file is sorted",
     "partition": "partitions are folders of files",
     "type": "it decides what kind of table this is",
-    "path": "the files are where they are",
-    "branch": "it is chosen when the table is read",
+    "path": "existing files are not moved",
+    "branch": "it is chosen by each read",
 }
 _ONCE_FILLED = {
     "bucket": "rows of a key must stay in their bucket",
     "bucket-key": "rows of a key must stay in their bucket",
     "bucket-function.type": "rows of a key must stay in their bucket",
     "dynamic-bucket.initial-buckets": "rows of a key must stay in their bucket",
-    "data-file.path-directory": "the files are where they are",
-    "merge-engine": "the rows that are there have been merged by the old one",
-    "aggregation.remove-record-on-delete": "deletes that are there were meant the other way",
-    "partial-update.remove-record-on-delete": "deletes that are there were meant the other way",
-    "partial-update.remove-record-on-sequence-group": "deletes were meant the other way",
-    "rowkind.field": "the rows that are there were written with the old one",
-    "sequence.snapshot-ordering": "the rows that are there were ordered by the old one",
-    "force-lookup": "the files that are there were compacted the other way",
-    "row-tracking.enabled": "the rows that are there have no ids",
-    "data-evolution.enabled": "the files that are there have no ids",
-    "index-file-in-data-file-dir": "the files are where they are",
-    "pk-clustering-override": "the files that are there are sorted by the key",
-    "blob-field": "the files that are there keep such columns in another way",
-    "blob-descriptor-field": "the files that are there keep such columns in another way",
+    "data-file.path-directory": "existing files are not moved",
+    "merge-engine": "existing rows were merged by the old one",
+    "aggregation.remove-record-on-delete": "existing deletes were written for the old value",
+    "partial-update.remove-record-on-delete": "existing deletes were written for the old value",
+    "partial-update.remove-record-on-sequence-group": (
+        "existing deletes were written for the old value"
+    ),
+    "rowkind.field": "existing rows were written with the old one",
+    "sequence.snapshot-ordering": "existing rows were ordered by the old value",
+    "force-lookup": "existing files were compacted by the old value",
+    "row-tracking.enabled": "existing rows have no row ids",
+    "data-evolution.enabled": "existing files have no row ids",
+    "index-file-in-data-file-dir": "existing files are not moved",
+    "pk-clustering-override": "existing files are sorted by the primary key",
+    "blob-field": "existing files store such columns differently",
+    "blob-descriptor-field": "existing files store such columns differently",
 }
 
 
@@ -54,31 +56,33 @@ def check_option(
         return
     where = f"table {table.identifier}"
     if key in _NEVER:
-        raise OptionError(f"{where}: option '{key}' cannot be changed: {_NEVER[key]}; {_AROUND}")
+        raise OptionError(
+            f"{where}: option '{key}' cannot be changed: {_NEVER[key]}; {_WORKAROUND}"
+        )
     if key in _ONCE_FILLED and filled:
         raise OptionError(
             f"{where}: option '{key}' cannot be changed once the table has rows: "
-            f"{_ONCE_FILLED[key]}; {_AROUND}"
+            f"{_ONCE_FILLED[key]}; {_WORKAROUND}"
         )
     if key == "deletion-vectors.enabled" and filled:
-        free = options.get("deletion-vectors.modifiable", "false").lower() == "true"
-        if not free and (value or "false").lower() != (old or "false").lower():
+        modifiable = options.get("deletion-vectors.modifiable", "false").lower() == "true"
+        if not modifiable and (value or "false").lower() != (old or "false").lower():
             raise OptionError(
                 f"{where}: option '{key}' cannot be changed once the table has rows, which would "
-                "come twice; SET ('deletion-vectors.modifiable' = 'true') first, and compact the "
-                "table in full right after the change"
+                "be read twice; SET ('deletion-vectors.modifiable' = 'true') first, and compact "
+                "the table in full right after the change"
             )
     if key == LTZ_OPTION and filled and (value or "true").lower() != (old or "true").lower():
         raise OptionError(
-            f"{where}: option '{key}' cannot be changed once the table has rows: the ORC files "
-            f"that are there were written with the old one; {_AROUND}"
+            f"{where}: option '{key}' cannot be changed once the table has rows: existing ORC "
+            f"files were written with the old value; {_WORKAROUND}"
         )
     if key == "changelog-producer" and filled:
         _check_levels(table, {**options, key: value or "none"}, options)
     if key in ("ignore-delete", "ignore-update-before") and (old or "").lower() == "true":
         raise OptionError(
-            f"{where}: option '{key}' cannot be switched off: what was left out is not there; "
-            f"{_AROUND}"
+            f"{where}: option '{key}' cannot be switched off: the ignored records were never "
+            f"stored; {_WORKAROUND}"
         )
     if key == ignored_deletes.OPTION and filled:
         _check_deletes(table, {**options, key: value or "false"})
@@ -96,7 +100,7 @@ def _check_deletes(table: Table, new: Mapping[str, str]) -> None:
 
 
 def _check_levels(table: Table, new: Mapping[str, str], old: Mapping[str, str]) -> None:
-    """Raise `OptionError` if a table with several levels would then be merged in another way.
+    """Raise `OptionError` if a table with several levels would then be merged differently.
 
     With lookup compaction, each level holds a key's whole value; otherwise, parts of it.
     """
@@ -110,4 +114,4 @@ def _check_levels(table: Table, new: Mapping[str, str], old: Mapping[str, str]) 
             )
 
 
-_AROUND = "make a new table and fill it by INSERT INTO … SELECT"
+_WORKAROUND = "create a new table and fill it with INSERT INTO … SELECT"

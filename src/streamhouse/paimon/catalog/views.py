@@ -25,12 +25,12 @@ class Views:
 
     def names(self, database: str) -> list[str]:
         """The names of a database's views, sorted."""
-        found = self._warehouse.files.names(self._folder(database))
+        entries = self._warehouse.files.names(self._folder(database))
         suffix = ".json"
         return sorted(
             name.removesuffix(suffix)
-            for name, folder in found
-            if not folder and name.endswith(suffix) and not name.startswith(".")
+            for name, is_folder in entries
+            if not is_folder and name.endswith(suffix) and not name.startswith(".")
         )
 
     def find(self, database: str, name: str) -> ViewInfo | None:
@@ -48,16 +48,16 @@ class Views:
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise StreamhouseError(
-                f"view {database}.{name}: {self._path(database, name)} is no view ({error}); "
-                "DROP VIEW and CREATE it anew"
+                f"view {database}.{name}: {self._path(database, name)} is not a view definition "
+                f"({error}); DROP VIEW and CREATE it again"
             ) from error
 
     def create(self, view: ViewInfo) -> None:
         """Create or replace a view; `TableError` if there is no such database."""
         database, name = view.name[-2:]
-        known = self._warehouse.databases()
-        if database not in known:
-            raise TableError(f"there is no database '{database}'; {nearest(database, known)}")
+        databases = self._warehouse.databases()
+        if database not in databases:
+            raise TableError(f"there is no database '{database}'; {nearest(database, databases)}")
         fields = [
             {"id": number, "name": column.name, "type": column.type}
             for number, column in enumerate(view.columns)

@@ -39,11 +39,11 @@ class Warehouse:
     """
 
     def __init__(self, path_or_options: str | Mapping[str, str]) -> None:
-        given = path_or_options
-        options = {"warehouse": given} if isinstance(given, str) else dict(given)
+        value = path_or_options
+        options = {"warehouse": value} if isinstance(value, str) else dict(value)
         if not options.get("warehouse"):
             raise OptionError(
-                "option 'warehouse' is missing: give the folder or URI of the Paimon warehouse"
+                "option 'warehouse' is missing: set it to the folder or URI of the Paimon warehouse"
             )
         if is_local(options["warehouse"]):
             options["warehouse"] = os.path.abspath(local_path(options["warehouse"]))
@@ -65,7 +65,7 @@ class Warehouse:
     def databases(self) -> list[str]:
         """Names of all databases, sorted."""
         try:
-            return sorted(self._rust().list_databases())
+            return sorted(self._rust_catalog().list_databases())
         except rust_core.CATALOG_ERRORS:
             if is_local(self.path) and not os.path.isdir(self.path):
                 return []
@@ -74,8 +74,8 @@ class Warehouse:
     def tables(self, database: str) -> list[str]:
         """Names of a database's tables, sorted; `TableError` if there is no such database."""
         if database not in self.databases():
-            raise self._no_database(database)
-        return sorted(self._rust().list_tables(database))
+            raise self._missing_database(database)
+        return sorted(self._rust_catalog().list_tables(database))
 
     @contextmanager
     def creating(self) -> Iterator[None]:
@@ -102,7 +102,7 @@ class Warehouse:
                 raise TableError(
                     f"database '{name}' exists already; write IF NOT EXISTS to keep it"
                 )
-            self._python().create_database(name, True)
+            self._pypaimon_catalog().create_database(name, True)
 
     def drop_database(self, name: str, if_exists: bool = False, cascade: bool = False) -> None:
         """Drop a database; with `cascade` its tables too, else it must be empty."""
@@ -110,15 +110,15 @@ class Warehouse:
             if name not in self.databases():
                 if if_exists:
                     return
-                raise self._no_database(name)
+                raise self._missing_database(name)
             tables = self.tables(name)
             if tables and not cascade:
                 raise TableError(
                     f"database '{name}' still has tables ({', '.join(tables[:5])}); drop them "
                     "first, or write CASCADE"
                 )
-            self._python().drop_database(name, True, cascade)
-        self._forget(f"{name}.")
+            self._pypaimon_catalog().drop_database(name, True, cascade)
+        self._evict(f"{name}.")
 
     def create_table(
         self,
@@ -140,15 +140,15 @@ class Warehouse:
         others.
         """
         with self.creating():
-            made = not self.exists(database, name) and self._make(
+            created = not self.exists(database, name) and self._check_and_create(
                 database, name, columns, primary_key, partitioned_by, dict(options or {}), comment
             )
-        if not (made or if_not_exists):
+        if not (created or if_not_exists):
             raise TableError(
                 f"table '{database}.{name}' exists already; write IF NOT EXISTS to keep it"
             )
 
-    def _make(
+    def _check_and_create(
         self,
         database: str,
         name: str,
@@ -166,35 +166,39 @@ class Warehouse:
                 "leave out the $"
             )
         if database not in self.databases():
-            raise self._no_database(database)
-        given, defaults = renamed_options.defaults(renamed_options.current(options)[0])
-        given = column_lists(given)
-        check_table_options(given, f"table {full}")
-        primary_key = _declared(full, "primary-key", "PRIMARY KEY", primary_key, given)
-        partitioned_by = _declared(full, "partition", "PARTITIONED BY", partitioned_by, given)
+            raise self._missing_database(database)
+        table_options, defaults = renamed_options.defaults(renamed_options.current(options)[0])
+        table_options = column_lists(table_options)
+        check_table_options(table_options, f"table {full}")
+        primary_key = _declared(full, "primary-key", "PRIMARY KEY", primary_key, table_options)
+        partitioned_by = _declared(
+            full, "partition", "PARTITIONED BY", partitioned_by, table_options
+        )
         names = [column.name for column in columns]
         _check_columns(full, names, primary_key, partitioned_by)
         arrow = pa.schema((one.name, types.arrow_type(types.parse(one.type))) for one in columns)
         for field in arrow:
             check_type(f"table {full}", field.name, field.type)
-        avro_rows.check_columns(f"table {full}", arrow, given)
-        kinds = {column.name: column.type for column in columns}
-        given |= orc_values.made_with(kinds, given)
-        if orc_values.may_hold_orc(given):
-            orc_values.check_keys(f"table {full}", kinds, [*primary_key, *partitioned_by])
-        given |= bucket_rules.checked(f"table {full}", kinds, primary_key, partitioned_by, given)
-        renamed_options.check_write_mode(given, bool(primary_key), f"table {full}")
+        avro_rows.check_columns(f"table {full}", arrow, table_options)
+        column_types = {column.name: column.type for column in columns}
+        table_options |= orc_values.made_with(column_types, table_options)
+        if orc_values.may_hold_orc(table_options):
+            orc_values.check_keys(f"table {full}", column_types, [*primary_key, *partitioned_by])
+        table_options |= bucket_rules.checked(
+            f"table {full}", column_types, primary_key, partitioned_by, table_options
+        )
+        renamed_options.check_write_mode(table_options, bool(primary_key), f"table {full}")
         changes = [SetDefault((column,), value) for column, value in defaults.items()]
         for change in changes:
             if change.path[0] not in names:
                 hint = nearest(change.path[0], names)
                 raise TableError(f"table {full} has no column '{change.path[0]}'; {hint}")
-        check_exclusive(f"table {full}", given, given)
-        made = self._create(full, columns, primary_key, partitioned_by, given, comment)
-        self._forget(full)
-        if made and changes:
+        check_exclusive(f"table {full}", table_options, table_options)
+        created = self._create(full, columns, primary_key, partitioned_by, table_options, comment)
+        self._evict(full)
+        if created and changes:
             self._set_defaults(full, changes)
-        return made
+        return created
 
     def _set_defaults(self, full: str, changes: Sequence[SetDefault]) -> None:
         """Set the column defaults of a new table; drops the table if one of them is wrong."""
@@ -216,8 +220,8 @@ class Warehouse:
         database, name = split_identifier(identifier)
         if if_exists and not self.exists(database, name):
             return
-        alter_table(self, self._python(), identifier, changes)
-        self._forget(identifier)
+        alter_table(self, self._pypaimon_catalog(), identifier, changes)
+        self._evict(identifier)
 
     def rename_table(self, identifier: str, new_name: str, if_exists: bool = False) -> None:
         """Rename a table, both names as `database.table`; nothing may write to it meanwhile."""
@@ -227,14 +231,14 @@ class Warehouse:
             if not self.exists(database, name):
                 if if_exists:
                     return
-                raise self._no_table(database, name)
+                raise self._missing_table(database, name)
             if new_database not in self.databases():
-                raise self._no_database(new_database)
+                raise self._missing_database(new_database)
             if self.exists(new_database, new):
-                raise TableError(f"table '{new_name}' exists already; take another name")
-            self._python().rename_table(identifier, new_name)
-        self._forget(identifier)
-        self._forget(new_name)
+                raise TableError(f"table '{new_name}' exists already; choose another name")
+            self._pypaimon_catalog().rename_table(identifier, new_name)
+        self._evict(identifier)
+        self._evict(new_name)
 
     def drop_table(self, database: str, name: str, if_exists: bool = False) -> None:
         """Drop a table and its files."""
@@ -242,16 +246,16 @@ class Warehouse:
             if not self.exists(database, name):
                 if if_exists:
                     return
-                raise self._no_table(database, name)
+                raise self._missing_table(database, name)
             self._drop(f"{database}.{name}")
 
     def _drop(self, full: str) -> None:
-        self._python().drop_table(full, True)
-        self._forget(full)
+        self._pypaimon_catalog().drop_table(full, True)
+        self._evict(full)
 
     def exists(self, database: str, name: str) -> bool:
         """Whether the table exists; False if the database is missing."""
-        return database in self.databases() and name in self._rust().list_tables(database)
+        return database in self.databases() and name in self._rust_catalog().list_tables(database)
 
     def table(self, identifier: str, dynamic_options: Mapping[str, str] | None = None) -> Table:
         """The table `database.table` as it is now, with `dynamic_options` over its own.
@@ -280,14 +284,14 @@ class Warehouse:
 
     def _open(self, database: str, name: str) -> Table:
         try:
-            rust = self._rust().get_table((database, name))
+            rust = self._rust_catalog().get_table((database, name))
         except rust_core.CATALOG_ERRORS:
             self._check_readable(database, TableName.parse(name))
             # Another process may have created it between the first attempt and the check.
             rust = None
         try:
             if rust is None:
-                rust = self._rust().get_table((database, name))
+                rust = self._rust_catalog().get_table((database, name))
             return resolve(rust, database, name, self.options)
         except rust_core.CATALOG_ERRORS as error:
             raise StreamhouseError(f"table {database}.{name} cannot be opened: {error}") from error
@@ -295,20 +299,20 @@ class Warehouse:
     def _check_readable(self, database: str, name: TableName) -> None:
         """Raise `TableError` for a table or branch that is missing, and for a system table."""
         if not self.exists(database, name.table):
-            raise self._no_table(database, name.table)
+            raise self._missing_table(database, name.table)
         if name.system is not None:
             raise TableError(
-                f"table '{database}.{name}' is a system table: it can be queried, and neither "
-                f"written nor followed; write {database}.{name.data} for the table itself"
+                f"table '{database}.{name}' is a system table: it can be queried, but not "
+                f"written or streamed; write {database}.{name.data} for the table itself"
             )
         if name.branch != MAIN:
             self._check_branch(database, name)
 
     def _check_branch(self, database: str, name: TableName) -> None:
         full = f"{database}.{name.table}"
-        known = self.table(full).branches()
-        if name.branch not in known:
-            hint = nearest(name.branch, known)
+        branches = self.table(full).branches()
+        if name.branch not in branches:
+            hint = nearest(name.branch, branches)
             raise TableError(f"table '{full}' has no branch '{name.branch}'; {hint}") from None
 
     def _create(
@@ -330,11 +334,11 @@ class Warehouse:
             number = counter.increment_and_get()
             nullable = column.nullable and column.name not in primary_key
             parsed = data_types.DataTypeParser.parse_data_type(types.parse(column.type, nullable))
-            kind = data_types.reassign_field_id(parsed, counter)
-            fields.append(data_types.DataField(number, column.name, kind, column.comment))
+            data_type = data_types.reassign_field_id(parsed, counter)
+            fields.append(data_types.DataField(number, column.name, data_type, column.comment))
         try:
             schema = Schema(fields, list(partitioned_by), list(primary_key), options, comment)
-            self._python().create_table(full, schema, False)
+            self._pypaimon_catalog().create_table(full, schema, False)
         except TableAlreadyExistException:
             return False
         except ValueError as error:
@@ -345,26 +349,26 @@ class Warehouse:
             raise StreamhouseError(f"table {full} cannot be created: {error}") from error
         return True
 
-    def _rust(self) -> Any:
+    def _rust_catalog(self) -> Any:
         return rust_core.catalog(self.options)
 
-    def _python(self) -> Any:
+    def _pypaimon_catalog(self) -> Any:
         from pypaimon import CatalogFactory
 
         return CatalogFactory.create(dict(self.options))
 
-    def _forget(self, prefix: str) -> None:
+    def _evict(self, prefix: str) -> None:
         for key in [key for key in list(_tables) if key[2].startswith(prefix)]:
             del _tables[key]
 
-    def _no_database(self, name: str) -> TableError:
+    def _missing_database(self, name: str) -> TableError:
         hint = nearest(name, self.databases())
         return TableError(f"there is no database '{name}' in {self.path}; {hint}")
 
-    def _no_table(self, database: str, name: str) -> TableError:
+    def _missing_table(self, database: str, name: str) -> TableError:
         if database not in self.databases():
-            return self._no_database(database)
-        hint = nearest(name, self._rust().list_tables(database))
+            return self._missing_database(database)
+        hint = nearest(name, self._rust_catalog().list_tables(database))
         return TableError(f"there is no table '{name}' in database '{database}'; {hint}")
 
 
@@ -384,14 +388,14 @@ def _declared(
 def _check_columns(
     full: str, names: Sequence[str], primary_key: Sequence[str], partitioned_by: Sequence[str]
 ) -> None:
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise TableError(f"table {full}: column '{twice}' is there twice")
-    for what, keys in (("primary key", primary_key), ("partition key", partitioned_by)):
+    duplicate = next((name for name in names if names.count(name) > 1), None)
+    if duplicate is not None:
+        raise TableError(f"table {full}: column '{duplicate}' is declared twice")
+    for role, keys in (("primary key", primary_key), ("partition key", partitioned_by)):
         for key in keys:
             if key not in names:
                 raise TableError(
-                    f"table {full}: {what} '{key}' is no column; {nearest(key, names)}"
+                    f"table {full}: {role} '{key}' is not a column; {nearest(key, names)}"
                 )
     missing = [key for key in partitioned_by if primary_key and key not in primary_key]
     if missing and set(partitioned_by) & set(primary_key):

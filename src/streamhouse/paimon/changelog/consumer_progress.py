@@ -47,30 +47,30 @@ class ConsumerOptions:
     @classmethod
     def parse(cls, options: Mapping[str, str], where: str) -> ConsumerOptions | None:
         """Parse options; None without a `consumer-id`. Raises `OptionError`."""
-        given = options.get("consumer-id")
-        if given is None:
+        consumer_id = options.get("consumer-id")
+        if consumer_id is None:
             for key in CONSUMER_KEYS[1:]:
                 if key in options:
-                    raise OptionError(f"{where}: '{key}' needs the option 'consumer-id' beside it")
+                    raise OptionError(f"{where}: '{key}' needs the option 'consumer-id' too")
             return None
-        if not _ID.fullmatch(given) or given.startswith("."):
+        if not _ID.fullmatch(consumer_id) or consumer_id.startswith("."):
             raise OptionError(
-                f"{where}: 'consumer-id' is '{given}'; it becomes a file's name: write letters, "
-                "digits, _ . - @ : = +"
+                f"{where}: 'consumer-id' is '{consumer_id}'; it becomes a file name: use letters, "
+                "digits and _ . - @ : = +"
             )
-        if given.startswith(QUERY):
+        if consumer_id.startswith(QUERY):
             raise OptionError(
-                f"{where}: 'consumer-id' is '{given}'; names that begin with '{QUERY}' are those "
-                "of continuous queries, take another"
+                f"{where}: 'consumer-id' is '{consumer_id}'; names that begin with '{QUERY}' are "
+                "reserved for continuous queries; choose another"
             )
         mode = choice("consumer.mode", options.get("consumer.mode", _MODES[0]), _MODES)
         key = "consumer.expiration-time"
         expires = duration_ms(key, options[key]) if key in options else None
         if expires is not None and expires < 1000:
-            raise OptionError(f"{where}: '{key}' is '{options[key]}'; give it a second or more")
+            raise OptionError(f"{where}: '{key}' is '{options[key]}'; set it to a second or more")
         key = "consumer.ignore-progress"
         ignore = boolean(key, options.get(key, "false"))
-        return cls(given, mode == _MODES[1], expires, ignore)
+        return cls(consumer_id, mode == _MODES[1], expires, ignore)
 
 
 class Progress:
@@ -94,22 +94,22 @@ class Progress:
         """
         options = self._options
         consumers = Consumers(table)
-        found = None if options.ignore_progress else consumers.get(options.id)
-        if found is not None and consumers.expired(found):
-            consumers.drop(found.id)
-            found = None
-        if found is None:
+        consumer = None if options.ignore_progress else consumers.get(options.id)
+        if consumer is not None and consumers.expired(consumer):
+            consumers.drop(consumer.id)
+            consumer = None
+        if consumer is None:
             return None
-        at = found.next_snapshot
+        next_snapshot = consumer.next_snapshot
         earliest, latest = table.earliest_snapshot_id() or 1, table.latest_snapshot_id() or 0
-        if not earliest <= at <= latest + 1:
+        if not earliest <= next_snapshot <= latest + 1:
             raise DataLossError(
-                f"table {table.identifier}: consumer '{options.id}' is to read snapshot {at} next, "
-                f"and there are {earliest} to {latest}; CALL sys.reset_consumer('"
-                f"{table.identifier}', '{options.id}') to start anew, or with a snapshot as the "
-                "third argument to go on there"
+                f"table {table.identifier}: consumer '{options.id}' would read snapshot "
+                f"{next_snapshot} next, but the table has {earliest} to {latest}; CALL "
+                f"sys.reset_consumer('{table.identifier}', '{options.id}') to start anew, or "
+                "with a snapshot as the third argument to continue there"
             )
-        return at
+        return next_snapshot
 
     def reached(self, table: Table, offset: Offset, compares: bool) -> None:
         """Record that all rows up to `offset` are processed.
@@ -119,8 +119,8 @@ class Progress:
         if not offset or ("split" in offset and not offset.get("changes")):
             # In the middle of the initial full read there is no snapshot to continue from.
             return
-        following = int(offset["snapshot"]) + (0 if "split" in offset else 1)
-        self._position = (following, compares)
+        next_snapshot = int(offset["snapshot"]) + (0 if "split" in offset else 1)
+        self._position = (next_snapshot, compares)
         if not self._options.lazy or time.monotonic() - self._written_at >= _EVERY_S:
             self.flush(table)
 
@@ -128,9 +128,9 @@ class Progress:
         """Write the latest position, if it is not written yet."""
         if self._position is None or self._position[0] == self._written:
             return
-        following, compares = self._position
-        self._hold(table, following, compares, self._options.ignore_progress)
-        self._written = following
+        next_snapshot, compares = self._position
+        self._hold(table, next_snapshot, compares, self._options.ignore_progress)
+        self._written = next_snapshot
 
     def keep_alive(self, table: Table) -> None:
         """Refresh the consumer every few seconds, so that it does not expire."""
@@ -141,9 +141,9 @@ class Progress:
         # Another process of the same reader may have written a later position, which stays.
         self._hold(table, 0, self._position[1], back=False)
 
-    def _hold(self, table: Table, following: int, compares: bool, back: bool) -> None:
+    def _hold(self, table: Table, next_snapshot: int, compares: bool, back: bool) -> None:
         options, consumers = self._options, Consumers(table)
         if compares:
-            consumers.hold(f"{BEFORE}{options.id}", following - 1, back=back)
-        consumers.hold(options.id, following, expires_ms=options.expires_ms, back=back)
+            consumers.hold(f"{BEFORE}{options.id}", next_snapshot - 1, back=back)
+        consumers.hold(options.id, next_snapshot, expires_ms=options.expires_ms, back=back)
         self._written_at = time.monotonic()

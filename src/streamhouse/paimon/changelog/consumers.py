@@ -112,9 +112,11 @@ class Consumers:
 
     def expired(self, consumer: Consumer) -> bool:
         """Whether a reader's consumer is past the expiration time that the reader has set."""
-        seen = self.refreshed_s(consumer.id)
+        refreshed = self.refreshed_s(consumer.id)
         limit = consumer.expires_ms
-        return limit is not None and seen is not None and time.time() - seen > limit / 1000
+        return (
+            limit is not None and refreshed is not None and time.time() - refreshed > limit / 1000
+        )
 
     def drop_dead(self) -> list[str]:
         """Drop consumers of queries and readers that are gone; returns their ids.
@@ -123,28 +125,36 @@ class Consumers:
         the table's `consumer.expiration-time`, by default seven days. A reader's is dropped after
         the expiration time that the reader has set. Paimon itself expires other consumers.
         """
-        dead = []
-        for one in self.all():
-            why = self._dead(one)
-            if why is not None:
-                self.drop(one.id)
-                dead.append(one.id)
+        dropped = []
+        for consumer in self.all():
+            reason = self._expiry_reason(consumer)
+            if reason is not None:
+                self.drop(consumer.id)
+                dropped.append(consumer.id)
                 name = self._table.identifier
-                _LOG.info("table '%s': dropped consumer %s, whose %s", name, one.id, why)
-        return dead
+                _LOG.info("table '%s': dropped consumer %s, whose %s", name, consumer.id, reason)
+        return dropped
 
-    def _dead(self, one: Consumer) -> str | None:
+    def _expiry_reason(self, consumer: Consumer) -> str | None:
         """Why a consumer's reader counts as gone, as text; None if it does not."""
-        if one.id.startswith(BEFORE):
-            return None if self.get(one.id.removeprefix(BEFORE)) else "reader's consumer is gone"
-        if not one.id.startswith(QUERY):
-            return "reader was not seen for too long" if self.expired(one) else None
-        given = self._table.options.get("consumer.expiration-time")
-        limit = duration_ms("consumer.expiration-time", given) / 1000 if given else DEAD_AFTER_S
-        refreshed = self.refreshed_s(one.id)
+        if consumer.id.startswith(BEFORE):
+            return (
+                None
+                if self.get(consumer.id.removeprefix(BEFORE))
+                else "reader's consumer was deleted"
+            )
+        if not consumer.id.startswith(QUERY):
+            return "reader was inactive for too long" if self.expired(consumer) else None
+        expiration_time = self._table.options.get("consumer.expiration-time")
+        limit = (
+            duration_ms("consumer.expiration-time", expiration_time) / 1000
+            if expiration_time
+            else DEAD_AFTER_S
+        )
+        refreshed = self.refreshed_s(consumer.id)
         if refreshed is not None and time.time() - refreshed > limit:
-            return "query was not seen for too long"
-        return "query lost its checkpoint" if _orphaned(one) else None
+            return "query was inactive for too long"
+        return "query's checkpoint is gone" if _orphaned(consumer) else None
 
     def _path(self, consumer_id: str) -> str:
         return f"{self._folder}/{_PREFIX}{consumer_id}"

@@ -25,15 +25,15 @@ class InvisibleRows:
 
     def __str__(self) -> str:
         rows = "1 row waits" if self.rows == 1 else f"{self.rows:,} rows wait"
-        why = "" if self.option is None else f" ({self.option})"
-        return f"{self.table}: {rows} for compaction{why}"
+        reason = "" if self.option is None else f" ({self.option})"
+        return f"{self.table}: {rows} for compaction{reason}"
 
 
 def waiting(table: Table, snapshot: int, moment: Moment) -> InvisibleRows:
     """Count the rows that are invisible at `snapshot` because they wait for `moment`."""
     option = delaying_option(table.options, moment)
-    least = least_level(table.options, moment)
-    if least == 0 or snapshot < 1:
+    min_level = least_level(table.options, moment)
+    if min_level == 0 or snapshot < 1:
         return InvisibleRows(table.identifier, 0, option)
     files = Warehouse(table.catalog_options).readable(
         f"{table.database}.{table.name}$files", AsOf(snapshot=snapshot)
@@ -44,7 +44,7 @@ def waiting(table: Table, snapshot: int, moment: Moment) -> InvisibleRows:
         for level, count in zip(
             batch.column("level").to_pylist(), batch.column("record_count").to_pylist(), strict=True
         )
-        if level < least
+        if level < min_level
     )
     return InvisibleRows(table.identifier, rows, option)
 
@@ -58,8 +58,8 @@ class Watched:
     def waiting(self, table: Table, moment: Moment) -> InvisibleRows:
         """The rows that wait for `moment` at the table's newest snapshot."""
         latest = table.latest_snapshot_id() or 0
-        at = table.snapshots.find(latest) if latest else None
-        key = (at, table.schema_id, moment)
+        snapshot = table.snapshots.find(latest) if latest else None
+        key = (snapshot, table.schema_id, moment)
         last = self._last
         if last is None or last[0] != key:
             self._last = last = (key, waiting(table, latest, moment))

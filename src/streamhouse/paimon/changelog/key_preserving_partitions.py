@@ -48,11 +48,13 @@ class Part:
         kept = []
         with duckdb.connect(":memory:", config={"threads": 1}) as con:
             for batch in table.read(splits=splits):
-                kept.append(batch.filter(self._mine(con, batch.select(keys or table.primary_key))))
+                kept.append(
+                    batch.filter(self._in_share(con, batch.select(keys or table.primary_key)))
+                )
         schema = pa.schema([field.with_nullable(True) for field in table.arrow_schema])
         return pa.Table.from_batches([batch.cast(schema) for batch in kept], schema=schema)
 
-    def _mine(self, con: duckdb.DuckDBPyConnection, keys: pa.RecordBatch) -> Any:
+    def _in_share(self, con: duckdb.DuckDBPyConnection, keys: pa.RecordBatch) -> Any:
         names = [f"c{i}" for i in range(keys.num_columns)]
         con.register("k", pa.Table.from_arrays(keys.columns, names=names))
         hashed = con.sql(f"SELECT hash({', '.join(names)}) % {self.count} FROM k").to_arrow_table()
@@ -66,19 +68,19 @@ def parts(
     """The parts in which `new` has rows, with the rows of `old` at `snapshot` (None: no rows)."""
     before: dict[str, list[bytes]] = {}
     for split in old.splits(snapshot) if snapshot is not None else ():
-        before.setdefault(_within(old, split), []).append(split)
+        before.setdefault(_bucket_path(old, split), []).append(split)
     after: dict[str, list[bytes]] = {}
     for split in new.splits():
-        after.setdefault(_within(new, split), []).append(split)
+        after.setdefault(_bucket_path(new, split), []).append(split)
     for folder in sorted(after):
         olds, news = tuple(before.get(folder, ())), tuple(after[folder])
-        most = max(_rows(olds), _rows(news))
-        count = -(-most // most_rows) or 1
+        largest = max(_rows(olds), _rows(news))
+        count = -(-largest // most_rows) or 1
         for number in range(count):
             yield Part(olds, news, number, count)
 
 
-def _within(table: Table, split: bytes) -> str:
+def _bucket_path(table: Table, split: bytes) -> str:
     """The partition and bucket of a split, as a path below the table's folder."""
     folder = bucket_folder(split).rstrip("/").split("/")
     return "/".join(folder[-1 - len(table.partition_keys) :])

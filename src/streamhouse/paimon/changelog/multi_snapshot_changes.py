@@ -62,27 +62,27 @@ def stretches(table: Table, groups: Sequence[Group]) -> Iterator[Stretch]:
 
     The snapshots of differences that are combined wrote at most `MOST_KEYS` rows.
     """
-    wins = last_row_wins(table)
-    held: list[Group] = []
+    last_wins = last_row_wins(table)
+    pending: list[Group] = []
     rows = 0
     for _, run in groupby(groups, _snapshot):
-        found = list(run)
-        count = _rows(found)
-        simple = wins and count is not None and _written_once(found)
-        if held and (count is None or not simple or rows + count > MOST_KEYS):
-            yield Stretch(held, True)
-            held, rows = [], 0
+        snapshot_groups = list(run)
+        count = _rows(snapshot_groups)
+        simple = last_wins and count is not None and _written_once(snapshot_groups)
+        if pending and (count is None or not simple or rows + count > MOST_KEYS):
+            yield Stretch(pending, True)
+            pending, rows = [], 0
         if count is None:
-            for one in found:
-                few = wins and _rows([one]) is not None and _written_once([one])
-                yield Stretch([one], few)
+            for group in snapshot_groups:
+                combinable = last_wins and _rows([group]) is not None and _written_once([group])
+                yield Stretch([group], combinable)
         elif simple:
-            held += found
+            pending += snapshot_groups
             rows += count
         else:
-            yield Stretch(found, False)
-    if held:
-        yield Stretch(held, True)
+            yield Stretch(snapshot_groups, False)
+    if pending:
+        yield Stretch(pending, True)
 
 
 def multi_snapshot_changes(
@@ -90,21 +90,21 @@ def multi_snapshot_changes(
 ) -> Iterator[pa.RecordBatch]:
     """The same as `changed_rows` of the differences of each snapshot, in turn."""
     key = table.primary_key
-    wanted = [*columns, *(name for name in key if name not in columns)]
+    read_columns = [*columns, *(name for name in key if name not in columns)]
     schema = table.read_schema(columns, row_kind=True)
     before: dict[str, tuple[bytes, ...]] = {}
-    for one in stretch:
-        before.setdefault(bucket_folder(one.written[0]), one.old)
+    for difference in stretch:
+        before.setdefault(bucket_folder(difference.written[0]), difference.old)
     old = [split for splits in before.values() for split in splits]
-    state = gathered(table, wanted, old, keys_of(table, _all_written(stretch)))
+    state = gathered(table, read_columns, old, keys_of(table, _all_written(stretch)))
     for _, run in groupby(stretch, _snapshot):
-        written = _written(table, wanted, list(run), state.schema)
-        kept = differ.without(state, written.select(list(key)), key)
-        there = pc.invert(pc.starts_with(written.column(ROW_KIND), "-"))
-        after = pa.concat_tables([kept, written.filter(there).select(wanted)])
-        found = differ.by_key(state, after, key)
+        written = _written(table, read_columns, list(run), state.schema)
+        unchanged = differ.without(state, written.select(list(key)), key)
+        upserted = pc.invert(pc.starts_with(written.column(ROW_KIND), "-"))
+        after = pa.concat_tables([unchanged, written.filter(upserted).select(read_columns)])
+        changes = differ.by_key(state, after, key)
         state = after
-        yield from found.select([*columns, ROW_KIND]).cast(schema).to_batches()
+        yield from changes.select([*columns, ROW_KIND]).cast(schema).to_batches()
 
 
 def _snapshot(group: Group) -> int | None:
@@ -113,28 +113,32 @@ def _snapshot(group: Group) -> int | None:
 
 def _rows(groups: Sequence[Group]) -> int | None:
     """How many rows were written; None if that is unknown, or more than `MOST_KEYS`."""
-    differences = [one for one in groups if isinstance(one, Difference) and one.written]
+    differences = [group for group in groups if isinstance(group, Difference) and group.written]
     if len(differences) < len(groups):
         return None
-    count = sum(int(Split.deserialize(one).row_count()) for one in _all_written(differences))
+    count = sum(int(Split.deserialize(split).row_count()) for split in _all_written(differences))
     return count if count <= MOST_KEYS else None
 
 
 def _written_once(groups: Sequence[Group]) -> bool:
     """Whether each difference has one written file, and so each key once among its rows."""
     return all(
-        isinstance(one, Difference) and len(one.written) == 1 and len(file_ids(*one.written)) == 1
-        for one in groups
+        isinstance(group, Difference)
+        and len(group.written) == 1
+        and len(file_ids(*group.written)) == 1
+        for group in groups
     )
 
 
 def _all_written(differences: Sequence[Difference]) -> list[bytes]:
-    return [split for one in differences for split in one.written]
+    return [split for difference in differences for split in difference.written]
 
 
 def _written(
     table: Table, columns: Sequence[str], differences: Sequence[Difference], schema: pa.Schema
 ) -> pa.Table:
-    kinds = schema.append(pa.field(ROW_KIND, pa.string()))
+    schema_with_kind = schema.append(pa.field(ROW_KIND, pa.string()))
     batches = table.read(columns, splits=_all_written(differences), row_kind=True)
-    return pa.Table.from_batches([batch.cast(kinds) for batch in batches], kinds)
+    return pa.Table.from_batches(
+        [batch.cast(schema_with_kind) for batch in batches], schema_with_kind
+    )

@@ -66,26 +66,28 @@ class Origin:
         name = table.identifier
         if of["changes"] != changes:
             raise DataLossError(
-                f"table {name}: its changes were read as they became visible at {of['changes']}, "
-                f"and they now do at {changes}: its 'changelog-producer' has changed, so rows "
-                f"would be lost or read twice; set the option back to go on, or {ANEW}"
+                f"table {name}: its changes became visible at {of['changes']} and now become "
+                f"visible at {changes}: its 'changelog-producer' was changed, so rows would be "
+                f"lost or read twice; set the option back to continue, or {ANEW}"
             )
         identity = self._identified(table)
         snapshot = int(offset["snapshot"])
         # An offset without `time` only names its snapshot, which is then not checked.
-        known = snapshot if "time" in of else 0
-        if identity.digest == of["table"] and identity.holds(known, of.get("time", 0), sure):
+        checked_snapshot = snapshot if "time" in of else 0
+        if identity.digest == of["table"] and identity.holds(
+            checked_snapshot, of.get("time", 0), sure
+        ):
             return
         self._identity = None
         if self._identified(table).digest != of["table"]:
             raise DataLossError(
-                f"table {name}: the offset to go on from is of another table; {name} was dropped "
-                f"and created again, or the query read another table before; {ANEW}"
+                f"table {name}: the offset to continue from is of another table; {name} was "
+                f"dropped and created again, or the query read another table before; {ANEW}"
             )
         raise DataLossError(
-            f"table {name}: snapshot {snapshot} was read, and the newest is now "
-            f"{table.latest_snapshot_id()}: the table was rolled back, and what was read then is "
-            f"not in it any more; {ANEW}"
+            f"table {name}: snapshot {snapshot} was read, but the newest is now "
+            f"{table.latest_snapshot_id()}: the table was rolled back, and no longer has the rows "
+            f"that were read; {ANEW}"
         )
 
     def _identified(self, table: Table) -> Identity:

@@ -46,8 +46,10 @@ class ScanOptions:
     def parse(cls, options: Mapping[str, str], where: str) -> ScanOptions:
         """Parse options; raises `OptionError` for unknown ones and wrong values."""
         check_known(options, (*SCAN_KEYS, *CONSUMER_KEYS, *TABLE_KEYS), where)
-        given = options.get("scan.snapshot-id")
-        snapshot_id = None if given is None else integer("scan.snapshot-id", given, 1)
+        snapshot_option = options.get("scan.snapshot-id")
+        snapshot_id = (
+            None if snapshot_option is None else integer("scan.snapshot-id", snapshot_option, 1)
+        )
         default = "default" if snapshot_id is None else "from-snapshot"
         mode = options.get("scan.mode", "default")
         if mode == "default":
@@ -57,7 +59,7 @@ class ScanOptions:
             raise OptionError(f"{where}: scan.mode '{mode}' needs the option 'scan.snapshot-id'")
         if snapshot_id is not None and not start.startswith("snapshot"):
             raise OptionError(
-                f"{where}: 'scan.snapshot-id' does not go with scan.mode '{mode}'; write "
+                f"{where}: 'scan.snapshot-id' cannot be combined with scan.mode '{mode}'; write "
                 "'from-snapshot' or 'from-snapshot-full'"
             )
         overwrite = choice(

@@ -58,14 +58,14 @@ class States:
         if snapshot < 1:
             return []
         key = (table.schema_stamp(), snapshot)
-        found = self._splits.get(key)
-        if found is None:
-            found = table.splits(snapshot, in_commit_order=not table.primary_key)
+        splits = self._splits.get(key)
+        if splits is None:
+            splits = table.splits(snapshot, in_commit_order=not table.primary_key)
             compacting = producer(table.options) in PRODUCED
             if table.primary_key and compacting:
-                found = compacted_only(table, found, changes_visible_at(True, table.options))
-            self._splits = {**dict(list(self._splits.items())[-1:]), key: found}
-        return found
+                splits = compacted_only(table, splits, changes_visible_at(True, table.options))
+            self._splits = {**dict(list(self._splits.items())[-1:]), key: splits}
+        return splits
 
     def differences(self, table: Table, snapshot: int, written: bool) -> list[Difference]:
         """The parts of the table in which `snapshot` differs from the one before, in order.
@@ -77,10 +77,10 @@ class States:
             table.snapshot(snapshot - 1)
         before = self.splits(table, snapshot - 1)
         after = self.splits(table, snapshot)
-        same = {_content(split) for split in before} & {_content(split) for split in after}
+        unchanged = {_content(split) for split in before} & {_content(split) for split in after}
         depth = _depth(table, written)
-        old = _parts((split for split in before if _content(split) not in same), depth)
-        new = _parts((split for split in after if _content(split) not in same), depth)
+        old = _parts((split for split in before if _content(split) not in unchanged), depth)
+        new = _parts((split for split in after if _content(split) not in unchanged), depth)
         rows: Mapping[str, list[bytes]] = {}
         if written:
             key = list(table.primary_key)
@@ -109,23 +109,23 @@ def changed_rows(
     of other columns than these is left out.
     """
     key = table.primary_key
-    wanted = [*columns, *(name for name in key if name not in columns)]
+    read_columns = [*columns, *(name for name in key if name not in columns)]
     schema = table.read_schema(columns, row_kind=True)
-    before = [split for one in differences for split in one.old]
-    after = [split for one in differences for split in one.new]
+    before = [split for difference in differences for split in difference.old]
+    after = [split for difference in differences for split in difference.new]
     if not before or not after:
-        kind = "+I" if after else "-D"
+        row_kind = "+I" if after else "-D"
         # One after the other: the Rust core returns the rows of several in no fixed order.
-        for one in differences:
-            for batch in table.read(list(columns), splits=one.new or one.old):
-                kinds = pa.repeat(pa.scalar(kind), batch.num_rows)
+        for difference in differences:
+            for batch in table.read(list(columns), splits=difference.new or difference.old):
+                kinds = pa.repeat(pa.scalar(row_kind), batch.num_rows)
                 yield pa.RecordBatch.from_arrays([*batch.columns, kinds], schema=schema)
         return
-    keys = keys_of(table, [split for one in differences for split in one.written])
-    old = gathered(table, wanted, before, keys)
-    new = gathered(table, wanted, after, keys)
-    found = differ.by_key(old, new, key) if key else differ.by_row(old, new)
-    yield from found.select([*columns, ROW_KIND]).cast(schema).to_batches()
+    keys = keys_of(table, [split for difference in differences for split in difference.written])
+    old = gathered(table, read_columns, before, keys)
+    new = gathered(table, read_columns, after, keys)
+    changes = differ.by_key(old, new, key) if key else differ.by_row(old, new)
+    yield from changes.select([*columns, ROW_KIND]).cast(schema).to_batches()
 
 
 def check_only_added(batch: pa.RecordBatch, table: Table, snapshot: int) -> None:
@@ -133,13 +133,13 @@ def check_only_added(batch: pa.RecordBatch, table: Table, snapshot: int) -> None
 
     For streams without a `rowkind` column, which cannot report that.
     """
-    gone = batch.num_rows - batch.column(ROW_KIND).to_pylist().count("+I")
-    if gone:
+    removed = batch.num_rows - batch.column(ROW_KIND).to_pylist().count("+I")
+    if removed:
         raise StreamhouseError(
-            f"table {table.identifier}: the overwrite of snapshot {snapshot} took rows away, and a "
+            f"table {table.identifier}: the overwrite of snapshot {snapshot} removed rows, but a "
             "stream over a table without a primary key has inserts only; set the option "
-            "'scan.overwrite' to 'skip' to pass over it, ask for the column 'rowkind' to be told "
-            "of rows that go (-D), or start from a fresh checkpoint"
+            "'scan.overwrite' to 'skip' to ignore it, read the column 'rowkind' to get removed "
+            "rows as -D, or start from a fresh checkpoint"
         )
 
 
@@ -185,10 +185,10 @@ def keys_of(table: Table, written: Sequence[bytes]) -> Filter | None:
     schema = table.read_schema(names)
     rows = pa.Table.from_batches(batches, schema)
     conditions = [one_of(field, rows.column(field.name).unique().to_pylist()) for field in schema]
-    found = [one for one in conditions if one is not None]
-    if len(found) > 1:
-        return {"method": "and", "children": found}
-    return found[0] if found else None
+    filters = [condition for condition in conditions if condition is not None]
+    if len(filters) > 1:
+        return {"method": "and", "children": filters}
+    return filters[0] if filters else None
 
 
 def gathered(

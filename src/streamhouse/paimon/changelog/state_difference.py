@@ -39,14 +39,15 @@ class Differ:
         """
         names = new.schema.names
         keys = [names.index(name) for name in key]
-        rest = [i for i in range(len(names)) if i not in keys]
-        joined = " AND ".join(f"o.c{i} = n.c{i}" for i in keys)
-        changed = " OR ".join(f"o.c{i} IS DISTINCT FROM n.c{i}" for i in rest) or "false"
+        value_columns = [i for i in range(len(names)) if i not in keys]
+        join_condition = " AND ".join(f"o.c{i} = n.c{i}" for i in keys)
+        changed = " OR ".join(f"o.c{i} IS DISTINCT FROM n.c{i}" for i in value_columns) or "false"
         order = ", ".join(f"coalesce(o.c{i}, n.c{i})" for i in keys)
         return self._rows(
             old,
             new,
-            f"SELECT o.{_ROW} AS o, n.{_ROW} AS n FROM old o FULL OUTER JOIN new n ON {joined} "
+            f"SELECT o.{_ROW} AS o, n.{_ROW} AS n FROM old o "
+            f"FULL OUTER JOIN new n ON {join_condition} "
             f"WHERE o.{_ROW} IS NULL OR n.{_ROW} IS NULL OR {changed} ORDER BY {order}",
         )
 
@@ -68,46 +69,49 @@ class Differ:
         """
         names = new.schema.names
         keys = [names.index(name) for name in key]
-        rest = [i for i in range(len(names)) if i not in keys]
-        joined = " AND ".join(f"o.c{i} = n.c{i}" for i in keys)
-        changed = " OR ".join(f"o.c{i} IS DISTINCT FROM n.c{i}" for i in rest) or "false"
+        value_columns = [i for i in range(len(names)) if i not in keys]
+        join_condition = " AND ".join(f"o.c{i} = n.c{i}" for i in keys)
+        changed = " OR ".join(f"o.c{i} IS DISTINCT FROM n.c{i}" for i in value_columns) or "false"
         late = _earlier([names.index(name) for name in sequence], descending)
-        wanted = f"o.{_ROW} IS NULL OR (({changed}) AND NOT {late})"
-        beside: dict[str, pa.Table] = {}
+        condition = f"o.{_ROW} IS NULL OR (({changed}) AND NOT {late})"
+        extra_tables: dict[str, pa.Table] = {}
         if always is not None and always.num_rows:
-            beside["always"] = _numbered(always.select(list(key)))
-            same = " AND ".join(f"a.c{i} = n.c{at}" for i, at in enumerate(keys))
-            wanted += f" OR EXISTS (SELECT 1 FROM always a WHERE {same})"
+            extra_tables["always"] = _numbered(always.select(list(key)))
+            same_key = " AND ".join(f"a.c{i} = n.c{at}" for i, at in enumerate(keys))
+            condition += f" OR EXISTS (SELECT 1 FROM always a WHERE {same_key})"
         return self._pairs(
             old,
             new,
-            f"SELECT o.{_ROW} AS o, n.{_ROW} AS n FROM new n LEFT JOIN old o ON {joined} "
-            f"WHERE {wanted} ORDER BY n.{_ROW}",
-            **beside,
+            f"SELECT o.{_ROW} AS o, n.{_ROW} AS n FROM new n LEFT JOIN old o ON {join_condition} "
+            f"WHERE {condition} ORDER BY n.{_ROW}",
+            **extra_tables,
         )
 
     def by_row(self, old: pa.Table, new: pa.Table) -> pa.Table:
         """As `by_key` for tables without a key: removed rows (-D), then added ones (+I)."""
         columns = ", ".join(f"c{i}" for i in range(new.num_columns))
         # A running number distinguishes equal rows, which are counted as EXCEPT ALL does.
-        number = f"row_number() OVER (PARTITION BY {columns} ORDER BY {_ROW}) AS copy"
-        same = " AND ".join(f"o.c{i} IS NOT DISTINCT FROM n.c{i}" for i in range(new.num_columns))
+        copy_number = f"row_number() OVER (PARTITION BY {columns} ORDER BY {_ROW}) AS copy"
+        same_values = " AND ".join(
+            f"o.c{i} IS NOT DISTINCT FROM n.c{i}" for i in range(new.num_columns)
+        )
         return self._rows(
             old,
             new,
             f"SELECT o.{_ROW} AS o, n.{_ROW} AS n "
-            f"FROM (SELECT *, {number} FROM old) o "
-            f"FULL OUTER JOIN (SELECT *, {number} FROM new) n ON o.copy = n.copy AND {same} "
+            f"FROM (SELECT *, {copy_number} FROM old) o "
+            f"FULL OUTER JOIN (SELECT *, {copy_number} FROM new) n "
+            f"ON o.copy = n.copy AND {same_values} "
             f"WHERE o.{_ROW} IS NULL OR n.{_ROW} IS NULL "
             f"ORDER BY n.{_ROW} NULLS FIRST, o.{_ROW}",
         )
 
     def without(self, table: pa.Table, keys: pa.Table, key: Sequence[str]) -> pa.Table:
         """The rows of `table` whose key is not among `keys`, in their order."""
-        places = [table.schema.names.index(name) for name in key]
-        same = " AND ".join(f"t.c{at} = k.c{i}" for i, at in enumerate(places))
+        positions = [table.schema.names.index(name) for name in key]
+        same_key = " AND ".join(f"t.c{position} = k.c{i}" for i, position in enumerate(positions))
         kept = self._connection.run(
-            f"SELECT t.{_ROW} FROM t ANTI JOIN k ON {same} ORDER BY t.{_ROW}",
+            f"SELECT t.{_ROW} FROM t ANTI JOIN k ON {same_key} ORDER BY t.{_ROW}",
             t=_numbered(table),
             k=_numbered(keys.select(list(key))),
         )
@@ -117,26 +121,26 @@ class Differ:
         return _changes(old, new, *self._pairs(old, new, query))
 
     def _pairs(
-        self, old: pa.Table, new: pa.Table, query: str, **beside: pa.Table
+        self, old: pa.Table, new: pa.Table, query: str, **extra_tables: pa.Table
     ) -> tuple[Places, Places]:
-        pairs = self._connection.run(query, old=_numbered(old), new=_numbered(new), **beside)
-        return _places(pairs, "o"), _places(pairs, "n")
+        pairs = self._connection.run(query, old=_numbered(old), new=_numbered(new), **extra_tables)
+        return _row_numbers(pairs, "o"), _row_numbers(pairs, "n")
 
 
-def _earlier(places: Sequence[int], descending: bool) -> str:
+def _earlier(positions: Sequence[int], descending: bool) -> str:
     """SQL for whether the new row is older than the old one; false for nulls.
 
     The merge engine decides about nulls.
     """
-    less = ">" if descending else "<"
-    found, before = [], ""
-    for i in places:
-        found.append(f"({before}coalesce(n.c{i} {less} o.c{i}, false))")
-        before += f"n.c{i} = o.c{i} AND "
-    return f"({' OR '.join(found)})" if found else "false"
+    operator = ">" if descending else "<"
+    terms, equal_so_far = [], ""
+    for i in positions:
+        terms.append(f"({equal_so_far}coalesce(n.c{i} {operator} o.c{i}, false))")
+        equal_so_far += f"n.c{i} = o.c{i} AND "
+    return f"({' OR '.join(terms)})" if terms else "false"
 
 
-def _places(pairs: pa.Table, name: str) -> Places:
+def _row_numbers(pairs: pa.Table, name: str) -> Places:
     """Row numbers; -1 where there is no row."""
     filled = pairs.column(name).fill_null(-1).combine_chunks()
     return np.asarray(filled.to_numpy(zero_copy_only=False), dtype=np.int64)
@@ -149,12 +153,12 @@ def _changes(
     news: Places,
 ) -> pa.Table:
     """For each pair, the row before the change, then the row after it, if they exist."""
-    gone, came = olds >= 0, news >= 0
-    before = np.where(came, ROW_KINDS.index("-U"), ROW_KINDS.index("-D"))
-    after = np.where(gone, ROW_KINDS.index("+U"), ROW_KINDS.index("+I"))
-    there = np.column_stack((gone, came)).ravel()
-    kinds = np.column_stack((before, after)).ravel()[there].astype(np.int32)
-    rows = np.column_stack((olds, news + old.num_rows)).ravel()[there]
+    in_old, in_new = olds >= 0, news >= 0
+    before = np.where(in_new, ROW_KINDS.index("-U"), ROW_KINDS.index("-D"))
+    after = np.where(in_old, ROW_KINDS.index("+U"), ROW_KINDS.index("+I"))
+    exists = np.column_stack((in_old, in_new)).ravel()
+    kinds = np.column_stack((before, after)).ravel()[exists].astype(np.int32)
+    rows = np.column_stack((olds, news + old.num_rows)).ravel()[exists]
     column = pa.array(ROW_KINDS, pa.string()).take(pa.array(kinds))
     return pa.concat_tables([old, new]).take(pa.array(rows)).add_column(0, ROW_KIND, column)
 

@@ -93,18 +93,18 @@ class PaimonSource:
         self._warehouse_options = dict(warehouse_options)
         self._identifier = identifier
         self._scan = ScanOptions.parse(options or {}, f"table {identifier}")
-        self._cut: tuple[Table, Table] | None = None
+        self._scan_table: tuple[Table, Table] | None = None
         table = self.table
         check_followed(table)
         self._planned = table.schema_id if planned is None else planned
-        then = table.find_schema(self._planned) or table
-        self._columns = tuple(then.arrow_schema.names if columns is None else columns)
-        self._schema = then.read_schema(self._columns)
+        planned_table = table.find_schema(self._planned) or table
+        self._columns = tuple(planned_table.arrow_schema.names if columns is None else columns)
+        self._schema = planned_table.read_schema(self._columns)
         self._keyed = bool(table.primary_key)
         self._kinds = self._keyed or row_kinds
-        files = ("lookup", "full-compaction", "input") if self._scan.raw else PRODUCED
-        made = self._keyed and producer(table.options) in files
-        self._mode = "changelog" if made else "delta"
+        producers = ("lookup", "full-compaction", "input") if self._scan.raw else PRODUCED
+        produced = self._keyed and producer(table.options) in producers
+        self._mode = "changelog" if produced else "delta"
         self._computed = self._keyed and self._mode == "delta" and not self._scan.raw
         self._hidden = self._computed and hides_new_rows(table)
         self._origin = Origin(self._moment(table))
@@ -122,7 +122,7 @@ class PaimonSource:
         fresh: dict[str, Any] = {
             "_plans": {},
             "_idle": (0, 0),
-            "_cut": None,
+            "_scan_table": None,
             "_states": States(),
             "_differ": None,
             "_progress": None,
@@ -134,9 +134,9 @@ class PaimonSource:
     def table(self) -> Table:
         """The table as it is now, with the options of the scan."""
         table = Warehouse(self._warehouse_options).table(self._identifier)
-        if self._cut is None or self._cut[0] is not table:
-            self._cut = (table, table.copy(_scan_options(table, self._scan)))
-        return self._cut[1]
+        if self._scan_table is None or self._scan_table[0] is not table:
+            self._scan_table = (table, table.copy(_scan_options(table, self._scan)))
+        return self._scan_table[1]
 
     @property
     def schema(self) -> pa.Schema:
@@ -165,8 +165,8 @@ class PaimonSource:
     def oldest_read(self, start: Offset, end: Offset) -> int:
         """The oldest snapshot that must exist for reading from `start` to `end`."""
         if start:
-            whole = "split" in start or self._keyed
-            return int(start["snapshot"]) if whole else int(start["snapshot"]) + 1
+            includes_start = "split" in start or self._keyed
+            return int(start["snapshot"]) if includes_start else int(start["snapshot"]) + 1
         if end.get("resumed"):
             return int(end["snapshot"]) + 1
         if self._scan.start == "snapshot" and self._scan.snapshot_id is not None:
@@ -186,11 +186,11 @@ class PaimonSource:
         max_bytes: int | None = None,
     ) -> Offset:
         table = self.table
-        self._now(table)
+        self._current_columns(table)
         self._origin.check(table, start, self._moment(table), sure=False)
         position = bare(start)
-        end = self._following(table, position, Bound.of(max_rows, max_files, max_bytes))
-        return start if end == position else self._origin.stamped(table, end)
+        offset = self._following(table, position, Bound.of(max_rows, max_files, max_bytes))
+        return start if offset == position else self._origin.stamped(table, offset)
 
     def _following(self, table: Table, start: Offset, bound: Bound | None) -> Offset:
         """The next position after `start`, at most `bound` away; `start` if there is none."""
@@ -208,8 +208,8 @@ class PaimonSource:
             return self._next_split(table, start, bound)
         if (latest or 0) < start["snapshot"]:
             raise DataLossError(
-                f"table {table.identifier}: snapshot {start['snapshot']} was read, and the newest "
-                f"is now {latest}: the table was rolled back or made anew; {ANEW}"
+                f"table {table.identifier}: snapshot {start['snapshot']} was read, but the newest "
+                f"is now {latest}: the table was rolled back or created again; {ANEW}"
             )
         return self._next_snapshots(table, start, latest or 0, bound)
 
@@ -234,16 +234,18 @@ class PaimonSource:
             return []
         table = self.table
         if not start and self._scan.start in ("full", "snapshot-full"):
-            splits = self._full(table, end["snapshot"])
-            return self._whole(splits[: end.get("split", len(splits))], end, parallelism)
+            splits = self._full_splits(table, end["snapshot"])
+            return self._full_state_pieces(
+                splits[: end.get("split", len(splits))], end, parallelism
+            )
         if "split" in start:
             units = self._range(table, start, end)
             if not start.get("changes"):
-                return self._whole(units, end, parallelism)
+                return self._full_state_pieces(units, end, parallelism)
             return _pieces(units, parallelism)
         after = start["snapshot"] if start else self._before_first(end)
         if "split" in end:
-            units = self._changed(table, end["snapshot"])[: self._checked(table, end)]
+            units = self._changed(table, end["snapshot"])[: self._checked_split(table, end)]
             return _pieces(units, parallelism)
         return self._change_pieces(table, after, end["snapshot"], parallelism)
 
@@ -259,20 +261,20 @@ class PaimonSource:
 
     def read(self, partition: Piece) -> Iterator[pa.RecordBatch]:
         table = self.table
-        now = self._now(table)
+        columns = self._current_columns(table)
         names = [*self._columns, *([ROW_KIND] if self._kinds else [])]
         for stretch in stretches(table, partition.groups):
             group = stretch.groups[0]
             if isinstance(group, Difference):
-                found = [one for one in stretch.groups if isinstance(one, Difference)]
-                batches = self._changed_rows(table, found, now, stretch.simple)
+                differences = [one for one in stretch.groups if isinstance(one, Difference)]
+                batches = self._changed_rows(table, differences, columns, stretch.simple)
             else:
-                batches = self._changelog(table, group, now)
+                batches = self._changelog(table, group, columns)
             for batch in batches:
                 if self._kinds and ROW_KIND not in batch.schema.names:
                     kinds = pa.repeat(pa.scalar("+I"), batch.num_rows)
                     batch = pa.RecordBatch.from_arrays(
-                        [*batch.columns, kinds], schema=table.read_schema(now, row_kind=True)
+                        [*batch.columns, kinds], schema=table.read_schema(columns, row_kind=True)
                     )
                 yield batch.rename_columns(names)
 
@@ -287,10 +289,10 @@ class PaimonSource:
         if not (table.crosses_partitions and self._mode == "changelog"):
             yield from table.read(columns, splits=splits, row_kind=self._keyed)
             return
-        for removals in (True, False):
+        for retractions in (True, False):
             for batch in table.read(columns, splits=splits, row_kind=True):
-                gone = pc.is_in(batch.column(ROW_KIND), pa.array(["-U", "-D"]))
-                yield batch.filter(gone if removals else pc.invert(gone))
+                retracted = pc.is_in(batch.column(ROW_KIND), pa.array(["-U", "-D"]))
+                yield batch.filter(retracted if retractions else pc.invert(retracted))
 
     def _changed_rows(
         self, table: Table, differences: Sequence[Difference], columns: list[str], simple: bool
@@ -381,9 +383,9 @@ class PaimonSource:
             snapshot = complete
         if bound is None:
             return {"snapshot": snapshot}
-        return _bounded(snapshot, self._full(table, snapshot), 0, bound, False)
+        return _bounded(snapshot, self._full_splits(table, snapshot), 0, bound, False)
 
-    def _now(self, table: Table) -> list[str]:
+    def _current_columns(self, table: Table) -> list[str]:
         """The current names of the columns."""
         return columns_now(table, self._planned, self._columns)
 
@@ -399,23 +401,23 @@ class PaimonSource:
         if bound is None:
             return {"snapshot": snapshot}
         units = self._units(table, start)
-        return _bounded(snapshot, units, self._checked(table, start), bound, changes)
+        return _bounded(snapshot, units, self._checked_split(table, start), bound, changes)
 
     def _next_snapshots(
         self, table: Table, start: Offset, latest: int, bound: Bound | None
     ) -> Offset:
-        position, taken, end = int(start["snapshot"]), 0, 0
-        base, seen = self._idle
-        first = max(seen, position) + 1 if base == position else position + 1
+        position, used, end = int(start["snapshot"]), 0, 0
+        idle_from, idle_until = self._idle
+        first = max(idle_until, position) + 1 if idle_from == position else position + 1
         for snapshot in self._snapshots(table, first - 1, latest):
             count = self._rows_of(snapshot)
             if count == 0:
                 continue
             if bound is not None:
-                taken += self._weight(table, snapshot, count, bound)
-                if taken > bound.most and end:
+                used += self._weight(table, snapshot, count, bound)
+                if used > bound.most and end:
                     return {"snapshot": end}
-                if taken > bound.most and not table.crosses_partitions:
+                if used > bound.most and not table.crosses_partitions:
                     splits = self._changed(table, snapshot.id)
                     return _bounded(snapshot.id, splits, 0, bound, True)
             end = snapshot.id
@@ -455,18 +457,23 @@ class PaimonSource:
     def _change_pieces(self, table: Table, after: int, until: int, parallelism: int) -> list[Piece]:
         snapshots = [one for one in self._snapshots(table, after, until) if self._readable(one)]
         if self._keyed:
-            read = [_in_order(self._changed(table, one.id)) for one in snapshots]
-            groups = tuple(group for found in read for piece in found for group in piece.groups)
+            pieces_by_snapshot = [_in_order(self._changed(table, one.id)) for one in snapshots]
+            groups = tuple(
+                group
+                for snapshot_pieces in pieces_by_snapshot
+                for piece in snapshot_pieces
+                for group in piece.groups
+            )
             return [Piece(groups)] if groups else []
-        every: list[Piece] = []
-        for kind, run in groupby(snapshots, lambda one: one.commit_kind == "OVERWRITE"):
+        all_pieces: list[Piece] = []
+        for is_overwrite, run in groupby(snapshots, lambda one: one.commit_kind == "OVERWRITE"):
             ids = [one.id for one in run]
-            if kind:
-                every += _in_order([unit for one in ids for unit in self._changed(table, one)])
+            if is_overwrite:
+                all_pieces += _in_order([unit for one in ids for unit in self._changed(table, one)])
             else:
-                splits = table.changes(ids[0] - 1, ids[-1], "delta", self._now(table))
-                every += pieces(splits, parallelism)
-        return every
+                splits = table.changes(ids[0] - 1, ids[-1], "delta", self._current_columns(table))
+                all_pieces += pieces(splits, parallelism)
+        return all_pieces
 
     def _readable(self, snapshot: Snapshot) -> bool:
         overwrite = snapshot.commit_kind == "OVERWRITE" and snapshot.commit_user != EXPIRY_USER
@@ -474,69 +481,71 @@ class PaimonSource:
             raise StreamhouseError(
                 f"table {self._identifier}: snapshot {snapshot.id} is an overwrite, and the option "
                 "'scan.overwrite' is 'error'; set it to 'difference' to read what it changed, to "
-                "'skip' to pass over it, or start from a fresh checkpoint to read the table anew"
+                "'skip' to ignore it, or start from a fresh checkpoint to read the table anew"
             )
         return self._rows_of(snapshot) > 0
 
-    def _whole(
+    def _full_state_pieces(
         self, splits: Sequence[bytes | Difference], end: Offset, parallelism: int
     ) -> list[Piece]:
         """Pieces of a full state: its merged rows are inserts, whatever kinds its files have."""
-        found = _pieces(splits, parallelism)
+        divided = _pieces(splits, parallelism)
         if not self._keyed:
-            return found
+            return divided
         snapshot = int(end["snapshot"])
         return [
             Piece(
                 tuple(
                     Difference(snapshot, (), (), group)
-                    for group in one.groups
+                    for group in piece.groups
                     if isinstance(group, tuple)
                 )
             )
-            for one in found
+            for piece in divided
         ]
 
-    def _full(self, table: Table, snapshot: int) -> list[bytes]:
+    def _full_splits(self, table: Table, snapshot: int) -> list[bytes]:
         return self._states.splits(table, snapshot)
 
     def _changed(self, table: Table, snapshot: int) -> list[bytes | Difference]:
         """The units to read of one snapshot, in order; each must be read as a whole."""
         if snapshot not in self._plans:
-            found = table.snapshot(snapshot)
-            if not self._readable(found):
+            metadata = table.snapshot(snapshot)
+            if not self._readable(metadata):
                 return []
             units: list[bytes | Difference] = []
-            if self._computed or found.commit_kind == "OVERWRITE":
-                written = found.commit_kind == "APPEND"
+            if self._computed or metadata.commit_kind == "OVERWRITE":
+                written = metadata.commit_kind == "APPEND"
                 units += self._states.differences(table, snapshot, written)
             else:
-                units += sorted(table.changes(snapshot - 1, snapshot, self._mode, self._now(table)))
+                units += sorted(
+                    table.changes(snapshot - 1, snapshot, self._mode, self._current_columns(table))
+                )
             self._plans = {snapshot: units}
         return self._plans[snapshot]
 
     def _units(self, table: Table, offset: Offset) -> Sequence[bytes | Difference]:
         """The units that an offset in the middle of a snapshot counts."""
-        read = self._changed if offset.get("changes") else self._full
-        return read(table, int(offset["snapshot"]))
+        load = self._changed if offset.get("changes") else self._full_splits
+        return load(table, int(offset["snapshot"]))
 
     def _range(self, table: Table, start: Offset, end: Offset) -> Sequence[bytes | Difference]:
-        first = self._checked(table, start)
+        first = self._checked_split(table, start)
         if end["snapshot"] != start["snapshot"]:
             raise StreamhouseError(
-                f"table {self._identifier}: no range goes from {start} to {end}; this checkpoint "
+                f"table {self._identifier}: cannot read from {start} to {end}; this checkpoint "
                 "was written by another query"
             )
         units = self._units(table, start)
         return units[first : end.get("split", len(units))]
 
-    def _checked(self, table: Table, offset: Offset) -> int:
+    def _checked_split(self, table: Table, offset: Offset) -> int:
         units = self._units(table, offset)
         if len(units) != offset["splits"]:
             raise DataLossError(
                 f"table {self._identifier}: snapshot {offset['snapshot']} was read in "
-                f"{offset['splits']} pieces and is now in {len(units)}; set "
-                f"source.split.target-size back to what it was, or {ANEW}"
+                f"{offset['splits']} splits and now has {len(units)}; set "
+                f"source.split.target-size back to its earlier value, or {ANEW}"
             )
         return int(offset["split"])
 
@@ -585,10 +594,10 @@ def _bounded(
     bound: Bound,
     changes: bool,
 ) -> Offset:
-    taken, last = 0, first
+    used, last = 0, first
     for split in splits[first:]:
-        taken += bound.weigh(split)
-        if taken > bound.most and last > first:
+        used += bound.weigh(split)
+        if used > bound.most and last > first:
             break
         last += 1
     if last >= len(splits):

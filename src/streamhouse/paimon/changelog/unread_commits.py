@@ -19,14 +19,14 @@ def written_since(table: Table, after: int, until: int) -> list[int] | None:
 
     None if one of them is an overwrite or has expired.
     """
-    found = []
+    numbers = []
     for number in range(after + 1, until + 1):
         snapshot = table.snapshots.find(number)
         if snapshot is None or snapshot.commit_kind == "OVERWRITE":
             return None
         if snapshot.commit_kind not in _IDLE:
-            found.append(number)
-    return found
+            numbers.append(number)
+    return numbers
 
 
 def rows_of(table: Table, snapshots: list[int], columns: Sequence[str] | None = None) -> pa.Table:
@@ -45,7 +45,7 @@ def hidden(table: Table, snapshot: int) -> list[int] | None:
     None if one of them has expired.
     """
     waiting = _waiting(table, snapshot)
-    found: list[int] = []
+    numbers: list[int] = []
     number = snapshot
     while waiting:
         record = table.snapshots.find(number)
@@ -54,10 +54,10 @@ def hidden(table: Table, snapshot: int) -> list[int] | None:
         if record.commit_kind != "COMPACT":
             ids = file_ids(*table.changes(number - 1, number))
             if waiting & ids:
-                found.append(number)
+                numbers.append(number)
                 waiting -= ids
         number -= 1
-    return found[::-1]
+    return numbers[::-1]
 
 
 def _waiting(table: Table, snapshot: int) -> set[bytes]:

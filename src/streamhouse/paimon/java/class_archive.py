@@ -35,12 +35,12 @@ def archive_path(classpath: Sequence[Path]) -> Path:
     """The path of the archive for these jars and this Java; it may not exist."""
     java = os.path.realpath(shutil.which(java_command()) or "java")
     release = Path(java).parent.parent / "release"
-    parts = [java, release.read_text() if release.is_file() else "", *map(_written, classpath)]
+    parts = [java, release.read_text() if release.is_file() else "", *map(_fingerprint, classpath)]
     digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
     return cache_folder().parent / "classes" / f"paimon-{digest}.jsa"
 
 
-def _written(jar: Path) -> str:
+def _fingerprint(jar: Path) -> str:
     """What identifies a jar for the JVM: its path, its size and its modification time."""
-    told = jar.stat()
-    return f"{jar} {told.st_size} {told.st_mtime_ns}"
+    stat = jar.stat()
+    return f"{jar} {stat.st_size} {stat.st_mtime_ns}"

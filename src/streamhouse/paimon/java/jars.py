@@ -26,7 +26,7 @@ COORDINATES = "org.apache.paimon:paimon-bundle:1.4.2"
 
 _NAME = "paimon-bundle-1.4.2.jar"
 _FETCH_SECONDS = 600.0
-_SILENT_SECONDS = 2.0
+_PROGRESS_SECONDS = 2.0
 
 
 def paimon_jar() -> Path:
@@ -37,12 +37,12 @@ def paimon_jar() -> Path:
     and Maven apply. Progress is printed to stderr if it takes longer than 2 seconds. Of concurrent
     processes one fetches, and the others wait. Raises `StreamhouseError` if that fails.
     """
-    given = os.environ.get(JAR_VARIABLE)
-    if given:
-        path = Path(given)
+    configured = os.environ.get(JAR_VARIABLE)
+    if configured:
+        path = Path(configured)
         if not path.is_file():
             raise StreamhouseError(
-                f"{JAR_VARIABLE} is '{given}', which is not a file; set it to the path of "
+                f"{JAR_VARIABLE} is '{configured}', which is not a file; set it to the path of "
                 f"{_NAME}, or unset it to have the jar fetched"
             )
         return path
@@ -91,14 +91,14 @@ def _fetch(jar: Path) -> None:
 def _resolve(work: Path) -> Path:
     """Download the jar with Spark's resolver, whose cache is `work`; returns its path."""
     options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-    with JavaProcess(spark_jars(), options) as process, _watched(process, work):
+    with JavaProcess(spark_jars(), options) as process, _with_progress(process, work):
         jvm = process.jvm
         try:
             # The bundle shades its dependencies, so they are not resolved.
-            found = jvm.org.apache.spark.util.DependencyUtils.resolveMavenDependencies(
+            resolved = jvm.org.apache.spark.util.DependencyUtils.resolveMavenDependencies(
                 False, "", COORDINATES, "", str(work), jvm.scala.Option.apply(None)
             )
-            paths = [Path(path) for path in str(found.mkString(",")).split(",") if path]
+            paths = [Path(path) for path in str(resolved.mkString(",")).split(",") if path]
         except Py4JError as error:
             reason = "no answer in 10 minutes" if not process.alive else _first_line(error)
             raise StreamhouseError(_failure(reason)) from None
@@ -108,21 +108,21 @@ def _resolve(work: Path) -> Path:
 
 
 @contextmanager
-def _watched(process: JavaProcess, work: Path) -> Iterator[None]:
+def _with_progress(process: JavaProcess, work: Path) -> Iterator[None]:
     """Print progress to stderr every 2 seconds, and kill the download after 10 minutes."""
     done = threading.Event()
 
     def watch() -> None:
         start = time.monotonic()
-        while not done.wait(_SILENT_SECONDS):
-            passed = time.monotonic() - start
+        while not done.wait(_PROGRESS_SECONDS):
+            elapsed = time.monotonic() - start
             megabytes = sum(_size(file) for file in work.rglob("*.jar*")) / 1e6
             print(
-                f"fetching {_NAME} (once): {megabytes:.0f} MB, {passed:.0f} s",
+                f"fetching {_NAME} (once): {megabytes:.0f} MB, {elapsed:.0f} s",
                 file=sys.stderr,
                 flush=True,
             )
-            if passed > _FETCH_SECONDS:
+            if elapsed > _FETCH_SECONDS:
                 process.kill()
                 return
 

@@ -36,18 +36,18 @@ def spark_jars(patterns: Iterable[str] = ("*.jar",)) -> list[Path]:
     """The jars that ship with PySpark and match one of the patterns, sorted by name."""
     # `find_spec` does not import PySpark, which takes half a second. In a Python worker, PySpark is
     # a zip file under Spark's home, which also has the folder of the jars.
-    found = find_spec("pyspark")
-    places = [] if found is None else [Path(at) for at in found.submodule_search_locations or ()]
-    homes = [home for place in places for home in (place, *place.parents)]
+    spec = find_spec("pyspark")
+    locations = [] if spec is None else [Path(at) for at in spec.submodule_search_locations or ()]
+    homes = [home for location in locations for home in (location, *location.parents)]
     folder = next((home / "jars" for home in homes if (home / "jars").is_dir()), Path("jars"))
     return sorted({jar for pattern in patterns for jar in folder.glob(pattern)})
 
 
-_ours: set[int] = set()
+_our_clients: set[int] = set()
 """The `id` of each py4j client of our channels."""
 
 
-def _raise_as_it_is() -> None:
+def _bypass_pyspark_errors() -> None:
     """Keep PySpark from translating the errors of our JVMs.
 
     With each new session, PySpark replaces py4j's `get_return_value` for all clients of the
@@ -58,8 +58,8 @@ def _raise_as_it_is() -> None:
         return
 
     def chosen(answer: Any, client: Any, target: Any = None, name: Any = None) -> Any:
-        one = protocol.get_return_value if id(client) in _ours else current
-        return one(answer, client, target, name)
+        get_value = protocol.get_return_value if id(client) in _our_clients else current
+        return get_value(answer, client, target, name)
 
     chosen.streamhouse = True  # type: ignore[attr-defined]
     java_gateway.get_return_value = chosen
@@ -78,7 +78,7 @@ class Channel:
                 port=port, auth_token=token, auto_convert=True, enable_memory_management=False
             )
         )
-        _ours.add(id(self._gateway._gateway_client))
+        _our_clients.add(id(self._gateway._gateway_client))
         self._bindings = self._gateway.java_gateway_server.getGateway().getBindings()
         self._kept = self.jvm.java.util.HashSet()
         self.keep()
@@ -86,7 +86,7 @@ class Channel:
     @property
     def jvm(self) -> Any:
         """The root of Java's packages."""
-        _raise_as_it_is()
+        _bypass_pyspark_errors()
         return self._gateway.jvm
 
     @property
@@ -109,7 +109,7 @@ class Channel:
 
     def close(self) -> None:
         """Close the connections."""
-        _ours.discard(id(self._gateway._gateway_client))
+        _our_clients.discard(id(self._gateway._gateway_client))
         try:
             self._gateway.close()
         except (Py4JError, OSError):
@@ -171,14 +171,14 @@ class JavaProcess:
         try:
             self._process, port, self._token = _launched(command + _SERVER, self._errors)
         except (OSError, ValueError) as error:
-            said = self.error_tail() or str(error)
+            reason = self.error_tail() or str(error)
             self._errors.close()
             raise StreamhouseError(
-                f"Java did not start: {said}; install Java 17 or set JAVA_HOME to it"
+                f"Java did not start: {reason}; install Java 17 or set JAVA_HOME to it"
             ) from None
-        self._first = Channel(port, self._token)
-        self._shared = self._first.jvm.java.util.concurrent.ConcurrentHashMap()
-        self._first.keep()
+        self._main_channel = Channel(port, self._token)
+        self._shared = self._main_channel.jvm.java.util.concurrent.ConcurrentHashMap()
+        self._main_channel.keep()
         if nice:
             self._lower_priority(nice)
 
@@ -196,7 +196,7 @@ class JavaProcess:
     @property
     def jvm(self) -> Any:
         """The root of Java's packages."""
-        return self._first.jvm
+        return self._main_channel.jvm
 
     @property
     def pid(self) -> int:
@@ -217,7 +217,7 @@ class JavaProcess:
     def open_channel(self) -> Channel:
         """Open another channel to the JVM, for one thread at a time; it ends with the JVM."""
         # It has its own py4j server, since all connections of one server share their objects.
-        builder = self._first.jvm.py4j.GatewayServer.GatewayServerBuilder()
+        builder = self._main_channel.jvm.py4j.GatewayServer.GatewayServerBuilder()
         server = builder.javaPort(0).authToken(self._token).entryPoint(self._shared).build()
         server.start()
         return Channel(int(server.getListeningPort()), self._token)
@@ -237,7 +237,7 @@ class JavaProcess:
 
     def close(self, timeout_s: float = END_SECONDS) -> None:
         """End the JVM by closing its pipe; kill it if it still runs after `timeout_s` seconds."""
-        self._first.close()
+        self._main_channel.close()
         if self._process.stdin is not None:
             try:
                 self._process.stdin.close()

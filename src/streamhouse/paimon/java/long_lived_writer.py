@@ -39,9 +39,9 @@ class KeptWrite:
         self._word = uuid.uuid4().hex[:12]
         self._spill = tempfile.mkdtemp(prefix="streamhouse-")
         self._path = local_path(note_path(root, self._word))
-        self._seen = 0
-        self._seen_ms = 0
-        self._own = 0
+        self._last_snapshot = 0
+        self._last_snapshot_ms = 0
+        self._own_snapshots = 0
         self._note = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         fcntl.flock(self._note, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
@@ -50,17 +50,17 @@ class KeptWrite:
         options = prefixes(self._word)
         if _CACHE not in dict(table.options()):
             options[_CACHE] = _CACHE_SIZE
-        mine = table.copy(options)
+        writer_table = table.copy(options)
         manager = jvm.org.apache.paimon.disk.IOManager.create(self._spill)
-        kept = jvm.java.util.ArrayList()
-        kept.add(mine)
-        kept.add(mine.newWrite(user).withIOManager(manager))
-        shared.put(self._word, kept)
+        entry = jvm.java.util.ArrayList()
+        entry.add(writer_table)
+        entry.add(writer_table.newWrite(user).withIOManager(manager))
+        shared.put(self._word, entry)
 
     def java(self, shared: Any) -> tuple[Any, Any]:
         """The Java table and its writer."""
-        kept = shared.get(self._word)
-        return kept.get(0), kept.get(1)
+        entry = shared.get(self._word)
+        return entry.get(0), entry.get(1)
 
     def begin(self, latest: int) -> None:
         """Note that a compaction begins at snapshot `latest`; call this before it writes files."""
@@ -74,21 +74,21 @@ class KeptWrite:
         The first call returns all buckets with level-0 files. None if the writer is stale.
         """
         table, write = self.java(shared)
-        found = jvm.java.util.LinkedHashSet()
+        buckets = jvm.java.util.LinkedHashSet()
         pair = jvm.org.apache.paimon.utils.Pair
-        if not self._seen:
+        if not self._last_snapshot:
             # Buckets without new files need no compaction, and partitioned tables have many.
             for entry in table.newSnapshotReader().withLevel(0).bucketEntries():
-                found.add(pair.of(entry.partition(), entry.bucket()))
-            return found
-        manager, one = table.snapshotManager(), jvm.java.util.Collections.singletonList
-        if latest < self._seen or not manager.snapshotExists(self._seen):
+                buckets.add(pair.of(entry.partition(), entry.bucket()))
+            return buckets
+        manager, singleton = table.snapshotManager(), jvm.java.util.Collections.singletonList
+        if latest < self._last_snapshot or not manager.snapshotExists(self._last_snapshot):
             return None
-        if manager.snapshot(self._seen).timeMillis() != self._seen_ms:
+        if manager.snapshot(self._last_snapshot).timeMillis() != self._last_snapshot_ms:
             return None
         store, compactions = table.store(), 0
         delta = jvm.org.apache.paimon.table.source.ScanMode.DELTA
-        for number in range(self._seen + 1, latest + 1):
+        for number in range(self._last_snapshot + 1, latest + 1):
             snapshot = manager.snapshot(number)
             if snapshot.commitKind().toString() != "APPEND":
                 compactions += 1
@@ -97,15 +97,15 @@ class KeptWrite:
                 if entry.kind().toString() != "ADD":
                     return None
                 partition, bucket = entry.partition(), entry.bucket()
-                write.getWrite().notifyNewFiles(number, partition, bucket, one(entry.file()))
-                found.add(pair.of(partition, bucket))
-        return found if compactions == self._own else None
+                write.getWrite().notifyNewFiles(number, partition, bucket, singleton(entry.file()))
+                buckets.add(pair.of(partition, bucket))
+        return buckets if compactions == self._own_snapshots else None
 
-    def done(self, shared: Any, latest: int, made: bool) -> None:
-        """Note that a compaction that began at `latest` succeeded; `made`: it made a snapshot."""
+    def done(self, shared: Any, latest: int, committed: bool) -> None:
+        """Note that a compaction begun at `latest` succeeded; `committed`: it made a snapshot."""
         table, _ = self.java(shared)
-        self._seen, self._own = latest, int(made)
-        self._seen_ms = table.snapshotManager().snapshot(latest).timeMillis()
+        self._last_snapshot, self._own_snapshots = latest, int(committed)
+        self._last_snapshot_ms = table.snapshotManager().snapshot(latest).timeMillis()
 
     def close(self, shared: Any | None, ended_well: bool = True) -> None:
         """Close the writer; `shared` is None if its JVM is gone.
@@ -115,9 +115,9 @@ class KeptWrite:
         """
         try:
             if shared is not None:
-                kept = shared.remove(self._word)
-                if kept is not None:
-                    kept.get(1).close()
+                entry = shared.remove(self._word)
+                if entry is not None:
+                    entry.get(1).close()
         finally:
             if ended_well and os.path.exists(self._path):
                 os.remove(self._path)

@@ -72,7 +72,7 @@ _CONFLICT = ("conflict", "commit failed after", "retries")
 _MANIFESTS = "manifests"
 _MANIFESTS_BYTES = 32 * 2**20
 _MANIFESTS_PAGE = 4 * 2**10
-_MOST_KEPT = 6
+_MAX_OPEN_WRITERS = 6
 """The most tables whose writers stay open; each may use 64 MB of the JVM's memory."""
 
 Result = TypeVar("Result")
@@ -97,7 +97,7 @@ class BucketFiles:
 
 
 @dataclass
-class _Way:
+class _Session:
     """A channel to the JVM, and the Java catalog that was opened through it on first use."""
 
     channel: Channel
@@ -126,9 +126,9 @@ class Sidecar:
         self._java_options = tuple(java_options)
         self._nice = nice
         self._process: JavaProcess | None = None
-        self._idle: list[_Way] = []
+        self._idle: list[_Session] = []
         self._kept: dict[str, KeptWrite] = {}
-        self._mine = threading.local()
+        self._local = threading.local()
         self._lock = threading.Lock()
 
     def __enter__(self) -> Sidecar:
@@ -187,8 +187,11 @@ class Sidecar:
         """Merge all manifests of a table, without touching its data."""
 
         def merge() -> None:
-            found = self._table(table)
-            with commit_lock(_location(found)), _closing(self._committer(found)) as commit:
+            java_table = self._table(table)
+            with (
+                commit_lock(_location(java_table)),
+                _closing(self._committer(java_table)) as commit,
+            ):
                 commit.compactManifests()
 
         self._call(table, merge)
@@ -238,35 +241,35 @@ class Sidecar:
             return self._attempt(table, work)
 
     def _attempt(self, table: str, work: Callable[[], Result]) -> Result:
-        if getattr(self._mine, "way", None) is not None:
+        if getattr(self._local, "session", None) is not None:
             return work()
         process: JavaProcess | None = None
-        way: _Way | None = None
+        session: _Session | None = None
         try:
             process = self._running()
-            self._mine.way = way = self._enter(process)
+            self._local.session = session = self._enter(process)
             return work()
         except Py4JError as error:
             raise self._explained(table, error, process) from None
         finally:
-            self._mine.way = None
-            if process is not None and way is not None:
-                self._leave(process, way)
+            self._local.session = None
+            if process is not None and session is not None:
+                self._leave(process, session)
 
     def _running(self) -> JavaProcess:
         with self._lock:
             if self._process is not None and not self._process.alive:
-                self._drop()
+                self._close_process()
             if self._process is None:
                 self._process = self._start()
             return self._process
 
-    def _enter(self, process: JavaProcess) -> _Way:
+    def _enter(self, process: JavaProcess) -> _Session:
         """A channel to the JVM that no other thread uses."""
         with self._lock:
             if process is self._process and self._idle:
                 return self._idle.pop()
-        return _Way(process.open_channel(), process)
+        return _Session(process.open_channel(), process)
 
     def _start(self) -> JavaProcess:
         jars = classpath()
@@ -283,32 +286,32 @@ class Sidecar:
             ) from None
         return process
 
-    def _leave(self, process: JavaProcess, way: _Way) -> None:
+    def _leave(self, process: JavaProcess, session: _Session) -> None:
         try:
             if process.alive:
-                way.channel.release()
+                session.channel.release()
         except Py4JError:
             self._end(process)
         with self._lock:
             if process is self._process:
-                self._idle.append(way)
+                self._idle.append(session)
                 return
-        way.channel.close()
+        session.channel.close()
 
     def _end(self, process: JavaProcess | None, timeout_s: float = END_SECONDS) -> None:
         """End this JVM, unless another has taken its place."""
         with self._lock:
             if process is self._process:
-                self._drop(timeout_s)
+                self._close_process(timeout_s)
 
-    def _drop(self, timeout_s: float = END_SECONDS) -> None:
+    def _close_process(self, timeout_s: float = END_SECONDS) -> None:
         process, self._process = self._process, None
-        ways, self._idle = self._idle, []
-        kept, self._kept = self._kept, {}
-        for write in kept.values():
+        sessions, self._idle = self._idle, []
+        writers, self._kept = self._kept, {}
+        for write in writers.values():
             write.close(None)
-        for way in ways:
-            way.channel.close()
+        for session in sessions:
+            session.channel.close()
         if process is not None:
             process.close(timeout_s)
 
@@ -321,8 +324,8 @@ class Sidecar:
         except Py4JError as later:
             error = later
         # An error that is no Java exception is a broken connection: the JVM may be about to end.
-        dying = process is not None and process.ends_within(_DYING_S)
-        if isinstance(error, Py4JNetworkError) or process is None or dying or not process.alive:
+        ends_soon = process is not None and process.ends_within(_DYING_S)
+        if isinstance(error, Py4JNetworkError) or process is None or ends_soon or not process.alive:
             self._end(process)
             return StreamhouseError(
                 f"the Java process that worked on table '{table}' ended; "
@@ -333,14 +336,14 @@ class Sidecar:
 
     def _jvm(self) -> Any:
         """Java's packages, within a call."""
-        return self._mine.way.channel.jvm
+        return self._local.session.channel.jvm
 
     def _catalog(self) -> Any:
-        way: _Way = self._mine.way
-        if way.catalog is None:
-            way.catalog = self._open_catalog(way.channel.jvm)
-            way.channel.keep()
-        return way.catalog
+        session: _Session = self._local.session
+        if session.catalog is None:
+            session.catalog = self._open_catalog(session.channel.jvm)
+            session.channel.keep()
+        return session.catalog
 
     def _open_catalog(self, jvm: Any) -> Any:
         # Tables also change in other processes: no cache.
@@ -354,24 +357,24 @@ class Sidecar:
         if not dot or not table:
             raise TableError(f"table '{name}': write the name as 'database.table'")
         identifier = self._jvm().org.apache.paimon.catalog.Identifier.create(database, table)
-        found = self._catalog().getTable(identifier)
+        java_table = self._catalog().getTable(identifier)
         if TableName.parse(table).system is None:
-            found.setManifestCache(self._manifests())
-        return found.copy(dict(dynamic)) if dynamic else found
+            java_table.setManifestCache(self._manifests())
+        return java_table.copy(dict(dynamic)) if dynamic else java_table
 
     def _manifests(self) -> Any:
         """The cache of manifest files, shared by all tables and threads.
 
         Manifest files never change, and each compaction reads all of them for every bucket.
         """
-        found = self._shared().get(_MANIFESTS)
-        if found is None:
+        cache = self._shared().get(_MANIFESTS)
+        if cache is None:
             paimon = self._jvm().org.apache.paimon
             memory = paimon.options.MemorySize(_MANIFESTS_BYTES)
             # A cached manifest has at least one page for each bucket, by default one of 64 KB.
-            found = paimon.utils.SegmentsCache.create(_MANIFESTS_PAGE, memory, _MANIFESTS_BYTES)
-            self._shared().put(_MANIFESTS, found)
-        return found
+            cache = paimon.utils.SegmentsCache.create(_MANIFESTS_PAGE, memory, _MANIFESTS_BYTES)
+            self._shared().put(_MANIFESTS, cache)
+        return cache
 
     def _committer(self, table: Any) -> Any:
         # A commit to a `write-only` table expires neither snapshots nor partitions.
@@ -382,15 +385,18 @@ class Sidecar:
     ) -> bool:
         if partitions is not None and not partitions:
             return False
-        found = self._table(name)
-        location = _location(found)
-        root = branch_root(location, str(found.coreOptions().branch()))
-        files, began = files_of(location, self._options), self._next_identifier(found) - 1
+        java_table = self._table(name)
+        location = _location(java_table)
+        root = branch_root(location, str(java_table.coreOptions().branch()))
+        files, start_snapshot = (
+            files_of(location, self._options),
+            self._next_identifier(java_table) - 1,
+        )
         with (
             tempfile.TemporaryDirectory(prefix="streamhouse-") as spill,
-            noted(files, root, began) as names,
+            noted(files, root, start_snapshot) as names,
         ):
-            table = found.copy({**_COMPACT_OPTIONS, **names})
+            table = java_table.copy({**_COMPACT_OPTIONS, **names})
             if table.primaryKeys() or table.bucketSpec().getNumBuckets() > 0:
                 return self._compact_buckets(table, full, partitions, spill)
             return self._compact_append(table, partitions)
@@ -403,76 +409,78 @@ class Sidecar:
         with _closing(table.newWrite(COMMIT_USER).withIOManager(io_manager)) as write:
             reader = self._reader(table, partitions)
             # Buckets without new files need no compaction, and partitioned tables have many.
-            whole = full or removes_records(dict(table.options()))
+            rewrite_all = full or removes_records(dict(table.options()))
             for entry in (reader if full else reader.withLevel(0)).bucketEntries():
-                write.compact(entry.partition(), entry.bucket(), whole)
+                write.compact(entry.partition(), entry.bucket(), rewrite_all)
             return self._commit(table, identifier, write.prepareCommit(True, identifier))
 
     def _compact_kept(self, name: str) -> bool:
-        found = self._table(name)
-        location = _location(found)
-        latest = self._next_identifier(found) - 1
-        keeps = is_local(location) and not removes_records(dict(found.options()))
-        if not latest or not found.primaryKeys() or not keeps:
+        java_table = self._table(name)
+        location = _location(java_table)
+        latest = self._next_identifier(java_table) - 1
+        can_keep = is_local(location) and not removes_records(dict(java_table.options()))
+        if not latest or not java_table.primaryKeys() or not can_keep:
             return self._compact(name, False, None)
-        root, shared = branch_root(location, str(found.coreOptions().branch())), self._shared()
-        kept, buckets = self._brought_up_to(name, found.copy(_COMPACT_OPTIONS), root, latest)
+        root, shared = branch_root(location, str(java_table.coreOptions().branch())), self._shared()
+        writer, buckets = self._updated_writer(
+            name, java_table.copy(_COMPACT_OPTIONS), root, latest
+        )
         try:
-            kept.begin(latest)
-            table, write = kept.java(shared)
-            for one in buckets:
-                write.compact(one.getLeft(), one.getRight(), False)
-            made = self._commit(table, latest + 1, write.prepareCommit(True, latest + 1))
-            kept.done(shared, latest, made)
+            writer.begin(latest)
+            table, write = writer.java(shared)
+            for entry in buckets:
+                write.compact(entry.getLeft(), entry.getRight(), False)
+            committed = self._commit(table, latest + 1, write.prepareCommit(True, latest + 1))
+            writer.done(shared, latest, committed)
         except BaseException:
-            kept.close(shared, ended_well=False)
+            writer.close(shared, ended_well=False)
             raise
-        self._keep(name, kept, shared)
-        return made
+        self._keep(name, writer, shared)
+        return committed
 
-    def _brought_up_to(
+    def _updated_writer(
         self, name: str, table: Any, root: str, latest: int
     ) -> tuple[KeptWrite, Any]:
         """The table's open writer, notified of files up to `latest`, and the buckets to compact."""
-        process, jvm, shared = self._mine.way.process, self._jvm(), self._shared()
+        process, jvm, shared = self._local.session.process, self._jvm(), self._shared()
         with self._lock:
             # Removed from the map, so that no other thread uses it.
-            kept = self._kept.pop(name, None)
-        if kept is not None:
-            same = kept.process is process
+            writer = self._kept.pop(name, None)
+        if writer is not None:
+            same_process = writer.process is process
             buckets = None
             try:
-                if same and kept.fits(table):
-                    buckets = kept.buckets(jvm, shared, latest)
+                if same_process and writer.fits(table):
+                    buckets = writer.buckets(jvm, shared, latest)
                     if buckets is not None:
-                        return kept, buckets
+                        return writer, buckets
             finally:
                 if buckets is None:
-                    kept.close(shared if same else None)
-        kept = KeptWrite(process, table, root)
+                    writer.close(shared if same_process else None)
+        writer = KeptWrite(process, table, root)
         try:
-            kept.open(jvm, shared, table, COMMIT_USER)
-            return kept, kept.buckets(jvm, shared, latest)
+            writer.open(jvm, shared, table, COMMIT_USER)
+            return writer, writer.buckets(jvm, shared, latest)
         except BaseException:
-            kept.close(shared)
+            writer.close(shared)
             raise
 
-    def _keep(self, name: str, kept: KeptWrite, shared: Any) -> None:
+    def _keep(self, name: str, writer: KeptWrite, shared: Any) -> None:
         """Keep a writer open for the next call; close the least recently used of too many."""
         with self._lock:
-            over = None
-            if kept.process is not self._process:
-                over, shared = kept, None
+            evicted = None
+            if writer.process is not self._process:
+                evicted, shared = writer, None
             else:
-                self._kept[name] = kept
-                if len(self._kept) > _MOST_KEPT:
-                    over = self._kept.pop(next(iter(self._kept)))
-        if over is not None:
-            over.close(shared)
+                self._kept[name] = writer
+                if len(self._kept) > _MAX_OPEN_WRITERS:
+                    evicted = self._kept.pop(next(iter(self._kept)))
+        if evicted is not None:
+            evicted.close(shared)
 
     def _shared(self) -> Any:
         """The Java objects that outlive a call."""
-        return self._mine.way.channel.shared
+        return self._local.session.channel.shared
 
     def _compact_append(self, table: Any, partitions: Sequence[Mapping[str, str]] | None) -> bool:
         jvm = self._jvm()
@@ -565,7 +573,7 @@ class Sidecar:
                 reason = reason.replace(value, "***")
         if _is_conflict(error):
             return CommitConflictError(
-                f"table '{table}' was not compacted, other commits won ({reason}); try again"
+                f"table '{table}' was not compacted: other commits conflicted ({reason}); try again"
             )
         return StreamhouseError(f"the Java core failed on table '{table}': {reason}")
 
@@ -587,9 +595,9 @@ def _discard(table: Any, messages: Any) -> None:
     names, files = table.store().pathFactory(), table.fileIO()
     for message in messages:
         paths = names.createDataFilePathFactory(message.partition(), message.bucket())
-        made = message.compactIncrement()
-        before = {file.fileName() for file in made.compactBefore()}
-        for file in [*made.compactAfter(), *made.changelogFiles()]:
+        increment = message.compactIncrement()
+        before = {file.fileName() for file in increment.compactBefore()}
+        for file in [*increment.compactAfter(), *increment.changelogFiles()]:
             if file.fileName() not in before:
                 for path in file.collectFiles(paths):
                     files.deleteQuietly(path)
@@ -604,13 +612,15 @@ def _location(table: Any) -> str:
 
 def _bound(jvm: Any, owner: str, target: Any, method: str, argument: str) -> Any:
     """A Java method of one argument, bound to an object; py4j does not find default methods."""
-    named = jvm.java.lang.Class.forName
+    class_named = jvm.java.lang.Class.forName
     signature = jvm.java.lang.invoke.MethodType.methodType(
         jvm.java.lang.Void.TYPE,
-        named(argument if argument.startswith("java.") else f"org.apache.paimon.{argument}"),
+        class_named(argument if argument.startswith("java.") else f"org.apache.paimon.{argument}"),
     )
     lookup = jvm.java.lang.invoke.MethodHandles.publicLookup()
-    return lookup.findVirtual(named(f"org.apache.paimon.{owner}"), method, signature).bindTo(target)
+    return lookup.findVirtual(class_named(f"org.apache.paimon.{owner}"), method, signature).bindTo(
+        target
+    )
 
 
 def _for_each(jvm: Any, reader: Any, add: Any) -> None:

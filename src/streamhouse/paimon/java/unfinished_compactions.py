@@ -66,7 +66,7 @@ def noted(files: Files, root: str, snapshot: int) -> Iterator[dict[str, str]]:
 
 
 @dataclass(frozen=True)
-class _Dead:
+class _DeadCompaction:
     """The note of a dead compaction: the snapshot at which it began.
 
     `after_ns` (since 1970) is set for a writer that made several compactions
@@ -82,22 +82,22 @@ def remove_leftovers(sidecar: Sidecar, table: Table, age_s: float) -> int:
 
     Object stores have no locks, so notes there that are younger than `age_s` seconds are skipped.
     """
-    gone = 0
+    removed = 0
     for name, is_folder in table.files.names(table.root):
         if is_folder or not name.startswith(_NOTE):
             continue
         path = f"{table.root}/{name}"
         dead = _dead(table.files, path, age_s)
         if dead is not None:
-            gone += _remove(sidecar, table, name.removeprefix(_NOTE), dead)
+            removed += _remove(sidecar, table, name.removeprefix(_NOTE), dead)
             table.files.delete(path)
-    return gone
+    return removed
 
 
-def _dead(files: Files, path: str, age_s: float) -> _Dead | None:
+def _dead(files: Files, path: str, age_s: float) -> _DeadCompaction | None:
     """Parse the note of a dead compaction; None while the compaction may be alive."""
     local = isinstance(files, LocalFiles)
-    if local and _held(path):
+    if local and _is_locked(path):
         return None
     text = files.read_text(path)
     if text is None:
@@ -106,17 +106,17 @@ def _dead(files: Files, path: str, age_s: float) -> _Dead | None:
         note = json.loads(text)
     except json.JSONDecodeError:
         # Killed before it had written the note, and so before it wrote any other file.
-        return _Dead(0, _written_ns(path) if local else None)
+        return _DeadCompaction(0, _modified_ns(path) if local else None)
     if not local and time.time() - float(note["time"]) < age_s:
         return None
-    return _Dead(int(note["snapshot"]), _written_ns(path) if note.get("kept") else None)
+    return _DeadCompaction(int(note["snapshot"]), _modified_ns(path) if note.get("kept") else None)
 
 
-def _written_ns(path: str) -> int:
+def _modified_ns(path: str) -> int:
     return os.stat(local_path(path)).st_mtime_ns
 
 
-def _held(path: str) -> bool:
+def _is_locked(path: str) -> bool:
     try:
         descriptor = os.open(local_path(path), os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -130,28 +130,28 @@ def _held(path: str) -> bool:
     return False
 
 
-def _remove(sidecar: Sidecar, table: Table, word: str, dead: _Dead) -> int:
+def _remove(sidecar: Sidecar, table: Table, word: str, dead: _DeadCompaction) -> int:
     prefix, snapshot = f"compact-{word}-", dead.snapshot
-    found = [path for path in _data_files(table.files, table.location) if _name(path, prefix)]
+    paths = [path for path in _data_files(table.files, table.location) if _has_prefix(path, prefix)]
     if dead.after_ns is not None:
-        found = [path for path in found if _written_ns(path) > dead.after_ns]
-    if not found:
+        paths = [path for path in paths if _modified_ns(path) > dead.after_ns]
+    if not paths:
         return 0
     first = table.earliest_snapshot_id() or 0
     if first > snapshot + 1:
         _LOG.info(
-            "table '%s': %d files of a compaction that was killed stay, since the snapshots after "
-            "it are gone; sys.remove_orphan_files removes them",
+            "table '%s': kept %d files of a killed compaction, since the snapshots after it have "
+            "expired; sys.remove_orphan_files removes them",
             table.identifier,
-            len(found),
+            len(paths),
         )
         return 0
     if sidecar.call(table.identifier, lambda jvm, java: _committed(java, prefix, snapshot)):
         return 0
-    for path in found:
+    for path in paths:
         table.files.delete(path)
-    _LOG.info("table '%s': removed %d files of a killed compaction", table.identifier, len(found))
-    return len(found)
+    _LOG.info("table '%s': removed %d files of a killed compaction", table.identifier, len(paths))
+    return len(paths)
 
 
 def _committed(java: Any, prefix: str, after: int) -> bool:
@@ -163,8 +163,8 @@ def _committed(java: Any, prefix: str, after: int) -> bool:
         if snapshot.commitKind().toString() != "COMPACT":
             continue
         # A file that only moves to another level keeps its name: then the changelog alone is new.
-        for listed in (lists.readDeltaManifests, lists.readChangelogManifests):
-            for manifest in listed(snapshot):
+        for read_list in (lists.readDeltaManifests, lists.readChangelogManifests):
+            for manifest in read_list(snapshot):
                 for entry in manifests.read(manifest.fileName()):
                     if entry.file().fileName().startswith(prefix):
                         return True
@@ -180,5 +180,5 @@ def _data_files(files: Files, folder: str) -> Iterator[str]:
             yield from _data_files(files, f"{folder}/{name}")
 
 
-def _name(path: str, prefix: str) -> bool:
+def _has_prefix(path: str, prefix: str) -> bool:
     return path.rpartition("/")[2].startswith(prefix)

@@ -56,16 +56,16 @@ class Pressure:
         """Record a commit that put up to `files` files into a bucket."""
         if files > 0:
             with self._changed:
-                one = self._of(table)
-                one.added.append((time.monotonic(), files))
-                one.most_at_once = max(one.most_at_once, files)
+                level0 = self._of(table)
+                level0.added.append((time.monotonic(), files))
+                level0.most_at_once = max(level0.most_at_once, files)
 
     def compacted(self, table: str, began: float) -> None:
         """Record the commit of a compaction that began at `began` (monotonic seconds)."""
         with self._changed:
-            one = self._of(table)
-            one.added = [(at, files) for at, files in one.added if at >= began]
-            one.waited = 0.0
+            level0 = self._of(table)
+            level0.added = [(at, files) for at, files in level0.added if at >= began]
+            level0.waited = 0.0
             self._changed.notify_all()
 
     def end(self) -> None:
@@ -85,13 +85,13 @@ class Pressure:
         A single commit gives no rate.
         """
         with self._changed:
-            one = self._of(table)
-            if one.limit is None or not one.added:
+            level0 = self._of(table)
+            if level0.limit is None or not level0.added:
                 return False
-            count = sum(files for _, files in one.added)
-            first, files = one.added[0]
+            count = sum(files for _, files in level0.added)
+            first, files = level0.added[0]
             rate = (count - files) / max(time.monotonic() - first, _STEP_S)
-            return count + one.most_at_once + rate * seconds > one.limit
+            return count + level0.most_at_once + rate * seconds > level0.limit
 
     def wait(self, table: str, stopped: Callable[[], bool]) -> None:
         """Wait until a commit like the largest so far fits under the limit, or `stopped()`.
@@ -99,16 +99,16 @@ class Pressure:
         At most `LONGEST_WAIT_S`, and `PATIENCE_S` in total until the next compaction.
         """
         with self._changed:
-            one = self._of(table)
-            deadline = time.monotonic() + min(LONGEST_WAIT_S, PATIENCE_S - one.waited)
+            level0 = self._of(table)
+            deadline = time.monotonic() + min(LONGEST_WAIT_S, PATIENCE_S - level0.waited)
             while not self._ended and not stopped() and time.monotonic() < deadline:
-                if one.limit is None or not one.added:
+                if level0.limit is None or not level0.added:
                     return
-                if sum(files for _, files in one.added) + one.most_at_once <= one.limit:
+                if sum(files for _, files in level0.added) + level0.most_at_once <= level0.limit:
                     return
                 began = time.monotonic()
                 self._changed.wait(_STEP_S)
-                one.waited += time.monotonic() - began
+                level0.waited += time.monotonic() - began
 
     def _of(self, table: str) -> _Level0:
         return self._tables.setdefault(table, _Level0())

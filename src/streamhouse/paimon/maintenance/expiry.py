@@ -25,7 +25,7 @@ _OPTIONS = {
     "partition.expiration-check-interval": "0 s",
     "snapshot.expire.execution-mode": "sync",
 }
-_OFTEN = ("partition.expiration-time", "tag.automatic-creation", "consumer.expiration-time")
+_MORE_OPTIONS = ("partition.expiration-time", "tag.automatic-creation", "consumer.expiration-time")
 _MIN, _MAX = "snapshot.num-retained.min", "snapshot.num-retained.max"
 _TIME = "snapshot.time-retained"
 _MANY_SNAPSHOTS = 100
@@ -44,18 +44,18 @@ def expire(sidecar: Sidecar, table: Table, seconds: float = 2.0) -> int:
     """
     Consumers(table).drop_dead()
     deadline = time.monotonic() + seconds
-    if _often(table):
+    if _expires_more_than_snapshots(table):
         partitions = _partitions_due(table)
         sidecar.call(
             table.identifier, lambda jvm, java: _maintain(jvm, java, table, partitions), _OPTIONS
         )
-    gone = 0
-    while is_due(table) or _unnamed(table):
+    expired = 0
+    while is_due(table) or _lacks_earliest_hint(table):
         removed = sidecar.call(table.identifier, lambda _, java: _expire(java), _OPTIONS)
-        gone += removed
+        expired += removed
         if not removed or time.monotonic() >= deadline:
             break
-    return gone
+    return expired
 
 
 def is_due(table: Table) -> bool:
@@ -66,21 +66,21 @@ def is_due(table: Table) -> bool:
     if _long_changelog(table):
         return True
     options = table.options
-    least = integer(_MIN, options.get(_MIN, "10"), 1)
-    until = latest - least + 1
+    min_retained = integer(_MIN, options.get(_MIN, "10"), 1)
+    until = latest - min_retained + 1
     if options.get("consumer.changelog-only", "false").lower() != "true":
         until = min([until, *(one.next_snapshot for one in Consumers(table).all())])
     if earliest >= until:
         return False
-    most = options.get(_MAX)
-    if most is not None and latest - earliest + 1 > integer(_MAX, most, 1):
+    max_retained = options.get(_MAX)
+    if max_retained is not None and latest - earliest + 1 > integer(_MAX, max_retained, 1):
         return True
-    kept_ms = duration_ms(_TIME, options.get(_TIME, "1 h"))
-    first = table.snapshots.find(earliest)
-    return first is not None and first.time_ms < time.time() * 1000 - kept_ms
+    retained_ms = duration_ms(_TIME, options.get(_TIME, "1 h"))
+    oldest = table.snapshots.find(earliest)
+    return oldest is not None and oldest.time_ms < time.time() * 1000 - retained_ms
 
 
-def _unnamed(table: Table) -> bool:
+def _lacks_earliest_hint(table: Table) -> bool:
     """Whether there are many snapshots and no hint `EARLIEST`, so that readers list them all."""
     latest = table.latest_snapshot_id() or 0
     return latest >= _MANY_SNAPSHOTS and not table.snapshots.names_earliest()
@@ -92,18 +92,18 @@ def _long_changelog(table: Table) -> bool:
     return any(name.startswith("changelog-") for name, _ in names)
 
 
-def _often(table: Table) -> bool:
+def _expires_more_than_snapshots(table: Table) -> bool:
     """Whether more than snapshots may expire: partitions, tags or consumers."""
-    return any(table.options.get(key) for key in _OFTEN) or bool(table.rust.list_tags())
+    return any(table.options.get(key) for key in _MORE_OPTIONS) or bool(table.rust.list_tags())
 
 
 def _partitions_due(table: Table) -> bool:
     if "partition.expiration-time" not in table.options:
         return False
     key = "partition.expiration-check-interval"
-    every = duration_ms(key, table.options.get(key, "1 h")) / 1000
+    interval_s = duration_ms(key, table.options.get(key, "1 h")) / 1000
     now = time.monotonic()
-    if now - _checked.get(table.location, float("-inf")) < every:
+    if now - _checked.get(table.location, float("-inf")) < interval_s:
         return False
     _checked[table.location] = now
     return True
@@ -118,16 +118,18 @@ def _maintain(jvm: Any, java: Any, table: Table, partitions: bool) -> None:
         if expiry is not None:
             with commit_lock(table.location):
                 dropped = expiry.expire(int(java.snapshotManager().latestSnapshotId() or 0) + 1)
-            for one in dropped or ():
-                _LOG.info("table '%s': dropped the expired partition %s", table.identifier, one)
-    kept = java.coreOptions().consumerExpireTime()
-    if kept is not None:
-        java.consumerManager().expire(jvm.java.time.LocalDateTime.now().minus(kept))
+            for partition in dropped or ():
+                _LOG.info(
+                    "table '%s': dropped the expired partition %s", table.identifier, partition
+                )
+    retention = java.coreOptions().consumerExpireTime()
+    if retention is not None:
+        java.consumerManager().expire(jvm.java.time.LocalDateTime.now().minus(retention))
 
 
 def _expire(java: Any) -> int:
     config = java.coreOptions().expireConfig()
-    gone = int(java.newExpireSnapshots().config(config).expire())
+    expired = int(java.newExpireSnapshots().config(config).expire())
     if java.coreOptions().changelogLifecycleDecoupled():
-        gone += int(java.newExpireChangelog().config(config).expire())
-    return gone
+        expired += int(java.newExpireChangelog().config(config).expire())
+    return expired

@@ -31,7 +31,7 @@ class Purge:
         self._warehouse = warehouse_options
         self._identifier = identifier
         self._sidecar = sidecar
-        self._own = sidecar is None
+        self._owns_sidecar = sidecar is None
         self._started = False
 
     def __enter__(self) -> Purge:
@@ -43,7 +43,7 @@ class Purge:
         value: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._own and self._sidecar is not None:
+        if self._owns_sidecar and self._sidecar is not None:
             self._sidecar.close()
             self._sidecar = None
 

@@ -25,13 +25,13 @@ LOCK = "lock"
 
 def written_by_live_query(table: Table) -> bool:
     """Whether a running query has written the table recently; its pipeline compacts the table."""
-    known, users = Consumers(table), set[str]()
+    consumers, users = Consumers(table), set[str]()
     for number, snapshot in enumerate(table.snapshots.newest_first()):
         if number >= _RECENT:
             break
         if not snapshot.commit_user.startswith(OWN_USERS):
             users.add(snapshot.commit_user)
-    return any(_alive(known, query_consumer(user)) for user in users)
+    return any(_alive(consumers, query_consumer(user)) for user in users)
 
 
 def compacted_by_others(table: Table) -> bool:
@@ -49,11 +49,11 @@ def compacted_by_others(table: Table) -> bool:
     return written_by_live_query(table)
 
 
-def _alive(known: Consumers, consumer_id: str) -> bool:
-    refreshed = known.refreshed_s(consumer_id)
+def _alive(consumers: Consumers, consumer_id: str) -> bool:
+    refreshed = consumers.refreshed_s(consumer_id)
     if refreshed is None or time.time() - refreshed >= ALIVE_S:
         return False
-    consumer = known.get(consumer_id)
+    consumer = consumers.get(consumer_id)
     return consumer is not None and _may_run(consumer)
 
 

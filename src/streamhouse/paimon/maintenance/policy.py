@@ -91,14 +91,18 @@ class MaintenancePolicy:
             return cls(None, pace.compact_seconds)
         full = options.get("full-compaction.delta-commits")
         full_commits = integer("full-compaction.delta-commits", full, 1) if full else None
-        every = options.get("compaction.optimization-interval")
-        interval = duration_ms("compaction.optimization-interval", every) / 1000 if every else None
+        interval_option = options.get("compaction.optimization-interval")
+        interval = (
+            duration_ms("compaction.optimization-interval", interval_option) / 1000
+            if interval_option
+            else None
+        )
         if producer(options) == "full-compaction":
             full_commits = full_commits or 1
         commits, prompt = _commits(options)
         seconds = pace.prompt_seconds if prompt or full_commits == 1 else pace.compact_seconds
-        most = max(_stop(options), commits + 1)
-        return cls(commits, seconds, full_commits, interval, most_files=most, prompt=prompt)
+        most_files = max(_stop(options), commits + 1)
+        return cls(commits, seconds, full_commits, interval, most_files=most_files, prompt=prompt)
 
     @classmethod
     def of_read(cls, keyed: bool, options: Mapping[str, str], pace: Pace) -> MaintenancePolicy:
@@ -107,10 +111,10 @@ class MaintenancePolicy:
         Only the compactions that its readers wait for.
         """
         moment = later(rows_visible_at(keyed, options), changes_visible_at(keyed, options))
-        care = cls.of(keyed, options, pace)
+        policy = cls.of(keyed, options, pace)
         if moment == "commit":
-            return cls(None, care.seconds, expires=False, merges=False)
-        return replace(care, expires=False, merges=False, most_files=None)
+            return cls(None, policy.seconds, expires=False, merges=False)
+        return replace(policy, expires=False, merges=False, most_files=None)
 
 
 def _commits(options: Mapping[str, str]) -> tuple[int, bool]:

@@ -52,7 +52,7 @@ class Counts:
 class _State:
     """What maintenance remembers of one table: snapshot ids and times (monotonic seconds).
 
-    `read` is whether `care` is the policy of a table that queries only read: a query that writes it
+    `read` is whether `policy` is that of a table that queries only read: a query that writes it
     may start later. `busy` is set while the table is compacted or its manifests are merged,
     `cleaning` while snapshots or orphan files are removed; both may be set at once. `idle_at` is
     the newest snapshot at which a compaction that makes rows visible found nothing to do,
@@ -60,20 +60,20 @@ class _State:
     """
 
     table: Table | None = None
-    care: MaintenancePolicy | None = None
+    policy: MaintenancePolicy | None = None
     read: bool = False
     compacted: int = 0
     compacted_full: int = 0
-    tried: int = 0
+    attempted: int = 0
     merged: int = 0
     expired: int = 0
     counted: bool = False
     compacted_at: float = field(default_factory=time.monotonic)
     full_at: float = field(default_factory=time.monotonic)
-    looked_at: float = 0.0
+    polled_at: float = 0.0
     expired_at: float = 0.0
     cleaned_at: float = float("-inf")
-    took: dict[Kind, float] = field(default_factory=dict)
+    durations: dict[Kind, float] = field(default_factory=dict)
     idle_at: int = 0
     watched: Watched = field(default_factory=Watched)
     others_at: float = float("-inf")
@@ -172,8 +172,8 @@ class Maintenance:
         Those without an `option` are about to be compacted. Raises `StreamhouseError` if that
         keeps failing.
         """
-        found = []
-        for name, state, _ in self._named():
+        invisible = []
+        for name, state, _ in self._table_states():
             table = Warehouse(self._options).table(name)
             moment = _moment(table)
             if moment == "commit":
@@ -184,9 +184,9 @@ class Maintenance:
             if waiting.option is None and state.failures >= _HOPELESS_FAILURES:
                 raise StreamhouseError(f"{waiting}, which keeps failing: {self._last_error_text()}")
             if waiting.option is None and state.idle_at == table.latest_snapshot_id():
-                waiting = replace(waiting, option="compaction leaves them where they are")
-            found.append(waiting)
-        return found
+                waiting = replace(waiting, option="compaction found nothing to do")
+            invisible.append(waiting)
+        return invisible
 
     def behind(self) -> bool:
         """Whether a table has invisible rows that are about to be compacted."""
@@ -195,7 +195,7 @@ class Maintenance:
     def start(self) -> None:
         """Start the maintenance thread; returns at once."""
         if self._thread is not None:
-            raise StreamhouseError("maintenance is running already; stop it first")
+            raise StreamhouseError("maintenance is already running; stop it first")
         self._stopped.clear()
         self._thread = threading.Thread(
             target=self._run, name="streamhouse-maintenance", daemon=True
@@ -227,8 +227,8 @@ class Maintenance:
         ):
             while not self._stopped.wait(pause):
                 pause = self._pace.poll_seconds
-                for name, state, read in self._named():
-                    self._look(name, state, read, _Workers(quick, prompt, long))
+                for name, state, read in self._table_states():
+                    self._poll(name, state, read, _Workers(quick, prompt, long))
 
     def _wait_for_begin(self) -> None:
         deadline = time.monotonic() + self._pace.longest_wait_seconds
@@ -242,13 +242,13 @@ class Maintenance:
         except Exception as error:  # noqa: BLE001  # the first job reports it again
             _LOG.info("the Java core was not started ahead of time: %s", error)
 
-    def _named(self) -> list[tuple[str, _State, bool]]:
+    def _table_states(self) -> list[tuple[str, _State, bool]]:
         """The tables with their states, and whether they are only read."""
         try:
             written = dict.fromkeys(self._tables())
             read = [name for name in dict.fromkeys(self._reads()) if name not in written]
         except Exception as error:  # noqa: BLE001  # the queries must go on
-            _LOG.warning("the tables to maintain are not known: %s", error)
+            _LOG.warning("cannot list the tables to maintain: %s", error)
             return []
         with self._lock:
             states = self._states
@@ -260,13 +260,13 @@ class Maintenance:
     def _last_error_text(self) -> str:
         return "" if self._last_error is None else self._last_error[1]
 
-    def _look(self, name: str, state: _State, read: bool, workers: _Workers) -> None:
-        now, calm = time.monotonic(), state.care is not None and not state.care.prompt
+    def _poll(self, name: str, state: _State, read: bool, workers: _Workers) -> None:
+        now, calm = time.monotonic(), state.policy is not None and not state.policy.prompt
         if now < state.retry_at or (state.busy and state.cleaning):
             return
-        if calm and now - state.looked_at < self._pace.calm_poll_seconds:
+        if calm and now - state.polled_at < self._pace.calm_poll_seconds:
             return
-        state.looked_at = now
+        state.polled_at = now
         try:
             latest = self._latest(name, state, read)
             if read and not self._is_ours(name, state):
@@ -297,14 +297,14 @@ class Maintenance:
 
     def _latest(self, name: str, state: _State, read: bool) -> int:
         table = state.table
-        if table is None or state.care is None or state.read != read:
+        if table is None or state.policy is None or state.read != read:
             table = state.table = Warehouse(self._options).table(name)
-            care = MaintenancePolicy.of_read if read else MaintenancePolicy.of
-            state.care = care(bool(table.primary_key), table.options, self._pace)
+            make_policy = MaintenancePolicy.of_read if read else MaintenancePolicy.of
+            state.policy = make_policy(bool(table.primary_key), table.options, self._pace)
             state.read = read
-            tired = state.failures >= _FAILURES
-            self._pressure.limit(name, None if tired else state.care.most_files)
-            if not state.counted and state.care.most_files is not None:
+            failing = state.failures >= _FAILURES
+            self._pressure.limit(name, None if failing else state.policy.most_files)
+            if not state.counted and state.policy.most_files is not None:
                 state.counted = True
                 for _ in range(self._uncompacted(name)):
                     self._pressure.added(name, 1)
@@ -312,59 +312,61 @@ class Maintenance:
         if latest < state.compacted:
             # The table was rolled back, or dropped and created again.
             state.compacted = state.compacted_full = state.merged = state.expired = 0
-            state.tried = 0
+            state.attempted = 0
         return latest
 
     def _uncompacted(self, name: str) -> int:
         """About how many commits an earlier run left uncompacted; at most `_LOOK_BACK`."""
         newest = Warehouse(self._options).table(name).snapshots.newest_first()
-        some = itertools.islice(newest, _LOOK_BACK)
-        return sum(1 for _ in itertools.takewhile(lambda one: one.commit_kind != "COMPACT", some))
+        recent = itertools.islice(newest, _LOOK_BACK)
+        return sum(1 for _ in itertools.takewhile(lambda one: one.commit_kind != "COMPACT", recent))
 
     def _due(self, name: str, state: _State, latest: int) -> Kind | None:
         """The compaction or manifest merge that is due now; None if none is."""
-        care, now = state.care, time.monotonic()
-        if care is None or latest == state.compacted == state.merged:
+        policy, now = state.policy, time.monotonic()
+        if policy is None or latest == state.compacted == state.merged:
             return None
-        took = state.took.get("compact", self._pace.first_compaction_seconds)
-        full_soon = latest > state.tried and self._pressure.fills_within(name, took)
-        if full_soon or now - state.compacted_at >= self._pause(state, care):
-            waited = care.full_seconds is not None and now - state.full_at >= care.full_seconds
-            if _over(latest - state.compacted_full, care.full_commits) or (
-                waited and latest > state.compacted_full
+        took = state.durations.get("compact", self._pace.first_compaction_seconds)
+        full_soon = latest > state.attempted and self._pressure.fills_within(name, took)
+        if full_soon or now - state.compacted_at >= self._pause(state, policy):
+            interval_passed = (
+                policy.full_seconds is not None and now - state.full_at >= policy.full_seconds
+            )
+            if _reached(latest - state.compacted_full, policy.full_commits) or (
+                interval_passed and latest > state.compacted_full
             ):
                 return "full"
-            if full_soon and not state.took and self._rows(state) < self._pace.small_rows:
+            if full_soon and not state.durations and self._rows(state) < self._pace.small_rows:
                 # A normal compaction may skip so few files; a full one warms up the JVM.
                 return "full"
-            if full_soon or _over(latest - state.compacted, care.commits):
+            if full_soon or _reached(latest - state.compacted, policy.commits):
                 return "compact"
-        merges = care.merges and latest - state.merged >= self._pace.manifest_commits
+        merges = policy.merges and latest - state.merged >= self._pace.manifest_commits
         return "merge" if merges else None
 
-    def _pause(self, state: _State, care: MaintenancePolicy) -> float:
+    def _pause(self, state: _State, policy: MaintenancePolicy) -> float:
         """The least time until the next compaction, in seconds."""
-        took = state.took.get("compact")
-        if not care.prompt or took is None:
-            return care.seconds
-        return min(care.seconds, max(took, self._pace.prompt_least_seconds))
+        took = state.durations.get("compact")
+        if not policy.prompt or took is None:
+            return policy.seconds
+        return min(policy.seconds, max(took, self._pace.prompt_least_seconds))
 
     def _due_cleaning(self, state: _State, latest: int) -> Kind | None:
         """Whether snapshot expiry or the removal of orphan files is due now; None if neither."""
-        care, now, pace = state.care, time.monotonic(), self._pace
-        if state.cleaning or care is None or not care.expires or latest == 0:
+        policy, now, pace = state.policy, time.monotonic(), self._pace
+        if state.cleaning or policy is None or not policy.expires or latest == 0:
             return None
         if now - state.expired_at >= pace.expire_seconds and self._may_expire():
             return "expire"
         return "leftovers" if now - state.cleaned_at >= pace.leftover_seconds else None
 
     def _worker(self, state: _State, kind: Kind, workers: _Workers) -> ThreadPoolExecutor:
-        if kind == "compact" and state.care is not None and state.care.prompt:
+        if kind == "compact" and state.policy is not None and state.policy.prompt:
             return workers.prompt
         return workers.long if self._is_long(state, kind) else workers.quick
 
     def _is_long(self, state: _State, kind: Kind) -> bool:
-        took = state.took.get(kind)
+        took = state.durations.get(kind)
         if took is not None:
             return took >= self._pace.long_seconds
         return kind == "full" and self._rows(state) >= self._pace.long_rows
@@ -392,7 +394,7 @@ class Maintenance:
             else:
                 self._clean(name, state)
             state.failures = 0
-            state.took[kind] = took = time.monotonic() - start
+            state.durations[kind] = took = time.monotonic() - start
             _LOG.debug("table '%s': %s in %.3f s", name, kind, took)
         except Exception as error:  # noqa: BLE001  # the queries must go on
             if not self._stopped.is_set():
@@ -405,28 +407,28 @@ class Maintenance:
 
     def _compact(self, name: str, state: _State, full: bool, latest: int) -> None:
         now = time.monotonic()
-        state.tried = latest
-        keep = state.care is not None and state.care.prompt
-        made = self._sidecar.compact(name, full=full, keep=keep)
-        if made:
+        state.attempted = latest
+        keep = state.policy is not None and state.policy.prompt
+        committed = self._sidecar.compact(name, full=full, keep=keep)
+        if committed:
             self._pressure.compacted(name, now)
         # Commits during the compaction are counted again at the next poll. If nothing was worth
         # compacting yet, the next commit may change that.
-        commits = state.care.commits if state.care is not None else None
-        done = latest + 1 if made else latest
+        commits = state.policy.commits if state.policy is not None else None
+        position = latest + 1 if committed else latest
         state.compacted = (
-            done if made or full else max(state.compacted, latest + 1 - (commits or 1))
+            position if committed or full else max(state.compacted, latest + 1 - (commits or 1))
         )
         if full:
-            state.compacted_full, state.full_at = done, now
+            state.compacted_full, state.full_at = position, now
         table = Warehouse(self._options).table(name)
-        if not made and (full or _moment(table) != "full-compaction"):
+        if not committed and (full or _moment(table) != "full-compaction"):
             state.idle_at = latest
         state.compacted_at = time.monotonic()
         # The options may have changed meanwhile.
         state.table = None
-        if made:
-            state.merged = done
+        if committed:
+            state.merged = position
             self._count(compactions=1)
 
     def _expire(self, name: str, state: _State) -> None:
@@ -438,28 +440,28 @@ class Maintenance:
     def _clean(self, name: str, state: _State) -> None:
         state.cleaned_at = time.monotonic()
         table = Warehouse(self._options).table(name)
-        gone = remove_leftovers(self._sidecar, table, self._pace.leftover_age_seconds)
-        self._count(leftovers=gone)
+        removed = remove_leftovers(self._sidecar, table, self._pace.leftover_age_seconds)
+        self._count(leftovers=removed)
 
     def _failed(self, name: str, state: _State, error: Exception) -> None:
         self._count(failures=1)
         state.failures += 1
         state.table = None
-        lost = isinstance(error, CommitConflictError)
-        if not lost:
+        conflict = isinstance(error, CommitConflictError)
+        if not conflict:
             self._last_error = (time.time(), f"table '{name}': {error}")
-        first = _CONFLICT_PAUSE_S if lost else 1.0
-        pause = min(first * 2.0 ** (state.failures - 1), self._pace.longest_backoff_seconds)
+        initial_pause = _CONFLICT_PAUSE_S if conflict else 1.0
+        pause = min(initial_pause * 2.0 ** (state.failures - 1), self._pace.longest_backoff_seconds)
         state.retry_at = time.monotonic() + pause
-        state.tried = 0
-        level = logging.INFO if lost else logging.WARNING
-        _LOG.log(level, "table '%s': %s (tried again in %g s)", name, error, pause)
+        state.attempted = 0
+        level = logging.INFO if conflict else logging.WARNING
+        _LOG.log(level, "table '%s': %s (retry in %g s)", name, error, pause)
 
-    def _count(self, **more: int) -> None:
+    def _count(self, **increments: int) -> None:
         with self._lock:
             counts = self._counts
             self._counts = replace(
-                counts, **{key: getattr(counts, key) + value for key, value in more.items()}
+                counts, **{key: getattr(counts, key) + value for key, value in increments.items()}
             )
 
 
@@ -469,5 +471,5 @@ def _moment(table: Table) -> Moment:
     return later(rows_visible_at(keyed, options), changes_visible_at(keyed, options))
 
 
-def _over(commits: int, every: int | None) -> bool:
+def _reached(commits: int, every: int | None) -> bool:
     return every is not None and commits >= every

@@ -50,33 +50,33 @@ def groups(splits: Sequence[bytes], usual: int, one_by_one: bool = False) -> Ite
     def kind(split: bytes) -> tuple[bool, bool]:
         return _hides_rows_of_orc(split), one_by_one and avro_rows.SUFFIX in split
 
-    for (hidden, single), found in groupby(splits, kind):
-        together = tuple(found)
+    for (hidden, single), run in groupby(splits, kind):
+        group_splits = tuple(run)
         if hidden and single:
             raise StreamhouseError(
                 "Avro files with ROW columns cannot be read together with ORC files that have "
                 "deletion vectors; set 'file.format' to 'parquet' and compact the table in full"
             )
-        most = max(usual, *map(_rows, together)) if hidden else usual
-        yield Group(together, 1 if single else most, hidden)
+        rows = max(usual, *map(_rows, group_splits)) if hidden else usual
+        yield Group(group_splits, 1 if single else rows, hidden)
 
 
 def sized(batches: Iterable[pa.RecordBatch], read: int, usual: int) -> Iterator[pa.RecordBatch]:
     """Slice or combine batches that were read with the batch size `read` to about `usual` rows."""
     if read >= usual:
         for batch in batches:
-            yield from _cut(batch, usual)
+            yield from _slices(batch, usual)
         return
-    held: list[pa.RecordBatch] = []
+    buffered: list[pa.RecordBatch] = []
     count = 0
     for batch in batches:
-        held.append(batch)
+        buffered.append(batch)
         count += batch.num_rows
         if count >= usual:
-            yield pa.concat_batches(held)
-            held, count = [], 0
-    if held:
-        yield pa.concat_batches(held)
+            yield pa.concat_batches(buffered)
+            buffered, count = [], 0
+    if buffered:
+        yield pa.concat_batches(buffered)
 
 
 def matching(batch: pa.RecordBatch, condition: Mapping[str, Any]) -> pa.RecordBatch:
@@ -89,12 +89,12 @@ def matching(batch: pa.RecordBatch, condition: Mapping[str, Any]) -> pa.RecordBa
             batch = matching(batch, child)
     elif condition["method"] in ("equal", "in") and condition["field"] in batch.schema.names:
         column = batch.column(condition["field"])
-        wanted = pa.array(condition["literals"], column.type)
-        batch = batch.filter(pc.is_in(column, value_set=wanted))
+        values = pa.array(condition["literals"], column.type)
+        batch = batch.filter(pc.is_in(column, value_set=values))
     return batch
 
 
-def _cut(batch: pa.RecordBatch, rows: int) -> Iterator[pa.RecordBatch]:
+def _slices(batch: pa.RecordBatch, rows: int) -> Iterator[pa.RecordBatch]:
     """Slices of the batch with at most `rows` rows each, without a copy."""
     if batch.num_rows <= rows:
         yield batch

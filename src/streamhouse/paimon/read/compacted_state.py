@@ -15,12 +15,12 @@ def compacted_only(table: Table, splits: Sequence[bytes], moment: Moment) -> lis
     A `lookup` changelog covers all rows above level 0, a `full-compaction` changelog those on the
     top level. Rows on lower levels are left out: the changelog has them once they are compacted.
     """
-    least = least_level(table.options, moment)
+    min_level = least_level(table.options, moment)
     kept = []
     for serialised in splits:
-        whole = SplitFrame.parse(serialised)
-        part = whole.only(lambda file: file.level >= least)
-        if len(part.files) == len(whole.files):
+        frame = SplitFrame.parse(serialised)
+        part = frame.only(lambda file: file.level >= min_level)
+        if len(part.files) == len(frame.files):
             kept.append(serialised)
         elif part.files:
             kept.append(part.serialize())

@@ -15,8 +15,8 @@ def only_on(condition: Filter | None, allowed: Callable[[str], bool]) -> Filter 
         return None
     if condition["method"] == "and":
         children = [only_on(child, allowed) for child in condition["children"]]
-        found = [child for child in children if child is not None]
-        return {"method": "and", "children": found} if found else None
+        allowed_children = [child for child in children if child is not None]
+        return {"method": "and", "children": allowed_children} if allowed_children else None
     return condition if all(map(allowed, _columns(condition))) else None
 
 

@@ -34,7 +34,7 @@ def ignores_deletes(options: Mapping[str, str], primary_key: Sequence[str]) -> b
 def deleted_rows(splits: Sequence[bytes]) -> int:
     """How many retractions the files have whose rows a read of the splits merges."""
     frames = map(SplitFrame.parse, splits)
-    return sum(file.deleted_rows for one in frames if not one.streaming for file in one.files)
+    return sum(file.deleted_rows for frame in frames if not frame.streaming for file in frame.files)
 
 
 def check_read(table: Table, splits: Sequence[bytes]) -> None:
@@ -47,5 +47,5 @@ def check_read(table: Table, splits: Sequence[bytes]) -> None:
         raise TableError(
             f"table {table.identifier} has '{OPTION}' = 'true', and {rows} in its files from "
             "before that option was set, which Flink ignores: it returns the deleted rows again; "
-            f"CALL sys.compact('{table.identifier}') makes them part of the table for all readers"
+            f"CALL sys.compact('{table.identifier}') restores them for all readers"
         )

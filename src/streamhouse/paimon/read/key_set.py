@@ -22,10 +22,10 @@ class KeySet:
         codes = np.zeros(keys.num_rows, np.int64)
         self._prefixes: list[pa.Array] = []
         for column, values in zip(columns, self._values, strict=True):
-            codes = codes * (len(values) + 1) + _places(column, values)
+            codes = codes * (len(values) + 1) + _indexes(column, values)
             prefixes = pa.array(np.unique(codes))
             self._prefixes.append(prefixes)
-            codes = _places(pa.array(codes), prefixes)
+            codes = _indexes(pa.array(codes), prefixes)
 
     def __len__(self) -> int:
         return len(self._prefixes[-1])
@@ -33,21 +33,21 @@ class KeySet:
     def mask(self, rows: pa.Table) -> Mask:
         """Which rows have one of the keys; `rows` has the keys' columns, by name."""
         codes = np.zeros(rows.num_rows, np.int64)
-        found = np.ones(rows.num_rows, np.bool_)
+        matches = np.ones(rows.num_rows, np.bool_)
         for name, values, prefixes in zip(self._names, self._values, self._prefixes, strict=True):
-            places = _places(_comparable(rows.column(name)), values)
-            found &= places >= 0
-            codes = _places(pa.array(codes * (len(values) + 1) + places), prefixes)
-            found &= codes >= 0
-        return found
+            indexes = _indexes(_comparable(rows.column(name)), values)
+            matches &= indexes >= 0
+            codes = _indexes(pa.array(codes * (len(values) + 1) + indexes), prefixes)
+            matches &= codes >= 0
+        return matches
 
 
-def _places(column: Any, values: pa.Array) -> npt.NDArray[np.int64]:
+def _indexes(column: Any, values: pa.Array) -> npt.NDArray[np.int64]:
     """The index of each value in `values`; -1 if it is not there."""
     if not len(values):
         return np.full(len(column), -1, np.int64)
-    found = pc.index_in(column, value_set=values).fill_null(-1).cast(pa.int64())
-    return np.asarray(found.to_numpy(), np.int64)
+    positions = pc.index_in(column, value_set=values).fill_null(-1).cast(pa.int64())
+    return np.asarray(positions.to_numpy(), np.int64)
 
 
 def _comparable(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -65,55 +65,57 @@ def read(
     row_kind: bool,
 ) -> Iterator[pa.RecordBatch]:
     """The merged rows of a split for which `has_levels` is true, as `Table.read` returns them."""
-    wanted = table.read_schema(columns)
+    schema = table.read_schema(columns)
     key = [name for name in table.primary_key if name not in table.partition_keys]
-    names = [*wanted.names, *(name for name in key if name not in wanted.names)]
+    names = [*schema.names, *(name for name in key if name not in schema.names)]
     frame = SplitFrame.parse(split)
     *lower, top = _levels(frame)
-    newer = table.read_schema(key).empty_table()
+    newer_keys = table.read_schema(key).empty_table()
     for level in (*lower, top):
-        own = None if level == top else _keys(table, key, filter, frame, level)
+        level_keys = None if level == top else _keys(table, key, filter, frame, level)
         part = replace(frame.on_levels(0, level), raw=False).serialize()
-        kept = _Kept(own, newer)
-        for rows in kept.of(table.read_merged(names, filter, [part])):
-            for batch in rows.select(wanted.names).to_batches():
+        newest_rows = _NewestRows(level_keys, newer_keys)
+        for rows in newest_rows.of(table.read_merged(names, filter, [part])):
+            for batch in rows.select(schema.names).to_batches():
                 yield _with_kind(batch) if row_kind else batch
-        if own is not None:
-            newer = pa.concat_tables([newer, own])
+        if level_keys is not None:
+            newer_keys = pa.concat_tables([newer_keys, level_keys])
 
 
-class _Kept:
+class _NewestRows:
     """Selects the rows of one level whose keys no lower level above 0 has.
 
     `own` are the keys on the level, `newer` those on lower levels. On the top level `own` is None,
     so that keys which are only on level 0 are selected there.
     """
 
-    def __init__(self, own: pa.Table | None, newer: pa.Table) -> None:
-        self._own = None if own is None else KeySet(own)
-        self._newer = KeySet(newer)
-        largest = max(len(self._newer), 0 if self._own is None else len(self._own))
+    def __init__(self, level_keys: pa.Table | None, newer_keys: pa.Table) -> None:
+        self._level_keys = None if level_keys is None else KeySet(level_keys)
+        self._newer_keys = KeySet(newer_keys)
+        largest = max(
+            len(self._newer_keys), 0 if self._level_keys is None else len(self._level_keys)
+        )
         # The cost of a comparison is that of the larger one of the buffered rows and the key set.
-        self._enough = min(largest, _GATHERED_ROWS)
+        self._buffer_rows = min(largest, _GATHERED_ROWS)
 
     def of(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-        held: list[pa.RecordBatch] = []
+        buffered: list[pa.RecordBatch] = []
         count = 0
         for batch in batches:
-            held.append(batch)
+            buffered.append(batch)
             count += batch.num_rows
-            if count >= self._enough:
-                yield self._filtered(held)
-                held, count = [], 0
-        if held:
-            yield self._filtered(held)
+            if count >= self._buffer_rows:
+                yield self._filtered(buffered)
+                buffered, count = [], 0
+        if buffered:
+            yield self._filtered(buffered)
 
     def _filtered(self, batches: list[pa.RecordBatch]) -> pa.Table:
         rows = pa.Table.from_batches(batches)
-        kept = ~self._newer.mask(rows)
-        if self._own is not None:
-            kept &= self._own.mask(rows)
-        return rows.filter(pa.array(kept))
+        mask = ~self._newer_keys.mask(rows)
+        if self._level_keys is not None:
+            mask &= self._level_keys.mask(rows)
+        return rows.filter(pa.array(mask))
 
 
 def _keys(

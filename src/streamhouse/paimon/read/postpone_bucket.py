@@ -41,8 +41,8 @@ def check_followed(table: Table) -> None:
     if is_postponed(table):
         raise TableError(
             f"table {table.identifier} has 'bucket' = '-2' (postponed buckets), and a stream "
-            "cannot read it: rows get their bucket in a compaction, which streams pass over; use "
-            "a table with 'bucket' = '-1' or a fixed number, or a SELECT that ends"
+            "cannot read it: rows get their bucket in a compaction, which streams ignore; use a "
+            "table with 'bucket' = '-1' or a fixed number, or a batch SELECT"
         )
 
 
@@ -50,18 +50,18 @@ def check_read(table: Table, snapshot: int | None) -> None:
     """Raise `TableError` if a snapshot (None: the newest) has rows that a reader would miss."""
     if not is_postponed(table):
         return
-    at = table.latest_snapshot_id() if snapshot is None else snapshot
-    if not at:
+    snapshot_id = table.latest_snapshot_id() if snapshot is None else snapshot
+    if not snapshot_id:
         return
     waiting = 0
-    for batch in _files(table, at):
+    for batch in _files(table, snapshot_id):
         rows = batch.filter(pc.equal(batch.column("bucket"), POSTPONED))
         waiting += pc.sum(rows.column("record_count")).as_py() or 0
     if waiting:
         raise TableError(
             f"table {table.identifier} has 'bucket' = '-2' (postponed buckets), and {waiting:,} "
-            f"{'row' if waiting == 1 else 'rows'} of snapshot {at} have no bucket yet, so no "
-            "reader sees them; compact the table with Flink (CALL sys.compact), then read it"
+            f"{'row' if waiting == 1 else 'rows'} of snapshot {snapshot_id} have no bucket yet, so "
+            "no reader sees them; compact the table with Flink (CALL sys.compact), then read it"
         )
 
 

@@ -34,7 +34,11 @@ def push(filters: Iterable[spark.Filter], schema: pa.Schema) -> Filter | None:
 
     It may pass too many rows, never too few: Spark must apply all its filters again.
     """
-    pushed = [one for one in (_condition(each, schema) for each in filters) if one is not None]
+    pushed = [
+        condition
+        for condition in (_condition(spark_filter, schema) for spark_filter in filters)
+        if condition is not None
+    ]
     if len(pushed) <= 1:
         return pushed[0] if pushed else None
     return {"method": "and", "children": pushed}
@@ -45,21 +49,23 @@ def one_of(field: pa.Field, values: list[Any]) -> Filter | None:
     return compared("in", field, values)
 
 
-def _condition(one: spark.Filter, schema: pa.Schema) -> dict[str, Any] | None:
-    path: tuple[str, ...] = getattr(one, "attribute", ())
+def _condition(spark_filter: spark.Filter, schema: pa.Schema) -> dict[str, Any] | None:
+    path: tuple[str, ...] = getattr(spark_filter, "attribute", ())
     if len(path) != 1 or schema.get_field_index(path[0]) < 0:
         return None
     field = schema.field(path[0])
-    name = type(one).__name__
+    name = type(spark_filter).__name__
     if name in ("IsNull", "IsNotNull"):
         return {
             "method": "isNull" if name == "IsNull" else "isNotNull",
             "field": field.name,
         }
     if name == "In":
-        return compared("in", field, list(getattr(one, "value", ())))
+        return compared("in", field, list(getattr(spark_filter, "value", ())))
     method = _COMPARISONS.get(name)
-    return None if method is None else compared(method, field, [getattr(one, "value", None)])
+    return (
+        None if method is None else compared(method, field, [getattr(spark_filter, "value", None)])
+    )
 
 
 def compared(method: str, field: pa.Field, values: list[Any]) -> dict[str, Any] | None:
@@ -72,23 +78,23 @@ def compared(method: str, field: pa.Field, values: list[Any]) -> dict[str, Any] 
     return {"method": method, "field": field.name, "literals": values}
 
 
-def _integer_fits(kind: pa.DataType, value: Any) -> bool:
-    limit = 1 << (kind.bit_width - 1)
+def _integer_fits(data_type: pa.DataType, value: Any) -> bool:
+    limit = 1 << (data_type.bit_width - 1)
     return type(value) is int and -limit <= value < limit
 
 
-def _float_fits(kind: pa.DataType, value: Any) -> bool:
+def _float_fits(data_type: pa.DataType, value: Any) -> bool:
     return isinstance(value, float) and math.isfinite(value) and value != 0.0
 
 
-def _timestamp_fits(kind: pa.TimestampType, value: Any) -> bool:
+def _timestamp_fits(data_type: pa.TimestampType, value: Any) -> bool:
     """Whether the literal keeps its value in the column's precision.
 
     True for whole seconds, and for whole milliseconds if the column's unit is milliseconds.
     """
-    if not isinstance(value, datetime.datetime) or (value.tzinfo is None) != (kind.tz is None):
+    if not isinstance(value, datetime.datetime) or (value.tzinfo is None) != (data_type.tz is None):
         return False
-    return value.microsecond == 0 or (kind.unit == "ms" and value.microsecond % 1000 == 0)
+    return value.microsecond == 0 or (data_type.unit == "ms" and value.microsecond % 1000 == 0)
 
 
 _FITS: list[tuple[Callable[[pa.DataType], bool], Callable[[Any, Any], bool]]] = [

@@ -69,8 +69,8 @@ LIMITS = (
     ),
     Limit(
         "orc padding",
-        "gives CHAR of ORC files with the spaces that the Java core takes off",
-        "paimon.schema.orc_values: OrcReader, and OrcValues on the way in",
+        "returns CHAR of ORC files with the trailing spaces that the Java core removes",
+        "paimon.schema.orc_values: OrcReader for reads, OrcValues for writes",
         107,
     ),
     Limit(
@@ -80,25 +80,25 @@ LIMITS = (
     ),
     Limit(
         "orc vectors",
-        "gives deleted rows of ORC files where those between them are more than a batch",
+        "returns deleted rows of ORC files if the rows between them are more than a batch",
         "paimon.read.batch_size",
         86,
     ),
     Limit(
         "orc vectors and conditions",
-        "breaks down over a condition on an ORC file with a deletion vector",
+        "panics over a condition on an ORC file with a deletion vector",
         "paimon.read.batch_size",
         86,
     ),
     Limit(
         "avro rows",
-        "gives nulls for the fields of a ROW in batches of Avro files that begin with a null",
+        "returns nulls for the fields of a ROW in batches of Avro files that begin with a null",
         "paimon.schema.avro_rows, paimon.read.batch_size",
         108,
     ),
     Limit(
         "kinds of other versions",
-        "finds no kinds of rows in files of another version of the schema",
+        "loses the row kinds of files with another version of the schema",
         "paimon.schema.evolution: read_changes",
     ),
     Limit(
@@ -108,7 +108,7 @@ LIMITS = (
     ),
     Limit(
         "partitions of a snapshot",
-        "lists the partitions of the newest snapshot, whatever it is asked for",
+        "lists the partitions of the newest snapshot, whichever snapshot is requested",
         "lookup.partitions: newest_snapshot",
     ),
     Limit(
@@ -118,7 +118,7 @@ LIMITS = (
     ),
     Limit(
         "removals in memory",
-        "drops what the first row of a key takes back, when it merges rows of a table with "
+        "drops the retraction by the first row of a key when it merges rows of a table with "
         "merge-engine partial-update and aggregates before it writes them",
         "paimon.write.separate_files",
         120,

@@ -83,15 +83,17 @@ class SystemTable:
     def __init__(self, data: Table, name: TableName, moment: AsOf) -> None:
         assert name.system is not None
         self._data = data
-        self._kind = name.system
+        self._system = name.system
         self._moment = moment
         self.database = data.database
         self.name = str(name)
         self.options: Mapping[str, str] = {}
-        self.columns: tuple[Column, ...] = _columns(self._kind, data)
+        self.columns: tuple[Column, ...] = _columns(self._system, data)
         self.arrow_schema: pa.Schema = pa.schema(
-            pa.field(one.name, types.arrow_type(types.parse(one.type)), nullable=one.nullable)
-            for one in self.columns
+            pa.field(
+                column.name, types.arrow_type(types.parse(column.type)), nullable=column.nullable
+            )
+            for column in self.columns
         )
 
     @property
@@ -111,7 +113,7 @@ class SystemTable:
     def read(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """The rows; those of `$audit_log` and `$binlog` may all be held in memory."""
         schema = self.read_schema(columns)
-        match self._kind:
+        match self._system:
             case "ro":
                 return self._read_optimized(schema)
             case "options":
@@ -125,7 +127,7 @@ class SystemTable:
         return self._data.read(columns=schema.names, splits=splits)
 
     def _query(self, columns: Sequence[str]) -> Iterable[pa.RecordBatch]:
-        if self._kind in ("audit_log", "binlog"):
+        if self._system in ("audit_log", "binlog"):
             return self._audited(columns)
         return self._sql(rust_core.sql_context(self._data.catalog_options), columns, self._moment)
 
@@ -151,15 +153,17 @@ class SystemTable:
         self, data: Table, columns: Sequence[str], moment: AsOf
     ) -> Iterator[pa.RecordBatch]:
         key = list(data.primary_key)
-        wanted = [*columns, *(name for name in key if name not in columns)]
-        gone = f" WHERE {rust_core.quoted(ROW_KIND)} IN ('-U', '-D')"
-        batches = self._deduplicated(data, wanted, moment, gone)
+        read_columns = [*columns, *(name for name in key if name not in columns)]
+        condition = f" WHERE {rust_core.quoted(ROW_KIND)} IN ('-U', '-D')"
+        batches = self._deduplicated(data, read_columns, moment, condition)
         if not sum(batch.num_rows for batch in batches):
             return
         rows = pa.Table.from_batches(batches)
-        there = KeySet(pa.Table.from_batches(data.read(key), data.read_schema(key)))
+        existing_keys = KeySet(pa.Table.from_batches(data.read(key), data.read_schema(key)))
         keys = rows.select(key).cast(data.read_schema(key))
-        yield from rows.filter(pa.array(~there.mask(keys))).select(list(columns)).to_batches()
+        yield from (
+            rows.filter(pa.array(~existing_keys.mask(keys))).select(list(columns)).to_batches()
+        )
 
     def _deduplicated(
         self, data: Table, columns: Sequence[str], moment: AsOf, condition: str = ""
@@ -170,18 +174,18 @@ class SystemTable:
         if one_by_one:
             context.sql("SET 'paimon.read.batch-size' = '1'")
         schema = pa.schema([*data.arrow_schema, pa.field(ROW_KIND, pa.string())])
-        wanted = pa.schema([schema.field(name) for name in columns])
+        read_schema = pa.schema([schema.field(name) for name in columns])
         found = []
         for batch in self._sql(context, columns, moment, condition):
             named = pa.RecordBatch.from_arrays(batch.columns, names=list(columns))
-            batch = conformed(named, wanted)
+            batch = conformed(named, read_schema)
             found.append(batch if from_orc is None else from_orc.read(batch))
         return found
 
     def _sql(
         self, context: Any, columns: Sequence[str], moment: AsOf, condition: str = ""
     ) -> list[pa.RecordBatch]:
-        system = _RUST_TABLES.get(self._kind, self._kind)
+        system = _RUST_TABLES.get(self._system, self._system)
         table = f"{TableName.parse(self.name).data}${system}"
         names = [_RUST_COLUMNS.get(name, name) for name in columns]
         version = version_clause(self._data, self.identifier, moment)
@@ -192,10 +196,10 @@ class SystemTable:
 
     def _shaped(self, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         named = pa.RecordBatch.from_arrays(batch.columns, names=schema.names)
-        if self._kind == "schemas" and "options" in schema.names:
-            place = schema.names.index("options")
-            named = named.set_column(place, "options", _sorted_keys(named.column(place)))
-        if self._kind != "binlog":
+        if self._system == "schemas" and "options" in schema.names:
+            index = schema.names.index("options")
+            named = named.set_column(index, "options", _sorted_keys(named.column(index)))
+        if self._system != "binlog":
             return conformed(named, schema)
         arrays = [
             named.column(field.name)
@@ -232,7 +236,7 @@ def open_table(
     if parsed.system not in TRAVELLING:
         if moment:
             raise TableError(
-                f"table '{identifier}' is not read as of a snapshot or time; these are: "
+                f"table '{identifier}' does not support time travel; these system tables do: "
                 f"{', '.join('$' + one for one in TRAVELLING)}"
             )
         return SystemTable(data, parsed, AsOf())
@@ -242,20 +246,20 @@ def open_table(
     return SystemTable(data, parsed, moment)
 
 
-def _columns(kind: str, data: Table) -> tuple[Column, ...]:
-    if kind == "ro":
+def _columns(system: str, data: Table) -> tuple[Column, ...]:
+    if system == "ro":
         return data.columns
-    if kind == "audit_log":
+    if system == "audit_log":
         return (Column(ROW_KIND, "STRING"), *data.columns)
-    if kind == "binlog":
-        lists = [Column(one.name, f"ARRAY<{one.type}>") for one in data.columns]
+    if system == "binlog":
+        lists = [Column(column.name, f"ARRAY<{column.type}>") for column in data.columns]
         return (Column(ROW_KIND, "STRING"), *lists)
-    return tuple(_column(text) for text in _STATIC[kind].split(","))
+    return tuple(_column(text) for text in _STATIC[system].split(","))
 
 
 def _column(text: str) -> Column:
-    name, kind = text.split()
-    return Column(name, kind.removesuffix("!"), nullable=not kind.endswith("!"))
+    name, column_type = text.split()
+    return Column(name, column_type.removesuffix("!"), nullable=not column_type.endswith("!"))
 
 
 def _options(data: Table) -> pa.RecordBatch:
@@ -271,13 +275,13 @@ def _sorted_keys(texts: pa.Array) -> pa.Array:
     maps = [json.loads(text) for text in texts.to_pylist()]
     return pa.array(
         [
-            json.dumps(one, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-            for one in maps
+            json.dumps(options, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+            for options in maps
         ],
         pa.string(),
     )
 
 
-def _in_lists(array: pa.Array, kind: pa.DataType) -> pa.Array:
+def _in_lists(array: pa.Array, list_type: pa.DataType) -> pa.Array:
     offsets = pa.array(range(len(array) + 1), pa.int32())
-    return pa.ListArray.from_arrays(offsets, array.cast(kind.value_type))
+    return pa.ListArray.from_arrays(offsets, array.cast(list_type.value_type))

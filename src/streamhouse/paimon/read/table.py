@@ -72,7 +72,7 @@ class Table:
         self.fine_columns = nanosecond_timestamps.fine_columns(self.arrow_schema)
         self.precisions = types.precisions({one.name: one.type for one in self.columns})
         self._chars = orc_values.char_columns({one.name: one.type for one in self.columns})
-        self._rows_within = avro_rows.RowColumns.of(self.arrow_schema)
+        self._row_columns = avro_rows.RowColumns.of(self.arrow_schema)
         self._newest_level_counts = lookup_merge.newest_level_counts(self.options, self.primary_key)
 
     def __repr__(self) -> str:
@@ -121,7 +121,7 @@ class Table:
 
     def tags(self) -> list[str]:
         """The names of the table's tags, sorted."""
-        return _named(self.files, f"{self.root}/tag", "tag-")
+        return _names_with_prefix(self.files, f"{self.root}/tag", "tag-")
 
     def tag(self, name: str) -> Snapshot | None:
         """The snapshot that a tag keeps; None if there is no such tag."""
@@ -130,7 +130,7 @@ class Table:
 
     def branches(self) -> list[str]:
         """The names of all the table's branches but main, sorted."""
-        return _named(self.files, f"{self.location}/branch", "branch-")
+        return _names_with_prefix(self.files, f"{self.location}/branch", "branch-")
 
     def at_schema(self, schema_id: int) -> Table:
         """As `of_schema`, cached."""
@@ -193,10 +193,10 @@ class Table:
             if filter is not None and self.snapshot(snapshot).schema_id != self.schema_id:
                 filter = None
         builder = self._builder(columns, snapshot, filter)
-        found = self._plan(builder.new_scan(), snapshot)
+        splits = self._plan(builder.new_scan(), snapshot)
         if in_commit_order:
-            return sorted(found, key=lambda split: SplitFrame.parse(split).folder)
-        return sorted(found)
+            return sorted(splits, key=lambda split: SplitFrame.parse(split).folder)
+        return sorted(splits)
 
     def changes(
         self,
@@ -291,8 +291,8 @@ class Table:
             for batch in batch_size.sized(batches, group.rows, self._batch_rows):
                 if filter is not None and group.hidden:
                     batch = batch_size.matching(batch, filter)
-                found = conformed(batch, schema)
-                yield found if from_orc is None else from_orc.read(found)
+                rows = conformed(batch, schema)
+                yield rows if from_orc is None else from_orc.read(rows)
 
     def checked(
         self, columns: Sequence[str], splits: Sequence[bytes]
@@ -309,11 +309,11 @@ class Table:
         if any(orc_values.SUFFIX in split for split in splits):
             from_orc = orc_values.OrcReader(self, splits)
             from_orc.check(columns)
-        return self._rows_within.one_by_one(self.identifier, columns, splits), from_orc
+        return self._row_columns.one_by_one(self.identifier, columns, splits), from_orc
 
     def _batches(self, builder: Any, splits: Sequence[bytes]) -> Iterator[pa.RecordBatch]:
         try:
-            yield from builder.new_read().read_arrow([Split.deserialize(one) for one in splits])
+            yield from builder.new_read().read_arrow([Split.deserialize(split) for split in splits])
         except rust_core.ERRORS as error:
             raise self._read_error(error) from error
         except BaseException as error:
@@ -323,8 +323,8 @@ class Table:
 
     @property
     def _batch_rows(self) -> int:
-        given = self.options.get("read.batch-size")
-        return READ_BATCH_ROWS if given is None else integer("read.batch-size", given, 1)
+        value = self.options.get("read.batch-size")
+        return READ_BATCH_ROWS if value is None else integer("read.batch-size", value, 1)
 
     def read_schema(
         self, columns: Sequence[str] | None = None, row_kind: bool = False
@@ -410,7 +410,7 @@ def resolve(rust: Any, database: str, name: str, catalog_options: Mapping[str, s
     return Table(table, database, name, catalog_options, schema)
 
 
-def _named(files: Files, folder: str, prefix: str) -> list[str]:
+def _names_with_prefix(files: Files, folder: str, prefix: str) -> list[str]:
     names = [name for name, _ in files.names(folder)]
     return sorted(name.removeprefix(prefix) for name in names if name.startswith(prefix))
 

@@ -49,7 +49,7 @@ def settled(table: Table, moment: AsOf) -> AsOf:
         return moment
     latest = table.latest_snapshot_id()
     if moment.snapshot is not None:
-        return AsOf(snapshot=_checked(table, moment.snapshot, latest))
+        return AsOf(snapshot=_check_exists(table, moment.snapshot, latest))
     if latest is None or moment.timestamp_ms is None:
         return AsOf(snapshot=latest)
     return AsOf(snapshot=_snapshot_at(table, moment.timestamp_ms, latest))
@@ -81,14 +81,14 @@ def record(table: Table, moment: AsOf) -> Snapshot | None:
 
 
 def _tagged(table: Table, tag: str) -> Snapshot:
-    known = table.tags()
-    found = table.tag(tag) if tag in known else None
-    if found is None:
-        raise TableError(f"table '{table.identifier}' has no tag '{tag}'; {nearest(tag, known)}")
-    return found
+    tags = table.tags()
+    snapshot = table.tag(tag) if tag in tags else None
+    if snapshot is None:
+        raise TableError(f"table '{table.identifier}' has no tag '{tag}'; {nearest(tag, tags)}")
+    return snapshot
 
 
-def _checked(table: Table, snapshot: int, latest: int | None) -> int:
+def _check_exists(table: Table, snapshot: int, latest: int | None) -> int:
     if latest is None:
         raise TableError(f"table '{table.identifier}' has no snapshot {snapshot}: it has none yet")
     if not 0 < snapshot <= latest:
@@ -111,17 +111,17 @@ def _snapshot_at(table: Table, time_ms: int, latest: int) -> int:
         else:
             high = middle - 1
     if high < earliest:
-        first = table.snapshot(earliest).time_ms
+        earliest_ms = table.snapshot(earliest).time_ms
         raise TableError(
             f"table '{table.identifier}' has no snapshot as old as {_iso(time_ms)}; "
-            f"its earliest is {earliest}, of {_iso(first)}{_tags(table)}"
+            f"its earliest is {earliest}, committed at {_iso(earliest_ms)}{_tags(table)}"
         )
     return high
 
 
 def _tags(table: Table) -> str:
-    known = table.tags()
-    return f"; its tags are {', '.join(known)}" if known else ""
+    tags = table.tags()
+    return f"; its tags are {', '.join(tags)}" if tags else ""
 
 
 def _iso(time_ms: int) -> str:

@@ -27,7 +27,7 @@ def version_clause(table: Table, identifier: str, moment: AsOf) -> str:
         if table.latest_snapshot_id() == moment.snapshot:
             return ""
         raise TableError(
-            f"table {identifier}: a tag is called '{number}' too, so snapshot {number} "
-            "cannot be told from it; rename the tag"
+            f"table {identifier}: a tag is also named '{number}', so snapshot {number} "
+            "is ambiguous; rename the tag"
         )
     return f" VERSION AS OF {number}"

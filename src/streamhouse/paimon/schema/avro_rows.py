@@ -40,11 +40,11 @@ class RowColumns:
         """
         if not (self.single or self.many) or not any(SUFFIX in split for split in splits):
             return False
-        lost = sorted(self.many.intersection(columns))
-        if lost:
+        unreadable = sorted(self.many.intersection(columns))
+        if unreadable:
             raise StreamhouseError(
-                f"table {table}: ROW values inside the arrays or maps of '{lost[0]}' cannot be "
-                "read from Avro files; leave the column out of the query, or rewrite the files: "
+                f"table {table}: ROW values inside the arrays or maps of '{unreadable[0]}' cannot "
+                "be read from Avro files; leave the column out of the query, or rewrite the files: "
                 "SET ('file.format' = 'parquet'), and compact the table in full with the option "
                 "'compaction.force-rewrite-all-files' = 'true'"
             )
@@ -53,10 +53,10 @@ class RowColumns:
 
 def check_columns(where: str, schema: pa.Schema, options: Mapping[str, str]) -> None:
     """Raise `TableError` for columns of a new table that could not be read from Avro files."""
-    lost = sorted(RowColumns.of(schema).many)
-    if lost and any("avro" in options.get(key, "").lower() for key in _FORMATS):
+    unreadable = sorted(RowColumns.of(schema).many)
+    if unreadable and any("avro" in options.get(key, "").lower() for key in _FORMATS):
         raise TableError(
-            f"{where}: ROW values inside of arrays or maps, as in column '{lost[0]}', cannot be "
+            f"{where}: ROW values inside arrays or maps, as in column '{unreadable[0]}', cannot be "
             "read from Avro files; set 'file.format' to 'parquet'"
         )
 
@@ -73,7 +73,7 @@ def _may_be_null(field: pa.Field, within: bool, inside: bool = False) -> bool:
     return any(_may_be_null(child, within, inside) for child in _children(field.type))
 
 
-def _children(kind: pa.DataType) -> list[pa.Field]:
-    if pa.types.is_map(kind):
-        return [kind.key_field, kind.item_field]
-    return [kind.field(place) for place in range(kind.num_fields)]
+def _children(data_type: pa.DataType) -> list[pa.Field]:
+    if pa.types.is_map(data_type):
+        return [data_type.key_field, data_type.item_field]
+    return [data_type.field(position) for position in range(data_type.num_fields)]

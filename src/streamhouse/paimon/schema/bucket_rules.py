@@ -34,26 +34,26 @@ def checked(
     `columns` maps names to types. Raises `OptionError` or `TableError` for a table that the Java
     core would not open, or that could have several rows of a key.
     """
-    found = {}
+    bucket_options = {}
     if BUCKET in options:
-        found[BUCKET] = str(_number(where, options[BUCKET]))
+        bucket_options[BUCKET] = str(_bucket_number(where, options[BUCKET]))
     if BUCKET_KEY in options:
         # The Java core does not strip blanks from the names.
-        found[BUCKET_KEY] = ",".join(_names(options[BUCKET_KEY]))
-    bucket, keys = int(found.get(BUCKET, "-1")), _names(options.get(BUCKET_KEY, ""))
+        bucket_options[BUCKET_KEY] = ",".join(_names(options[BUCKET_KEY]))
+    bucket, keys = int(bucket_options.get(BUCKET, "-1")), _names(options.get(BUCKET_KEY, ""))
     _check_keys(where, columns, primary_key, partition_keys, keys)
     if bucket == -1:
-        _check_unfixed(where, primary_key, keys, options)
+        _check_dynamic_buckets(where, primary_key, keys, options)
     elif not (primary_key or keys):
         raise OptionError(
             f"{where}: 'bucket' = '{bucket}' without a primary key needs a 'bucket-key', the "
             "columns whose values decide the bucket of a row; or leave out 'bucket'"
         )
-    _check_across(where, primary_key, partition_keys, bucket, options)
+    _check_cross_partition(where, primary_key, partition_keys, bucket, options)
     if bucket > 0:
-        own = keys or [key for key in primary_key if key not in partition_keys]
-        _check_function(where, columns, own, options.get(FUNCTION, "default").lower())
-    return found
+        bucket_keys = keys or [key for key in primary_key if key not in partition_keys]
+        _check_function(where, columns, bucket_keys, options.get(FUNCTION, "default").lower())
+    return bucket_options
 
 
 def crosses_partitions(primary_key: Sequence[str], partition_keys: Sequence[str]) -> bool:
@@ -75,7 +75,7 @@ def leaves_moved_rows(
     )
 
 
-def _number(where: str, text: str) -> int:
+def _bucket_number(where: str, text: str) -> int:
     try:
         bucket = int(text)
     except ValueError:
@@ -108,7 +108,8 @@ def _check_keys(
     for key in keys:
         if key not in columns:
             raise OptionError(
-                f"{where}: 'bucket-key' names '{key}', which is no column; {nearest(key, columns)}"
+                f"{where}: 'bucket-key' names '{key}', which is not a column; "
+                f"{nearest(key, columns)}"
             )
         if key in partition_keys:
             raise OptionError(
@@ -117,13 +118,13 @@ def _check_keys(
             )
         if primary_key and key not in primary_key:
             raise OptionError(
-                f"{where}: 'bucket-key' names '{key}', which is no column of the primary key "
+                f"{where}: 'bucket-key' names '{key}', which is not part of the primary key "
                 f"({', '.join(primary_key)}); a key could have rows in several buckets"
             )
         if columns[key].upper().startswith(_NESTED):
             raise OptionError(
-                f"{where}: 'bucket-key' names '{key}', which is {columns[key]}; name columns that "
-                "are no ARRAY, MAP, MULTISET or ROW"
+                f"{where}: 'bucket-key' names '{key}', which is {columns[key]}; ARRAY, MAP, "
+                "MULTISET and ROW columns cannot be bucket keys"
             )
     if primary_key and set(primary_key) == set(partition_keys):
         raise TableError(
@@ -132,7 +133,7 @@ def _check_keys(
         )
 
 
-def _check_unfixed(
+def _check_dynamic_buckets(
     where: str, primary_key: Sequence[str], keys: Sequence[str], options: Mapping[str, str]
 ) -> None:
     if keys:
@@ -147,7 +148,7 @@ def _check_unfixed(
         )
 
 
-def _check_across(
+def _check_cross_partition(
     where: str,
     primary_key: Sequence[str],
     partition_keys: Sequence[str],
@@ -157,24 +158,24 @@ def _check_across(
     """Only dynamic buckets have the index that finds a key in another partition."""
     if not crosses_partitions(primary_key, partition_keys):
         return
-    about = (
-        f"{where}: the primary key ({', '.join(primary_key)}) is without the partition key "
+    problem = (
+        f"{where}: the primary key ({', '.join(primary_key)}) does not include the partition key "
         f"({', '.join(partition_keys)})"
     )
     if bucket != -1:
         raise TableError(
-            f"{about}, so with 'bucket' = '{bucket}' a key could have a row in each partition; "
+            f"{problem}, so with 'bucket' = '{bucket}' a key could have a row in each partition; "
             "add the partition key to the primary key, or declare 'bucket' = '-1'"
         )
     if "sequence.field" in options:
         raise TableError(
-            f"{about}, and Paimon allows no 'sequence.field' there; add the partition key to the "
+            f"{problem}, and Paimon then allows no 'sequence.field'; add the partition key to the "
             "primary key, or leave out 'sequence.field'"
         )
     if leaves_moved_rows(primary_key, partition_keys, options):
         raise TableError(
-            f"{about}, so a row that moves to another partition is deleted from its old one, and "
-            "'ignore-delete' keeps it there, too; add the partition key to the primary key, or "
+            f"{problem}, so a row that moves to another partition is deleted from its old one, and "
+            "'ignore-delete' keeps it there as well; add the partition key to the primary key, or "
             "leave out 'ignore-delete'"
         )
 
@@ -188,10 +189,10 @@ def _check_function(
         )
     if function != "mod":
         return
-    plain = len(keys) == 1 and columns[keys[0]].upper().split()[0] in ("INT", "INTEGER", "BIGINT")
-    if not plain:
+    valid = len(keys) == 1 and columns[keys[0]].upper().split()[0] in ("INT", "INTEGER", "BIGINT")
+    if not valid:
         names = ", ".join(f"{key} {columns[key]}" for key in keys)
         raise OptionError(
-            f"{where}: '{FUNCTION}' = 'mod' needs one bucket key that is INT or BIGINT, and the "
+            f"{where}: '{FUNCTION}' = 'mod' needs one bucket key of type INT or BIGINT, but the "
             f"bucket key is ({names})"
         )

@@ -1,8 +1,8 @@
 """Schema evolution: identifies columns by their ids across the versions of a table's schema.
 
 A long-running query is planned with the column names of one version (`planned`, a schema id), and
-reads and writes tables of later versions. A renamed column is the same column. A dropped column is
-gone, even if another one of its name was added since.
+reads and writes tables of later versions. A renamed column is the same column. A dropped column
+stays dropped, even if another column of the same name was added later.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ def names_now(table: Table, planned: int | None, names: Sequence[str]) -> dict[s
     if planned is None or planned == table.schema_id:
         return {name: name for name in names}
     ids = column_ids(table.at_schema(planned))
-    now = {number: name for name, number in column_ids(table).items()}
-    return {name: now.get(ids[name]) if name in ids else name for name in names}
+    names_by_id = {number: name for name, number in column_ids(table).items()}
+    return {name: names_by_id.get(ids[name]) if name in ids else name for name in names}
 
 
 def columns_now(table: Table, planned: int | None, names: Sequence[str]) -> list[str]:
     """As `names_now`, if all columns are needed; `SchemaChangeError` if one was dropped."""
-    found = []
+    current_names = []
     for name, current in names_now(table, planned, names).items():
         if current is None:
             raise SchemaChangeError(
                 f"column '{name}' of table {table.identifier}, which the query reads, has been "
                 f"dropped; its columns are now {', '.join(table.arrow_schema.names)}: change the "
-                "query and start it again, it goes on where it stopped"
+                "query and restart it; it resumes where it stopped"
             )
-        found.append(current)
-    return found
+        current_names.append(current)
+    return current_names
 
 
 def for_now(batch: pa.RecordBatch, table: Table, planned: int | None) -> pa.RecordBatch:
@@ -61,8 +61,8 @@ def for_now(batch: pa.RecordBatch, table: Table, planned: int | None) -> pa.Reco
         elif array.null_count < len(array):
             raise SchemaChangeError(
                 f"column '{field.name}' of table {table.identifier}, which the query writes, has "
-                "been dropped; leave it out of the query and start it again, it goes on where it "
-                "stopped and nothing is lost"
+                "been dropped; leave it out of the query and restart it; it resumes where it "
+                "stopped, and nothing is lost"
             )
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
@@ -75,11 +75,11 @@ def aligned(rows: pa.Table, table: Table, planned: int | None) -> pa.Table:
     if planned is None or planned == table.schema_id:
         return rows
     schema = table.read_schema(row_kind=ROW_KIND in rows.column_names)
-    found = []
+    batches = []
     for batch in rows.combine_chunks().to_batches():
-        now = for_now(batch, table, planned)
-        found.append(_lifted(now, {name: name for name in now.schema.names}, schema))
-    return pa.Table.from_batches(found, schema=schema)
+        renamed = for_now(batch, table, planned)
+        batches.append(_converted(renamed, {name: name for name in renamed.schema.names}, schema))
+    return pa.Table.from_batches(batches, schema=schema)
 
 
 def renamed_to(table: Table, name: str) -> str | None:
@@ -91,8 +91,8 @@ def renamed_to(table: Table, name: str) -> str | None:
         earlier = table.find_schema(schema_id)
         ids = {} if earlier is None else column_ids(earlier)
         if name in ids:
-            now = {number: current for current, number in column_ids(table).items()}
-            current = now.get(ids[name])
+            names_by_id = {number: current for current, number in column_ids(table).items()}
+            current = names_by_id.get(ids[name])
             return "it was dropped" if current is None else f"it was renamed to '{current}'"
     return None
 
@@ -107,19 +107,19 @@ def read_changes(
     the table's columns.
     """
     names = table.arrow_schema.names if columns is None else list(columns)
-    wanted = table.read_schema(names, row_kind=True)
+    schema = table.read_schema(names, row_kind=True)
     ids = column_ids(table)
     for schema_id, group in _by_version(splits):
         if schema_id == table.schema_id:
             yield from table.read_kinds(names, group)
             continue
         earlier = table.at_schema(schema_id)
-        known = {number: name for name, number in column_ids(earlier).items()}
-        there = {name: known[ids[name]] for name in names if ids[name] in known}
+        names_by_id = {number: name for name, number in column_ids(earlier).items()}
+        names_in_file = {name: names_by_id[ids[name]] for name in names if ids[name] in names_by_id}
         # A file without any wanted column still has rows: reading its key gives their number.
-        read = list(there.values()) or [earlier.primary_key[0]]
-        for batch in earlier.read_kinds(read, group):
-            yield _lifted(batch, there, wanted)
+        file_columns = list(names_in_file.values()) or [earlier.primary_key[0]]
+        for batch in earlier.read_kinds(file_columns, group):
+            yield _converted(batch, names_in_file, schema)
 
 
 def column_ids(table: Table) -> dict[str, int]:
@@ -127,28 +127,30 @@ def column_ids(table: Table) -> dict[str, int]:
     return {field["name"]: int(field["id"]) for field in table.schema["fields"]}
 
 
-def _lifted(batch: pa.RecordBatch, there: Mapping[str, str], wanted: pa.Schema) -> pa.RecordBatch:
+def _converted(
+    batch: pa.RecordBatch, names_in_file: Mapping[str, str], schema: pa.Schema
+) -> pa.RecordBatch:
     arrays = []
-    for field in wanted:
-        name = there.get(field.name, ROW_KIND if field.name == ROW_KIND else None)
+    for field in schema:
+        name = names_in_file.get(field.name, ROW_KIND if field.name == ROW_KIND else None)
         if name is None:
             arrays.append(pa.nulls(batch.num_rows, field.type))
         else:
             column = batch.column(name)
             arrays.append(column if column.type == field.type else column.cast(field.type))
-    return pa.RecordBatch.from_arrays(arrays, schema=wanted)
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _by_version(splits: Sequence[bytes]) -> list[tuple[int, list[bytes]]]:
     """Group consecutive splits by schema version; a split with several versions is divided."""
-    found: list[tuple[int, list[bytes]]] = []
+    groups: list[tuple[int, list[bytes]]] = []
     for split in splits:
-        whole = SplitFrame.parse(split)
-        for version in dict.fromkeys(file.schema_id for file in whole.files):
-            part = whole.of_schema(version)
-            one = split if len(part.files) == len(whole.files) else part.serialize()
-            if found and found[-1][0] == version:
-                found[-1][1].append(one)
+        frame = SplitFrame.parse(split)
+        for version in dict.fromkeys(file.schema_id for file in frame.files):
+            part = frame.of_schema(version)
+            serialized = split if len(part.files) == len(frame.files) else part.serialize()
+            if groups and groups[-1][0] == version:
+                groups[-1][1].append(serialized)
             else:
-                found.append((version, [one]))
-    return found
+                groups.append((version, [serialized]))
+    return groups

@@ -28,10 +28,10 @@ def check_exclusive(where: str, options: Mapping[str, str], changed: Collection[
         if all(options.get(key, "").lower() == value for key, value in pair) and any(
             key in changed for key, _ in pair
         ):
-            one, other = (f"'{key}' = '{value}'" for key, value in pair)
+            first, second = (f"'{key}' = '{value}'" for key, value in pair)
             raise OptionError(
-                f"{where}: options {one} and {other} exclude each other: Paimon's Java core does "
-                "not open such a table; leave one of them out"
+                f"{where}: options {first} and {second} exclude each other: Paimon's Java core "
+                "refuses to open such a table; leave one of them out"
             )
 
 
@@ -40,12 +40,12 @@ def _check_removals(where: str, options: Mapping[str, str], changed: Collection[
 
     No core writes a table with both.
     """
-    for remove, ends in _REMOVES.items():
+    for remove, suffixes in _REMOVES.items():
         if options.get(remove, "").lower() != "true":
             continue
         for key, value in options.items():
-            on = key.endswith(".sequence-group") or value.lower() == "true"
-            if key.endswith(ends) and on and (key in changed or remove in changed):
+            enabled = key.endswith(".sequence-group") or value.lower() == "true"
+            if key.endswith(suffixes) and enabled and (key in changed or remove in changed):
                 raise OptionError(
                     f"{where}: options '{remove}' and '{key}' exclude each other: the first "
                     "removes a row with all its columns; leave one of them out"

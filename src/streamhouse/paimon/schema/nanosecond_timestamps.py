@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 FIRST_US, LAST_US = -(2**63) // 1000 + 1, (2**63 - 1) // 1000 - 1
 """Range of INT64 nanoseconds, in microseconds since 1970: 1677-09-21 to 2262-04-11."""
 _ROWS = 65_536
-_MOST_CHECKED = 100_000
+_MAX_CHECKED = 100_000
 _checked: set[tuple[str | int, ...]] = set()
 """Paths of files, with ids of columns, whose values are known to fit; files never change."""
 
@@ -38,18 +38,18 @@ def fine_columns(schema: pa.Schema) -> frozenset[str]:
     return frozenset(field.name for field in schema if _is_fine(field.type))
 
 
-def _is_fine(kind: pa.DataType) -> bool:
-    if pa.types.is_timestamp(kind):
-        return bool(kind.unit == "ns")
-    return any(_is_fine(kind.field(place).type) for place in range(kind.num_fields))
+def _is_fine(data_type: pa.DataType) -> bool:
+    if pa.types.is_timestamp(data_type):
+        return bool(data_type.unit == "ns")
+    return any(_is_fine(data_type.field(position).type) for position in range(data_type.num_fields))
 
 
 def check_type(where: str, column: str, kind: pa.DataType) -> None:
     """Raise `TableError` for a column with such timestamps, which cannot be written."""
     if _is_fine(kind):
         raise TableError(
-            f"{where}: column '{column}' has timestamps of more than 6 digits of a second, which "
-            "can be read but not written: Flink would read other times; take TIMESTAMP(6), or a "
+            f"{where}: column '{column}' has timestamps with more than 6 fractional digits, which "
+            "can be read but not written: Flink would read other times; use TIMESTAMP(6), or a "
             "BIGINT of nanoseconds"
         )
 
@@ -60,17 +60,19 @@ def check_files(table: Table, columns: Collection[str], splits: Sequence[bytes])
     `columns` are those to read. The primary key and sequence fields are checked as well, since they
     decide how rows are merged.
     """
-    wanted = table.fine_columns & {*columns, *table.primary_key, *_sequence_fields(table)}
-    ids = {number for name, number in column_ids(table).items() if name in wanted}
+    checked = table.fine_columns & {*columns, *table.primary_key, *_sequence_fields(table)}
+    ids = {number for name, number in column_ids(table).items() if name in checked}
     if not ids:
         return
     for split in splits:
         frame = SplitFrame.parse(split)
         for file, path in zip(frame.files, frame.paths(), strict=True):
             if path.endswith(".parquet") and (path, *sorted(ids)) not in _checked:
-                then = column_ids(table.at_schema(file.schema_id))
-                _check_file(table, {name for name, number in then.items() if number in ids}, path)
-                if len(_checked) >= _MOST_CHECKED:
+                ids_in_file = column_ids(table.at_schema(file.schema_id))
+                _check_file(
+                    table, {name for name, number in ids_in_file.items() if number in ids}, path
+                )
+                if len(_checked) >= _MAX_CHECKED:
                     _checked.clear()
                 _checked.add((path, *sorted(ids)))
 
@@ -94,8 +96,8 @@ def _check_file(table: Table, columns: Collection[str], path: str) -> None:
         _as_local(table, path) as file,
         duckdb.connect(":memory:", config={"threads": 1}) as con,
     ):
-        wanted = [duckdb.ColumnExpression(name) for name in columns]
-        for batch in con.read_parquet(file).select(*wanted).to_arrow_reader(_ROWS):
+        selected = [duckdb.ColumnExpression(name) for name in columns]
+        for batch in con.read_parquet(file).select(*selected).to_arrow_reader(_ROWS):
             for name, array in zip(batch.schema.names, batch.columns, strict=True):
                 for moments in leaves(array):
                     _check_moments(table, name, path, moments)
@@ -124,21 +126,21 @@ def _check_moments(table: Table, column: str, path: str, moments: pa.Array) -> N
     if first is not None and last is not None and (first < FIRST_US or last > LAST_US):
         raise StreamhouseError(
             f"table {table.identifier}: column '{column}' has a timestamp before 1677-09-22 or "
-            f"after 2262-04-11 in {path}, which cannot be read with more than 6 digits of a "
-            "second; leave the column out of the query, or have Flink write it as TIMESTAMP(6)"
+            f"after 2262-04-11 in {path}, which cannot be read with more than 6 fractional "
+            "digits; leave the column out of the query, or have Flink write it as TIMESTAMP(6)"
         )
 
 
 def leaves(array: Any) -> list[pa.Array]:
     """The timestamp arrays of a column, including those inside its arrays, maps and rows."""
-    kind = array.type
-    if pa.types.is_timestamp(kind):
+    data_type = array.type
+    if pa.types.is_timestamp(data_type):
         return [array]
-    if pa.types.is_map(kind):
+    if pa.types.is_map(data_type):
         children = [array.keys, array.items]
-    elif pa.types.is_list(kind):
+    elif pa.types.is_list(data_type):
         children = [array.flatten()]
-    elif pa.types.is_struct(kind):
+    elif pa.types.is_struct(data_type):
         children = array.flatten()
     else:
         return []
@@ -147,5 +149,5 @@ def leaves(array: Any) -> list[pa.Array]:
 
 def bounds(moments: pa.Array) -> tuple[int | None, int | None]:
     """The minimum and maximum as integers in the type's unit; None if there is no value."""
-    found = pc.min_max(moments.view(pa.int64()))
-    return found["min"].as_py(), found["max"].as_py()
+    extremes = pc.min_max(moments.view(pa.int64()))
+    return extremes["min"].as_py(), extremes["max"].as_py()

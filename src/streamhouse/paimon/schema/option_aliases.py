@@ -56,20 +56,20 @@ def resolved(options: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
     A misspelled key stays as it is if the correct key is given, too. Options of earlier Paimon
     releases are translated by `renamed_options.current`, which adds its own notices.
     """
-    found: dict[str, str] = {}
+    corrected: dict[str, str] = {}
     notices = []
     for key, value in options.items():
-        right = _key(key)
-        if right in options and right != key:
-            right = key
-        meant = _value(right, value)
-        if right != key:
-            notices.append(f"option '{key}' is taken for '{right}'")
-        if meant != value:
-            notices.append(f"option '{right}': '{value}' is taken for '{meant}'")
-        found[right] = meant
-    today, told = current(found)
-    return today, [*notices, *told]
+        correct_key = _key(key)
+        if correct_key in options and correct_key != key:
+            correct_key = key
+        correct_value = _value(correct_key, value)
+        if correct_key != key:
+            notices.append(f"option '{key}' is read as '{correct_key}'")
+        if correct_value != value:
+            notices.append(f"option '{correct_key}': '{value}' is read as '{correct_value}'")
+        corrected[correct_key] = correct_value
+    current_options, rename_notices = current(corrected)
+    return current_options, [*notices, *rename_notices]
 
 
 def _key(key: str) -> str:

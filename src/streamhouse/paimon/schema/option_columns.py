@@ -19,7 +19,7 @@ _LISTS = (
 _INDEX = re.compile(r"file-index\.(?P<kind>[a-z-]+)\.columns")
 _VALUES = ("sequence-group", "nested-key", "nested-sequence-field")
 _COMPUTED = re.compile(r"schema\.\d+\.expr")
-_OFFICIAL = ("bucket-key", "sequence.field")
+_RENAMED_BY_PYPAIMON = ("bucket-key", "sequence.field")
 """Options that pypaimon's catalog changes itself when a column is renamed."""
 
 
@@ -35,13 +35,13 @@ def renamed(options: Mapping[str, str], old: str, new: str, where: str) -> dict[
 
     `SchemaChangeError` if the column is the `rowkind.field`, or a computed column uses it.
     """
-    _not_computed(options, old, where)
+    _check_not_computed(options, old, where)
     if options.get("rowkind.field") == old:
         raise SchemaChangeError(
             f"{where}: column '{old}' is the table's 'rowkind.field', which cannot be changed; "
-            "make a new table with INSERT INTO … SELECT"
+            "create a new table with INSERT INTO … SELECT"
         )
-    found: dict[str, str | None] = {}
+    changes: dict[str, str | None] = {}
     for key, value in options.items():
         name, text = key, value
         field = _FIELDS.fullmatch(key)
@@ -52,13 +52,13 @@ def renamed(options: Mapping[str, str], old: str, new: str, where: str) -> dict[
         elif key in _LISTS or _INDEX.fullmatch(key):
             text = _replaced(value, old, new)
         elif re.fullmatch(rf"file-index\.[a-z-]+\.{re.escape(old)}\..+", key):
-            kind, rest = key.split(".")[1], key.split(f".{old}.", 1)[1]
-            name = f"file-index.{kind}.{new}.{rest}"
-        if (name, text) != (key, value) and key not in _OFFICIAL:
+            index_type, suffix = key.split(".")[1], key.split(f".{old}.", 1)[1]
+            name = f"file-index.{index_type}.{new}.{suffix}"
+        if (name, text) != (key, value) and key not in _RENAMED_BY_PYPAIMON:
             if name != key:
-                found[key] = None
-            found[name] = text
-    return found
+                changes[key] = None
+            changes[name] = text
+    return changes
 
 
 def dropped(options: Mapping[str, str], column: str, where: str) -> dict[str, str | None]:
@@ -66,36 +66,36 @@ def dropped(options: Mapping[str, str], column: str, where: str) -> dict[str, st
 
     `SchemaChangeError` if another option or a computed column needs the column.
     """
-    _not_computed(options, column, where)
-    found: dict[str, str | None] = {}
+    _check_not_computed(options, column, where)
+    changes: dict[str, str | None] = {}
     for key, value in options.items():
         field = _FIELDS.fullmatch(key)
         if field and column in _split(field["columns"]) and field["what"] not in _VALUES:
-            found[key] = None
+            changes[key] = None
         elif re.fullmatch(rf"file-index\.[a-z-]+\.{re.escape(column)}\..+", key):
-            found[key] = None
+            changes[key] = None
         elif _INDEX.fullmatch(key) and column in _split(value):
-            rest = [name for name in _split(value) if name != column]
-            found[key] = ",".join(rest) or None
+            remaining = [name for name in _split(value) if name != column]
+            changes[key] = ",".join(remaining) or None
         elif (key in _LISTS and column in _split(value)) or (
             field
             and field["what"] in _VALUES
             and column in [*_split(field["columns"]), *_split(value)]
         ):
             raise SchemaChangeError(
-                f"{where}: column '{column}' is named by the option '{key}' = '{value}'; change "
-                "that option first, or make a new table"
+                f"{where}: the option '{key}' = '{value}' names column '{column}'; change "
+                "that option first, or create a new table"
             )
-    return found
+    return changes
 
 
-def _not_computed(options: Mapping[str, str], column: str, where: str) -> None:
+def _check_not_computed(options: Mapping[str, str], column: str, where: str) -> None:
     for key, expression in options.items():
         if _COMPUTED.fullmatch(key) and re.search(rf"(?<!\w){re.escape(column)}(?!\w)", expression):
             name = options.get(key.replace(".expr", ".name"), "?")
             raise SchemaChangeError(
                 f"{where}: the computed column '{name}' AS {expression} uses column '{column}'; "
-                "make a new table with INSERT INTO … SELECT"
+                "create a new table with INSERT INTO … SELECT"
             )
 
 

@@ -43,7 +43,7 @@ _ZONE_HISTORY_S = -2_208_902_400
 _UTC = ("UTC", "GMT", "Etc/UTC", "Etc/GMT", "Etc/UCT", "UCT", "Universal", "Etc/Universal", "Zulu")
 _CHAR = re.compile(r"(?<![A-Z_])CHAR\(")
 _LTZ = re.compile(r"TIMESTAMP_LTZ|WITH LOCAL TIME ZONE")
-_MOST_ZONES = 100_000
+_MAX_ZONES = 100_000
 _zones: dict[str, str | None] = {}
 """Cached results of `writer_zone`, by path; files never change."""
 
@@ -66,8 +66,7 @@ def check_keys(where: str, columns: Mapping[str, str], keys: Sequence[str]) -> N
         if _CHAR.match(columns[key]):
             raise TableError(
                 f"{where}: the key '{key}' is {columns[key]}, which ORC files pad with spaces, so "
-                "that a key would not be found again; make it a STRING, or set 'file.format' to "
-                "'parquet'"
+                "keys would not match; make it a STRING, or set 'file.format' to 'parquet'"
             )
 
 
@@ -110,8 +109,8 @@ class OrcValues:
         lost = pc.and_(pc.greater(ticks, above), pc.less(ticks, below))
         if pc.any(lost).as_py():
             raise TableError(
-                f"{self._where}: column '{column}' got a part of the last second before 1970, "
-                "which ORC files give back as one after it; set the table's 'file.format' to "
+                f"{self._where}: column '{column}' got a timestamp within the last second before "
+                "1970, which ORC files return as one after 1970; set the table's 'file.format' to "
                 "'parquet'"
             )
 
@@ -124,21 +123,21 @@ class OrcReader:
         columns = {column.name: column.type for column in table.columns}
         self._chars = _chars(columns)
         self._legacy = table.options.get(LTZ_OPTION, "").strip().lower()
-        zoned = {name for name, kind in columns.items() if _LTZ.search(kind)}
+        zoned = {name for name, data_type in columns.items() if _LTZ.search(data_type)}
         self._zoned = set() if self._legacy == "false" else zoned
 
     def check(self, columns: Sequence[str]) -> None:
         """Raise `StreamhouseError` if local times of other zones would be read as UTC."""
         if not self._zoned.intersection((*columns, *self._table.primary_key)):
             return
-        for path, zone in self._foreign():
+        for path, zone in self._files_not_in_utc():
             if not zone and self._legacy == "true":
                 continue
-            known = f"was written in the time zone {zone}" if zone else "may be of any time zone"
+            origin = f"was written in the time zone {zone or '(unknown)'}"
             raise StreamhouseError(
-                f"table {self._table.identifier}: {path} {known}, and TIMESTAMP_LTZ in ORC files "
-                f"is shifted by that of their writer unless '{LTZ_OPTION}' is 'false'; fill a new "
-                "table that says so with INSERT INTO … SELECT in Flink, leave "
+                f"table {self._table.identifier}: {path} {origin}, and TIMESTAMP_LTZ in ORC files "
+                f"is shifted by the writer's time zone unless '{LTZ_OPTION}' is 'false'; copy the "
+                "rows to a new table with that option by INSERT INTO … SELECT in Flink, leave "
                 f"{', '.join(sorted(self._zoned))} out of the query, or, if all of its writers "
                 f"run in UTC, SET ('{LTZ_OPTION}' = 'true')"
             )
@@ -155,14 +154,14 @@ class OrcReader:
         return trimmed(batch, self._chars)
 
     def _check_history(self, column: str) -> None:
-        for path, zone in self._foreign():
+        for path, zone in self._files_not_in_utc():
             raise StreamhouseError(
                 f"table {self._table.identifier}: column '{column}' has a timestamp before 1900 in "
-                f"{path}, an ORC file written in the time zone {zone or '(unknown)'}: by how much "
-                "it is shifted is not known; have Flink write it in UTC, or into Parquet files"
+                f"{path}, an ORC file written in the time zone {zone or '(unknown)'}: its shift "
+                "is unknown; have Flink write it in UTC, or into Parquet files"
             )
 
-    def _foreign(self) -> Iterator[tuple[str, str]]:
+    def _files_not_in_utc(self) -> Iterator[tuple[str, str]]:
         """The ORC files not known to be written in UTC, and their zones (empty: unknown)."""
         for split in self._splits:
             for path in SplitFrame.parse(split).paths():
@@ -174,20 +173,20 @@ class OrcReader:
     def _zone(self, path: str) -> str | None:
         if path not in _zones:
             with self._table.files.open_input(path) as file:
-                found = writer_zone(file)
-            if len(_zones) >= _MOST_ZONES:
+                zone = writer_zone(file)
+            if len(_zones) >= _MAX_ZONES:
                 _zones.clear()
-            _zones[path] = found
+            _zones[path] = zone
         return _zones[path]
 
 
 def trimmed(batch: pa.RecordBatch, chars: Mapping[str, types.JsonType]) -> pa.RecordBatch:
     """The batch without trailing spaces in the columns `chars` (name to type), nested ones too."""
     for name, kind in chars.items():
-        place = batch.schema.get_field_index(name)
-        if place >= 0:
-            field = batch.schema.field(place)
-            batch = batch.set_column(place, field, _trimmed(batch.column(place), kind))
+        index = batch.schema.get_field_index(name)
+        if index >= 0:
+            field = batch.schema.field(index)
+            batch = batch.set_column(index, field, _trimmed(batch.column(index), kind))
     return batch
 
 

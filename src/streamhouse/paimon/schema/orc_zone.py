@@ -38,13 +38,15 @@ def writer_zone(file: Any) -> str | None:
     postscript = _message(tail[-1 - tail[-1] : -1])
     footer_at = size - 1 - tail[-1] - _number(postscript, _FOOTER_LENGTH)
     codec = _number(postscript, _COMPRESSION)
-    footer = _message(_plain(_read(file, footer_at, _number(postscript, _FOOTER_LENGTH)), codec))
-    for found in footer.get(_STRIPES, []):
-        assert isinstance(found, bytes)
-        stripe = _message(found)
-        at = sum(_number(stripe, one) for one in (_OFFSET, _INDEX_LENGTH, _DATA_LENGTH))
+    footer = _message(
+        _uncompressed(_read(file, footer_at, _number(postscript, _FOOTER_LENGTH)), codec)
+    )
+    for entry in footer.get(_STRIPES, []):
+        assert isinstance(entry, bytes)
+        stripe = _message(entry)
+        at = sum(_number(stripe, field) for field in (_OFFSET, _INDEX_LENGTH, _DATA_LENGTH))
         packed = _read(file, at, _number(stripe, _STRIPE_FOOTER_LENGTH))
-        (zone,) = _message(_plain(packed, codec)).get(_WRITER_ZONE, [b""])
+        (zone,) = _message(_uncompressed(packed, codec)).get(_WRITER_ZONE, [b""])
         assert isinstance(zone, bytes)
         return zone.decode()
     return None
@@ -56,8 +58,8 @@ def _read(file: Any, at: int, size: int) -> bytes:
 
 
 def _number(message: Message, field: int) -> int:
-    found = message.get(field, [0])[-1]
-    return found if isinstance(found, int) else 0
+    value = message.get(field, [0])[-1]
+    return value if isinstance(value, int) else 0
 
 
 def _message(data: bytes) -> Message:
@@ -91,7 +93,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     return value | data[at] << shift, at + 1
 
 
-def _plain(data: bytes, codec: int) -> bytes:
+def _uncompressed(data: bytes, codec: int) -> bytes:
     return b"".join(_chunks(data, codec)) if codec != _NONE else data
 
 
@@ -111,6 +113,6 @@ def _decompressed(chunk: bytes, codec: int) -> bytes:
     if codec == _SNAPPY:
         return bytes(pa.decompress(chunk, _varint(chunk, 0)[0], "snappy"))
     raise StreamhouseError(
-        f"an ORC file is compressed by codec {codec}, in which the time zone of its timestamps "
-        "cannot be found; have it written with 'file.compression' = 'zstd'"
+        f"an ORC file is compressed with codec {codec}, so its writer's time zone cannot be read; "
+        "write it with 'file.compression' = 'zstd'"
     )

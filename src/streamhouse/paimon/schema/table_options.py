@@ -431,11 +431,11 @@ def check_table_options(options: Mapping[str, str], where: str) -> None:
     for key in options:
         field = _FIELD.fullmatch(key)
         if field and key not in CORE_KEYS:
-            what = field.group("what")
-            if what not in _FIELD_SUFFIXES:
+            suffix = field.group("what")
+            if suffix not in _FIELD_SUFFIXES:
                 raise OptionError(
-                    f"{where}: unknown option '{key}'; what can be said of a column: "
-                    f"{nearest(what, _FIELD_SUFFIXES)}"
+                    f"{where}: unknown option '{key}'; options of a column: "
+                    f"{nearest(suffix, _FIELD_SUFFIXES)}"
                 )
         elif not is_known(key):
             raise OptionError(f"{where}: unknown table option '{key}'; {_hint(key)}")

@@ -7,7 +7,7 @@ import re
 _DIGITS = {"TINYINT": 3, "SMALLINT": 5, "INT": 10, "BIGINT": 19}
 _EXACT = {"FLOAT": 5, "DOUBLE": 15}
 """The types that hold every integer of up to so many digits exactly."""
-_MOST = 2147483647
+_MAX_LENGTH = 2147483647
 
 
 def widens(old: str, new: str) -> bool:
@@ -16,62 +16,67 @@ def widens(old: str, new: str) -> bool:
     Types are in Flink's spelling. ROW, ARRAY and MAP cannot change as a whole; a field of a ROW can
     be changed by its path.
     """
-    one, given = _parts(old)
-    two, wanted = _parts(new)
+    old_name, old_sizes = _name_and_sizes(old)
+    new_name, new_sizes = _name_and_sizes(new)
     if old == new:
         return True
-    if one in _DIGITS:
-        return _holds_integer(one, two, wanted)
-    if one == "FLOAT":
-        return two == "DOUBLE"
-    if one == "DECIMAL":
-        scale = wanted[1] - given[1] if two == "DECIMAL" else -1
-        return scale >= 0 and wanted[0] - given[0] >= scale
-    if one in ("CHAR", "VARCHAR", "STRING"):
-        return two in ("VARCHAR", "STRING") and _length(two, wanted) >= _length(one, given)
-    if one in ("BINARY", "VARBINARY", "BYTES"):
-        return two in ("VARBINARY", "BYTES") and _length(two, wanted) >= _length(one, given)
-    if one in ("TIMESTAMP", "TIMESTAMP_LTZ"):
-        return two == one and wanted[0] >= given[0]
+    if old_name in _DIGITS:
+        return _holds_integer(old_name, new_name, new_sizes)
+    if old_name == "FLOAT":
+        return new_name == "DOUBLE"
+    if old_name == "DECIMAL":
+        scale = new_sizes[1] - old_sizes[1] if new_name == "DECIMAL" else -1
+        return scale >= 0 and new_sizes[0] - old_sizes[0] >= scale
+    if old_name in ("CHAR", "VARCHAR", "STRING"):
+        return new_name in ("VARCHAR", "STRING") and _length(new_name, new_sizes) >= _length(
+            old_name, old_sizes
+        )
+    if old_name in ("BINARY", "VARBINARY", "BYTES"):
+        return new_name in ("VARBINARY", "BYTES") and _length(new_name, new_sizes) >= _length(
+            old_name, old_sizes
+        )
+    if old_name in ("TIMESTAMP", "TIMESTAMP_LTZ"):
+        return new_name == old_name and new_sizes[0] >= old_sizes[0]
     return False
 
 
 def wider(old: str) -> str:
     """The types that `widens` allows, as text for an error message."""
-    name, given = _parts(old)
+    name, sizes = _name_and_sizes(old)
     if name in _DIGITS:
         integers = list(_DIGITS)[list(_DIGITS).index(name) + 1 :]
         floating = [kind for kind, digits in _EXACT.items() if digits >= _DIGITS[name]]
         return ", ".join([*integers, *floating, f"DECIMAL({_DIGITS[name]}, 0) and wider", "STRING"])
     if name == "DECIMAL":
-        return f"a DECIMAL with at least {given[0] - given[1]} digits before and {given[1]} behind"
-    known = {
+        whole, fraction = sizes[0] - sizes[1], sizes[1]
+        return f"a DECIMAL with at least {whole} digits before and {fraction} after the point"
+    wider_types = {
         "FLOAT": "DOUBLE",
-        "CHAR": f"VARCHAR({_length(name, given)}) and longer, STRING",
-        "VARCHAR": f"VARCHAR({_length(name, given)}) and longer, STRING",
-        "BINARY": f"VARBINARY({_length(name, given)}) and longer, BYTES",
-        "VARBINARY": f"VARBINARY({_length(name, given)}) and longer, BYTES",
+        "CHAR": f"VARCHAR({_length(name, sizes)}) and longer, STRING",
+        "VARCHAR": f"VARCHAR({_length(name, sizes)}) and longer, STRING",
+        "BINARY": f"VARBINARY({_length(name, sizes)}) and longer, BYTES",
+        "VARBINARY": f"VARBINARY({_length(name, sizes)}) and longer, BYTES",
     }
-    if name in ("TIMESTAMP", "TIMESTAMP_LTZ") and given[0] < 6:
-        return f"{name}({given[0] + 1}) to {name}(6)"
-    return known.get(name, "no other type; add a column and fill it by a query")
+    if name in ("TIMESTAMP", "TIMESTAMP_LTZ") and sizes[0] < 6:
+        return f"{name}({sizes[0] + 1}) to {name}(6)"
+    return wider_types.get(name, "no other type; add a column and fill it with a query")
 
 
-def _holds_integer(one: str, two: str, wanted: tuple[int, ...]) -> bool:
-    if two in _DIGITS:
-        return _DIGITS[two] >= _DIGITS[one]
-    if two in _EXACT:
-        return _EXACT[two] >= _DIGITS[one]
-    if two == "DECIMAL":
-        return wanted[0] - wanted[1] >= _DIGITS[one]
-    return two == "STRING"
+def _holds_integer(old_name: str, new_name: str, new_sizes: tuple[int, ...]) -> bool:
+    if new_name in _DIGITS:
+        return _DIGITS[new_name] >= _DIGITS[old_name]
+    if new_name in _EXACT:
+        return _EXACT[new_name] >= _DIGITS[old_name]
+    if new_name == "DECIMAL":
+        return new_sizes[0] - new_sizes[1] >= _DIGITS[old_name]
+    return new_name == "STRING"
 
 
-def _length(name: str, given: tuple[int, ...]) -> int:
-    return given[0] if given else _MOST
+def _length(name: str, sizes: tuple[int, ...]) -> int:
+    return sizes[0] if sizes else _MAX_LENGTH
 
 
-def _parts(text: str) -> tuple[str, tuple[int, ...]]:
+def _name_and_sizes(text: str) -> tuple[str, tuple[int, ...]]:
     """Name and sizes: DECIMAL and (10, 2)."""
     name = re.split(r"[(< ]", text.strip().upper(), maxsplit=1)[0]
     inner = re.match(r"[A-Z_]+\(([\d, ]+)\)", text.strip().upper())

@@ -73,8 +73,8 @@ def precisions(columns: Mapping[str, str]) -> dict[str, int]:
 
     `columns` maps names to types as `spell` returns them.
     """
-    found = ((name, _MOMENT.match(kind)) for name, kind in columns.items())
-    return {name: int(match[1]) for name, match in found if match}
+    matches = ((name, _MOMENT.match(kind)) for name, kind in columns.items())
+    return {name: int(match[1]) for name, match in matches if match}
 
 
 def _arrow_field(name: str, parsed: JsonType) -> pa.Field:
@@ -141,10 +141,10 @@ class _Parser:
             local = self._takes("WITH", "LOCAL", "TIME", "ZONE")
         if word in ("TIMESTAMP", "TIME") and not local:
             self._takes("WITHOUT", "TIME", "ZONE")
-        if local:
-            return f"TIMESTAMP({arguments}) WITH LOCAL TIME ZONE"
         if word in ("TIMESTAMP", "TIMESTAMP_LTZ") and int(arguments) > 9:
             raise self._error()
+        if local:
+            return f"TIMESTAMP({arguments}) WITH LOCAL TIME ZONE"
         return f"{word}({arguments})" if arguments else word
 
     def _collection(self, word: str, suffix: str) -> JsonType:
@@ -191,8 +191,8 @@ class _Parser:
         return self._tokens[self._at - 1]
 
     def _takes(self, *words: str) -> bool:
-        given = [token.upper() for token in self._tokens[self._at : self._at + len(words)]]
-        if given != list(words):
+        upcoming = [token.upper() for token in self._tokens[self._at : self._at + len(words)]]
+        if upcoming != list(words):
             return False
         self._at += len(words)
         return True

@@ -69,8 +69,8 @@ class PaimonDataSource(DataSource):
         return spark_schema(table.read_schema(parsed.columns, parsed.row_kind))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        kind = FilteringReader if self._parsed.push_filters else PaimonReader
-        return kind(self._parsed, schema)
+        reader_class = FilteringReader if self._parsed.push_filters else PaimonReader
+        return reader_class(self._parsed, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         return PaimonStreamReader(self._parsed, schema)
@@ -117,8 +117,8 @@ class PaimonReader(DataSourceReader):
         if isinstance(table, SystemTable):
             return for_spark(table.read(self._columns(table)), self._schema)
         batches = self._batches(table, partition.piece.groups)
-        given = self._options.table.get("read.batch-size", str(SPARK_BATCH_ROWS))
-        rows = integer("read.batch-size", given, 1)
+        batch_size = self._options.table.get("read.batch-size", str(SPARK_BATCH_ROWS))
+        rows = integer("read.batch-size", batch_size, 1)
         return for_spark(gathered(batches, rows), self._schema)
 
     def _batches(self, table: Table, groups: Iterable[Sequence[bytes]]) -> Iterator[pa.RecordBatch]:
@@ -159,8 +159,8 @@ def _readable(options: SparkOptions, moment: AsOf) -> Table | SystemTable:
     )
     if isinstance(table, SystemTable) and options.row_kind:
         raise OptionError(
-            f"option 'rowkind': system table {options.identifier} has no row kinds of its own; "
-            "leave the option out, and read $audit_log for those of rows"
+            f"option 'rowkind': system table {options.identifier} has no row kinds; leave "
+            "the option out, or read $audit_log for the row kinds of the table's changes"
         )
     return table
 
@@ -171,7 +171,7 @@ class PaimonStreamReader(SourceStreamReader):
     def __init__(self, options: SparkOptions, schema: StructType) -> None:
         for key in options.moments:
             raise OptionError(
-                f"option '{key}' is for spark.read; a stream starts where 'scan.mode' says"
+                f"option '{key}' is for spark.read; set where a stream starts with 'scan.mode'"
             )
         self._paimon = PaimonSource(
             options.catalog,

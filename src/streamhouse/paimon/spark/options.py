@@ -82,42 +82,46 @@ class SparkOptions:
     @property
     def as_of(self) -> AsOf:
         """The snapshot, tag, version or time that a batch read reads."""
-        given = {**self.moments, **self.scan}
-        return split_options({key: given[key] for key in TRAVEL_KEYS if key in given})[1]
+        travel_options = {**self.moments, **self.scan}
+        return split_options(
+            {key: travel_options[key] for key in TRAVEL_KEYS if key in travel_options}
+        )[1]
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SparkOptions:
         """Parse options, keys in any case; `OptionError` for unknown, missing and wrong ones."""
-        given = {key.lower(): value for key, value in options.items()}
-        for key in given:
+        values = {key.lower(): value for key, value in options.items()}
+        for key in values:
             _check(key)
-        if not given.get("warehouse"):
+        if not values.get("warehouse"):
             raise OptionError(
                 "format 'paimon': option 'warehouse' is missing; write "
                 '.option("warehouse", <folder or URI>)'
             )
-        if not given.get("path"):
+        if not values.get("path"):
             raise OptionError(
                 "format 'paimon': no table is named; write .load(\"database.table\") to read, "
                 '.save("database.table") or .option("path", …) to write'
             )
-        moments = _moments(given)
-        columns = given.get("columns")
-        by_key = choice("distribution", given.get("distribution", "none"), ("none", "by-key"))
-        least = given.get("scan.parallelism", str(4 * (os.cpu_count() or 1)))
+        moments = _moments(values)
+        columns = values.get("columns")
+        by_key = choice("distribution", values.get("distribution", "none"), ("none", "by-key"))
+        parallelism = values.get("scan.parallelism", str(4 * (os.cpu_count() or 1)))
         return cls(
-            catalog={key: value for key, value in given.items() if _is_catalog(key)},
-            identifier=_identifier(given["path"], given.get("branch")),
+            catalog={key: value for key, value in values.items() if _is_catalog(key)},
+            identifier=_identifier(values["path"], values.get("branch")),
             columns=None if columns is None else _names(columns),
-            push_filters=boolean("filter-pushdown", given.get("filter-pushdown", "false")),
-            row_kind=boolean("rowkind", given.get("rowkind", "false")),
+            push_filters=boolean("filter-pushdown", values.get("filter-pushdown", "false")),
+            row_kind=boolean("rowkind", values.get("rowkind", "false")),
             by_key=by_key == "by-key",
-            checkpoint=given.get("checkpointlocation"),
-            parallelism=integer("scan.parallelism", least, 1),
-            limits=_limits(given),
-            scan={key: value for key, value in {**given, **moments}.items() if key in _STREAM_KEYS},
+            checkpoint=values.get("checkpointlocation"),
+            parallelism=integer("scan.parallelism", parallelism, 1),
+            limits=_limits(values),
+            scan={
+                key: value for key, value in {**values, **moments}.items() if key in _STREAM_KEYS
+            },
             moments={key: value for key, value in moments.items() if key not in _STREAM_KEYS},
-            table={key: given[key] for key in (*TABLE_KEYS, *_WRITE_KEYS) if key in given},
+            table={key: values[key] for key in (*TABLE_KEYS, *_WRITE_KEYS) if key in values},
         )
 
 
@@ -134,31 +138,31 @@ def _is_catalog(key: str) -> bool:
 def _names(columns: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in columns.split(",") if name.strip())
     if not names:
-        raise OptionError("option 'columns' is empty; write names with commas between, or leave it")
+        raise OptionError("option 'columns' is empty; list column names, separated by commas")
     return names
 
 
-def _limits(given: Mapping[str, str]) -> dict[str, int]:
+def _limits(values: Mapping[str, str]) -> dict[str, int]:
     limits = {
         _LIMIT_KEYS[key]: integer(_LIMIT_KEYS[key], value, 1)
-        for key, value in given.items()
+        for key, value in values.items()
         if key in _LIMIT_KEYS
     }
     if len(limits) > 1:
-        raise OptionError(f"options {' and '.join(limits)} do not go together; give one of them")
+        raise OptionError(f"options {' and '.join(limits)} cannot be combined; set one of them")
     return limits
 
 
-def _moments(given: Mapping[str, str]) -> dict[str, str]:
+def _moments(values: Mapping[str, str]) -> dict[str, str]:
     """The time-travel options, by their Paimon names."""
-    found = {key: given[key] for key in TRAVEL_KEYS if key in given}
+    travel_options = {key: values[key] for key in TRAVEL_KEYS if key in values}
     for short, key in _MOMENTS.items():
-        if short in given and key in found:
-            raise OptionError(f"options '{short}' and '{key}' are one; give one of them")
-        if short in given:
-            found[key] = given[short]
-    split_options(found)
-    return found
+        if short in values and key in travel_options:
+            raise OptionError(f"options '{short}' and '{key}' are aliases; set one of them")
+        if short in values:
+            travel_options[key] = values[short]
+    split_options(travel_options)
+    return travel_options
 
 
 def _identifier(path: str, branch: str | None) -> str:
@@ -168,6 +172,6 @@ def _identifier(path: str, branch: str | None) -> str:
     parsed = TableName.parse(name)
     if parsed.branch not in (MAIN, branch):
         raise OptionError(
-            f"option 'branch' is '{branch}', and the table is {path}; name one branch"
+            f"option 'branch' is '{branch}', but the table {path} names another branch; keep one"
         )
     return f"{database}.{parsed.on(branch)}"

@@ -110,7 +110,7 @@ class _Sink:
             planned=self._planned,
         )
 
-    def _take(
+    def _write_task(
         self, batches: Iterator[pa.RecordBatch], user: str, batch: int | None, folder: str
     ) -> Written:
         context = TaskContext.get()
@@ -129,19 +129,21 @@ class _Sink:
             writer.close()
         return Written(partition, attempt, files=tuple(messages))
 
-    def _collected(self, messages: Sequence[Written], user: str, batch: int | None) -> list[bytes]:
+    def _commit_messages(
+        self, messages: Sequence[Written], user: str, batch: int | None
+    ) -> list[bytes]:
         """The commit messages of all tasks; writes staged rows, in the order of partitions."""
         ordered = sorted(messages, key=lambda one: one.partition)
-        done = [message for one in ordered for message in one.files]
+        written = [message for one in ordered for message in one.files]
         staged = [one.staged for one in ordered if one.staged is not None]
         if not staged:
-            return done
+            return written
         # For a small write, one writer is enough, and so one file per bucket.
-        many = self._grouping is not None and any(one.paths for one in staged)
-        groups = range(self._grouping.count) if many and self._grouping else (None,)
+        by_group = self._grouping is not None and any(one.paths for one in staged)
+        groups = range(self._grouping.count) if by_group and self._grouping else (None,)
         with ThreadPoolExecutor(min(len(groups), os.cpu_count() or 1)) as pool:
             parts = pool.map(lambda group: self._write_group(staged, group, user, batch), groups)
-            return done + [message for part in parts for message in part]
+            return written + [message for part in parts for message in part]
 
     def _write_group(
         self, staged: Sequence[Staged], group: int | None, user: str, batch: int | None
@@ -174,31 +176,31 @@ class PaimonWriter(_Sink, DataSourceArrowWriter):
         self._folder = f"{self._location}/.staging-{self._user}"
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return self._take(iterator, self._user, None, self._folder)
+        return self._write_task(iterator, self._user, None, self._folder)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         try:
-            found = [one for one in messages if isinstance(one, Written)]
+            written = [one for one in messages if isinstance(one, Written)]
             if self._overwrite:
-                collected = self._collected(found, self._user, None)
-                overwrite_table(self._table(), self._user, collected, self._options.table)
+                commit_messages = self._commit_messages(written, self._user, None)
+                overwrite_table(self._table(), self._user, commit_messages, self._options.table)
             else:
-                self._append(found)
+                self._append(written)
         finally:
             self._drop_staging(self._folder)
 
-    def _append(self, found: Sequence[Written]) -> None:
+    def _append(self, written: Sequence[Written]) -> None:
         """Commit the rows; writes staged ones again if other commits made them outdated."""
         committer = self._committer(self._user)
 
         def write(held: bool) -> bool | None:
             table = self._table()
             seen = table.latest_snapshot_id()
-            collected = self._collected(found, self._user, None)
+            commit_messages = self._commit_messages(written, self._user, None)
             with nullcontext() if held else commit_lock(self._location):
                 if not (self._staged and rows_changed(table, seen)):
-                    return committer.commit(_BATCH_WRITE, collected, lock_held=True)
-            committer.abort(collected)
+                    return committer.commit(_BATCH_WRITE, commit_messages, lock_held=True)
+            committer.abort(commit_messages)
             return None
 
         with_retries(self._table(), write)
@@ -252,51 +254,51 @@ class PaimonStreamWriter(_Sink, DataSourceStreamArrowWriter):
         context = TaskContext.get()
         query = context.getLocalProperty(_QUERY_ID) if context is not None else None
         number = context.getLocalProperty(_BATCH_ID) if context is not None else None
-        user = query or self._checkpointed()
+        user = query or self._checkpoint_query_id()
         batch = None if number is None else int(number)
-        written = self._take(iterator, user, batch, self._folder(user, batch))
+        written = self._write_task(iterator, user, batch, self._folder(user, batch))
         written.query, written.batch = user, batch
         return written
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        found = [one for one in messages if isinstance(one, Written)]
-        user = next((one.query for one in found if one.query), None)
+        written = [one for one in messages if isinstance(one, Written)]
+        user = next((one.query for one in written if one.query), None)
         if user is None:
             return
         committer = self._committer(user)
-        self._clean(committer, user, found)
+        self._clean(committer, user, written)
         try:
             if committer.committed(batchId):
-                committer.discard(batchId, [file for one in found for file in one.files])
+                committer.discard(batchId, [file for one in written for file in one.files])
                 return
-            self._check_begun(committer.table, user)
+            self._check_planned_columns(committer.table, user)
             _hold(committer.table, user)
             # Under the lock no DML statement commits in between, whose rows would hide these.
             with commit_lock(self._location) if self._staged else nullcontext():
-                collected = self._collected(found, user, batchId)
-                committer.commit(batchId, collected, lock_held=self._staged)
+                commit_messages = self._commit_messages(written, user, batchId)
+                committer.commit(batchId, commit_messages, lock_held=self._staged)
         finally:
-            self._drop_staging(self._folder(user, found[0].batch))
+            self._drop_staging(self._folder(user, written[0].batch))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        found = [one for one in messages if isinstance(one, Written)]
-        for user, batch in {(one.query, one.batch) for one in found if one.query}:
+        written = [one for one in messages if isinstance(one, Written)]
+        for user, batch in {(one.query, one.batch) for one in written if one.query}:
             self._drop_staging(self._folder(user, batch))
             self._committer(user).remove_leftovers(query_tag(user), batchId)
 
-    def _check_begun(self, table: Table, user: str) -> None:
+    def _check_planned_columns(self, table: Table, user: str) -> None:
         """Raise `TableError` for outdated column names, unless the query has written before."""
         if self._planned != table.schema_id and Consumers(table).get(query_consumer(user)) is None:
             planned = table.find_schema(self._planned) or table
             check_columns(planned.arrow_schema.names, table)
 
-    def _clean(self, committer: TableCommitter, user: str, found: Sequence[Written]) -> None:
+    def _clean(self, committer: TableCommitter, user: str, written: Sequence[Written]) -> None:
         """Before the first commit of a run, delete files that killed runs left behind."""
         key = (self._location, user)
         if key not in _cleaned:
             _cleaned.add(key)
-            committer.remove_leftovers(query_tag(user), keep={one.attempt for one in found})
-            batch = found[0].batch
+            committer.remove_leftovers(query_tag(user), keep={one.attempt for one in written})
+            batch = written[0].batch
             files = self._files()
             folder = f"{self._location}/.staging-{user}"
             for name, _ in files.names(folder):
@@ -306,7 +308,7 @@ class PaimonStreamWriter(_Sink, DataSourceStreamArrowWriter):
     def _folder(self, user: str, batch: int | None) -> str:
         return f"{self._location}/.staging-{user}/{batch}"
 
-    def _checkpointed(self) -> str:
+    def _checkpoint_query_id(self) -> str:
         """The query's id from its checkpoint, if Spark does not pass it to the tasks."""
         if self._options.checkpoint is None:
             raise OptionError(
@@ -316,6 +318,8 @@ class PaimonStreamWriter(_Sink, DataSourceStreamArrowWriter):
         path = f"{self._options.checkpoint}/metadata"
         text = files_of(path, self._options.catalog).read_text(path)
         if text is None:
-            raise StreamhouseError(f"the checkpoint has no file {path}; start with a fresh one")
+            raise StreamhouseError(
+                f"the checkpoint has no file {path}; use a new checkpoint folder"
+            )
         record: dict[str, Any] = json.loads(text)
         return str(record["id"])

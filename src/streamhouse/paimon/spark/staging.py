@@ -42,22 +42,22 @@ def stage(
 
     The names of files begin with `name`.
     """
-    held: list[pa.RecordBatch] = []
+    buffered: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
-        held.append(batch)
+        buffered.append(batch)
         size += batch.nbytes
         if size > INLINE_BYTES:
             with _GroupFiles(files, f"{folder}/{name}") as out:
-                for rows in gathered(chain(held, batches), CHUNK_ROWS):
+                for rows in gathered(chain(buffered, batches), CHUNK_ROWS):
                     for group, part in grouping.split(rows) if grouping else [(0, rows)]:
                         out.write(group, part)
             return Staged(partition, paths=out.paths)
-    if not held:
+    if not buffered:
         return Staged(partition)
     buffer = pa.BufferOutputStream()
-    with pa.ipc.new_stream(buffer, held[0].schema, options=_LZ4) as writer:
-        for batch in held:
+    with pa.ipc.new_stream(buffer, buffered[0].schema, options=_LZ4) as writer:
+        for batch in buffered:
             writer.write_batch(batch)
     return Staged(partition, data=buffer.getvalue().to_pybytes())
 

@@ -72,45 +72,45 @@ def data_files(table: Table, folder: str) -> Iterator[tuple[str, str]]:
             yield from data_files(table, f"{folder}/{name}")
 
 
-def magnitudes(file: SplitFile, schema: pa.Schema, wanted: Sequence[str]) -> dict[str, int | None]:
-    """The greatest absolute value of each wanted column in a file, DECIMAL as the unscaled number.
+def magnitudes(file: SplitFile, schema: pa.Schema, columns: Sequence[str]) -> dict[str, int | None]:
+    """The greatest absolute value of each of `columns` in a file, DECIMAL as the unscaled number.
 
     `schema` has the columns of the schema version that the file was written with. The value is None
     if the file has no statistics of the column. It is 0 if all values are null, or if the column
     was added after the file was written.
     """
-    stats, given = file.value_stats, file.value_stats_columns
-    names = schema.names if given is None else _texts(given)
-    least, greatest, nulls = (variable(stats, 8 * place) for place in (1, 2, 3))
-    found: dict[str, int | None] = {}
-    for name in wanted:
+    stats, stats_columns = file.value_stats, file.value_stats_columns
+    names = schema.names if stats_columns is None else _texts(stats_columns)
+    min_values, max_values, nulls = (variable(stats, 8 * index) for index in (1, 2, 3))
+    result: dict[str, int | None] = {}
+    for name in columns:
         if schema.get_field_index(name) < 0:
-            found[name] = 0
+            result[name] = 0
         elif name not in names:
-            found[name] = None
+            result[name] = None
         else:
-            place, kind = names.index(name), schema.field(name).type
-            low, high = _value(least, place, kind), _value(greatest, place, kind)
+            index, data_type = names.index(name), schema.field(name).type
+            low, high = _value(min_values, index, data_type), _value(max_values, index, data_type)
             if low is None or high is None:
-                found[name] = 0 if _long(nulls, place) == file.rows else None
+                result[name] = 0 if _long(nulls, index) == file.rows else None
             else:
-                found[name] = max(abs(low), abs(high))
-    return found
+                result[name] = max(abs(low), abs(high))
+    return result
 
 
-def _value(row: bytes, place: int, kind: pa.DataType) -> int | None:
-    """The number in field `place` of a serialised row; None for a null.
+def _value(row: bytes, index: int, data_type: pa.DataType) -> int | None:
+    """The number in field `index` of a serialised row; None for a null.
 
     The row is its arity, a header with a bit for each null, then an 8-byte word for each field.
     """
     arity, row = integer(row, 0), row[_INT_SIZE:]
     # The first byte of the header is the row kind.
-    if row[1 + place // 8] >> place % 8 & 1:
+    if row[1 + index // 8] >> index % 8 & 1:
         return None
-    at = (arity + 8 + 63) // 64 * 8 + 8 * place
-    if not pa.types.is_decimal(kind):
-        return int(struct.unpack_from(_WORDS[kind], row, at)[0])
-    if kind.precision <= _COMPACT_DIGITS:
+    at = (arity + 8 + 63) // 64 * 8 + 8 * index
+    if not pa.types.is_decimal(data_type):
+        return int(struct.unpack_from(_WORDS[data_type], row, at)[0])
+    if data_type.precision <= _COMPACT_DIGITS:
         return int(struct.unpack_from("<q", row, at)[0])
     return int.from_bytes(variable(row, at), "big", signed=True)
 
@@ -121,14 +121,14 @@ def _elements_at(array: bytes) -> tuple[int, int]:
     return count, 4 + (count + 31) // 32 * 4
 
 
-def _long(array: bytes, place: int) -> int | None:
+def _long(array: bytes, index: int) -> int | None:
     """An element of a BinaryArray of BIGINT; None for a null, and past the end."""
     count, at = _elements_at(array)
-    if place >= count or array[4 + place // 8] >> place % 8 & 1:
+    if index >= count or array[4 + index // 8] >> index % 8 & 1:
         return None
-    return int(struct.unpack_from("<q", array, at + 8 * place)[0])
+    return int(struct.unpack_from("<q", array, at + 8 * index)[0])
 
 
 def _texts(array: bytes) -> list[str]:
     count, at = _elements_at(array)
-    return [variable(array, at + 8 * place).decode() for place in range(count)]
+    return [variable(array, at + 8 * index).decode() for index in range(count)]

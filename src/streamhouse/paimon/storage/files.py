@@ -75,14 +75,14 @@ class LocalFiles:
         target = local_path(path)
         folder, name = os.path.split(target)
         os.makedirs(folder, exist_ok=True)
-        fresh = os.path.join(folder, f".{name}.{uuid.uuid4().hex[:12]}")
+        temporary = os.path.join(folder, f".{name}.{uuid.uuid4().hex[:12]}")
         try:
-            with open(fresh, "x", encoding="utf-8") as file:
+            with open(temporary, "x", encoding="utf-8") as file:
                 file.write(text)
-            os.replace(fresh, target)
+            os.replace(temporary, target)
         except OSError:
             with contextlib.suppress(OSError):
-                os.remove(fresh)
+                os.remove(temporary)
             raise
 
     def modified_s(self, path: str) -> float | None:
@@ -142,8 +142,8 @@ class RemoteFiles:
     def modified_s(self, path: str) -> float | None:
         if not self._io.exists(path):
             return None
-        changed = self._io.get_file_status(path).mtime
-        return None if changed is None else float(changed.timestamp())
+        modified = self._io.get_file_status(path).mtime
+        return None if modified is None else float(modified.timestamp())
 
     def open_input(self, path: str) -> Any:
         return self._io.new_input_stream(path)

@@ -17,7 +17,7 @@ from streamhouse.paimon.storage.files import is_local, local_path
 LOCK_WAIT_S = 60.0
 _POLL_S = 0.001
 _COMMIT, _CREATION = ".commit-lock", ".creation-lock"
-_mine = threading.local()
+_thread = threading.local()
 
 
 @contextmanager
@@ -30,8 +30,8 @@ def commit_lock(location: str, wait_s: float = LOCK_WAIT_S) -> Iterator[None]:
     Not re-entrant (see `holds_lock`). Raises `CommitConflictError` after `wait_s` seconds.
     """
     path = _lock_path(location, _COMMIT)
-    what = f"the table at {location} is being committed to"
-    with _locked(path, wait_s, what):
+    activity = f"committing to the table at {location}"
+    with _locked(path, wait_s, activity):
         held = _held()
         held.append(path)
         try:
@@ -48,21 +48,21 @@ def creation_lock(warehouse: str, wait_s: float = LOCK_WAIT_S) -> Iterator[None]
     two concurrent creations fails, or replaces the schema of the other. Not re-entrant. Raises
     `CommitConflictError` after `wait_s` seconds.
     """
-    what = f"a table of the warehouse {warehouse} is being created"
-    with _locked(_lock_path(warehouse, _CREATION), wait_s, what):
+    activity = f"creating a table of the warehouse {warehouse}"
+    with _locked(_lock_path(warehouse, _CREATION), wait_s, activity):
         yield
 
 
 @contextmanager
-def _locked(path: str, wait_s: float, what: str) -> Iterator[None]:
+def _locked(path: str, wait_s: float, activity: str) -> Iterator[None]:
     deadline = time.monotonic() + wait_s
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
-        while not _taken(descriptor):
+        while not _try_lock(descriptor):
             if time.monotonic() > deadline:
                 raise CommitConflictError(
-                    f"{what} for more than {wait_s:g} s by another process (it holds {path}); end "
-                    "it and start again"
+                    f"another process has been {activity} for more than {wait_s:g} s (it holds "
+                    f"{path}); end it and try again"
                 )
             time.sleep(_POLL_S)
         yield
@@ -76,13 +76,13 @@ def holds_lock(location: str) -> bool:
 
 
 def _held() -> list[str]:
-    if not hasattr(_mine, "held"):
-        _mine.held = []
-    held: list[str] = _mine.held
+    if not hasattr(_thread, "held"):
+        _thread.held = []
+    held: list[str] = _thread.held
     return held
 
 
-def _taken(descriptor: int) -> bool:
+def _try_lock(descriptor: int) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -69,15 +69,15 @@ def query(
     items = ", ".join(quoted(name) for name in columns)
     path = ".".join(quoted(part) for part in (_CATALOG, database, table))
     text = f"SELECT {items} FROM {path}{version}{condition}"
-    for left in reversed(range(_TRIES)):
+    for attempts_left in reversed(range(_TRIES)):
         try:
-            found: list[pa.RecordBatch] = context.sql(text)
+            batches: list[pa.RecordBatch] = context.sql(text)
             break
         except ERRORS as error:
             # Snapshot expiry may delete files after they were listed and before they are read.
-            if version or not left or not is_gone(error):
+            if version or not attempts_left or not is_gone(error):
                 raise
-    return found
+    return batches
 
 
 def is_gone(error: Exception) -> bool:

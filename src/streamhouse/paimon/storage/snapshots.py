@@ -116,17 +116,19 @@ class Snapshots:
 
         None if there is none that is newer than the snapshot `above`.
         """
-        for one in self.newest_first():
-            if one.id <= above:
+        for snapshot in self.newest_first():
+            if snapshot.id <= above:
                 return None
-            if one.commit_user == user:
-                return one
+            if snapshot.commit_user == user:
+                return snapshot
         return None
 
     def changed_rows(self, after: int, until: int) -> bool:
         """Whether any snapshot in (`after`, `until`] has changed rows, or has expired."""
-        found = (self.find(number) for number in range(until, after, -1))
-        return any(one is None or one.commit_kind not in _SAME_ROWS for one in found)
+        snapshots = (self.find(number) for number in range(until, after, -1))
+        return any(
+            snapshot is None or snapshot.commit_kind not in _SAME_ROWS for snapshot in snapshots
+        )
 
     def newest_first(self) -> Iterator[Snapshot]:
         snapshot_id = self.latest_id()
@@ -140,11 +142,13 @@ class Snapshots:
     def lost(self, snapshot_id: int) -> DataLossError:
         """The error for a snapshot that has expired."""
         earliest, latest = self.earliest_id(), self.latest_id()
-        left = "no snapshots are left" if earliest is None else f"{earliest} to {latest} are left"
+        remaining = (
+            "no snapshots are left" if earliest is None else f"{earliest} to {latest} are left"
+        )
         return DataLossError(
-            f"table {self._name}: snapshot {snapshot_id} is gone, {left}; keep more with the table "
-            "options snapshot.time-retained and snapshot.num-retained.min, or start anew from a "
-            "fresh checkpoint"
+            f"table {self._name}: snapshot {snapshot_id} is gone, {remaining}; keep more with the "
+            "table options snapshot.time-retained and snapshot.num-retained.min, or start anew "
+            "from a fresh checkpoint"
         )
 
     def _path(self, snapshot_id: int) -> str:

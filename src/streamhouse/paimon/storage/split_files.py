@@ -78,8 +78,8 @@ class SplitFile:
         return self._bytes(_VALUE_STATS_COLUMNS)
 
     def _text(self, field: int) -> str | None:
-        found = self._bytes(field)
-        return None if found is None else found.decode()
+        value = self._bytes(field)
+        return None if value is None else value.decode()
 
     def _bytes(self, field: int) -> bytes | None:
         if self._is_null(field):
@@ -114,17 +114,17 @@ class SplitFrame:
     def parse(cls, split: bytes) -> SplitFrame:
         """Parse the bytes of `Split.serialize()`; `StreamhouseError` for an unknown format."""
         magic, version, kind, split_magic, split_version, _, partition = _HEAD.unpack_from(split)
-        known = (magic, version, kind, split_magic) == (
+        is_split = (magic, version, kind, split_magic) == (
             _FRAME_MAGIC,
             _FRAME_VERSION,
             _DATA_SPLIT,
             _SPLIT_MAGIC,
         )
-        if not known or split_version not in _SPLIT_VERSIONS:
+        if not is_split or split_version not in _SPLIT_VERSIONS:
             raise StreamhouseError(
                 f"a split of format {version}/{kind}/{split_version} cannot be read; Streamhouse "
-                f"knows {_FRAME_VERSION}/{_DATA_SPLIT}/{_SPLIT_VERSIONS}: install the version of "
-                "pypaimon-rust that it was built for"
+                f"supports {_FRAME_VERSION}/{_DATA_SPLIT}/{_SPLIT_VERSIONS}: install the version "
+                "of pypaimon-rust that it was built for"
             )
         at = _HEAD.size + partition + _INT.size
         size = _short(split, at)
@@ -144,7 +144,7 @@ class SplitFrame:
             for number in range(len(rows)):
                 end = _deletion_end(split, at)
                 deletions[number], at = split[at:end], end
-        files = tuple(SplitFile(*one) for one in zip(rows, deletions, strict=True))
+        files = tuple(SplitFile(*parts) for parts in zip(rows, deletions, strict=True))
         return cls(head, folder, files, vectors, bool(split[at]), bool(split[at + 1]))
 
     @classmethod
@@ -199,9 +199,9 @@ class SplitFrame:
         parts.append(bytes([self.streaming, self.raw]))
         return b"".join(parts)
 
-    def only(self, wanted: Callable[[SplitFile], bool]) -> SplitFrame:
-        """The same split with only the `wanted` files."""
-        return replace(self, files=tuple(file for file in self.files if wanted(file)))
+    def only(self, predicate: Callable[[SplitFile], bool]) -> SplitFrame:
+        """The same split with only the files for which `predicate` is true."""
+        return replace(self, files=tuple(file for file in self.files if predicate(file)))
 
     def each_written(self) -> list[SplitFrame]:
         """A streaming split for each file, without its deletion vector; the oldest file first."""

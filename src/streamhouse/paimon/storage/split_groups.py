@@ -76,13 +76,13 @@ def pieces(splits: Sequence[bytes], parallelism: int) -> list[Piece]:
     if parallelism <= 1 or len(splits) <= 1:
         return [Piece((tuple(splits),))] if splits else []
     counts = [max(1, Split.deserialize(split).row_count()) for split in splits]
-    goal, rows = sum(counts) / parallelism, 0
+    target_rows, rows = sum(counts) / parallelism, 0
     pieces: list[Piece] = []
     current: list[bytes] = []
     for split, count in zip(splits, counts, strict=True):
         current.append(split)
         rows += count
-        if rows >= goal and len(pieces) < parallelism - 1:
+        if rows >= target_rows and len(pieces) < parallelism - 1:
             pieces.append(Piece((tuple(current),)))
             current, rows = [], 0
     return [*pieces, Piece((tuple(current),))] if current else pieces

@@ -35,7 +35,7 @@ class Identity:
         self._stamp = self._files.stamp(self._schema)
         self._text = self._files.read_text(self._schema)
         self._snapshot: tuple[int, int, object] | None = None
-        self._looked = 0.0
+        self._checked_at = 0.0
         self.digest: str = hashlib.blake2b((self._text or "").encode(), digest_size=16).hexdigest()
 
     def holds(self, snapshot: int, time_ms: int, sure: bool = True) -> bool:
@@ -46,9 +46,9 @@ class Identity:
         checked at most every 2 seconds.
         """
         now = time.monotonic()
-        if not self._local and not sure and now - self._looked < _REMOTE_EVERY_S:
+        if not self._local and not sure and now - self._checked_at < _REMOTE_EVERY_S:
             return True
-        self._looked = now
+        self._checked_at = now
         return self._same_table() and self._same_snapshot(snapshot, time_ms)
 
     def _same_table(self) -> bool:
@@ -67,11 +67,11 @@ class Identity:
         stamp = self._files.stamp(f"{self._root}/snapshot/snapshot-{snapshot}")
         if stamp is not None and self._snapshot == (snapshot, time_ms, stamp):
             return True
-        found = self._snapshots.find(snapshot)
-        if found is None:
+        current = self._snapshots.find(snapshot)
+        if current is None:
             latest = self._snapshots.latest_id()
             return latest is not None and latest > snapshot
-        if found.time_ms != time_ms:
+        if current.time_ms != time_ms:
             return False
         self._snapshot = (snapshot, time_ms, stamp)
         return True

@@ -32,9 +32,9 @@ def bucket_of(keys: Sequence[pa.Array], buckets: int) -> Longs:
     return np.abs(row_hashes(keys).astype(np.int64)) % buckets
 
 
-def hashable(kind: pa.DataType) -> bool:
+def hashable(data_type: pa.DataType) -> bool:
     """Whether a column of this type can be in `keys`."""
-    return not pa.types.is_nested(kind)
+    return not pa.types.is_nested(data_type)
 
 
 def row_hashes(keys: Sequence[pa.Array]) -> npt.NDArray[np.int32]:
@@ -46,16 +46,16 @@ def row_hashes(keys: Sequence[pa.Array]) -> npt.NDArray[np.int32]:
     fixed: list[Any] = []
     tails: list[_Tail] = []
     size: Any = 4 * len(head) + 8 * len(keys)
-    for place, key in enumerate(keys):
+    for position, key in enumerate(keys):
         nulls = _nulls(key)
         if nulls is not None:
-            word, bit = divmod(place + _HEADER_BITS, 32)
+            word, bit = divmod(position + _HEADER_BITS, 32)
             head[word] = head[word] | (nulls.astype(np.uint32) << np.uint32(bit))
-        found = _field(key, nulls, size)
-        fixed += [found.low, found.high]
-        if found.tail is not None:
-            tails.append(found.tail)
-            size = size + 4 * found.tail.words
+        field = _field(key, nulls, size)
+        fixed += [field.low, field.high]
+        if field.tail is not None:
+            tails.append(field.tail)
+            size = size + 4 * field.tail.words
     with np.errstate(over="ignore"):
         state: Any = np.full(rows, _SEED)
         for one in (*head, *fixed):
@@ -105,20 +105,20 @@ def _field(array: pa.Array, nulls: Any, at: Any) -> _Field:
     `at` is the byte offset in the row at which the field's variable-length part begins: one number
     for all rows, or one for each.
     """
-    kind = array.type
-    if pa.types.is_timestamp(kind):
-        return _moment(_plain(array, np.int64, nulls), kind.unit, at)
-    if pa.types.is_decimal(kind):
+    data_type = array.type
+    if pa.types.is_timestamp(data_type):
+        return _moment(_fixed_width(array, np.int64, nulls), data_type.unit, at)
+    if pa.types.is_decimal(data_type):
         return _decimal(array, nulls, at)
-    if pa.types.is_boolean(kind):
-        array, kind = array.cast(pa.uint8()), pa.uint8()
-    elif not pa.types.is_primitive(kind):
+    if pa.types.is_boolean(data_type):
+        array, data_type = array.cast(pa.uint8()), pa.uint8()
+    elif not pa.types.is_primitive(data_type):
         return _bytes(array, nulls, at)
-    if kind.bit_width == 64:
-        return _Field(*_halves(_plain(array, np.int64, nulls)))
+    if data_type.bit_width == 64:
+        return _Field(*_halves(_fixed_width(array, np.int64, nulls)))
     # A narrow type fills its own bytes only: negative values are not sign-extended.
-    unsigned = {8: np.uint8, 16: np.uint16, 32: np.uint32}[kind.bit_width]
-    return _Field(_plain(array, unsigned, nulls).astype(np.uint32), np.uint32(0))
+    unsigned = {8: np.uint8, 16: np.uint16, 32: np.uint32}[data_type.bit_width]
+    return _Field(_fixed_width(array, unsigned, nulls).astype(np.uint32), np.uint32(0))
 
 
 def _moment(values: Longs, unit: str, at: Any) -> _Field:
@@ -131,9 +131,9 @@ def _moment(values: Longs, unit: str, at: Any) -> _Field:
         return _Field(*_halves(values * 1000 if unit == "s" else values))
     count, size = (1000, 1000) if unit == "us" else (1_000_000, 1)
     millis = values // count
-    rest = ((values - millis * count) * size).astype(np.uint32)
+    nanos = ((values - millis * count) * size).astype(np.uint32)
     halves = _halves(millis)
-    return _Field(rest, _offset(at), _Tail(2, lambda number, rows: halves[number]))
+    return _Field(nanos, _offset(at), _Tail(2, lambda number, rows: halves[number]))
 
 
 def _decimal(array: pa.Array, nulls: Any, at: Any) -> _Field:
@@ -142,14 +142,14 @@ def _decimal(array: pa.Array, nulls: Any, at: Any) -> _Field:
     With up to 18 digits, the field is the unscaled value. With more, the variable-length part has
     the unscaled value in as few bytes as possible, big-endian.
     """
-    kind = array.type
-    if not pa.types.is_decimal128(kind):
-        array = array.cast(pa.decimal128(kind.precision, kind.scale))
+    data_type = array.type
+    if not pa.types.is_decimal128(data_type):
+        array = array.cast(pa.decimal128(data_type.precision, data_type.scale))
     raw = np.frombuffer(array.buffers()[1], np.uint8)[16 * array.offset :][: 16 * len(array)]
     raw = raw.reshape(-1, 16)
     if nulls is not None:
         raw = np.where(nulls[:, None], np.uint8(0), raw)
-    if kind.precision <= _COMPACT_DIGITS:
+    if data_type.precision <= _COMPACT_DIGITS:
         pairs = np.ascontiguousarray(raw[:, :8]).view("<u4")
         return _Field(pairs[:, 0], pairs[:, 1])
     high_first = raw[:, ::-1]
@@ -204,8 +204,8 @@ class _Texts:
             width: Any = np.int64
         else:
             array, width = array.cast(pa.binary()), np.int32
-        _, places, data = array.buffers()
-        bounds = np.frombuffer(places, width)[array.offset :][: len(array) + 1].astype(np.int64)
+        _, offsets, data = array.buffers()
+        bounds = np.frombuffer(offsets, width)[array.offset :][: len(array) + 1].astype(np.int64)
         first, last = int(bounds[0]), int(bounds[-1])
         # Padding, so that whole words can be read past the last byte.
         padded = np.zeros(last - first + 16, np.uint8)
@@ -221,8 +221,8 @@ class _Texts:
         """One word of some rows (None: all), with zeros after a row's last byte."""
         starts = self.starts if rows is None else self.starts[rows]
         sizes = self.sizes if rows is None else self.sizes[rows]
-        left = np.clip(sizes - 4 * number, 0, 4)
-        return self.words[starts + 4 * number] & _MASKS[left]
+        remaining = np.clip(sizes - 4 * number, 0, 4)
+        return self.words[starts + 4 * number] & _MASKS[remaining]
 
 
 def _nulls(array: pa.Array) -> Any:
@@ -230,10 +230,10 @@ def _nulls(array: pa.Array) -> Any:
     return array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
 
 
-def _plain(array: pa.Array, kind: Any, nulls: Any) -> Any:
+def _fixed_width(array: pa.Array, dtype: Any, nulls: Any) -> Any:
     """The values of a column of fixed width, 0 where it is null."""
-    values = np.frombuffer(array.buffers()[1], kind)[array.offset : array.offset + len(array)]
-    return values if nulls is None else np.where(nulls, kind(0), values)
+    values = np.frombuffer(array.buffers()[1], dtype)[array.offset : array.offset + len(array)]
+    return values if nulls is None else np.where(nulls, dtype(0), values)
 
 
 def _halves(values: Longs) -> tuple[Words, Words]:

@@ -41,7 +41,9 @@ class Grouping:
         a bucket key with nested types or with columns outside the primary key.
         """
         fields = bucket_fields(table)
-        if isinstance(fields, str) or not {one.name for one in fields} <= set(table.primary_key):
+        if isinstance(fields, str) or not {field.name for field in fields} <= set(
+            table.primary_key
+        ):
             return None
         count = min(table.bucket, MOST_GROUPS)
         return cls(table.identifier, fields, table.bucket, count)
@@ -74,13 +76,13 @@ def bucket_fields(table: Table) -> tuple[pa.Field, ...] | str:
     function = table.options.get("bucket-function.type", "default").lower()
     if function != "default":
         return f"table {table.identifier} has the bucket function '{function}'"
-    given = table.options.get("bucket-key")
+    bucket_key = table.options.get("bucket-key")
     names = (
-        tuple(name.strip() for name in given.split(","))
-        if given
+        tuple(name.strip() for name in bucket_key.split(","))
+        if bucket_key
         else tuple(key for key in table.primary_key if key not in table.partition_keys)
     )
     fields = tuple(table.arrow_schema.field(name) for name in names)
     if not fields or not all(hashable(field.type) for field in fields):
-        return f"table {table.identifier} has no bucket key of plain columns"
+        return f"table {table.identifier} has no bucket key without nested types"
     return fields

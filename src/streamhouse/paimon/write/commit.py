@@ -113,18 +113,18 @@ class TableWriter:
         self._planned = planned
         self._table = writable(table, prefix, table_options)
         self._overwrite = overwrite
-        made = {**table.options, **(table_options or {})}
+        write_options = {**table.options, **(table_options or {})}
         if overwrite:
-            check_overwrite(table, made, partition)
-        self._orc = OrcValues(table) if may_hold_orc(made) else None
-        replaces = takes_upserts(table) or hides_by_sequence(table)
-        self._replaced = BeforeImageFilter(self._table) if replaces else None
+            check_overwrite(table, write_options, partition)
+        self._orc = OrcValues(table) if may_hold_orc(write_options) else None
+        drops_before_images = takes_upserts(table) or hides_by_sequence(table)
+        self._before_images = BeforeImageFilter(self._table) if drops_before_images else None
         self._removals = Removals(self._table) if restricts_removals(table) else None
         self._separate = SeparateFiles(self._table) if needs_separate_files(table) else None
         self._products = Products(table)
-        self._removes = removes_records(table.options)
+        self._removes_records = removes_records(table.options)
         if overwrite:
-            builder = _overwriting(self._table, commit_user, partition)
+            builder = _overwrite_builder(self._table, commit_user, partition)
         else:
             builder = self._table.rust.new_stream_write_builder().with_commit_user(commit_user)
         self._writer: Any = builder.new_write()
@@ -143,13 +143,13 @@ class TableWriter:
         if batch.num_rows == 0:
             return
         batch = for_now(batch, self._table, self._planned)
-        self._put(batch if self._replaced is None else self._replaced.take(batch))
+        self._put(batch if self._before_images is None else self._before_images.take(batch))
 
     def _put(self, batch: pa.RecordBatch) -> None:
         if self._removals is not None:
             batch = self._removals.take(batch)
         self._products.check(batch)
-        if self._removes:
+        if self._removes_records:
             batch = removals_without_values(self._table, batch)
         if self._separate is not None:
             batch = self._separate.take(batch)
@@ -157,7 +157,7 @@ class TableWriter:
             self._write(batch)
 
     def _write(self, batch: pa.RecordBatch) -> None:
-        rows = to_table(self._alike(batch), self._table)
+        rows = to_table(self._with_row_kinds(batch), self._table)
         if self._orc is not None:
             rows = self._orc.fitted(rows)
         self._added.take(rows)
@@ -166,7 +166,7 @@ class TableWriter:
         except rust_core.ERRORS as error:
             raise write_error(self._table, error) from error
 
-    def _alike(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _with_row_kinds(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch, with row kinds if the first one had them, which the Rust core goes by."""
         kinds = ROW_KIND in batch.schema.names
         if self._kinds is None:
@@ -176,7 +176,7 @@ class TableWriter:
         if kinds:
             raise TableError(
                 f"table '{self._table.identifier}': rows with a '{ROW_KIND}' came after rows "
-                "without; give all of them one"
+                "without one; set it in all of them"
             )
         return batch.append_column(ROW_KIND, pa.repeat("+I", batch.num_rows))
 
@@ -185,21 +185,21 @@ class TableWriter:
 
         Raises `TableError` if a sum of the rows exceeds its column's type.
         """
-        rest = None if self._replaced is None else self._replaced.rest()
-        if rest is not None:
-            self._put(rest)
-        found = list[Any]()
-        while self._separate is not None and (later := self._separate.next()):
-            found += self._closed_files(identifier)
-            for batch in later:
+        last_row = None if self._before_images is None else self._before_images.rest()
+        if last_row is not None:
+            self._put(last_row)
+        messages = list[Any]()
+        while self._separate is not None and (held_rows := self._separate.next()):
+            messages += self._closed_files(identifier)
+            for batch in held_rows:
                 self._write(batch)
         self._added.check()
-        return [message.serialize() for message in (*found, *self._closed_files(identifier))]
+        return [message.serialize() for message in (*messages, *self._closed_files(identifier))]
 
     def _closed_files(self, identifier: int) -> Sequence[Any]:
         try:
-            given = () if self._overwrite else (True, identifier)
-            messages: Sequence[Any] = self._writer.prepare_commit(*given)
+            arguments = () if self._overwrite else (True, identifier)
+            messages: Sequence[Any] = self._writer.prepare_commit(*arguments)
         except rust_core.ERRORS as error:
             raise write_error(self._table, error) from error
         return messages
@@ -226,8 +226,8 @@ class TableCommitter:
         self._warehouse = Warehouse(warehouse_options)
         self._identifier = identifier
         self._user = commit_user
-        self._looked = 0
-        self._last = -1
+        self._checked_until = 0
+        self._last_identifier = -1
         self._opened: Table | None = None
         self._refresh()
 
@@ -255,18 +255,18 @@ class TableCommitter:
         """
         if not messages:
             return not self.committed(identifier)
-        parts = [CommitMessage.deserialize(message) for message in messages]
+        commit_messages = [CommitMessage.deserialize(message) for message in messages]
         try:
             with _locked(self._table, lock_held):
                 self._refresh()
                 self._check_sums(identifier, messages)
-                done = self._commit.filter_and_commit({identifier: parts})
+                committed = self._commit.filter_and_commit({identifier: commit_messages})
                 self._sums.committed()
         except rust_core.ERRORS as error:
             raise write_error(self._table, error) from error
-        if not done:
+        if not committed:
             self.discard(identifier, messages)
-        return bool(done)
+        return bool(committed)
 
     def _check_sums(self, identifier: int, messages: Sequence[bytes]) -> None:
         try:
@@ -280,15 +280,15 @@ class TableCommitter:
     def committed(self, identifier: int) -> bool:
         """Whether this user has committed `identifier` or a later one."""
         latest = self._table.latest_snapshot_id() or 0
-        if latest < self._looked:
+        if latest < self._checked_until:
             # The table was rolled back, or dropped and created again.
-            self._looked, self._last = 0, -1
-        last = self._table.snapshots.last_commit_of(self._user, above=self._looked)
+            self._checked_until, self._last_identifier = 0, -1
+        last = self._table.snapshots.last_commit_of(self._user, above=self._checked_until)
         if last is not None:
-            self._last = last.commit_identifier
+            self._last_identifier = last.commit_identifier
         # Only this object commits as this user, so older snapshots need not be read again.
-        self._looked = latest
-        return self._last >= identifier
+        self._checked_until = latest
+        return self._last_identifier >= identifier
 
     def abort(self, messages: Sequence[bytes]) -> None:
         """Delete the files of messages that are known never to have been committed."""
@@ -303,20 +303,22 @@ class TableCommitter:
         at all, except those whose attempt is in `keep`. Call it before the query writes.
         """
         pattern = re.compile(rf"{re.escape(query_tag)}-(?:b(?P<batch>\d+)-)?(?P<attempt>[^-]+)-")
-        found: dict[str, str] = {}
+        candidates: dict[str, str] = {}
         for folder, name in data_files(self._table, self._table.location):
             match = pattern.match(name)
             if match is None or match["attempt"] in keep:
                 continue
             if match["batch"] is None or int(match["batch"]) >= from_identifier:
-                found[f"{folder}/{name}"] = name
-        if not found:
+                candidates[f"{folder}/{name}"] = name
+        if not candidates:
             return 0
-        known = _known_files(self._table)
-        lost = [path for path, name in found.items() if not _ids(name.encode()) <= known]
-        for path in lost:
+        referenced = _referenced_files(self._table)
+        orphans = [
+            path for path, name in candidates.items() if not _ids(name.encode()) <= referenced
+        ]
+        for path in orphans:
             self._table.files.delete(path)
-        return len(lost)
+        return len(orphans)
 
     def discard(self, identifier: int, messages: Sequence[bytes]) -> None:
         """Delete the files of a replay of `identifier`, unless they are the committed ones."""
@@ -347,16 +349,17 @@ def overwrite_table(
     `lock_held` the caller holds the table's `commit_lock`. Raises `TableError` if a sum exceeds
     its column's type.
     """
-    builder = _overwriting(writable(table, None, table_options), commit_user, partition)
-    commit, parts = builder.new_commit(), [CommitMessage.deserialize(one) for one in messages]
+    builder = _overwrite_builder(writable(table, None, table_options), commit_user, partition)
+    commit = builder.new_commit()
+    commit_messages = [CommitMessage.deserialize(message) for message in messages]
     try:
         check_overwritten_sums(table, messages)
     except TableError:
-        commit.abort(parts)
+        commit.abort(commit_messages)
         raise
     try:
         with _locked(table, lock_held):
-            commit.commit(parts)
+            commit.commit(commit_messages)
     except rust_core.ERRORS as error:
         raise write_error(table, error) from error
 
@@ -368,7 +371,7 @@ def truncate_table(table: Table, commit_user: str, lock_held: bool = False) -> N
     """
     try:
         with _locked(table, lock_held):
-            _overwriting(writable(table), commit_user).new_commit().truncate_table()
+            _overwrite_builder(writable(table), commit_user).new_commit().truncate_table()
     except rust_core.ERRORS as error:
         raise write_error(table, error) from error
 
@@ -377,7 +380,9 @@ def _locked(table: Table, held: bool) -> AbstractContextManager[None]:
     return nullcontext() if held else commit_lock(table.location)
 
 
-def _overwriting(table: Table, commit_user: str, partition: Mapping[str, Any] | None = None) -> Any:
+def _overwrite_builder(
+    table: Table, commit_user: str, partition: Mapping[str, Any] | None = None
+) -> Any:
     builder = table.rust.new_batch_write_builder()._with_commit_user(commit_user)
     return builder.with_overwrite(dict(partition or {}))
 
@@ -388,41 +393,41 @@ def write_error(table: Table, error: Exception) -> StreamhouseError:
     if "No space left on device" in text or "StorageFull" in text:
         return StreamhouseError(
             f"table {table.identifier}: the disk under {table.location} is full; free some space "
-            "and start again, nothing committed is lost"
+            "and try again; nothing committed is lost"
         )
     if "invalid config" in text:
         reason = text.partition("invalid config:")[2].strip() or text
         return StreamhouseError(
-            f"table {table.identifier} cannot be written, its options do not go together: {reason}"
+            f"table {table.identifier} cannot be written, since its options conflict: {reason}"
         )
     if "different total bucket counts" in text:
         return TableError(
-            f"table {table.identifier}: its option 'bucket' was changed to {table.bucket}, and "
-            "rows that are there are in another number of buckets; rewrite the table by INSERT "
-            f"OVERWRITE {table.identifier} SELECT … FROM {table.identifier}, then start again"
+            f"table {table.identifier}: its option 'bucket' was changed to {table.bucket}, but "
+            "existing rows are in another number of buckets; rewrite the table with INSERT "
+            f"OVERWRITE {table.identifier} SELECT … FROM {table.identifier}, then try again"
         )
     if "conflict" in text.lower() or "retries" in text.lower():
         return CommitConflictError(
-            f"table {table.identifier}: the commit lost against other writers too often; start "
+            f"table {table.identifier}: the commit conflicted with other writers too often; try "
             f"again, or let fewer queries and compactions write this table at once: {text}"
         )
     return StreamhouseError(f"table {table.identifier} cannot be written: {text}")
 
 
-def _known_files(table: Table) -> set[bytes]:
+def _referenced_files(table: Table) -> set[bytes]:
     """Ids of the data files that a remaining snapshot or tag refers to, in any branch.
 
     Branches share the folders of data files, and may refer to files that the main branch has
     expired.
     """
-    known = set()
+    referenced = set()
     name, warehouse = TableName.parse(table.name), Warehouse(table.catalog_options)
     for branch in (MAIN, *table.branches()):
-        one = warehouse.table(f"{table.database}.{name.on(branch)}")
-        known |= _files_of_snapshots(one)
-        for tag in one.tags():
-            known |= _ids(*pinned(one, AsOf(tag=tag)).splits())
-    return known
+        branch_table = warehouse.table(f"{table.database}.{name.on(branch)}")
+        referenced |= _files_of_snapshots(branch_table)
+        for tag in branch_table.tags():
+            referenced |= _ids(*pinned(branch_table, AsOf(tag=tag)).splits())
+    return referenced
 
 
 def _files_of_snapshots(table: Table) -> set[bytes]:
@@ -430,10 +435,10 @@ def _files_of_snapshots(table: Table) -> set[bytes]:
     latest = table.latest_snapshot_id()
     if earliest is None or latest is None:
         return set()
-    known = _ids(*table.splits(earliest), *table.splits(latest))
+    files = _ids(*table.splits(earliest), *table.splits(latest))
     for snapshot_id in range(earliest, latest + 1):
-        known |= _added_files(table, snapshot_id)
-    return known
+        files |= _added_files(table, snapshot_id)
+    return files
 
 
 def _added_files(table: Table, snapshot_id: int) -> set[bytes]:

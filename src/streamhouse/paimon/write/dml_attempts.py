@@ -41,16 +41,16 @@ def with_retries(table: Table, write: Callable[[bool], _T | None]) -> _T:
     `TRIES` + 1 calls. If that one returns None too, raises `CommitConflictError`.
     """
     for number in range(TRIES + 1):
-        held = number == TRIES
-        with commit_lock(table.location) if held else nullcontext():
-            found = write(held)
-        if found is not None:
-            return found
+        lock_held = number == TRIES
+        with commit_lock(table.location) if lock_held else nullcontext():
+            result = write(lock_held)
+        if result is not None:
+            return result
     raise CommitConflictError(
-        f"table {table.identifier}: others committed to it during every try, or altered it, "
-        "though the last try held its lock; writers of other engines, and those on other machines, "
-        "do not wait for it. Write this table from one place at a time, or give it a fixed number "
-        "of buckets"
+        f"table {table.identifier}: other writers committed to it or altered it during every "
+        "attempt, although the last attempt held its lock; writers of other engines and on other "
+        "machines do not wait for that lock. Write this table from one place at a time, or give "
+        "it a fixed number of buckets"
     )
 
 
@@ -68,8 +68,11 @@ def rows_changed(table: Table, since: int | None) -> bool:
     latest = table.latest_snapshot_id() or 0
     if table.has_dynamic_buckets:
         return table.snapshots.changed_rows(since or 0, latest)
-    found = (table.snapshots.find(number) for number in range(latest, since or 0, -1))
-    return any(one is not None and one.commit_user.startswith(CHANGE_USER) for one in found)
+    snapshots = (table.snapshots.find(number) for number in range(latest, since or 0, -1))
+    return any(
+        snapshot is not None and snapshot.commit_user.startswith(CHANGE_USER)
+        for snapshot in snapshots
+    )
 
 
 @contextmanager
@@ -106,9 +109,9 @@ def dead(table: Table) -> list[tuple[str, int]]:
 def remove_dead(table: Table, committer: TableCommitter) -> int:
     """Delete orphan files of attempts whose process on this machine died; returns how many."""
     removed = 0
-    for word, began in dead(table):
+    for word, start_snapshot in dead(table):
         # If the snapshot that it may have committed has expired, a tag may still need its files.
-        if (table.earliest_snapshot_id() or 0) <= began + 1:
+        if (table.earliest_snapshot_id() or 0) <= start_snapshot + 1:
             removed += committer.remove_leftovers(TAG, keep=_AllBut([word]))
         table.files.delete(f"{table.location}/{_FOLDER}/{word}")
     return removed

@@ -34,12 +34,14 @@ class Products:
         """Raise `TableError` if a `-U` or `-D` row has a value in such a column."""
         if not self._columns or ROW_KIND not in batch.schema.names:
             return
-        back = batch.filter(pc.is_in(batch.column(ROW_KIND), value_set=pa.array(["-U", "-D"])))
+        retractions = batch.filter(
+            pc.is_in(batch.column(ROW_KIND), value_set=pa.array(["-U", "-D"]))
+        )
         for name in self._columns:
-            if back.num_rows > back.column(name).null_count:
+            if retractions.num_rows > retractions.column(name).null_count:
                 raise TableError(
-                    f"table {self._table.identifier}: column '{name}' is merged by product, from "
-                    f"which nothing can be taken back, and {back.num_rows} row(s) are removed or "
+                    f"table {self._table.identifier}: column '{name}' is merged by product, which "
+                    f"cannot be retracted, but {retractions.num_rows} row(s) are removed or "
                     f"updated; ALTER TABLE: SET ('fields.{name}.ignore-retract' = 'true') keeps "
                     "the factors"
                 )

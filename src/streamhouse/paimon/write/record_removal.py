@@ -29,12 +29,12 @@ def without_values(table: Table, rows: Rows) -> Rows:
     """
     kept = {*table.primary_key, *table.partition_keys, ROW_KIND}
     kept |= set(sequence_fields(table.options))
-    for place, field in enumerate(rows.schema):
+    for index, field in enumerate(rows.schema):
         if field.name not in kept:
             value = pa.nulls(rows.num_rows, field.type)
             if not table.arrow_schema.field(field.name).nullable:
                 value = pa.repeat(_zero(field.type), rows.num_rows)
-            rows = rows.set_column(place, field, value)
+            rows = rows.set_column(index, field, value)
     return rows
 
 
@@ -50,11 +50,11 @@ def removals_without_values(table: Table, batch: pa.RecordBatch) -> pa.RecordBat
     return both.take(pa.array(np.arange(batch.num_rows) + of_second * batch.num_rows))
 
 
-def _zero(kind: pa.DataType) -> pa.Scalar:
+def _zero(data_type: pa.DataType) -> pa.Scalar:
     values: tuple[object, ...] = (0, "", b"", False, [], {})
     for value in values:
         try:
-            return pa.scalar(value, kind)
+            return pa.scalar(value, data_type)
         except (pa.ArrowException, TypeError, ValueError):
             continue
-    raise TableError(f"a row with a NOT NULL column of type {kind} cannot be deleted")
+    raise TableError(f"a row with a NOT NULL column of type {data_type} cannot be deleted")

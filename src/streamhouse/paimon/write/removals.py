@@ -36,10 +36,10 @@ def takes_upserts(table: Table) -> bool:
         return not _keeps_replaced(table)
     if not table.primary_key or _engine(table) not in ("first-row", "partial-update"):
         return False
-    if _aggregates(table):
+    if _has_aggregates(table):
         return False
     # With `input` the changelog is what was written, and sequence groups can be retracted.
-    return not (options.get("changelog-producer") == "input" and _grouped(table))
+    return not (options.get("changelog-producer") == "input" and _has_sequence_groups(table))
 
 
 def restricts_removals(table: Table) -> bool:
@@ -57,9 +57,9 @@ def check_moves(table: Table) -> None:
         raise TableError(
             f"table {table.identifier} has the primary key ({', '.join(table.primary_key)}) "
             f"without its partition ({', '.join(table.partition_keys)}), and '{_IGNORE}' = 'true' "
-            "keeps a row that has moved in its old partition, too, so a key could have several "
-            "rows; make the table with the partition in its primary key, or without "
-            f"'{_IGNORE}', and INSERT its rows there"
+            "keeps a moved row in its old partition as well, so a key could have several rows; "
+            "create a table with the partition in its primary key, or without "
+            f"'{_IGNORE}', and INSERT the rows there"
         )
 
 
@@ -74,16 +74,18 @@ def check_overwrite(
     """
     if not table.crosses_partitions:
         return
-    whole = not partition and options.get(_DYNAMIC, "true").lower() == "false"
-    if _engine(table) == "deduplicate" and whole:
+    replaces_all = not partition and options.get(_DYNAMIC, "true").lower() == "false"
+    if _engine(table) == "deduplicate" and replaces_all:
         return
-    way = "TRUNCATE the table and INSERT its rows"
+    workaround = "TRUNCATE the table and INSERT its rows"
     if _engine(table) == "deduplicate":
-        way += f", or replace all of them in one snapshot: /*+ OPTIONS('{_DYNAMIC}' = 'false') */"
+        workaround += (
+            f", or replace all of them in one snapshot: /*+ OPTIONS('{_DYNAMIC}' = 'false') */"
+        )
     raise TableError(
         f"table {table.identifier} has the primary key ({', '.join(table.primary_key)}) without "
         f"its partition ({', '.join(table.partition_keys)}), and an overwrite would replace rows "
-        f"of other partitions, too; {way}"
+        f"of other partitions as well; {workaround}"
     )
 
 
@@ -94,7 +96,7 @@ class Removals:
         self._table = table
         self._ignores = table.options.get(_IGNORE, "").lower() == "true"
         self._removes = table.options.get(_REMOVE, "").lower() == "true"
-        self._passes = _engine(table) == "partial-update" and _grouped(table)
+        self._retracts_groups = _engine(table) == "partial-update" and _has_sequence_groups(table)
         self._crosses = table.crosses_partitions
         self._upserting = takes_upserts(table)
 
@@ -104,30 +106,30 @@ class Removals:
             return batch
         if self._crosses:
             return self._upserts(batch).drop_columns([ROW_KIND])
-        back = pc.is_in(batch.column(ROW_KIND), value_set=pa.array(["-U", "-D"]))
-        if not pc.any(back).as_py():
+        retracted = pc.is_in(batch.column(ROW_KIND), value_set=pa.array(["-U", "-D"]))
+        if not pc.any(retracted).as_py():
             return batch
         if self._ignores:
-            return batch.filter(pc.invert(back))
+            return batch.filter(pc.invert(retracted))
         batch = self._without_replaced(batch)
         kinds = batch.column(ROW_KIND)
-        back = pc.is_in(kinds, value_set=pa.array(["-U", "-D"]))
-        if not pc.any(back).as_py() or self._passes:
+        retracted = pc.is_in(kinds, value_set=pa.array(["-U", "-D"]))
+        if not pc.any(retracted).as_py() or self._retracts_groups:
             return batch
         if not self._removes:
-            raise self._error(batch.filter(back))
-        removed = pc.if_else(back, pa.scalar("-D", kinds.type), kinds)
+            raise self._retraction_error(batch.filter(retracted))
+        removed = pc.if_else(retracted, pa.scalar("-D", kinds.type), kinds)
         return batch.set_column(batch.schema.get_field_index(ROW_KIND), ROW_KIND, removed)
 
     def _upserts(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The upserts of a batch, for a table without retractions; `TableError` for others."""
         if self._upserting and not self._ignores:
             batch = self._without_replaced(batch)
-        back = pc.is_in(batch.column(ROW_KIND), value_set=pa.array(["-U", "-D"]))
+        retracted = pc.is_in(batch.column(ROW_KIND), value_set=pa.array(["-U", "-D"]))
         if self._ignores:
-            return batch.filter(pc.invert(back))
-        if pc.any(back).as_py():
-            raise self._crossing_error(batch.filter(back))
+            return batch.filter(pc.invert(retracted))
+        if pc.any(retracted).as_py():
+            raise self._crossing_error(batch.filter(retracted))
         return batch
 
     def _without_replaced(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -138,34 +140,34 @@ class Removals:
             return batch
         numbers = pa.array(np.arange(batch.num_rows))
         rows = pa.Table.from_batches([batch.select(keys)]).append_column(_ROW, numbers)
-        there = pc.is_in(kinds, value_set=pa.array(["+I", "+U"]))
-        later = rows.filter(there).group_by(keys).aggregate([(_ROW, "max")])
+        upserted = pc.is_in(kinds, value_set=pa.array(["+I", "+U"]))
+        later = rows.filter(upserted).group_by(keys).aggregate([(_ROW, "max")])
         pairs = rows.filter(before).join(later, keys)
         replaced = pairs.filter(pc.less(pairs.column(_ROW), pairs.column(_LATER))).column(_ROW)
         return batch.filter(pc.invert(pc.is_in(numbers, value_set=replaced.combine_chunks())))
 
-    def _error(self, rows: pa.RecordBatch) -> TableError:
+    def _retraction_error(self, rows: pa.RecordBatch) -> TableError:
         key = {name: rows.column(name)[0].as_py() for name in self._table.primary_key}
         engine = _engine(self._table)
-        ways = "SET ('ignore-delete' = 'true') keeps such rows"
+        remedies = "SET ('ignore-delete' = 'true') keeps such rows"
         if engine == "partial-update":
-            ways += f", SET ('{_REMOVE}' = 'true') removes them"
+            remedies += f", SET ('{_REMOVE}' = 'true') removes them"
         return TableError(
-            f"table {self._table.identifier} has 'merge-engine' = '{engine}', which takes no row "
-            f"back, and {rows.num_rows} row(s) are removed, the first with the key {key}; ALTER "
-            f"TABLE: {ways}"
+            f"table {self._table.identifier} has 'merge-engine' = '{engine}', which cannot "
+            f"retract rows, but {rows.num_rows} row(s) are removed, the first with the key {key}; "
+            f"ALTER TABLE: {remedies}"
         )
 
     def _crossing_error(self, rows: pa.RecordBatch) -> TableError:
         table = self._table
         key = {name: rows.column(name)[0].as_py() for name in table.primary_key}
-        stays = self._upserting and _engine(table) != "deduplicate"
-        way = ", or SET ('ignore-delete' = 'true') to keep such rows" if stays else ""
+        can_ignore = self._upserting and _engine(table) != "deduplicate"
+        remedy = ", or SET ('ignore-delete' = 'true') to keep such rows" if can_ignore else ""
         return TableError(
             f"table {table.identifier} has the primary key ({', '.join(table.primary_key)}) "
             f"without its partition ({', '.join(table.partition_keys)}), so Paimon's core can only "
-            f"upsert its rows, and {rows.num_rows} row(s) are taken back, the first with the key "
-            f"{key}; make the table with the partition in its primary key{way}"
+            f"upsert its rows, but {rows.num_rows} row(s) are retracted, the first with the key "
+            f"{key}; create the table with the partition in its primary key{remedy}"
         )
 
 
@@ -186,9 +188,9 @@ def _keeps_replaced(table: Table) -> bool:
     )
 
 
-def _aggregates(table: Table) -> bool:
+def _has_aggregates(table: Table) -> bool:
     return any(key.endswith("aggregate-function") for key in table.options)
 
 
-def _grouped(table: Table) -> bool:
+def _has_sequence_groups(table: Table) -> bool:
     return any(key.endswith(".sequence-group") for key in table.options)

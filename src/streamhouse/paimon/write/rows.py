@@ -29,7 +29,7 @@ def to_table(batch: pa.RecordBatch, table: Table) -> pa.RecordBatch:
         batch = _with_defaults(batch, table)
     kinds = ROW_KIND in batch.schema.names and ROW_KIND not in schema.names
     arrays = [
-        _cut(column(batch, field, table.identifier), table.precisions.get(field.name))
+        _truncated(column(batch, field, table.identifier), table.precisions.get(field.name))
         for field in schema
     ]
     codes = _kinds(batch.column(ROW_KIND), table) if kinds else None
@@ -46,17 +46,17 @@ def gathered(
 
     With `size`, a batch may have fewer rows if it has at least that many bytes.
     """
-    held: list[pa.RecordBatch] = []
-    count = taken = 0
+    buffered: list[pa.RecordBatch] = []
+    count = byte_count = 0
     for batch in batches:
-        held.append(batch)
+        buffered.append(batch)
         count += batch.num_rows
-        taken += 0 if size is None else batch.nbytes
-        if count >= rows or (size is not None and taken >= size):
-            yield held[0] if len(held) == 1 else pa.concat_batches(held)
-            held, count, taken = [], 0, 0
-    if held:
-        yield held[0] if len(held) == 1 else pa.concat_batches(held)
+        byte_count += 0 if size is None else batch.nbytes
+        if count >= rows or (size is not None and byte_count >= size):
+            yield buffered[0] if len(buffered) == 1 else pa.concat_batches(buffered)
+            buffered, count, byte_count = [], 0, 0
+    if buffered:
+        yield buffered[0] if len(buffered) == 1 else pa.concat_batches(buffered)
 
 
 def check_columns(names: Iterable[str], table: Table) -> None:
@@ -110,23 +110,27 @@ def _cast(array: pa.Array, field: pa.Field, table: str) -> pa.Array:
         ) from error
 
 
-def _cast_timestamp(array: pa.Array, kind: pa.TimestampType) -> pa.Array:
+def _cast_timestamp(array: pa.Array, timestamp_type: pa.TimestampType) -> pa.Array:
     """Arrow stores the UTC instant whatever the zone, so a change of zone changes only the type."""
     units = ("s", "ms", "us", "ns")
-    if units.index(kind.unit) < units.index(array.type.unit):
+    if units.index(timestamp_type.unit) < units.index(array.type.unit):
         array = pc.floor_temporal(
-            array.cast(pa.timestamp(array.type.unit)), unit=_UNIT_NAMES[kind.unit]
+            array.cast(pa.timestamp(array.type.unit)), unit=_UNIT_NAMES[timestamp_type.unit]
         )
-    return array.cast(pa.timestamp(array.type.unit)).cast(pa.timestamp(kind.unit)).cast(kind)
+    return (
+        array.cast(pa.timestamp(array.type.unit))
+        .cast(pa.timestamp(timestamp_type.unit))
+        .cast(timestamp_type)
+    )
 
 
-def _cut(array: pa.Array, precision: int | None) -> pa.Array:
+def _truncated(array: pa.Array, precision: int | None) -> pa.Array:
     """A timestamp truncated to `precision` digits, where its Arrow type has more."""
     if precision is None or precision % 3 == 0:
         return array
-    whole, step = array.cast(pa.timestamp(array.type.unit)), 10 ** (-precision % 3)
-    cut = pc.floor_temporal(whole, multiple=step, unit=_UNIT_NAMES[array.type.unit])
-    return cut.cast(array.type)
+    zoneless, step = array.cast(pa.timestamp(array.type.unit)), 10 ** (-precision % 3)
+    truncated = pc.floor_temporal(zoneless, multiple=step, unit=_UNIT_NAMES[array.type.unit])
+    return truncated.cast(array.type)
 
 
 _UNIT_NAMES = {"s": "second", "ms": "millisecond", "us": "microsecond", "ns": "nanosecond"}
@@ -137,13 +141,13 @@ def _kinds(array: pa.Array, table: Table) -> pa.Array:
         array = array.dictionary_decode()
     codes = pc.index_in(array, value_set=pa.array(ROW_KINDS, array.type))
     if codes.null_count:
-        bad = array.filter(pc.is_null(codes))[0].as_py()
+        invalid = array.filter(pc.is_null(codes))[0].as_py()
         raise TableError(
-            f"table {table.identifier}: row kind {bad!r} is not one of {', '.join(ROW_KINDS)}"
+            f"table {table.identifier}: row kind {invalid!r} is not one of {', '.join(ROW_KINDS)}"
         )
     if not table.primary_key and pc.any(pc.not_equal(codes, 0)).as_py():
         raise TableError(
-            f"table {table.identifier} has no primary key and takes inserts (+I) only; make it "
-            "with a primary key to write updates and deletes"
+            f"table {table.identifier} has no primary key and accepts only inserts (+I); create "
+            "it with a primary key to write updates and deletes"
         )
     return codes.cast(pa.int8())

@@ -37,34 +37,40 @@ class SeparateFiles:
 
     def __init__(self, table: Table) -> None:
         self._keys = list(table.primary_key)
-        self._first = ("-U", "-D") if _loses_removals(table) else ()
-        self._any = ("-D",) if removes_records(table.options) else ()
-        self._there: set[tuple[Any, ...]] = set()
-        self._removed: set[tuple[Any, ...]] = set()
+        self._first_kinds = ("-U", "-D") if _loses_removals(table) else ()
+        self._separating_kinds = ("-D",) if removes_records(table.options) else ()
+        self._written_keys: set[tuple[Any, ...]] = set()
+        self._removed_keys: set[tuple[Any, ...]] = set()
         self._held: list[pa.RecordBatch] = []
 
     def take(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows for the files that are being written; holds back the others."""
         has_kinds = ROW_KIND in batch.schema.names
         kinds = batch.column(ROW_KIND).to_pylist() if has_kinds else ["+I"] * batch.num_rows
-        if not self._first and not self._removed and not set(self._any) & set(kinds):
+        if (
+            not self._first_kinds
+            and not self._removed_keys
+            and not set(self._separating_kinds) & set(kinds)
+        ):
             return batch
         columns = [batch.column(name).to_pylist() for name in self._keys]
-        now = np.ones(batch.num_rows, bool)
-        for place, (kind, key) in enumerate(zip(kinds, zip(*columns, strict=True), strict=True)):
-            if key in self._removed:
-                now[place] = False
-            elif kind in self._any or (kind in self._first and key not in self._there):
-                self._removed.add(key)
+        writable = np.ones(batch.num_rows, bool)
+        for index, (kind, key) in enumerate(zip(kinds, zip(*columns, strict=True), strict=True)):
+            if key in self._removed_keys:
+                writable[index] = False
+            elif kind in self._separating_kinds or (
+                kind in self._first_kinds and key not in self._written_keys
+            ):
+                self._removed_keys.add(key)
             else:
-                self._there.add(key)
-        if now.all():
+                self._written_keys.add(key)
+        if writable.all():
             return batch
-        self._held.append(batch.filter(pa.array(~now)))
-        return batch.filter(pa.array(now))
+        self._held.append(batch.filter(pa.array(~writable)))
+        return batch.filter(pa.array(writable))
 
     def next(self) -> list[pa.RecordBatch]:
         """The held rows for the next files; an empty list when there are none."""
         held, self._held = self._held, []
-        self._there, self._removed = set(), set()
+        self._written_keys, self._removed_keys = set(), set()
         return [rows for rows in map(self.take, held) if rows.num_rows]

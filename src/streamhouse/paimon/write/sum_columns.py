@@ -27,15 +27,15 @@ def summed_columns(table: Table) -> dict[str, int]:
     options = table.options
     if not table.primary_key or options.get("merge-engine") not in MERGING_ENGINES:
         return {}
-    found = {}
+    limits = {}
     for field in table.arrow_schema:
         if merge_function(options, field.name) != "sum" or field.name in table.primary_key:
             continue
         if pa.types.is_decimal(field.type):
-            found[field.name] = 10**field.type.precision - 1
+            limits[field.name] = 10**field.type.precision - 1
         elif field.type in _BITS:
-            found[field.name] = 2 ** (_BITS[field.type] - 1) - 1
-    return found
+            limits[field.name] = 2 ** (_BITS[field.type] - 1) - 1
+    return limits
 
 
 def check_sum(
@@ -53,16 +53,16 @@ def check_sum(
     if fits:
         return
     if abs(sums[-1]) > limit:
-        made = f"would be {_number_text(sums[-1], field.type)}"
+        problem = f"would be {_number_text(sums[-1], field.type)}"
     else:
         least, greatest = _number_text(min(sums), field.type), _number_text(max(sums), field.type)
-        made = f"would go from {least} to {greatest}"
-    column = next(one for one in table.columns if one.name == name)
+        problem = f"would range from {least} to {greatest}"
+    column = next(column for column in table.columns if column.name == name)
     row = ", ".join(f"{k} = {v!r}" for k, v in zip(table.primary_key, key, strict=True))
     raise TableError(
-        f"table {table.identifier}: the sum in column '{name}' {made} where {row}, which exceeds "
-        f"{column.type}; nothing was written. Give the column a wider type (ALTER TABLE "
-        f"{table.name} MODIFY {name} …), then start again"
+        f"table {table.identifier}: the sum in column '{name}' {problem} where {row}, which "
+        f"exceeds {column.type}; nothing was written. Give the column a wider type (ALTER TABLE "
+        f"{table.name} MODIFY {name} …), then try again"
     )
 
 
@@ -70,7 +70,7 @@ def values_by_key(
     tables: Sequence[pa.Table], keys: Sequence[str], name: str
 ) -> dict[tuple[Any, ...], list[int]]:
     """The values of a column by key, in order; DECIMAL unscaled, retracted values negated."""
-    found: dict[tuple[Any, ...], list[int]] = defaultdict(list)
+    grouped: dict[tuple[Any, ...], list[int]] = defaultdict(list)
     for rows in tables:
         kinds = (
             rows.column(ROW_KIND).to_pylist()
@@ -81,8 +81,8 @@ def values_by_key(
         values = rows.column(name).to_pylist()
         for key, value, kind in zip(zip(*columns, strict=True), values, kinds, strict=True):
             if value is not None:
-                found[key].append(-_whole(value) if kind in ("-U", "-D") else _whole(value))
-    return found
+                grouped[key].append(-_unscaled(value) if kind in ("-U", "-D") else _unscaled(value))
+    return grouped
 
 
 def sizes(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:
@@ -96,7 +96,7 @@ def scale(kind: pa.DataType) -> int:
     return int(kind.scale) if pa.types.is_decimal(kind) else 0
 
 
-def _whole(value: Any) -> int:
+def _unscaled(value: Any) -> int:
     """The value as an integer, that of a DECIMAL unscaled."""
     if isinstance(value, int):
         return value

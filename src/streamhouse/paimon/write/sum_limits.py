@@ -106,7 +106,7 @@ class SumLimits:
         self._written = written
         self._alone = alone
         self._limits = summed_columns(table)
-        self._known: int | None = None
+        self._checked_snapshot: int | None = None
         self._bounds: dict[Place, Bounds] = {}
 
     def check(self, messages: Sequence[bytes]) -> None:
@@ -118,32 +118,36 @@ class SumLimits:
             return
         new = [NewFiles.parse(message) for message in messages]
         added = [(one.place, self._bound(one.files)) for one in new]
-        self._follow()
-        bounds = self._with(added)
+        self._refresh_bounds()
+        bounds = self._with_added(added)
         if self._exceeding(bounds):
             # Compactions may have lowered the bounds in the meantime.
-            self._known = None
-            self._follow()
-            bounds = self._with(added)
+            self._checked_snapshot = None
+            self._refresh_bounds()
+            bounds = self._with_added(added)
         columns = self._exceeding(bounds)
         if columns:
             limits = {name: self._limits[name] for name in columns}
-            _Rows(self._table, [] if self._alone else self._files(), limits).check(new)
+            _SumsByKey(self._table, [] if self._alone else self._files(), limits).check(new)
         self._bounds.update(bounds)
 
     def committed(self) -> None:
         """Record that the newest snapshot has what was checked last; the lock is still held."""
         if self._limits:
-            self._known = self._table.latest_snapshot_id() or 0
+            self._checked_snapshot = self._table.latest_snapshot_id() or 0
 
-    def _follow(self) -> None:
+    def _refresh_bounds(self) -> None:
         """Update the bounds to the newest snapshot."""
         latest = self._table.latest_snapshot_id() or 0
-        known = self._known
-        if known is None or known > latest or self._table.snapshots.changed_rows(known, latest):
+        checked = self._checked_snapshot
+        if (
+            checked is None
+            or checked > latest
+            or self._table.snapshots.changed_rows(checked, latest)
+        ):
             files = [] if self._alone or not latest else self._files()
             self._bounds = {place: self._bound(one) for place, one in _by_place(files).items()}
-        self._known = latest
+        self._checked_snapshot = latest
 
     def _files(self) -> list[SplitFrame]:
         return [SplitFrame.parse(split) for split in self._written.splits()]
@@ -156,46 +160,46 @@ class SumLimits:
         runs: list[Bounds] = []
         levels: dict[int, Bounds] = {}
         for file in files:
-            found = self._magnitudes(file)
+            file_bounds = self._magnitudes(file)
             if file.level == 0:
-                runs.append(found)
+                runs.append(file_bounds)
             else:
-                levels[file.level] = _joined(levels.get(file.level, {}), found, max)
+                levels[file.level] = _joined(levels.get(file.level, {}), file_bounds, max)
         bound: Bounds = dict.fromkeys(self._limits, 0)
-        for found in (*runs, *levels.values()):
-            bound = _joined(bound, found, int.__add__)
+        for file_bounds in (*runs, *levels.values()):
+            bound = _joined(bound, file_bounds, int.__add__)
         return bound
 
     def _magnitudes(self, file: SplitFile) -> Bounds:
         table = self._table
         if file.schema_id == table.schema_id:
             return magnitudes(file, table.arrow_schema, list(self._limits))
-        then = table.find_schema(file.schema_id)
-        if then is None:
+        old_schema = table.find_schema(file.schema_id)
+        if old_schema is None:
             return dict.fromkeys(self._limits, None)
-        now = names_now(table, file.schema_id, then.arrow_schema.names)
+        current_names = names_now(table, file.schema_id, old_schema.arrow_schema.names)
         schema = pa.schema(
             field.with_name(current)
-            for field in then.arrow_schema
-            if (current := now[field.name]) is not None
+            for field in old_schema.arrow_schema
+            if (current := current_names[field.name]) is not None
         )
-        found = magnitudes(file, schema, list(self._limits))
+        bounds = magnitudes(file, schema, list(self._limits))
         for name in self._limits:
-            place = schema.get_field_index(name)
-            if place >= 0 and scale(schema.field(place).type) != scale(
+            index = schema.get_field_index(name)
+            if index >= 0 and scale(schema.field(index).type) != scale(
                 table.arrow_schema.field(name).type
             ):
-                found[name] = None
-        return found
+                bounds[name] = None
+        return bounds
 
-    def _with(self, added: Iterable[tuple[Place, Bounds]]) -> dict[Place, Bounds]:
+    def _with_added(self, added: Iterable[tuple[Place, Bounds]]) -> dict[Place, Bounds]:
         """The bounds of the buckets that get new files, with these files."""
-        found: dict[Place, Bounds] = {}
-        nothing: Bounds = dict.fromkeys(self._limits, 0)
+        bounds: dict[Place, Bounds] = {}
+        zero: Bounds = dict.fromkeys(self._limits, 0)
         for place, bound in added:
-            before = found.get(place, self._bounds.get(place, nothing))
-            found[place] = _joined(before, bound, int.__add__)
-        return found
+            before = bounds.get(place, self._bounds.get(place, zero))
+            bounds[place] = _joined(before, bound, int.__add__)
+        return bounds
 
     def _exceeding(self, places: Mapping[Place, Bounds]) -> set[str]:
         return {
@@ -206,7 +210,7 @@ class SumLimits:
         }
 
 
-class _Rows:
+class _SumsByKey:
     """Computes, key by key, the sums of some columns after a commit.
 
     `files` are those of the newest snapshot.
@@ -264,15 +268,15 @@ class _Rows:
 
 
 def _by_place(frames: Iterable[SplitFrame]) -> dict[Place, list[SplitFile]]:
-    found: dict[Place, list[SplitFile]] = defaultdict(list)
+    files_by_place: dict[Place, list[SplitFile]] = defaultdict(list)
     for frame in frames:
-        found[frame.place] += frame.files
-    return found
+        files_by_place[frame.place] += frame.files
+    return files_by_place
 
 
-def _joined(left: Bounds, right: Bounds, how: Any) -> Bounds:
-    found: Bounds = {}
+def _joined(left: Bounds, right: Bounds, combine: Any) -> Bounds:
+    joined: Bounds = {}
     for name, value in right.items():
         other = left.get(name, 0)
-        found[name] = None if value is None or other is None else how(other, value)
-    return found
+        joined[name] = None if value is None or other is None else combine(other, value)
+    return joined
