@@ -219,7 +219,7 @@ def test_what_is_shown_is_what_was_asked_for(run: Run) -> None:
     before = run("USE other; DESCRIBE t;").tables
     again = run("DROP TABLE other.t; " + made + "; SHOW CREATE TABLE other.t; DESCRIBE other.t;")
     assert again.tables == [[{"create table": made}], *before]
-    with pytest.raises(SqlError, match="line 1, column 1: SHOW JOBS has nothing to show"):
+    with pytest.raises(SqlError, match="line 1, column 1: SHOW JOBS would list nothing"):
         run("SHOW JOBS")
 
 
