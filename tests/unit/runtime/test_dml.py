@@ -190,7 +190,7 @@ def test_a_row_that_several_source_rows_match_is_an_error(lab: Lab) -> None:
         ("DELETE FROM people WHERE n", SqlError, "column 26: a condition must be BOOLEAN"),
         ("DELETE people", SqlError, "expected FROM, got people"),
         ("DELETE FROM nosuch", TableError, "column 1: there is no table 'nosuch'"),
-        ("DELETE FROM `people$snapshots`", SqlError, "people$snapshots cannot be changed"),
+        ("DELETE FROM `people$snapshots`", SqlError, "people$snapshots is a branch"),
         ("TRUNCATE TABLE nosuch", TableError, "there is no table 'nosuch'"),
         ("MERGE INTO people USING people ON TRUE WHEN MATCHED THEN DELETE", SqlError,
          "target and source are both 'people'"),

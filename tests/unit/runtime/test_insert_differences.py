@@ -242,7 +242,7 @@ def die(self, writer):
     writer.prepare(0)
     os.kill(os.getpid(), signal.SIGKILL)
 
-insert_differences._Try._settle = die
+insert_differences._Try._reconcile = die
 streamhouse.execute(sys.argv[1], "INSERT INTO ods SELECT * FROM raw")
 """
 

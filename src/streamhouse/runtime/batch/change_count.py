@@ -61,7 +61,8 @@ class ChangeCount:
             raise TableError(
                 f"MERGE into {self._table.identifier}: several rows of the source match the row "
                 f"{_text(row)}, so the result is undefined; reduce the source to one "
-                "row for each target row (SELECT DISTINCT, GROUP BY), or narrow ON or WHEN MATCHED AND"
+                "row for each target row (SELECT DISTINCT, GROUP BY), or narrow ON or WHEN "
+                "MATCHED AND"
             )
         duplicate = _first_duplicate(self._inserted, keys)
         if duplicate is not None:
