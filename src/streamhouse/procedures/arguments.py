@@ -18,11 +18,11 @@ def parse_options(given: Mapping[str, str] | str | None, where: str) -> dict[str
     """Parse and check `key=value,key=value`; `OptionError` for unknown table options."""
     if given is None:
         return {}
-    found = current(dict(given) if isinstance(given, Mapping) else _pairs(given, where))[0]
+    options = current(dict(given) if isinstance(given, Mapping) else _pairs(given, where))[0]
     check_table_options(
-        {key: value for key, value in found.items() if key not in _RUN_OPTIONS}, where
+        {key: value for key, value in options.items() if key not in _RUN_OPTIONS}, where
     )
-    return found
+    return options
 
 
 def split_options(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
@@ -32,13 +32,13 @@ def split_options(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str,
 
 
 def _pairs(text: str, where: str) -> dict[str, str]:
-    found = {}
+    pairs = {}
     for part in text.replace(";", ",").split(","):
         key, equals, value = part.partition("=")
         if not equals or not key.strip():
             raise OptionError(f"{where}: '{part.strip()}' is not key=value")
-        found[key.strip()] = value.strip()
-    return found
+        pairs[key.strip()] = value.strip()
+    return pairs
 
 
 def parse_partitions(text: str, where: str) -> list[dict[str, str]]:

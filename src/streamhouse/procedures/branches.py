@@ -33,13 +33,13 @@ def create_branch(
         if branch in _branches(found):
             if ignore_if_exists:
                 return row(branch=branch, tag=tag)
-            raise TableError(f"table {table} has a branch '{branch}' already")
+            raise TableError(f"table {table} already has a branch '{branch}'")
         if tag is None:
             found.createBranch(branch)
         else:
-            known = [str(one) for one in found.tagManager().allTagNames()]
-            if tag not in known:
-                raise TableError(f"table {table} has no tag '{tag}'; {nearest(tag, known)}")
+            tags = [str(name) for name in found.tagManager().allTagNames()]
+            if tag not in tags:
+                raise TableError(f"table {table} has no tag '{tag}'; {nearest(tag, tags)}")
             found.createBranch(branch, tag)
         return row(branch=branch, tag=tag)
 
@@ -56,7 +56,7 @@ def delete_branch(context: Context, table: str, branch: str) -> pa.Table:
 
     def work(jvm: Any, found: Any) -> pa.Table:
         for name in names(branch):
-            _check_there(found, table, name)
+            _check_exists(found, table, name)
         for name in names(branch):
             found.deleteBranch(name)
         return rows({"branch": str}, [(name,) for name in names(branch)])
@@ -70,9 +70,9 @@ def rename_branch(context: Context, table: str, from_branch: str, to_branch: str
     """Give a branch another name; returns `from_branch`, `to_branch`."""
 
     def work(jvm: Any, found: Any) -> pa.Table:
-        _check_there(found, table, from_branch)
+        _check_exists(found, table, from_branch)
         if to_branch in _branches(found):
-            raise TableError(f"table {table} has a branch '{to_branch}' already")
+            raise TableError(f"table {table} already has a branch '{to_branch}'")
         found.renameBranch(from_branch, to_branch)
         return row(from_branch=from_branch, to_branch=to_branch)
 
@@ -90,15 +90,17 @@ def fast_forward(context: Context, table: str, branch: str, force: bool = False)
     """
 
     def work(jvm: Any, found: Any) -> pa.Table:
-        _check_there(found, table, branch)
-        other = found.switchToBranch(branch).snapshotManager()
-        earliest = other.earliestSnapshotId()
+        _check_exists(found, table, branch)
+        snapshots = found.switchToBranch(branch).snapshotManager()
+        earliest = snapshots.earliestSnapshotId()
         if earliest is None:
-            raise TableError(f"branch '{branch}' of table {table} has no snapshot to go on from")
+            raise TableError(
+                f"branch '{branch}' of table {table} has no snapshot to fast-forward to"
+            )
         if not force:
-            own, copy = context.table(table), context.table(f"{table}$branch_{branch}")
-            refuse_if_held(own, int(earliest) - 1, "fast_forward")
-            _refuse_if_written(own, branch, _shared(own, copy, int(earliest)))
+            base, branch_table = context.table(table), context.table(f"{table}$branch_{branch}")
+            refuse_if_held(base, int(earliest) - 1, "fast_forward")
+            _refuse_if_written(base, branch, _common_snapshot(base, branch_table, int(earliest)))
         found.fastForward(branch)
         latest = found.snapshotManager().latestSnapshotId()
         return row(branch=branch, snapshot_id=int(latest))
@@ -107,34 +109,34 @@ def fast_forward(context: Context, table: str, branch: str, force: bool = False)
         return context.java(table, work)
 
 
-def _shared(table: Table, branch: Table, earliest: int) -> int:
+def _common_snapshot(table: Table, branch: Table, earliest: int) -> int:
     """The newest snapshot that a branch has in common with its table; 0 if it began empty."""
-    own = table.snapshots.find(earliest)
-    return earliest if own is None or own == branch.snapshot(earliest) else earliest - 1
+    snapshot = table.snapshots.find(earliest)
+    return earliest if snapshot is None or snapshot == branch.snapshot(earliest) else earliest - 1
 
 
 def _refuse_if_written(table: Table, branch: str, began: int) -> None:
     """Raise `StreamhouseError` if rows were committed to the table since the branch began."""
     latest = table.latest_snapshot_id() or 0
     numbers = range(began + 1, latest + 1)
-    lost = [one for one in map(table.snapshots.find, numbers)
-            if one is None or one.commit_kind not in ("COMPACT", "ANALYZE")]  # fmt: skip
+    lost = [snapshot for snapshot in map(table.snapshots.find, numbers)
+            if snapshot is None or snapshot.commit_kind not in ("COMPACT", "ANALYZE")]  # fmt: skip
     if lost:
         name = table.name
         raise StreamhouseError(
             f"sys.fast_forward: table {table.identifier} had {len(lost)} commits since branch "
-            f"'{branch}' began at snapshot {began}, and they would be lost. Bring over what the "
-            f"branch changed instead: INSERT INTO {name} SELECT * FROM `{name}$branch_{branch}` "
-            f"EXCEPT SELECT * FROM {name} VERSION AS OF the tag that it began with. If they are to "
-            "be lost, say force => true"
+            f"'{branch}' began at snapshot {began}, and they would be lost. Copy the branch's "
+            f"changes instead: INSERT INTO {name} SELECT * FROM `{name}$branch_{branch}` "
+            f"EXCEPT SELECT * FROM {name} VERSION AS OF the tag that it began with. To lose them "
+            "anyway, give force => true"
         )
 
 
 def _branches(table: Any) -> list[str]:
-    return [str(one) for one in table.branchManager().branches()]
+    return [str(name) for name in table.branchManager().branches()]
 
 
-def _check_there(table: Any, name: str, branch: str) -> None:
+def _check_exists(table: Any, name: str, branch: str) -> None:
     known = _branches(table)
     if branch not in known:
         raise TableError(f"table {name} has no branch '{branch}'; {nearest(branch, known)}")

@@ -46,17 +46,17 @@ def groups_of(jvm: Any, table: Any, snapshot: int | None = None) -> list[Group]:
         reader = reader.withSnapshot(jvm.java.lang.Long.valueOf(snapshot))
     serialize = jvm.org.apache.paimon.utils.SerializationUtils.serializeBinaryRow
     specs: dict[bytes, Spec] = {}
-    found = []
+    groups = []
     for entry in reader.bucketEntries():
         row = entry.partition()
         key = bytes(serialize(row))
         if key not in specs:
             specs[key] = spec_of(jvm, table, row)
-        found.append(
+        groups.append(
             Group(key, specs[key], int(entry.bucket()), int(entry.fileCount()),
                   int(entry.fileSizeInBytes()), int(entry.lastFileCreationTime()))
         )  # fmt: skip
-    return sorted(found, key=lambda one: (one.partition, one.bucket))
+    return sorted(groups, key=lambda group: (group.partition, group.bucket))
 
 
 def spec_of(jvm: Any, table: Any, row: Any) -> Spec:
@@ -74,10 +74,10 @@ def spec_of(jvm: Any, table: Any, row: Any) -> Spec:
 
 def _strings(jvm: Any, values: Sequence[str]) -> Any:
     array = jvm.java.lang.reflect.Array
-    made = array.newInstance(jvm.java.lang.Class.forName("java.lang.String"), len(values))
-    for place, value in enumerate(values):
-        array.set(made, place, value)
-    return made
+    strings = array.newInstance(jvm.java.lang.Class.forName("java.lang.String"), len(values))
+    for index, value in enumerate(values):
+        array.set(strings, index, value)
+    return strings
 
 
 def selected(
@@ -95,34 +95,34 @@ def selected(
     """
     if partitions is not None and where is not None:
         raise OptionError("give either 'partitions' or 'where', not both")
-    found = list(groups)
+    matches = list(groups)
     if partitions is not None:
         where = _condition(parse_partitions(partitions, "argument 'partitions'"), table)
     if where is not None:
-        found = _filtered(found, table, where)
+        matches = _filtered(matches, table, where)
     if partition_idle_time is not None:
         before = int(time.time() * 1000) - duration_ms("partition_idle_time", partition_idle_time)
         newest: dict[bytes, int] = {}
-        for group in found:
+        for group in matches:
             newest[group.partition] = max(newest.get(group.partition, 0), group.changed_ms)
-        found = [group for group in found if newest[group.partition] <= before]
-    return found
+        matches = [group for group in matches if newest[group.partition] <= before]
+    return matches
 
 
 def partition_specs(context: Context, name: str, partitions: str) -> list[Spec]:
     """The partitions of a table that an argument such as `dt=1;dt=2` selects."""
     groups = context.java(name, groups_of)
-    meant = selected(groups, context.table(name), partitions)
-    return list({one.partition: one.spec for one in meant}.values())
+    matches = selected(groups, context.table(name), partitions)
+    return list({group.partition: group.spec for group in matches}.values())
 
 
 def partition_table(specs: Sequence[Spec], table: Table) -> pa.Table:
     """Partitions as an Arrow table of the partition columns' own types."""
     columns = {}
     for key in table.partition_keys:
-        kind = table.arrow_schema.field(key).type
+        column_type = table.arrow_schema.field(key).type
         texts = pa.array([spec[key] for spec in specs], pa.string())
-        columns[key] = texts if pa.types.is_string(kind) else texts.cast(kind)
+        columns[key] = texts if pa.types.is_string(column_type) else texts.cast(column_type)
     return pa.table(columns)
 
 
@@ -141,8 +141,8 @@ def _condition(specs: Sequence[Mapping[str, str]], table: Table) -> str:
 
 def _check_column(name: str, table: Table) -> None:
     if name not in table.partition_keys:
-        known = nearest(name, table.partition_keys)
-        raise OptionError(f"'{name}' is no partition column of table {table.identifier}; {known}")
+        hint = nearest(name, table.partition_keys)
+        raise OptionError(f"'{name}' is not a partition column of table {table.identifier}; {hint}")
 
 
 def _filtered(groups: Sequence[Group], table: Table, where: str) -> list[Group]:
@@ -153,20 +153,20 @@ def _filtered(groups: Sequence[Group], table: Table, where: str) -> list[Group]:
     for column in tree.find_all(exp.Column):
         _check_column(column.name, table)
     if tree.find(exp.Query, exp.Command, exp.DDL, exp.DML):
-        raise OptionError("argument 'where' takes a condition over partition columns")
-    specs = list({one.partition: one.spec for one in groups}.values())
-    keys = list({one.partition: None for one in groups})
+        raise OptionError("argument 'where' must be a condition over partition columns")
+    specs = list({group.partition: group.spec for group in groups}.values())
+    keys = list({group.partition: None for group in groups})
     if not keys:
         return []
-    known = partition_table(specs, table).append_column("__place", pa.array(range(len(keys))))
+    numbered = partition_table(specs, table).append_column("__place", pa.array(range(len(keys))))
     with duckdb.connect() as con:
-        con.register("partitions", known)
+        con.register("partitions", numbered)
         try:
-            found = con.sql(
+            matches = con.sql(
                 f"SELECT __place FROM partitions WHERE {tree.sql(dialect='duckdb')}"
             ).fetchall()
         except duckdb.Error as error:
             first = str(error).splitlines()[0]
             raise OptionError(f"argument 'where': {where!r} fails: {first}") from None
-    wanted = {keys[place] for (place,) in found}
-    return [one for one in groups if one.partition in wanted]
+    partitions = {keys[index] for (index,) in matches}
+    return [group for group in groups if group.partition in partitions]

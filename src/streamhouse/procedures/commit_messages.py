@@ -33,16 +33,16 @@ def closing(value: Any) -> Iterator[Any]:
 def serialised(jvm: Any, messages: Iterable[Any]) -> list[bytes]:
     """Java's messages as bytes; empty ones are left out."""
     serializer = jvm.org.apache.paimon.table.sink.CommitMessageSerializer()
-    return [bytes(serializer.serialize(one)) for one in messages if not one.isEmpty()]
+    return [bytes(serializer.serialize(message)) for message in messages if not message.isEmpty()]
 
 
 def deserialised(jvm: Any, messages: Sequence[bytes]) -> Any:
     """A Java list of messages that either core, Java or Rust, has made."""
     serializer = jvm.org.apache.paimon.table.sink.CommitMessageSerializer()
-    found = jvm.java.util.ArrayList()
+    result = jvm.java.util.ArrayList()
     for message in messages:
-        found.add(serializer.deserialize(serializer.getVersion(), message))
-    return found
+        result.add(serializer.deserialize(serializer.getVersion(), message))
+    return result
 
 
 def commit(jvm: Any, table: Any, location: str, messages: Any) -> int:
@@ -74,8 +74,8 @@ def discard(table: Any, messages: Any) -> None:
     for message in messages:
         factory = paths.createDataFilePathFactory(message.partition(), message.bucket())
         data, merged = message.newFilesIncrement(), message.compactIncrement()
-        before = {str(one.fileName()) for one in merged.compactBefore()}
-        made = [*data.newFiles(), *data.changelogFiles(), *merged.changelogFiles()]
-        made += [one for one in merged.compactAfter() if str(one.fileName()) not in before]
-        for one in made:
-            table.fileIO().deleteQuietly(factory.toPath(one))
+        before = {str(file.fileName()) for file in merged.compactBefore()}
+        created = [*data.newFiles(), *data.changelogFiles(), *merged.changelogFiles()]
+        created += [file for file in merged.compactAfter() if str(file.fileName()) not in before]
+        for file in created:
+            table.fileIO().deleteQuietly(factory.toPath(file))

@@ -31,8 +31,8 @@ def reset_consumer(
     """
     if consumer_id.startswith(QUERY):
         raise OptionError(
-            f"consumer '{consumer_id}' belongs to a query of Streamhouse, which needs it to start "
-            "again; when the query is gone for good, drop it with sys.clear_consumers("
+            f"consumer '{consumer_id}' belongs to a query of Streamhouse, which needs it to "
+            "resume; if the query will never run again, drop it with sys.clear_consumers("
             f"'{table}', '{consumer_id}')"
         )
 
@@ -62,21 +62,21 @@ def clear_consumers(
     Consumers of Streamhouse's own queries (`streamhouse-…`) stay, unless `including_consumers`
     names that prefix. Returns `consumer_id`, `next_snapshot_id`, `result` (removed or kept).
     """
-    wanted = _pattern("including_consumers", including_consumers or ".*")
-    spared = _pattern("excluding_consumers", excluding_consumers or r"(?!)")
-    own = QUERY in (including_consumers or "")
+    included = _pattern("including_consumers", including_consumers or ".*")
+    excluded = _pattern("excluding_consumers", excluding_consumers or r"(?!)")
+    including_queries = QUERY in (including_consumers or "")
 
     def work(jvm: Any, found: Any) -> pa.Table:
         manager = consumer_manager(jvm, found)
-        done = []
+        results = []
         for name, snapshot in consumers(jvm, found).items():
-            if not wanted.fullmatch(name) or spared.fullmatch(name):
+            if not included.fullmatch(name) or excluded.fullmatch(name):
                 continue
-            gone = own or not name.startswith(QUERY)
-            if gone:
+            removed = including_queries or not name.startswith(QUERY)
+            if removed:
                 manager.deleteConsumer(name)
-            done.append((name, snapshot, "removed" if gone else "kept: a query's own"))
-        return rows(_DONE, done)
+            results.append((name, snapshot, "removed" if removed else "kept: a query's own"))
+        return rows(_DONE, results)
 
     return context.java(table, work)
 
@@ -90,32 +90,32 @@ def consumer_manager(jvm: Any, table: Any) -> Any:
 
 def consumers(jvm: Any, table: Any) -> dict[str, int]:
     """Each consumer's next snapshot, by name."""
-    found = dict(consumer_manager(jvm, table).consumers())
-    return {str(name): int(found[name]) for name in sorted(found)}
+    next_snapshots = dict(consumer_manager(jvm, table).consumers())
+    return {str(name): int(next_snapshots[name]) for name in sorted(next_snapshots)}
 
 
-def refuse_if_held(table: Table, snapshot: int, what: str) -> None:
+def refuse_if_held(table: Table, snapshot: int, procedure_name: str) -> None:
     """Raise `StreamhouseError` if a query of Streamhouse needs snapshots after `snapshot`.
 
     A query's consumer lags behind it a little, so every running query is taken to need them.
     """
     if snapshot == table.latest_snapshot_id():
         return
-    known = Consumers(table)
-    held = [
-        one
-        for one in known.all()
-        if one.id.startswith(QUERY)
-        and (one.next_snapshot > snapshot or _lives(known.refreshed_s(one.id)))
+    table_consumers = Consumers(table)
+    blocking = [
+        consumer
+        for consumer in table_consumers.all()
+        if consumer.id.startswith(QUERY)
+        and (consumer.next_snapshot > snapshot or _lives(table_consumers.refreshed_s(consumer.id)))
     ]
-    if not held:
+    if not blocking:
         return
-    queries = ", ".join(f"{one.id} (at {one.next_snapshot})" for one in held)
+    queries = ", ".join(f"{consumer.id} (at {consumer.next_snapshot})" for consumer in blocking)
     raise StreamhouseError(
-        f"sys.{what}: queries may have read or written table {table.identifier} past snapshot "
-        f"{snapshot}: {queries}; their rows would be lost for good, and readers would stop with a "
-        "DataLossError. Stop them and start them anew from a fresh checkpoint afterwards, and say "
-        "force => true"
+        f"sys.{procedure_name}: queries may have read or written table {table.identifier} past "
+        f"snapshot {snapshot}: {queries}; their rows would be lost for good, and "
+        "readers would stop with a DataLossError. Stop them, give force => true, and start them "
+        "from a fresh checkpoint afterwards"
     )
 
 
@@ -127,4 +127,6 @@ def _pattern(key: str, text: str) -> re.Pattern[str]:
     try:
         return re.compile(text)
     except re.error as error:
-        raise OptionError(f"argument '{key}': '{text}' is no regular expression: {error}") from None
+        raise OptionError(
+            f"argument '{key}': '{text}' is not a regular expression: {error}"
+        ) from None

@@ -33,8 +33,8 @@ class Context:
         warehouse: Warehouse | str | Mapping[str, str],
         spark: Callable[[], SparkSession] | None = None,
     ) -> None:
-        given = warehouse
-        self.warehouse = given if isinstance(given, Warehouse) else Warehouse(given)
+        source = warehouse
+        self.warehouse = source if isinstance(source, Warehouse) else Warehouse(source)
         self.sidecar = Sidecar(self.warehouse.options)
         self._spark = spark
 

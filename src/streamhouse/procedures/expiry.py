@@ -96,20 +96,20 @@ def expire_changelogs(
 
 
 def _retained(
-    kind: str, own: Mapping[str, str], most: int | None, least: int | None
+    kind: str, table_options: Mapping[str, str], maximum: int | None, minimum: int | None
 ) -> dict[str, str]:
     """The options for how many are kept; lowers the minimum if it exceeds a given maximum."""
-    found = {}
-    if most is not None:
-        found[f"{kind}.num-retained.max"] = str(most)
-        if least is None and most < int(own.get(f"{kind}.num-retained.min", "10")):
-            least = most
-    if least is not None:
-        found[f"{kind}.num-retained.min"] = str(least)
-    for key, value in found.items():
+    options = {}
+    if maximum is not None:
+        options[f"{kind}.num-retained.max"] = str(maximum)
+        if minimum is None and maximum < int(table_options.get(f"{kind}.num-retained.min", "10")):
+            minimum = maximum
+    if minimum is not None:
+        options[f"{kind}.num-retained.min"] = str(minimum)
+    for key, value in options.items():
         if int(value) < 1:
-            raise OptionError(f"'{key}': at least 1 must stay, got {value}")
-    return found
+            raise OptionError(f"'{key}': must be at least 1, got {value}")
+    return options
 
 
 @procedure()
@@ -132,7 +132,7 @@ def expire_partitions(
     if not context.table(table).partition_keys:
         raise OptionError(f"table {table} has no partitions")
     dynamic: dict[str, str | None] = {**parse_options(options, "sys.expire_partitions")}
-    given = {
+    overrides = {
         "partition.expiration-strategy": expire_strategy,
         "partition.timestamp-formatter": timestamp_formatter,
         "partition.timestamp-pattern": timestamp_pattern,
@@ -140,7 +140,7 @@ def expire_partitions(
         "partition.expiration-max-num": None if max_expires is None else str(max_expires),
         "partition.expiration-check-interval": "0 ms",
     }
-    dynamic |= {key: value for key, value in given.items() if value is not None}
+    dynamic |= {key: value for key, value in overrides.items() if value is not None}
     if "partition.expiration-time" not in {**context.table(table).options, **dynamic}:
         raise OptionError(
             f"table {table} has no 'partition.expiration-time'; give expiration_time => '30 d'"
@@ -148,8 +148,8 @@ def expire_partitions(
 
     def work(jvm: Any, found: Any) -> pa.Table:
         expire = found.store().newPartitionExpire(EXPIRY_USER, found)
-        gone = expire.expire(jvm.java.lang.Long.MAX_VALUE) or []
-        return rows({"partition": str}, [(_spec(one),) for one in gone])
+        expired = expire.expire(jvm.java.lang.Long.MAX_VALUE) or []
+        return rows({"partition": str}, [(_spec(spec),) for spec in expired])
 
     with context.committing(table):
         return context.java(table, work, dynamic)
@@ -162,16 +162,16 @@ def _spec(values: Any) -> str:
 @procedure()
 def drop_partition(context: Context, table: str, partitions: str) -> pa.Table:
     """Drop partitions, `dt=1,hh=08;dt=2`; returns `partition`."""
-    wanted = partition_specs(context, table, partitions)
+    specs = partition_specs(context, table, partitions)
 
     def work(jvm: Any, found: Any) -> pa.Table:
         maps = jvm.java.util.ArrayList()
-        for spec in wanted:
+        for spec in specs:
             maps.add({key: value or _null_name(found) for key, value in spec.items()})
-        if wanted:
+        if specs:
             with closing(found.newCommit(COMMIT_USER)) as commit:
                 commit.truncatePartitions(maps)
-        return rows({"partition": str}, [(_spec(one),) for one in wanted])
+        return rows({"partition": str}, [(_spec(spec),) for spec in specs])
 
     with context.committing(table):
         return context.java(table, work, {"write-only": "true"})
@@ -183,12 +183,12 @@ def mark_partition_done(context: Context, table: str, partitions: str) -> pa.Tab
 
     By default this writes a file `_SUCCESS` into the partition's folder. Returns `partition`.
     """
-    wanted = partition_specs(context, table, partitions)
+    selected_specs = partition_specs(context, table, partitions)
 
     def work(jvm: Any, found: Any) -> pa.Table:
         paimon = jvm.org.apache.paimon
         specs = jvm.java.util.ArrayList()
-        for spec in wanted:
+        for spec in selected_specs:
             values = jvm.java.util.LinkedHashMap()
             for key, value in spec.items():
                 values.put(key, value or _null_name(found))
@@ -203,7 +203,7 @@ def mark_partition_done(context: Context, table: str, partitions: str) -> pa.Tab
             with closing(action):
                 for path in paths:
                     action.markDone(path)
-        return rows({"partition": str}, [(_spec(one),) for one in wanted])
+        return rows({"partition": str}, [(_spec(spec),) for spec in selected_specs])
 
     return context.java(table, work)
 
@@ -238,19 +238,19 @@ def remove_orphan_files(
             f"argument 'older_than': {older_than} is less than an hour ago; files that young may "
             "belong to commits in flight. Give an earlier time, or only look with dry_run => true"
         )
-    found: list[tuple[str, str, int | None, bool]] = []
+    orphans: list[tuple[str, str, int | None, bool]] = []
     for name in _tables(context, table):
         dynamic = {"file-operation.thread-num": str(parallelism)} if parallelism else None
         for path, size in _orphans(context, name, before, dry_run, dynamic):
-            found.append((name, path, size, not dry_run))
-    return rows({"table": str, "file": str, "bytes": int, "removed": bool}, sorted(found))
+            orphans.append((name, path, size, not dry_run))
+    return rows({"table": str, "file": str, "bytes": int, "removed": bool}, sorted(orphans))
 
 
 def _tables(context: Context, table: str) -> list[str]:
     database, _, name = table.partition(".")
     if name != "*":
         return [table]
-    return [f"{database}.{one}" for one in context.warehouse.tables(database)]
+    return [f"{database}.{table_name}" for table_name in context.warehouse.tables(database)]
 
 
 def _orphans(
@@ -267,15 +267,15 @@ def _orphans(
 
         return context.java(name, work, options)
 
-    seen = clean(True)
-    if dry_run or not seen:
-        return seen
-    sizes = dict(seen)
+    candidates = clean(True)
+    if dry_run or not candidates:
+        return candidates
+    sizes = dict(candidates)
     return [(path, sizes.get(path)) for path, _ in clean(False)]
 
 
-def _size(table: Any, path: Any, there: bool) -> int | None:
-    return int(table.fileIO().getFileSize(path)) if there and table.fileIO().exists(path) else None
+def _size(table: Any, path: Any, exists: bool) -> int | None:
+    return int(table.fileIO().getFileSize(path)) if exists and table.fileIO().exists(path) else None
 
 
 @procedure()

@@ -16,7 +16,10 @@ def listed() -> pa.Table:
     """All procedures: `procedure`, `arguments` (optional ones in brackets), `what` it does."""
     return rows(
         {"procedure": str, "arguments": str, "what": str},
-        [(name, one.signature, one.summary) for name, one in sorted(PROCEDURES.items())],
+        [
+            (name, procedure.signature, procedure.summary)
+            for name, procedure in sorted(PROCEDURES.items())
+        ],
     )
 
 
@@ -30,9 +33,9 @@ def run(
 
     `qualified` resolves the name of a table, as written, to `database.table`.
     """
-    found = find(procedure)
-    values = found.bind(arguments)
+    match = find(procedure)
+    values = match.bind(arguments)
     table = values.get("table")
     if isinstance(table, str) and not table.endswith(".*"):
         values["table"] = qualified(table)
-    return found.call(context, values)
+    return match.call(context, values)

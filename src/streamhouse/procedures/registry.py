@@ -55,7 +55,8 @@ class Procedure(Generic[P]):
         self.name = function.__name__
         self.__doc__ = function.__doc__
         self.parameters = tuple(
-            Parameter.of(one) for one in list(inspect.signature(function).parameters.values())[1:]
+            Parameter.of(declared)
+            for declared in list(inspect.signature(function).parameters.values())[1:]
         )
 
     def __call__(self, where: Where, /, *args: P.args, **kwargs: P.kwargs) -> pa.Table:
@@ -74,19 +75,19 @@ class Procedure(Generic[P]):
         argument, with the most similar name, and for a missing one. An empty string stands for an
         argument that is not given, as in Flink.
         """
-        found: dict[str, Value] = {}
-        for place, argument in enumerate(arguments):
-            parameter = self._parameter(place, argument)
-            if parameter.name in found:
+        bound: dict[str, Value] = {}
+        for position, argument in enumerate(arguments):
+            parameter = self._parameter(position, argument)
+            if parameter.name in bound:
                 raise OptionError(f"sys.{self.name}: argument '{parameter.name}' is given twice")
-            found[parameter.name] = self._converted(parameter, argument.value)
+            bound[parameter.name] = self._converted(parameter, argument.value)
         given: dict[str, Value] = {
-            name: value for name, value in found.items() if value is not None
+            name: value for name, value in bound.items() if value is not None
         }
         for parameter in self.parameters:
             if parameter.required and parameter.name not in given:
                 raise OptionError(
-                    f"sys.{self.name}: argument '{parameter.name}' is missing; it takes "
+                    f"sys.{self.name}: argument '{parameter.name}' is missing; arguments: "
                     f"{self.signature}"
                 )
         return given
@@ -94,27 +95,30 @@ class Procedure(Generic[P]):
     @property
     def signature(self) -> str:
         """Its arguments; optional ones in brackets."""
-        return ", ".join(one.name if one.required else f"[{one.name}]" for one in self.parameters)
+        return ", ".join(
+            parameter.name if parameter.required else f"[{parameter.name}]"
+            for parameter in self.parameters
+        )
 
     def call(self, context: Context, values: Mapping[str, Value]) -> pa.Table:
         """Run it with the result of `bind`."""
         function: Callable[..., pa.Table] = self._function
         return function(context, **values)
 
-    def _parameter(self, place: int, argument: Argument) -> Parameter:
+    def _parameter(self, position: int, argument: Argument) -> Parameter:
         if argument.name is None:
-            if place >= len(self.parameters):
+            if position >= len(self.parameters):
                 raise OptionError(
                     f"sys.{self.name} takes at most {len(self.parameters)} arguments: "
                     f"{self.signature}"
                 )
-            return self.parameters[place]
+            return self.parameters[position]
         plain = _plain(argument.name)
         name = self._aliases.get(plain)
         for parameter in self.parameters:
             if name == parameter.name or _plain(parameter.name) == plain:
                 return parameter
-        close = nearest(argument.name, [one.name for one in self.parameters])
+        close = nearest(argument.name, [parameter.name for parameter in self.parameters])
         raise OptionError(f"sys.{self.name}: unknown argument '{argument.name}'; {close}")
 
     def _converted(self, parameter: Parameter, value: Value) -> Value:
@@ -155,21 +159,21 @@ def procedure(
 ) -> Callable[[Callable[Concatenate[Context, P], pa.Table]], Procedure[P]]:
     """Register a function as a procedure; `also`: further names, `aliases`: of its arguments."""
 
-    def made(function: Callable[Concatenate[Context, P], pa.Table]) -> Procedure[P]:
-        one = Procedure(function, aliases)
-        PROCEDURES[one.name] = one
-        ALSO.update(dict.fromkeys(also, one.name))
-        return one
+    def register(function: Callable[Concatenate[Context, P], pa.Table]) -> Procedure[P]:
+        registered = Procedure(function, aliases)
+        PROCEDURES[registered.name] = registered
+        ALSO.update(dict.fromkeys(also, registered.name))
+        return registered
 
-    return made
+    return register
 
 
 def find(name: str) -> Procedure[...]:
     """The procedure of a name; `OptionError` with the most similar name if there is none."""
     lowered = name.lower()
-    found = PROCEDURES.get(ALSO.get(lowered, lowered))
-    if found is None:
+    match = PROCEDURES.get(ALSO.get(lowered, lowered))
+    if match is None:
         raise OptionError(
             f"there is no procedure 'sys.{name}'; {nearest(lowered, [*PROCEDURES, *ALSO])}"
         )
-    return found
+    return match

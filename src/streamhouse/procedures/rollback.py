@@ -40,7 +40,7 @@ def rollback_to(
     goal: str | int = snapshot_id if snapshot_id is not None else str(tag)
     if isinstance(goal, str) and goal.isdigit():
         goal = int(goal)
-    return _rollback(context, table, lambda found: goal, force)
+    return _rollback(context, table, lambda java_table: goal, force)
 
 
 @procedure()
@@ -53,8 +53,8 @@ def rollback_to_timestamp(
     """
     moment = moment_ms("timestamp", str(timestamp))
 
-    def goal(found: Any) -> int:
-        snapshot = found.snapshotManager().earlierOrEqualTimeMills(moment)
+    def goal(java_table: Any) -> int:
+        snapshot = java_table.snapshotManager().earlierOrEqualTimeMills(moment)
         if snapshot is None or snapshot.timeMillis() > moment:
             raise DataLossError(f"table {table}: no snapshot as early as {timestamp} is left")
         return int(snapshot.id())
@@ -68,27 +68,30 @@ def rollback_to_watermark(
 ) -> pa.Table:
     """Roll a table back to its last snapshot whose watermark (ms) is at most this one."""
 
-    def goal(found: Any) -> int:
+    def goal(java_table: Any) -> int:
         # Not with Paimon's own search, which fails at snapshots without a watermark.
-        known = [(one.watermark(), int(one.id())) for one in found.snapshotManager().snapshots()]
-        early = [id for at, id in known if at is not None and _NO_WATERMARK < at <= watermark]
-        if not early:
+        snapshots = [
+            (snapshot.watermark(), int(snapshot.id()))
+            for snapshot in java_table.snapshotManager().snapshots()
+        ]
+        earlier = [id for at, id in snapshots if at is not None and _NO_WATERMARK < at <= watermark]
+        if not earlier:
             raise DataLossError(f"table {table}: no snapshot of watermark {watermark} is left")
-        return max(early)
+        return max(earlier)
 
     return _rollback(context, table, goal, force)
 
 
 def _rollback(context: Context, table: str, find: Goal, force: bool) -> pa.Table:
-    def work(jvm: Any, found: Any) -> pa.Table:
-        goal = find(found)
-        latest = found.snapshotManager().latestSnapshotId()
+    def work(jvm: Any, java_table: Any) -> pa.Table:
+        goal = find(java_table)
+        latest = java_table.snapshotManager().latestSnapshotId()
         if latest is None:
-            raise TableError(f"table {table} has no snapshot to go back from")
-        snapshot = _check(found, table, goal)
+            raise TableError(f"table {table} has no snapshot to roll back from")
+        snapshot = _check(java_table, table, goal)
         if not force:
             refuse_if_held(context.table(table), snapshot, "rollback_to")
-        found.rollbackTo(goal if isinstance(goal, str) else jvm.java.lang.Long.valueOf(goal))
+        java_table.rollbackTo(goal if isinstance(goal, str) else jvm.java.lang.Long.valueOf(goal))
         return row(previous_snapshot_id=int(latest), current_snapshot_id=snapshot)
 
     with context.committing(table):
@@ -98,8 +101,8 @@ def _rollback(context: Context, table: str, find: Goal, force: bool) -> pa.Table
 def _check(table: Any, name: str, goal: str | int) -> int:
     """The snapshot to roll back to; raises an error if it does not exist."""
     tags = {str(tag): int(snapshot.id())
-            for snapshot, held in dict(table.tagManager().tags()).items()
-            for tag in held}  # fmt: skip
+            for snapshot, names in dict(table.tagManager().tags()).items()
+            for tag in names}  # fmt: skip
     if isinstance(goal, str):
         if goal not in tags:
             raise TableError(f"table {name} has no tag '{goal}'; {nearest(goal, tags)}")

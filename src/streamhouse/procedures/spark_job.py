@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-_LOOK_SECONDS = 0.2
+_POLL_SECONDS = 0.2
 
 
 def spread(weights: Sequence[int], tasks: int) -> list[int]:
     """Assign each piece of work to a task, so that all tasks have about the same total weight."""
     sums = [0] * tasks
-    places = [0] * len(weights)
-    for piece in sorted(range(len(weights)), key=lambda one: -weights[one]):
+    assignment = [0] * len(weights)
+    for item in sorted(range(len(weights)), key=lambda index: -weights[index]):
         lightest = min(range(tasks), key=sums.__getitem__)
-        places[piece] = lightest
-        sums[lightest] += weights[piece] + 1
-    return places
+        assignment[item] = lightest
+        sums[lightest] += weights[item] + 1
+    return assignment
 
 
 def slots(spark: SparkSession) -> int:
@@ -64,7 +64,7 @@ def _watched(frame: DataFrame, title: str, tasks: int) -> list[Any]:
     thread.start()
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(title, total=tasks)
-        while not done.wait(_LOOK_SECONDS):
+        while not done.wait(_POLL_SECONDS):
             bar.update(task, completed=_completed(context, group, tasks))
     if failed:
         raise failed[0]
@@ -77,6 +77,6 @@ def _completed(context: Any, group: str, tasks: int) -> int:
     for job in tracker.getJobIdsForGroup(group):
         info = tracker.getJobInfo(job)
         for stage in info.stageIds if info is not None else ():
-            found = tracker.getStageInfo(stage)
-            count += found.numCompletedTasks if found is not None else 0
+            stage_info = tracker.getStageInfo(stage)
+            count += stage_info.numCompletedTasks if stage_info is not None else 0
     return min(count, tasks)

@@ -54,12 +54,16 @@ def create_tag_from_timestamp(
 
     def work(jvm: Any, found: Any) -> pa.Table:
         _check_new(found, table, tag)
-        known = [found.snapshotManager().laterOrEqualTimeMills(moment)]
-        known += list(found.tagManager().tags().keySet())
-        later = [one for one in known if one is not None and one.timeMillis() >= moment]
+        candidates = [found.snapshotManager().laterOrEqualTimeMills(moment)]
+        candidates += list(found.tagManager().tags().keySet())
+        later = [
+            candidate
+            for candidate in candidates
+            if candidate is not None and candidate.timeMillis() >= moment
+        ]
         if not later:
             raise TableError(f"table {table} has no snapshot as late as {timestamp}")
-        first = min(later, key=lambda one: int(one.timeMillis()))
+        first = min(later, key=lambda candidate: int(candidate.timeMillis()))
         snapshot, time_ms = int(first.id()), int(first.timeMillis())
         _create(jvm, found, tag, snapshot, time_retained)
         return row(tag=tag, snapshot_id=snapshot, time_ms=time_ms)
@@ -82,7 +86,7 @@ def replace_tag(
     """
 
     def work(jvm: Any, found: Any) -> pa.Table:
-        _check_there(found, table, tag)
+        _check_exists(found, table, tag)
         snapshot = _snapshot(found, table, snapshot_id)
         found.replaceTag(tag, jvm.java.lang.Long.valueOf(snapshot), _duration(jvm, time_retained))
         return rows(_TAG, [(tag, snapshot)])
@@ -96,7 +100,7 @@ def rename_tag(context: Context, table: str, tag: str, target_tag: str) -> pa.Ta
     """Give a tag another name; returns `tag`, `target_tag`."""
 
     def work(jvm: Any, found: Any) -> pa.Table:
-        _check_there(found, table, tag)
+        _check_exists(found, table, tag)
         _check_new(found, table, target_tag)
         found.renameTag(tag, target_tag)
         return row(tag=tag, target_tag=target_tag)
@@ -111,7 +115,7 @@ def delete_tag(context: Context, table: str, tag: str) -> pa.Table:
 
     def work(jvm: Any, found: Any) -> pa.Table:
         for name in names(tag):
-            _check_there(found, table, name)
+            _check_exists(found, table, name)
         for name in names(tag):
             found.deleteTag(name)
         return rows({"tag": str}, [(name,) for name in names(tag)])
@@ -147,8 +151,8 @@ def trigger_tag_automatic_creation(context: Context, table: str) -> pa.Table:
     options = context.table(table).options
     if options.get("tag.automatic-creation", "none") == "none":
         raise OptionError(
-            f"table {table} makes no tags by itself; set its option 'tag.automatic-creation', "
-            "such as 'process-time', and 'tag.creation-period'"
+            f"table {table} does not create tags automatically; set its option "
+            "'tag.automatic-creation', such as 'process-time', and 'tag.creation-period'"
         )
 
     def work(jvm: Any, found: Any) -> pa.Table:
@@ -188,7 +192,7 @@ def _snapshot(table: Any, name: str, snapshot_id: int | None) -> int:
         if latest is None:
             raise TableError(f"table {name} has no snapshot yet")
         return int(latest)
-    tagged = [int(one.id()) for one in table.tagManager().tags().keySet()]
+    tagged = [int(snapshot.id()) for snapshot in table.tagManager().tags().keySet()]
     if not manager.snapshotExists(snapshot_id) and snapshot_id not in tagged:
         raise TableError(
             f"table {name} has no snapshot {snapshot_id}; "
@@ -197,14 +201,14 @@ def _snapshot(table: Any, name: str, snapshot_id: int | None) -> int:
     return snapshot_id
 
 
-def _check_there(table: Any, name: str, tag: str) -> None:
-    known = [str(one) for one in table.tagManager().allTagNames()]
+def _check_exists(table: Any, name: str, tag: str) -> None:
+    known = [str(existing) for existing in table.tagManager().allTagNames()]
     if tag not in known:
         raise TableError(f"table {name} has no tag '{tag}'; {nearest(tag, known)}")
 
 
 def _check_new(table: Any, name: str, tag: str) -> None:
     if tag.isdigit():
-        raise OptionError(f"a tag's name must not be a number ('{tag}'): it would be a snapshot's")
-    if tag in [str(one) for one in table.tagManager().allTagNames()]:
-        raise TableError(f"table {name} has a tag '{tag}' already; sys.replace_tag changes it")
+        raise OptionError(f"a tag's name must not be a number ('{tag}'): numbers are snapshot ids")
+    if tag in [str(existing) for existing in table.tagManager().allTagNames()]:
+        raise TableError(f"table {name} already has a tag '{tag}'; sys.replace_tag changes it")

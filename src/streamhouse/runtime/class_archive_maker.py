@@ -21,7 +21,7 @@ from streamhouse.runtime.spark.class_archive import OUT_VARIABLE, archive_path, 
 
 _MAKE_SECONDS = 300
 _SPARK, _CORE = "spark", "core"
-_OUT = {_SPARK: OUT_VARIABLE, _CORE: class_archive.OUT_VARIABLE}
+_OUT_VARIABLES = {_SPARK: OUT_VARIABLE, _CORE: class_archive.OUT_VARIABLE}
 
 SCRIPT = """
 CREATE DATABASE shop; USE shop;
@@ -41,7 +41,7 @@ _TABLES = {
     "'fields.v.aggregate-function' = 'sum')",
     "rows_": "(k INT, v DOUBLE, s STRING) WITH ('bucket' = '-1', 'compaction.min.file-num' = '2')",
 }
-_FEW = "'snapshot.num-retained.min' = '1', 'snapshot.num-retained.max' = '2'"
+_FEW_SNAPSHOTS = "'snapshot.num-retained.min' = '1', 'snapshot.num-retained.max' = '2'"
 _ROWS = {
     "days": "('a', 1, TIMESTAMP '2026-01-01 00:00:00', 1.5)",
     "sums": "(1, 2)",
@@ -54,7 +54,7 @@ def make(path: Path) -> None:
     try:
         spark_jvm.save_options(options_path(path))
     except (OSError, subprocess.SubprocessError, ValueError) as error:
-        raise StreamhouseError(_not_made("Spark's classes", str(error))) from error
+        raise StreamhouseError(_failure("Spark's classes", str(error))) from error
     _make(path, _SPARK, "Spark's classes")
 
 
@@ -63,7 +63,7 @@ def make_core(path: Path) -> None:
     _make(path, _CORE, "Paimon's classes")
 
 
-def _make(path: Path, what: str, named: str) -> None:
+def _make(path: Path, kind: str, classes: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="make-", dir=path.parent) as work:
         partial = Path(work) / "classes.jsa"
@@ -72,26 +72,26 @@ def _make(path: Path, what: str, named: str) -> None:
             "-m",
             "streamhouse.runtime.class_archive_maker",
             "--train",
-            what,
+            kind,
             work,
         ]
-        done = subprocess.run(
+        process = subprocess.run(
             command,
-            env={**os.environ, _OUT[what]: str(partial)},
+            env={**os.environ, _OUT_VARIABLES[kind]: str(partial)},
             capture_output=True,
             text=True,
             timeout=_MAKE_SECONDS,
         )
-        if done.returncode or not partial.is_file():
-            lines = (done.stderr or done.stdout).strip().splitlines()
-            raise StreamhouseError(_not_made(named, lines[-1] if lines else "no word"))
+        if process.returncode or not partial.is_file():
+            lines = (process.stderr or process.stdout).strip().splitlines()
+            raise StreamhouseError(_failure(classes, lines[-1] if lines else "no output"))
         os.replace(partial, path)
 
 
-def _not_made(named: str, why: str) -> str:
+def _failure(classes: str, reason: str) -> str:
     return (
-        f"the archive of {named} was not made: {why}; Streamhouse runs without it, and starts "
-        "more slowly"
+        f"the archive of {classes} could not be made: {reason}; Streamhouse runs without it, "
+        "but starts more slowly"
     )
 
 
@@ -103,7 +103,7 @@ def _train(work: str) -> None:
     from streamhouse.sql.statements.script import parse_script
 
     options = ScriptOptions("train", {"warehouse": f"{work}/warehouse"}, until_caught_up=True)
-    Script(options, _Nothing()).run(parse_script(SCRIPT))
+    Script(options, _NullPrinter()).run(parse_script(SCRIPT))
     gateway = SparkContext._gateway
     context = SparkContext._active_spark_context
     assert gateway is not None and context is not None
@@ -132,12 +132,12 @@ def _train_core(work: str) -> None:
         java.compact_manifests(f"default.{name}")
         java.read(f"default.{name}")
         java.buckets(f"default.{name}")
-        execute(warehouse, f"ALTER TABLE {name} SET ({_FEW})")
+        execute(warehouse, f"ALTER TABLE {name} SET ({_FEW_SNAPSHOTS})")
         expire(java, warehouse.table(f"default.{name}"))
     java.close(_MAKE_SECONDS)
 
 
-class _Nothing:
+class _NullPrinter:
     """A `Printer` that prints nothing."""
 
     def notice(self, text: str) -> None: ...
@@ -147,10 +147,10 @@ class _Nothing:
     def changes(self, batch: object) -> None: ...
 
 
-def _made(place: Callable[[], Path], make: Callable[[Path], None]) -> bool:
+def _make_missing(location: Callable[[], Path], make: Callable[[Path], None]) -> bool:
     """Make an archive if it does not exist, and print its path; False if that failed."""
     try:
-        path = place()
+        path = location()
         if not path.is_file():
             make(path)
     except (StreamhouseError, subprocess.TimeoutExpired, OSError) as error:
@@ -168,11 +168,11 @@ def main() -> int:
         train = {_SPARK: _train, _CORE: _train_core}[sys.argv[2]]
         train(sys.argv[3])
         return 0
-    made = [
-        _made(archive_path, make),
-        _made(lambda: class_archive.archive_path(classpath()), make_core),
+    results = [
+        _make_missing(archive_path, make),
+        _make_missing(lambda: class_archive.archive_path(classpath()), make_core),
     ]
-    return 0 if all(made) else 1
+    return 0 if all(results) else 1
 
 
 if __name__ == "__main__":

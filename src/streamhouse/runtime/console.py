@@ -58,8 +58,8 @@ class ConsoleSelect:
         pinned = self._pins.chosen(self._pinned, now_ms, loaded)
         self._pinned = {**pinned, "now": now_ms}
         self._dimensions.at(self._pinned)
-        for piece in self._source.partitions(self._offset, end):
-            for chunk in chunks(self._source.read(piece)):
+        for partition in self._source.partitions(self._offset, end):
+            for chunk in chunks(self._source.read(partition)):
                 src = numbered(chunk, 0)
                 self._dimensions.bind(self._kernel, src)
                 self._print(self._kernel.rows(src))

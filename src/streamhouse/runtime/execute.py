@@ -39,12 +39,14 @@ def execute(
         >>> execute("warehouse", "DELETE FROM shop.customers WHERE id = 11").deleted
         1
     """
-    given = warehouse if isinstance(warehouse, Warehouse) else Warehouse(warehouse)
-    session = Session(given.options)
+    opened = warehouse if isinstance(warehouse, Warehouse) else Warehouse(warehouse)
+    session = Session(opened.options)
     session.set("execution.runtime-mode", "batch")
     total = Changed()
     statements = parse_script(sql)
-    if modules is not None and any(isinstance(one, plan.CreateFunction) for one in statements):
+    if modules is not None and any(
+        isinstance(statement, plan.CreateFunction) for statement in statements
+    ):
         search([modules])
     for statement in statements:
         with located(statement):
@@ -62,8 +64,8 @@ def _run(session: Session, statement: plan.Statement, sidecar: Sidecar | None) -
         case plan.Truncate():
             dml.truncate(session, statement)
         case plan.Insert():
-            done = bounded_statements.insert(session, statement, sidecar)
-            return Changed(inserted=done.inserted, updated=done.updated)
+            result = bounded_statements.insert(session, statement, sidecar)
+            return Changed(inserted=result.inserted, updated=result.updated)
         case plan.SetOption(key=str(key), value=str(value)) if key != "execution.runtime-mode":
             session.set(key, value)
         case plan.ResetOption(key=str(key)) if key != "execution.runtime-mode":

@@ -44,10 +44,10 @@ _VARIABLE = "STREAMHOUSE_FAILPOINT"
 
 def reached(step: str, batch: int, table: str) -> None:
     """SIGKILL this process if the failpoint is set for this step; `table` is the query's target."""
-    asked = os.environ.get(_VARIABLE, "").split(":")
-    if asked[0] != step or batch < int(asked[1] if len(asked) > 1 else 0):
+    parts = os.environ.get(_VARIABLE, "").split(":")
+    if parts[0] != step or batch < int(parts[1] if len(parts) > 1 else 0):
         return
-    if len(asked) < 3 or asked[2] == table:
+    if len(parts) < 3 or parts[2] == table:
         _die()
 
 

@@ -130,10 +130,10 @@ class Kernel:
 
     def combine(self, parts: Sequence[pa.Table]) -> pa.Table:
         """The output of several chunks as one table, pre-aggregated where the target allows it."""
-        whole = pa.concat_tables(parts) if parts else self._schema.empty_table()
+        rows = pa.concat_tables(parts) if parts else self._schema.empty_table()
         if self._combine is None or len(parts) < 2:
-            return whole
-        return self._cast(self._arrow(self._combine.sql("parts", self._names), parts=whole))
+            return rows
+        return self._cast(self._arrow(self._combine.sql("parts", self._names), parts=rows))
 
     def _run(self, sql: str, src: pa.Table) -> pa.Table:
         return self._arrow(sql, src=src)
@@ -158,14 +158,16 @@ def conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
     for field, column in zip(schema, table.columns, strict=True):
         if not field.nullable and column.null_count:
             raise TableError(
-                f"column '{field.name}' of the target cannot be null, and the query gives "
-                f"{column.null_count} rows where it is; leave them out (WHERE … IS NOT NULL), or "
+                f"column '{field.name}' of the target cannot be null, but is null in "
+                f"{column.null_count} rows of the query; leave these out (WHERE … IS NOT NULL), or "
                 "give a value (COALESCE)"
             )
     try:
         return table.cast(schema)
     except (pa.ArrowInvalid, ValueError) as error:
-        raise TableError(f"the query gives a value that the target cannot hold: {error}") from error
+        raise TableError(
+            f"the query returns a value that the target cannot hold: {error}"
+        ) from error
 
 
 def numbered(chunk: pa.Table, first: int) -> pa.Table:
@@ -181,6 +183,6 @@ def without(src: pa.Table, missed: pa.Array) -> pa.Table:
     return src.filter(pc.invert(pc.is_in(src.column(ROW), value_set=missed)))
 
 
-def only(src: pa.Table, wanted: pa.Array) -> pa.Table:
-    """The rows of `src` whose `_row` is among `wanted`."""
-    return src.filter(pc.is_in(src.column(ROW), value_set=wanted))
+def only(src: pa.Table, numbers: pa.Array) -> pa.Table:
+    """The rows of `src` whose `_row` is among `numbers`."""
+    return src.filter(pc.is_in(src.column(ROW), value_set=numbers))

@@ -93,7 +93,7 @@ class Script:
         self.has_reset = False
         """Whether the reset of `from_scratch` is done, or recorded for a later run to finish."""
         self._calls = Calls(self._session, options.master, options.verbose)
-        self._ended = ExitStack()
+        self._exit_stack = ExitStack()
 
     def run(self, statements: Sequence[plan.Statement], files: Sequence[str] = ()) -> None:
         """Run all statements, then the continuous queries; returns when they have ended.
@@ -107,7 +107,7 @@ class Script:
         try:
             self._reset(statements, files)
             for number, statement in enumerate(statements):
-                if self._looks(statement):
+                if self._is_bounded(statement):
                     self._catch_up()
                 try:
                     self._statement(statement)
@@ -118,7 +118,7 @@ class Script:
             self._run_continuous()
         finally:
             self._calls.close()
-            with self._ended:
+            with self._exit_stack:
                 self._pipeline.close()
 
     def _reset(self, statements: Sequence[plan.Statement], files: Sequence[str]) -> None:
@@ -142,7 +142,9 @@ class Script:
 
     def _run_continuous(self) -> None:
         if self._selects:
-            selects = [ConsoleSelect(self._session, one, self._printer) for one in self._selects]
+            selects = [
+                ConsoleSelect(self._session, query, self._printer) for query in self._selects
+            ]
             self._selects = []
             self._pipeline.run(self._options.until_caught_up, selects)
         elif self._pipeline.queries:
@@ -153,12 +155,12 @@ class Script:
             note_outdated_options(self._session, statement)
             try:
                 if not define(self._session, statement):
-                    self._do(statement)
+                    self._execute(statement)
             except SqlError as error:
                 self._explain_renamed(error)
                 raise
 
-    def _do(self, statement: plan.Statement) -> None:
+    def _execute(self, statement: plan.Statement) -> None:
         session = self._session
         match statement:
             case plan.SetOption():
@@ -166,8 +168,8 @@ class Script:
             case plan.ResetOption():
                 session.reset(statement.key)
             case plan.StatementSet():
-                for one in statement.inserts:
-                    self._insert(one)
+                for insert in statement.inserts:
+                    self._insert(insert)
             case plan.Insert():
                 self._insert(statement)
             case plan.Change():
@@ -186,17 +188,17 @@ class Script:
             case _:
                 raise UnsupportedSqlError("this statement is not supported")
 
-    def _notice(self, table: plan.Name, what: object) -> None:
-        self._printer.notice(f"{'.'.join(table)}: {what}")
+    def _notice(self, table: plan.Name, text: object) -> None:
+        self._printer.notice(f"{'.'.join(table)}: {text}")
 
     def _explain_renamed(self, error: SqlError) -> None:
         """Extend the error of a missing column if that column was renamed or dropped."""
-        found = _NO_COLUMN.search(error.message)
-        became = None if found is None else self._session.became(found[1])
+        match = _NO_COLUMN.search(error.message)
+        became = None if match is None else self._session.became(match[1])
         if became is not None:
-            told = f"{error.message.split(';')[0]}; {became}"
-            error.args = (str(error).replace(error.message, told, 1),)
-            error.message = told
+            message = f"{error.message.split(';')[0]}; {became}"
+            error.args = (str(error).replace(error.message, message, 1),)
+            error.message = message
 
     def _set(self, statement: plan.SetOption) -> None:
         if statement.key is not None:
@@ -213,8 +215,8 @@ class Script:
         inner = statement.statement
         if isinstance(inner, plan.StatementSet):
             lines = []
-            for one in inner.inserts:
-                lines += [f"INSERT INTO {'.'.join(one.target)}", *self._explained_insert(one)]
+            for insert in inner.inserts:
+                lines += [f"INSERT INTO {'.'.join(insert.target)}", *self._explained_insert(insert)]
         elif isinstance(inner, Insert):
             lines = self._explained_insert(inner)
         elif isinstance(inner, plan.Select):
@@ -249,12 +251,12 @@ class Script:
         return [*lines, f"kernel: {query.rows_sql}"]
 
     def _select(self, query: Query) -> None:
-        if self._bounded(query):
+        if self._is_bounded_query(query):
             with bounded_statements.select(self._session, query) as reader:
                 self._printer.rows(reader)
         else:
             planned = analyze_streams(query, self._session)
-            if any(lookup.retry for one in planned for lookup in one.lookups):
+            if any(lookup.retry for stream in planned for lookup in stream.lookups):
                 raise UnsupportedSqlError(
                     "a LOOKUP hint with a retry needs a table where rows can wait; INSERT INTO a "
                     "table, or leave out the retry",
@@ -264,7 +266,7 @@ class Script:
             self._selects.extend(planned)
 
     def _insert(self, statement: Insert) -> None:
-        if self._bounded(statement.query):
+        if self._is_bounded_query(statement.query):
             self._notice(statement.target, bounded_statements.insert(self._session, statement))
             return
         if statement.overwrite:
@@ -284,15 +286,15 @@ class Script:
         if target.connector == "paimon":
             self._check_hint(statement)
         planned = self._planned(statement, target)
-        if any(one.source.name == target.name for one in planned):
+        if any(query.source.name == target.name for query in planned):
             raise UnsupportedSqlError(
-                "INSERT into the table that is read would feed itself for ever; write another "
-                "table, or SET 'execution.runtime-mode' = 'batch'",
+                "INSERT into the table that the query reads would feed itself forever; write to "
+                "another table, or SET 'execution.runtime-mode' = 'batch'",
                 line=statement.position.line,
                 column=statement.position.column,
             )
-        for one, part in self._parts(statement, target, planned):
-            self._pipeline.add(self._continuous(statement, target, one, part))
+        for query, part in self._parts(statement, target, planned):
+            self._pipeline.add(self._continuous(statement, target, query, part))
 
     def _planned(self, statement: Insert, target: TableInfo) -> list[StreamQuery]:
         """The continuous queries of an INSERT."""
@@ -305,13 +307,13 @@ class Script:
         for key in statement.options:
             if key.startswith("sink."):
                 self._printer.notice(
-                    f"INSERT INTO {name}: option '{key}' has no effect here; the tasks of a batch "
-                    "are as many as SET 'parallelism.default' says"
+                    f"INSERT INTO {name}: option '{key}' has no effect here; SET "
+                    "'parallelism.default' sets the number of tasks of a batch"
                 )
                 continue
             raise UnsupportedSqlError(
-                f"option '{key}' of a continuous INSERT is not taken as a hint; give it to the "
-                f"table: ALTER TABLE {name} SET ('{key}' = '…')",
+                f"option '{key}' of a continuous INSERT is not supported as a hint; set it on "
+                f"the table: ALTER TABLE {name} SET ('{key}' = '…')",
                 line=statement.position.line,
                 column=statement.position.column,
             )
@@ -323,13 +325,13 @@ class Script:
         if len(queries) > 1 and any(k.retry for query in queries for k in query.lookups):
             raise UnsupportedSqlError(
                 "a LOOKUP hint with a retry in a UNION ALL of several tables; leave out the retry, "
-                "or look up before: INSERT each part into a table, and read these",
+                "or look up first: INSERT each part into a table, and read these",
                 line=statement.position.line,
                 column=statement.position.column,
             )
         address = self._session.target(target)
-        at = self._place(address)
-        place = (at.root, at.pipeline, address.identifier)
+        checkpoints = self._place(address)
+        place = (checkpoints.root, checkpoints.pipeline, address.identifier)
         names = part_names(*place, queries)
         others = self._pipeline.queries
         return [
@@ -347,21 +349,21 @@ class Script:
     @cached_property
     def _temporary_checkpoints(self) -> Path:
         """Temporary checkpoint folder for queries without a warehouse; removed after the script."""
-        return Path(self._ended.enter_context(work_folder("streamhouse-checkpoints-")))
+        return Path(self._exit_stack.enter_context(work_folder("streamhouse-checkpoints-")))
 
-    def _bounded(self, query: Query) -> bool:
+    def _is_bounded_query(self, query: Query) -> bool:
         """Whether a query is bounded: all its inputs are bounded, or the runtime mode is batch."""
         return not self._session.streaming or ends(query, self._session)
 
-    def _looks(self, statement: plan.Statement) -> bool:
+    def _is_bounded(self, statement: plan.Statement) -> bool:
         """Whether a statement reads or writes tables at once, rather than continuously."""
         match statement:
             case plan.Change() | plan.Truncate():
                 return True
             case plan.StatementSet():
-                return any(self._bounded(one.query) for one in statement.inserts)
+                return any(self._is_bounded_query(insert.query) for insert in statement.inserts)
             case plan.Insert() | plan.Select():
-                return self._bounded(statement.query)
+                return self._is_bounded_query(statement.query)
             case plan.Call():
                 return True
         return False
@@ -399,8 +401,8 @@ class Script:
         )
         if spec.side_tables and not address.warehouse:
             raise OptionError(
-                f"INSERT INTO {'.'.join(statement.target)}: the query keeps rows in a table of its "
-                "own (those that wait for a lookup, or what a server was asked for), which needs a "
+                f"INSERT INTO {'.'.join(statement.target)}: the query keeps state in side tables "
+                "(rows that wait for a lookup, or lookup results of a server), which need a "
                 "warehouse; write CREATE CATALOG and USE CATALOG, or give --warehouse DIR"
             )
         checkpoint = Checkpoint(place.root, place.pipeline, name)
@@ -431,7 +433,7 @@ class Script:
                 self._printer.notice(f"{where}: option '{key}' has no effect here")
             for key in lookup.options:
                 if not is_lookup_option(key):
-                    raise OptionError(f"{where}: option '{key}' does not concern a lookup")
+                    raise OptionError(f"{where}: option '{key}' is not an option of a lookup")
 
 
 def script_name(path: Path) -> str:

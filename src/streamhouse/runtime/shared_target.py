@@ -31,18 +31,21 @@ def own_name(
     """
     root, pipeline, target = place
     path = Checkpoint(root, pipeline, name).path
-    other = next((one for one in others if one.checkpoint_path == path), None)
+    other = next((candidate for candidate in others if candidate.checkpoint_path == path), None)
     if other is None or other.reads == query.source.name:
         return name
-    mine = f"{target}+{'.'.join(query.source.name[-2:])}"
-    read = source_before(root, pipeline, target)
-    if read == list(query.source.name) and not Checkpoint(root, pipeline, mine).path.exists():
+    longer_name = f"{target}+{'.'.join(query.source.name[-2:])}"
+    source = source_before(root, pipeline, target)
+    if (
+        source == list(query.source.name)
+        and not Checkpoint(root, pipeline, longer_name).path.exists()
+    ):
         raise _error(
             statement,
-            f"{target} was written by the query over {query.source.name[-1]} alone so far; put "
-            "this INSERT before the others into that table, and it goes on where it stopped",
+            f"so far only the query over {query.source.name[-1]} has written {target}; put this "
+            "INSERT before the others into that table, and it resumes where it stopped",
         )
-    return mine
+    return longer_name
 
 
 def check_apart(
@@ -59,15 +62,15 @@ def check_apart(
             f"two INSERTs into {target} that read the same table would share a checkpoint; write "
             "one INSERT with UNION ALL, or SET 'pipeline.name' = '…' before the second",
         )
-    kept = {one.identifier for one in (spec.pending, spec.distinct) if one is not None}
+    state = {table.identifier for table in (spec.pending, spec.distinct) if table is not None}
     for other in others:
-        mixed = sorted(kept & set(other.tables))
-        if mixed:
+        shared = sorted(state & set(other.tables))
+        if shared:
             raise _error(
                 statement,
-                f"two INSERTs into {target} would mix what they keep in {mixed[0]} (rows that wait "
-                "for a lookup, or distinct values); INSERT each into a table of its own, and read "
-                "those",
+                f"two INSERTs into {target} would share the state in {shared[0]} (rows that wait "
+                "for a lookup, or distinct values); INSERT each into a separate table, and read "
+                "those tables",
             )
 
 

@@ -73,8 +73,8 @@ class QuerySpec:
 
         It is committed before the target.
         """
-        there = any(is_server(lookup) for lookup in self.query.lookups)
-        return self.target.side_table(LOOKED_UP) if there else None
+        used = any(is_server(lookup) for lookup in self.query.lookups)
+        return self.target.side_table(LOOKED_UP) if used else None
 
     @property
     def pinned(self) -> list[tuple[LookupJoin, TableAddress]]:
@@ -92,7 +92,7 @@ class QuerySpec:
     @property
     def shuffle(self) -> int | None:
         """The index of the lookup that uses a bucket shuffle; None if there is none."""
-        return next((i for i, one in enumerate(self.choices) if one.strategy == BUCKET), None)
+        return next((i for i, choice in enumerate(self.choices) if choice.strategy == BUCKET), None)
 
     @property
     def retry(self) -> LookupRetry | None:
@@ -125,10 +125,10 @@ class QuerySpec:
 def unshuffled(query: StreamQuery, target: TableInfo) -> str | None:
     """Why the rows of a query cannot be shuffled before the join; None if they can."""
     if any(is_server(lookup) for lookup in query.lookups):
-        return "keys are asked of MySQL by one task"
+        return "a single task looks up the keys in MySQL"
     combine = Combine.of(target.columns, target.primary_key, target.options)
     if query.distinct is not None:
-        return "distinct values are counted by one task"
+        return "a single task counts the distinct values"
     if query.grouped and (query.row_kinds or combine is None):
-        return "the order of rows decides what they are grouped to"
+        return "the result of the grouping depends on the order of rows"
     return None

@@ -45,7 +45,7 @@ def test_a_kill_at_any_step_leaves_nothing_twice_and_nothing_out(
         ended = shop.run(script, "--from-scratch", STREAMHOUSE_FAILPOINT=step)
         assert ended.code == -signal.SIGKILL, ended.err
         told = shop.settle_here(script, from_scratch=number % 2 == 1)
-        cut_off = "starts from scratch, as a run that was cut off had begun to; "
+        cut_off = "starts from scratch, as an interrupted run had begun to; "
         assert f"default.country_sales: {cut_off}" in told
         revenue.check(shop, orders=ORDERS)
         proved = _audit(shop, "country_sales")
@@ -99,7 +99,7 @@ def test_statements_of_the_script_run_after_the_tables_were_emptied(shop: Shop) 
     shop.do(SOURCE.format("a") + "INSERT INTO a VALUES (1, 2)")
     shop.settle_here(script)
     told = shop.settle_here(script, from_scratch=True)
-    assert "2 rows removed, those of INSERT … VALUES and other statements among them" in told
+    assert "2 rows removed, including those of INSERT … VALUES and other statements" in told
     assert _values(shop, "sums") == [(1, 2), (7, 1)]
 
 

@@ -358,7 +358,7 @@ def test_an_overwritten_partition_and_two_inserts_into_one_table() -> None:
     queries = [node for node in found.nodes if isinstance(node, QueryNode)]
     assert [query.kind for query in queries] == ["continuous", "continuous", "bounded"]
     assert "INSERT OVERWRITE" in shown(found)
-    with pytest.raises(SqlError, match="'id' is no partition column"):
+    with pytest.raises(SqlError, match="'id' is not a partition column"):
         graph(
             "CREATE TABLE a (id INT, dt STRING) PARTITIONED BY (dt);"
             "INSERT OVERWRITE a PARTITION (id = 1) VALUES ('x');"

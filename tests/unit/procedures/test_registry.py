@@ -56,7 +56,7 @@ def test_both_spellings(text: str, name: str, value: Value) -> None:
     [
         ("sys.compakt('t')", "no procedure 'sys.compakt'; did you mean 'compact'?"),
         ("sys.compact('t', partition => 'a=1')", "'partition'; did you mean 'partitions'?"),
-        ("sys.create_tag('t')", "argument 'tag' is missing; it takes table, tag, [snapshot_id]"),
+        ("sys.create_tag('t')", "argument 'tag' is missing; arguments: table, tag, [snapshot_id]"),
         ("sys.create_tag('t', '')", "argument 'tag' is missing"),
         ("sys.rename_tag('t', 'a', 'b', 'c')", "takes at most 3 arguments: table, tag"),
         ("sys.create_tag('t', 'a', tag_name => 'b')", "'tag' is given twice"),

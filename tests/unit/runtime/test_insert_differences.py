@@ -150,7 +150,7 @@ class Beside:
     def __init__(
         self, lab: Lab, monkeypatch: pytest.MonkeyPatch, *changes: tuple[Any, ...]
     ) -> None:
-        compare = insert_differences._Try._differences
+        compare = insert_differences._Try._write_differences
         left = [1]
 
         def beside(one: insert_differences._Try, writer: TableWriter) -> None:
@@ -159,7 +159,7 @@ class Beside:
                 left.pop()
                 self.commit(lab, changes)
 
-        monkeypatch.setattr(insert_differences._Try, "_differences", beside)
+        monkeypatch.setattr(insert_differences._Try, "_write_differences", beside)
 
     def commit(self, lab: Lab, changes: tuple[tuple[Any, ...], ...]) -> None:
         options, user = lab.warehouse.options, "stream"
@@ -242,7 +242,7 @@ def die(self, writer):
     writer.prepare(0)
     os.kill(os.getpid(), signal.SIGKILL)
 
-insert_differences._Try._settle = die
+insert_differences._Try._reconcile = die
 streamhouse.execute(sys.argv[1], "INSERT INTO ods SELECT * FROM raw")
 """
 

@@ -108,7 +108,7 @@ def test_other_columns_than_were_looked_up_are_told(spec: QuerySpec) -> None:
     (lookup,) = spec.query.lookups
     other = replace(lookup, columns=(*lookup.columns, "more"))
     changed = replace(spec, query=replace(spec.query, lookups=(other,)))
-    with pytest.raises(StreamhouseError, match="batch 0 of table default.target was cut off"):
+    with pytest.raises(StreamhouseError, match="batch 0 of table default.target was interrupted"):
         LookupJournal(changed).recorded(0)
 
 

@@ -103,7 +103,7 @@ def test_they_are_shown_until_they_are_dropped(tmp_path: Path, module: Path) -> 
     ]  # fmt: skip
     assert {"checked", "shout", "UPPER"} <= set(shown[2]["functions"])
     (notice,) = told
-    assert "function shout is kept in no catalog" in notice
+    assert "function shout is not stored in a catalog" in notice
 
 
 def test_views_that_are_kept_call_none(tmp_path: Path, module: Path) -> None:

@@ -213,7 +213,7 @@ def test_a_name_that_was_asked_for_is_not_changed(
     now = time.time_ns() // 1_000_000
     Statuses(options).write(Status("n", "running", other, now, now))
     reporter = Reporter("", "n", clock=clock)
-    with pytest.raises(StreamhouseError, match=f"'n' runs already \\(process {other.pid}"):
+    with pytest.raises(StreamhouseError, match=f"'n' is already running \\(process {other.pid}"):
         reporter.announce(options)
     reporter.failed("it is taken")
     assert told(options, "n").state == "running"

@@ -138,8 +138,8 @@ def test_targets_that_are_kept_are_those_of_the_script_at_the_next_reset(world: 
 def test_rows_of_statements_go_too_and_it_is_told(world: World) -> None:
     execute(str(world.folder), "INSERT INTO out VALUES (1, 1), (2, 2)")
     assert world.reset()[0] == (
-        "default.out: starts from scratch; 2 rows removed, those of INSERT … VALUES and other "
-        "statements among them"
+        "default.out: starts from scratch; 2 rows removed, including those of INSERT … VALUES "
+        "and other statements"
     )
     # What was before counts no more.
     world.ran("out", 0)
@@ -302,7 +302,7 @@ def test_a_reset_that_is_killed_is_finished_by_the_next_run(
     monkeypatch.undo()
     assert any_left([world.folder / ".checkpoints"])
     told = world.finish()
-    begun = "starts from scratch, as a run that was cut off had begun to; "
+    begun = "starts from scratch, as an interrupted run had begun to; "
     assert told and all(begun in line for line in told)
     assert world.rows("out") == ([(0, 1), (1, 1)] if keep else [])
     assert world.rows("last") == ([(0, 1)] if keep else [])

@@ -21,7 +21,9 @@ MADE = """
   'fields.id.end' = '3');
 """
 LAKE = "CREATE CATALOG lake WITH ('type' = 'paimon', 'warehouse' = '{path}'); "
-WARNED = "WATERMARK FOR at_ has no effect here: nothing waits for late rows, and none is left out"
+WARNED = (
+    "WATERMARK FOR at_ has no effect here: queries do not wait for late rows, and do not drop them"
+)
 
 
 def run(text: str, warehouse: Path | None = None) -> Kept:

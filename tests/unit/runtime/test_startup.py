@@ -111,7 +111,7 @@ def test_another_java_has_another_archive(tmp_path: Path, monkeypatch: pytest.Mo
 def test_making_it_says_why_it_failed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "no java"))
     path = class_archive.archive_path()
-    with pytest.raises(StreamhouseError, match="the archive of Spark's classes was not made"):
+    with pytest.raises(StreamhouseError, match="the archive of Spark's classes could not be made"):
         class_archive_maker.make(path)
     assert not path.exists()
     assert not [*path.parent.glob("*")]

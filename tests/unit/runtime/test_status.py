@@ -88,7 +88,7 @@ def test_a_killed_process_has_failed(statuses: Statuses, other: subprocess.Popen
     other.wait(30)
     found = statuses.read("p")
     assert found is not None and found.state == "failed"
-    assert found.error == f"it was killed: process {other.pid} is gone without a word"
+    assert found.error == f"it was killed: process {other.pid} ended without a final status"
 
 
 def test_a_zombie_is_dead(statuses: Statuses, other: subprocess.Popen[bytes]) -> None:
@@ -129,7 +129,7 @@ def test_a_process_elsewhere_lives_as_long_as_it_is_heard_of(statuses: Statuses)
     statuses.write(status(elsewhere, age_s=LOST_AFTER_S + 1))
     found = statuses.read("p")
     assert found is not None and found.state == "failed"
-    assert "nothing has been heard of it" in str(found.error) and "host-b" in str(found.error)
+    assert "it has not reported its status" in str(found.error) and "host-b" in str(found.error)
 
 
 def test_one_that_has_ended_stays_as_it_ended(statuses: Statuses) -> None:
@@ -178,5 +178,5 @@ def test_only_what_has_ended_is_forgotten(statuses: Statuses, tmp_path: Path) ->
 def test_files_that_stay_are_told(statuses: Statuses, monkeypatch: pytest.MonkeyPatch) -> None:
     statuses.write(replace(status(own()), state="stopped"))
     monkeypatch.setattr(shutil, "rmtree", lambda *_, **__: None)
-    with pytest.raises(PipelineError, match="may not be removed by this user"):
+    with pytest.raises(PipelineError, match="this user may not remove some files"):
         statuses.forget("p")

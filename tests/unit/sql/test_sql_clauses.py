@@ -103,7 +103,7 @@ def test_a_partition_goes_to_each_part_of_a_union(days: Catalog) -> None:
     ("partition", "message"),
     [
         ("day_ = 'soon'", "'soon' is no value of column 'day_', which is DATE"),
-        ("dey = 'x'", "'dey' is no partition column; did you mean 'day_'?"),
+        ("dey = 'x'", "'dey' is not a partition column; did you mean 'day_'?"),
         ("day_ = '2026-05-01', hour_ = 1", "the query gives 4 column(s), table default.days take"),
     ],
 )

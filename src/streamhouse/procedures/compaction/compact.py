@@ -59,29 +59,34 @@ def compact(
     (null if there was nothing to do). With an order: a row for each column, with an example
     `filter`, and how many files that reads, `read_before` and `read_after`.
     """
-    where_it = "sys.compact"
+    procedure_name = "sys.compact"
     partitions, order_strategy, order_by = _shifted(partitions, order_strategy, order_by)
     strategy = (order_strategy or "none").lower()
     choice("order_strategy", strategy, ("none", *STRATEGIES))
-    table_options, job = split_options(parse_options(options, where_it))
+    table_options, job = split_options(parse_options(options, procedure_name))
     if strategy != "none":
         if partition_idle_time is not None or compact_strategy is not None:
             raise OptionError(
-                f"{where_it}: an order goes with neither partition_idle_time nor compact_strategy"
+                f"{procedure_name}: order_strategy cannot be combined with "
+                "partition_idle_time or compact_strategy"
             )
         if not order_by:
-            raise OptionError(f"{where_it}: order_strategy '{strategy}' needs order_by => 'a,b'")
+            raise OptionError(
+                f"{procedure_name}: order_strategy '{strategy}' needs order_by => 'a,b'"
+            )
         parallelism = _parallelism(job)
         return sort_table(
             context, table, strategy, names(order_by), partitions, where, table_options, parallelism
         )
     if order_by:
-        raise OptionError(f"{where_it}: order_by needs order_strategy order, zorder or hilbert")
+        raise OptionError(
+            f"{procedure_name}: order_by needs order_strategy order, zorder or hilbert"
+        )
     full = choice("compact_strategy", (compact_strategy or "full").lower(), ("full", "minor"))
-    done = Compaction(context, table, full == "full", table_options, _parallelism(job)).run(
+    result = Compaction(context, table, full == "full", table_options, _parallelism(job)).run(
         partitions, where, partition_idle_time
     )
-    return rows(COMPACTED, [done])
+    return rows(COMPACTED, [result])
 
 
 def _shifted(
@@ -94,8 +99,8 @@ def _shifted(
 
 
 def _parallelism(job: Mapping[str, str]) -> int | None:
-    given = job.get("sink.parallelism")
-    return None if given is None else integer("sink.parallelism", given, 1)
+    value = job.get("sink.parallelism")
+    return None if value is None else integer("sink.parallelism", value, 1)
 
 
 class Compaction:
@@ -129,22 +134,22 @@ class Compaction:
         idle: str | None = None,
     ) -> tuple[str, int, int, int, int | None]:
         """Compact and commit; returns a row of `COMPACTED`. Retries after commit conflicts."""
-        for left in reversed(range(_TRIES)):
+        for tries_left in reversed(range(_TRIES)):
             groups = self._groups()
-            meant = selected(groups, self._table, partitions, where, idle)
-            messages = self._messages(meant)
-            before = sum(group.files for group in meant)
+            matches = selected(groups, self._table, partitions, where, idle)
+            messages = self._messages(matches)
+            before = sum(group.files for group in matches)
             try:
                 # Without messages there was nothing to compact: others may have done it.
                 snapshot = self._commit(messages) if messages else None
             except CommitConflictError:
-                if not left:
+                if not tries_left:
                     raise
                 continue
-            wanted = {(one.partition, one.bucket) for one in meant}
-            after = [one for one in self._groups(snapshot)
-                     if (one.partition, one.bucket) in wanted]  # fmt: skip
-            return self._name, len(meant), before, sum(one.files for one in after), snapshot
+            keys = {(group.partition, group.bucket) for group in matches}
+            after = [group for group in self._groups(snapshot)
+                     if (group.partition, group.bucket) in keys]  # fmt: skip
+            return self._name, len(matches), before, sum(group.files for group in after), snapshot
         raise AssertionError("the last try returns or raises")
 
     def _groups(self, snapshot: int | None = None) -> list[Group]:
@@ -157,8 +162,8 @@ class Compaction:
             payloads = self._tasks(groups)
             weights = [1] * len(payloads)
         else:
-            payloads = [(one.partition, one.bucket) for one in groups]
-            weights = [one.size for one in groups]
+            payloads = [(group.partition, group.bucket) for group in groups]
+            weights = [group.size for group in groups]
         if not payloads:
             return []
         if self._is_job(payloads, groups):
@@ -170,23 +175,23 @@ class Compaction:
             return False
         if self._parallelism is not None:
             return self._parallelism > 1
-        size = sum(one.size for one in groups)
+        size = sum(group.size for group in groups)
         return len(payloads) > _JOB_GROUPS and (self._context.has_spark or size > _JOB_BYTES)
 
     def _job(self, payloads: Sequence[tuple[bytes, int]], weights: Sequence[int]) -> list[bytes]:
         spark = self._context.spark()
-        wanted = self._parallelism or _TASKS_PER_SLOT * slots(spark)
-        tasks = min(wanted, len(payloads))
-        places = spread(weights, tasks)
-        data = [(place, *payload) for place, payload in zip(places, payloads, strict=True)]
+        most_tasks = self._parallelism or _TASKS_PER_SLOT * slots(spark)
+        tasks = min(most_tasks, len(payloads))
+        assignment = spread(weights, tasks)
+        data = [(place, *payload) for place, payload in zip(assignment, payloads, strict=True)]
         frame = spark.createDataFrame(data, "task INT, payload BINARY, bucket INT")
         result = frame.repartitionById(tasks, "task").mapInArrow(self._work, RESULT)
         title = f"compact {self._name}: {len(payloads)} groups"
-        return [bytes(one[0]) for one in collected(result, title, tasks)]
+        return [bytes(row[0]) for row in collected(result, title, tasks)]
 
     def _tasks(self, groups: Sequence[Group]) -> list[tuple[bytes, int]]:
         """The Java core's compaction tasks for small files in partitions of an append table."""
-        partitions = list({one.partition: None for one in groups})
+        partitions = list({group.partition: None for group in groups})
 
         def work(jvm: Any, table: Any) -> list[tuple[bytes, int]]:
             paimon = jvm.org.apache.paimon
@@ -230,8 +235,8 @@ def compact_database(
     if mode is not None:
         choice("mode", mode.lower(), ("combined", "divided"))
     full = choice("compact_strategy", (compact_strategy or "full").lower(), ("full", "minor"))
-    given, job = split_options(parse_options(table_options, "sys.compact_database"))
-    done = []
+    options, job = split_options(parse_options(table_options, "sys.compact_database"))
+    results = []
     for database in context.warehouse.databases():
         if not _matches(including_databases, database):
             continue
@@ -241,32 +246,32 @@ def compact_database(
                 continue
             if excluding_tables is not None and _matches(excluding_tables, full_name, table):
                 continue
-            job_of = Compaction(context, full_name, full == "full", given, _parallelism(job))
-            done.append(job_of.run(idle=partition_idle_time))
-    return rows(COMPACTED, done)
+            compaction = Compaction(context, full_name, full == "full", options, _parallelism(job))
+            results.append(compaction.run(idle=partition_idle_time))
+    return rows(COMPACTED, results)
 
 
 def _matches(pattern: str | None, *candidates: str) -> bool:
     if pattern is None:
         return True
     try:
-        return any(re.fullmatch(pattern, one) for one in candidates)
+        return any(re.fullmatch(pattern, candidate) for candidate in candidates)
     except re.error as error:
-        raise OptionError(f"'{pattern}' is no regular expression: {error}") from None
+        raise OptionError(f"'{pattern}' is not a regular expression: {error}") from None
 
 
 @procedure()
 def compact_manifest(context: Context, table: str, options: Options | None = None) -> pa.Table:
     """Merge a table's manifests, without touching its data; returns `table`, `snapshot_id`."""
-    given: dict[str, str | None] = {**parse_options(options, "sys.compact_manifest")}
+    dynamic: dict[str, str | None] = {**parse_options(options, "sys.compact_manifest")}
 
-    def work(jvm: Any, found: Any) -> pa.Table:
-        latest = found.snapshotManager().latestSnapshotId()
+    def work(jvm: Any, java_table: Any) -> pa.Table:
+        latest = java_table.snapshotManager().latestSnapshotId()
         if latest is None:
             raise TableError(f"table {table} has no snapshot yet")
-        with closing(found.copy({"write-only": "true"}).newCommit(COMMIT_USER)) as one:
-            one.compactManifests()
-        return row(table=table, snapshot_id=int(found.snapshotManager().latestSnapshotId()))
+        with closing(java_table.copy({"write-only": "true"}).newCommit(COMMIT_USER)) as committer:
+            committer.compactManifests()
+        return row(table=table, snapshot_id=int(java_table.snapshotManager().latestSnapshotId()))
 
     with context.committing(table):
-        return context.java(table, work, given)
+        return context.java(table, work, dynamic)

@@ -50,7 +50,7 @@ class Work:
         ]
         if not payloads:
             return
-        with _kept.borrowed(self.warehouse) as sidecar:
+        with _cache.borrowed(self.warehouse) as sidecar:
             messages = self.run(sidecar, payloads)
         yield pa.record_batch([pa.array(messages, pa.binary())], names=["message"])
 
@@ -74,7 +74,7 @@ class Work:
         return serialised(jvm, messages)
 
 
-class _Kept:
+class _SidecarCache:
     """Keeps the sidecar JVM of a Python worker for the next task; ends it after 5 s without one."""
 
     def __init__(self) -> None:
@@ -96,7 +96,7 @@ class _Kept:
                 self._sidecar, self._key = Sidecar(warehouse, nice=_NICE), key
             return self._sidecar
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         with self._lock:
             timer = threading.Timer(_IDLE_SECONDS, self._idle)
             timer.daemon = True
@@ -115,15 +115,15 @@ class _Kept:
 
 
 class _Borrowed:
-    def __init__(self, kept: _Kept, warehouse: Mapping[str, str]) -> None:
-        self._kept = kept
+    def __init__(self, cache: _SidecarCache, warehouse: Mapping[str, str]) -> None:
+        self._cache = cache
         self._warehouse = warehouse
 
     def __enter__(self) -> Sidecar:
-        return self._kept.take(self._warehouse)
+        return self._cache.take(self._warehouse)
 
     def __exit__(self, *raised: object) -> None:
-        self._kept.give_back()
+        self._cache.release()
 
 
-_kept = _Kept()
+_cache = _SidecarCache()

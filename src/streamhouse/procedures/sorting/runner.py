@@ -27,12 +27,12 @@ class Here:
     """Sorts in this process, with all rows in memory: for tables too small for a Spark job."""
 
     def sampled(self, splits: Sequence[bytes], sample: Sample) -> Sequence[Mapping[str, Any]]:
-        return _rows(sample(_given(splits)))
+        return _rows(sample(_split_batches(splits)))
 
     def written(
         self, splits: Sequence[bytes], cut: Cut, write: Write
     ) -> Sequence[Mapping[str, Any]]:
-        return _rows(write(cut(_given(splits))))
+        return _rows(write(cut(_split_batches(splits))))
 
 
 @dataclass(frozen=True)
@@ -63,12 +63,12 @@ class Job:
         return max(1, min(len(splits), 4 * slots(self.spark)))
 
     def _frame(self, splits: Sequence[bytes], tasks: int) -> Any:
-        data = [(place % tasks, split) for place, split in enumerate(splits)]
+        data = [(index % tasks, split) for index, split in enumerate(splits)]
         frame = self.spark.createDataFrame(data, "task INT, split BINARY")
         return frame.repartitionById(tasks, "task")
 
 
-def _given(splits: Sequence[bytes]) -> Iterator[pa.RecordBatch]:
+def _split_batches(splits: Sequence[bytes]) -> Iterator[pa.RecordBatch]:
     yield pa.record_batch({"split": pa.array(splits, pa.binary())})
 
 

@@ -32,13 +32,13 @@ class Sample:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         table = Warehouse(self.warehouse).table(self.table)
         schema = table.read_schema(self.columns)
-        kept, seen = [], 0
+        sampled, seen = [], 0
         for split in _splits(batches):
             for batch in table.read(self.columns, splits=[split]):
-                places = np.arange(-seen % self.step, batch.num_rows, self.step)
-                kept.append(batch.take(pa.array(places)))
+                indices = np.arange(-seen % self.step, batch.num_rows, self.step)
+                sampled.append(batch.take(pa.array(indices)))
                 seen += batch.num_rows
-        rows = pa.Table.from_batches(kept, schema)
+        rows = pa.Table.from_batches(sampled, schema)
         yield pa.record_batch(
             [pa.array([_packed(rows)], pa.binary()), pa.array([seen], pa.int64())],
             names=["sample", "rows"],
@@ -62,13 +62,13 @@ class Cut:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         table = Warehouse(self.warehouse).table(self.table)
-        waiting = _Waiting(table.arrow_schema)
+        buffers = _RangeBuffers(table.arrow_schema)
         for split in _splits(batches):
             for batch in table.read(splits=[split]):
                 if batch.num_rows:
                     for number, rows in self._parts(batch):
-                        yield from waiting.add(number, rows)
-        yield from waiting.rest()
+                        yield from buffers.add(number, rows)
+        yield from buffers.rest()
 
     def _parts(self, batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
         owner = tuple(batch.column(key)[0].as_py() for key in self.keys)
@@ -79,13 +79,13 @@ class Cut:
         starts = np.array(bounds, dtype=np.uint64)
         numbers = np.searchsorted(starts, self.curve.places(batch), side="right")
         order = np.argsort(numbers, kind="stable")
-        found, offsets = np.unique(numbers[order], return_index=True)
+        range_numbers, offsets = np.unique(numbers[order], return_index=True)
         ends = [*offsets[1:].tolist(), len(order)]
-        for number, start, end in zip(found.tolist(), offsets.tolist(), ends, strict=True):
+        for number, start, end in zip(range_numbers.tolist(), offsets.tolist(), ends, strict=True):
             yield first + number, batch.take(pa.array(order[start:end]))
 
 
-class _Waiting:
+class _RangeBuffers:
     """Buffers the rows of each range until they fill a row of the shuffle (1 MiB)."""
 
     def __init__(self, schema: pa.Schema) -> None:

@@ -42,7 +42,7 @@ _SORTED = {
 }
 _SAMPLE_ROWS = 200_000
 _TARGET_BYTES = 128 << 20
-_HERE_BYTES = 32 << 20
+_LOCAL_BYTES = 32 << 20
 """Tables with more bytes of files than this are sorted in a Spark job."""
 _NO_NULL = "\0"
 """The text that Paimon shall take for a null: one that no value has."""
@@ -64,40 +64,42 @@ def sort_table(
     snapshot = table.latest_snapshot_id()
     if snapshot is None:
         return rows(_SORTED, [])
-    groups = context.java(name, lambda jvm, found: groups_of(jvm, found, snapshot))
-    meant = selected(groups, table, partitions, where)
-    if not meant:
+    groups = context.java(name, lambda jvm, java_table: groups_of(jvm, java_table, snapshot))
+    groups_to_sort = selected(groups, table, partitions, where)
+    if not groups_to_sort:
         return rows(_SORTED, [])
-    return _Sort(context, table, strategy, tuple(columns), meant, snapshot, options).run(
+    return _Sort(context, table, strategy, tuple(columns), groups_to_sort, snapshot, options).run(
         parallelism
     )
 
 
 def _check(table: Table, columns: Sequence[str]) -> None:
-    what = f"table {table.identifier}"
+    where = f"table {table.identifier}"
     if table.primary_key or table.bucket != -1:
         raise UnsupportedSqlError(
-            f"{what} has {'a primary key' if table.primary_key else 'fixed buckets'}; only an "
-            "append table with 'bucket' = '-1' can be sorted. A primary-key table is in the order "
-            "of its key; compact it without order_strategy"
+            f"{where} has {'a primary key' if table.primary_key else 'fixed buckets'}; only an "
+            "append table with 'bucket' = '-1' can be sorted. A primary-key table is already in "
+            "the order of its key; compact it without order_strategy"
         )
     for key in ("deletion-vectors.enabled", "row-tracking.enabled", "data-evolution.enabled"):
         if table.options.get(key, "false").lower() == "true":
-            raise UnsupportedSqlError(f"{what}: a table with '{key}' cannot be sorted")
+            raise UnsupportedSqlError(f"{where}: a table with '{key}' cannot be sorted")
     if len(columns) > MOST_COLUMNS:
         raise UnsupportedSqlError(f"order_by takes at most {MOST_COLUMNS} columns")
     for column in columns:
         if column not in table.arrow_schema.names:
             hint = nearest(column, table.arrow_schema.names)
-            raise TableError(f"{what} has no column '{column}'; {hint}")
+            raise TableError(f"{where} has no column '{column}'; {hint}")
         if column in table.partition_keys:
             raise TableError(
-                f"{what}: '{column}' is a partition column, the same in all rows of a file; leave "
+                f"{where}: '{column}' is a partition column, the same in all rows of a file; leave "
                 "it out of order_by"
             )
-        kind = table.arrow_schema.field(column).type
-        if not is_sortable(kind):
-            raise TableError(f"{what}: rows cannot be sorted by '{column}', which is {kind}")
+        column_type = table.arrow_schema.field(column).type
+        if not is_sortable(column_type):
+            raise TableError(
+                f"{where}: rows cannot be sorted by '{column}', which is {column_type}"
+            )
 
 
 @dataclass
@@ -125,47 +127,53 @@ class _Sort:
         write = Write(self.table.catalog_options, name, curve, user, dict(self._write_options()))
         try:
             written = work.written(splits, cut, write)
-            messages = [bytes(one["message"]) for one in written if one["message"] is not None]
-            moved = sum(int(one["rows"]) for one in written)
-            if moved != all_rows:
+            messages = [
+                bytes(result["message"]) for result in written if result["message"] is not None
+            ]
+            written_rows = sum(int(result["rows"]) for result in written)
+            if written_rows != all_rows:
                 raise StreamhouseError(
-                    f"sorting table {name} gave {moved:,} rows instead of {all_rows:,}; "
+                    f"sorting table {name} wrote {written_rows:,} rows instead of {all_rows:,}; "
                     "nothing was changed"
                 )
-            new = self._commit(splits, messages)
+            new_snapshot = self._commit(splits, messages)
         except BaseException:
             TableCommitter(self.table.catalog_options, name, user).remove_leftovers(user[:16])
             raise
-        after = self._reads(filters, new)
-        return self._rows(filters, before, after, new)
+        after = self._reads(filters, new_snapshot)
+        return self._rows(filters, before, after, new_snapshot)
 
     def _work(self, parallelism: int | None) -> SortWork:
-        size = sum(one.size for one in self.groups)
-        if parallelism is None and not self.context.has_spark and size <= _HERE_BYTES:
+        size = sum(group.size for group in self.groups)
+        if parallelism is None and not self.context.has_spark and size <= _LOCAL_BYTES:
             return Here()
         return Job(self.context.spark(), self.table.identifier, parallelism)
 
     def _splits(self) -> list[bytes]:
         """The Rust core's splits of the selected partitions, at the fixed snapshot."""
         splits = self.table.splits(self.snapshot)
-        specs = list({one.partition: one.spec for one in self.groups}.values())
+        specs = list({group.partition: group.spec for group in self.groups}.values())
         if not self.table.partition_keys:
             return splits
-        wanted = set(_tuples(partition_table(specs, self.table), self.table.partition_keys))
-        return [one for one in splits if _partition(self.table, one, self.snapshot) in wanted]
+        partitions = set(_tuples(partition_table(specs, self.table), self.table.partition_keys))
+        return [
+            split for split in splits if _partition(self.table, split, self.snapshot) in partitions
+        ]
 
     def _sample(self, work: SortWork, splits: Sequence[bytes]) -> tuple[pa.Table, int]:
         """A sample of rows, with their partition and sort columns, and the number of all rows."""
         from pypaimon_rust.datafusion import Split
 
-        count = sum(int(Split.deserialize(one).row_count()) for one in splits)
+        count = sum(int(Split.deserialize(split).row_count()) for split in splits)
         step = max(1, count // _SAMPLE_ROWS)
         columns = (*self.table.partition_keys, *self.columns)
         job = Sample(self.table.catalog_options, self.table.identifier, columns, step)
-        found = work.sampled(splits, job)
-        parts = [pa.ipc.open_stream(bytes(one["sample"])).read_all() for one in found]
+        results = work.sampled(splits, job)
+        parts = [pa.ipc.open_stream(bytes(result["sample"])).read_all() for result in results]
         schema = self.table.read_schema(columns)
-        return pa.concat_tables([schema.empty_table(), *parts]), sum(one["rows"] for one in found)
+        return pa.concat_tables([schema.empty_table(), *parts]), sum(
+            result["rows"] for result in results
+        )
 
     def _cut(self, curve: Curve, sample: pa.Table) -> Cut:
         """The ranges of the curve for each partition: one for each file of the target size."""
@@ -203,42 +211,44 @@ class _Sort:
         location, snapshot = self.table.location, self.snapshot
         read = file_ids(*splits)
 
-        def work(jvm: Any, found: Any) -> int:
-            old = _files(jvm, found, snapshot, partitions)
+        def work(jvm: Any, java_table: Any) -> int:
+            old = _files(jvm, java_table, snapshot, partitions)
             names = [str(one.fileName()) for files in old.values() for one in files]
             if file_ids(*(name.encode() for name in names)) != read:
                 raise StreamhouseError(
                     f"sorting table {self.table.identifier}: the two cores saw different files; "
                     "nothing was changed"
                 )
-            made = _compactions(jvm, found, old, deserialised(jvm, messages))
-            return commit(jvm, found, location, made)
+            compactions = _compactions(jvm, java_table, old, deserialised(jvm, messages))
+            return commit(jvm, java_table, location, compactions)
 
         return self.context.java(self.table.identifier, work)
 
     def _filters(self, sample: pa.Table) -> list[tuple[str, str]]:
         """The median of each column in the sample, as text: an example for a filter `a = …`."""
-        found = []
+        filters = []
         for column in self.columns:
             values = sample.column(column).drop_null()
             if len(values):
                 order = pc.sort_indices(values)
-                middle = values.take(order.slice(len(values) // 2, 1))
-                found.append((column, str(pc.cast(middle, pa.string())[0].as_py())))
-        return found
+                median = values.take(order.slice(len(values) // 2, 1))
+                filters.append((column, str(pc.cast(median, pa.string())[0].as_py())))
+        return filters
 
     def _reads(self, filters: Sequence[tuple[str, str]], snapshot: int) -> tuple[int, list[int]]:
         """How many files there are, and how many each filter reads, as the Java core plans it."""
         partitions = list({one.partition: None for one in self.groups})
 
-        def work(jvm: Any, found: Any) -> tuple[int, list[int]]:
-            all_files = sum(len(one) for one in _files(jvm, found, snapshot, partitions).values())
+        def work(jvm: Any, java_table: Any) -> tuple[int, list[int]]:
+            all_files = sum(
+                len(one) for one in _files(jvm, java_table, snapshot, partitions).values()
+            )
             # Despite its name, it makes a predicate on any columns, with their values as text.
             equals = jvm.org.apache.paimon.partition.PartitionPredicate.createPartitionPredicate
             counts = []
             for column, text in filters:
-                equal = equals({column: text}, found.rowType(), _NO_NULL)
-                files = _files(jvm, found, snapshot, partitions, equal)
+                equal = equals({column: text}, java_table.rowType(), _NO_NULL)
+                files = _files(jvm, java_table, snapshot, partitions, equal)
                 counts.append(sum(len(one) for one in files.values()))
             return all_files, counts
 
@@ -281,13 +291,13 @@ def _files(
     reader = table.newSnapshotReader().withSnapshot(jvm.java.lang.Long.valueOf(snapshot))
     if filter is not None:
         reader = reader.withFilter(filter)
-    wanted = set(partitions)
-    found: dict[bytes, list[Any]] = {}
+    selected_partitions = set(partitions)
+    files: dict[bytes, list[Any]] = {}
     for split in reader.read().dataSplits():
         key = bytes(utils.serializeBinaryRow(split.partition()))
-        if key in wanted:
-            found.setdefault(key, []).extend(split.dataFiles())
-    return found
+        if key in selected_partitions:
+            files.setdefault(key, []).extend(split.dataFiles())
+    return files
 
 
 def _compactions(jvm: Any, table: Any, old: Mapping[bytes, list[Any]], written: Any) -> Any:
@@ -297,12 +307,12 @@ def _compactions(jvm: Any, table: Any, old: Mapping[bytes, list[Any]], written: 
     for message in written:
         key = bytes(paimon.utils.SerializationUtils.serializeBinaryRow(message.partition()))
         new.setdefault(key, []).extend(message.newFilesIncrement().newFiles())
-    made = jvm.java.util.ArrayList()
+    messages = jvm.java.util.ArrayList()
     for key, files in old.items():
         increment = paimon.io.CompactIncrement(
             _list(jvm, files), _list(jvm, new.pop(key, [])), _list(jvm, [])
         )
-        made.add(
+        messages.add(
             paimon.table.sink.CommitMessageImpl(
                 paimon.utils.SerializationUtils.deserializeBinaryRow(key), 0,
                 table.coreOptions().bucket(), paimon.io.DataIncrement.emptyIncrement(), increment,
@@ -310,19 +320,21 @@ def _compactions(jvm: Any, table: Any, old: Mapping[bytes, list[Any]], written: 
         )  # fmt: skip
     if new:
         raise StreamhouseError("sorting wrote into partitions that it had not read; not committed")
-    return made
+    return messages
 
 
 def _list(jvm: Any, values: Sequence[Any]) -> Any:
-    found = jvm.java.util.ArrayList()
+    array_list = jvm.java.util.ArrayList()
     for value in values:
-        found.add(value)
-    return found
+        array_list.add(value)
+    return array_list
 
 
 def _bytes(context: Context, table: Table, text: str) -> int:
     """The bytes of a size such as `64 mb`, as the Java core parses it."""
     return context.java(
         table.identifier,
-        lambda jvm, found: int(jvm.org.apache.paimon.options.MemorySize.parse(text).getBytes()),
+        lambda jvm, java_table: int(
+            jvm.org.apache.paimon.options.MemorySize.parse(text).getBytes()
+        ),
     )

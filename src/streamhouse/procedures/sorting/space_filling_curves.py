@@ -36,11 +36,13 @@ class Ranks:
     def rank(self, column: pa.Array, bits: int) -> U64:
         """Each value's rank, spread over `bits` bits; nulls come first."""
         encoded = column.dictionary_encode()
-        known = np.searchsorted(self.bounds, _comparable(encoded.dictionary), side="right") + 1
+        value_ranks = (
+            np.searchsorted(self.bounds, _comparable(encoded.dictionary), side="right") + 1
+        )
         # Otherwise few distinct values would use only the low bits, and other columns dominate.
         spread = ((1 << bits) - 1) // max(1, len(self.bounds) + 1)
-        ranks = np.append(known * max(1, spread), 0).astype(np.uint64)
-        indices = encoded.indices.fill_null(len(known)) if len(known) else None
+        ranks = np.append(value_ranks * max(1, spread), 0).astype(np.uint64)
+        indices = encoded.indices.fill_null(len(value_ranks)) if len(value_ranks) else None
         if indices is None:
             return np.zeros(len(column), np.uint64)
         return np.asarray(ranks[indices.to_numpy(zero_copy_only=False)])
@@ -48,16 +50,16 @@ class Ranks:
 
 def _comparable(values: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
     """Values that numpy compares as SQL does; decimals become floats, which is precise enough."""
-    kind = values.type
-    if pa.types.is_decimal(kind):
+    column_type = values.type
+    if pa.types.is_decimal(column_type):
         values = pc.cast(values, pa.float64(), safe=False)
-    elif pa.types.is_date(kind) or pa.types.is_time32(kind):
+    elif pa.types.is_date(column_type) or pa.types.is_time32(column_type):
         values = pc.cast(values, pa.int32())
-    elif pa.types.is_timestamp(kind) or pa.types.is_time64(kind):
+    elif pa.types.is_timestamp(column_type) or pa.types.is_time64(column_type):
         values = pc.cast(values, pa.int64())
-    elif pa.types.is_boolean(kind):
+    elif pa.types.is_boolean(column_type):
         values = pc.cast(values, pa.int8())
-    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+    if pa.types.is_string(column_type) or pa.types.is_binary(column_type):
         return np.array(values.to_pylist(), dtype=object)
     return np.asarray(values.to_numpy(zero_copy_only=False) if isinstance(values, pa.Array)
                       else values.to_numpy())  # fmt: skip
@@ -97,8 +99,8 @@ class Curve:
         parts = []
         for name, ranks in zip(self.columns, self.ranks, strict=True):
             column = rows.column(name)
-            whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-            parts.append(ranks.rank(whole, self.bits))
+            values = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+            parts.append(ranks.rank(values, self.bits))
         if self.strategy == "order":
             return _stacked(parts, self.bits)
         if self.strategy == "hilbert":
@@ -111,24 +113,24 @@ class Curve:
         if self.strategy != "order":
             rows = rows.append_column("__place", pa.array(self.places(rows)))
             keys.insert(0, ("__place", "ascending"))
-        done = rows.take(pc.sort_indices(rows, sort_keys=keys, null_placement="at_start"))
-        return done if self.strategy == "order" else done.drop_columns(["__place"])
+        result = rows.take(pc.sort_indices(rows, sort_keys=keys, null_placement="at_start"))
+        return result if self.strategy == "order" else result.drop_columns(["__place"])
 
 
 def _stacked(parts: Sequence[U64], bits: int) -> U64:
-    place = np.zeros_like(parts[0])
+    position = np.zeros_like(parts[0])
     for part in parts:
-        place = (place << np.uint64(bits)) | part
-    return place
+        position = (position << np.uint64(bits)) | part
+    return position
 
 
 def interleaved(parts: Sequence[U64], bits: int) -> U64:
     """Interleave the bits of several numbers, the highest first: positions on a Z-order curve."""
-    place = np.zeros_like(parts[0])
+    position = np.zeros_like(parts[0])
     for bit in range(bits - 1, -1, -1):
         for part in parts:
-            place = (place << np.uint64(1)) | ((part >> np.uint64(bit)) & np.uint64(1))
-    return place
+            position = (position << np.uint64(1)) | ((part >> np.uint64(bit)) & np.uint64(1))
+    return position
 
 
 def hilbert_axes(parts: Sequence[U64], bits: int) -> list[U64]:
@@ -142,14 +144,14 @@ def hilbert_axes(parts: Sequence[U64], bits: int) -> list[U64]:
     for bit in range(bits - 1, 0, -1):
         high = one << np.uint64(bit)
         low = high - one
-        for place in range(len(axes)):
-            is_set = (axes[place] & high) != 0
-            swap = np.where(is_set, np.uint64(0), (axes[0] ^ axes[place]) & low)
+        for axis_number in range(len(axes)):
+            is_set = (axes[axis_number] & high) != 0
+            swap = np.where(is_set, np.uint64(0), (axes[0] ^ axes[axis_number]) & low)
             axes[0] ^= np.where(is_set, low, swap)
-            if place:
-                axes[place] ^= swap
-    for place in range(1, len(axes)):
-        axes[place] ^= axes[place - 1]
+            if axis_number:
+                axes[axis_number] ^= swap
+    for axis_number in range(1, len(axes)):
+        axes[axis_number] ^= axes[axis_number - 1]
     flip = np.zeros_like(axes[0])
     for bit in range(bits - 1, 0, -1):
         high = one << np.uint64(bit)

@@ -101,19 +101,19 @@ def audit(warehouse: Mapping[str, str], identifier: str) -> Audit:
     batches = [Batch.of(row) for row in rows]
     definitions = {row["fingerprint"]: row["definition"] for row in rows if row["definition"]}
     covered = {batch.query_id: batch.number for batch in batches}
-    cut = newest_recorded(table, covered)
+    newest = newest_recorded(table, covered)
     counts = _Counts()
     with tempfile.TemporaryDirectory(prefix="streamhouse-audit-") as folder:
         scratch = _TemporaryTable(table, folder)
-        for rows, removed in _expected(address, table, batches, definitions, cut, counts):
+        for rows, removed in _expected(address, table, batches, definitions, newest, counts):
             scratch.write(rows)
             if removed is not None:
                 scratch.remove(removed)
         expected = scratch.finish()
-        actual = _rows(table, cut)
+        actual = _rows(table, newest)
         differences = tuple(_compare(table, actual, expected))
     return Audit(
-        identifier, cut, counts.batches, counts.joined, counts.waiting, counts.foreign,
+        identifier, newest, counts.batches, counts.joined, counts.waiting, counts.foreign,
         actual.num_rows, counts.base, differences, unread(address, batches, definitions),
     )  # fmt: skip
 
@@ -133,29 +133,29 @@ def _lineage(address: TableAddress) -> list[dict[str, Any]]:
 
 def newest_recorded(table: Table, covered: Mapping[str, int]) -> int | None:
     """The newest snapshot whose batches are all in the lineage; `covered`: last batch by query."""
-    cut = table.latest_snapshot_id()
+    newest = table.latest_snapshot_id()
     open_users = set(covered)
     for snapshot in table.snapshots.newest_first():
         user = snapshot.commit_user
         if user not in open_users:
             continue
         if snapshot.commit_identifier > covered[user]:
-            cut = snapshot.id - 1
+            newest = snapshot.id - 1
         else:
             open_users.discard(user)
         if not open_users:
             break
-    return cut
+    return newest
 
 
-def _until(table: Table, user: str, cut: int | None) -> int | None:
-    """The first batch of a query that was committed after snapshot `cut`; None if there is none.
+def _until(table: Table, user: str, newest: int | None) -> int | None:
+    """The first batch of a query that was committed after snapshot `newest`; None if there is none.
 
     Batches that wrote nothing make no snapshot; they count for the snapshot before them.
     """
     first = None
     for snapshot in table.snapshots.newest_first():
-        if cut is not None and snapshot.id <= cut:
+        if newest is not None and snapshot.id <= newest:
             break
         if snapshot.commit_user == user:
             first = int(snapshot.commit_identifier)
@@ -167,18 +167,18 @@ def _expected(
     table: Table,
     batches: list[Batch],
     definitions: dict[str, str],
-    cut: int | None,
+    newest: int | None,
     counts: _Counts,
 ) -> Iterator[tuple[pa.Table, pa.Table | None]]:
     """The expected rows in the order of the original commits, each with the keys to remove next."""
     users = {batch.query_id for batch in batches}
-    snapshots = [s for s in table.snapshots.newest_first() if cut is not None and s.id <= cut]
+    snapshots = [s for s in table.snapshots.newest_first() if newest is not None and s.id <= newest]
     start = provable_range(address, table, snapshots, batches, definitions)
     base = start.snapshot
     # Starting from an empty snapshot is the same as recomputing everything.
     empty = any(s.id == base and s.total_record_count == 0 for s in snapshots)
     counts.base = 0 if empty else base
-    place = {(s.commit_user, s.commit_identifier): s.id for s in snapshots}
+    snapshot_ids = {(s.commit_user, s.commit_identifier): s.id for s in snapshots}
     foreign = [
         s
         for s in snapshots
@@ -190,30 +190,34 @@ def _expected(
     parts: list[tuple[int, pa.Table, pa.Table | None]] = []
     if base:
         parts.append((base, _rows(table, base), None))
-    parts += [(one.id, *_foreign(table, one)) for one in foreign]
+    parts += [(snapshot.id, *_foreign(table, snapshot)) for snapshot in foreign]
     removals = sorted(snapshot_id for snapshot_id, _, removed in parts if removed is not None)
     for user in sorted(users):
-        until = _until(table, user, cut)
+        until = _until(table, user, newest)
         first = start.after.get(user, 0)
-        own = [
+        query_batches = [
             b
             for b in batches
             if b.query_id == user and b.number >= first and (until is None or b.number < until)
         ]
-        counts.batches += len(own)
+        counts.batches += len(query_batches)
         waiting = (
-            pending_rows_at(address, user, first, batches, definitions) if own and first else None
+            pending_rows_at(address, user, first, batches, definitions)
+            if query_batches and first
+            else None
         )
-        whole = Recomputation(address, definitions, waiting if waiting else None)
+        recomputation = Recomputation(address, definitions, waiting if waiting else None)
         # If expiry determined the base snapshot, all of these batches come after it.
-        at = base if first else 0
-        for run in _between(own, place, removals):
-            for step in whole.steps(run, grouped and (not base or bool(first))):
-                at = max(at, place.get((user, step.last.number), at))
+        at_snapshot = base if first else 0
+        for run in _between(query_batches, snapshot_ids, removals):
+            for step in recomputation.steps(run, grouped and (not base or bool(first))):
+                at_snapshot = max(
+                    at_snapshot, snapshot_ids.get((user, step.last.number), at_snapshot)
+                )
                 counts.joined += step.hits.num_rows
-                if at > base or first:
-                    parts.append((at, step.rows, None))
-        counts.waiting += 0 if whole.waiting is None else whole.waiting.num_rows
+                if at_snapshot > base or first:
+                    parts.append((at_snapshot, step.rows, None))
+        counts.waiting += 0 if recomputation.waiting is None else recomputation.waiting.num_rows
     # The rows of the base snapshot come first; the sort is stable within a snapshot.
     for _, rows, removed in sorted(parts, key=lambda part: part[0]):
         yield rows, removed
@@ -227,27 +231,29 @@ def _foreign(table: Table, snapshot: Snapshot) -> tuple[pa.Table, pa.Table | Non
     """
     splits = table.changes(snapshot.id - 1, snapshot.id, "delta")
     keyed = bool(table.primary_key)
-    read = list(table.read(splits=splits, row_kind=keyed))
-    rows = pa.Table.from_batches(read, schema=table.read_schema(row_kind=keyed))
+    batches = list(table.read(splits=splits, row_kind=keyed))
+    rows = pa.Table.from_batches(batches, schema=table.read_schema(row_kind=keyed))
     option = remove_option(table.options)
     changed = snapshot.commit_user.startswith(CHANGE_USER)
     if option is None or not (changed or table.options.get(option, "").lower() == "true"):
         return rows, None
-    gone = pc.equal(rows.column(ROW_KIND), "-D")
-    removed = rows.filter(gone).select(list(table.primary_key))
-    return rows.filter(pc.invert(gone)), removed if removed.num_rows else None
+    deleted = pc.equal(rows.column(ROW_KIND), "-D")
+    removed = rows.filter(deleted).select(list(table.primary_key))
+    return rows.filter(pc.invert(deleted)), removed if removed.num_rows else None
 
 
 def _between(
-    own: list[Batch], place: Mapping[tuple[str, int], int], removals: list[int]
+    batches: list[Batch], snapshot_ids: Mapping[tuple[str, int], int], removals: list[int]
 ) -> Iterator[list[Batch]]:
     """A query's batches, grouped so that no removal of records falls inside a group."""
     numbered: list[tuple[int, Batch]] = []
-    at = 0
-    for batch in own:
-        at = max(at, place.get((batch.query_id, batch.number), at))
-        numbered.append((bisect_left(removals, at), batch))
-    for _, run in groupby(numbered, key=lambda one: one[0]):
+    snapshot_id = 0
+    for batch in batches:
+        snapshot_id = max(
+            snapshot_id, snapshot_ids.get((batch.query_id, batch.number), snapshot_id)
+        )
+        numbered.append((bisect_left(removals, snapshot_id), batch))
+    for _, run in groupby(numbered, key=lambda pair: pair[0]):
         yield [batch for _, batch in run]
 
 
@@ -269,7 +275,7 @@ class _TemporaryTable:
             options |= {
                 "merge-engine": "aggregation",
                 "fields.default-aggregate-function": "first_value",
-                **{f"fields.{one.name}.ignore-retract": "true" for one in like.columns},
+                **{f"fields.{column.name}.ignore-retract": "true" for column in like.columns},
             }
         if like.primary_key:
             options["bucket"] = "-1" if like.crosses_partitions else "1"
@@ -297,13 +303,13 @@ class _TemporaryTable:
         remaining rows are written into a new table.
         """
         rows = self.finish()
-        left = rows.append_column("_place", pa.array(range(rows.num_rows), pa.int64())).join(
+        remaining = rows.append_column("_place", pa.array(range(rows.num_rows), pa.int64())).join(
             keys.cast(pa.schema([rows.field(name) for name in keys.column_names])),
             keys.column_names,
             join_type="left anti",
         )
         self._begin()
-        self.write(rows.take(left.column("_place").combine_chunks()))
+        self.write(rows.take(remaining.column("_place").combine_chunks()))
 
     def finish(self) -> pa.Table:
         """The merged rows."""
@@ -316,8 +322,8 @@ class _TemporaryTable:
 
 
 def _rows(table: Table, snapshot: int | None) -> pa.Table:
-    read = [] if snapshot is None else list(table.read(snapshot=snapshot))
-    return pa.Table.from_batches(read, schema=table.arrow_schema)
+    batches = [] if snapshot is None else list(table.read(snapshot=snapshot))
+    return pa.Table.from_batches(batches, schema=table.arrow_schema)
 
 
 def _compare(table: Table, actual: pa.Table, expected: pa.Table) -> Iterator[Difference]:
@@ -325,11 +331,11 @@ def _compare(table: Table, actual: pa.Table, expected: pa.Table) -> Iterator[Dif
     if not key:
         yield from _compare_bags(actual, expected)
         return
-    there = {tuple(row[k] for k in key): row for row in actual.to_pylist()}
-    due = {tuple(row[k] for k in key): row for row in expected.to_pylist()}
-    for one in sorted(there.keys() | due.keys(), key=repr):
-        if not _same(there.get(one), due.get(one)):
-            yield Difference(one, there.get(one), due.get(one))
+    actual_rows = {tuple(row[k] for k in key): row for row in actual.to_pylist()}
+    expected_rows = {tuple(row[k] for k in key): row for row in expected.to_pylist()}
+    for row_key in sorted(actual_rows.keys() | expected_rows.keys(), key=repr):
+        if not _same(actual_rows.get(row_key), expected_rows.get(row_key)):
+            yield Difference(row_key, actual_rows.get(row_key), expected_rows.get(row_key))
 
 
 def _compare_bags(actual: pa.Table, expected: pa.Table) -> Iterator[Difference]:

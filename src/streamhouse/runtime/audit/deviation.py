@@ -45,20 +45,20 @@ class Deviation:
         both = ~missing & ~extra
         return int(missing.sum()), int(both.sum()), int(extra.sum())
 
-    def changes(self, passing: Sequence[str]) -> Iterator[pa.Table]:
+    def changes(self, null_columns: Sequence[str]) -> Iterator[pa.Table]:
         """The changelog that repairs the table: -U and +U of wrong rows, +I of missing ones.
 
-        Columns of `passing` are null in the -U and +U rows, so that the merge keeps newer values.
+        `null_columns` are null in the -U and +U rows, so that the merge keeps newer values.
         """
         both = (self.olds >= 0) & (self.news >= 0)
         before = self.old.take(pa.array(self.olds[both]))
         after = self._corrected(both)
-        for name in passing:
-            place = before.schema.get_field_index(name)
+        for name in null_columns:
+            index = before.schema.get_field_index(name)
             field = before.schema.field(name)
-            empty = pa.nulls(before.num_rows, field.type)
-            before = before.set_column(place, field, empty)
-            after = after.set_column(place, field, empty)
+            nulls = pa.nulls(before.num_rows, field.type)
+            before = before.set_column(index, field, nulls)
+            after = after.set_column(index, field, nulls)
         yield _of_kind(before, "-U")
         yield _of_kind(after, "+U")
         yield _of_kind(self.new.take(pa.array(self.news[self.olds < 0])), "+I")
@@ -67,8 +67,8 @@ class Deviation:
         after = self.new.take(pa.array(self.news[both]))
         before = self.old.take(pa.array(self.olds[both]))
         for name in self.kept:
-            place = after.schema.get_field_index(name)
-            after = after.set_column(place, after.schema.field(name), before.column(name))
+            index = after.schema.get_field_index(name)
+            after = after.set_column(index, after.schema.field(name), before.column(name))
         return after
 
     def touches(self, keys: pa.Table) -> bool:
@@ -89,19 +89,19 @@ class Deviation:
         keys = self._keys()
         if partition_keys:
             actual = _joined(actual, keys, partition_keys, "SEMI")
-        left = _joined(actual, keys, self.key, "ANTI")
+        unchanged = _joined(actual, keys, self.key, "ANTI")
         missing = self.new.take(pa.array(self.news[self.olds < 0]))
-        rows = pa.concat_tables([left, self._corrected(both), missing])
+        rows = pa.concat_tables([unchanged, self._corrected(both), missing])
         if not partition_keys:
             return rows, 1
-        named = list(partition_keys)
-        return rows, int(rows.select(named).group_by(named).aggregate([]).num_rows)
+        columns = list(partition_keys)
+        return rows, int(rows.select(columns).group_by(columns).aggregate([]).num_rows)
 
     def _keys(self) -> pa.Table:
         old, new = self.old.select(list(self.key)), self.new.select(list(self.key))
-        gone = self.olds[self.olds >= 0]
-        came = self.news[self.olds < 0]
-        return pa.concat_tables([old.take(pa.array(gone)), new.take(pa.array(came))])
+        differing = self.olds[self.olds >= 0]
+        missing = self.news[self.olds < 0]
+        return pa.concat_tables([old.take(pa.array(differing)), new.take(pa.array(missing))])
 
 
 def deviation(
@@ -114,15 +114,15 @@ def deviation(
     rows. Raises `OptionError` for a condition that cannot be parsed or fails.
     """
     names = old.schema.names
-    places = {name: f"c{i}" for i, name in enumerate(names)}
+    columns = {name: f"c{i}" for i, name in enumerate(names)}
     compared = [name for name in names if name not in key and name not in kept]
-    joined = " AND ".join(f"o.{places[n]} = n.{places[n]}" for n in key)
-    wrong = [_differs(old.schema.field(n).type, places[n]) for n in compared]
-    empty = [_is_empty(old.schema.field(n).type, places[n]) for n in compared]
-    condition = _condition(where, key, places)
+    key_match = " AND ".join(f"o.{columns[n]} = n.{columns[n]}" for n in key)
+    wrong = [_differs(old.schema.field(n).type, columns[n]) for n in compared]
+    empty = [_is_empty(old.schema.field(n).type, columns[n]) for n in compared]
+    condition = _condition(where, key, columns)
     query = (
         f"SELECT o.{_ROW} AS o, n.{_ROW} AS n FROM (SELECT * FROM old WHERE {condition}) o "
-        f"FULL OUTER JOIN (SELECT * FROM new WHERE {condition}) n ON {joined} "
+        f"FULL OUTER JOIN (SELECT * FROM new WHERE {condition}) n ON {key_match} "
         f"WHERE o.{_ROW} IS NULL "
         f"OR (n.{_ROW} IS NULL AND NOT ({' AND '.join(empty) or 'false'})) "
         f"OR (o.{_ROW} IS NOT NULL AND n.{_ROW} IS NOT NULL AND ({' OR '.join(wrong) or 'false'}))"
@@ -141,8 +141,8 @@ def deviation(
     return Deviation(old, new, olds, news, key, tuple(kept))
 
 
-def _differs(kind: pa.DataType, name: str) -> str:
-    if not pa.types.is_floating(kind):
+def _differs(column_type: pa.DataType, name: str) -> str:
+    if not pa.types.is_floating(column_type):
         return f"o.{name} IS DISTINCT FROM n.{name}"
     close = f"greatest({_CENT}, {_RELATIVE} * greatest(abs(o.{name}), abs(n.{name})))"
     return (
@@ -151,15 +151,15 @@ def _differs(kind: pa.DataType, name: str) -> str:
     )
 
 
-def _is_empty(kind: pa.DataType, name: str) -> str:
-    if pa.types.is_floating(kind):
+def _is_empty(column_type: pa.DataType, name: str) -> str:
+    if pa.types.is_floating(column_type):
         return f"coalesce(abs(o.{name}) <= {_CENT}, true)"
-    if pa.types.is_integer(kind) or pa.types.is_decimal(kind):
+    if pa.types.is_integer(column_type) or pa.types.is_decimal(column_type):
         return f"coalesce(o.{name} = 0, true)"
     return f"o.{name} IS NULL"
 
 
-def _condition(where: str | None, key: Sequence[str], places: dict[str, str]) -> str:
+def _condition(where: str | None, key: Sequence[str], columns: dict[str, str]) -> str:
     """`where` as a DuckDB condition on the renamed columns."""
     if where is None:
         return "true"
@@ -169,29 +169,29 @@ def _condition(where: str | None, key: Sequence[str], places: dict[str, str]) ->
         first = str(error).splitlines()[0]
         raise OptionError(f"argument 'where': {where!r} cannot be read: {first}") from None
     if tree.find(exp.Query, exp.Command, exp.DDL, exp.DML):
-        raise OptionError("argument 'where' takes a condition over the primary key")
+        raise OptionError("argument 'where' must be a condition over the primary key")
     for column in list(tree.find_all(exp.Column)):
         if column.name not in key:
             raise OptionError(
-                f"argument 'where': '{column.name}' is no column of the primary key; "
+                f"argument 'where': '{column.name}' is not a column of the primary key; "
                 f"{nearest(column.name, key)}"
             )
         column.set("table", None)
-        column.set("this", exp.to_identifier(places[column.name]))
+        column.set("this", exp.to_identifier(columns[column.name]))
     return tree.sql(dialect="duckdb")
 
 
 def _joined(rows: pa.Table, keys: pa.Table, names: Sequence[str], kind: str) -> pa.Table:
     """The rows of `rows` with (SEMI) or without (ANTI) a match in `keys`, in their order."""
     columns = [f"c{i}" for i in range(len(names))]
-    same = " AND ".join(f"r.{one} IS NOT DISTINCT FROM k.{one}" for one in columns)
+    same = " AND ".join(f"r.{column} IS NOT DISTINCT FROM k.{column}" for column in columns)
     with duckdb.connect(":memory:", config={"threads": 2}) as con:
         con.register("r", _numbered(rows.select(list(names))))
         con.register("k", _numbered(keys.select(list(names))))
-        found = con.sql(
+        matches = con.sql(
             f"SELECT r.{_ROW} FROM r {kind} JOIN k ON {same} ORDER BY r.{_ROW}"
         ).to_arrow_table()
-    return rows.take(found.column(0))
+    return rows.take(matches.column(0))
 
 
 def _of_kind(rows: pa.Table, kind: str) -> pa.Table:

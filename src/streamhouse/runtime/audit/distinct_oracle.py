@@ -24,13 +24,13 @@ class DistinctOracle:
     def __init__(self, counts: DistinctCounts, address: TableAddress, query_id: str, at: int):
         self._counts = counts
         self._group = [column.name for column in counts.keys]
-        self._there: Counter[_Value] = Counter()
+        self._totals: Counter[_Value] = Counter()
         if at:
-            only = {"method": "equal", "field": QUERY, "literals": [query_id]}
-            for batch in address.open().read(snapshot=at, filter=only):
+            condition = {"method": "equal", "field": QUERY, "literals": [query_id]}
+            for batch in address.open().read(snapshot=at, filter=condition):
                 for row in batch.to_pylist():
                     if row[QUERY] == query_id and row[COUNT]:
-                        self._there[self._value(row)] = row[COUNT]
+                        self._totals[self._value(row)] = row[COUNT]
 
     def rows(self, out: pa.Table, values: Iterable[pa.Table]) -> pa.Table:
         """A batch's output with its distinct counts; `values` are the values of its input rows."""
@@ -39,26 +39,29 @@ class DistinctOracle:
         for table in values:
             for row in table.to_pylist():
                 value = self._value(row)
-                before.setdefault(value, self._there[value] > 0)
-                self._there[value] += row[COUNT]
-                if not self._there[value]:
-                    del self._there[value]
+                before.setdefault(value, self._totals[value] > 0)
+                self._totals[value] += row[COUNT]
+                if not self._totals[value]:
+                    del self._totals[value]
                 touched.setdefault(value[:-1], set()).add(value)
-        moved = {
-            group: sum((self._there[one] > 0) - before[one] for one in found)
-            for group, found in touched.items()
+        deltas = {
+            group: sum((self._totals[value] > 0) - before[value] for value in group_values)
+            for group, group_values in touched.items()
         }
-        return self._with(out, moved)
+        return self._with_deltas(out, deltas)
 
-    def _with(self, out: pa.Table, moved: dict[tuple[Hashable, ...], int]) -> pa.Table:
+    def _with_deltas(self, out: pa.Table, deltas: dict[tuple[Hashable, ...], int]) -> pa.Table:
         keys = list(zip(*(out.column(name).to_pylist() for name in self._group), strict=True))
         for name in self._counts.columns:
-            place = out.schema.get_field_index(name)
+            index = out.schema.get_field_index(name)
             # If a group has several rows, the whole change is added to the first of them.
-            by = [moved.pop((*key, name), 0) for key in keys]
-            told = [had + more for had, more in zip(out.column(place).to_pylist(), by, strict=True)]
-            field = out.schema.field(place)
-            out = out.set_column(place, field, pa.array(told, pa.int64()).cast(field.type))
+            changes = [deltas.pop((*key, name), 0) for key in keys]
+            totals = [
+                old + change
+                for old, change in zip(out.column(index).to_pylist(), changes, strict=True)
+            ]
+            field = out.schema.field(index)
+            out = out.set_column(index, field, pa.array(totals, pa.int64()).cast(field.type))
         return out
 
     def _value(self, row: dict[str, Hashable]) -> _Value:

@@ -65,9 +65,9 @@ def provable_range(
         ):
             return ProvableRange(snapshot.id, after)
     raise DataLossError(
-        f"table {table.identifier} cannot be audited: rows of its sources or lookups that even its "
-        "newest state was computed from have expired; keep more with their table options "
-        "snapshot.time-retained and snapshot.num-retained.min"
+        f"table {table.identifier} cannot be audited: snapshots of its sources or lookups that "
+        "even its newest state was computed from have expired; retain more with their table "
+        "options snapshot.time-retained and snapshot.num-retained.min"
     )
 
 
@@ -91,17 +91,17 @@ def pending_rows_at(
         table = pending.open()
     except TableError:
         return empty
-    at = table.latest_snapshot_id()
+    snapshot_id = table.latest_snapshot_id()
     for snapshot in table.snapshots.newest_first():
         if snapshot.commit_user == user and snapshot.commit_identifier >= batch:
-            at = snapshot.id - 1
+            snapshot_id = snapshot.id - 1
         elif snapshot.commit_user == user:
             break
-    if not at:
+    if not snapshot_id:
         return empty
-    if table.snapshots.find(at) is None:
+    if table.snapshots.find(snapshot_id) is None:
         return None
-    rows = PendingRows(pending, user).read(at)
+    rows = PendingRows(pending, user).read(snapshot_id)
     if not rows.num_rows:
         return empty
     source = as_source(rows, spec.query.changelog)
@@ -119,24 +119,25 @@ def _first_readable(
     earliest: dict[str, int] = {}
     first = 0
     spec: QuerySpec | None = None
-    of = ""
+    fingerprint = ""
     source: PaimonSource | None = None
-    kept = 0
+    first_kept = 0
     for batch in batches:
-        if spec is None or of != batch.fingerprint:
-            spec, of = _spec(address, batch.query_id, [batch], definitions), batch.fingerprint
+        if spec is None or fingerprint != batch.fingerprint:
+            spec = _spec(address, batch.query_id, [batch], definitions)
+            fingerprint = batch.fingerprint
             source = None
             if spec.source.connector == "paimon":
                 opened = spec.source.open(spec.query.source_columns)
                 source = opened if isinstance(opened, PaimonSource) else None
-            kept = 0 if spec.looked_up is None else LookupJournal(spec).first_kept()
-        if batch.number < kept:
+            first_kept = 0 if spec.looked_up is None else LookupJournal(spec).first_kept()
+        if batch.number < first_kept:
             first = batch.number + 1
         needs = _needs(spec, source, batch)
-        for where, snapshot in needs:
-            if where.identifier not in earliest:
-                earliest[where.identifier] = where.open().earliest_snapshot_id() or 1
-            if snapshot < earliest[where.identifier]:
+        for table, snapshot in needs:
+            if table.identifier not in earliest:
+                earliest[table.identifier] = table.open().earliest_snapshot_id() or 1
+            if snapshot < earliest[table.identifier]:
                 first = batch.number + 1
     # The first rows of the lineage may have been removed as well (`lineage_retention`).
     return max(first, batches[0].number)
@@ -147,8 +148,8 @@ def _needs(
 ) -> list[tuple[TableAddress, int]]:
     """The tables that a batch reads, each with the oldest snapshot that it needs."""
     needs = [
-        (where, batch.end["dims"][lookup.relation])
-        for lookup, where in spec.pinned
+        (table, batch.end["dims"][lookup.relation])
+        for lookup, table in spec.pinned
         if batch.end["dims"][lookup.relation]
     ]
     if spec.distinct is not None and batch.end.get("distinct"):
@@ -181,11 +182,11 @@ def _next_batch(
 def _spec(
     address: TableAddress, user: str, batches: Sequence[Batch], definitions: Mapping[str, str]
 ) -> QuerySpec:
-    batch = next(one for one in batches if one.query_id == user)
+    batch = next(batch for batch in batches if batch.query_id == user)
     definition = definitions.get(batch.fingerprint)
     if definition is None:
         raise TableError(
-            f"the lineage of {address.identifier} does not hold the definition of query "
-            f"{batch.fingerprint[:12]}: rows of it were deleted"
+            f"the lineage of {address.identifier} lacks the definition of query "
+            f"{batch.fingerprint[:12]}: rows of the lineage were deleted"
         )
     return spec_of(definition, address, user)

@@ -93,7 +93,7 @@ class Recomputation:
         self._target = target
         self._definitions = definitions
         self._waiting = waiting
-        self._tally: DistinctOracle | None = None
+        self._distinct: DistinctOracle | None = None
         self._journal: tuple[str, LookupJournal] | None = None
 
     def steps(self, batches: Sequence[Batch], grouped: bool = True) -> Iterator[Step]:
@@ -104,35 +104,35 @@ class Recomputation:
         longer range may be fewer, and in another order. Raises `StreamhouseError` if the lineage
         lacks a definition, or if the source is a MySQL table, which keeps no past.
         """
-        for _, run in groupby(batches, key=_versions):
-            together = list(run)
-            first = together[0]
+        for _, group in groupby(batches, key=_versions):
+            consecutive = list(group)
+            first = consecutive[0]
             definition = self._definitions.get(first.fingerprint)
             if definition is None:
                 raise StreamhouseError(
-                    f"the lineage of {self._target.identifier} does not hold the definition of "
-                    f"query {first.fingerprint[:12]}: rows of it were deleted"
+                    f"the lineage of {self._target.identifier} lacks the definition of query "
+                    f"{first.fingerprint[:12]}: rows of the lineage were deleted"
                 )
             spec = spec_of(definition, self._target, first.query_id)
-            self._count(spec, first)
+            self._start_counts(spec, first)
             if spec.source.connector == "mysql-cdc":
                 raise StreamhouseError(
-                    f"table {self._target.identifier} follows a MySQL table, whose past MySQL does "
-                    "not keep; audit the tables that are computed from it"
+                    f"table {self._target.identifier} follows a MySQL table, whose history MySQL "
+                    "does not keep; audit the tables that are computed from it"
                 )
             target = self._target.open()
-            for step in _Run(spec, self).steps(together, grouped):
+            for step in _Run(spec, self).steps(consecutive, grouped):
                 rows = evolution.aligned(step.rows, target, spec.target.schema_id)
                 yield replace(step, rows=rows)
 
-    def _count(self, spec: QuerySpec, first: Batch) -> None:
+    def _start_counts(self, spec: QuerySpec, first: Batch) -> None:
         """Initialise the distinct counts with the values before the first batch."""
         counts, address = spec.query.distinct, spec.distinct
         if counts is None or address is None:
-            self._tally = None
-        elif self._tally is None:
-            at = int(first.end["distinct"]) if first.number else 0
-            self._tally = DistinctOracle(counts, address, first.query_id, at)
+            self._distinct = None
+        elif self._distinct is None:
+            snapshot = int(first.end["distinct"]) if first.number else 0
+            self._distinct = DistinctOracle(counts, address, first.query_id, snapshot)
 
     def looked_up(self, spec: QuerySpec, batch: Batch) -> dict[str, pa.Table]:
         """The rows that a batch found in tables on servers, from the lookup journal."""
@@ -152,11 +152,11 @@ def _versions(batch: Batch) -> tuple[object, ...]:
     """What consecutive batches must share to be one step: query, dimensions and source range."""
     end = batch.end
     # Each batch with lookups on a server has its own journal entry.
-    own = batch.number if end.get("looked_up") else None
-    return batch.fingerprint, end["dims"], end.get("partitions"), own, _seam(batch)
+    number = batch.number if end.get("looked_up") else None
+    return batch.fingerprint, end["dims"], end.get("partitions"), number, _source_range(batch)
 
 
-def _seam(batch: Batch) -> tuple[object, ...]:
+def _source_range(batch: Batch) -> tuple[object, ...]:
     """What consecutive batches must share so that their source can be read as one range."""
     start, end = (batch.start["source"] if batch.start else {}), batch.end["source"]
     if "split" in start or "split" in end:
@@ -168,9 +168,9 @@ def _seam(batch: Batch) -> tuple[object, ...]:
 class _Run:
     """Recomputes batches of one query that joined the same dimension versions."""
 
-    def __init__(self, spec: QuerySpec, whole: Recomputation) -> None:
+    def __init__(self, spec: QuerySpec, recomputation: Recomputation) -> None:
         self._spec = spec
-        self._whole = whole
+        self._recomputation = recomputation
         self._planner = Planner(spec)
         self._source = spec.source.open(
             None if spec.retry is not None else spec.query.source_columns
@@ -184,18 +184,18 @@ class _Run:
 
     def steps(self, batches: list[Batch], grouped: bool) -> Iterator[Step]:
         self._join(batches[0].end)
-        for relation, rows in self._whole.looked_up(self._spec, batches[0]).items():
+        for relation, rows in self._recomputation.looked_up(self._spec, batches[0]).items():
             self._db.register(relation, rows)
         try:
             query = self._spec.query
             grouped = grouped and not query.timed and not query.changelog
-            if grouped and self._whole._waiting is None:
-                step = self._together(batches)
+            if grouped and self._recomputation._waiting is None:
+                step = self._run_grouped(batches)
                 if step is not None:
                     yield step
                     return
             for batch in batches:
-                yield self._alone(batch)
+                yield self._run_single(batch)
         finally:
             self._db.close()
             self._planner.close()
@@ -204,40 +204,46 @@ class _Run:
         for lookup, address in self._spec.pinned:
             table, snapshot = address.open(), end["dims"][lookup.relation]
             chosen = pinned_partitions(end, lookup.relation)
-            now = evolution.columns_now(table, address.schema_id, lookup.columns)
-            wanted = now if chosen is None else list(dict.fromkeys([*now, *table.partition_keys]))
-            read = table.read(wanted, snapshot=snapshot) if snapshot else ()
-            rows = pa.Table.from_batches(read, schema=table.read_schema(wanted))
+            current = evolution.columns_now(table, address.schema_id, lookup.columns)
+            columns = (
+                current
+                if chosen is None
+                else list(dict.fromkeys([*current, *table.partition_keys]))
+            )
+            batches = table.read(columns, snapshot=snapshot) if snapshot else ()
+            rows = pa.Table.from_batches(batches, schema=table.read_schema(columns))
             if chosen is not None:
-                rows = rows.filter(partitions.mask(rows, table, chosen)).select(now)
+                rows = rows.filter(partitions.mask(rows, table, chosen)).select(current)
             self._db.register(lookup.relation, rows.rename_columns(list(lookup.columns)))
 
-    def _together(self, batches: list[Batch]) -> Step | None:
+    def _run_grouped(self, batches: list[Batch]) -> Step | None:
         """All batches as one query; None if a row misses a lookup, as its batch then matters."""
         src = self._read(batches[0].start, batches[-1].end)
         if len(self._misses(src)):
             return None
-        self._now(batches[-1].now_ms)
-        hits, rows = self._hit(src, pa.array([], pa.int64()))
+        self._set_time(batches[-1].now_ms)
+        hits, rows = self._join_rows(src, pa.array([], pa.int64()))
         return Step(batches[-1], hits, self._counted(rows))
 
-    def _alone(self, batch: Batch) -> Step:
-        self._now(batch.now_ms)
+    def _run_single(self, batch: Batch) -> Step:
+        self._set_time(batch.now_ms)
         src = self._read(batch.start, batch.end)
         misses = self._misses(src)
-        parts = [self._hit(src, misses)]
-        again = []
+        parts = [self._join_rows(src, misses)]
+        pending = []
         if len(misses):
-            again.append(self._wait(only(src, misses), batch.now_ms, None))
-        waiting = self._whole._waiting
+            pending.append(self._pending(only(src, misses), batch.now_ms, None))
+        waiting = self._recomputation._waiting
         if waiting is not None:
             due = pc.less_equal(waiting.column(DUE_COLUMN), batch.now_ms)
-            hits, rest = self._retry(waiting.filter(due), batch.now_ms)
+            hits, retried_again = self._retry(waiting.filter(due), batch.now_ms)
             # As in the stream: retried rows are written before the rows of this batch.
             parts.insert(0, hits)
-            again += [rest, waiting.filter(pc.invert(due))]
-        left = pa.concat_tables(again, promote_options="default") if again else None
-        self._whole._waiting = left if left is not None and left.num_rows else None
+            pending += [retried_again, waiting.filter(pc.invert(due))]
+        still_pending = pa.concat_tables(pending, promote_options="default") if pending else None
+        self._recomputation._waiting = (
+            still_pending if still_pending is not None and still_pending.num_rows else None
+        )
         return Step(
             batch,
             pa.concat_tables([hits for hits, _ in parts], promote_options="default"),
@@ -247,8 +253,8 @@ class _Run:
     def _counted(self, rows: pa.Table) -> pa.Table:
         """The output of a step with its distinct counts."""
         values, self._values = self._values, []
-        tally = self._whole._tally
-        return rows if tally is None else tally.rows(rows, values)
+        distinct = self._recomputation._distinct
+        return rows if distinct is None else distinct.rows(rows, values)
 
     def _retry(self, due: pa.Table, now_ms: int) -> tuple[tuple[pa.Table, pa.Table], pa.Table]:
         src = numbered(due.drop_columns([DUE_COLUMN, ATTEMPTS_COLUMN]), 0)
@@ -257,17 +263,19 @@ class _Run:
         missed = pc.is_in(src.column(ROW), value_set=misses)
         retry = self._spec.retry
         assert retry is not None
-        spent = pc.and_(missed, pc.greater_equal(attempts, retry.max_attempts))
-        again = pc.and_(missed, pc.invert(spent))
-        hits, rows = self._hit(src, misses)
-        late, spent_rows = self._hit(src.filter(spent), pa.array([], pa.int64()))
+        exhausted = pc.and_(missed, pc.greater_equal(attempts, retry.max_attempts))
+        again = pc.and_(missed, pc.invert(exhausted))
+        hits, rows = self._join_rows(src, misses)
+        exhausted_hits, exhausted_rows = self._join_rows(
+            src.filter(exhausted), pa.array([], pa.int64())
+        )
         if all(lookup.left for lookup in self._spec.query.lookups):
-            hits = pa.concat_tables([hits, late])
-        return (hits, pa.concat_tables([rows, spent_rows])), self._wait(
+            hits = pa.concat_tables([hits, exhausted_hits])
+        return (hits, pa.concat_tables([rows, exhausted_rows])), self._pending(
             src.filter(again), now_ms, attempts.filter(again)
         )
 
-    def _wait(self, src: pa.Table, now_ms: int, attempts: Any) -> pa.Table:
+    def _pending(self, src: pa.Table, now_ms: int, attempts: Any) -> pa.Table:
         retry = self._spec.retry
         assert retry is not None
         due = pa.repeat(pa.scalar(now_ms + retry.delay_ms, pa.int64()), src.num_rows)
@@ -279,11 +287,11 @@ class _Run:
             .append_column(ATTEMPTS_COLUMN, attempts)
         )
 
-    def _hit(self, src: pa.Table, misses: pa.Array) -> tuple[pa.Table, pa.Table]:
-        kept = without(src, misses)
+    def _join_rows(self, src: pa.Table, misses: pa.Array) -> tuple[pa.Table, pa.Table]:
+        matched = without(src, misses)
         if self._spec.query.distinct is not None:
-            self._values.append(self._sql(self._spec.query.distinct.sql, kept))
-        return kept.drop_columns([ROW]), self._sql(self._spec.query.rows_sql, kept)
+            self._values.append(self._sql(self._spec.query.distinct.sql, matched))
+        return matched.drop_columns([ROW]), self._sql(self._spec.query.rows_sql, matched)
 
     def _misses(self, src: pa.Table) -> pa.Array:
         sql = self._spec.query.misses_sql
@@ -298,13 +306,13 @@ class _Run:
             schema = schema.append(pa.field(ROW_KIND, pa.string()))
         batches = [
             batch
-            for piece in self._source.partitions(before, end["source"])
-            for batch in self._source.read(piece)
+            for partition in self._source.partitions(before, end["source"])
+            for batch in self._source.read(partition)
         ]
         table = pa.Table.from_batches(batches) if batches else schema.empty_table()
         return numbered(table, 0)
 
-    def _now(self, now_ms: int) -> None:
+    def _set_time(self, now_ms: int) -> None:
         now = datetime.datetime.fromtimestamp(now_ms / 1000, datetime.UTC).replace(tzinfo=None)
         self._db.execute(f"SET VARIABLE now = TIMESTAMP '{now.isoformat(sep=' ')}'")
 

@@ -77,20 +77,20 @@ def repair(
     check_table(table)
     remove_dead(table, TableCommitter(address.warehouse, identifier, CHANGE_USER))
     since = table.latest_snapshot_id() or 0
-    with progress() as shown:
+    with progress() as bar:
         for _ in range(_TRIES):
-            attempted = _Attempt(address, where, since, shown)
-            done = attempted.run(dry_run)
-            if done is not None:
-                return done
+            current = _Attempt(address, where, since, bar)
+            result = current.run(dry_run)
+            if result is not None:
+                return result
             time.sleep(_PAUSE_S)
-    if attempted.untold:
+    if current.lineage_lags:
         raise CommitConflictError(
             f"table {identifier}: its lineage lacks the last commits of its queries; if their "
-            "pipeline was killed, start it again, which writes what is missing, and repair then"
+            "pipeline was killed, start it again, which writes the missing part, and then repair"
         )
     raise CommitConflictError(
-        f"table {identifier}: its queries wrote the rows that differ each time they were computed; "
+        f"table {identifier}: its queries changed the differing rows during every try; "
         "stop the queries and repair again"
     )
 
@@ -98,20 +98,19 @@ def repair(
 class _Attempt:
     """One try: recomputes the table at a snapshot not older than `since`, and commits.
 
-    `untold` says that the lineage, which is written within about a second, lacks this snapshot.
+    `lineage_lags` says that the lineage, which is written within about a second, lacks this
+    snapshot.
     """
 
-    def __init__(
-        self, address: TableAddress, where: str | None, since: int, shown: Progress
-    ) -> None:
+    def __init__(self, address: TableAddress, where: str | None, since: int, bar: Progress) -> None:
         self._address = address
         self._where = where
         self._since = since
-        self._progress = shown
+        self._progress = bar
         self._table = address.open()
         self._snapshot = 0
         self._functions = functions_of(self._table)
-        self.untold = False
+        self.lineage_lags = False
 
     def run(self, dry_run: bool) -> Repaired | None:
         """Recompute, compare and commit; None if another try is needed."""
@@ -120,21 +119,21 @@ class _Attempt:
             if not self._recompute(scratch):
                 return None
             expected = scratch.finish()
-            read = list(expected.read()) if expected.latest_snapshot_id() else []
+            rows = list(expected.read()) if expected.latest_snapshot_id() else []
         table = self._table
         self._progress.part("comparing", None)
         kept = [name for name, f in self._functions.items() if f not in _ORDER_FREE]
         actual = list(table.read(snapshot=self._snapshot)) if self._snapshot else []
-        found = deviation(
+        difference = deviation(
             pa.Table.from_batches(actual, schema=table.arrow_schema),
-            pa.Table.from_batches(read, schema=table.arrow_schema),
+            pa.Table.from_batches(rows, schema=table.arrow_schema),
             table.primary_key, kept, self._where,
         )  # fmt: skip
-        inserted, updated, deleted = found.counts
+        inserted, updated, deleted = difference.counts
         if dry_run or not (inserted or updated or deleted):
             return Repaired(table.identifier, inserted, updated, deleted, None)
         self._progress.part("writing", None)
-        committed = self._commit(found)
+        committed = self._commit(difference)
         if committed is None:
             return None
         return Repaired(table.identifier, inserted, updated, deleted, committed)
@@ -148,87 +147,93 @@ class _Attempt:
             user: [batch for batch in batches if batch.query_id == user]
             for user in _queries(self._table, batches)
         }
-        for own in queries.values():
-            check_query(self._address, own[-1], definitions)
-        told = {user: own[-1].number for user, own in queries.items()}
-        self._snapshot = newest_recorded(self._table, told) or 0
-        self.untold = self._snapshot < self._since
-        if self.untold:
+        for query_batches in queries.values():
+            check_query(self._address, query_batches[-1], definitions)
+        recorded = {user: query_batches[-1].number for user, query_batches in queries.items()}
+        self._snapshot = newest_recorded(self._table, recorded) or 0
+        self.lineage_lags = self._snapshot < self._since
+        if self.lineage_lags:
             return False
-        for user, own in queries.items():
-            last = self._last(user, own)
+        for user, query_batches in queries.items():
+            last = self._last(user, query_batches)
             if last is None or "split" in last.end["source"]:
                 return False
-            whole = Recomputation(self._address, definitions)
-            for step in whole.steps([replace(last, start={})]):
+            recomputation = Recomputation(self._address, definitions)
+            for step in recomputation.steps([replace(last, start={})]):
                 scratch.write(_retracted(step.rows, "+I"))
                 self._progress.advance(step.rows.num_rows)
-            if not self._without_waiting(scratch, last, own, definitions):
+            if not self._retract_pending(scratch, last, query_batches, definitions):
                 return False
         return True
 
-    def _last(self, user: str, own: list[Batch]) -> Batch | None:
+    def _last(self, user: str, batches: list[Batch]) -> Batch | None:
         """The last batch of a query in the snapshot; None if the lineage lacks it."""
         before = [s for s in self._table.snapshots.newest_first() if s.id <= self._snapshot]
         committed = next((s.commit_identifier for s in before if s.commit_user == user), -1)
         newest = self._address.open().last_commit_of(user)
-        last = own[-1]
+        last = batches[-1]
         if last.number < committed:
             return None
         if newest is None or newest.id <= self._snapshot:
             # Batches that wrote nothing count as part of the snapshot.
             return last
-        return next((batch for batch in reversed(own) if batch.number == committed), None)
+        return next((batch for batch in reversed(batches) if batch.number == committed), None)
 
-    def _without_waiting(
-        self, scratch: TemporaryTable, last: Batch, own: list[Batch], definitions: Mapping[str, str]
+    def _retract_pending(
+        self,
+        scratch: TemporaryTable,
+        last: Batch,
+        batches: list[Batch],
+        definitions: Mapping[str, str],
     ) -> bool:
         """Retract the output of pending rows: the stream writes it when it retries them."""
-        waiting = pending_rows_at(self._address, last.query_id, last.number + 1, own, definitions)
+        waiting = pending_rows_at(
+            self._address, last.query_id, last.number + 1, batches, definitions
+        )
         if waiting is None:
             raise StreamhouseError(
-                f"table {self._address.identifier}: which rows waited at its last commit has "
-                "expired; repair it when its queries have gone on"
+                f"table {self._address.identifier}: the rows that were pending at its last "
+                "commit have expired; repair it after its queries have committed again"
             )
         if waiting.num_rows == 0:
             return True
         due = pa.repeat(pa.scalar(0, pa.int64()), waiting.num_rows)
-        fresh = pa.repeat(pa.scalar(-(1 << 30), pa.int32()), waiting.num_rows)
+        attempts = pa.repeat(pa.scalar(-(1 << 30), pa.int32()), waiting.num_rows)
         waiting = waiting.drop_columns([DUE_COLUMN, ATTEMPTS_COLUMN])
-        waiting = waiting.append_column(DUE_COLUMN, due).append_column(ATTEMPTS_COLUMN, fresh)
-        whole = Recomputation(self._address, definitions, waiting)
-        for step in whole.steps([replace(last, start=last.end)]):
+        waiting = waiting.append_column(DUE_COLUMN, due).append_column(ATTEMPTS_COLUMN, attempts)
+        recomputation = Recomputation(self._address, definitions, waiting)
+        for step in recomputation.steps([replace(last, start=last.end)]):
             if step.rows.num_rows and not set(self._functions.values()) <= set(_COMMUTES):
                 return False
             scratch.write(_retracted(step.rows, "-U"))
         return True
 
-    def _commit(self, found: Deviation) -> int | None:
+    def _commit(self, difference: Deviation) -> int | None:
         """Write and commit; returns the snapshot id, None if other commits were faster."""
         table, user = self._table, f"{CHANGE_USER}-{uuid.uuid4()}"
         committer = TableCommitter(self._address.warehouse, table.identifier, user)
-        if found.counts[2] or not set(self._functions.values()) <= set(_RETRACTS):
+        if difference.counts[2] or not set(self._functions.values()) <= set(_RETRACTS):
             # Deletions, and functions without retraction, need an overwrite to be one snapshot.
             with commit_lock(table.location):
-                return self._overwrite(found, committer, user)
+                return self._overwrite(difference, committer, user)
         with attempt(table, committer) as prefix:
             writer = TableWriter(self._address.warehouse, table.identifier, user, prefix)
             try:
-                for rows in found.changes(self._passing):
+                for rows in difference.changes(self._null_columns):
                     for batch in rows.to_batches():
                         writer.write(batch)
                 messages = writer.prepare(0)
             finally:
                 writer.close()
             with commit_lock(table.location):
-                if self._holds(found):
+                if self._still_valid(difference):
                     committer.commit(0, messages, lock_held=True)
                     return self._address.open().latest_snapshot_id()
         committer.abort(messages)
         return None
 
     @property
-    def _passing(self) -> list[str]:
+    def _null_columns(self) -> list[str]:
         """Columns that are written as null, which their merge function ignores."""
         if self._table.options.get("changelog-producer") == "input":
             return []
@@ -238,25 +243,25 @@ class _Attempt:
             if function == "last_non_null_value" and self._table.arrow_schema.field(name).nullable
         ]
 
-    def _overwrite(self, found: Deviation, committer: TableCommitter, user: str) -> int | None:
+    def _overwrite(self, difference: Deviation, committer: TableCommitter, user: str) -> int | None:
         """Overwrite the partitions with differing rows; the caller holds the commit lock."""
-        now = self._address.open()
-        if not self._holds(found, strict=True):
+        current = self._address.open()
+        if not self._still_valid(difference, strict=True):
             return None
-        latest = now.latest_snapshot_id()
+        latest = current.latest_snapshot_id()
         actual = pa.Table.from_batches(
-            list(now.read(snapshot=latest)) if latest else [], schema=now.arrow_schema
+            list(current.read(snapshot=latest)) if latest else [], schema=current.arrow_schema
         )
-        rows, partitions = found.applied(actual, now.partition_keys)
+        rows, partitions = difference.applied(actual, current.partition_keys)
         # A dynamic overwrite does not replace a partition that gets no rows.
-        keys = now.partition_keys
-        everything = not keys or partitions != found.partitions(keys)
-        options = {"dynamic-partition-overwrite": "false" if everything else "true"}
-        if everything:
-            rows = found.applied(actual, ())[0]
-        with attempt(now, committer) as prefix:
+        keys = current.partition_keys
+        whole_table = not keys or partitions != difference.partitions(keys)
+        options = {"dynamic-partition-overwrite": "false" if whole_table else "true"}
+        if whole_table:
+            rows = difference.applied(actual, ())[0]
+        with attempt(current, committer) as prefix:
             writer = TableWriter(
-                self._address.warehouse, now.identifier, user, prefix, options, True
+                self._address.warehouse, current.identifier, user, prefix, options, True
             )
             try:
                 for batch in rows.to_batches():
@@ -264,23 +269,25 @@ class _Attempt:
                 messages = writer.prepare(0)
             finally:
                 writer.close()
-            overwrite_table(now, user, messages, options, lock_held=True)
+            overwrite_table(current, user, messages, options, lock_held=True)
         return self._address.open().latest_snapshot_id()
 
-    def _holds(self, found: Deviation, strict: bool = False) -> bool:
+    def _still_valid(self, difference: Deviation, strict: bool = False) -> bool:
         """Whether the differences still apply to the newest snapshot; the caller holds the lock."""
-        now = self._address.open()
-        if now.schema_id != self._table.schema_id:
+        current = self._address.open()
+        if current.schema_id != self._table.schema_id:
             return False
-        later = written_since(now, self._snapshot, now.latest_snapshot_id() or 0)
-        if later is None or (later and now.has_dynamic_buckets):
+        later = written_since(current, self._snapshot, current.latest_snapshot_id() or 0)
+        if later is None or (later and current.has_dynamic_buckets):
             return False
         commutes = set(self._functions.values()) <= set(_COMMUTES)
-        told = self._table.options.get("changelog-producer") == "input"
-        if not later or (commutes and not strict and not told and not found.counts[0]):
+        writes_changelog = self._table.options.get("changelog-producer") == "input"
+        if not later or (
+            commutes and not strict and not writes_changelog and not difference.counts[0]
+        ):
             return True
-        keys = rows_of(now, later, now.primary_key).select(list(now.primary_key))
-        return not found.touches(keys)
+        keys = rows_of(current, later, current.primary_key).select(list(current.primary_key))
+        return not difference.touches(keys)
 
 
 def _lineage(address: TableAddress) -> list[dict[str, Any]]:
@@ -291,7 +298,7 @@ def _lineage(address: TableAddress) -> list[dict[str, Any]]:
     if not rows:
         raise TableError(
             f"table {address.identifier} has no lineage: no continuous query of a script has "
-            "written it yet, so nobody knows what it should be"
+            "written it yet, so its expected rows are unknown"
         )
     return rows
 
@@ -299,9 +306,9 @@ def _lineage(address: TableAddress) -> list[dict[str, Any]]:
 def _queries(table: Table, batches: list[Batch]) -> list[str]:
     """The queries that write the table: those that have a consumer at it, or all if none has."""
     users = sorted({batch.query_id for batch in batches})
-    known = Consumers(table)
-    alive = [user for user in users if known.get(query_consumer(user)) is not None]
-    return alive or users
+    consumers = Consumers(table)
+    live = [user for user in users if consumers.get(query_consumer(user)) is not None]
+    return live or users
 
 
 def _retracted(rows: pa.Table, kind: str) -> pa.Table:
@@ -310,7 +317,7 @@ def _retracted(rows: pa.Table, kind: str) -> pa.Table:
         return rows.append_column(ROW_KIND, pa.repeat(pa.scalar(kind), rows.num_rows))
     if kind == "+I":
         return rows
-    place = rows.column_names.index(ROW_KIND)
-    kinds = rows.column(place)
-    turned = pc.if_else(pc.is_in(kinds, value_set=pa.array(["-U", "-D"])), "+U", "-U")
-    return rows.set_column(place, ROW_KIND, turned)
+    index = rows.column_names.index(ROW_KIND)
+    kinds = rows.column(index)
+    inverted = pc.if_else(pc.is_in(kinds, value_set=pa.array(["-U", "-D"])), "+U", "-U")
+    return rows.set_column(index, ROW_KIND, inverted)

@@ -20,6 +20,8 @@ def repair(
     """
     from streamhouse.runtime.audit.repair import repair as run
 
-    done = run(context.warehouse.options, table, where, dry_run)
+    result = run(context.warehouse.options, table, where, dry_run)
     columns = {"table": str, "inserted": int, "updated": int, "deleted": int, "snapshot_id": int}
-    return rows(columns, [(table, done.inserted, done.updated, done.deleted, done.snapshot)])
+    return rows(
+        columns, [(table, result.inserted, result.updated, result.deleted, result.snapshot)]
+    )

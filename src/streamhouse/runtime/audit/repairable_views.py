@@ -11,7 +11,7 @@ from streamhouse.paimon.read.visibility import hides_new_rows
 from streamhouse.runtime.audit.recompute import Batch
 from streamhouse.runtime.state.query_definition import spec_of
 
-_STOPPED = (
+_OVERWRITE = (
     "stop the query, and write the table by INSERT OVERWRITE … SELECT after "
     "SET 'execution.runtime-mode' = 'batch'"
 )
@@ -23,15 +23,15 @@ def check_table(table: Table) -> None:
     where = f"table {table.identifier}"
     if not table.primary_key or hides_new_rows(table):
         kind = "deletion vectors" if table.primary_key else "no primary key"
-        raise TableError(f"{where} has {kind}; repair it by INSERT from what it is made of")
+        raise TableError(f"{where} has {kind}; repair it by INSERT from its sources")
     if engine != "aggregation":
         raise TableError(
             f"{where} has 'merge-engine' = '{engine}': repair it by INSERT INTO … SELECT, which "
-            "writes what differs; sys.repair is for aggregation tables"
+            "writes only rows that differ; sys.repair is for aggregation tables"
         )
     if "rowkind.field" in table.options or any("sequence" in key for key in table.options):
         raise TableError(
-            f"{where} merges by a sequence or takes kinds from a column; repair it by INSERT "
+            f"{where} merges by a sequence or reads row kinds from a column; repair it by INSERT "
             "OVERWRITE while no query writes it"
         )
 
@@ -41,24 +41,23 @@ def check_query(address: TableAddress, last: Batch, definitions: Mapping[str, st
 
     `last` is its last batch, `definitions` are the query definitions by fingerprint.
     """
-    where = f"table {address.identifier}: a query of it"
+    where = f"table {address.identifier}: one of its queries"
     definition = definitions.get(last.fingerprint)
     spec = None if definition is None else spec_of(definition, address, last.query_id)
     if spec is not None and spec.source.connector == "mysql-cdc":
         raise TableError(
-            f"{where} follows a MySQL table, whose past MySQL does not keep; keep the MySQL "
-            "table's rows in a table of their own and compute this one from that, or "
-            f"{_STOPPED}, which reads MySQL's rows as they are"
+            f"{where} follows a MySQL table, whose history MySQL does not keep; copy the "
+            "MySQL table into a Paimon table and compute this one from it, or "
+            f"{_OVERWRITE}, which reads MySQL's current rows"
         )
     if spec is not None and spec.query.timed:
         raise TableError(
             f"{where} uses the time of the batch (PROCTIME(), CURRENT_TIMESTAMP, NOW(), "
-            "CURRENT_DATE or the like), which was another in each of its batches; have it take "
-            f"the time from a column of its source, or {_STOPPED}, which takes its own time"
+            "CURRENT_DATE or the like), which was different in each of its batches; use a "
+            f"time column of its source instead, or {_OVERWRITE}, which uses its own time"
         )
     if last.end.get("looked_up"):
         raise TableError(
-            f"{where} looks up a table in MySQL (connector 'jdbc'), which does not tell how its "
-            f"rows were at the query's last commit; {_STOPPED}, which joins MySQL's rows as they "
-            "are"
+            f"{where} looks up a table in MySQL (connector 'jdbc'), which does not keep its "
+            f"rows as of the query's last commit; {_OVERWRITE}, which joins MySQL's current rows"
         )

@@ -30,7 +30,7 @@ class Unread:
     def __str__(self) -> str:
         parts = []
         if self.snapshots is None:
-            parts.append(f"{self.table}: what was not read cannot be told")
+            parts.append(f"{self.table}: the number of unread snapshots is unknown")
         elif self.snapshots:
             parts.append(f"{self.table}: {self.snapshots:,} snapshots are not read yet")
         if self.waiting_rows:
@@ -47,13 +47,13 @@ def unread(
     """
     newest: dict[str, tuple[Batch, QuerySpec]] = {}
     last = {batch.query_id: batch for batch in batches}
-    for batch in sorted(last.values(), key=lambda one: one.now_ms):
+    for batch in sorted(last.values(), key=lambda entry: entry.now_ms):
         definition = definitions.get(batch.fingerprint)
         spec = None if definition is None else spec_of(definition, address, batch.query_id)
         if spec is not None and spec.source.address is not None:
             newest[spec.source.address.identifier] = (batch, spec)
-    found = [_unread(name, *one) for name, one in sorted(newest.items())]
-    return tuple(one for one in found if one.snapshots != 0 or one.waiting_rows)
+    results = [_unread(name, *entry) for name, entry in sorted(newest.items())]
+    return tuple(entry for entry in results if entry.snapshots != 0 or entry.waiting_rows)
 
 
 def _unread(name: str, batch: Batch, spec: QuerySpec) -> Unread:

@@ -55,7 +55,7 @@ class Inserted:
         text = f"{self.rows:,} {'row' if self.rows == 1 else 'rows'}"
         if self.inserted == self.rows:
             return f"{text} written"
-        return f"{text}: {self.inserted:,} inserted, {self.updated:,} updated, the others are there"
+        return f"{text}: {self.inserted:,} inserted, {self.updated:,} updated, the others unchanged"
 
 
 def insert(session: Session, statement: Insert, sidecar: Sidecar | None = None) -> Inserted:
@@ -80,15 +80,15 @@ def insert(session: Session, statement: Insert, sidecar: Sidecar | None = None) 
             line=statement.position.line,
             column=statement.position.column,
         )
-    given = given_columns(target, statement)
-    plan = analyze_bounded(statement.query, session, target, given)
+    columns = given_columns(target, statement)
+    plan = analyze_bounded(statement.query, session, target, columns)
     address = session.address(target)
     if statement.overwrite:
-        _warn_if_fed(address.open())
-    with progress() as shown:
+        _warn_if_live(address.open())
+    with progress() as bar:
         if not plan.scans or statement.overwrite:
-            return _write_all(session, statement, plan, address, shown, sidecar)
-        return _insert_rows(session, statement, plan, address, shown, sidecar)
+            return _write_all(session, statement, plan, address, bar, sidecar)
+        return _insert_rows(session, statement, plan, address, bar, sidecar)
 
 
 def _write_all(
@@ -96,21 +96,21 @@ def _write_all(
     statement: Insert,
     plan: BoundedQuery,
     address: TableAddress,
-    shown: Progress,
+    bar: Progress,
     sidecar: Sidecar | None,
 ) -> Inserted:
     """Write all rows without comparing them with the table, then compact if they are invisible."""
-    own = statement.overwrite and any(
+    reads_target = statement.overwrite and any(
         scan.table.connector == "paimon" and session.address(scan.table) == address
         for scan in plan.scans
     )
     with _core(address, sidecar) as java:
-        with commit_lock(address.open().location) if own else nullcontext():
-            rows = _Insert(session, statement, plan, address.open(), shown, java).run(own)
+        with commit_lock(address.open().location) if reads_target else nullcontext():
+            rows = _Insert(session, statement, plan, address.open(), bar, java).run(reads_target)
         if java is not None:
             from streamhouse.runtime.batch.wait_for_compaction import show
 
-            shown.part("compacting", None)
+            bar.part("compacting", None)
             show(address.warehouse, address.open(), java)
     return Inserted(rows, rows)
 
@@ -129,15 +129,15 @@ def _core(address: TableAddress, sidecar: Sidecar | None) -> Iterator[Sidecar | 
         yield java
 
 
-def _warn_if_fed(table: Table) -> None:
+def _warn_if_live(table: Table) -> None:
     """Log a warning if a running query adds to the aggregation table that is overwritten."""
     from streamhouse.paimon.maintenance.other_compactors import written_by_live_query
 
     if table.options.get("merge-engine") == "aggregation" and written_by_live_query(table):
         _LOG.warning(
-            "table %s: a query that runs writes this table; what it is still to bring comes on "
-            "top of what INSERT OVERWRITE puts there, and may count twice; `streamhouse repair "
-            "%s` computes the view as of the query's last commit",
+            "table %s: a running query writes this table; the rows that it writes later are "
+            "added to those of INSERT OVERWRITE, and may count twice; `streamhouse repair %s` "
+            "computes the view as of the query's last commit",
             table.identifier, table.identifier,
         )  # fmt: skip
 
@@ -147,7 +147,7 @@ def _insert_rows(
     statement: Insert,
     plan: BoundedQuery,
     address: TableAddress,
-    shown: Progress,
+    bar: Progress,
     sidecar: Sidecar | None,
 ) -> Inserted:
     # Imported here, since only a few statements need these modules.
@@ -157,15 +157,15 @@ def _insert_rows(
     table, options = address.open(), dict(statement.options)
     equal = choice(EQUAL_ROWS, options.pop(EQUAL_ROWS, "skip"), ("skip", "write"))
     statement = replace(statement, options=options)
-    one = _Insert(session, statement, plan, table, shown)
+    job = _Insert(session, statement, plan, table, bar)
     if equal == "skip" and not options and compares(table) and table.latest_snapshot_id():
-        done = Renewal(address.warehouse, table, shown).run(one.tables(), one.total)
-        result = Inserted(done.rows, done.inserted, done.updated)
+        renewed = Renewal(address.warehouse, table, bar).run(job.tables(), job.total)
+        result = Inserted(renewed.rows, renewed.inserted, renewed.updated)
     else:
-        rows = one.run(False)
+        rows = job.run(False)
         result = Inserted(rows, rows)
     if result.inserted or result.updated:
-        shown.part("compacting", None)
+        bar.part("compacting", None)
         show(address.warehouse, address.open(), sidecar)
     return result
 
@@ -179,12 +179,12 @@ class _Insert:
         statement: Insert,
         plan: BoundedQuery,
         table: Table,
-        shown: Progress,
+        bar: Progress,
         java: Sidecar | None = None,
     ) -> None:
-        self._progress = shown
+        self._progress = bar
         self._java = java
-        self._scans = Scans(session, plan, shown)
+        self._scans = Scans(session, plan, bar)
         self._session = session
         self._statement = statement
         self._plan = plan
@@ -224,8 +224,8 @@ class _Insert:
             from streamhouse.runtime.batch.insert_overwrite import overwrite, shows_at_once
 
             if shows_at_once(table):
-                texts = self._statement.partition
-                overwrite(self._java, table, self._user, messages, options, texts, lock_held)
+                partition = self._statement.partition
+                overwrite(self._java, table, self._user, messages, options, partition, lock_held)
                 return
         overwrite_table(table, self._user, messages, options, self._partition_values, lock_held)
 
@@ -276,6 +276,6 @@ def _value(table: Table, name: str, text: str) -> pa.Scalar:
         return pa.array([text]).cast(field.type)[0]
     except pa.ArrowException:
         raise TableError(
-            f"table {table.identifier}: '{text}' is no value of partition column '{name}', which "
-            f"is {field.type}"
+            f"table {table.identifier}: '{text}' is not a value of partition column '{name}', "
+            f"which is {field.type}"
         ) from None

@@ -39,53 +39,54 @@ class ChangeCount:
         if not self._change.joined:
             return
         keys = list(self._table.primary_key)
-        hit = pc.or_(updated, deleted)
+        changed = pc.or_(updated, deleted)
         rows = before(self._table, batch).append_column(ROW, batch.column(1))
-        self._changed.append(rows.filter(hit).select([*(keys or self._named), ROW]))
+        self._changed.append(
+            rows.filter(changed).select([*(keys or self._identifying_columns), ROW])
+        )
         if keys:
             self._inserted.append(after(self._table, batch).filter(new).select(keys))
 
     @property
-    def _named(self) -> list[str]:
+    def _identifying_columns(self) -> list[str]:
         """The columns that identify a row in error messages, for a table without a primary key."""
         return [column.name for column in self._table.columns[:3]]
 
     def check(self) -> None:
         """Raise `TableError` if a row is changed twice, or a key inserted twice."""
         keys = list(self._table.primary_key)
-        twice = _first_twice(self._changed, [ROW])
-        if twice is not None:
-            row = {name: twice[name] for name in keys or self._named}
+        duplicate = _first_duplicate(self._changed, [ROW])
+        if duplicate is not None:
+            row = {name: duplicate[name] for name in keys or self._identifying_columns}
             raise TableError(
                 f"MERGE into {self._table.identifier}: several rows of the source match the row "
-                f"{_text(row)}, so what it becomes is not defined; give the source one row for "
-                "each (SELECT DISTINCT, GROUP BY), or a narrower ON or WHEN MATCHED AND"
+                f"{_text(row)}, so the result is undefined; reduce the source to one "
+                "row for each target row (SELECT DISTINCT, GROUP BY), or narrow ON or WHEN "
+                "MATCHED AND"
             )
-        twice = _first_twice(self._inserted, keys)
-        if twice is not None:
+        duplicate = _first_duplicate(self._inserted, keys)
+        if duplicate is not None:
             raise TableError(
                 f"MERGE into {self._table.identifier}: several rows of the source are inserted "
-                f"with the primary key {_text(twice)}; give the source one row for each "
-                "(SELECT DISTINCT, GROUP BY)"
+                f"with the primary key {_text(duplicate)}; reduce the source to one row "
+                "for each key (SELECT DISTINCT, GROUP BY)"
             )
 
 
-def _first_twice(parts: list[pa.Table], keys: list[str]) -> dict[str, object] | None:
+def _first_duplicate(parts: list[pa.Table], keys: list[str]) -> dict[str, object] | None:
     """The first row whose `keys` occur twice; None if there is none."""
     if not parts or not keys:
         return None
-    whole = pa.concat_tables(parts)
-    counts = whole.group_by(keys).aggregate([([], "count_all")])
-    several = counts.filter(pc.greater(counts.column("count_all"), 1))
-    if several.num_rows == 0:
+    rows = pa.concat_tables(parts)
+    counts = rows.group_by(keys).aggregate([([], "count_all")])
+    duplicates = counts.filter(pc.greater(counts.column("count_all"), 1))
+    if duplicates.num_rows == 0:
         return None
-    first = several.slice(0, 1).to_pylist()[0]
+    first = duplicates.slice(0, 1).to_pylist()[0]
     for key in keys:
-        whole = whole.filter(
-            pc.equal(whole.column(key), pa.scalar(first[key], whole.field(key).type))
-        )
-    found: dict[str, object] = whole.slice(0, 1).to_pylist()[0]
-    return found
+        rows = rows.filter(pc.equal(rows.column(key), pa.scalar(first[key], rows.field(key).type)))
+    row: dict[str, object] = rows.slice(0, 1).to_pylist()[0]
+    return row
 
 
 def _text(row: dict[str, object]) -> str:

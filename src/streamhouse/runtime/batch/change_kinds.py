@@ -53,13 +53,13 @@ def way_of(table: Table, change: ChangeQuery) -> Way:
     where = f"table {table.identifier}"
     if "rowkind.field" in table.options:
         raise TableError(
-            f"{where} takes row kinds from its column '{table.options['rowkind.field']}' "
+            f"{where} reads row kinds from its column '{table.options['rowkind.field']}' "
             "('rowkind.field'); INSERT rows with that column set instead"
         )
     if engine == "first-row":
         raise TableError(
-            f"{where} keeps the first row of a key ('merge-engine' = 'first-row') and takes no "
-            "UPDATE and no DELETE; only INSERT clauses can be used"
+            f"{where} keeps the first row of a key ('merge-engine' = 'first-row') and supports "
+            "neither UPDATE nor DELETE; only INSERT clauses can be used"
         )
     if "delete" in actions:
         _check_delete(table, where)
@@ -84,12 +84,12 @@ def _aggregation(table: Table, change: ChangeQuery, where: str) -> Way:
     if "delete" not in change.actions:
         return Way()
     option, removes = _removal(table)
-    stuck = {c: f for c, f in functions.items() if f not in _RETRACTS}
-    if stuck and not removes:
-        column, name = next(iter(stuck.items()))
+    irreversible = {c: f for c, f in functions.items() if f not in _RETRACTS}
+    if irreversible and not removes:
+        column, name = next(iter(irreversible.items()))
         raise TableError(
-            f"{where}: column '{column}' is merged by {name}, which takes nothing back; to delete "
-            f"rows give the table '{option}' = 'true'"
+            f"{where}: column '{column}' is merged by {name}, which cannot be retracted; to delete "
+            f"rows, set '{option}' = 'true' on the table"
         )
     return Way(purges=True, resets=removes, options={option: "true"})
 
@@ -104,15 +104,20 @@ def _removal(table: Table) -> tuple[str, bool]:
 def _check_retract(
     table: Table, change: ChangeQuery, where: str, column: str, function: str
 ) -> None:
-    ignored = table.options.get(f"fields.{column}.ignore-retract", "false").lower() == "true"
+    key = f"fields.{column}.ignore-retract"
+    ignored = table.options.get(key, "false").lower() == "true"
     if not ignored and function in _RETRACTS:
         return
     if ignored and function in _IDEMPOTENT and column not in change.assigned:
         return
     raise TableError(
-        f"{where}: column '{column}' is merged by {function}, which cannot take the old value "
-        f"back, so UPDATE has no meaning; it has one with {', '.join(_RETRACTS)}"
-        + (f" (and without '{column}' among what is set)" if function in _IDEMPOTENT else "")
+        f"{where}: column '{column}' is merged by {function}, which cannot retract the old "
+        f"value, so UPDATE is not supported; it is with {', '.join(_RETRACTS)}"
+        + (
+            f" (or, if it does not set '{column}', with '{key}' = 'true')"
+            if function in _IDEMPOTENT
+            else ""
+        )
     )
 
 
@@ -136,16 +141,16 @@ def _partial_update(table: Table, change: ChangeQuery, where: str) -> Way:
     ]
     if grouped:
         raise TableError(
-            f"{where} merges columns by '{grouped[0]}', so what UPDATE and DELETE would leave "
-            "depends on the rows before; INSERT the new values"
+            f"{where} merges columns by '{grouped[0]}', so the result of UPDATE and DELETE would "
+            "depend on earlier rows; INSERT the new values"
         )
     option, removes = _removal(table)
     if "delete" not in change.actions:
         return Way(retracts=False)
     if not removes:
         raise TableError(
-            f"{where} has 'merge-engine' = 'partial-update', which takes no deletes; give it "
-            f"'{option}' = 'true'"
+            f"{where} has 'merge-engine' = 'partial-update', which does not support deletes; set "
+            f"'{option}' = 'true' on the table"
         )
     return Way(retracts=False, purges=True, resets=True)
 
@@ -161,26 +166,26 @@ def kinds(table: Table, way: Way, change: ChangeQuery, batch: pa.Table) -> list[
     updates, deletes, inserts = (pc.equal(action, a) for a in ("update", "delete", "insert"))
     updated = conformed(new.filter(updates), schema)
     _check_updates(table, change, old.filter(updates), updated)
-    found = [_of_kind(updated, "+U")]
+    result = [_of_kind(updated, "+U")]
     if way.retracts:
         replaced = _of_kind(conformed(old.filter(updates), schema), "-U")
-        found = [_alternating(replaced, found[0])]
-    gone = conformed(old.filter(deletes), schema)
+        result = [_alternating(replaced, result[0])]
+    deleted = conformed(old.filter(deletes), schema)
     if way.resets:
         # The changelog needs the old values, which the resetting `-D` does not have.
         if table.options.get("changelog-producer") == "input" and way.retracts:
             if all(name in _RETRACTS for name in functions_of(table).values()):
-                found.append(_of_kind(gone, "-U"))
-        gone = without_values(table, gone)
-    found.append(_of_kind(gone, "-D"))
-    found.append(_of_kind(conformed(new.filter(inserts), schema), "+I"))
-    return [rows for rows in found if rows.num_rows]
+                result.append(_of_kind(deleted, "-U"))
+        deleted = without_values(table, deleted)
+    result.append(_of_kind(deleted, "-D"))
+    result.append(_of_kind(conformed(new.filter(inserts), schema), "+I"))
+    return [rows for rows in result if rows.num_rows]
 
 
 def remaining(table: Table, change: ChangeQuery, batch: pa.Table) -> pa.Table:
     """The rows of a batch that stay in a table that is overwritten as a whole."""
-    gone = pc.fill_null(pc.equal(actions_of(change, batch), "delete"), False)
-    return conformed(after(table, batch).filter(pc.invert(gone)), table.arrow_schema)
+    deleted = pc.fill_null(pc.equal(actions_of(change, batch), "delete"), False)
+    return conformed(after(table, batch).filter(pc.invert(deleted)), table.arrow_schema)
 
 
 def actions_of(change: ChangeQuery, batch: pa.Table) -> pa.Array:
@@ -216,16 +221,16 @@ def _check_updates(table: Table, change: ChangeQuery, old: pa.Table, new: pa.Tab
         ):
             reason = function or "'merge-engine' = 'partial-update'"
             raise TableError(
-                f"table {table.identifier}: '{name}' cannot be set to null, since {reason} passes "
-                "over nulls; set another value, or DELETE the row"
+                f"table {table.identifier}: '{name}' cannot be set to null, since {reason} ignores "
+                "nulls; set another value, or DELETE the row"
             )
     sequence = sequence_fields(table.options)
     descending = table.options.get("sequence.field.sort-order", "ascending") == "descending"
     if set(sequence) & set(change.assigned) and _is_late(sequence, old, new, descending):
-        kept, way = ("least", "greater") if descending else ("greatest", "less")
+        kept, forbidden = ("least", "greater") if descending else ("greatest", "less")
         raise TableError(
             f"table {table.identifier} keeps the row with the {kept} '{', '.join(sequence)}' "
-            f"('sequence.field'), so an UPDATE cannot make it {way}"
+            f"('sequence.field'), so an UPDATE cannot make it {forbidden}"
         )
 
 
@@ -234,21 +239,21 @@ def _is_late(names: Sequence[str], old: pa.Table, new: pa.Table, descending: boo
 
     A null loses against every value, whatever the order, in both of Paimon's cores.
     """
-    late, same = pa.scalar(False), pa.scalar(True)
+    is_late, ties = pa.scalar(False), pa.scalar(True)
     for name in names:
-        one, other = new.column(name), old.column(name).cast(new.field(name).type)
-        before = pc.greater(one, other) if descending else pc.less(one, other)
-        before = pc.and_(pc.fill_null(before, True), pc.is_valid(other))
-        equal = pc.fill_null(pc.equal(one, other), False)
-        equal = pc.or_(equal, pc.and_(pc.is_null(one), pc.is_null(other)))
-        late, same = pc.or_(late, pc.and_(same, before)), pc.and_(same, equal)
-    return bool(pc.any(late).as_py())
+        new_value, old_value = new.column(name), old.column(name).cast(new.field(name).type)
+        earlier = pc.greater(new_value, old_value) if descending else pc.less(new_value, old_value)
+        earlier = pc.and_(pc.fill_null(earlier, True), pc.is_valid(old_value))
+        equal = pc.fill_null(pc.equal(new_value, old_value), False)
+        equal = pc.or_(equal, pc.and_(pc.is_null(new_value), pc.is_null(old_value)))
+        is_late, ties = pc.or_(is_late, pc.and_(ties, earlier)), pc.and_(ties, equal)
+    return bool(pc.any(is_late).as_py())
 
 
 def _alternating(first: pa.Table, second: pa.Table) -> pa.Table:
     """The rows of two tables of equal length, interleaved."""
-    places = np.arange(2 * first.num_rows).reshape(2, -1).T.ravel()
-    return pa.concat_tables([first, second]).combine_chunks().take(pa.array(places))
+    indices = np.arange(2 * first.num_rows).reshape(2, -1).T.ravel()
+    return pa.concat_tables([first, second]).combine_chunks().take(pa.array(indices))
 
 
 def _of_kind(rows: pa.Table, kind: str) -> pa.Table:

@@ -63,8 +63,8 @@ class Changed:
 
     def __str__(self) -> str:
         counts = [
-            f"{count:,} {word}"
-            for count, word in (
+            f"{count:,} {action}"
+            for count, action in (
                 (self.inserted, "inserted"),
                 (self.updated, "updated"),
                 (self.deleted, "deleted"),
@@ -72,7 +72,7 @@ class Changed:
             if count
         ]
         text = f"{', '.join(counts)}" if counts else "nothing to change"
-        return text + (" (the table's files were written anew)" if self.rewritten else "")
+        return text + (" (all files of the table were rewritten)" if self.rewritten else "")
 
 
 def change(session: Session, statement: plan.Change, sidecar: Sidecar | None = None) -> Changed:
@@ -91,15 +91,15 @@ def change(session: Session, statement: plan.Change, sidecar: Sidecar | None = N
         unfinished_delete.finish(address, purge)
         remove_dead(address.open(), _committer(address, CHANGE_USER))
         for number in range(TRIES + 1):
-            one = _Attempt(session, statement, address, purge)
-            done = one.run(hold=number == TRIES)
-            if done is not None:
-                if done.inserted and not one.compacts and hides_new_rows(address.open()):
+            current = _Attempt(session, statement, address, purge)
+            result = current.run(hold=number == TRIES)
+            if result is not None:
+                if result.inserted and not current.compacts and hides_new_rows(address.open()):
                     # It loads what only few statements need.
                     from streamhouse.runtime.batch.wait_for_compaction import show
 
                     show(address.warehouse, address.open(), sidecar)
-                return done
+                return result
     raise AssertionError("a statement that holds the lock cannot lose")
 
 
@@ -112,7 +112,8 @@ def truncate(session: Session, statement: plan.Truncate) -> None:
 def _paimon_table(session: Session, statement: plan.Statement, name: plan.Name) -> plan.TableInfo:
     if "$" in name[-1]:
         raise UnsupportedSqlError(
-            f"{'.'.join(name)} cannot be changed; only tables themselves can, on their main branch",
+            f"{'.'.join(name)} is a branch or a system table and cannot be changed; name the table "
+            "itself",
             line=statement.position.line,
             column=statement.position.column,
         )
@@ -150,17 +151,17 @@ class _Attempt:
 
     def run(self, hold: bool) -> Changed | None:
         """Compute, write and commit; None if other commits were faster: then nothing is changed."""
-        if not hold and not self._hides:
+        if not hold and not self._hides_new_rows:
             return self._write(held=False)
-        if self._hides:
+        if self._hides_new_rows:
             self._purge.start()
         with commit_lock(self._table.location):
-            if self._hides:
+            if self._hides_new_rows:
                 self._purge.run({})
             return self._write(held=True)
 
     @property
-    def _hides(self) -> bool:
+    def _hides_new_rows(self) -> bool:
         """Whether new rows are invisible until compaction; then it compacts before and after."""
         return (
             bool(self._table.primary_key)
@@ -178,7 +179,7 @@ class _Attempt:
             if self.compacts:
                 self._purge.start()
             with nullcontext() if held else commit_lock(self._table.location):
-                if not self._overtaken():
+                if not self._outdated():
                     self._commit(committer, messages)
                     return self._changed()
         committer.abort(messages)
@@ -209,7 +210,7 @@ class _Attempt:
     @property
     def compacts(self) -> bool:
         """Whether the statement itself compacts what it has written."""
-        return self._hides or (self._way.purges and self._count.deleted > 0)
+        return self._hides_new_rows or (self._way.purges and self._count.deleted > 0)
 
     def _options(self) -> dict[str, str]:
         options = dict(self._way.options or {})
@@ -228,7 +229,7 @@ class _Attempt:
         if self.compacts:
             self._purge.run(self._options())
 
-    def _overtaken(self) -> bool:
+    def _outdated(self) -> bool:
         """Whether the table has changed since it was read."""
         latest = self._table.latest_snapshot_id() or 0
         if self._table.snapshots.changed_rows(self._snapshot or 0, latest):
@@ -249,10 +250,10 @@ class _Attempt:
     def _scan(self, scan: BoundedScan) -> tuple[pa.Schema, Batches]:
         if scan.relation == self._change.query.scans[0].relation:
             return self._numbered(scan)
-        own = scan.table.connector == "paimon" and (
+        is_target = scan.table.connector == "paimon" and (
             self._session.address(scan.table) == self._address
         )
-        if own and not scan.as_of:
+        if is_target and not scan.as_of:
             if self._snapshot is None:
                 return self._table.read_schema(scan.columns), lambda: iter(())
             scan = dataclasses.replace(scan, snapshot=self._snapshot)

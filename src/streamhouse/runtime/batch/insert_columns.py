@@ -15,20 +15,22 @@ def given_columns(target: TableInfo, statement: Insert) -> tuple[str, ...]:
     """
     if not statement.partition:
         return statement.columns
-    place = statement.position
+    position = statement.position
     where = f"PARTITION of {'.'.join(target.name)}"
     for name in statement.partition:
         if name not in target.partitioned_by:
             if not target.partitioned_by:
                 reason = "the table is not partitioned; leave out PARTITION (…)"
             else:
-                reason = f"'{name}' is no partition column; {nearest(name, target.partitioned_by)}"
-            raise SqlError(f"{where}: {reason}", line=place.line, column=place.column)
+                reason = (
+                    f"'{name}' is not a partition column; {nearest(name, target.partitioned_by)}"
+                )
+            raise SqlError(f"{where}: {reason}", line=position.line, column=position.column)
         if name in statement.columns:
             raise SqlError(
-                f"{where}: '{name}' is among the columns too; leave it out of one of the two",
-                line=place.line,
-                column=place.column,
+                f"{where}: '{name}' is also in the column list; leave it out of one of the two",
+                line=position.line,
+                column=position.column,
             )
     names = [column.name for column in target.columns if column.name not in statement.partition]
     return statement.columns or tuple(names)

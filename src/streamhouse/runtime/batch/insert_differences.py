@@ -68,7 +68,7 @@ class Renewal:
     def __init__(self, warehouse: Mapping[str, str], table: Table, progress: Progress) -> None:
         self._warehouse = warehouse
         self._identifier = table.identifier
-        self._first = table
+        self._initial = table
         self._user = f"{CHANGE_USER}-{uuid.uuid4()}"
         self._progress = progress
         self._committer = TableCommitter(warehouse, table.identifier, self._user)
@@ -80,24 +80,24 @@ class Renewal:
         `total` is the approximate number of rows to read. Rows that others change meanwhile count
         as changed after this statement, unless a `sequence.field` decides otherwise.
         """
-        remove_dead(self._first, self._committer)
+        remove_dead(self._initial, self._committer)
         count = 0
         try:
-            with TemporaryTable(self._first) as scratch:
+            with TemporaryTable(self._initial) as scratch:
                 self._progress.part("reading", total)
                 for part in rows:
                     count += part.num_rows
                     scratch.write(part)
                 merged = scratch.finish()
-                inserted, updated = self._written(merged)
+                inserted, updated = self._write(merged)
                 return Renewed(count, inserted, updated)
         finally:
             self._differ.close()
             # A JVM may start next, and needs the memory.
             pa.default_memory_pool().release_unused()
 
-    def _written(self, merged: Table) -> tuple[int, int]:
-        return with_retries(self._first, lambda held: _Try(self, merged, held).run())
+    def _write(self, merged: Table) -> tuple[int, int]:
+        return with_retries(self._initial, lambda lock_held: _Try(self, merged, lock_held).run())
 
     def table(self) -> Table:
         """The target at its newest snapshot."""
@@ -107,15 +107,15 @@ class Renewal:
 class _Try:
     """One try: compares with the newest snapshot and commits, unless others replaced rows."""
 
-    def __init__(self, renewal: Renewal, merged: Table, held: bool) -> None:
+    def __init__(self, renewal: Renewal, merged: Table, lock_held: bool) -> None:
         self._renewal = renewal
         self._merged = merged
-        self._held = held
+        self._lock_held = lock_held
         self._table = renewal.table()
         self._snapshot = self._table.latest_snapshot_id()
-        self._seen = self._snapshot or 0
+        self._read_snapshot = self._snapshot or 0
         options = self._table.options
-        self._kinds = options.get("changelog-producer", "none").lower() == "input"
+        self._writes_kinds = options.get("changelog-producer", "none").lower() == "input"
         self._sequence = sequence_fields(options)
         self._descending = options.get("sequence.field.sort-order", "ascending") == "descending"
         self.inserted = 0
@@ -127,96 +127,96 @@ class _Try:
         with attempt(table, renewal._committer) as prefix:
             writer = TableWriter(renewal._warehouse, table.identifier, renewal._user, prefix)
             try:
-                self._differences(writer)
-                with nullcontext() if self._held else commit_lock(table.location):
-                    settled = self._settle(writer)
+                self._write_differences(writer)
+                with nullcontext() if self._lock_held else commit_lock(table.location):
+                    valid = self._reconcile(writer)
                     messages = writer.prepare(0)
-                    if settled and self.inserted + self.updated:
+                    if valid and self.inserted + self.updated:
                         renewal._committer.commit(0, messages, lock_held=True)
                         return self.inserted, self.updated
                 renewal._committer.abort(messages)
-                return (0, 0) if settled else None
+                return (0, 0) if valid else None
             finally:
                 writer.close()
 
-    def _differences(self, writer: TableWriter) -> None:
+    def _write_differences(self, writer: TableWriter) -> None:
         table, merged, progress = self._table, self._merged, self._renewal._progress
-        always = self._unseen()
+        hidden_keys = self._hidden_keys()
         progress.part("comparing", merged.snapshot(1).total_record_count)
         for part in parts(table, self._snapshot, merged):
             old, new = part.load(table, merged)
             olds, news = self._renewal._differ.renewed(
-                old, new, table.primary_key, self._sequence, self._descending, always
+                old, new, table.primary_key, self._sequence, self._descending, hidden_keys
             )
-            there = olds >= 0
-            self.updated += int(there.sum())
-            self.inserted += int((~there).sum())
+            exists = olds >= 0
+            self.updated += int(exists.sum())
+            self.inserted += int((~exists).sum())
             for rows in self._rows(old, new, olds, news):
                 for batch in rows.to_batches(max_chunksize=_WRITTEN_ROWS):
                     writer.write(batch)
             progress.advance(new.num_rows)
 
-    def _unseen(self) -> pa.Table | None:
+    def _hidden_keys(self) -> pa.Table | None:
         """Keys of rows that are invisible until compaction: the visible row may not be the last."""
         if self._snapshot is None or not hides_new_rows(self._table):
             return None
-        waiting = hidden(self._table, self._snapshot)
-        if waiting is None:
+        commits = hidden(self._table, self._snapshot)
+        if commits is None:
             # Their snapshots have expired: compare with nothing, so all rows are written.
             self._snapshot = None
             return None
-        return rows_of(self._table, waiting, self._table.primary_key) if waiting else None
+        return rows_of(self._table, commits, self._table.primary_key) if commits else None
 
     def _rows(self, old: pa.Table, new: pa.Table, olds: Any, news: Any) -> Iterator[pa.Table]:
         """The rows with row kinds, even if all are +I: all rows of a writer need one schema."""
         schema = self._table.arrow_schema
-        if not self._kinds:
+        if not self._writes_kinds:
             rows = new.take(pa.array(news)).cast(schema)
             yield rows.append_column(ROW_KIND, pa.repeat(pa.scalar("+I"), rows.num_rows))
             return
-        there = olds >= 0
-        for table, places, kind in (
-            (old, olds[there], "-U"),
-            (new, news[there], "+U"),
-            (new, news[~there], "+I"),
+        exists = olds >= 0
+        for table, indices, kind in (
+            (old, olds[exists], "-U"),
+            (new, news[exists], "+U"),
+            (new, news[~exists], "+I"),
         ):
-            if len(places):
-                rows = table.take(pa.array(places)).cast(schema)
-                yield rows.append_column(ROW_KIND, pa.repeat(pa.scalar(kind), len(places)))
+            if len(indices):
+                rows = table.take(pa.array(indices)).cast(schema)
+                yield rows.append_column(ROW_KIND, pa.repeat(pa.scalar(kind), len(indices)))
 
-    def _settle(self, writer: TableWriter) -> bool:
+    def _reconcile(self, writer: TableWriter) -> bool:
         """Whether the comparison is still valid under the lock; False: another try is needed.
 
         If others wrote keys of this statement meanwhile, their rows are written again after its
         own, so they win.
         """
-        now = self._renewal.table()
-        if now.schema_id != self._table.schema_id:
+        current = self._renewal.table()
+        if current.schema_id != self._table.schema_id:
             return False
-        latest = now.latest_snapshot_id() or 0
-        later = written_since(now, self._seen, latest)
+        latest = current.latest_snapshot_id() or 0
+        later = written_since(current, self._read_snapshot, latest)
         if later is None:
             return False
-        rows = self._met(rows_of(now, later)) if later else None
-        if rows is None or rows.num_rows == 0 or (self._sequence and not self._kinds):
+        rows = self._conflicting(rows_of(current, later)) if later else None
+        if rows is None or rows.num_rows == 0 or (self._sequence and not self._writes_kinds):
             return True
-        if self._kinds:
+        if self._writes_kinds:
             return False
         for batch in rows.to_batches():
             writer.write(batch)
         return True
 
-    def _met(self, changes: pa.Table) -> pa.Table:
+    def _conflicting(self, changes: pa.Table) -> pa.Table:
         """Of the rows of others, the last one of each key that the statement also writes."""
         key = list(self._table.primary_key)
         changes = changes.filter(pc.not_equal(changes.column(ROW_KIND), "-U"))
-        places = changes.select(key).append_column("#", pa.array(range(changes.num_rows)))
-        last = places.group_by(key).aggregate([("#", "max")])
-        wanted = [one_of(field, last.column(field.name).unique().to_pylist())
+        keys = changes.select(key).append_column("#", pa.array(range(changes.num_rows)))
+        last = keys.group_by(key).aggregate([("#", "max")])
+        conditions = [one_of(field, last.column(field.name).unique().to_pylist())
                   for field in self._table.read_schema(key)]  # fmt: skip
-        children = [one for one in wanted if one is not None]
-        only = {"method": "and", "children": children} if children else None
-        mine = self._merged.read(key, filter=only)
-        ours = pa.Table.from_batches(mine, schema=self._merged.read_schema(key))
-        met = last.join(ours, key, join_type="left semi")
-        return changes.take(met.column("#_max").sort())
+        children = [condition for condition in conditions if condition is not None]
+        key_filter = {"method": "and", "children": children} if children else None
+        batches = self._merged.read(key, filter=key_filter)
+        own_keys = pa.Table.from_batches(batches, schema=self._merged.read_schema(key))
+        conflicts = last.join(own_keys, key, join_type="left semi")
+        return changes.take(conflicts.column("#_max").sort())

@@ -19,14 +19,14 @@ from streamhouse.sql.plan import Insert, TableInfo
 
 def insert_into_sink(session: Session, statement: Insert, target: TableInfo) -> int:
     """Write the rows of VALUES or of a bounded SELECT as one batch; returns the number of rows."""
-    where = statement.position
+    position = statement.position
     if statement.overwrite or statement.partition:
-        word = "OVERWRITE" if statement.overwrite else "PARTITION"
+        clause = "OVERWRITE" if statement.overwrite else "PARTITION"
         raise UnsupportedSqlError(
-            f"{word} needs a Paimon table; {'.'.join(statement.target)} has the connector "
+            f"{clause} needs a Paimon table; {'.'.join(statement.target)} has the connector "
             f"'{target.connector}'",
-            line=where.line,
-            column=where.column,
+            line=position.line,
+            column=position.column,
         )
     plan = analyze_bounded(statement.query, session, target, given_columns(target, statement))
     spec = session.sink(target, statement.options)
@@ -39,8 +39,8 @@ def insert_into_sink(session: Session, statement: Insert, target: TableInfo) -> 
         rows = 0
         writer = sink.writer(query_id, 0, query_id[:12])
         try:
-            with progress() as shown, bounded_reader(plan, Scans(session, plan, shown).open) as all:
-                for batch in all:
+            with progress() as bar, bounded_reader(plan, Scans(session, plan, bar).open) as reader:
+                for batch in reader:
                     named = pa.RecordBatch.from_arrays(batch.columns, names=sink.schema.names)
                     writer.write(named.cast(sink.schema))
                     rows += batch.num_rows

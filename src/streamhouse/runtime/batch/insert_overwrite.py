@@ -58,8 +58,8 @@ def overwrite(
     if _DYNAMIC in table_options:
         options[_DYNAMIC] = table_options[_DYNAMIC]
 
-    def replace(jvm: Any, found: Any) -> None:
-        with closing(found.copy(options).newCommit(commit_user)) as commit:
+    def replace(jvm: Any, java_table: Any) -> None:
+        with closing(java_table.copy(options).newCommit(commit_user)) as commit:
             commit.withOverwrite(dict(partition)).commit(deserialised(jvm, messages))
 
     # Started before the lock is taken, so other writers do not wait for it.

@@ -74,11 +74,11 @@ class Progress:
 @contextmanager
 def progress() -> Iterator[Progress]:
     """A `Progress` whose line is removed at the end of the `with`."""
-    made = Progress()
+    line = Progress()
     try:
-        yield made
+        yield line
     finally:
-        made.close()
+        line.close()
 
 
 def _bar() -> Any:

@@ -47,10 +47,12 @@ class Pruning:
     def filter(self, relation: str, schema: pa.Schema) -> Filter | None:
         """The condition for one scan with the columns of `schema`; None for all rows."""
         terms = self._terms.get(relation, ())
-        found = [one for term in terms for one in _conditions(term.unnest(), schema)]
-        if len(found) > 1:
-            return {"method": "and", "children": found}
-        return found[0] if found else None
+        conditions = [
+            condition for term in terms for condition in _conditions(term.unnest(), schema)
+        ]
+        if len(conditions) > 1:
+            return {"method": "and", "children": conditions}
+        return conditions[0] if conditions else None
 
 
 def _terms(select: exp.Select) -> list[exp.Expr]:
@@ -78,11 +80,11 @@ def _conditions(term: exp.Expr, schema: pa.Schema) -> Iterator[Filter]:
     elif isinstance(term, exp.In) and term.expressions:
         yield from _compared("in", term.this, term.expressions, schema)
     elif type(term) in _METHODS:
-        straight, turned = _METHODS[type(term)]
+        straight, flipped = _METHODS[type(term)]
         if isinstance(term.this, exp.Column):
             yield from _compared(straight, term.this, [term.expression], schema)
         else:
-            yield from _compared(turned, term.expression, [term.this], schema)
+            yield from _compared(flipped, term.expression, [term.this], schema)
 
 
 def _compared(
@@ -91,19 +93,22 @@ def _compared(
     if not isinstance(column, exp.Column) or schema.get_field_index(column.name) < 0:
         return
     field = schema.field(column.name)
-    found = compared(method, field, [_value(one, field.type) for one in literals])
-    if found is not None:
-        yield found
+    condition = compared(method, field, [_value(literal, field.type) for literal in literals])
+    if condition is not None:
+        yield condition
 
 
-def _value(literal: exp.Expr, kind: pa.DataType) -> Any:
+def _value(literal: exp.Expr, column_type: pa.DataType) -> Any:
     """A literal's value; None, which matches no column type, for any other expression."""
     if isinstance(literal, exp.Cast) and isinstance(literal.this, exp.Literal):
-        text, to = literal.this.name, literal.to.this
+        text, literal_type = literal.this.name, literal.to.this
         try:
-            if to == exp.DType.DATE and pa.types.is_date(kind):
+            if literal_type == exp.DType.DATE and pa.types.is_date(column_type):
                 return datetime.date.fromisoformat(text)
-            if to in (exp.DType.TIMESTAMP, exp.DType.TIMESTAMP_MS) and pa.types.is_timestamp(kind):
+            if literal_type in (
+                exp.DType.TIMESTAMP,
+                exp.DType.TIMESTAMP_MS,
+            ) and pa.types.is_timestamp(column_type):
                 return datetime.datetime.fromisoformat(text)
         except ValueError:
             return None

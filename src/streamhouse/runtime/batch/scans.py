@@ -20,12 +20,12 @@ from streamhouse.sql.plan import BoundedQuery, BoundedScan
 
 
 class Scans:
-    """Opens the scans of a bounded query, with pushdown conditions; rows read advance `shown`."""
+    """Opens a bounded query's scans, with pushdown conditions; rows read advance `progress`."""
 
-    def __init__(self, session: Session, plan: BoundedQuery, shown: Progress) -> None:
+    def __init__(self, session: Session, plan: BoundedQuery, progress: Progress) -> None:
         self._session = session
         self._plan = plan
-        self._progress = shown
+        self._progress = progress
         self._pruning = Pruning(plan)
 
     @property
@@ -48,11 +48,11 @@ class Scans:
         if table is None:
             schema, batches = scan_of(self._session, scan)
         else:
-            columns, only = list(scan.columns), self._filter(scan, table)
+            columns, condition = list(scan.columns), self._filter(scan, table)
             schema = table.read_schema(columns)
 
             def batches() -> Iterator[pa.RecordBatch]:
-                return table.read(columns=columns, filter=only)
+                return table.read(columns=columns, filter=condition)
 
         def counted() -> Iterator[pa.RecordBatch]:
             for batch in batches():
@@ -68,8 +68,8 @@ class Scans:
         address = self._session.address(scan.table)
         options, hinted = split_options(scan.options)
         name = ".".join(scan.table.name[-2:])
-        found = Warehouse(address.warehouse).readable(name, scan.as_of or hinted, options, pin=True)
-        return found if isinstance(found, Table) else None
+        table = Warehouse(address.warehouse).readable(name, scan.as_of or hinted, options, pin=True)
+        return table if isinstance(table, Table) else None
 
     def _filter(self, scan: BoundedScan, table: Table) -> Filter | None:
         return self._pruning.filter(scan.relation, table.arrow_schema)
@@ -81,5 +81,5 @@ def scan_of(session: Session, scan: BoundedScan) -> tuple[pa.Schema, Batches]:
         address = session.address(scan.table)
         return warehouse_scanner(Warehouse(address.warehouse))(scan)
     table = scan.table
-    kind = connector(table.connector)
-    return kind.scan(table, table_options(table), scan.columns)
+    reader = connector(table.connector)
+    return reader.scan(table, table_options(table), scan.columns)

@@ -30,19 +30,21 @@ def finish(address: TableAddress, purge: Purge) -> int:
     option = remove_option(table.options)
     if option is None or not table.primary_key:
         return 0
-    cut_off = [at for word, began in dead(table) if (at := _committed(table, word, began))]
-    if not cut_off or not any(_pending(table, at, option) for at in cut_off):
+    unfinished = [
+        snapshot for name, first in dead(table) if (snapshot := _committed(table, name, first))
+    ]
+    if not unfinished or not any(_pending(table, snapshot, option) for snapshot in unfinished):
         return 0
     purge.start()
-    done = 0
+    deleted = 0
     with commit_lock(table.location):
-        for at in cut_off:
-            done += _finish(address, table, at, option, purge)
-    return done
+        for snapshot in unfinished:
+            deleted += _finish(address, table, snapshot, option, purge)
+    return deleted
 
 
-def _finish(address: TableAddress, table: Table, at: int, option: str, purge: Purge) -> int:
-    rows = _pending(table, at, option)
+def _finish(address: TableAddress, table: Table, snapshot: int, option: str, purge: Purge) -> int:
+    rows = _pending(table, snapshot, option)
     if rows is None:
         return 0
     if rows.num_rows:
@@ -65,18 +67,20 @@ def _finish(address: TableAddress, table: Table, at: int, option: str, purge: Pu
     return int(rows.num_rows)
 
 
-def _committed(table: Table, word: str, began: int) -> int | None:
+def _committed(table: Table, name: str, first: int) -> int | None:
     """The snapshot that a try committed; None if there is none, or it has expired."""
-    prefix = prefix_of(word).encode()
-    for number in range(began + 1, (table.latest_snapshot_id() or 0) + 1):
-        one = table.snapshots.find(number)
-        if one is not None and one.commit_user.startswith(CHANGE_USER):
-            if any(prefix in split for split in table.changes(number - 1, number, "delta")):
-                return number
+    prefix = prefix_of(name).encode()
+    for snapshot_id in range(first + 1, (table.latest_snapshot_id() or 0) + 1):
+        snapshot = table.snapshots.find(snapshot_id)
+        if snapshot is not None and snapshot.commit_user.startswith(CHANGE_USER):
+            if any(
+                prefix in split for split in table.changes(snapshot_id - 1, snapshot_id, "delta")
+            ):
+                return snapshot_id
     return None
 
 
-def _pending(table: Table, at: int, option: str) -> pa.Table | None:
+def _pending(table: Table, snapshot: int, option: str) -> pa.Table | None:
     """The `-D` rows to write before the compaction; empty if only the compaction is missing.
 
     None: nothing is left to do. A table with its own remove-record option hides the deleted rows
@@ -84,26 +88,26 @@ def _pending(table: Table, at: int, option: str) -> pa.Table | None:
     for that: it is unknown what the removal would hide.
     """
     key = list(table.primary_key)
-    gone = _keys(table, at, "-D")
+    deleted = _keys(table, snapshot, "-D")
     if table.options.get(option, "false").lower() == "true":
-        numbers = range(at + 1, (table.latest_snapshot_id() or 0) + 1)
-        others = any(one is not None for one in map(table.snapshots.find, numbers))
-        return None if others else table.read_schema(row_kind=True).empty_table()
-    later = [_keys(table, number) for number in _since(table, at)]
+        numbers = range(snapshot + 1, (table.latest_snapshot_id() or 0) + 1)
+        followed = any(other is not None for other in map(table.snapshots.find, numbers))
+        return None if followed else table.read_schema(row_kind=True).empty_table()
+    later = [_keys(table, number) for number in _since(table, snapshot)]
     if later:
-        gone = gone.join(pa.concat_tables(later), keys=key, join_type="left anti")
+        deleted = deleted.join(pa.concat_tables(later), keys=key, join_type="left anti")
     rows = pa.Table.from_batches(table.read(), schema=table.read_schema())
-    left = rows.join(gone, keys=key, join_type="left semi").select(rows.column_names)
-    if not left.num_rows:
+    pending = rows.join(deleted, keys=key, join_type="left semi").select(rows.column_names)
+    if not pending.num_rows:
         return None
-    return left.append_column(ROW_KIND, pa.repeat(pa.scalar("-D"), left.num_rows))
+    return pending.append_column(ROW_KIND, pa.repeat(pa.scalar("-D"), pending.num_rows))
 
 
-def _since(table: Table, at: int) -> list[int]:
+def _since(table: Table, snapshot: int) -> list[int]:
     """The ids of later snapshots other than compactions."""
-    numbers = range(at + 1, (table.latest_snapshot_id() or 0) + 1)
-    found = [table.snapshots.find(number) for number in numbers]
-    return [one.id for one in found if one is not None and one.commit_kind != "COMPACT"]
+    numbers = range(snapshot + 1, (table.latest_snapshot_id() or 0) + 1)
+    snapshots = [table.snapshots.find(number) for number in numbers]
+    return [later.id for later in snapshots if later is not None and later.commit_kind != "COMPACT"]
 
 
 def _keys(table: Table, snapshot: int, kind: str | None = None) -> pa.Table:

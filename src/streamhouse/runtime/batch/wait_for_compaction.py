@@ -22,11 +22,11 @@ from streamhouse.procedures.commit_messages import commit, deserialised
 from streamhouse.procedures.compaction.worker import Work
 
 _WAIT_S = 120.0
-_LOOK_S = 0.2
+_POLL_S = 0.2
 _TRIES = 5
 _THREADS = 2
 # Large compactions gain from the C2 compiler, which the maintenance sidecar does without.
-_JAVA_OPTIONS = tuple(one for one in JAVA_OPTIONS if "TieredStopAtLevel" not in one)
+_JAVA_OPTIONS = tuple(option for option in JAVA_OPTIONS if "TieredStopAtLevel" not in option)
 _COMPACT_OPTIONS = {
     "write-only": "false",
     "compaction.optimization-interval": None,
@@ -45,7 +45,7 @@ def show(warehouse: Mapping[str, str], table: Table, sidecar: Sidecar | None = N
     if write_only or not hides_new_rows(table):
         return
     committed = table.latest_snapshot_id() or 0
-    if written_by_live_query(table) and _waited(warehouse, table, committed):
+    if written_by_live_query(table) and _wait_for_others(warehouse, table, committed):
         return
     with core(warehouse, sidecar) as java:
         for _ in range(_TRIES):
@@ -60,8 +60,8 @@ def core(warehouse: Mapping[str, str], sidecar: Sidecar | None) -> Iterator[Side
     if sidecar is not None:
         yield sidecar
         return
-    with Sidecar(warehouse, _JAVA_OPTIONS) as made:
-        yield made
+    with Sidecar(warehouse, _JAVA_OPTIONS) as java:
+        yield java
 
 
 def _compact(sidecar: Sidecar, warehouse: Mapping[str, str], table: Table) -> None:
@@ -74,8 +74,8 @@ def _compact(sidecar: Sidecar, warehouse: Mapping[str, str], table: Table) -> No
         ThreadPoolExecutor(_THREADS) as pool,
     ):
         work = Work(warehouse, name, {**_COMPACT_OPTIONS, **names}, append=False, full=False)
-        found = pool.map(lambda group: work.run(sidecar, [group]), groups)
-        messages = [message for each in found for message in each]
+        results = pool.map(lambda group: work.run(sidecar, [group]), groups)
+        messages = [message for result in results for message in result]
         if messages:
             sidecar.call(
                 name,
@@ -87,19 +87,19 @@ def _new_groups(jvm: Any, table: Any) -> list[tuple[bytes, int]]:
     """Partition (serialised) and bucket of each bucket with level-0 files."""
     serialize = jvm.org.apache.paimon.utils.SerializationUtils.serializeBinaryRow
     entries = table.newSnapshotReader().withLevel(0).bucketEntries()
-    return [(bytes(serialize(one.partition())), int(one.bucket())) for one in entries]
+    return [(bytes(serialize(entry.partition())), int(entry.bucket())) for entry in entries]
 
 
-def _waited(warehouse: Mapping[str, str], table: Table, committed: int) -> bool:
+def _wait_for_others(warehouse: Mapping[str, str], table: Table, committed: int) -> bool:
     """Wait until others have compacted all snapshots up to `committed`; False if not in time."""
     deadline, seen = time.monotonic() + _WAIT_S, 0
     while time.monotonic() < deadline and written_by_live_query(table):
-        now = Warehouse(warehouse).table(table.identifier)
-        latest = now.latest_snapshot_id() or 0
+        current = Warehouse(warehouse).table(table.identifier)
+        latest = current.latest_snapshot_id() or 0
         if latest != seen:
             seen = latest
-            waiting = hidden(now, latest)
-            if waiting is not None and not any(number <= committed for number in waiting):
+            commits = hidden(current, latest)
+            if commits is not None and not any(number <= committed for number in commits):
                 return True
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
     return False

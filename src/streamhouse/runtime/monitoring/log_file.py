@@ -16,7 +16,7 @@ class LogFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._before = path.with_name(f"{path.name}.1")
+        self._rotated = path.with_name(f"{path.name}.1")
 
     def takes(self, descriptor: int) -> bool:
         """Whether the file descriptor refers to this log file."""
@@ -34,16 +34,16 @@ class LogFile:
         with contextlib.suppress(OSError):
             if self.path.stat().st_size <= MOST_BYTES:
                 return
-            part = self._before.with_name(f"{self._before.name}.part")
-            with open(part, "wb", opener=_private) as file:
+            partial = self._rotated.with_name(f"{self._rotated.name}.part")
+            with open(partial, "wb", opener=_private) as file:
                 file.write(self._tail(MOST_BYTES))
-            part.replace(self._before)
+            partial.replace(self._rotated)
             os.truncate(self.path, 0)
 
     def last_lines(self, count: int) -> list[str]:
         """The last `count` lines, oldest first; empty if there is no log."""
         text = b""
-        for path in (self._before, self.path):
+        for path in (self._rotated, self.path):
             with contextlib.suppress(FileNotFoundError):
                 text += path.read_bytes()
         return text.decode(errors="replace").splitlines()[-count:] if count > 0 else []

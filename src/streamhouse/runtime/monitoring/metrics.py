@@ -64,8 +64,8 @@ class Figures:
         now = self._clock()
         with self._lock:
             self._forget(now)
-            over = min(WINDOW_S, max(1.0, now - self._began))
-            rate = sum(rows for _, rows in self._recent) / over
+            seconds = min(WINDOW_S, max(1.0, now - self._began))
+            rate = sum(rows for _, rows in self._recent) / seconds
             return Counted(self._batches, self._rows, rate, self._last_ms, self._took_ms)
 
     def _forget(self, now: float) -> None:

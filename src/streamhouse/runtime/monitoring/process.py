@@ -28,8 +28,8 @@ class Process:
     @staticmethod
     def of(pid: int) -> Process | None:
         """A process of this machine; None if it does not exist or is a zombie."""
-        at = started(pid)
-        return None if at is None else Process(pid, at, machine(), socket.gethostname())
+        start = started(pid)
+        return None if start is None else Process(pid, start, machine(), socket.gethostname())
 
     @property
     def here(self) -> bool:
@@ -44,9 +44,9 @@ class Process:
 
 def own() -> Process:
     """This process."""
-    found = Process.of(os.getpid())
-    assert found is not None
-    return found
+    process = Process.of(os.getpid())
+    assert process is not None
+    return process
 
 
 def started(pid: int) -> int | None:

@@ -78,15 +78,15 @@ class Maintained(Protocol):
 
 
 @dataclass
-class _Place:
-    """The status in one warehouse; `told` and `told_at` are of its last write."""
+class _WarehouseStatus:
+    """The status in one warehouse; `written` and `written_at` are of its last write."""
 
     statuses: Statuses
     status: Status
     queries: list[Reported]
     every_s: float
-    told: Status | None = None
-    told_at: float = float("-inf")
+    written: Status | None = None
+    written_at: float = float("-inf")
 
 
 class Reporter:
@@ -108,13 +108,13 @@ class Reporter:
         self._name = name
         self._restarts = restarts
         self._clock = clock
-        self._places: dict[str, _Place] = {}
+        self._warehouses: dict[str, _WarehouseStatus] = {}
         self._lags: dict[tuple[str, str], Lag | None] = {}
         self._turn = 0
         self._maintenance: Callable[[], Sequence[Maintained]] = tuple
         self._log: LogFile | None = None
-        self._looked_at = float("-inf")
-        self._over = False
+        self._stepped_at = float("-inf")
+        self._ended = False
 
     def announce(self, warehouse: Mapping[str, str]) -> None:
         """Write a status before the script runs; does nothing without a `name`.
@@ -122,7 +122,7 @@ class Reporter:
         Raises `StreamhouseError` if a pipeline of that name runs in the warehouse.
         """
         if self._name is not None:
-            self._take(self._name, warehouse, [])
+            self._claim(self._name, warehouse, [])
             self._write_status(force=True)
 
     def begin(
@@ -136,42 +136,42 @@ class Reporter:
                 continue
             groups.setdefault(_key(query.address.warehouse), []).append(query)
         for key, group in groups.items():
-            if key in self._places:
-                self._places[key].queries = group
+            if key in self._warehouses:
+                self._warehouses[key].queries = group
             else:
                 name = self._name or group[0].pipeline
-                self._take(name, group[0].address.warehouse, group)
+                self._claim(name, group[0].address.warehouse, group)
         self._write_status(force=True)
 
     def step(self) -> None:
         """Write the changed status if it is due, and rotate the log; called often."""
         now = self._clock()
-        if self._places and now - self._looked_at >= EVERY_S:
-            self._looked_at = now
-            self._look_at_lags()
+        if self._warehouses and now - self._stepped_at >= EVERY_S:
+            self._stepped_at = now
+            self._read_lags()
             self._write_status()
             if self._log is not None:
                 self._log.trim()
 
     def restarting(self, why: str) -> None:
         """Report an error after which the process restarts itself."""
-        self._note(why, None)
+        self._record_error(why, None)
         self._write_status(force=True)
 
     def failed(self, why: str, query: str | None = None) -> None:
         """Report that the script ended with an error; `query` is the `part` of the failed query."""
-        self._note(why, query)
+        self._record_error(why, query)
         self._end("failed")
 
     def close(self) -> None:
         """Report that the script has ended, as `stopped` unless `failed` was called."""
         self._end("stopped")
 
-    def _take(self, name: str, warehouse: Mapping[str, str], queries: list[Reported]) -> None:
+    def _claim(self, name: str, warehouse: Mapping[str, str], queries: list[Reported]) -> None:
         """Claim a status name in a warehouse and write the script there."""
         try:
             statuses = Statuses(warehouse)
-            before, name = self._free(statuses, name)
+            before, name = self._free_name(statuses, name)
             now, process = _now_ms(), own()
             status = Status(name, "running", process, now, now, restarts=self._restarts)
             if before is not None and before.process == process:
@@ -182,74 +182,82 @@ class Reporter:
             log = LogFile(Path(local_path(statuses.path(name, LOG)))) if local else None
             self._log = log if log is not None and log.takes(_STDERR) else self._log
             statuses.show(name, self._script)
-            self._places[_key(warehouse)] = _Place(statuses, status, queries, every)
+            self._warehouses[_key(warehouse)] = _WarehouseStatus(statuses, status, queries, every)
         except StreamhouseError:
             raise
         except Exception as error:  # noqa: BLE001  # the queries must go on
-            _LOG.info("nothing is told in %s: %s", warehouse["warehouse"], error)
+            _LOG.info("no status is written in %s: %s", warehouse["warehouse"], error)
 
-    def _free(self, statuses: Statuses, name: str) -> tuple[Status | None, str]:
+    def _free_name(self, statuses: Statuses, name: str) -> tuple[Status | None, str]:
         """The former status and the name: the first of `name`, `name-2`, … not in use by others.
 
         Raises `StreamhouseError` if the name was given explicitly and is in use.
         """
-        number, tried = 1, name
+        number, candidate = 1, name
         while True:
-            before = statuses.read(tried)
-            taken = before is not None and before.state == "running"
-            if before is None or not taken or before.process == own():
-                return before, tried
+            before = statuses.read(candidate)
+            in_use = before is not None and before.state == "running"
+            if before is None or not in_use or before.process == own():
+                return before, candidate
             if self._name is not None:
                 raise StreamhouseError(
-                    f"a pipeline named '{name}' runs already (process {before.process.pid} on "
-                    f"{before.process.host}); stop it first, or give this one another --name"
+                    f"a pipeline named '{name}' is already running (process "
+                    f"{before.process.pid} on {before.process.host}); stop it first, or "
+                    "give this one another --name"
                 )
             number += 1
-            tried = f"{name}-{number}"
+            candidate = f"{name}-{number}"
 
-    def _note(self, why: str, query: str | None) -> None:
-        now, why = _now_ms(), hide_secrets(why)
-        for place in self._places.values():
-            status = self._status(place)
+    def _record_error(self, error: str, query: str | None) -> None:
+        now, error = _now_ms(), hide_secrets(error)
+        for warehouse in self._warehouses.values():
+            status = self._status(warehouse)
             queries = tuple(
-                replace(one, last_error=why) if one.name == query else one for one in status.queries
+                replace(query_status, last_error=error)
+                if query_status.name == query
+                else query_status
+                for query_status in status.queries
             )
             # Freezes the queries' metrics.
-            place.queries = []
-            place.status = replace(status, error=why, error_ms=now, queries=queries)
+            warehouse.queries = []
+            warehouse.status = replace(status, error=error, error_ms=now, queries=queries)
 
     def _end(self, state: State) -> None:
-        if self._over:
+        if self._ended:
             return
-        self._over = True
+        self._ended = True
         now = _now_ms()
-        for place in self._places.values():
-            place.status = replace(self._status(place), state=state, ended_ms=now)
-            place.queries = []
+        for warehouse in self._warehouses.values():
+            warehouse.status = replace(self._status(warehouse), state=state, ended_ms=now)
+            warehouse.queries = []
         self._write_status(force=True)
-        self._places = {}
+        self._warehouses = {}
 
     def _write_status(self, force: bool = False) -> None:
         now = self._clock()
-        for place in self._places.values():
-            if not force and now - place.told_at < place.every_s:
+        for warehouse in self._warehouses.values():
+            if not force and now - warehouse.written_at < warehouse.every_s:
                 continue
-            status = self._status(place)
-            if not force and status == place.told and now - place.told_at < AT_LEAST_EVERY_S:
+            status = self._status(warehouse)
+            if (
+                not force
+                and status == warehouse.written
+                and now - warehouse.written_at < AT_LEAST_EVERY_S
+            ):
                 continue
-            place.told, place.told_at = status, now
+            warehouse.written, warehouse.written_at = status, now
             try:
-                place.statuses.write(replace(status, updated_ms=_now_ms()))
+                warehouse.statuses.write(replace(status, updated_ms=_now_ms()))
             except Exception as error:  # noqa: BLE001  # the queries must go on
-                _LOG.info("the status of '%s' is not told: %s", status.name, error)
+                _LOG.info("the status of '%s' is not written: %s", status.name, error)
 
-    def _status(self, place: _Place) -> Status:
+    def _status(self, warehouse: _WarehouseStatus) -> Status:
         """The current status; without queries, the last one."""
-        if not place.queries:
-            return place.status
+        if not warehouse.queries:
+            return warehouse.status
         return replace(
-            place.status,
-            queries=tuple(self._query(query) for query in place.queries),
+            warehouse.status,
+            queries=tuple(self._query(query) for query in warehouse.queries),
             maintenance=_maintained(self._maintenance()),
         )
 
@@ -268,15 +276,15 @@ class Reporter:
             self._lags.get((query.pipeline, query.part)),
         )
 
-    def _look_at_lags(self) -> None:
-        queries = [query for place in self._places.values() for query in place.queries]
+    def _read_lags(self) -> None:
+        queries = [query for warehouse in self._warehouses.values() for query in warehouse.queries]
         for _ in range(min(_LAGS, len(queries))):
             self._turn = (self._turn + 1) % len(queries)
             query = queries[self._turn]
             try:
                 lag = query.lag()
-            except Exception as error:  # noqa: BLE001  # the query itself says what is wrong
-                _LOG.info("the lag of %s is not known: %s", query.part, error)
+            except Exception as error:  # noqa: BLE001  # the query itself reports the error
+                _LOG.info("the lag of %s is unknown: %s", query.part, error)
                 lag = None
             if lag is not None and lag.seconds is not None:
                 lag = replace(lag, seconds=round(lag.seconds, 2))
@@ -286,13 +294,13 @@ class Reporter:
 def _maintained(maintenance: Sequence[Maintained]) -> MaintenanceStatus | None:
     if not maintenance:
         return None
-    errors = [one.last_error for one in maintenance if one.last_error is not None]
-    at, text = max(errors) if errors else (None, None)
+    errors = [service.last_error for service in maintenance if service.last_error is not None]
+    seconds, text = max(errors) if errors else (None, None)
     return MaintenanceStatus(
-        sum(one.busy for one in maintenance),
-        sum(one.failures for one in maintenance),
+        sum(service.busy for service in maintenance),
+        sum(service.failures for service in maintenance),
         None if text is None else hide_secrets(text),
-        None if at is None else int(at * 1000),
+        None if seconds is None else int(seconds * 1000),
     )
 
 

@@ -98,12 +98,12 @@ class Status:
     @staticmethod
     def parse(text: str) -> Status:
         """From `text`; ValueError, TypeError or KeyError for anything else."""
-        told: dict[str, Any] = json.loads(text)
-        told["process"] = Process(**told["process"])
-        told["queries"] = tuple(_query(one) for one in told["queries"])
-        if told["maintenance"] is not None:
-            told["maintenance"] = MaintenanceStatus(**told["maintenance"])
-        return Status(**told)
+        record: dict[str, Any] = json.loads(text)
+        record["process"] = Process(**record["process"])
+        record["queries"] = tuple(_query(query) for query in record["queries"])
+        if record["maintenance"] is not None:
+            record["maintenance"] = MaintenanceStatus(**record["maintenance"])
+        return Status(**record)
 
 
 def _json(record: object) -> str:
@@ -111,10 +111,10 @@ def _json(record: object) -> str:
     return json.dumps(record, default=vars)
 
 
-def _query(told: dict[str, Any]) -> QueryStatus:
-    lag = told.pop("lag")
-    found = QueryStatus(**told, lag=None if lag is None else Lag(**lag))
-    return replace(found, sources=tuple(found.sources), lookups=tuple(found.lookups))
+def _query(record: dict[str, Any]) -> QueryStatus:
+    lag = record.pop("lag")
+    status = QueryStatus(**record, lag=None if lag is None else Lag(**lag))
+    return replace(status, sources=tuple(status.sources), lookups=tuple(status.lookups))
 
 
 class Statuses:
@@ -131,8 +131,8 @@ class Statuses:
 
     def names(self) -> list[str]:
         """The names of all pipelines, sorted."""
-        found = self._files.names(self._root)
-        return sorted(unquote(name) for name, folder in found if folder)
+        entries = self._files.names(self._root)
+        return sorted(unquote(name) for name, folder in entries if folder)
 
     def read(self, name: str) -> Status | None:
         """The status of a pipeline, `failed` if its process has died; None if there is none."""
@@ -144,7 +144,7 @@ class Statuses:
         except (ValueError, TypeError, KeyError):
             # Written by another version of Streamhouse, or by another program.
             return None
-        return self._judged(status) if status.lives else status
+        return self._corrected(status) if status.lives else status
 
     def write(self, status: Status) -> None:
         self._files.write_text(self.path(status.name, _STATUS), status.text())
@@ -185,11 +185,11 @@ class Statuses:
         self._files.delete(folder)
         if self._files.names(folder):
             raise PipelineError(
-                f"some files of pipeline '{name}' may not be removed by this user; do it as the "
-                "one who ran it"
+                f"this user may not remove some files of pipeline '{name}'; remove it as the "
+                "user who ran it"
             )
 
-    def _judged(self, status: Status) -> Status:
+    def _corrected(self, status: Status) -> Status:
         """A `starting` or `running` status, corrected if its process has died meanwhile."""
         process, age_s = status.process, time.time() - status.updated_ms / 1000
         if status.state == "starting":
@@ -201,10 +201,12 @@ class Statuses:
         if self._files.read_text(self.path(status.name, STOP)) == _json(process):
             return replace(status, state="stopped", ended_ms=status.updated_ms)
         if process.here:
-            return _ended(status, f"it was killed: process {process.pid} is gone without a word")
+            return _ended(
+                status, f"it was killed: process {process.pid} ended without a final status"
+            )
         return _ended(
             status,
-            f"nothing has been heard of it for {age_s:,.0f} s; it was process {process.pid} on "
+            f"it has not reported its status for {age_s:,.0f} s; it was process {process.pid} on "
             f"{process.host}",
         )
 
@@ -219,6 +221,6 @@ def _too_long(name: str) -> bool:
     return len(_folder(name)) > 255
 
 
-def _ended(status: Status, why: str) -> Status:
-    at = status.updated_ms
-    return replace(status, state="failed", ended_ms=at, error=why, error_ms=at)
+def _ended(status: Status, error: str) -> Status:
+    updated_ms = status.updated_ms
+    return replace(status, state="failed", ended_ms=updated_ms, error=error, error_ms=updated_ms)

@@ -79,16 +79,16 @@ def continuous_targets(
     draft = Draft(warehouse, placed=True)
     # The run itself prints the notices.
     draft.notice = lambda text: None
-    found = _Finder(draft, name, root)
+    finder = _Finder(draft, name, root)
     for number, statement in enumerate(statements):
         try:
             with located(statement):
-                found.take(statement)
+                finder.take(statement)
         except StreamhouseError as error:
             if files:
                 error.within(files[number])
             raise
-    return Targets(tuple(found.targets.values()), tuple(draft.all_catalogs()))
+    return Targets(tuple(finder.targets.values()), tuple(draft.all_catalogs()))
 
 
 class _Finder:
@@ -107,8 +107,8 @@ class _Finder:
             case plan.ResetOption():
                 self._draft.reset(statement.key)
             case plan.StatementSet():
-                for one in statement.inserts:
-                    self._insert(one)
+                for insert in statement.inserts:
+                    self._insert(insert)
             case plan.Insert():
                 self._insert(statement)
 
@@ -118,21 +118,23 @@ class _Finder:
             return
         target = draft.table(statement.target)
         if not target.capabilities.sink:
-            raise TableError(f"INSERT into a {target.connector} table; write a Paimon table")
-        given = given_columns(target, statement)
-        queries = analyze_streams(statement.query, draft, target, given, statement.partition)
+            raise TableError(
+                f"INSERT into a {target.connector} table; the target must be a Paimon table"
+            )
+        columns = given_columns(target, statement)
+        queries = analyze_streams(statement.query, draft, target, columns, statement.partition)
         address = self._address(target) if target.connector == "paimon" else draft.target(target)
         if not address.warehouse and self._root is None:
             # Its checkpoint is temporary, so there is nothing to reset.
             return
-        made = self.targets.setdefault(repr(address), ContinuousTarget(address))
+        continuous = self.targets.setdefault(repr(address), ContinuousTarget(address))
         place = Place.of(draft.settings, self._name, self._root, address)
-        if place not in made.places:
-            made.places.append(place)
+        if place not in continuous.places:
+            continuous.places.append(place)
         for query in queries:
             consumer = query.source_options.get("consumer-id")
             if query.source.connector == "paimon" and consumer is not None:
-                made.readers.append((self._address(query.source), consumer))
+                continuous.readers.append((self._address(query.source), consumer))
 
     def _address(self, table: TableInfo) -> TableAddress:
         catalog, database, name = table.name
@@ -146,9 +148,11 @@ def checkpoint_roots(
     if root is not None:
         yield root
         return
-    given = [warehouse] if warehouse is not None else []
-    made = [one.options for one in statements if isinstance(one, plan.CreateCatalog)]
-    for options in (*given, *made):
+    initial = [warehouse] if warehouse is not None else []
+    created = [
+        statement.options for statement in statements if isinstance(statement, plan.CreateCatalog)
+    ]
+    for options in (*initial, *created):
         path = options.get("warehouse")
         if path and is_local(path):
             yield checkpoints_of(path)

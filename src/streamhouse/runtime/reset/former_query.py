@@ -71,10 +71,10 @@ def drop_consumers(
             for query in queries:
                 Consumers(table).drop(query_consumer(query))
     for address, consumer in readers:
-        found = find_table(address)
-        if found is not None:
-            Consumers(found).drop(f"{BEFORE}{consumer}")
-            Consumers(found).drop(consumer)
+        read_table = find_table(address)
+        if read_table is not None:
+            Consumers(read_table).drop(f"{BEFORE}{consumer}")
+            Consumers(read_table).drop(consumer)
 
 
 def _tables(warehouse: Warehouse) -> Iterator[Table]:
@@ -88,4 +88,4 @@ def _tables(warehouse: Warehouse) -> Iterator[Table]:
                     yield warehouse.table(f"{database}.{TableName.parse(name).on(branch)}")
             except StreamhouseError as error:
                 # Its consumers expire by themselves.
-                _LOG.debug("consumers of %s.%s are left: %s", database, name, error)
+                _LOG.debug("the consumers of %s.%s are not dropped: %s", database, name, error)

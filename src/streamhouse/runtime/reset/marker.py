@@ -54,8 +54,10 @@ class ResetMarker:
     def remove(self, targets: Iterable[str]) -> None:
         """Record the resets of these targets as finished."""
         with self._locked():
-            gone = set(targets)
-            self._write({name: one for name, one in self.read().items() if name not in gone})
+            finished = set(targets)
+            self._write(
+                {name: reset for name, reset in self.read().items() if name not in finished}
+            )
 
     def _write(self, resets: Mapping[str, Reset]) -> None:
         path = self._folder / NAME
@@ -64,7 +66,7 @@ class ResetMarker:
             return
         part = path.with_name(f"{NAME}.{os.getpid()}")
         with open(part, "w", encoding="utf-8") as file:
-            json.dump({name: asdict(one) for name, one in resets.items()}, file, indent=1)
+            json.dump({name: asdict(reset) for name, reset in resets.items()}, file, indent=1)
             file.flush()
             os.fsync(file.fileno())
         part.replace(path)

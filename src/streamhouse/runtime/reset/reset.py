@@ -37,14 +37,14 @@ Notice = Callable[[str], None]
 class _TargetReset:
     """The reset of one target; `queries` are the ids of its former queries.
 
-    `cut_off` says that an earlier run began it and was killed.
+    `interrupted` says that an earlier run began it and was killed.
     """
 
     target: ContinuousTarget
     checkpoints: Sequence[Checkpoint]
     queries: tuple[str, ...]
     keep: bool
-    cut_off: bool
+    interrupted: bool
 
     @property
     def name(self) -> str:
@@ -93,17 +93,17 @@ def finish(script: Targets, notice: Notice) -> None:
 def _locked(targets: Sequence[ContinuousTarget]) -> Iterator[list[list[Checkpoint]]]:
     """The checkpoints of each target, locked so that no other process can run their queries."""
     with ExitStack() as stack:
-        found = []
+        checkpoints = []
         for target in targets:
-            own = []
+            target_checkpoints = []
             for place in target.places:
                 name = target.address.identifier
-                own += checkpoints_for(place.root, place.pipeline, name)
-            for checkpoint in own:
+                target_checkpoints += checkpoints_for(place.root, place.pipeline, name)
+            for checkpoint in target_checkpoints:
                 checkpoint.acquire()
                 stack.callback(checkpoint.release)
-            found.append(own)
-        yield found
+            checkpoints.append(target_checkpoints)
+        yield checkpoints
 
 
 def _markers(target: ContinuousTarget) -> list[ResetMarker]:
@@ -113,11 +113,15 @@ def _markers(target: ContinuousTarget) -> list[ResetMarker]:
 def _begun(target: ContinuousTarget) -> Reset | None:
     """The unfinished reset of a target; None if there is none."""
     name = target.address.identifier
-    found = [one for marker in _markers(target) if (one := marker.read().get(name)) is not None]
-    if not found:
+    resets = [
+        unfinished
+        for marker in _markers(target)
+        if (unfinished := marker.read().get(name)) is not None
+    ]
+    if not resets:
         return None
-    queries = {query for one in found for query in one.queries}
-    return Reset(all(one.keep for one in found), tuple(sorted(queries)))
+    queries = {query for unfinished in resets for query in unfinished.queries}
+    return Reset(all(unfinished.keep for unfinished in resets), tuple(sorted(queries)))
 
 
 def _reset_of(
@@ -127,8 +131,8 @@ def _reset_of(
     queries = set(before.queries if before else ())
     table = find_table(target.address)
     for checkpoint in checkpoints:
-        known = checkpoint.known_id()
-        queries |= {*checkpoint.former_ids(), *([known] if known else ())}
+        current_id = checkpoint.known_id()
+        queries |= {*checkpoint.former_ids(), *([current_id] if current_id else ())}
         if table is not None:
             queries |= set(own_consumers(table, checkpoint.path))
     return _TargetReset(target, checkpoints, tuple(sorted(queries)), keep, before is not None)
@@ -146,10 +150,10 @@ def _with_rows_of_statements(resets: Sequence[_TargetReset]) -> set[str]:
         writers = other_writers(one.target.address, one.queries)
         if writers.streams:
             raise StreamhouseError(
-                f"--from-scratch would empty {one.name}, and with it rows that no query of this "
+                f"--from-scratch would empty {one.name}, including rows that no query of this "
                 f"script writes again: those of {'; of '.join(writers.streams)}. Give "
-                f"--keep-targets to leave all rows, or TRUNCATE TABLE {one.name} first if they "
-                "may go"
+                f"--keep-targets to keep all rows, or TRUNCATE TABLE {one.name} first if they "
+                "can be deleted"
             )
         if writers.statements:
             mixed.add(one.name)
@@ -174,25 +178,25 @@ def _carry_out(
     reached("consumers-dropped", 0, "")
     for one in resets:
         for checkpoint in one.checkpoints:
-            own = checkpoint is one.checkpoints[0]
-            checkpoint.clear(one.queries if own and one.keep else ())
+            is_first = checkpoint is one.checkpoints[0]
+            checkpoint.clear(one.queries if is_first and one.keep else ())
         reached("checkpoints-cleared", 0, one.name)
     for one in resets:
         for marker in one.markers:
             marker.remove([one.name])
         reached("reset-ended", 0, one.name)
-        notice(_words(one, rows[one.name], one.name in mixed))
+        notice(_summary(one, rows[one.name], one.name in mixed))
 
 
-def _words(one: _TargetReset, rows: int, mixed: bool) -> str:
-    begun = ", as a run that was cut off had begun to" if one.cut_off else ""
+def _summary(target_reset: _TargetReset, rows: int, mixed: bool) -> str:
+    begun = ", as an interrupted run had begun to" if target_reset.interrupted else ""
     count = f"{rows:,} {'row' if rows == 1 else 'rows'}"
-    if one.keep:
-        what = f"its {count} {'is' if rows == 1 else 'are'} kept"
+    if target_reset.keep:
+        rows_text = f"its {count} {'is' if rows == 1 else 'are'} kept"
     elif rows == 0:
-        what = "it had no rows"
+        rows_text = "it had no rows"
     else:
-        what = f"{count} removed"
+        rows_text = f"{count} removed"
         if mixed:
-            what += ", those of INSERT … VALUES and other statements among them"
-    return f"{one.name}: starts from scratch{begun}; {what}"
+            rows_text += ", including those of INSERT … VALUES and other statements"
+    return f"{target_reset.name}: starts from scratch{begun}; {rows_text}"

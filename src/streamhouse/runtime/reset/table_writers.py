@@ -40,29 +40,31 @@ def other_writers(address: TableAddress, own: Collection[str]) -> Writers:
     expired is known from the lineage.
     """
     table = address.open()
-    since = list(_since_empty(table))
-    told = _in_lineage(address)
-    committed = {one.commit_user for one in since}
-    complete = _is_complete(table, since)
-    queries = {user for user in told if user in committed or not complete} - set(own)
+    snapshots = list(_since_empty(table))
+    recorded = _lineage_definitions(address)
+    committed = {snapshot.commit_user for snapshot in snapshots}
+    complete = _is_complete(table, snapshots)
+    queries = {user for user in recorded if user in committed or not complete} - set(own)
     streams = {
-        one.commit_user
-        for one in since
-        if one.commit_user not in {*own, *told} and _is_streaming(one)
+        snapshot.commit_user
+        for snapshot in snapshots
+        if snapshot.commit_user not in {*own, *recorded} and _is_streaming(snapshot)
     }
     named = (queries | streams) - _former_ids(table, queries)
-    names = [_words(table, user, told.get(user)) for user in sorted(named)]
-    rest = committed - {*own, *told} - streams
-    statements = any(one.commit_user in rest and _adds_rows(one) for one in since)
+    names = [_description(table, user, recorded.get(user)) for user in sorted(named)]
+    others = committed - {*own, *recorded} - streams
+    statements = any(
+        snapshot.commit_user in others and _adds_rows(snapshot) for snapshot in snapshots
+    )
     return Writers(tuple(names), statements)
 
 
 def own_consumers(table: Table, checkpoint: Path) -> list[str]:
     """The ids of queries that have a consumer at a table and their checkpoint in this folder."""
     return [
-        one.id.removeprefix(QUERY)
-        for one in Consumers(table).all()
-        if one.id.startswith(QUERY) and one.checkpoint == str(checkpoint)
+        consumer.id.removeprefix(QUERY)
+        for consumer in Consumers(table).all()
+        if consumer.id.startswith(QUERY) and consumer.checkpoint == str(checkpoint)
     ]
 
 
@@ -74,11 +76,11 @@ def _since_empty(table: Table) -> Iterator[Snapshot]:
         yield snapshot
 
 
-def _is_complete(table: Table, since: Sequence[Snapshot]) -> bool:
-    """Whether `since` has all commits since the table had no rows: none of them has expired."""
-    if not since or since[-1].id == 1:
+def _is_complete(table: Table, snapshots: Sequence[Snapshot]) -> bool:
+    """Whether `snapshots` has all commits since the table had no rows: none of them has expired."""
+    if not snapshots or snapshots[-1].id == 1:
         return True
-    return table.snapshots.find(since[-1].id - 1) is not None
+    return table.snapshots.find(snapshots[-1].id - 1) is not None
 
 
 def _adds_rows(snapshot: Snapshot) -> bool:
@@ -94,30 +96,30 @@ def _is_streaming(snapshot: Snapshot) -> bool:
     )
 
 
-def _in_lineage(address: TableAddress) -> dict[str, str | None]:
+def _lineage_definitions(address: TableAddress) -> dict[str, str | None]:
     """The query ids in the lineage of a table, each with its last definition, if recorded."""
     try:
         table = address.side_table(SUFFIX).open()
     except TableError:
         return {}
-    found: dict[str, str | None] = {}
+    definitions: dict[str, str | None] = {}
     if table.latest_snapshot_id() is not None:
         for batch in table.read(["query_id", "definition"]):
             for row in batch.to_pylist():
-                found[row["query_id"]] = row["definition"] or found.get(row["query_id"])
-    return found
+                definitions[row["query_id"]] = row["definition"] or definitions.get(row["query_id"])
+    return definitions
 
 
 def _former_ids(table: Table, queries: Collection[str]) -> set[str]:
     """The ids of earlier queries of the same checkpoints whose rows were kept by a reset."""
-    found = set()
+    ids = set()
     for consumer in map(Consumers(table).get, map(query_consumer, queries)):
         if consumer is not None and consumer.checkpoint is not None:
-            found |= set(former_ids(Path(consumer.checkpoint)))
-    return found
+            ids |= set(former_ids(Path(consumer.checkpoint)))
+    return ids
 
 
-def _words(table: Table, user: str, definition: str | None) -> str:
+def _description(table: Table, user: str, definition: str | None) -> str:
     """A description of a writer: by its pipeline, its source, or its commit user."""
     consumer = Consumers(table).get(query_consumer(user))
     source: Mapping[str, Any] = json.loads(definition)["source"] if definition else {}

@@ -33,9 +33,9 @@ def computed_of(
             rest[key] = value
         else:
             parts.setdefault(int(match[1]), {})[match[2]] = value
-    found = [
+    computed = [
         ComputedColumn(part["name"], part["expr"])
         for _, part in sorted(parts.items())
         if "name" in part and "expr" in part
     ]
-    return rest, tuple(found)
+    return rest, tuple(computed)

@@ -48,13 +48,13 @@ def note_outdated_options(session: Session, statement: plan.Statement) -> None:
 @contextmanager
 def located(statement: plan.Statement) -> Iterator[None]:
     """Add the statement's line and column to errors raised in the `with`."""
-    place = statement.position
+    position = statement.position
     try:
         yield
     except SqlError as error:
         if error.line:
             raise
-        raise type(error)(error.message, line=place.line, column=place.column) from error
+        raise type(error)(error.message, line=position.line, column=position.column) from error
     except StreamhouseError as error:
-        text = f"line {place.line}, column {place.column}: {error}"
+        text = f"line {position.line}, column {position.column}: {error}"
         raise type(error)(text) from error

@@ -84,11 +84,11 @@ class DraftWarehouse(Warehouse):
     def tables(self, database: str) -> list[str]:
         if database not in self.databases():
             raise self._no_database(database)
-        there = self.path != _NOWHERE and database in super().databases()
-        stored = super().tables(database) if there else []
-        made = [name for at, name in map(split_identifier, self._made) if at == database]
-        kept = [name for name in stored if f"{database}.{name}" not in self._dropped]
-        return sorted({*kept, *made})
+        is_stored = self.path != _NOWHERE and database in super().databases()
+        stored = super().tables(database) if is_stored else []
+        created = [name for at, name in map(split_identifier, self._made) if at == database]
+        remaining = [name for name in stored if f"{database}.{name}" not in self._dropped]
+        return sorted({*remaining, *created})
 
     def exists(self, database: str, name: str) -> bool:
         return database in self.databases() and name in self.tables(database)
@@ -198,17 +198,17 @@ class DraftViews(SessionViews):
     def __init__(self, names: Names, warehouse: Callable[[str], Warehouse]) -> None:
         super().__init__(names, warehouse)
         self._dropped: set[Name] = set()
-        self._kept: set[Name] = set()
+        self._persistent: set[Name] = set()
 
     def find(self, full: Name) -> ViewInfo | None:
-        found = super().find(full)
-        return None if full in self._dropped and full not in self._temporary else found
+        view = super().find(full)
+        return None if full in self._dropped and full not in self._temporary else view
 
     def create(self, statement: CreateView) -> None:
         full = self._names.full(statement.name)
         if not statement.temporary:
             check_lasts(statement)
-            written_out(statement.query, lambda name: self._lasting(statement, full, name))
+            written_out(statement.query, lambda name: self._stored_name(statement, full, name))
             name = ".".join(full[1:])
             if self.find(full) is not None:
                 if statement.if_not_exists:
@@ -216,7 +216,7 @@ class DraftViews(SessionViews):
                 raise TableError(f"view {name} exists already; DROP it or write IF NOT EXISTS")
             if self._names.has_table(full):
                 raise TableError(f"'{name}' is a table; give the view another name")
-            self._kept.add(full)
+            self._persistent.add(full)
         super().create(replace(statement, temporary=True))
 
     def drop(self, statement: Drop) -> None:
@@ -225,11 +225,11 @@ class DraftViews(SessionViews):
             super().drop(statement)
         self._dropped.add(full)
 
-    def _lasting(self, statement: CreateView, view: Name, name: Name) -> Name:
+    def _stored_name(self, statement: CreateView, view: Name, name: Name) -> Name:
         full = self._names.full(name)
-        if full in self._kept and full in self._temporary:
+        if full in self._persistent and full in self._temporary:
             return full[1:] if full[0] == view[0] else full
-        return super()._lasting(statement, view, name)
+        return super()._stored_name(statement, view, name)
 
 
 class Draft(Session):
@@ -257,8 +257,8 @@ class Draft(Session):
             catalog, database, name = lookup.table.name
             warehouse, identifier = self._warehouse(catalog), f"{database}.{name}"
             if warehouse.is_made(identifier):
-                made = warehouse.readable(identifier)
-                specs.append(DraftSpec(lookup, {}, identifier, table=made))
+                table = warehouse.readable(identifier)
+                specs.append(DraftSpec(lookup, {}, identifier, table=table))
             else:
                 specs.append(DimensionSpec(lookup, warehouse.options, identifier))
         problem = None if target is None else unshuffled(query, target)
@@ -281,12 +281,12 @@ def _changed(identifier: str, table: DraftTable, change: changes.Change) -> Draf
             if column.name in names:
                 if change.if_not_exists:
                     return table
-                raise TableError(f"table {identifier}: column '{column.name}' is there already")
-            place = len(columns)
+                raise TableError(f"table {identifier}: column '{column.name}' exists already")
+            index = len(columns)
             if change.place is not None:
                 after = change.place.after
-                place = 0 if after is None else 1 + _index(identifier, names, after)
-            columns.insert(place, column)
+                index = 0 if after is None else 1 + _index(identifier, names, after)
+            columns.insert(index, column)
         case changes.DropColumn(path=(name,)):
             if name not in names and change.if_exists:
                 return table
@@ -294,16 +294,16 @@ def _changed(identifier: str, table: DraftTable, change: changes.Change) -> Draf
         case changes.RenameColumn(path=(name,)):
             if name not in names and change.if_exists:
                 return table
-            place = _index(identifier, names, name)
-            columns[place] = replace(columns[place], name=change.new_name)
+            index = _index(identifier, names, name)
+            columns[index] = replace(columns[index], name=change.new_name)
         case changes.SetType(path=(name,)):
-            place = _index(identifier, names, name)
-            columns[place] = replace(columns[place], type=change.type)
+            index = _index(identifier, names, name)
+            columns[index] = replace(columns[index], type=change.type)
         case changes.SetTableOption():
             return replace(table, options={**table.options, change.key: change.value})
         case changes.ResetTableOption():
-            left = {key: value for key, value in table.options.items() if key != change.key}
-            return replace(table, options=left)
+            options = {key: value for key, value in table.options.items() if key != change.key}
+            return replace(table, options=options)
     return replace(table, columns=tuple(columns))
 
 

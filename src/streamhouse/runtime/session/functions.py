@@ -24,8 +24,8 @@ class SessionFunctions:
         self._names.add(name)
         if statement.lasting:
             self._notice(
-                f"function {name} is kept in no catalog: it ends with the script; write CREATE "
-                "TEMPORARY FUNCTION"
+                f"function {name} is not stored in a catalog, and is dropped when the script ends; "
+                "write CREATE TEMPORARY FUNCTION"
             )
 
     def drop(self, statement: Drop) -> None:

@@ -48,7 +48,7 @@ from streamhouse.sql.statements.alter_table import AlterTable
 
 DEFAULT_CATALOG = "default_catalog"
 DEFAULT_DATABASE = "default"
-_FLINKS_DATABASE = "default_database"
+_FLINK_DEFAULT_DATABASE = "default_database"
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Session:
     """
 
     def __init__(self, warehouse: Mapping[str, str] | None) -> None:
-        self._given = dict(warehouse) if warehouse is not None else None
+        self._warehouse_options = dict(warehouse) if warehouse is not None else None
         self._catalogs: dict[str, dict[str, str]] = {}
         self._defaults: defaultdict[str, _Defaults] = defaultdict(_Defaults)
         self._temporary: dict[Name, TableInfo] = {}
@@ -79,8 +79,8 @@ class Session:
         self.settings: dict[str, str] = {}
         self.notice: Callable[[str], None] = _to_stderr
         """Receives messages for the user about statements that did not fail."""
-        if self._given is not None:
-            self._catalogs[DEFAULT_CATALOG] = self._given
+        if self._warehouse_options is not None:
+            self._catalogs[DEFAULT_CATALOG] = self._warehouse_options
             self._make_default(DEFAULT_CATALOG, DEFAULT_DATABASE)
 
     @property
@@ -89,9 +89,9 @@ class Session:
         return self.settings.get("execution.runtime-mode", "streaming").lower() == "streaming"
 
     def set(self, key: str, value: str) -> None:
-        why = check_set(key, value)
-        if why is not None:
-            self.notice(why)
+        warning = check_set(key, value)
+        if warning is not None:
+            self.notice(warning)
         self.settings[SAME_AS.get(key, key)] = value
 
     def reset(self, key: str | None) -> None:
@@ -106,10 +106,10 @@ class Session:
             if statement.if_not_exists:
                 return
             raise OptionError(f"catalog '{statement.name}' exists already")
-        kind = options.pop("type", None)
-        if kind not in ("paimon", "generic_in_memory"):
+        catalog_type = options.pop("type", None)
+        if catalog_type not in ("paimon", "generic_in_memory"):
             raise OptionError(
-                f"catalog '{statement.name}': 'type' is {kind!r}; it must be 'paimon'"
+                f"catalog '{statement.name}': 'type' is {catalog_type!r}; it must be 'paimon'"
             )
         where = f"catalog '{statement.name}'"
         for text in check_catalog(options, where):
@@ -119,8 +119,8 @@ class Session:
             default_database(options, DEFAULT_DATABASE),
         )
         options = of_warehouse(options)
-        if self._given is not None:
-            options.update(self._given)
+        if self._warehouse_options is not None:
+            options.update(self._warehouse_options)
         if "warehouse" not in options:
             raise OptionError(
                 f"catalog '{statement.name}': option 'warehouse' is missing; give it in WITH, or "
@@ -156,14 +156,17 @@ class Session:
         options = dict(statement.options)
         connector = options.get("connector", "paimon")
         if connector == "paimon":
-            given = self._defaults[full[0]].table_options
-            options = {**self._spelt(given, where), **self._spelt(options, where)}
+            defaults = self._defaults[full[0]].table_options
+            options = {
+                **self._resolved_options(defaults, where),
+                **self._resolved_options(options, where),
+            }
         if self.view(full) is not None:
             raise TableError(f"{where}: there is a view of that name; DROP it first")
         if statement.watermark is not None:
             self.notice(
-                f"{where}: WATERMARK FOR {statement.watermark} has no effect here: nothing waits "
-                "for late rows, and none is left out"
+                f"{where}: WATERMARK FOR {statement.watermark} has no effect here: queries do "
+                "not wait for late rows, and do not drop them"
             )
         if connector != "paimon":
             info = TableInfo(
@@ -224,22 +227,24 @@ class Session:
                 raise TableError(f"table '{identifier}' cannot move to the catalog '{new[0]}'")
             warehouse.rename_table(identifier, f"{new[1]}.{new[2]}", statement.if_exists)
         else:
-            changes = [self._respelt(one, f"table {identifier}") for one in statement.changes]
+            changes = [
+                self._resolved_change(change, f"table {identifier}") for change in statement.changes
+            ]
             warehouse.alter_table(identifier, *changes, if_exists=statement.if_exists)
 
-    def _spelt(self, options: Mapping[str, str], where: str) -> dict[str, str]:
+    def _resolved_options(self, options: Mapping[str, str], where: str) -> dict[str, str]:
         """A table's options by their Paimon names; gives a notice for each that was replaced."""
-        found, notices = resolved(options)
+        result, notices = resolved(options)
         for text in notices:
             self.notice(f"{where}: {text}")
-        return found
+        return result
 
-    def _respelt(self, change: Change, where: str) -> Change:
+    def _resolved_change(self, change: Change, where: str) -> Change:
         if isinstance(change, ResetTableOption):
             return ResetTableOption(renamed(change.key))
         if not isinstance(change, SetTableOption):
             return change
-        ((key, value),) = self._spelt({change.key: change.value}, where).items()
+        ((key, value),) = self._resolved_options({change.key: change.value}, where).items()
         return SetTableOption(key, value)
 
     def show(self, kind: str, of: Name = ()) -> list[str]:
@@ -279,7 +284,7 @@ class Session:
         full = self.full(name)
         if full in self._temporary:
             raise OptionError(
-                f"table '{full[2]}' is no Paimon table: it is only as it is now; leave out AS OF"
+                f"table '{full[2]}' is not a Paimon table and has no history; leave out AS OF"
             )
         return self._stored(full, moment)
 
@@ -305,15 +310,15 @@ class Session:
     def _no_view(self, full: Name) -> None:
         if self.view(full) is not None:
             raise TableError(
-                f"'{'.'.join(full[1:])}' is a view, which is only read; for the view itself there "
-                "are DROP VIEW and CREATE VIEW"
+                f"'{'.'.join(full[1:])}' is a view, which is read-only; to change the view "
+                "itself, use DROP VIEW and CREATE VIEW"
             )
 
     def _stored(self, full: Name, moment: AsOf) -> TableInfo:
         warehouse, base = self._warehouse(full[0]), TableName.parse(full[2]).table
         if not warehouse.exists(full[1], base):
             self._no_view(full)
-            close = nearest(base, self._known(full))
+            close = nearest(base, self._table_names(full))
             raise TableError(f"there is no table '{base}' in database '{full[1]}'; {close}")
         table = warehouse.readable(f"{full[1]}.{full[2]}", moment)
         if isinstance(table, Table):
@@ -325,11 +330,11 @@ class Session:
         )  # fmt: skip
 
     def became(self, column: str) -> str | None:
-        """How a column of a table opened so far was renamed or dropped; for error messages."""
+        """How a column of a table that was opened was renamed or dropped; for error messages."""
         for identifier, table in self._opened.items():
-            told = renamed_to(table, column)
-            if told is not None and column not in table.arrow_schema.names:
-                return f"in table {identifier} {told}"
+            change = renamed_to(table, column)
+            if change is not None and column not in table.arrow_schema.names:
+                return f"in table {identifier} {change}"
         return None
 
     def address(self, info: TableInfo) -> TableAddress:
@@ -357,11 +362,11 @@ class Session:
         """The sink of a table, with the options of a hint; None for a Paimon table."""
         if info.connector == "paimon":
             return None
-        given = replace(info, options={**info.options, **hint})
+        table = replace(info, options={**info.options, **hint})
         if hint:
-            for text in registry.check_declaration(given, f"table {'.'.join(info.name[1:])}"):
+            for text in registry.check_declaration(table, f"table {'.'.join(info.name[1:])}"):
                 self.notice(text)
-        return SinkSpec(info.connector, registry.table_options(given), info.columns)
+        return SinkSpec(info.connector, registry.table_options(table), info.columns)
 
     def dimension(self, lookup: LookupJoin) -> TableAddress:
         """The address of a lookup's table; for a table on a server, only its name."""
@@ -387,7 +392,7 @@ class Session:
             self.notice(text)
         self._temporary[info.name] = info
 
-    def _known(self, full: Name) -> list[str]:
+    def _table_names(self, full: Name) -> list[str]:
         temporary = [name[2] for name in self._temporary if name[:2] == full[:2]]
         warehouse = self._warehouse(full[0])
         stored = warehouse.tables(full[1]) if full[1] in warehouse.databases() else []
@@ -402,10 +407,10 @@ class Session:
 
         A stored database of that name is used as it is.
         """
-        if catalog != DEFAULT_CATALOG or database != _FLINKS_DATABASE:
+        if catalog != DEFAULT_CATALOG or database != _FLINK_DEFAULT_DATABASE:
             return database
-        kept = catalog in self._catalogs and database in self._warehouse(catalog).databases()
-        return database if kept else DEFAULT_DATABASE
+        stored = catalog in self._catalogs and database in self._warehouse(catalog).databases()
+        return database if stored else DEFAULT_DATABASE
 
     def catalog_options(self, catalog: str) -> dict[str, str]:
         """The options of a catalog; `TableError` with the nearest name if there is none."""
@@ -414,9 +419,11 @@ class Session:
     def _options(self, catalog: str) -> dict[str, str]:
         if catalog not in self._catalogs:
             if catalog == DEFAULT_CATALOG:
-                first = "there is no catalog yet" if not self._catalogs else "no warehouse is given"
+                problem = (
+                    "there is no catalog yet" if not self._catalogs else "no warehouse is given"
+                )
                 raise TableError(
-                    f"{first}: write CREATE CATALOG … WITH ('type' = 'paimon', "
+                    f"{problem}: write CREATE CATALOG … WITH ('type' = 'paimon', "
                     "'warehouse' = '…') and USE CATALOG, or give --warehouse DIR"
                 )
             hint = nearest(catalog, self._catalogs)

@@ -13,7 +13,7 @@ from streamhouse.sql.statements.create_view import create_text, ticked
 
 Shown = Mapping[str, Sequence[str | None]]
 
-_OWN = ("path",)
+_HIDDEN_OPTIONS = ("path",)
 
 
 def described(session: Session, statement: Show | Describe) -> Shown:
@@ -27,7 +27,7 @@ def described(session: Session, statement: Show | Describe) -> Shown:
         names = session.functions.names()
     elif kind == "JOBS":
         raise UnsupportedSqlError(
-            "SHOW JOBS has nothing to show, queries start after the last statement; leave it out",
+            "SHOW JOBS would list nothing: queries start after the last statement; leave it out",
             line=statement.position.line,
             column=statement.position.column,
         )
@@ -46,12 +46,12 @@ def _of_table(session: Session, statement: Show | Describe, kind: str) -> Shown:
     info = session.table(statement.name)
     if kind == "CREATE TABLE":
         return {"create table": [table_text(info)]}
-    others = [None] * len(info.computed)
+    nulls = [None] * len(info.computed)
     return {
         "name": [c.name for c in info.columns] + [c.name for c in info.computed],
         "type": [c.type for c in info.columns] + [f"AS {c.expression}" for c in info.computed],
-        "null": [*(str(c.nullable).upper() for c in info.columns), *others],
-        "key": [*("PRI" if c.name in info.primary_key else None for c in info.columns), *others],
+        "null": [*(str(c.nullable).upper() for c in info.columns), *nulls],
+        "key": [*("PRI" if c.name in info.primary_key else None for c in info.columns), *nulls],
     }
 
 
@@ -65,18 +65,18 @@ def _of_view(view: ViewInfo, kind: str) -> Shown:
 def table_text(info: TableInfo) -> str:
     """The CREATE TABLE statement of a table, with secret option values masked."""
     lines = [_column(column) for column in info.columns]
-    lines += [f"{ticked(one.name)} AS {one.expression}" for one in info.computed]
+    lines += [f"{ticked(column.name)} AS {column.expression}" for column in info.computed]
     if info.primary_key:
         lines.append(f"PRIMARY KEY ({', '.join(map(ticked, info.primary_key))}) NOT ENFORCED")
-    word = "TABLE" if info.connector == "paimon" else "TEMPORARY TABLE"
-    text = f"CREATE {word} {'.'.join(map(ticked, info.name[-2:]))} (\n  "
+    keyword = "TABLE" if info.connector == "paimon" else "TEMPORARY TABLE"
+    text = f"CREATE {keyword} {'.'.join(map(ticked, info.name[-2:]))} (\n  "
     text += ",\n  ".join(lines) + "\n)"
     if info.partitioned_by:
         text += f" PARTITIONED BY ({', '.join(map(ticked, info.partitioned_by))})"
     options = [
-        f"{_text(key)} = {_text(_masked(key, value))}"
+        f"{_literal(key)} = {_literal(_masked(key, value))}"
         for key, value in sorted(info.options.items())
-        if key not in _OWN
+        if key not in _HIDDEN_OPTIONS
     ]
     return f"{text} WITH (\n  " + ",\n  ".join(options) + "\n)" if options else text
 
@@ -85,12 +85,12 @@ def _column(column: Column) -> str:
     text = f"{ticked(column.name)} {column.type}"
     if not column.nullable:
         text += " NOT NULL"
-    return text if not column.comment else f"{text} COMMENT {_text(column.comment)}"
+    return text if not column.comment else f"{text} COMMENT {_literal(column.comment)}"
 
 
 def _masked(key: str, value: str) -> str:
     return "****" if is_secret(key) else value
 
 
-def _text(value: str) -> str:
+def _literal(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"

@@ -42,8 +42,8 @@ class SessionViews:
             return self._temporary[full]
         if self._names.is_temporary(full) or "$" in full[2]:
             return None
-        kept = Views(self._warehouse(full[0])).find(full[1], full[2])
-        return None if kept is None else replace(kept, name=full)
+        view = Views(self._warehouse(full[0])).find(full[1], full[2])
+        return None if view is None else replace(view, name=full)
 
     def temporary(self, full: Name) -> ViewInfo | None:
         """The temporary view of a full name."""
@@ -66,8 +66,8 @@ class SessionViews:
     def _create(self, statement: CreateView, full: Name) -> None:
         check_lasts(statement)
         name = ".".join(full[1:])
-        there = full in self._temporary if statement.temporary else self.find(full) is not None
-        if there:
+        exists = full in self._temporary if statement.temporary else self.find(full) is not None
+        if exists:
             if statement.if_not_exists:
                 return
             raise TableError(f"view {name} exists already; DROP it or write IF NOT EXISTS")
@@ -77,7 +77,7 @@ class SessionViews:
             statement,
             full,
             self._names,
-            written_out(statement.query, lambda name: self._lasting(statement, full, name)),
+            written_out(statement.query, lambda name: self._stored_name(statement, full, name)),
         )
         if statement.temporary:
             self._temporary[full] = view
@@ -100,19 +100,19 @@ class SessionViews:
 
     def check_none(self, catalog: str, database: str) -> None:
         """Raise `TableError` if a database still has views."""
-        left = Views(self._warehouse(catalog)).names(database)
-        if left:
+        views = Views(self._warehouse(catalog)).names(database)
+        if views:
             raise TableError(
-                f"database '{database}' still has views ({', '.join(left[:5])}); drop them first"
+                f"database '{database}' still has views ({', '.join(views[:5])}); drop them first"
             )
 
-    def _lasting(self, statement: CreateView, view: Name, name: Name) -> Name:
+    def _stored_name(self, statement: CreateView, view: Name, name: Name) -> Name:
         """A table's name as the view stores it; `TableError` if only the view would be stored."""
         full = self._names.full(name)
-        passing = full in self._temporary or self._names.is_temporary(full)
-        if passing and not statement.temporary:
+        is_temporary = full in self._temporary or self._names.is_temporary(full)
+        if is_temporary and not statement.temporary:
             raise TableError(
-                f"view {'.'.join(view[1:])} reads '{full[2]}', which is gone when the script ends; "
-                "write CREATE TEMPORARY VIEW"
+                f"view {'.'.join(view[1:])} reads '{full[2]}', which is dropped when the script "
+                "ends; write CREATE TEMPORARY VIEW"
             )
         return full[1:] if full[0] == view[0] else full

@@ -38,8 +38,8 @@ def checkpoints_of(warehouse: str) -> Path:
     path = local_path(warehouse) if is_local(warehouse) else warehouse
     if "://" in path:
         raise OptionError(
-            f"the warehouse {warehouse} is not a local directory: say where checkpoints shall be "
-            "kept with --checkpoints DIR"
+            f"the warehouse {warehouse} is not a local directory: give a local folder for "
+            "checkpoints with --checkpoints DIR"
         )
     return Path(path) / FOLDER
 
@@ -51,15 +51,15 @@ def part_names(root: Path, pipeline: str, target: str, queries: Sequence[StreamQ
     only. So a branch of a UNION ALL can be added or removed, and the others resume from their
     checkpoints.
     """
-    read = source_before(root, pipeline, target)
+    former_source = source_before(root, pipeline, target)
     names = [f"{target}+{'.'.join(query.source.name[-2:])}" for query in queries]
-    own = 0
+    main = 0
     for number, query in enumerate(queries):
-        if read is not None and list(query.source.name) == read:
-            own = number
-    kept = (root / _folder(pipeline) / names[own]).exists() and read is not None
-    if not kept or list(queries[own].source.name) == read:
-        names[own] = target
+        if former_source is not None and list(query.source.name) == former_source:
+            main = number
+    has_own = (root / _folder(pipeline) / names[main]).exists() and former_source is not None
+    if not has_own or list(queries[main].source.name) == former_source:
+        names[main] = target
     for number, name in enumerate(names):
         if names.index(name) != number:
             names[number] = f"{name}+{number}"
@@ -187,7 +187,7 @@ class Checkpoint:
             return str(json.loads(text)["id"])
         except (ValueError, KeyError):
             raise StreamhouseError(
-                f"{path} is damaged; the query cannot go on from it. Run the script once with "
+                f"{path} is damaged; the query cannot resume from it. Run the script once with "
                 "--from-scratch to compute its targets anew"
             ) from None
 
@@ -253,6 +253,6 @@ def _alive(pid: str) -> bool:
 
 
 def _write(path: Path, text: str) -> None:
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    fresh.write_text(text)
-    os.replace(fresh, path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(text)
+    os.replace(temporary, path)

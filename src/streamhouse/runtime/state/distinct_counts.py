@@ -81,13 +81,13 @@ class DistinctValues:
         """The summed changes of values in several chunks, as rows of the `__distinct` table."""
         if not any(part.num_rows for part in parts):
             return self._schema.empty_table()
-        whole = pa.concat_tables(parts)
-        ids = pa.repeat(pa.scalar(self._spec.query_id), whole.num_rows)
+        rows = pa.concat_tables(parts)
+        ids = pa.repeat(pa.scalar(self._spec.query_id), rows.num_rows)
         key = _listed(self._key)
         summed = self._db.run(
             f"SELECT {key}, CAST(SUM({COUNT}) AS BIGINT) AS {COUNT} FROM whole "
             f"GROUP BY {key} HAVING SUM({COUNT}) <> 0",
-            whole=whole.append_column(QUERY, ids),
+            whole=rows.append_column(QUERY, ids),
         )
         return conformed(summed.select(self._schema.names), self._schema)
 
@@ -119,14 +119,14 @@ class DistinctValues:
     def _added(self, rows: pa.Table, moved: pa.Table) -> pa.Table:
         """The rows with each group's change of its counts added to the last row of the group."""
         group = _listed(self._group)
-        made = []
+        expressions = []
         for name in rows.column_names:
             column = f"r.{quote(name)}"
             if name in self._counts.columns:
                 column = (
                     f"{column} + CASE WHEN r._last THEN COALESCE(m.{quote(name)}, 0) ELSE 0 END"
                 )
-            made.append(f"{column} AS {quote(name)}")
+            expressions.append(f"{column} AS {quote(name)}")
         # One column for each counted one.
         sums = [
             f"CAST(SUM(CASE WHEN {COLUMN} = {_text(name)} THEN _by END) AS BIGINT) AS {quote(name)}"
@@ -134,8 +134,9 @@ class DistinctValues:
         ]
         numbers = pa.array(range(rows.num_rows), pa.int64())
         return self._db.run(
-            f"SELECT {', '.join(made)} FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY {group} "
-            "ORDER BY _place DESC) = 1 AS _last FROM rows_) AS r "
+            f"SELECT {', '.join(expressions)} FROM "
+            f"(SELECT *, ROW_NUMBER() OVER (PARTITION BY {group} ORDER BY _place DESC) = 1 "
+            "AS _last FROM rows_) AS r "
             f"LEFT JOIN (SELECT {group}, {', '.join(sums)} FROM moved GROUP BY {group}) AS m "
             f"USING ({group}) ORDER BY r._place",
             rows_=rows.append_column("_place", numbers),
@@ -150,10 +151,11 @@ class DistinctValues:
             group = ", ".join(f"{name} = {row[name]}" for name in self._group)
             raise StreamhouseError(
                 f"table {self._spec.target.identifier}: the value '{row[VALUE]}' of column "
-                f"'{row[COLUMN]}' ({group}) is taken back {-row[COUNT]} time(s) and was counted "
-                f"{row['_before']} time(s): the changes do not fit the rows that were read before. "
-                "Where a lookup gives the value or the group, keep the joined rows in a table "
-                "with a primary key and count those; then run the script once with --from-scratch"
+                f"'{row[COLUMN]}' ({group}) is retracted {-row[COUNT]} time(s) and was counted "
+                f"{row['_before']} time(s): the changes do not match the rows that were read "
+                "before. If a lookup supplies the value or the group, keep the joined rows in a "
+                "table with a primary key and count those; then run the script once with "
+                "--from-scratch"
             )
 
 

@@ -94,8 +94,8 @@ class Lineage:
         self._committer = TableCommitter(
             self._address.warehouse, self._address.identifier, spec.query_id
         )
-        self._now = self._before = _Definition.of(definition_json(spec))
-        self._waiting: list[BatchRecord] = []
+        self._current = self._former = _Definition.of(definition_json(spec))
+        self._unwritten: list[BatchRecord] = []
         self._lock = threading.Lock()
         self._flushed_at = time.monotonic()
         self._aged_at = float("-inf")
@@ -110,13 +110,13 @@ class Lineage:
         self._committer.remove_leftovers(query_tag(self._spec.query_id), self._covered + 1)
         previous = checkpoint.previous()
         if previous is not None:
-            self._before = _Definition.of(previous["definition"])
+            self._former = _Definition.of(previous["definition"])
         last = checkpoint.last_committed()
         start: Offset = {}
         for number, end in checkpoint.logged().items():
             batch = int(end.get("batch", -1))
             if number <= last and batch > self._covered:
-                self._waiting.append(BatchRecord(batch, start, end, None, None, earlier=True))
+                self._unwritten.append(BatchRecord(batch, start, end, None, None, earlier=True))
             start = end
         self.flush()
 
@@ -124,27 +124,27 @@ class Lineage:
         """Record a committed batch; the next flush writes it."""
         with self._lock:
             if record.batch > self._covered:
-                self._waiting.append(record)
+                self._unwritten.append(record)
 
     def flush_if_due(self, every_s: float = 0.0) -> None:
         """Flush if the last flush was more than a second ago, or `every_s` if that is longer."""
         due = self._flushed_at + max(_FLUSH_SECONDS, every_s)
-        if self._waiting and time.monotonic() >= due:
+        if self._unwritten and time.monotonic() >= due:
             self.flush()
 
     def flush(self) -> None:
         """Write the recorded batches in one commit."""
         with self._lock:
-            if not self._waiting:
+            if not self._unwritten:
                 return
-            last = self._waiting[-1].batch
-            self._write(last, self._waiting)
-            self._waiting = []
+            last = self._unwritten[-1].batch
+            self._write(last, self._unwritten)
+            self._unwritten = []
             self._covered = last
             self._flushed_at = time.monotonic()
         reached("lineage-written", last, self._spec.target.identifier)
 
-    def _outlived(self) -> pa.Table | None:
+    def _expired(self) -> pa.Table | None:
         """The `-D` rows of lineage that no audit needs any more; None if none are due."""
         if time.monotonic() - self._aged_at < lineage_retention.EVERY_S:
             return None
@@ -161,8 +161,8 @@ class Lineage:
             address.warehouse, address.identifier, user, file_prefix(user, identifier)
         )
         schema = self._committer.table.arrow_schema
-        outlived = self._outlived()
-        for batch in () if outlived is None else outlived.to_batches():
+        expired = self._expired()
+        for batch in () if expired is None else expired.to_batches():
             writer.write(batch)
         writer.write(pa.RecordBatch.from_pylist(rows, schema=schema))
         messages = writer.prepare(identifier)
@@ -170,8 +170,8 @@ class Lineage:
         self._committer.commit(identifier, messages)
 
     def _row(self, record: BatchRecord) -> dict[str, Any]:
-        definition, fingerprint = self._before if record.earlier else self._now
-        told = fingerprint in self._defined
+        definition, fingerprint = self._former if record.earlier else self._current
+        stored = fingerprint in self._defined
         self._defined.add(fingerprint)
         names = {lookup.relation: address.identifier for lookup, address in self._spec.pinned}
         dims = {names.get(k, k): v for k, v in record.end["dims"].items()}
@@ -185,7 +185,7 @@ class Lineage:
             "dimensions": json.dumps(dims),
             "rows_read": record.rows,
             "rows_missed": record.missed,
-            "definition": None if told else definition,
+            "definition": None if stored else definition,
         }
 
     def _state(self) -> tuple[int, set[str]]:
@@ -198,13 +198,13 @@ class Lineage:
         if table.latest_snapshot_id() is None:
             return covered, defined
         columns = ["query_id", "batch_id", "fingerprint", "definition"]
-        only = {"method": "equal", "field": "query_id", "literals": [user]}
-        for batch in table.read(columns, filter=only):
-            own = batch.filter(pc.equal(batch.column("query_id"), user))
-            if own.num_rows:
-                covered = max(covered, pc.max(own.column("batch_id")).as_py())
-            told = own.filter(pc.is_valid(own.column("definition")))
-            defined |= set(told.column("fingerprint").to_pylist())
+        condition = {"method": "equal", "field": "query_id", "literals": [user]}
+        for batch in table.read(columns, filter=condition):
+            of_query = batch.filter(pc.equal(batch.column("query_id"), user))
+            if of_query.num_rows:
+                covered = max(covered, pc.max(of_query.column("batch_id")).as_py())
+            with_definition = of_query.filter(pc.is_valid(of_query.column("definition")))
+            defined |= set(with_definition.column("fingerprint").to_pylist())
         return covered, defined
 
 
@@ -229,7 +229,7 @@ class LineageFeed:
             if table.snapshot(number).commit_kind != "COMPACT":
                 splits = table.changes(number - 1, number, "delta")
                 rows += [row for batch in table.read(splits=splits) for row in batch.to_pylist()]
-        return sorted(rows, key=_place)
+        return sorted(rows, key=_batch_order)
 
 
 def read_lineage(address: TableAddress, query_id: str | None = None) -> list[dict[str, Any]]:
@@ -240,8 +240,8 @@ def read_lineage(address: TableAddress, query_id: str | None = None) -> list[dic
     rows = [row for batch in table.read() for row in batch.to_pylist()]
     if query_id is not None:
         rows = [row for row in rows if row["query_id"] == query_id]
-    return sorted(rows, key=_place)
+    return sorted(rows, key=_batch_order)
 
 
-def _place(row: Mapping[str, Any]) -> tuple[str, int]:
+def _batch_order(row: Mapping[str, Any]) -> tuple[str, int]:
     return row["query_id"], row["batch_id"]

@@ -15,7 +15,7 @@ from streamhouse.source import ROW_KIND
 EVERY_S = 60.0
 LEAST = 100
 """The least number of rows to remove at once, since each removal is written and compacted too."""
-_MOST = 50_000
+_MOST_ROWS = 50_000
 
 
 def dead_before(target: Table, user: str) -> int | None:
@@ -36,24 +36,26 @@ def removals(lineage: Table, user: str, before: int) -> pa.Table | None:
     The definition is stored on the first row of its fingerprint. If that row is removed, the
     definition moves to the first remaining row of the fingerprint.
     """
-    only = {"method": "equal", "field": "query_id", "literals": [user]}
-    rows = pa.Table.from_batches(lineage.read(filter=only), schema=lineage.read_schema())
+    condition = {"method": "equal", "field": "query_id", "literals": [user]}
+    rows = pa.Table.from_batches(lineage.read(filter=condition), schema=lineage.read_schema())
     rows = rows.filter(pc.equal(rows.column("query_id"), user)).sort_by("batch_id")
-    dead = rows.filter(pc.less(rows.column("batch_id"), before)).slice(0, _MOST)
-    if dead.num_rows < LEAST:
+    expired = rows.filter(pc.less(rows.column("batch_id"), before)).slice(0, _MOST_ROWS)
+    if expired.num_rows < LEAST:
         return None
-    left = rows.slice(dead.num_rows)
-    told = dead.filter(pc.is_valid(dead.column("definition")))
+    remaining = rows.slice(expired.num_rows)
+    with_definition = expired.filter(pc.is_valid(expired.column("definition")))
     definitions = dict(
-        zip(told.column("fingerprint").to_pylist(), told.column("definition").to_pylist(),
-            strict=True)
+        zip(with_definition.column("fingerprint").to_pylist(),
+            with_definition.column("definition").to_pylist(), strict=True)
     )  # fmt: skip
-    moved = []
+    new_holders = []
     for fingerprint, definition in definitions.items():
-        own = left.filter(pc.equal(left.column("fingerprint"), fingerprint)).slice(0, 1)
-        moved += [{**row, "definition": row["definition"] or definition} for row in own.to_pylist()]
-    kept = pa.Table.from_pylist(moved, schema=rows.schema)
-    return pa.concat_tables([_of_kind(kept, "+U"), _of_kind(dead, "-D")])
+        first = remaining.filter(pc.equal(remaining.column("fingerprint"), fingerprint)).slice(0, 1)
+        new_holders += [
+            {**row, "definition": row["definition"] or definition} for row in first.to_pylist()
+        ]
+    updated = pa.Table.from_pylist(new_holders, schema=rows.schema)
+    return pa.concat_tables([_of_kind(updated, "+U"), _of_kind(expired, "-D")])
 
 
 def _of_kind(rows: pa.Table, kind: str) -> pa.Table:

@@ -66,7 +66,9 @@ class LookupJournal:
         assert spec.looked_up is not None
         self._address, self._target = spec.looked_up, spec.target
         self._user = spec.query_id
-        self._lookups = {one.relation: one for one in spec.query.lookups if is_server(one)}
+        self._lookups = {
+            lookup.relation: lookup for lookup in spec.query.lookups if is_server(lookup)
+        }
         self._db = LastingConnection(threads=1)
         self._window: tuple[int, pa.Table] | None = None
         self._aged_at = time.monotonic()
@@ -81,7 +83,7 @@ class LookupJournal:
         last = table.last_commit_of(self._user)
         if last is None or last.commit_identifier < batch:
             return None
-        return self._found(self._read(table, batch, batch + 1), batch)
+        return self._results(self._read(table, batch, batch + 1), batch)
 
     def past(self, batch: int) -> dict[str, pa.Table]:
         """The same for an audit; reads the journal in windows, so batches should be in order."""
@@ -90,12 +92,12 @@ class LookupJournal:
             first = window * _WINDOW
             rows = self._read(self._address.open(), first, first + _WINDOW)
             self._window = window, rows
-        return self._found(self._window[1], batch)
+        return self._results(self._window[1], batch)
 
     def first_kept(self) -> int:
         """The first batch whose rows have not been removed; 0 if there are none."""
         table = self._address.open()
-        rows = self._scan(table, [QUERY, BATCH], self._own())
+        rows = self._scan(table, [QUERY, BATCH], self._query_filter())
         first = pc.min(rows.column(BATCH)).as_py()
         return 0 if first is None else int(first)
 
@@ -115,55 +117,61 @@ class LookupJournal:
             for number, piece in enumerate(_pieces(found.rows))
         ]
         table = self._address.open()
-        made = pa.Table.from_pylist(records, schema=table.arrow_schema)
-        added = made.append_column(ROW_KIND, pa.repeat(pa.scalar("+I"), made.num_rows))
-        gone = self._outlived(table, batch)
-        return [added] if gone is None else [gone, added]
+        records_table = pa.Table.from_pylist(records, schema=table.arrow_schema)
+        added = records_table.append_column(
+            ROW_KIND, pa.repeat(pa.scalar("+I"), records_table.num_rows)
+        )
+        expired = self._expired(table, batch)
+        return [added] if expired is None else [expired, added]
 
-    def _outlived(self, table: Table, batch: int) -> pa.Table | None:
+    def _expired(self, table: Table, batch: int) -> pa.Table | None:
         if time.monotonic() - self._aged_at < lineage_retention.EVERY_S:
             return None
         self._aged_at = time.monotonic()
-        dead = lineage_retention.dead_before(self._target.open(), self._user)
-        if dead is None:
+        oldest_commit = lineage_retention.dead_before(self._target.open(), self._user)
+        if oldest_commit is None:
             return None
-        end = min(dead, batch - KEPT_BATCHES)
+        end = min(oldest_commit, batch - KEPT_BATCHES)
         before = {"method": "lessThan", "field": BATCH, "literals": [end]}
-        rows = self._scan(table, list(KEY), self._own(before))
+        rows = self._scan(table, list(KEY), self._query_filter(before))
         rows = rows.filter(pc.less(rows.column(BATCH), end))
         if rows.num_rows < lineage_retention.LEAST:
             return None
         return rows.append_column(ROW_KIND, pa.repeat(pa.scalar("-D"), rows.num_rows))
 
-    def _own(self, *more: Mapping[str, Any]) -> Mapping[str, Any]:
-        own = {"method": "equal", "field": QUERY, "literals": [self._user]}
-        return {"method": "and", "children": [own, *more]}
+    def _query_filter(self, *more: Mapping[str, Any]) -> Mapping[str, Any]:
+        of_query = {"method": "equal", "field": QUERY, "literals": [self._user]}
+        return {"method": "and", "children": [of_query, *more]}
 
     def _read(self, table: Table, first: int, end: int) -> pa.Table:
         rows = self._scan(
             table,
             [column.name for column in COLUMNS],
-            self._own(
+            self._query_filter(
                 {"method": "greaterOrEqual", "field": BATCH, "literals": [first]},
                 {"method": "lessThan", "field": BATCH, "literals": [end]},
             ),
         )
         return rows.sort_by([(BATCH, "ascending"), (PIECE, "ascending")])
 
-    def _scan(self, table: Table, columns: list[str], only: Mapping[str, Any]) -> pa.Table:
+    def _scan(self, table: Table, columns: list[str], condition: Mapping[str, Any]) -> pa.Table:
         """Read the query's rows; filters again, since pushdown may pass rows of other queries."""
-        read = [] if table.latest_snapshot_id() is None else table.read(columns, filter=only)
-        rows = pa.Table.from_batches(read, schema=table.read_schema(columns))
+        batches = (
+            [] if table.latest_snapshot_id() is None else table.read(columns, filter=condition)
+        )
+        rows = pa.Table.from_batches(batches, schema=table.read_schema(columns))
         return rows.filter(pc.equal(rows.column(QUERY), self._user))
 
-    def _found(self, rows: pa.Table, batch: int) -> dict[str, pa.Table]:
-        own = rows.filter(pc.equal(rows.column(BATCH), batch))
+    def _results(self, rows: pa.Table, batch: int) -> dict[str, pa.Table]:
+        of_batch = rows.filter(pc.equal(rows.column(BATCH), batch))
         return {
             relation: pa.concat_tables(
                 [
                     self._values(lookup, text, batch)
                     for name, text in zip(
-                        own.column(LOOKUP).to_pylist(), own.column("_rows").to_pylist(), strict=True
+                        of_batch.column(LOOKUP).to_pylist(),
+                        of_batch.column("_rows").to_pylist(),
+                        strict=True,
                     )
                     if name == relation
                 ]
@@ -182,16 +190,16 @@ class LookupJournal:
         columns: dict[str, Sequence[str | None]] = json.loads(text)
         if not set(lookup.columns) <= set(columns):
             raise StreamhouseError(
-                f"batch {batch} of table {self._target.identifier} was cut off after it had looked "
-                f"up other columns of {lookup.table.name[-1]} than the SELECT now takes; run the "
-                "former SELECT until it has caught up, then the new one"
+                f"batch {batch} of table {self._target.identifier} was interrupted after it had "
+                f"looked up other columns of {lookup.table.name[-1]} than the SELECT now uses; run "
+                "the former SELECT until it has caught up, then the new one"
             )
         types = physical(lookup.table)
         casts = ", ".join(f"CAST({quote(name)} AS {types[name]})" for name in lookup.columns)
-        given = pa.table({name: pa.array(v, pa.string()) for name, v in columns.items()})
+        texts = pa.table({name: pa.array(v, pa.string()) for name, v in columns.items()})
         schema = _schema(lookup)
         return (
-            self._db.run(f"SELECT {casts} FROM given", given=given)
+            self._db.run(f"SELECT {casts} FROM given", given=texts)
             .rename_columns(schema.names)
             .cast(schema)
         )

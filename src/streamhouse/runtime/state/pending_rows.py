@@ -38,16 +38,16 @@ def create_tables(
     `source` is the source table, if it is a Paimon table. Raises `TableError` if the tables have
     the columns of another source.
     """
-    own = [Column(c.name, c.type, True, c.comment) for c in columns]
+    source_columns = [Column(c.name, c.type, True, c.comment) for c in columns]
     kind = [Column(KIND, "STRING")] if changelog else []
     key = [Column(QUERY, "STRING", False), Column(ROW_ID, "STRING", False)]
-    waiting = [*key, Column(DUE, "TIMESTAMP(3)"), Column(ATTEMPTS, "INT"), *kind]
-    _create(pending, [*waiting, *own], (QUERY, ROW_ID), {"bucket": "1"})
-    gone = [*kind, Column(ATTEMPTS, "INT"), Column(MISSED_AT, "TIMESTAMP(3)")]
-    _create(unmatched, [*own, *gone], (), {"bucket": "-1"})
+    pending_columns = [*key, Column(DUE, "TIMESTAMP(3)"), Column(ATTEMPTS, "INT"), *kind]
+    _create(pending, [*pending_columns, *source_columns], (QUERY, ROW_ID), {"bucket": "1"})
+    unmatched_columns = [*kind, Column(ATTEMPTS, "INT"), Column(MISSED_AT, "TIMESTAMP(3)")]
+    _create(unmatched, [*source_columns, *unmatched_columns], (), {"bucket": "-1"})
     table = None if source is None else source.open()
-    for address, fixed in ((pending, waiting), (unmatched, gone)):
-        follow(address, [column.name for column in fixed], own, table)
+    for address, fixed in ((pending, pending_columns), (unmatched, unmatched_columns)):
+        follow(address, [column.name for column in fixed], source_columns, table)
 
 
 def _create(
@@ -96,8 +96,8 @@ class PendingRows:
     def read(self, snapshot: int, columns: Sequence[str] | None = None) -> pa.Table:
         """The query's pending rows as of a snapshot, sorted by row id."""
         table = self._address.open()
-        only = {"method": "equal", "field": QUERY, "literals": [self._query_id]}
-        batches = list(table.read(columns, snapshot=snapshot, filter=only))
+        condition = {"method": "equal", "field": QUERY, "literals": [self._query_id]}
+        batches = list(table.read(columns, snapshot=snapshot, filter=condition))
         rows = pa.Table.from_batches(batches, schema=table.read_schema(columns))
         rows = rows.filter(pc.equal(rows.column(QUERY), self._query_id))
         return rows.sort_by(ROW_ID)
@@ -124,7 +124,7 @@ def as_waiting(
     """Source rows as rows of the pending table, without row kinds for the write."""
     count = source.num_rows
     names = [ROW_KIND if name == KIND else name for name in source.column_names]
-    own = [KIND if name == ROW_KIND else name for name in names]
+    table_names = [KIND if name == ROW_KIND else name for name in names]
     due = pa.repeat(pa.scalar(due_ms, pa.int64()).cast(_TIME), count)
     columns = {
         QUERY: pa.repeat(pa.scalar(query_id), count),
@@ -132,7 +132,7 @@ def as_waiting(
         DUE: due,
         ATTEMPTS: attempts,
     }
-    for name, column in zip(own, source.columns, strict=True):
+    for name, column in zip(table_names, source.columns, strict=True):
         columns[name] = column
     return pa.table(columns)
 

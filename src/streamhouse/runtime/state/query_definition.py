@@ -55,13 +55,15 @@ def definition_json(spec: QuerySpec) -> str:
             "target": spec.target.schema_id,
         },
     }
-    places = [_elsewhere(address, spec.target) for address in (spec.source.address, *spec.lookups)]
-    if any(places):
-        record["warehouses"] = {"source": places[0], "lookups": places[1:]}
+    warehouses = [
+        _other_warehouse(address, spec.target) for address in (spec.source.address, *spec.lookups)
+    ]
+    if any(warehouses):
+        record["warehouses"] = {"source": warehouses[0], "lookups": warehouses[1:]}
     return json.dumps(record)
 
 
-def _elsewhere(address: TableAddress | None, target: TableAddress) -> str | None:
+def _other_warehouse(address: TableAddress | None, target: TableAddress) -> str | None:
     """The path of a table's warehouse where that is not the target's."""
     if address is None:
         return None
@@ -76,10 +78,10 @@ def spec_of(definition: str, target: TableAddress, query_id: str) -> QuerySpec:
     options of a catalog, such as credentials, are those of `target`.
     """
     record = json.loads(definition)
-    none = {"source": None, "lookups": [None] * len(record["lookups"])}
-    places: dict[str, Any] = record.get("warehouses") or none
+    same = {"source": None, "lookups": [None] * len(record["lookups"])}
+    warehouses: dict[str, Any] = record.get("warehouses") or same
 
-    def at(path: str | None) -> Mapping[str, str]:
+    def catalog(path: str | None) -> Mapping[str, str]:
         return target.warehouse if path is None else {**target.warehouse, "warehouse": path}
 
     source = record["source"]
@@ -87,16 +89,16 @@ def spec_of(definition: str, target: TableAddress, query_id: str) -> QuerySpec:
     versions = record.get("versions") or {"source": 0, "lookups": [0] * len(record["lookups"])}
     address = None
     if source["table"] is not None:
-        address = TableAddress(at(places["source"]), source["table"], versions["source"])
+        address = TableAddress(catalog(warehouses["source"]), source["table"], versions["source"])
     return QuerySpec(
         query=_query(record["query"]),
         source=SourceSpec(
             source["connector"], source["options"], _columns(source["columns"]), address
         ),
         lookups=tuple(
-            TableAddress(at(place), name, version)
-            for name, version, place in zip(
-                record["lookups"], versions["lookups"], places["lookups"], strict=True
+            TableAddress(catalog(path), name, version)
+            for name, version, path in zip(
+                record["lookups"], versions["lookups"], warehouses["lookups"], strict=True
             )
         ),
         target=replace(target, schema_id=versions.get("target", 0)),
@@ -117,7 +119,7 @@ def _query(record: dict[str, Any]) -> StreamQuery:
             "lookups": tuple(_lookup(lookup) for lookup in record["lookups"]),
             "output": _columns(record["output"]),
             "distinct": _distinct(record.get("distinct")),
-            "functions": tuple(of_record(one) for one in record.get("functions", ())),
+            "functions": tuple(of_record(function) for function in record.get("functions", ())),
         }
     )
 
@@ -148,7 +150,7 @@ def _table(record: dict[str, Any]) -> Info:
             **record,
             "name": tuple(record["name"]),
             "columns": _columns(record["columns"]),
-            "computed": tuple(ComputedColumn(**one) for one in record["computed"]),
+            "computed": tuple(ComputedColumn(**column) for column in record["computed"]),
             "primary_key": tuple(record["primary_key"]),
             "partitioned_by": tuple(record["partitioned_by"]),
         }

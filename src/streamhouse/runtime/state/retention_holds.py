@@ -56,7 +56,9 @@ class RetentionHolds:
         self._checkpoint = checkpoint
         self._source = source if isinstance(source, PaimonSource) else None
         self._id = query_consumer(spec.query_id)
-        self._kept = [address for lookup, address in spec.pinned if RefreshRule.of(lookup).keeps]
+        self._pinned_by_rule = [
+            address for lookup, address in spec.pinned if RefreshRule.of(lookup).keeps
+        ]
         self._lock = threading.Lock()
         self._held_at = 0.0
         self._moved_at = 0.0
@@ -75,15 +77,15 @@ class RetentionHolds:
         committed: its commit, if there was one, may have expired.
         """
         positions: dict[_Key, int] = {}
-        for address in self._written():
+        for address in self._written_tables():
             if self._consumers(address).get(self._id) is None:
-                _lower(positions, address, self._last_own(address))
+                _lower(positions, address, self._first_position(address))
         logged = self._checkpoint.logged()
-        done = self._checkpoint.last_committed()
-        replayable = [offset for number, offset in logged.items() if number >= done]
+        committed = self._checkpoint.last_committed()
+        replayable = [offset for number, offset in logged.items() if number >= committed]
         for offset in replayable or [{}]:
             self._read_positions(positions, offset)
-        self._hold(positions)
+        self._move_consumers(positions)
 
     def batch_begins(self, last: Offset) -> None:
         """Move the consumers forward; call it before a batch's first commit.
@@ -94,10 +96,10 @@ class RetentionHolds:
         if not self._replayed or time.monotonic() - self._moved_at < EVERY_S:
             return
         positions: dict[_Key, int] = {}
-        for address in self._written():
+        for address in self._written_tables():
             _lower(positions, address, address.open().latest_snapshot_id() or 1)
         self._read_positions(positions, last)
-        self._hold(positions)
+        self._move_consumers(positions)
 
     def batch_done(self, end: Offset) -> None:
         """Note that the batch up to `end` has been committed to all its tables."""
@@ -111,42 +113,42 @@ class RetentionHolds:
             return
         newest = {
             _key(address): address.open().latest_snapshot_id() or 1
-            for address in (*self._written(), *(where for _, where in self._spec.pinned))
+            for address in (*self._written_tables(), *(table for _, table in self._spec.pinned))
         }
         batch = self._checkpoint.last_committed()
         if self._checkpoint.last_logged() > batch:
             self._candidate = None
-            self._hold({})
+            self._move_consumers({})
             return
         self._replayed = True
         pinned = (self._spec.pending, self._spec.distinct)
         read = {_key(address) for address in pinned if address is not None}
-        written = {_key(address) for address in self._written()} - read
-        positions = {key: at for key, at in newest.items() if key in written}
+        written = {_key(address) for address in self._written_tables()} - read
+        positions = {key: position for key, position in newest.items() if key in written}
         candidate, now = self._candidate, time.monotonic()
         if candidate is None or candidate.batch != batch:
             self._candidate = _Candidate(batch, now, newest)
         elif now - candidate.at >= GRACE_S:
-            for key, at in candidate.positions.items():
-                positions[key] = min(positions.get(key, at), at)
+            for key, position in candidate.positions.items():
+                positions[key] = min(positions.get(key, position), position)
             self._candidate = _Candidate(batch, now, newest)
-        for address in self._kept:
+        for address in self._pinned_by_rule:
             # By its refresh rule, an idle query may join an old snapshot for a long time.
             positions.pop(_key(address), None)
         if self._spec.source.address is not None:
             # The source offset determines what is needed, also if the source is looked up too.
             positions.pop(_key(self._spec.source.address), None)
-        self._hold(positions)
+        self._move_consumers(positions)
 
-    def _written(self) -> tuple[TableAddress, ...]:
+    def _written_tables(self) -> tuple[TableAddress, ...]:
         return self._spec.written
 
-    def _all(self) -> dict[_Key, TableAddress]:
+    def _tables(self) -> dict[_Key, TableAddress]:
         spec = self._spec
-        found = [*self._written(), *(address for _, address in spec.pinned)]
+        addresses = [*self._written_tables(), *(address for _, address in spec.pinned)]
         if spec.source.address is not None and self._source is not None:
-            found.append(spec.source.address)
-        return {_key(address): address for address in found}
+            addresses.append(spec.source.address)
+        return {_key(address): address for address in addresses}
 
     def _read_positions(self, positions: dict[_Key, int], offset: Offset) -> None:
         """Lower `positions` to the snapshots that a batch from, or up to, `offset` reads."""
@@ -163,11 +165,11 @@ class RetentionHolds:
         if spec.distinct is not None and offset and offset.get("distinct"):
             _lower(positions, spec.distinct, int(offset["distinct"]))
 
-    def _hold(self, positions: dict[_Key, int]) -> None:
+    def _move_consumers(self, positions: dict[_Key, int]) -> None:
         """Move consumers to `positions`; those without a position stay, and are refreshed."""
         with self._lock:
-            written = {_key(address) for address in self._written()}
-            for key, address in self._all().items():
+            written = {_key(address) for address in self._written_tables()}
+            for key, address in self._tables().items():
                 try:
                     consumers = self._consumers(address)
                     consumers.hold(self._id, positions.get(key, 0), self._checkpoint.path)
@@ -182,7 +184,7 @@ class RetentionHolds:
     def _consumers(self, address: TableAddress) -> Consumers:
         return Consumers(address.open())
 
-    def _last_own(self, address: TableAddress) -> int:
+    def _first_position(self, address: TableAddress) -> int:
         """The first position of a new consumer at a table that the query writes.
 
         Raises `DataLossError`, see `prepare`.
@@ -202,8 +204,8 @@ class RetentionHolds:
             return latest
         raise DataLossError(
             f"table {table.identifier}: batch {number} of the query in {self._checkpoint.path} was "
-            "cut off, and what was committed then has expired, so nobody can tell whether it was "
-            f"written; snapshots {earliest} to {latest} are left. Run the script once "
+            "interrupted, and the snapshots of that time have expired, so it is unknown whether it "
+            f"was written; snapshots {earliest} to {latest} are left. Run the script once "
             "with --from-scratch to compute the table anew"
         )
 
@@ -212,6 +214,6 @@ def _key(address: TableAddress) -> _Key:
     return tuple(sorted(address.warehouse.items())), address.identifier
 
 
-def _lower(positions: dict[_Key, Any], address: TableAddress, at: int) -> None:
+def _lower(positions: dict[_Key, Any], address: TableAddress, position: int) -> None:
     key = _key(address)
-    positions[key] = min(at, positions.get(key, at))
+    positions[key] = min(position, positions.get(key, position))

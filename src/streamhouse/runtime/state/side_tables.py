@@ -36,7 +36,7 @@ _OF_UNMATCHED = {"_attempts", "_missed_at"}
 def remove_rows(target: TableAddress, queries: Collection[str]) -> None:
     """Remove all rows of these queries from the side tables of `target`; idempotent."""
     for suffix, column in BY_QUERY.items():
-        table = _found(target.side_table(suffix), {column})
+        table = _side_table(target.side_table(suffix), {column})
         if table is not None:
             with commit_lock(table.location):
                 _remove(target.side_table(suffix), column, queries)
@@ -44,7 +44,7 @@ def remove_rows(target: TableAddress, queries: Collection[str]) -> None:
 
 def unmatched_table(target: TableAddress) -> Table | None:
     """The `__unmatched` table, whose rows have no query id; None if it does not exist."""
-    return _found(target.side_table(UNMATCHED), _OF_UNMATCHED)
+    return _side_table(target.side_table(UNMATCHED), _OF_UNMATCHED)
 
 
 def empty_table(table: Table) -> None:
@@ -53,7 +53,7 @@ def empty_table(table: Table) -> None:
         truncate_table(table, _user())
 
 
-def _found(address: TableAddress, columns: set[str]) -> Table | None:
+def _side_table(address: TableAddress, columns: set[str]) -> Table | None:
     """A side table; None for a user's table of that name, which lacks `columns`, or if missing."""
     try:
         table = address.open()
@@ -70,14 +70,14 @@ def _remove(address: TableAddress, column: str, queries: Collection[str]) -> Non
     """
     table = address.open()
     ids = pa.array(sorted(queries), pa.string())
-    own = others = False
+    any_of_queries = any_others = False
     for batch in _ids(table, column):
-        found = pc.is_in(batch, value_set=ids)
-        own = own or bool(pc.any(found).as_py())
-        others = others or not pc.all(found).as_py()
-    if own and not others:
+        matches = pc.is_in(batch, value_set=ids)
+        any_of_queries = any_of_queries or bool(pc.any(matches).as_py())
+        any_others = any_others or not pc.all(matches).as_py()
+    if any_of_queries and not any_others:
         truncate_table(table, _user(), lock_held=True)
-    elif own:
+    elif any_of_queries:
         _rewrite(address, table, column, ids)
 
 
@@ -88,14 +88,14 @@ def _ids(table: Table, column: str) -> Iterator[pa.Array]:
                 yield batch.column(0)
 
 
-def _rewrite(address: TableAddress, table: Table, column: str, gone: pa.Array) -> None:
+def _rewrite(address: TableAddress, table: Table, column: str, ids: pa.Array) -> None:
     user = _user()
     writer = TableWriter(
         address.warehouse, address.identifier, user, file_prefix(user, 0), overwrite=True
     )
     try:
         for batch in table.read():
-            writer.write(batch.filter(pc.invert(pc.is_in(batch.column(column), value_set=gone))))
+            writer.write(batch.filter(pc.invert(pc.is_in(batch.column(column), value_set=ids))))
         messages = writer.prepare(0)
     finally:
         writer.close()
