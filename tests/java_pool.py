@@ -86,7 +86,7 @@ class _Lent(JavaProcess):
                 left = self._shared.remove(name)
                 if name != sidecar._MANIFESTS:
                     left.get(1).close()
-            self._first.release()
+            self._main_channel.release()
         except (Py4JError, OSError):
             return False
         return True

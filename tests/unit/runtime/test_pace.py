@@ -11,14 +11,17 @@ from streamhouse.runtime.streaming.pacing import Pacing, Role
 
 @pytest.mark.parametrize(("took", "pause"), [(None, 0.5), (0.02, 0.1), (0.3, 0.3), (4.0, 0.5)])
 def test_quick_compactions_follow_each_other_quickly(took: float | None, pause: float) -> None:
-    care = MaintenancePolicy.of(True, {"changelog-producer": "lookup"}, Pace())
-    state = _State(care=care, took={} if took is None else {"compact": took})
-    assert Maintenance({}, tuple)._pause(state, care) == pause
+    policy = MaintenancePolicy.of(True, {"changelog-producer": "lookup"}, Pace())
+    state = _State(policy=policy, durations={} if took is None else {"compact": took})
+    assert Maintenance({}, tuple)._pause(state, policy) == pause
 
 
 def test_compactions_that_nobody_waits_for_keep_their_distance() -> None:
-    care = MaintenancePolicy.of(True, {}, Pace())
-    assert Maintenance({}, tuple)._pause(_State(care=care, took={"compact": 0.02}), care) == 1.0
+    policy = MaintenancePolicy.of(True, {}, Pace())
+    assert (
+        Maintenance({}, tuple)._pause(_State(policy=policy, durations={"compact": 0.02}), policy)
+        == 1.0
+    )
 
 
 class Clock:
