@@ -201,7 +201,7 @@ def test_fine_times_that_would_wrap_around_are_refused(
     [
         ("1677-01-01 00:00:00", "a timestamp before 1677-09-22 or after 2262-04-11"),
         ("9999-12-31 23:59:59.999", "set the table's 'file.format' to 'parquet'"),
-        ("1969-12-31 23:59:59.500", "a part of the last second before 1970"),
+        ("1969-12-31 23:59:59.500", "a timestamp within the last second before 1970"),
     ],
 )
 @pytest.mark.parametrize("kind", ("TIMESTAMP(3)", "TIMESTAMP_LTZ(6)", "ROW<a TIMESTAMP(3)>"))

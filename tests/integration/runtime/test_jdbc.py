@@ -199,7 +199,7 @@ def test_plans_and_selects(shop: Shop, customers: MariaDB) -> None:
         (
             {"cust INT) WITH": "cust STRING) WITH", "c.id = l": "c.kind = l"},
             OptionError,
-            "declare it with a type like MySQL's",
+            "declare the column with a type like MySQL's",
         ),
         ({"FROM orders AS": "FROM customers AS"}, StreamhouseError, "'connector' = 'mysql-cdc'"),
         ({"INTO enriched": "INTO labels"}, StreamhouseError, "must be a Paimon table"),

@@ -10,6 +10,7 @@ seconds (`handover`).
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import gc
@@ -294,6 +295,8 @@ def main() -> None:
         import_module(name)
     # Spark's worker collects garbage after each task; without this it visits all library objects.
     gc.freeze()
+    # nanobind, which duckdb uses, reports frozen objects as leaks when the interpreter ends.
+    atexit.register(gc.unfreeze)
     request = Parent(listener, driver).serve()
     if request is not None:
         request.run()
